@@ -16,7 +16,7 @@ from safewrite.cdc.kafka.micro_batches import Intake
 from safewrite.cdc.kafka.session import heap_of
 from safewrite.cdc.kafka.source import Source
 from safewrite.cdc.landing.landing import Landing
-from safewrite.cdc.ledger.ledger import Line
+from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.errors import without_secrets
 from safewrite.metrics import OnEvent, listener
 
@@ -54,7 +54,7 @@ class Pipeline:
         self._on_event = listener(on_event)
         self.landing = Landing(self.config, on_event=self._on_event)
         self.under_way = BatchUnderWay()
-        self.last: list[Line] = []
+        self.last: list[LedgerEntry] = []
         """The ledger's lines of the last batch that landed."""
         self.error: Exception | None = None
         """What the last batch failed with; Spark tells of it in hundreds of lines."""
@@ -77,7 +77,7 @@ class Pipeline:
         @without_secrets
         def batches(frame: DataFrame, number: int) -> None:
             self.last, self.error = [], None
-            positions = self.landing.books.positions
+            positions = self.landing.ledger.positions
             made = intake.batches(spark, frame, number, checkpoint, positions)
             try:
                 with self.under_way.landing(), closing(made) as parts:
@@ -88,7 +88,7 @@ class Pipeline:
                 self.error = error
                 raise
 
-        stream = source.read(spark, self.landing.books.positions())
+        stream = source.read(spark, self.landing.ledger.positions())
         name = f"safewrite-cdc-{config.job}"
         writer = stream.writeStream.queryName(name).foreachBatch(batches)
         writer = writer.option("checkpointLocation", checkpoint)
@@ -96,9 +96,9 @@ class Pipeline:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{config.trigger.interval_s} seconds")
-        from safewrite.cdc.kafka.listener import Listener
+        from safewrite.cdc.kafka.listener import QueryListener
 
-        listener = Listener(config.job, name, spark, self._on_event)
+        listener = QueryListener(config.job, name, spark, self._on_event)
         spark.streams.addListener(listener)
         try:
             return writer.start()
@@ -136,7 +136,7 @@ class Pipeline:
         Raises:
             InvalidInputError: the job never landed rows in a table of that name.
         """
-        self.landing.books.restart(table)
+        self.landing.ledger.restart(table)
 
 
 def _is_gone(error: BaseException | None) -> bool:

@@ -32,7 +32,7 @@ Reach = Mapping[Partition, Range]
 class TableStatus:
     """Where one table stands.
 
-    ``positions`` are offsets by ``topic/partition``: all before them has landed, or is in the books as dead or ignored.
+    ``positions`` are offsets by ``topic/partition``: all before them has landed, or is in the ledger as dead or ignored.
     ``lag`` is how many offsets the topics have after them; None where Kafka was not asked.  Counts are sums over the
     ledger, ``rows`` what the table has now.  Times are of ISO 8601, in UTC: of the last commit by the driver's clock, and
     of the newest change that landed by its source's.
@@ -102,7 +102,7 @@ def status(landing: Landing, ledger: pa.Table, reach: Reach | None = None) -> St
         reach: the offsets that the topics have; None where Kafka was not asked.
     """
     config = landing.config
-    done = landing.books.positions()
+    done = landing.ledger.positions()
     mine = ledger.filter(pc.equal(ledger.column("job"), config.job))
     tables = {one.name: one for one in config.tables}
     names = [name for name in pc.unique(mine.column("table")).to_pylist() if name is not None]
@@ -129,7 +129,7 @@ class _Look:
         found: sw.Table | None = None
         positions: dict[str, int] = {}
         try:
-            found = self._landing.lake.find(self._table)
+            found = self._landing.targets.find(self._table)
             positions = {} if found is None else found.positions()
             restored = found is not None and _is_restored(found)
         except sw.ConflictError as error:  # rolled back to where nothing tells a position
@@ -154,7 +154,7 @@ class _Look:
     def _state(self, positions: Mapping[str, int], *, restored: bool) -> tuple[State, str]:
         job, name, done = self._job, self._table.name, self._done
         knows = any(one.startswith(f"{job}/") for one in positions)
-        if done.get(self._landing.books.mark(name), 0) and not knows:
+        if done.get(self._landing.ledger.mark(name), 0) and not knows:
             return "needs restart", (
                 f"the job landed rows in {name}, and the table there has no positions of it: it was dropped, or made anew. Restore "
                 f"it; or run `safewrite cdc restart --config FILE --table {name}` and have the source send its rows again"

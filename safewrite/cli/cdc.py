@@ -216,10 +216,10 @@ def _rows(pipeline: Pipeline, *, letters: bool = False) -> tuple[pa.Table, pa.Ta
     from safewrite.cdc.ledger.ledger import LEDGER_SCHEMA
     from safewrite.testing.reading import rows_of
 
-    books, lake = pipeline.landing.books, pipeline.landing.lake
+    own, targets = pipeline.landing.ledger, pipeline.landing.targets
     options = pipeline.config.options()
-    ledger = lake.find(books.ledger)
-    kept = lake.find(books.letters) if letters else None
+    ledger = targets.find(own.table)
+    kept = targets.find(own.letters) if letters else None
     return (
         LEDGER_SCHEMA.empty_table() if ledger is None else rows_of(ledger, options),
         None if kept is None else rows_of(kept, options),
@@ -232,7 +232,7 @@ def _verdict(pipeline: Pipeline) -> Verdict:
     verdict = verify(pipeline.config.job, *_rows(pipeline, letters=True))
     if not verdict.batches:
         raise InvalidInputError(
-            f"The ledger {pipeline.landing.books.ledger.name} has no batch of the job {pipeline.config.job!r}, so there is nothing to "
+            f"The ledger {pipeline.landing.ledger.table.name} has no batch of the job {pipeline.config.job!r}, so there is nothing to "
             "add up. Nothing was written. Correct job, database, warehouse or catalog if the job has landed something; else run it."
         )
     return verdict

@@ -13,8 +13,8 @@ import pyarrow as pa
 from safewrite.cdc.config.table_config import SEQUENCE
 from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.landing.frames import LACKS, Frame, frame_of
-from safewrite.cdc.landing.table_batch import Share
-from safewrite.cdc.ledger.ledger import Line
+from safewrite.cdc.landing.table_batch import TableBatch
+from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.cdc.records.change import DeadLetter, Record
 from tests.cdc.lakes import Job
 
@@ -77,9 +77,9 @@ def outcomes(
         found.ignored = len(decoded.ignored) + decoded.tombstones + len(decoded.unmet)
         found.dead = reasons([*decoded.dead, *nowhere])
         for name, (config, given) in routed.items():
-            share = Share(
+            share = TableBatch(
                 config,
-                Line("job", 0, name),
+                LedgerEntry("job", 0, name),
                 _found(schema),
                 given=given,
                 ranges=batch.ranges,
@@ -96,7 +96,7 @@ def _found(schema: pa.Schema | None) -> Any:
     return None if schema is None else SimpleNamespace(schema=schema, partition_by=())
 
 
-def note(found: Outcome, frame: Frame, share: Share) -> None:
+def note(found: Outcome, frame: Frame, share: TableBatch) -> None:
     assert share.snapshots is not None
     found.moves |= share.snapshots.moves()
     found.dead |= reasons([*share.made.dead, *frame.dead])

@@ -18,7 +18,7 @@ from safewrite.cdc.config.job import load
 from safewrite.cdc.config.table_config import EPOCH, SEQUENCE
 from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.ledger.accounting import Verdict, verify
-from safewrite.cdc.ledger.ledger import Line
+from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.cdc.records.batch import Batch, Partition, Range
 from safewrite.cdc.records.change import Record
 from tests.cdc.events import event, postgres, record, told_with_schemas
@@ -79,7 +79,7 @@ class Job:
 
     def land(
         self, *records: Record, landing: Landing | None = None, number: int = 0, **more: Any
-    ) -> list[Line]:
+    ) -> list[LedgerEntry]:
         return (landing or self.landing(**more)).land(self.batch(records, number))
 
     def read(self, name: str, database: str = "db") -> pa.Table:

@@ -66,7 +66,7 @@ def test_verify_names_what_is_missing_and_exits_with_1(job: Job) -> None:
     for offset in range(3):
         job.land(record(b"?", offset=offset), number=offset)
     landing = job.landing()
-    ledger, letters = landing.lake.find(landing.books.ledger), landing.lake.find(landing.books.letters)
+    ledger, letters = landing.targets.find(landing.ledger.table), landing.targets.find(landing.ledger.letters)
     assert ledger is not None
     assert letters is not None
     ledger.delete([("batch", "=", 1)])

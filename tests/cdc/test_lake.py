@@ -14,8 +14,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
 from safewrite.cdc.config.table_config import Table
-from safewrite.cdc.landing.landing import Landing, Share
-from safewrite.cdc.ledger.target_tables import Lake
+from safewrite.cdc.landing.landing import Landing, TableBatch
+from safewrite.cdc.ledger.target_tables import TargetTables
 from safewrite.stores.local import LocalObjects
 from tests.cdc.lakes import Job, Source, change
 
@@ -62,7 +62,7 @@ def test_a_known_table_and_its_positions_are_one_look(job: Job, monkeypatch: pyt
     landing.land(job.batch([first("a", 1, lsn=0)]))
     job.land(first("a", 2, lsn=1), number=1)  # by another process
     asked = looks(job, monkeypatch)
-    found, positions = landing.lake.position(Table(**A, format=job.form))
+    found, positions = landing.targets.position(Table(**A, format=job.form))
     assert len(asked) == 1
     assert found is not None
     assert positions == found.positions()
@@ -78,7 +78,7 @@ def test_a_batch_asks_what_a_table_is_no_oftener_than_its_commit_needs(
     landing = job.landing()
     for number in range(3):
         landing.land(job.batch([first("a", number, lsn=number)], number))
-    for table in landing.lake._open.values():  # as if the batch before were long ago
+    for table in landing.targets._open.values():  # as if the batch before were long ago
         if job.form == "delta":
             table._format._known_s = None  # type: ignore[attr-defined]
         else:
@@ -90,19 +90,19 @@ def test_a_batch_asks_what_a_table_is_no_oftener_than_its_commit_needs(
 
 def test_a_table_that_was_dropped_is_none_and_has_no_positions(job: Job) -> None:
     landing, table = job.landing(), Table(**A, format=job.form)
-    assert landing.lake.position(table) == (None, {})
+    assert landing.targets.position(table) == (None, {})
     landing.land(job.batch([first("a", 1, lsn=0)]))
     drop(job)
-    assert landing.lake.position(table) == (None, {})
-    assert landing.lake.find(table) is None
+    assert landing.targets.position(table) == (None, {})
+    assert landing.targets.find(table) is None
 
 
 def test_a_table_that_was_made_anew_is_the_new_one(job: Job) -> None:
     landing, table = job.landing(), Table(**A, format=job.form)
     landing.land(job.batch([first("a", 1, lsn=0)]))
     drop(job)
-    Lake(job.landing().config).create(table, ["id"], [pa.field("id", pa.int64())])
-    found, positions = landing.lake.position(table)
+    TargetTables(job.landing().config).create(table, ["id"], [pa.field("id", pa.int64())])
+    found, positions = landing.targets.position(table)
     assert found is not None
     assert positions == {}
     assert "id" in found.schema.names
@@ -113,21 +113,21 @@ def test_a_table_that_was_rolled_back_behind_its_positions_is_not_taken_for_a_ne
 ) -> None:
     landing, table = job.landing(), Table(**A, format=job.form)
     landing.land(job.batch([first("a", 1, lsn=0)]))
-    found, _ = landing.lake.position(table)
+    found, _ = landing.targets.position(table)
 
     def lost() -> dict[str, int]:
         raise sw.ConflictError("rolled back", kind=sw.Kind.POSITION_MOVED)
 
     monkeypatch.setattr(found, "positions", lost)
     with pytest.raises(sw.ConflictError, match="rolled back"):
-        landing.lake.position(table)
+        landing.targets.position(table)
 
 
 def test_tables_are_looked_at_beside_each_other(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     landing, source, together = job.landing(), Source(2), threading.Barrier(3)
     share = Landing._share
 
-    def with_others(*given: Any) -> Share:
+    def with_others(*given: Any) -> TableBatch:
         together.wait(20)
         return share(*given)
 
@@ -139,7 +139,7 @@ def test_tables_are_looked_at_beside_each_other(job: Job, monkeypatch: pytest.Mo
 def test_one_table_at_a_time_if_the_job_says_so(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     landing, busy, share = job.landing(parallel_tables=1), threading.Lock(), Landing._share
 
-    def alone(*given: Any) -> Share:
+    def alone(*given: Any) -> TableBatch:
         assert busy.acquire(blocking=False)
         try:
             return share(*given)
@@ -159,8 +159,10 @@ def test_of_two_tables_at_fault_the_error_is_that_of_the_first_and_nothing_lands
     with pytest.raises(sw.InvalidInputError, match=r"cannot land in db\.b"):
         job.landing().land(job.batch(records))
     assert not job.letters()
-    assert job.landing().books.positions() == {}
-    assert Lake(job.landing().config).position(Table(database="db", table="c", format=job.form))[1] == {}
+    assert job.landing().ledger.positions() == {}
+    assert (
+        TargetTables(job.landing().config).position(Table(database="db", table="c", format=job.form))[1] == {}
+    )
 
 
 def test_a_namespace_that_may_be_a_slip_is_made_only_where_the_job_says_so(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import safewrite as sw
 from bench.servers.servers import Ministack, create_lock_table
-from safewrite.cdc.landing.landing import Landing, Share
+from safewrite.cdc.landing.landing import Landing, TableBatch
 from safewrite.cdc.records.change import Record
 from safewrite.errors import Kind
 from tests.cdc.events import event, postgres, record
@@ -56,7 +56,7 @@ def dying(landing: Landing, monkeypatch: pytest.MonkeyPatch, after: int, step: s
     done: list[str] = []
     apply = landing._apply
 
-    def dies(share: Share, ranges: Any) -> None:
+    def dies(share: TableBatch, ranges: Any) -> None:
         if step == "_apply" and len(done) >= after:
             raise CrashError
         done.append(share.table.name)
@@ -68,7 +68,7 @@ def dying(landing: Landing, monkeypatch: pytest.MonkeyPatch, after: int, step: s
         def write(*_: Any) -> None:
             raise CrashError
 
-        monkeypatch.setattr(landing.books, "write", write)
+        monkeypatch.setattr(landing.ledger, "write", write)
 
 
 STEPS = [(0, "_apply"), (1, "_apply"), (2, "_apply"), (3, "ledger")]
@@ -170,13 +170,13 @@ def test_a_table_that_was_made_anew_is_refused_with_the_way_out(job: Job) -> Non
         job.land(*more)
     assert told.value.kind is Kind.TABLE_REPLACED
     assert set(job.rows("b")) == {1}
-    job.landing().books.restart("db.a")
+    job.landing().ledger.restart("db.a")
     (line,) = [line for line in job.land(*more) if line.table == "db.a"]
     assert line.begins_at
     assert set(job.rows("a")) == {2}
     assert set(job.rows("b")) == {1, 2}
     with pytest.raises(sw.InvalidInputError, match="no rows"):
-        job.landing().books.restart("db.nobody")
+        job.landing().ledger.restart("db.nobody")
 
 
 def test_a_gap_before_a_batch_is_refused(job: Job) -> None:

@@ -97,7 +97,7 @@ def test_a_driver_that_died_behind_the_first_half_counts_it_the_same(
     def dies(*_: Any) -> None:
         raise RuntimeError("the driver dies here")
 
-    monkeypatch.setattr(landing.books, "write", dies)
+    monkeypatch.setattr(landing.ledger, "write", dies)
     poison = change("c", "a", 5, {"id": 5, "n": "text"}, lsn=1, offset=0, partition=1)
     with pytest.raises(RuntimeError, match="dies here"):
         landing.land(job.batch([delete, poison]))

@@ -143,7 +143,7 @@ def test_a_driver_that_died_between_parts_loses_and_doubles_nothing(
     if step == "_apply":
         dying(landing, monkeypatch, after)
     else:
-        write, closed = landing.books.write, list[int]()
+        write, closed = landing.ledger.write, list[int]()
 
         def dies(*given: Any) -> None:
             if len(closed) == after // 2:
@@ -151,7 +151,7 @@ def test_a_driver_that_died_between_parts_loses_and_doubles_nothing(
             closed.append(1)
             write(*given)
 
-        monkeypatch.setattr(landing.books, "write", dies)
+        monkeypatch.setattr(landing.ledger, "write", dies)
     with pytest.raises(CrashError):
         land(job, landing, records)
     if again == "alike":

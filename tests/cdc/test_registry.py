@@ -97,7 +97,7 @@ def test_schemas_that_were_met_are_enough_while_the_registry_is_away(server: Ser
     assert source.generator.told["columns added"] == 3
     with pytest.raises(sw.StorageError):
         source.land()
-    assert source.landing.books.positions()["job/topic/id-1/0"] == source.landed
+    assert source.landing.ledger.positions()["job/topic/id-1/0"] == source.landed
     server.start()
     source.land()
     assert source.is_exact()

@@ -200,7 +200,7 @@ def test_a_delete_of_no_row_that_tells_no_order_is_ignored_and_counted(tmp_path:
     job.land(told("c", {"id": 1, "n": 5}, at=1))
     given = [told("d", None, {"id": 9, "n": None}, at=2), told("u", {"id": 1, "n": 6}, at=3)]
     dying = job.landing()
-    dying.books.write = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
+    dying.ledger.write = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         job.land(*given, landing=dying)
     lines = [line for line in job.land(*given) if line.table]

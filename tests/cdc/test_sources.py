@@ -109,10 +109,10 @@ def test_a_table_of_an_earlier_version_records_the_source_that_goes_on(
 ) -> None:
     job = Job(tmp_path, [{"table": "o"}], form, schemas=False)
     with monkeypatch.context() as before:
-        before.setattr("safewrite.cdc.landing.origin.Origin.moves", lambda *_: {})
+        before.setattr("safewrite.cdc.landing.origin.TableSource.moves", lambda *_: {})
         job.land(of("db1", "c", 1, row(1, "first"), at=1))
     assert not [
-        one for one in job.landing().lake.position(job.landing().config.tables[0])[1] if "source/" in one
+        one for one in job.landing().targets.position(job.landing().config.tables[0])[1] if "source/" in one
     ]
     job.land(of("db1", "u", 1, row(1, "newer"), at=2))
     job.land(of("db2", "d", 1, at=3))
@@ -147,7 +147,7 @@ def test_a_batch_that_is_read_again_counts_strangers_as_it_did(tmp_path: Path) -
         of("db2", "c", 1, row(1, "y"), at=3),
     ]
     dying = job.landing()
-    dying.books.write = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
+    dying.ledger.write = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         job.land(*given, landing=dying)
     lines = [line for line in job.land(*given) if line.table]

@@ -35,7 +35,7 @@ def delta(tmp_path: Path) -> Job:
 
 def look(job: Job, reach: Reach | None = None, **more: Any) -> Status:
     landing = job.landing(**more)
-    found = landing.lake.find(landing.books.ledger)
+    found = landing.targets.find(landing.ledger.table)
     ledger = LEDGER_SCHEMA.empty_table() if found is None else job.read("job_ledger", "cdc")
     return status(landing, ledger, reach)
 
@@ -170,7 +170,7 @@ def test_tables_that_nobody_named_have_a_row_too(tmp_path: Path) -> None:
 def test_a_ledger_of_an_earlier_version_gets_the_new_columns(delta: Job) -> None:
     delta.land(created(1, 0))
     landing = delta.landing()
-    ledger = landing.lake.find(landing.books.ledger)
+    ledger = landing.targets.find(landing.ledger.table)
     assert ledger is not None
     rows = delta.read("job_ledger", "cdc").drop_columns(["commit_ms", "closed_ms"])
     positions = ledger.positions()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -169,6 +171,56 @@ def test_what_cannot_be_understood_says_what_to_set(value: Any, why: str) -> Non
 def test_a_row_without_a_position_needs_columns_that_order_it() -> None:
     found = decoded(record({**ROW, "__op": "c", "__table": "customers"}, KEY), form=JSON)
     assert "precombine_key" in str(found.rows[0].unordered)
+
+
+# --- as Debezium 3.6.1 wrote them --------------------------------------------------------------------------
+RECORDED = json.loads(Path(__file__).with_name("unwrapped.json").read_text())
+"""Records of Debezium 3.6.1 on PostgreSQL 15: a snapshot, an update, a changed key, an insert and its delete, a truncate, an insert.
+
+``fields``, ``both``, ``bare``: ``add.fields`` with ``rewrite``, with ``rewrite-with-tombstone``, and without schemas; ``headers``
+and ``jsonheaders``: ``add.headers`` with ``tombstone``, by Connect's simple header converter and by its JSON converter.
+"""
+
+
+def recorded(mode: str) -> list[Record]:
+    def data(told: Any) -> bytes | None:
+        if isinstance(told, list):
+            told = f'{{"schema":{RECORDED["schemas"][told[0]]},"payload":{told[1]}}}'
+        return None if told is None else told.encode()
+
+    topic = f"{mode}.public.customers"
+    return [
+        Record(topic, 0, at, data(key), data(value), tuple((name, data(one)) for name, one in headers))
+        for at, (key, value, headers) in enumerate(RECORDED["records"][mode])
+    ]
+
+
+@pytest.mark.parametrize("mode", RECORDED["records"])
+@pytest.mark.parametrize("at_once", [True, False], ids=["one batch", "a batch for each record"])
+def test_records_of_debezium_land(tmp_path: Path, mode: str, at_once: bool) -> None:
+    """The truncate is not among them, and the value that was left out (TOAST) goes to the new key."""
+    job = Job(tmp_path, [{"table": "customers", "decimal_fields": {"amount": [10, 2]}}], "delta", {"envelope": JSON, "decimal_handling_mode": "precise"}, schemas=False)  # fmt: skip
+    records = recorded(mode)
+    for number, batch in enumerate([records] if at_once else [[one] for one in records]):
+        job.land(*batch, number=number)
+    amount, large = Decimal("1.50"), "x" * 20
+    ada = {"id": 1, "name": "Ada", "big": large, "amount": amount}
+    assert job.rows("customers") == {1: ada, 2: {"id": 2, "name": "Eve", "big": large, "amount": amount}}
+    assert not job.letters()
+    assert not job.verdict().faults
+
+
+def test_a_row_that_is_null_deletes_what_its_partition_has_before_it(tmp_path: Path) -> None:
+    """As ``tombstone``, Debezium's default, writes a delete where no header tells its position."""
+    job = Job(tmp_path, [{"table": "customers"}], "delta", {"envelope": JSON}, schemas=False)
+    records = [
+        replace(one, headers=()) if b"null" in (one.value or b"")[-5:] else one
+        for one in recorded("jsonheaders")
+    ]
+    job.land(*records)
+    assert set(job.rows("customers")) == {1}
+    assert [letter["offset"] for letter in job.letters()] == [3], "its large value was in a row that is gone"
+    assert not job.verdict().faults
 
 
 # --- by columns and one by one --------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 import safewrite as sw
 from bench.servers.kafka import Kafka
 from safewrite.cdc import Pipeline
-from safewrite.cdc.landing.landing import Share
+from safewrite.cdc.landing.landing import TableBatch
 from safewrite.cdc.records.change import Record
 from safewrite.cli.app import app
 from tests.cdc.events import record
@@ -133,7 +133,7 @@ def dies(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, after: int) -> Pip
     """The driver dies when so many tables have committed, in whatever batch that is."""
     apply, done = pipeline.landing._apply, list[str]()
 
-    def crash(share: Share, ranges: Any) -> None:
+    def crash(share: TableBatch, ranges: Any) -> None:
         if len(done) == after:
             raise RuntimeError("the driver dies here")
         done.append(share.table.name)

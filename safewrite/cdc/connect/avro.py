@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from safewrite.cdc.connect.json import Part
+from safewrite.cdc.connect.json import ConnectValue
 from safewrite.cdc.records.change import UndecodableError
 
 HEADER = struct.Struct(">bI")
@@ -38,7 +38,7 @@ SchemaOf = Callable[[int], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownSchema:
     """A schema of the registry."""
 
     number: int
@@ -71,7 +71,7 @@ class Avro:
 
     def __init__(self, schema_of: SchemaOf) -> None:
         self._schema_of = schema_of
-        self._known: dict[int, Known] = {}
+        self._known: dict[int, KnownSchema] = {}
         self._unknown: dict[int, str] = {}
         """What is wrong with ids of this batch: a table's records may all have one that nobody knows."""
 
@@ -79,7 +79,7 @@ class Avro:
         """A batch begins: ids that were not known are asked for again."""
         self._unknown.clear()
 
-    def part(self, data: bytes | None) -> Part | None:
+    def part(self, data: bytes | None) -> ConnectValue | None:
         """A decoded key or value; None for none.
 
         Raises:
@@ -89,9 +89,9 @@ class Avro:
             return None
         known = self.schema(data)
         own_name = known.parsed.get("name") if isinstance(known.parsed, dict) else None
-        return Part(known.payload(data), known.connect, f"registry:{known.number}", own_name)
+        return ConnectValue(known.payload(data), known.connect, f"registry:{known.number}", own_name)
 
-    def schema(self, data: bytes) -> Known:
+    def schema(self, data: bytes) -> KnownSchema:
         """The schema that bytes in the wire format name.
 
         Raises:
@@ -111,14 +111,14 @@ class Avro:
             raise
         return self._known[number]
 
-    def _asked(self, number: int) -> Known:
+    def _asked(self, number: int) -> KnownSchema:
         from fastavro import parse_schema
         from fastavro.schema import SchemaParseException
 
         text = self._schema_of(number)
         try:
             schema = json.loads(text)
-            return Known(number, parse_schema(without_logical_types(schema)), to_connect(schema, {}))
+            return KnownSchema(number, parse_schema(without_logical_types(schema)), to_connect(schema, {}))
         except (
             SchemaParseException, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError,
         ) as error:  # fmt: skip

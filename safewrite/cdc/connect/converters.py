@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from safewrite.cdc.connect.avro import HEADER, Avro, Known, SchemaOf
+from safewrite.cdc.connect.avro import HEADER, Avro, KnownSchema, SchemaOf
 from safewrite.cdc.connect.columns import UnsuitedError, flags
 from safewrite.cdc.connect.inference import Inference, Kinds, Tables, of_key
-from safewrite.cdc.connect.json import Part, Parts
+from safewrite.cdc.connect.json import ConnectValue, JsonValues
 from safewrite.cdc.connect.logical_types.plain import IN_AVRO, IN_JSON, Carried
 from safewrite.cdc.records.change import UndecodableError
 from safewrite.cdc.records.prefixes import WITH_SCHEMA, Prefix, Prefixes
@@ -30,7 +30,7 @@ UNSUITED = (
 """Whatever is wrong with records here, they are read one by one, which tells what it is."""
 
 
-class Group(Protocol):
+class SchemaGroup(Protocol):
     """Keys or values of one schema."""
 
     @property
@@ -49,7 +49,7 @@ class Group(Protocol):
         """The payloads, and which of them can be read as columns, as far as is known by then."""
 
 
-Grouped = tuple[Sequence[Group], Any]
+Grouped = tuple[Sequence[SchemaGroup], Any]
 """Groups, and the number of that of each record; -1 where none is known."""
 
 
@@ -67,7 +67,7 @@ class Converter(Protocol):
     def begin(self) -> None:
         """A batch begins."""
 
-    def part(self, data: bytes | None, of: Of) -> Part | None:
+    def part(self, data: bytes | None, of: Of) -> ConnectValue | None:
         """A decoded key or value; None where there is none.
 
         Raises:
@@ -128,7 +128,7 @@ class JsonConverter:
     def __init__(self, kinds: Callable[[Kinds], Kinds], pattern: str) -> None:
         self.prefixes = Prefixes(), Prefixes()
         self._known = dict(zip(("key", "value"), self.prefixes, strict=True))
-        self._parts = {name: Parts(known) for name, known in self._known.items()}
+        self._parts = {name: JsonValues(known) for name, known in self._known.items()}
         tables = Tables(pattern)
         self._inference = {
             "key": Inference(of_key, tables, is_whole=True),
@@ -138,20 +138,20 @@ class JsonConverter:
     def begin(self) -> None:
         """Prefixes and schemas that were met are kept."""
 
-    def part(self, data: bytes | None, of: Of) -> Part | None:
+    def part(self, data: bytes | None, of: Of) -> ConnectValue | None:
         return self._parts[of].part(data)
 
     def groups(self, records: Records, name: Of, fewest: int) -> Grouped:
         return _with_inferred(self._inference[name], records, name, fewest, self._with_schema(records, name))
 
-    def _with_schema(self, records: Records, name: str) -> tuple[list[Group], Any]:
+    def _with_schema(self, records: Records, name: str) -> tuple[list[SchemaGroup], Any]:
         """The groups of records that have their schema around them."""
         data, number, known = (
             records.data.column(name),
             records.data.column(f"{name}_prefix"),
             self._known[name],
         )
-        groups, found = list[Group](), np.full(len(records), -1)
+        groups, found = list[SchemaGroup](), np.full(len(records), -1)
         for one in pc.unique(number).to_pylist():
             if one is not None and (prefix := known.of(records.prefixes[one])) is not None:
                 found[flags(pc.equal(number, one))] = len(groups)
@@ -202,7 +202,7 @@ class _OfPrefix:
 
 
 def _with_inferred(
-    inference: Inference, records: Records, name: str, fewest: int, known: tuple[list[Group], Any]
+    inference: Inference, records: Records, name: str, fewest: int, known: tuple[list[SchemaGroup], Any]
 ) -> Grouped:
     """The groups that are known, and those of records without a schema."""
     groups, found = known
@@ -259,7 +259,7 @@ class AvroConverter:
     def begin(self) -> None:
         self._avro.begin()
 
-    def part(self, data: bytes | None, of: Of) -> Part | None:
+    def part(self, data: bytes | None, of: Of) -> ConnectValue | None:
         return self._avro.part(data)
 
     def groups(self, records: Records, name: Of, fewest: int) -> Grouped:
@@ -291,7 +291,7 @@ class AvroConverter:
 class _OfId:
     """What has one schema id."""
 
-    known: Known
+    known: KnownSchema
     is_inferred: ClassVar[bool] = False
 
     @property

@@ -45,7 +45,7 @@ _WRAPPED = frozenset({"schema", "payload"})
 
 # --- kinds ----------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
-class List:
+class ListKind:
     """The kind of a list, whose items are plain."""
 
     items: str
@@ -65,7 +65,7 @@ def kinds_of(value: Any, depth: int = _DEPTH) -> Any:
             items = merged(items, _plain(one))
         if items == _BINARY:
             raise UnsuitedError("binary numbers, of which a text has to be made as they were written")
-        return List(items)
+        return ListKind(items)
     return _plain(value)
 
 
@@ -86,8 +86,8 @@ def merged(left: Any, right: Any) -> Any:
         return left
     if left == NULL:
         return right
-    if isinstance(left, List) and isinstance(right, List):
-        return List(merged(left.items, right.items))
+    if isinstance(left, ListKind) and isinstance(right, ListKind):
+        return ListKind(merged(left.items, right.items))
     if isinstance(left, dict) and isinstance(right, dict):
         return left | {name: merged(left.get(name, NULL), kind) for name, kind in right.items()}
     if isinstance(left, str) and isinstance(right, str) and {left, right} == {"int64", _BINARY}:
@@ -97,25 +97,29 @@ def merged(left: Any, right: Any) -> Any:
 
 def schema_of(kind: Any) -> dict[str, Any]:
     """Connect's schema of a kind.  Where all samples were NULL it is a text, which holds NULL as well."""
-    if isinstance(kind, List):
+    if isinstance(kind, ListKind):
         return {"type": "array", "items": schema_of(kind.items)}
     if isinstance(kind, dict) and kind:
         return {"type": "struct", "fields": [{**schema_of(one), "field": name} for name, one in kind.items()]}
     return {"type": "string" if kind in ({}, NULL) else kind}
 
 
-def rows_of(kinds: Kinds, names: Iterable[str]) -> Kinds:
-    """The kinds of rows that several fields have, whose columns are the same.
+def rows_alike(*names: str) -> Callable[[Kinds], Kinds]:
+    """What makes the kinds of an envelope that has rows of the same columns in these fields.
 
     Raises:
-        UnsuitedError: there are none.
+        UnsuitedError: a sample has no rows there.
     """
-    rows: Any = NULL
-    for name in names:
-        rows = merged(rows, kinds.get(name, NULL))
-    if not isinstance(rows, dict):
-        raise UnsuitedError("no rows")
-    return rows
+
+    def of(kinds: Kinds) -> Kinds:
+        rows: Any = NULL
+        for name in names:
+            rows = merged(rows, kinds.get(name, NULL))
+        if not isinstance(rows, dict):
+            raise UnsuitedError("no rows")
+        return kinds | dict.fromkeys(names, rows)
+
+    return of
 
 
 def of_key(kinds: Kinds) -> Kinds:
@@ -124,7 +128,7 @@ def of_key(kinds: Kinds) -> Kinds:
     Raises:
         UnsuitedError: one of its columns is always NULL, or nested.
     """
-    if not kinds or any(isinstance(one, dict | List) or one == NULL for one in kinds.values()):
+    if not kinds or any(isinstance(one, dict | ListKind) or one == NULL for one in kinds.values()):
         raise UnsuitedError("no key")
     return kinds
 

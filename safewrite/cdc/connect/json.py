@@ -13,7 +13,7 @@ from safewrite.cdc.records.prefixes import NUMBERS_AS_WRITTEN, Prefixes
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ConnectValue:
     """A decoded key or value: the payload, and the Connect schema of it where there is one."""
 
     payload: Any
@@ -50,13 +50,13 @@ def parsed(data: bytes) -> Any:
     return json.loads(data, parse_float=Decimal)
 
 
-class Parts:
+class JsonValues:
     """Reads keys and values of Connect's JSON converter, with their schemas around them or without."""
 
     def __init__(self, prefixes: Prefixes) -> None:
         self._prefixes = prefixes
 
-    def part(self, data: bytes | None) -> Part | None:
+    def part(self, data: bytes | None) -> ConnectValue | None:
         """The payload and its schema; None where there is no payload."""
         if data is None:
             return None
@@ -67,18 +67,18 @@ class Parts:
                 except ValueError:
                     break  # more than a payload comes after the schema
                 self._prefixes.meet(known)
-                return None if payload is None else Part(payload, known.schema)
+                return None if payload is None else ConnectValue(payload, known.schema)
         return self._whole(data)
 
-    def _whole(self, data: bytes) -> Part | None:
+    def _whole(self, data: bytes) -> ConnectValue | None:
         content = json_of(data)
         if content is None:
             return None
         if not isinstance(content, dict) or set(content) != {"schema", "payload"}:
-            return Part(content)
+            return ConnectValue(content)
         schema = content["schema"]
         if schema is not None and not isinstance(schema, dict):
             raise UndecodableError("the schema around the payload is no schema")
         if schema is not None and (learned := self._prefixes.learn(data)) and learned.schema == schema:
             schema = learned.schema
-        return None if content["payload"] is None else Part(content["payload"], schema)
+        return None if content["payload"] is None else ConnectValue(content["payload"], schema)

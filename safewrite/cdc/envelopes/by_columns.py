@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.cdc.connect.columns import UnsuitedError, flags
-from safewrite.cdc.connect.converters import UNSUITED, Group
+from safewrite.cdc.connect.converters import UNSUITED, SchemaGroup
 from safewrite.cdc.connect.logical_types.column import Doubts
 from safewrite.cdc.envelopes.envelope import Envelope, EventReader, KeyReader
 from safewrite.cdc.records.change_set import (
@@ -47,7 +47,7 @@ _R = TypeVar("_R")
 
 
 @dataclass
-class Read:
+class ReadRecords:
     """What was read of records: column batches, how many are tombstones, and the places of those that are read one by one."""
 
     batches: list[ColumnBatch] = field(default_factory=list)
@@ -67,13 +67,13 @@ class ByColumns:
         self._readers: dict[Hashable, EventReader | None] = {}
         self._key_readers: dict[Hashable, KeyReader | None] = {}
 
-    def read(self, records: Records, fewest: int) -> Read:
-        """Read what can be read by columns.
+    def read(self, records: Records, fewest: int) -> ReadRecords:
+        """ReadRecords what can be read by columns.
 
         Args:
             fewest: so many records that have one schema, or more, are read; fewer are given back.
         """
-        found = Read()
+        found = ReadRecords()
         if not len(records):
             return found
         batch = _Batch(records)
@@ -111,7 +111,9 @@ class ByColumns:
             yield _Schemas(values[value], keys[key] if key < len(keys) else None), order[first:end]
 
     # --- what they say ----------------------------------------------------------------------------------
-    def _tried(self, batch: _Batch, schemas: _Schemas, chosen: Any, found: Read) -> Iterator[ColumnBatch]:
+    def _tried(
+        self, batch: _Batch, schemas: _Schemas, chosen: Any, found: ReadRecords
+    ) -> Iterator[ColumnBatch]:
         """The column batches of records of one schema; of those that hold up others the halves are tried."""
         waiting, failures = [chosen], 0
         while waiting:
@@ -172,10 +174,10 @@ class ByColumns:
         ]
         return batches, chosen[~sure]
 
-    def _reader(self, group: Group) -> EventReader | None:
+    def _reader(self, group: SchemaGroup) -> EventReader | None:
         return _once(self._readers, group.name, lambda: self._envelope.reader(group.schema))
 
-    def _key_reader(self, group: Group) -> KeyReader | None:
+    def _key_reader(self, group: SchemaGroup) -> KeyReader | None:
         return _once(self._key_readers, group.name, lambda: self._envelope.key_reader(group.schema))
 
 
@@ -236,8 +238,8 @@ class _Batch:
 class _Schemas:
     """The schemas of records: of their values and their keys."""
 
-    value: Group
-    key: Group | None
+    value: SchemaGroup
+    key: SchemaGroup | None
 
     def payloads(self, rows: Any) -> tuple[Any, Any, Any]:
         """The payloads of values and keys, and which records can be read as columns, as far as is known by then."""

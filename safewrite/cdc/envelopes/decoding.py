@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from safewrite.cdc.connect.avro import SchemaOf
 from safewrite.cdc.envelopes.by_columns import FEWEST, ByColumns
-from safewrite.cdc.envelopes.envelope import Settings, Tombstone
+from safewrite.cdc.envelopes.envelope import EnvelopeSettings, Tombstone
 from safewrite.cdc.envelopes.registry import KINDS
 from safewrite.cdc.envelopes.tombstones import endings, unmet
 from safewrite.cdc.records.change import Change, DeadLetter, Ignored, Record, UndecodableError
@@ -35,7 +35,7 @@ class Decoder:
 
     Args:
         envelope: one of ``KINDS``.
-        schema_of, placeholder, before_image: its ``Settings``.
+        schema_of, placeholder, before_image: its ``EnvelopeSettings``.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Decoder:
         placeholder: str | None = None,
         before_image: str | None = None,
     ) -> None:
-        self._envelope = KINDS[envelope].make(Settings(schema_of, placeholder, before_image))
+        self._envelope = KINDS[envelope].make(EnvelopeSettings(schema_of, placeholder, before_image))
         self._converter = self._envelope.converter
         self._by_columns = ByColumns(self._envelope)
         self.keys, self.values = self._converter.prefixes
@@ -73,8 +73,9 @@ class Decoder:
             if (tombstone := self._envelope.tombstone) is not None:
                 deletes = found.deletes(records)
                 places = unmet(records, deletes, ended or {})
-                found.unmet = [tombstone(records[place], is_after) for place, is_after in places]
-                found.tombstones -= len(found.unmet)
+                alone = [tombstone(records[place], is_after) for place, is_after in places]
+                found.tombstones -= len(alone)
+                found.unmet += alone
                 found.endings = endings(records, deletes)
         return found
 
@@ -114,6 +115,8 @@ class Decoder:
             else:
                 if isinstance(told, Ignored):
                     found.ignored.append(told)
+                elif isinstance(told, Tombstone):
+                    found.unmet.append(told)
                 else:
                     found.rows += told
         return found

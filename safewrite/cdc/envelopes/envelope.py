@@ -97,8 +97,8 @@ class Envelope(Protocol):
     delete_headers: Sequence[str]
     """Records without a value that have one of these headers tell of a delete by themselves."""
 
-    def changes(self, record: Record) -> Sequence[Change] | Ignored:
-        """What one record says.
+    def changes(self, record: Record) -> Sequence[Change] | Tombstone | Ignored:
+        """What one record says; a tombstone that is no record without a value tells of its delete alone.
 
         Raises:
             UndecodableError: it is none of the envelope's.
@@ -120,7 +120,7 @@ class Envelope(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class EnvelopeSettings:
     """What the configuration says of an envelope; None is its default."""
 
     schema_of: SchemaOf | None = None
@@ -132,10 +132,10 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class EnvelopeKind:
     """An envelope that a configuration may name."""
 
-    make: Callable[[Settings], Envelope]
+    make: Callable[[EnvelopeSettings], Envelope]
     options: frozenset[str] = frozenset()
     """The fields of the configuration that mean something for it; ``registry`` is needed where it is among them."""
     has_keys: bool = True

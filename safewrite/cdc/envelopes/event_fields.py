@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.cdc.connect.columns import UnsuitedError
+from safewrite.cdc.connect.columns import RowReader, UnsuitedError, fields_of
+from safewrite.cdc.connect.converters import Converter
 from safewrite.cdc.connect.logical_types.column import Doubts
 from safewrite.cdc.envelopes.envelope import KeyReader, Tombstone
 from safewrite.cdc.envelopes.position import OFFSET_WIDTH
@@ -96,6 +98,33 @@ def tables_of(
 def _equal(values: pa.Array, one: str | None) -> Any:
     found = pc.is_null(values) if one is None else pc.fill_null(pc.equal(values, one), False)
     return found.to_numpy(zero_copy_only=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaReader:
+    """How records of one schema are read: their bytes as structs, and the columns of their rows."""
+
+    converter: Converter
+    given: pa.Schema
+    rows: RowReader
+
+    @property
+    def types(self) -> Mapping[str, pa.DataType]:
+        """The types that the columns of the rows get."""
+        return self.rows.types
+
+    def fields(self, payloads: Any) -> dict[str, pa.Array]:
+        """The fields of payloads."""
+        return fields(self.converter.parsed(payloads, self.given))
+
+
+def given_by(schema: Mapping[str, Any], converter: Converter) -> pa.Schema:
+    """The type of a schema's payloads, as the converter carries their values.
+
+    Raises:
+        UnsuitedError: Arrow takes them by none.
+    """
+    return pa.schema(fields_of(schema, converter.carried))
 
 
 class NoKeys:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from safewrite.cdc.envelopes import debezium, dms, maxwell, unwrapped
-from safewrite.cdc.envelopes.envelope import Kind
+from safewrite.cdc.envelopes.envelope import EnvelopeKind
 
-KINDS: Mapping[str, Kind] = {
+KINDS: Mapping[str, EnvelopeKind] = {
     **debezium.KINDS,
     **dms.KINDS,
     **maxwell.KINDS,

@@ -19,7 +19,7 @@ from safewrite import metrics
 from safewrite.cdc.ledger.reporting import tell_stream
 
 
-class Listener(StreamingQueryListener):
+class QueryListener(StreamingQueryListener):
     """Tells of the queries of one name; Spark calls it beside the query, which waits for none of it.
 
     Rows by table are not told here but where the ledger is written, so that none of them is missing when the driver ends.
@@ -83,7 +83,7 @@ class Listener(StreamingQueryListener):
 class _AsJson(JStreamingQueryListener):
     """Takes a progress as one text of JSON."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: QueryListener) -> None:
         super().__init__(listener)
         self._listener = listener
 

@@ -10,9 +10,9 @@ from safewrite.cdc.config.table_config import Table
 from safewrite.cdc.envelopes.envelope import Tombstone
 from safewrite.cdc.envelopes.position import LOWEST, with_offset
 from safewrite.cdc.landing.routing import Router
-from safewrite.cdc.ledger.ledger import Books
+from safewrite.cdc.ledger.ledger import JobLedger
 from safewrite.cdc.ledger.reading import rows_with
-from safewrite.cdc.ledger.target_tables import Lake, keys_of
+from safewrite.cdc.ledger.target_tables import TargetTables, keys_of
 from safewrite.cdc.records.change import Change, DeadLetter, Op, SourceTable
 from safewrite.cdc.records.change_set import ChangeSet
 
@@ -31,8 +31,8 @@ class Deletions:
     """Finds the tables of tombstones for one job."""
 
     router: Router
-    lake: Lake
-    books: Books
+    targets: TargetTables
+    ledger: JobLedger
     tables: Sequence[Table]
 
     def give(
@@ -44,7 +44,7 @@ class Deletions:
             if one.keys is None and one.fault is None:
                 found.ignored += 1  # without a key it names no row
                 continue
-            told = self.router.of_tombstone(one.names, lambda name: bool(done.get(self.books.mark(name), 0)))
+            told = self.router.of_tombstone(one.names, lambda name: bool(done.get(self.ledger.mark(name), 0)))
             if one.keys is None or told is None:
                 nameless.append(one)
                 continue
@@ -80,13 +80,13 @@ class Deletions:
         """The tables that have a row with the key of each."""
         found: dict[int, list[str]] = {}
         for table in self._landed(done) if wanted else ():
-            lake = self.lake.find(table)
-            keys = keys_of(lake) or table.key
-            if lake is None or not keys:
+            found_table = self.targets.find(table)
+            keys = keys_of(found_table) or table.key
+            if found_table is None or not keys:
                 continue
             keyed = {id(one): _keys(one, keys, table) for one in wanted}
             asked = dict.fromkeys(key for key in keyed.values() if key is not None)
-            rows = rows_with(lake, keys, list(asked), self.lake.options) if asked else []
+            rows = rows_with(found_table, keys, list(asked), self.targets.options) if asked else []
             there = {tuple(row[name] for name in keys) for row in rows}
             for name, key in keyed.items():
                 if key in there:
@@ -95,7 +95,7 @@ class Deletions:
 
     def _landed(self, done: Mapping[str, int]) -> list[Table]:
         """The tables that the job has landed rows in."""
-        head = self.books.mark("")
+        head = self.ledger.mark("")
         names = [name.removeprefix(head) for name, landed in done.items() if landed and name.startswith(head)]
         known = {one.name: one for one in self.tables}
         return [known.get(name) or self.router.created(name) for name in sorted(names)]

@@ -70,7 +70,7 @@ def frame_of(
     )
 
 
-class _Part(NamedTuple):
+class _FramePart(NamedTuple):
     """Some of a frame's rows, the changes that do not fit, and how many do."""
 
     data: pa.Table
@@ -88,7 +88,7 @@ class _Fit(NamedTuple):
     """Columns whose misfits land as NULL, by the configuration."""
 
 
-def _of_rows(table: Table, rows: Sequence[Row], fit: _Fit) -> _Part:
+def _of_rows(table: Table, rows: Sequence[Row], fit: _Fit) -> _FramePart:
     """Changes that were made to rows one by one."""
     dead: dict[int, DeadLetter] = {}
     arrays: dict[str, pa.Array] = {}
@@ -118,10 +118,10 @@ def _of_rows(table: Table, rows: Sequence[Row], fit: _Fit) -> _Part:
     if dead:
         data = data.filter(pa.array(kept, pa.bool_()))
     living = {id(row.change) for row, lives in zip(rows, kept, strict=True) if lives}
-    return _Part(data, dead.values(), len(living))
+    return _FramePart(data, dead.values(), len(living))
 
 
-def _of_columns(table: Table, part: Projected, fit: _Fit) -> _Part:
+def _of_columns(table: Table, part: Projected, fit: _Fit) -> _FramePart:
     """Changes that were projected as columns."""
     length = len(part.batch)
     dead: dict[int, str] = {}
@@ -148,7 +148,7 @@ def _of_columns(table: Table, part: Projected, fit: _Fit) -> _Part:
         data = data.filter(pa.array(kept))
     places = part.batch.places()
     letters = [DeadLetter(part.batch.records[int(places[at])], why, table.name) for at, why in dead.items()]
-    return _Part(data, letters, length - len(dead))
+    return _FramePart(data, letters, length - len(dead))
 
 
 def _reason(name: str, why: str, clashes: Mapping[str, str]) -> str:

@@ -21,7 +21,7 @@ from safewrite.cdc.connect.registry import Registry
 from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.landing.compacted import Deletions
 from safewrite.cdc.landing.frames import LACKS, OP, Frame, frame_of
-from safewrite.cdc.landing.origin import Origin
+from safewrite.cdc.landing.origin import TableSource
 from safewrite.cdc.landing.ranking import needs_rank, rank
 from safewrite.cdc.landing.refusals import (
     LAST_EPOCH,
@@ -33,15 +33,15 @@ from safewrite.cdc.landing.refusals import (
 from safewrite.cdc.landing.reset_guard import check_of
 from safewrite.cdc.landing.routing import Router
 from safewrite.cdc.landing.rows import Rows, rows_of
-from safewrite.cdc.landing.snapshot_boundary import Snapshots
-from safewrite.cdc.landing.table_batch import Share
+from safewrite.cdc.landing.snapshot_boundary import SnapshotBoundary
+from safewrite.cdc.landing.table_batch import TableBatch
 from safewrite.cdc.landing.table_changes import Keys, TableChanges
-from safewrite.cdc.landing.unavailable_values import LeftOut
+from safewrite.cdc.landing.unavailable_values import UnavailableValues
 from safewrite.cdc.landing.widening import fitted
-from safewrite.cdc.ledger.ledger import Books, Line, listed
+from safewrite.cdc.ledger.ledger import JobLedger, LedgerEntry, listed
 from safewrite.cdc.ledger.reading import rows_with
 from safewrite.cdc.ledger.reporting import tell_batch
-from safewrite.cdc.ledger.target_tables import Lake, keys_of
+from safewrite.cdc.ledger.target_tables import TargetTables, keys_of
 from safewrite.cdc.records.batch import Batch, Ranges, key_of, moves, remaining
 from safewrite.cdc.records.change import DeadLetter
 from safewrite.cdc.records.change_set import ChangeSet
@@ -62,10 +62,10 @@ class Landing:
     def __init__(self, config: Config, *, on_event: OnEvent | None = None) -> None:
         self.config = config
         self._on_event = listener(on_event)
-        self.lake = Lake(config, on_event=self._on_event)
-        self.books = Books(config, self.lake)
+        self.targets = TargetTables(config, on_event=self._on_event)
+        self.ledger = JobLedger(config, self.targets)
         self._router = Router(config)
-        self._deletions = Deletions(self._router, self.lake, self.books, config.tables)
+        self._deletions = Deletions(self._router, self.targets, self.ledger, config.tables)
         self.decoder = Decoder(
             config.envelope,
             schema_of=_registry(config),
@@ -73,50 +73,50 @@ class Landing:
             before_image=config.before_image_field,
         )
 
-    def land(self, given: Batch) -> list[Line]:
+    def land(self, given: Batch) -> list[LedgerEntry]:
         """Land what is new of a batch; the lines that the ledger got, none if all of it had landed.
 
         Raises:
             SafewriteError: of the first table that failed; those beside it may have committed, and the batch again
                 finds them.
         """
-        done = self.books.positions()
+        done = self.ledger.positions()
         batch = remaining(given, self.config.job, done)
         if not batch.ranges:
             return []
-        decoded = self.decoder.decode(batch.records, self.books.ended(batch.ranges, done))
+        decoded = self.decoder.decode(batch.records, self.ledger.ended(batch.ranges, done))
         found, whole = decoded.by_columns, len(batch.records)
         log.debug("batch %s: %s of %s records were read by columns", batch.number, found, whole)
         routed, unrouted = self._router.route(decoded)
         compacted = self._deletions.give(decoded.unmet, routed, done)
         shares = self._shares(routed.values(), batch, done)
         nowhere = [*decoded.dead, *unrouted, *compacted.dead]
-        rest = Line(self.config.job, batch.number, None, offsets=listed(batch.ranges))
+        rest = LedgerEntry(self.config.job, batch.number, None, offsets=listed(batch.ranges))
         rest.ignored = len(decoded.ignored) + decoded.tombstones + compacted.ignored
         rest.dead = len({id(letter.record) for letter in nowhere})
         rest.records = rest.ignored + rest.dead
-        self.books.write_letters([*nowhere, *(one for share in shares for one in share.dead)], batch.ranges)
+        self.ledger.write_letters([*nowhere, *(one for share in shares for one in share.dead)], batch.ranges)
         self._commit(shares, batch)
         lines = [rest, *(share.line for share in shares)]
-        self.books.write(batch, lines, done, decoded.endings)
+        self.ledger.write(batch, lines, done, decoded.endings)
         tell_batch(lines, self._on_event)
         return lines
 
     def _shares(
         self, routed: Iterable[tuple[Table, ChangeSet]], batch: Batch, done: dict[str, int]
-    ) -> list[Share]:
+    ) -> list[TableBatch]:
         """The shares of all tables, so many at a time: each asks the store or the catalog what its table is now."""
         with ThreadPoolExecutor(self.config.parallel_tables, "safewrite-cdc") as pool:
             return list(pool.map(lambda given: self._share(given[0], given[1], batch, done), routed))
 
     # --- one table ----------------------------------------------------------------------------------
-    def _share(self, table: Table, given: ChangeSet, batch: Batch, done: dict[str, int]) -> Share:
+    def _share(self, table: Table, given: ChangeSet, batch: Batch, done: dict[str, int]) -> TableBatch:
         """A table's rows, as far as they are new to it and fit it."""
         try:
-            found, positions = self.lake.position(table)
+            found, positions = self.targets.position(table)
         except sw.InvalidInputError as error:  # a name that no table can have
-            return self._without_table(Share(table, self._line(table, given, batch), None), given, error)
-        refuse_made_anew(self.config.job, table, positions, landed=done.get(self.books.mark(table.name), 0))
+            return self._without_table(TableBatch(table, self._line(table, given, batch), None), given, error)
+        refuse_made_anew(self.config.job, table, positions, landed=done.get(self.ledger.mark(table.name), 0))
         refuse_set_back(self.config.job, table, positions)
         ends = {
             (where.topic, where.number): positions.get(where.name(self.config.job), 0)
@@ -125,13 +125,13 @@ class Landing:
         new = given.since(ends)
         line = self._line(table, given, batch)
         line.earlier = line.records - new.records
-        share = Share(table, line, found, positions=positions, ranges=batch.ranges)
+        share = TableBatch(table, line, found, positions=positions, ranges=batch.ranges)
         counts = None if new.records or found is None else self._counts_before(share, batch)
         if counts is not None:
             new = given  # the same share in an attempt before: what was split or dead is told again
         if not new.records:
             return share
-        share.origin = Origin.of(table, positions, new)
+        share.origin = TableSource.of(table, positions, new)
         share.given, share.strange = share.origin.split(new)
         if share.strange:
             line.source_time_ms = share.given.newest_ms
@@ -163,7 +163,7 @@ class Landing:
                 line.begins_at = line.offsets
         return share
 
-    def _with_dead(self, share: Share, letters: Sequence[DeadLetter]) -> Share:
+    def _with_dead(self, share: TableBatch, letters: Sequence[DeadLetter]) -> TableBatch:
         """The share with its dead letters.
 
         Raises:
@@ -180,12 +180,12 @@ class Landing:
             )
         return share
 
-    def _line(self, table: Table, given: ChangeSet, batch: Batch) -> Line:
-        line = Line(self.config.job, batch.number, table.name, offsets=listed(batch.ranges))
+    def _line(self, table: Table, given: ChangeSet, batch: Batch) -> LedgerEntry:
+        line = LedgerEntry(self.config.job, batch.number, table.name, offsets=listed(batch.ranges))
         line.records, line.source_time_ms = given.records, given.newest_ms
         return line
 
-    def _without_table(self, share: Share, given: ChangeSet, error: sw.InvalidInputError) -> Share:
+    def _without_table(self, share: TableBatch, given: ChangeSet, error: sw.InvalidInputError) -> TableBatch:
         """The share of a table that cannot be made: dead letters if nobody named the table, for the others go on.
 
         Raises:
@@ -196,17 +196,17 @@ class Landing:
         share.line.ignored = 0
         return self._with_dead(share, [*share.strange, *given.letters(str(error), share.table.name)])
 
-    def _make(self, share: Share, keys: Keys, *, each: bool) -> None:
+    def _make(self, share: TableBatch, keys: Keys, *, each: bool) -> None:
         """Make rows of a share; ``each`` makes all of them one by one, and counts what says nothing of a row."""
         changes = self._changes(share)
         made = (changes.made_each if each else changes.made)(self._snapshots(share), keys)
         share.made, share.changes, share.snapshots = made.rows, made.changes, made.snapshots
         share.ignored = share.line.ignored = made.ignored
 
-    def _changes(self, share: Share) -> TableChanges:
+    def _changes(self, share: TableBatch) -> TableChanges:
         return TableChanges(share.given, share.rules(self.config), self.decoder)
 
-    def _rank(self, share: Share) -> None:
+    def _rank(self, share: TableBatch) -> None:
         """Give deletes their place; those that have nothing to delete are ignored."""
         found = share.found
         topics = set() if share.origin is None else share.origin.topics | share.given.topics
@@ -214,14 +214,14 @@ class Landing:
         idle = rank(share.table, share.made, schema, topics=topics, read=self._reader(share))
         share.line.ignored = share.ignored + len(idle)
 
-    def _count_again(self, share: Share) -> None:
+    def _count_again(self, share: TableBatch) -> None:
         """What a commit before did not count: dead letters, and deletes that had nothing to delete, which are known no more."""
         line, idle = share.line, sum(needs_rank(share.table, row) for row in share.made.rows)
         rest = line.records - line.changes + line.split
         line.dead = max(line.dead, rest - idle)
         line.ignored = rest - line.dead
 
-    def _reader(self, share: Share) -> Callable[[Sequence[tuple[object, ...]]], list[dict[str, object]]]:
+    def _reader(self, share: TableBatch) -> Callable[[Sequence[tuple[object, ...]]], list[dict[str, object]]]:
         """Reads rows of a share's table, as it was before the batch."""
         found, options = share.found, self.config.options()
 
@@ -230,23 +230,23 @@ class Landing:
 
         return read
 
-    def _snapshots(self, share: Share) -> Snapshots:
-        return Snapshots.of(share.ranges, self.config.job, share.table, share.positions)
+    def _snapshots(self, share: TableBatch) -> SnapshotBoundary:
+        return SnapshotBoundary.of(share.ranges, self.config.job, share.table, share.positions)
 
-    def _left_out(self, share: Share) -> LeftOut:
+    def _left_out(self, share: TableBatch) -> UnavailableValues:
         """Looks for the values that the rows of a share lack."""
         found, made = share.found, share.made
         columns = dict.fromkeys(() if found is None else found.schema.names)
         columns |= dict.fromkeys(made.types) | dict.fromkeys(name for row in made.rows for name in row.values)
-        return LeftOut(share.table, made, columns, self._reader(share))
+        return UnavailableValues(share.table, made, columns, self._reader(share))
 
-    def _fitted(self, share: Share) -> Frame:
+    def _fitted(self, share: TableBatch) -> Frame:
         """The frame of a share's rows, once its table has their columns."""
-        done = fitted(self.lake, share.table, share.made, share.found)
+        done = fitted(self.targets, share.table, share.made, share.found)
         share.found, share.refused = done.found, done.refused
         return done.frame
 
-    def _counts_before(self, share: Share, batch: Batch) -> Mapping[str, int] | None:
+    def _counts_before(self, share: TableBatch, batch: Batch) -> Mapping[str, int] | None:
         """What became of the same share of the same offsets, where an attempt before committed it."""
         assert share.found is not None
         receipt = share.found.resolve(key_of(self.config.job, share.table.name, batch.ranges))
@@ -255,14 +255,14 @@ class Landing:
         share.line.version = receipt.version
         return receipt.changes
 
-    def _commit(self, shares: Sequence[Share], batch: Batch) -> None:
+    def _commit(self, shares: Sequence[TableBatch], batch: Batch) -> None:
         """Commit all shares, so many at a time; what one raises is raised when all are done."""
         waiting = [share for share in shares if share.frame is not None]
         if not waiting:
             return
         with ThreadPoolExecutor(self.config.parallel_tables, "safewrite-cdc") as pool:
             futures = [(share, pool.submit(self._apply, share, batch.ranges)) for share in waiting]
-        failed: list[tuple[Share, BaseException]] = []
+        failed: list[tuple[TableBatch, BaseException]] = []
         for share, future in futures:
             error = future.exception()
             if error is not None:
@@ -271,7 +271,7 @@ class Landing:
         if failed:
             raise failed[0][1]
 
-    def _apply(self, share: Share, ranges: Ranges) -> None:
+    def _apply(self, share: TableBatch, ranges: Ranges) -> None:
         table, frame, found = share.table, share.frame, share.found
         assert frame is not None
         assert found is not None
@@ -290,7 +290,9 @@ class Landing:
         share.line.version = receipt.version
         share.line.commit_ms = round((time.monotonic() - started) * 1000)
 
-    def _applied_without_unknown(self, share: Share, found: sw.Table, ranges: Ranges) -> sw.Receipt | None:
+    def _applied_without_unknown(
+        self, share: TableBatch, found: sw.Table, ranges: Ranges
+    ) -> sw.Receipt | None:
         """The receipt of a share without the rows that lack a value which nobody has; None if none is left."""
         if share.made.projected:
             self._make(share, share.made.keys, each=True)
@@ -314,16 +316,16 @@ class Landing:
         frame = self._with_letters(share, made, found, ranges)
         return self._applied(share, found, frame, ranges) if frame.data.num_rows else None
 
-    def _with_letters(self, share: Share, made: Rows, found: sw.Table, ranges: Ranges) -> Frame:
+    def _with_letters(self, share: TableBatch, made: Rows, found: sw.Table, ranges: Ranges) -> Frame:
         """The frame of rows, once the letters of the others are kept."""
         frame = frame_of(share.table, made, found, share.refused)
         letters = [*share.strange, *made.dead, *frame.dead]
-        self.books.write_letters(letters, ranges)
+        self.ledger.write_letters(letters, ranges)
         share.line.dead = len({id(letter.record) for letter in letters})
         share.line.split = frame.data.num_rows - frame.changes
         return frame
 
-    def _applied(self, share: Share, found: sw.Table, frame: Frame, ranges: Ranges) -> sw.Receipt:
+    def _applied(self, share: TableBatch, found: sw.Table, frame: Frame, ranges: Ranges) -> sw.Receipt:
         table = share.table
         assert share.snapshots is not None
         moved = moves(ranges, self.config.job, share.positions) | share.snapshots.moves()
@@ -349,7 +351,7 @@ class Landing:
             positions=moved,
         )
 
-    def _each(self, share: Share) -> Callable[[], Rows] | None:
+    def _each(self, share: TableBatch) -> Callable[[], Rows] | None:
         """What makes rows of all changes of a share one by one, if some were projected as columns."""
         if not share.made.projected:
             return None

@@ -22,7 +22,7 @@ _PREFIX, _TOPIC = "cdc.source/", "cdc.topic/"
 
 
 @dataclass(frozen=True)
-class Origin:
+class TableSource:
     """The source whose rows a table takes."""
 
     table: Table

@@ -25,7 +25,7 @@ _DIGITS = 20
 
 
 @dataclass
-class Snapshots:
+class SnapshotBoundary:
     """Where the snapshots that a table has rows of were taken, by partition of its topics."""
 
     known: Mapping[str, int]
@@ -37,7 +37,7 @@ class Snapshots:
     """Whether each source has its own: several of them, with a log each, may be in one partition."""
 
     @classmethod
-    def of(cls, ranges: Ranges, job: str, table: Table, positions: Mapping[str, int]) -> Snapshots:
+    def of(cls, ranges: Ranges, job: str, table: Table, positions: Mapping[str, int]) -> SnapshotBoundary:
         """Those of the partitions of a batch; an epoch of the source has its own."""
         names = {(where.topic, where.number): _name(where, job, table.epoch) for where in ranges}
         return cls(positions, names, by_source=table.shard_column is not None)

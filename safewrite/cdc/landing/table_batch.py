@@ -10,21 +10,21 @@ from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.job import Config
 from safewrite.cdc.config.table_config import Table
 from safewrite.cdc.landing.frames import Frame
-from safewrite.cdc.landing.origin import Origin
+from safewrite.cdc.landing.origin import TableSource
 from safewrite.cdc.landing.rows import Rows
-from safewrite.cdc.landing.snapshot_boundary import Snapshots
-from safewrite.cdc.ledger.ledger import Line
+from safewrite.cdc.landing.snapshot_boundary import SnapshotBoundary
+from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.cdc.records.batch import Ranges
 from safewrite.cdc.records.change import Change, DeadLetter
 from safewrite.cdc.records.change_set import ChangeSet
 
 
 @dataclass
-class Share:
+class TableBatch:
     """What one table gets of a batch."""
 
     table: Table
-    line: Line
+    line: LedgerEntry
     found: sw.Table | None
     frame: Frame | None = None
     changes: Sequence[Change] = ()
@@ -35,11 +35,11 @@ class Share:
     ranges: Ranges = field(default_factory=dict)
     """The offsets of its batch."""
     given: ChangeSet = field(default_factory=ChangeSet)
-    snapshots: Snapshots | None = None
+    snapshots: SnapshotBoundary | None = None
     dead: list[DeadLetter] = field(default_factory=list)
     strange: list[DeadLetter] = field(default_factory=list)
     """Those of other sources than the table's."""
-    origin: Origin | None = None
+    origin: TableSource | None = None
     ignored: int = 0
     """Records that were read and say nothing of a row."""
 

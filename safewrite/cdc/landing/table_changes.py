@@ -13,7 +13,7 @@ from safewrite.cdc.config.table_config import Table
 from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.landing.project_columns import projected
 from safewrite.cdc.landing.rows import Rows, rows_of
-from safewrite.cdc.landing.snapshot_boundary import Snapshots
+from safewrite.cdc.landing.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.records.change import Change
 from safewrite.cdc.records.change_set import ChangeSet
 
@@ -29,7 +29,7 @@ class Made:
 
     rows: Rows
     changes: Sequence[Change]
-    snapshots: Snapshots
+    snapshots: SnapshotBoundary
     ignored: int = 0
 
 
@@ -41,11 +41,11 @@ class TableChanges:
     rules: ColumnRules
     decoder: Decoder
 
-    def made(self, snapshots: Snapshots, keys: Keys) -> Made:
+    def made(self, snapshots: SnapshotBoundary, keys: Keys) -> Made:
         """The rows of the changes, as columns as far as they can be."""
         return self._as_columns(snapshots, keys) or self.made_each(snapshots, keys)
 
-    def _as_columns(self, snapshots: Snapshots, keys: Keys) -> Made | None:
+    def _as_columns(self, snapshots: SnapshotBoundary, keys: Keys) -> Made | None:
         """The rows as columns, and one by one those in doubt; None where all changes have to be made one by one."""
         table, changes = self.rules.table, self.changes
         keys = keys or table.key or _named(changes.keys, table)
@@ -62,7 +62,7 @@ class TableChanges:
             return None
         return Made(made, ordered, snapshots)
 
-    def made_each(self, snapshots: Snapshots, keys: Keys) -> Made:
+    def made_each(self, snapshots: SnapshotBoundary, keys: Keys) -> Made:
         """The rows of all changes, made one by one."""
         read = self.decoder.each(self.changes)
         ordered = snapshots.ordered(read.rows)

@@ -24,7 +24,7 @@ Read = Callable[[Sequence[Key]], Sequence[Mapping[str, Any]]]
 """The rows of a table that have one of these keys."""
 
 
-class LeftOut:
+class UnavailableValues:
     """Looks values up for the rows of one table's share of a batch.
 
     Args:

@@ -11,7 +11,7 @@ import safewrite as sw
 from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, Table, partition_columns
 from safewrite.cdc.landing.frames import Frame, frame_of
 from safewrite.cdc.landing.rows import Rows
-from safewrite.cdc.ledger.target_tables import Lake
+from safewrite.cdc.ledger.target_tables import TargetTables
 
 _REFUSALS = (sw.InvalidInputError, sw.WouldAlterError)
 
@@ -25,7 +25,7 @@ class Fitted:
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
-def fitted(lake: Lake, table: Table, made: Rows, found: sw.Table | None) -> Fitted:
+def fitted(targets: TargetTables, table: Table, made: Rows, found: sw.Table | None) -> Fitted:
     """The frame of rows, once the table has the columns that they bring.
 
     Raises:
@@ -37,26 +37,32 @@ def fitted(lake: Lake, table: Table, made: Rows, found: sw.Table | None) -> Fitt
     if found is None:
         _refuse_unknown_partitions(table, frame.added)
     try:
-        return Fitted(frame, _with_columns(lake, table, made.keys, found, frame.added))
+        return Fitted(frame, _with_columns(targets, table, made.keys, found, frame.added))
     except _REFUSALS:  # one of the columns is at fault, so each is tried alone
         refused: dict[str, str] = {}
         if found is None:
-            found = _with_columns(lake, table, made.keys, None, _first_columns(made.keys, table, frame.added))
+            found = _with_columns(
+                targets, table, made.keys, None, _first_columns(made.keys, table, frame.added)
+            )
         for one in frame.added:
             try:
                 if found.schema.get_field_index(one.name) < 0:
-                    found = _with_columns(lake, table, made.keys, found, [one])
+                    found = _with_columns(targets, table, made.keys, found, [one])
             except _REFUSALS as error:
                 refused[one.name] = str(error)
         return Fitted(frame_of(table, made, found, refused), found, refused)
 
 
 def _with_columns(
-    lake: Lake, table: Table, keys: Sequence[str], found: sw.Table | None, fields: Sequence[pa.Field]
+    targets: TargetTables,
+    table: Table,
+    keys: Sequence[str],
+    found: sw.Table | None,
+    fields: Sequence[pa.Field],
 ) -> sw.Table:
     if found is None:
-        return lake.create(table, keys, fields)
-    return lake.widen(table, found, fields) if fields else found
+        return targets.create(table, keys, fields)
+    return targets.widen(table, found, fields) if fields else found
 
 
 def _first_columns(keys: Sequence[str], table: Table, fields: Sequence[pa.Field]) -> list[pa.Field]:

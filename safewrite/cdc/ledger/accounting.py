@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.cdc.ledger.ledger import Line
+from safewrite.cdc.ledger.ledger import LedgerEntry
 
-COLUMNS = tuple(one.name for one in fields(Line))
+COLUMNS = tuple(one.name for one in fields(LedgerEntry))
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,9 @@ def verify(job: str, ledger: pa.Table, letters: pa.Table | None = None) -> Verdi
         ledger, letters: the rows of the job's two tables, by any reader.
     """
     lines = [
-        Line(**{name: row.get(name) for name in COLUMNS}) for row in ledger.to_pylist() if row["job"] == job
+        LedgerEntry(**{name: row.get(name) for name in COLUMNS})
+        for row in ledger.to_pylist()
+        if row["job"] == job
     ]
     faults = [
         f"batch {line.batch}, {line.table or 'no table'}: {line.records} records came in, and what became of them adds up to "
@@ -68,7 +70,9 @@ def verify(job: str, ledger: pa.Table, letters: pa.Table | None = None) -> Verdi
     return Verdict(accounts, tuple(faults), len({(line.batch, line.offsets) for line in lines}), note)
 
 
-def _letters(job: str, lines: Sequence[Line], letters: pa.Table | None) -> tuple[list[str], tuple[str, ...]]:
+def _letters(
+    job: str, lines: Sequence[LedgerEntry], letters: pa.Table | None
+) -> tuple[list[str], tuple[str, ...]]:
     """Dead letters that the ledger tells of and that are not kept: faults, but for those that were deleted by age.
 
     Whoever deletes old letters takes all of the oldest batches; what gets lost by another way are newer ones.
@@ -108,7 +112,7 @@ def _letters(job: str, lines: Sequence[Line], letters: pa.Table | None) -> tuple
     return faults, (note,) if gone and not lost else ()
 
 
-def _account(table: str | None, lines: Sequence[Line]) -> Account:
+def _account(table: str | None, lines: Sequence[LedgerEntry]) -> Account:
     skipped = {
         "job", "batch", "table", "version", "source_time_ms", "begins_at", "offsets", "commit_ms", "closed_ms",
     }  # fmt: skip
@@ -116,7 +120,7 @@ def _account(table: str | None, lines: Sequence[Line]) -> Account:
     return Account(table, {name: sum(getattr(line, name) for line in lines) for name in names})
 
 
-def _gaps(lines: Sequence[Line]) -> list[str]:
+def _gaps(lines: Sequence[LedgerEntry]) -> list[str]:
     """Offsets that no batch covers, or two do."""
     ranges: dict[tuple[str, int, str], set[tuple[int, int]]] = {}
     for offsets in {line.offsets for line in lines}:

@@ -1,4 +1,4 @@
-"""Keeps the books of a job: what came in, what became of it, and how far it got; and its dead letters."""
+"""Keeps the ledger of a job: what came in, what became of it, and how far it got; and its dead letters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import safewrite as sw
 from safewrite.cdc.config.job import Config
 from safewrite.cdc.config.table_config import Table
-from safewrite.cdc.ledger.target_tables import Lake
+from safewrite.cdc.ledger.target_tables import TargetTables
 from safewrite.cdc.records.batch import Batch, Partition, Ranges, moves
 from safewrite.cdc.records.change import DeadLetter
 
@@ -28,7 +28,7 @@ LETTERS_KEY = ("job", "topic", "topic_id", "partition", "offset")
 
 
 @dataclass
-class Line:
+class LedgerEntry:
     """One line of the ledger: a table's share of a batch; of no table: records that name none.
 
     ``records`` = ``earlier`` + ``ignored`` + ``dead`` + ``changes`` - ``split``, and ``changes`` is the sum of
@@ -83,7 +83,7 @@ LEDGER_SCHEMA = pa.schema(
         pa.field(
             one.name, pa.string() if one.name in {"job", "table", "begins_at", "offsets"} else pa.int64()
         )
-        for one in fields(Line)
+        for one in fields(LedgerEntry)
     ]
 )
 LETTERS_SCHEMA = pa.schema(
@@ -96,15 +96,15 @@ LETTERS_SCHEMA = pa.schema(
 
 
 @dataclass
-class Books:
+class JobLedger:
     """The ledger and the dead letters of a job."""
 
     config: Config
-    lake: Lake
+    targets: TargetTables
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
-    def ledger(self) -> Table:
+    def table(self) -> Table:
         return self._own("ledger")
 
     @property
@@ -117,7 +117,7 @@ class Books:
 
     def positions(self) -> dict[str, int]:
         """How far the job got; none before its first batch."""
-        return self.lake.position(self.ledger)[1]
+        return self.targets.position(self.table)[1]
 
     def mark(self, table: str) -> str:
         """The position that says that a table was landed before: 1, or 0 after ``restart``."""
@@ -153,9 +153,9 @@ class Books:
         if not rows:
             return 0
         with self._lock:  # tables that commit beside each other may each have letters
-            table, known = self.lake.position(self.letters)
+            table, known = self.targets.position(self.letters)
             if table is None:
-                table = self.lake.create(self.letters, LETTERS_KEY, list(LETTERS_SCHEMA))
+                table = self.targets.create(self.letters, LETTERS_KEY, list(LETTERS_SCHEMA))
             table.apply_changes(
                 pa.Table.from_pylist(list(rows.values()), LETTERS_SCHEMA), keys=LETTERS_KEY, sequence_by=["seen_ns"],
                 all_late="count", positions=moves(ranges, self.config.job, known),
@@ -165,7 +165,7 @@ class Books:
     def write(
         self,
         batch: Batch,
-        lines: Sequence[Line],
+        lines: Sequence[LedgerEntry],
         positions: Mapping[str, int],
         endings: Mapping[tuple[str, int], int],
     ) -> None:
@@ -191,11 +191,11 @@ class Books:
                 mark = self.mark(line.table)
                 if positions.get(mark, 0) == 0:
                     moved[mark] = (positions.get(mark), 1)
-        table = self.lake.seen(self.ledger) or self.lake.find(self.ledger)
+        table = self.targets.seen(self.table) or self.targets.find(self.table)
         if table is None:
-            table = self.lake.create(self.ledger, ("job", "batch"), list(LEDGER_SCHEMA))
+            table = self.targets.create(self.table, ("job", "batch"), list(LEDGER_SCHEMA))
         elif new := [one for one in LEDGER_SCHEMA if table.schema.get_field_index(one.name) < 0]:
-            table = self.lake.widen(self.ledger, table, new)  # a ledger of an earlier version
+            table = self.targets.widen(self.table, table, new)  # a ledger of an earlier version
         closed_ms = time.time_ns() // 1_000_000
         for line in lines:
             line.closed_ms = closed_ms
@@ -207,7 +207,7 @@ class Books:
         Raises:
             InvalidInputError: the job never landed rows in a table of that name.
         """
-        found, known = self.lake.position(self.ledger)
+        found, known = self.targets.position(self.table)
         landed = known.get(self.mark(table), 0)
         if found is None or not landed:
             raise sw.InvalidInputError(

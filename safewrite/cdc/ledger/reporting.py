@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import safewrite as sw
-from safewrite.cdc.ledger.ledger import Line
+from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.metrics import Listener
 
 log = logging.getLogger("safewrite")
 
 
-def tell_batch(lines: Sequence[Line], on_event: Listener | None) -> None:
+def tell_batch(lines: Sequence[LedgerEntry], on_event: Listener | None) -> None:
     """Tell of a batch whose ledger is written: a line and an event for each table that it has records of.
 
     Records that name no table are told under the name of the job.
@@ -40,7 +40,7 @@ def tell_stream(job: str, text: str, numbers: Mapping[str, Any], on_event: Liste
         on_event(sw.Event("stream", job, text, numbers))
 
 
-def _numbers(line: Line) -> dict[str, Any]:
+def _numbers(line: LedgerEntry) -> dict[str, Any]:
     """What a line of the ledger says in numbers; what does not apply to it is left out."""
     found: dict[str, Any] = {
         name: getattr(line, name)

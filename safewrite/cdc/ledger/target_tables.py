@@ -23,7 +23,7 @@ OURS = {EPOCH: pa.int64(), SEQUENCE: pa.string()}
 """Columns that the job adds to a table, by which its changes are ordered."""
 
 
-class Lake:
+class TargetTables:
     """The tables of a job by name."""
 
     def __init__(self, config: Config, *, on_event: OnEvent | None = None) -> None:

@@ -11,13 +11,21 @@ import pyarrow.compute as pc
 
 from safewrite.cdc.connect.columns import RowReader, UnsuitedError, fields_of
 from safewrite.cdc.connect.converters import Converter
-from safewrite.cdc.connect.inference import Kinds, rows_of
 from safewrite.cdc.connect.logical_types.column import Doubts
 from safewrite.cdc.connect.placeholder import Placeholder
 from safewrite.cdc.envelopes.debezium.position_columns import positions_of
 from safewrite.cdc.envelopes.debezium.rows import ROUTED
 from safewrite.cdc.envelopes.envelope import Positions
-from safewrite.cdc.envelopes.event_fields import Fields, clock, fields, number_of, tables_of, text_of
+from safewrite.cdc.envelopes.event_fields import (
+    Fields,
+    SchemaReader,
+    clock,
+    fields,
+    given_by,
+    number_of,
+    tables_of,
+    text_of,
+)
 from safewrite.cdc.records.change import SourceTable
 from safewrite.cdc.records.change_set import AFTER, BEFORE
 
@@ -27,35 +35,23 @@ TABLES = r'"source":\{[^{}]*"table":"(?P<table>[^"\\]*)"'
 
 
 @dataclass(frozen=True, slots=True)
-class KeyColumns:
+class KeyColumns(SchemaReader):
     """How keys of one schema are read."""
-
-    converter: Converter
-    given: pa.Schema
-    row: RowReader
 
     @classmethod
     def of(cls, schema: Mapping[str, Any], converter: Converter) -> Self:
         """The reader of a key's schema."""
-        return cls(
-            converter,
-            pa.schema(fields_of(schema, converter.carried)),
-            RowReader.of(schema, converter.carried),
-        )
+        return cls(converter, given_by(schema, converter), RowReader.of(schema, converter.carried))
 
     def read(self, payloads: Any, doubts: Doubts) -> dict[str, pa.Array]:
         """The columns of keys."""
-        found = self.row.read(self.converter.parsed(payloads, self.given), doubts)
+        found = self.rows.read(self.converter.parsed(payloads, self.given), doubts)
         return {name: column for name, column in found.items() if not name.startswith(ROUTED)}
 
 
 @dataclass(frozen=True, slots=True)
-class DebeziumReader:
+class DebeziumReader(SchemaReader):
     """How events of one schema are read."""
-
-    converter: Converter
-    given: pa.Schema
-    rows: RowReader
 
     @classmethod
     def of(cls, schema: Mapping[str, Any], converter: Converter, placeholder: Placeholder) -> Self:
@@ -77,12 +73,8 @@ class DebeziumReader:
             raise UnsuitedError("no envelope of Debezium")
         return cls(converter, given, rows)
 
-    @property
-    def types(self) -> Mapping[str, pa.DataType]:
-        return self.rows.types
-
     def read(self, payloads: Any, doubts: Doubts) -> Events:
-        found = fields(self.converter.parsed(payloads, self.given))
+        found = self.fields(payloads)
         rows = {name: self.rows.read(found[name], doubts) for name in (BEFORE, AFTER)}
         return Events(found, rows[BEFORE], rows[AFTER])
 
@@ -122,13 +114,3 @@ class Events:
 
     def _source(self, name: str) -> pa.Array:
         return text_of(fields(self.said["source"]), name, len(self.said["op"]))
-
-
-def kinds_of_event(kinds: Kinds) -> Kinds:
-    """The kinds of an event of Debezium, whose rows before and after a change have the same columns.
-
-    Raises:
-        UnsuitedError: it is none.
-    """
-    rows = rows_of(kinds, (AFTER, BEFORE))
-    return {**kinds, BEFORE: rows, AFTER: rows}

@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from safewrite.cdc.connect.converters import Converter
-from safewrite.cdc.connect.json import Part
+from safewrite.cdc.connect.json import ConnectValue
 from safewrite.cdc.connect.logical_types.column import UNREADABLE
 from safewrite.cdc.connect.placeholder import Placeholder
 from safewrite.cdc.envelopes.debezium.event_columns import DebeziumReader, KeyColumns
 from safewrite.cdc.envelopes.debezium.positions import beginning_of, is_of_snapshot, of_debezium
-from safewrite.cdc.envelopes.debezium.rows import NO_SHAPE, Rows, Shape
+from safewrite.cdc.envelopes.debezium.rows import NO_SHAPE, DebeziumRows, RowShape
 from safewrite.cdc.envelopes.envelope import Tombstone
 from safewrite.cdc.envelopes.event_fields import milliseconds
 from safewrite.cdc.envelopes.position import or_none, with_offset
@@ -39,9 +39,9 @@ class Debezium:
     def __init__(self, converter: Converter, placeholder: Placeholder) -> None:
         self.converter = converter
         self.placeholder = placeholder
-        self.rows = Rows(placeholder)
+        self.rows = DebeziumRows(placeholder)
 
-    def changes(self, record: Record) -> Sequence[Change] | Ignored:
+    def changes(self, record: Record) -> Sequence[Change] | Tombstone | Ignored:
         value = self.converter.part(record.value, "value")
         if value is None or value.payload is None:
             return Ignored(record, "tombstone")  # the delete came as an event of its own before it
@@ -53,7 +53,7 @@ class Debezium:
         return self.of_event(record, event, lambda: self._shape(value))
 
     def of_event(
-        self, record: Record, event: Mapping[str, Any], shape_of: Callable[[], Shape]
+        self, record: Record, event: Mapping[str, Any], shape_of: Callable[[], RowShape]
     ) -> list[Change]:
         """The changes of an event, whose rows have the columns of a shape."""
         op = _OPS.get(str(event.get("op")))
@@ -103,7 +103,7 @@ class Debezium:
         names = (record.topic,) if part is None else names_of(record.topic, part.payload, part.name)
         return Tombstone(record, keys, names, is_after, fault)
 
-    def _key_part(self, record: Record) -> tuple[Part | None, str | None]:
+    def _key_part(self, record: Record) -> tuple[ConnectValue | None, str | None]:
         """The key of a record, or why it cannot be read: it matters only to a table without a primary_key."""
         try:
             return self.converter.part(record.key, "key"), None
@@ -113,7 +113,7 @@ class Debezium:
                 "table's primary_key"
             )
 
-    def _checked(self, change: Change, key: Part | None) -> list[Change]:
+    def _checked(self, change: Change, key: ConnectValue | None) -> list[Change]:
         if change.op is Op.TRUNCATE:
             return [replace(change, keys=None)]
         if change.op is Op.UPSERT and change.after is None:
@@ -125,22 +125,22 @@ class Debezium:
         moved = self._moved(_header(change.record, header), key)
         return [change if moved is None else replace(change, moved=moved)]
 
-    def _moved(self, moved: dict[str, Any] | None, key: Part | None) -> dict[str, Any] | None:
+    def _moved(self, moved: dict[str, Any] | None, key: ConnectValue | None) -> dict[str, Any] | None:
         """The key of a header, read as the record's own key is; None if it cannot be."""
         if moved is None:
             return None
         try:
-            return self.rows.columns_of_key(replace(key, payload=moved) if key else Part(moved))
+            return self.rows.columns_of_key(replace(key, payload=moved) if key else ConnectValue(moved))
         except UndecodableError:
             return None
 
-    def _shape(self, value: Part) -> Shape:
+    def _shape(self, value: ConnectValue) -> RowShape:
         schema = value.schema
         if schema is None:
             return NO_SHAPE
         return self.rows.once(schema, lambda: self._shape_of_row(schema, value.version))
 
-    def _shape_of_row(self, schema: Mapping[str, Any], version: str | None) -> Shape:
+    def _shape_of_row(self, schema: Mapping[str, Any], version: str | None) -> RowShape:
         fields = {str(one.get("field")): one for one in schema.get("fields") or ()}
         row = fields.get(AFTER) or fields.get(BEFORE)
         if row is None:

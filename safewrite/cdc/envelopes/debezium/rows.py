@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from safewrite.cdc.connect.json import Part
+from safewrite.cdc.connect.json import ConnectValue
 from safewrite.cdc.connect.logical_types.column import UNREADABLE, Column
 from safewrite.cdc.connect.logical_types.schemas import row_of
 from safewrite.cdc.connect.misfits import Misfit, shortened, text_of
@@ -26,7 +26,7 @@ _NUMBERS = frozenset({int, float, bool, Decimal})
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RowShape:
     """The columns of a schema, made once for all events that have it."""
 
     columns: Mapping[str, Column]
@@ -34,19 +34,19 @@ class Shape:
     version: str | None = None
 
 
-NO_SHAPE = Shape({}, {})
+NO_SHAPE = RowShape({}, {})
 
 
-class Rows:
+class DebeziumRows:
     """Reads rows and keys.  Not for several threads at once: it remembers schemas."""
 
     def __init__(self, placeholder: Placeholder) -> None:
         self._placeholder = placeholder
-        self._shapes: dict[str, Shape] = {}
-        self._same: dict[int, tuple[Mapping[str, Any], Shape]] = {}
+        self._shapes: dict[str, RowShape] = {}
+        self._same: dict[int, tuple[Mapping[str, Any], RowShape]] = {}
         """The shape of a schema that is the same object as before; it is kept, so that no other gets its id."""
 
-    def columns_of_key(self, key: Part) -> dict[str, Any]:
+    def columns_of_key(self, key: ConnectValue) -> dict[str, Any]:
         """The columns of a key that is a struct."""
         columns = {} if key.schema is None else self.shape(key.schema, key.version).columns
         return {
@@ -55,7 +55,7 @@ class Rows:
             if not name.startswith(ROUTED)
         }
 
-    def key_of(self, key: Part | None) -> tuple[dict[str, Any] | None, str | None]:
+    def key_of(self, key: ConnectValue | None) -> tuple[dict[str, Any] | None, str | None]:
         """The columns of a key, or why there are none."""
         if key is None:
             return None, None
@@ -69,7 +69,7 @@ class Rows:
         except UNREADABLE as error:
             return None, f"the schema of the record's key cannot be read: {error}"
 
-    def row(self, row: Any, shape: Shape, connector: object) -> dict[str, Any] | None:
+    def row(self, row: Any, shape: RowShape, connector: object) -> dict[str, Any] | None:
         """A row of an event.  A value that cannot be read is a ``Misfit``: it matters only to a table that needs it."""
         if row is None:
             return None
@@ -95,11 +95,11 @@ class Rows:
         return found
 
     # --- schemas ----------------------------------------------------------------------------------
-    def shape(self, schema: Mapping[str, Any], version: str | None) -> Shape:
+    def shape(self, schema: Mapping[str, Any], version: str | None) -> RowShape:
         """The columns of a struct's schema."""
         return self.once(schema, lambda: self._shape_of(schema, version))
 
-    def once(self, schema: Mapping[str, Any], make: Callable[[], Shape]) -> Shape:
+    def once(self, schema: Mapping[str, Any], make: Callable[[], RowShape]) -> RowShape:
         """What is made of a schema, once for each object: a batch has few of them, and many records."""
         same = self._same.get(id(schema))
         if same is not None and same[0] is schema:
@@ -110,7 +110,7 @@ class Rows:
         self._same[id(schema)] = (schema, made)
         return made
 
-    def _shape_of(self, schema: Mapping[str, Any], version: str | None) -> Shape:
+    def _shape_of(self, schema: Mapping[str, Any], version: str | None) -> RowShape:
         known = version if version is not None else json.dumps(schema, sort_keys=True, separators=(",", ":"))
         known = f"{schema.get('name')}:{known}"
         if known not in self._shapes:
@@ -118,7 +118,7 @@ class Rows:
             types = {
                 name: column.type for name, column in columns.items() if not pa.types.is_null(column.type)
             }
-            self._shapes[known] = Shape(columns, types, version or f"crc:{zlib.crc32(known.encode()):08x}")
+            self._shapes[known] = RowShape(columns, types, version or f"crc:{zlib.crc32(known.encode()):08x}")
         return self._shapes[known]
 
 

@@ -9,13 +9,20 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.cdc.connect.columns import RowReader, UnsuitedError, fields_of
+from safewrite.cdc.connect.columns import RowReader, UnsuitedError
 from safewrite.cdc.connect.converters import Converter
-from safewrite.cdc.connect.inference import Kinds, rows_of
 from safewrite.cdc.connect.logical_types.column import Doubts
 from safewrite.cdc.envelopes.dms.metadata import DATA, METADATA, milliseconds, of_dms
 from safewrite.cdc.envelopes.envelope import Positions
-from safewrite.cdc.envelopes.event_fields import Fields, fields, tables_of, text_of, with_offsets
+from safewrite.cdc.envelopes.event_fields import (
+    Fields,
+    SchemaReader,
+    fields,
+    given_by,
+    tables_of,
+    text_of,
+    with_offsets,
+)
 from safewrite.cdc.envelopes.position import LOWEST, or_none
 from safewrite.cdc.records.change import SourceTable
 
@@ -25,12 +32,9 @@ _POSITION, _NUMBER = "stream-position", "transaction-record-id"
 
 
 @dataclass(frozen=True, slots=True)
-class DmsReader:
+class DmsReader(SchemaReader):
     """How records of one schema are read."""
 
-    converter: Converter
-    given: pa.Schema
-    rows: RowReader
     before_image: str
     tell_imageless: Callable[[str], None]
     """Called with each table that has updates without the row before."""
@@ -48,14 +52,10 @@ class DmsReader:
         if METADATA not in found:
             raise UnsuitedError("no record of DMS")
         rows = RowReader.of(found[DATA], converter.carried)
-        return cls(converter, pa.schema(fields_of(schema, converter.carried)), rows, before_image, tell)
-
-    @property
-    def types(self) -> Mapping[str, pa.DataType]:
-        return self.rows.types
+        return cls(converter, given_by(schema, converter), rows, before_image, tell)
 
     def read(self, payloads: Any, doubts: Doubts) -> DmsEvents:
-        found = fields(self.converter.parsed(payloads, self.given))
+        found = self.fields(payloads)
         data, image = self.rows.read(found[DATA], doubts), self.rows.read(found[self.before_image], doubts)
         said = DmsEvents(fields(found[METADATA]), {}, {}, len(payloads))
         deletes, has_image = said.is_of("delete"), pc.is_valid(found[self.before_image])
@@ -116,13 +116,3 @@ class DmsEvents:
 
     def _text(self, name: str) -> pa.Array:
         return text_of(self.metadata, name, self.length)
-
-
-def kinds_of_dms(kinds: Kinds, before_image: str) -> Kinds:
-    """The kinds of a record of AWS DMS, whose before-image has some of the row's columns.
-
-    Raises:
-        UnsuitedError: it is none.
-    """
-    rows = rows_of(kinds, (DATA, before_image))
-    return {**kinds, DATA: rows, before_image: rows}

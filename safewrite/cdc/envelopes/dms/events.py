@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from safewrite.cdc.connect.converters import BareConverter, Converter
+from safewrite.cdc.connect.inference import rows_alike
 from safewrite.cdc.connect.json import json_of
-from safewrite.cdc.envelopes.dms.event_columns import TABLES, DmsReader, kinds_of_dms
+from safewrite.cdc.envelopes.dms.event_columns import TABLES, DmsReader
 from safewrite.cdc.envelopes.dms.metadata import DATA, METADATA, milliseconds, of_dms
 from safewrite.cdc.envelopes.event_fields import NoKeys
 from safewrite.cdc.envelopes.position import LOWEST, or_none, with_offset
@@ -33,7 +34,7 @@ class Dms(NoKeys):
     def __init__(self, *, before_image: str = BEFORE_IMAGE) -> None:
         self._before_image = before_image
         self._told: set[str] = set()
-        self.converter: Converter = BareConverter(lambda kinds: kinds_of_dms(kinds, before_image), TABLES)
+        self.converter: Converter = BareConverter(rows_alike(DATA, before_image), TABLES)
 
     def reader(self, schema: Mapping[str, Any]) -> DmsReader:
         return DmsReader.of(schema, self.converter, self._before_image, self.tell_imageless)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from safewrite.cdc.envelopes.envelope import Kind
+from safewrite.cdc.envelopes.envelope import EnvelopeKind
 from safewrite.cdc.envelopes.maxwell.events import Maxwell
 
-KINDS = {"maxwell-json": Kind(lambda _: Maxwell(), has_keys=False, decimals="string")}
+KINDS = {"maxwell-json": EnvelopeKind(lambda _: Maxwell(), has_keys=False, decimals="string")}

@@ -9,21 +9,21 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.cdc.connect.columns import RowReader, UnsuitedError, fields_of
+from safewrite.cdc.connect.columns import RowReader, UnsuitedError
 from safewrite.cdc.connect.converters import Converter
-from safewrite.cdc.connect.inference import Kinds, rows_of
 from safewrite.cdc.connect.logical_types.column import Doubts
 from safewrite.cdc.envelopes.envelope import Positions
 from safewrite.cdc.envelopes.event_fields import (
     Fields,
+    SchemaReader,
     checked,
     clock,
-    fields,
+    given_by,
     number_of,
     tables_of,
     text_of,
     with_offsets,
-)  # fmt: skip
+)
 from safewrite.cdc.records.change import SourceTable
 
 DATA, OLD = "data", "old"
@@ -37,23 +37,9 @@ _OPS = pa.array(["insert", "update", "delete", READ])
 _POSITION = r"\.(?P<file>[0-9]{1,10}):(?P<offset>[0-9]{1,18})$"
 
 
-def kinds_of_maxwell(kinds: Kinds) -> Kinds:
-    """The kinds of a record of Maxwell, whose old values are of some of the row's columns.
-
-    Raises:
-        UnsuitedError: it is none.
-    """
-    rows = rows_of(kinds, (DATA, OLD))
-    return {**kinds, DATA: rows, OLD: rows}
-
-
 @dataclass(frozen=True, slots=True)
-class MaxwellReader:
+class MaxwellReader(SchemaReader):
     """How records of one schema are read."""
-
-    converter: Converter
-    given: pa.Schema
-    rows: RowReader
 
     @classmethod
     def of(cls, schema: Mapping[str, Any], converter: Converter) -> Self:
@@ -66,14 +52,10 @@ class MaxwellReader:
         if not {"type", "position", DATA, OLD} <= set(found):
             raise UnsuitedError("no record of Maxwell, or one without a position")
         rows = RowReader.of(found[DATA], converter.carried)
-        return cls(converter, pa.schema(fields_of(schema, converter.carried)), rows)
-
-    @property
-    def types(self) -> Mapping[str, pa.DataType]:
-        return self.rows.types
+        return cls(converter, given_by(schema, converter), rows)
 
     def read(self, payloads: Any, doubts: Doubts) -> MaxwellEvents:
-        said = fields(self.converter.parsed(payloads, self.given))
+        said = self.fields(payloads)
         data, old = self.rows.read(said[DATA], doubts), self.rows.read(said[OLD], doubts)
         kind = text_of(said, "type", len(payloads))
         deletes, has_old = pc.equal(kind, "delete"), pc.is_valid(said[OLD])

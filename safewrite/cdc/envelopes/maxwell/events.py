@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from safewrite.cdc.connect.converters import BareConverter, Converter
+from safewrite.cdc.connect.inference import rows_alike
 from safewrite.cdc.connect.json import json_of
 from safewrite.cdc.envelopes.event_fields import NoKeys, milliseconds
 from safewrite.cdc.envelopes.maxwell.event_columns import (
@@ -19,8 +20,7 @@ from safewrite.cdc.envelopes.maxwell.event_columns import (
     READ,
     TABLES,
     MaxwellReader,
-    kinds_of_maxwell,
-)  # fmt: skip
+    )  # fmt: skip
 from safewrite.cdc.envelopes.position import LOWEST, or_none, padded, with_offset
 from safewrite.cdc.records.change import Change, Ignored, Op, Record, SourceTable, UndecodableError
 
@@ -35,7 +35,7 @@ class Maxwell(NoKeys):
     """Records of Maxwell."""
 
     def __init__(self) -> None:
-        self.converter: Converter = BareConverter(kinds_of_maxwell, TABLES)
+        self.converter: Converter = BareConverter(rows_alike(DATA, OLD), TABLES)
 
     def reader(self, schema: Mapping[str, Any]) -> MaxwellReader:
         return MaxwellReader.of(schema, self.converter)

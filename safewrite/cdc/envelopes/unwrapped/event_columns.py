@@ -9,12 +9,12 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.cdc.connect.columns import RowReader, UnsuitedError, fields_of
+from safewrite.cdc.connect.columns import RowReader, UnsuitedError
 from safewrite.cdc.connect.converters import Converter
 from safewrite.cdc.connect.logical_types.column import Doubts
 from safewrite.cdc.connect.placeholder import Placeholder
 from safewrite.cdc.envelopes.debezium.event_columns import Events
-from safewrite.cdc.envelopes.event_fields import fields, text_of
+from safewrite.cdc.envelopes.event_fields import SchemaReader, given_by, text_of
 from safewrite.cdc.envelopes.unwrapped.metadata import ADDED, POSITIONS
 from safewrite.cdc.records.change_set import AFTER, BEFORE
 
@@ -23,12 +23,9 @@ TABLES = r'"__(?:source_)?table":\s*"(?P<table>[^"\\]*)"'
 
 
 @dataclass(frozen=True, slots=True)
-class UnwrappedReader:
+class UnwrappedReader(SchemaReader):
     """How rows of one schema are read."""
 
-    converter: Converter
-    given: pa.Schema
-    rows: RowReader
     added: Mapping[tuple[str, str], str]
     """The columns that tell of the change, by their struct and name in the event."""
 
@@ -45,14 +42,10 @@ class UnwrappedReader:
             raise UnsuitedError("no columns of the change")
         plain = {**schema, "fields": [one for one in schema["fields"] if one.get("field") not in ADDED]}
         rows = RowReader.of(plain, converter.carried, placeholder)
-        return cls(converter, pa.schema(fields_of(schema, converter.carried)), rows, added)
-
-    @property
-    def types(self) -> Mapping[str, pa.DataType]:
-        return self.rows.types
+        return cls(converter, given_by(schema, converter), rows, added)
 
     def read(self, payloads: Any, doubts: Doubts) -> Events:
-        found, length = fields(self.converter.parsed(payloads, self.given)), len(payloads)
+        found, length = self.fields(payloads), len(payloads)
         structs: dict[str, dict[str, pa.Array]] = {"event": {}, "source": {}, "transaction": {}}
         for (struct, name), column in self.added.items():
             structs[struct][name] = found[column]

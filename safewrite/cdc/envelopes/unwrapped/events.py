@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from safewrite.cdc.envelopes.debezium.events import Debezium
-from safewrite.cdc.envelopes.debezium.rows import NO_SHAPE, Shape
+from safewrite.cdc.envelopes.debezium.rows import NO_SHAPE, RowShape
+from safewrite.cdc.envelopes.envelope import Tombstone
 from safewrite.cdc.envelopes.unwrapped.event_columns import UnwrappedReader
 from safewrite.cdc.envelopes.unwrapped.metadata import ADDED, POSITIONS, added_by_headers, event_of
 from safewrite.cdc.records.change import Change, Ignored, Record, UndecodableError
@@ -24,11 +25,12 @@ class Unwrapped(Debezium):
         f"{prefix}{name}" for name in POSITIONS for prefix in ("__", "__source_")
     )
 
-    def changes(self, record: Record) -> Sequence[Change] | Ignored:
+    def changes(self, record: Record) -> Sequence[Change] | Tombstone | Ignored:
         value, added = self.converter.part(record.value, "value"), added_by_headers(record)
         if value is None or value.payload is None:
             if not set(added) & set(self.delete_headers):
-                return Ignored(record, "tombstone")
+                # Connect's JSON converter writes null for a row that has a schema, and nothing for a tombstone of Debezium.
+                return Ignored(record, "tombstone") if record.value is None else self.tombstone(record, True)
             return self.of_event(record, event_of(added, None), lambda: NO_SHAPE)
         row = value.payload
         if not isinstance(row, dict):
@@ -45,6 +47,6 @@ class Unwrapped(Debezium):
     def reader(self, schema: Mapping[str, Any]) -> UnwrappedReader:  # type: ignore[override]
         return UnwrappedReader.of(schema, self.converter, self.placeholder)
 
-    def _shape_of_row(self, schema: Mapping[str, Any], version: str | None) -> Shape:
+    def _shape_of_row(self, schema: Mapping[str, Any], version: str | None) -> RowShape:
         plain = [one for one in schema.get("fields") or () if one.get("field") not in ADDED]
         return self.rows.shape({**schema, "fields": plain}, version)
