@@ -77,16 +77,10 @@ def outcomes(
         found.ignored = len(decoded.ignored) + decoded.tombstones + len(decoded.unmet)
         found.dead = reasons([*decoded.dead, *nowhere])
         for name, (config, given) in routed.items():
-            share = TableBatch(
-                config,
-                LedgerEntry("job", 0, name),
-                _found(schema),
-                given=given,
-                ranges=batch.ranges,
-                positions=positions or {},
-            )
-            landing._make(share, None, each=each)
-            note(found, frame_of(config, share.made, _found(schema)), share)
+            share = TableBatch(landing.job, config, LedgerEntry("job", 0, name), batch.ranges, _found(schema))
+            share.positions, share.changes = positions or {}, given
+            share.make(None, each=each)
+            note(found, frame_of(config, share.rows, _found(schema)), share)
         made.append(found)
     return made[0], made[1]
 
@@ -97,11 +91,11 @@ def _found(schema: pa.Schema | None) -> Any:
 
 
 def note(found: Outcome, frame: Frame, share: TableBatch) -> None:
-    assert share.snapshots is not None
-    found.moves |= share.snapshots.moves()
-    found.dead |= reasons([*share.made.dead, *frame.dead])
+    assert share.made is not None
+    found.moves |= share.made.snapshots.moves()
+    found.dead |= reasons([*share.rows.dead, *frame.dead])
     found.followed |= {
-        row.change.record.offset: row.other for row in share.made.rows if row.other is not None
+        row.change.record.offset: row.other for row in share.rows.rows if row.other is not None
     }
     found.types |= {name: frame.data.schema.field(name).type for name in sorted(frame.data.schema.names)}
     for row in frame.data.to_pylist():

@@ -56,11 +56,11 @@ def dying(landing: Landing, monkeypatch: pytest.MonkeyPatch, after: int, step: s
     done: list[str] = []
     apply = landing._apply
 
-    def dies(share: TableBatch, ranges: Any) -> None:
+    def dies(share: TableBatch) -> None:
         if step == "_apply" and len(done) >= after:
             raise CrashError
         done.append(share.table.name)
-        apply(share, ranges)
+        apply(share)
 
     monkeypatch.setattr(landing, "_apply", dies)
     if step == "ledger":

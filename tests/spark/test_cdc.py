@@ -133,11 +133,11 @@ def dies(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, after: int) -> Pip
     """The driver dies when so many tables have committed, in whatever batch that is."""
     apply, done = pipeline.landing._apply, list[str]()
 
-    def crash(share: TableBatch, ranges: Any) -> None:
+    def crash(share: TableBatch) -> None:
         if len(done) == after:
             raise RuntimeError("the driver dies here")
         done.append(share.table.name)
-        apply(share, ranges)
+        apply(share)
 
     monkeypatch.setattr(pipeline.landing, "_apply", crash)
     return pipeline

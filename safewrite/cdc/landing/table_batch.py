@@ -1,49 +1,321 @@
-"""Holds what one table gets of a batch, from its changes to its frame."""
+"""Lands what one table gets of a batch: its rows are made and fitted first, and all tables commit after that."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import safewrite as sw
 from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.job import Config
-from safewrite.cdc.config.table_config import Table
-from safewrite.cdc.landing.frames import Frame
+from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, Table
+from safewrite.cdc.envelopes.decoding import Decoder
+from safewrite.cdc.landing.frames import LACKS, OP, Frame, frame_of
 from safewrite.cdc.landing.origin import TableSource
-from safewrite.cdc.landing.rows import Rows
+from safewrite.cdc.landing.ranking import needs_rank, rank
+from safewrite.cdc.landing.refusals import (
+    LAST_EPOCH,
+    knows_job,
+    refuse_made_anew,
+    refuse_other_key,
+    refuse_set_back,
+)
+from safewrite.cdc.landing.reset_guard import check_of
+from safewrite.cdc.landing.rows import Rows, rows_of
 from safewrite.cdc.landing.snapshot_boundary import SnapshotBoundary
-from safewrite.cdc.ledger.ledger import LedgerEntry
-from safewrite.cdc.records.batch import Ranges
-from safewrite.cdc.records.change import Change, DeadLetter
+from safewrite.cdc.landing.table_changes import Keys, Made, TableChanges
+from safewrite.cdc.landing.unavailable_values import UnavailableValues
+from safewrite.cdc.landing.widening import fitted
+from safewrite.cdc.ledger.ledger import JobLedger, LedgerEntry, listed
+from safewrite.cdc.ledger.reading import rows_with
+from safewrite.cdc.ledger.target_tables import TargetTables, keys_of
+from safewrite.cdc.records.batch import Batch, Ranges, key_of, moves
+from safewrite.cdc.records.change import DeadLetter
 from safewrite.cdc.records.change_set import ChangeSet
+
+log = logging.getLogger("safewrite")
+
+SOURCE_TIME = "source-time"
+"""The position of a table that says how far it is by the clock of its source, in milliseconds."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the tables of a job have in common."""
+
+    config: Config
+    targets: TargetTables
+    ledger: JobLedger
+    decoder: Decoder
 
 
 @dataclass
 class TableBatch:
-    """What one table gets of a batch."""
+    """What one table gets of a batch.
 
+    ``changes`` are those of its source; records of others are dead letters in ``strange``.  Without a ``frame`` there is
+    nothing to commit.
+    """
+
+    job: Job
     table: Table
-    line: LedgerEntry
-    found: sw.Table | None
+    entry: LedgerEntry
+    ranges: Ranges
+    """The offsets of the batch."""
+    found: sw.Table | None = None
+    positions: dict[str, int] = field(default_factory=dict)
+    changes: ChangeSet = field(default_factory=ChangeSet)
+    origin: TableSource | None = None
+    strange: list[DeadLetter] = field(default_factory=list)
+    made: Made | None = None
     frame: Frame | None = None
-    changes: Sequence[Change] = ()
-    made: Rows = field(default_factory=Rows)
     refused: Mapping[str, str] = field(default_factory=dict)
     """Columns that the table cannot have, and why."""
-    positions: dict[str, int] = field(default_factory=dict)
-    ranges: Ranges = field(default_factory=dict)
-    """The offsets of its batch."""
-    given: ChangeSet = field(default_factory=ChangeSet)
-    snapshots: SnapshotBoundary | None = None
     dead: list[DeadLetter] = field(default_factory=list)
-    strange: list[DeadLetter] = field(default_factory=list)
-    """Those of other sources than the table's."""
-    origin: TableSource | None = None
-    ignored: int = 0
-    """Records that were read and say nothing of a row."""
 
-    def rules(self, config: Config) -> ColumnRules:
-        """How values of the table's source columns are read; the table may not be made yet."""
+    # --- before any table commits -------------------------------------------------------------------
+    @classmethod
+    def prepared(
+        cls, job: Job, table: Table, given: ChangeSet, batch: Batch, done: Mapping[str, int]
+    ) -> Self:
+        """A table's rows, as far as they are new to it and fit it.
+
+        Args:
+            done: the positions of the job's ledger.
+        """
+        name = job.config.job
+        entry = LedgerEntry(name, batch.number, table.name, offsets=listed(batch.ranges))
+        entry.records, entry.source_time_ms = given.records, given.newest_ms
+        made = cls(job, table, entry, batch.ranges)
+        try:
+            found, positions = made.found, made.positions = job.targets.position(table)
+        except sw.InvalidInputError as error:  # a name that no table can have
+            made._without_table(given, error)
+            return made
+        refuse_made_anew(name, table, positions, landed=done.get(job.ledger.mark(table.name), 0))
+        refuse_set_back(name, table, positions)
+        ends = {(where.topic, where.number): positions.get(where.name(name), 0) for where in batch.ranges}
+        new = given.since(ends)
+        entry.earlier = entry.records - new.records
+        counts = None if new.records or found is None else made._counts_before()
+        if counts is not None:
+            new = given  # the same changes in an attempt before: what was split or dead is told again
+        if new.records:
+            made._prepare(new, counts)
+        return made
+
+    def _prepare(self, new: ChangeSet, counts: Mapping[str, int] | None) -> None:
+        """Make rows of changes and fit them; ``counts`` are those of an attempt before that committed them."""
+        entry = self.entry
+        self.origin = TableSource.of(self.table, self.positions, new)
+        self.changes, self.strange = self.origin.split(new)
+        if self.strange:
+            entry.source_time_ms = self.changes.newest_ms
+            log.warning("table %s: %s records are of another source", self.table.name, len(self.strange))
+            if not self.changes.records:
+                self._with_dead(self.strange)
+                return
+        recorded = keys_of(self.found)
+        refuse_other_key(self.table, recorded)
+        self.make(recorded, each=counts is not None)
+        if counts is None:
+            self._rank()
+        if any(row.other is not None for row in self.rows.rows):
+            self._unavailable().follow_keys(again=counts is not None)
+        try:
+            done = fitted(self.job.targets, self.table, self.rows, self.found)
+        except sw.InvalidInputError as error:  # the table cannot be made as it is to be
+            self._without_table(self.changes, error)
+            return
+        frame, self.found, self.refused = done.frame, done.found, done.refused
+        self._with_dead([*self.strange, *self.rows.dead, *frame.dead])
+        entry.split += frame.data.num_rows - frame.changes
+        if counts is not None:
+            self._count_again(counts)
+        elif frame.data.num_rows:
+            self.frame = frame
+            if not knows_job(self.positions, self.job.config.job):
+                entry.begins_at = entry.offsets
+
+    @property
+    def rows(self) -> Rows:
+        """The rows that were made of the changes."""
+        return Rows() if self.made is None else self.made.rows
+
+    def make(self, keys: Keys, *, each: bool) -> None:
+        """Make rows of the changes; ``each`` makes all of them one by one."""
+        self.made = self._making(keys, each=each)
+        self.entry.ignored = self.made.ignored
+
+    def _making(self, keys: Keys, *, each: bool) -> Made:
+        schema, config = None if self.found is None else self.found.schema, self.job.config
+        changes = TableChanges(
+            self.changes, ColumnRules(self.table, schema, config.decimals), self.job.decoder
+        )
+        boundary = SnapshotBoundary.of(self.ranges, config.job, self.table, self.positions)
+        return changes.made_each(boundary, keys) if each else changes.made(boundary, keys)
+
+    def _rank(self) -> None:
+        """Give deletes their place; those that have nothing to delete are ignored."""
+        assert self.made is not None
+        topics = set() if self.origin is None else self.origin.topics | self.changes.topics
         schema = None if self.found is None else self.found.schema
-        return ColumnRules(self.table, schema, config.decimals)
+        idle = rank(self.table, self.rows, schema, topics=topics, read=self._read)
+        self.entry.ignored = self.made.ignored + len(idle)
+
+    def _read(self, wanted: Sequence[tuple[object, ...]]) -> list[dict[str, object]]:
+        """Rows of the table with these keys, as it was before the batch."""
+        if self.found is None:
+            return []
+        return rows_with(self.found, self.rows.keys, wanted, self.job.config.options())
+
+    def _unavailable(self) -> UnavailableValues:
+        """Looks for the values that the rows lack."""
+        made = self.rows
+        columns = dict.fromkeys(() if self.found is None else self.found.schema.names)
+        columns |= dict.fromkeys(made.types) | dict.fromkeys(name for row in made.rows for name in row.values)
+        return UnavailableValues(self.table, made, columns, self._read)
+
+    def _with_dead(self, letters: Sequence[DeadLetter]) -> None:
+        """Keep dead letters.
+
+        Raises:
+            InvalidInputError: the configuration wants none.
+        """
+        self.dead = list(letters)
+        self.entry.dead = len({id(letter.record) for letter in letters})
+        if letters and self.table.dead_letters == "fail":
+            where = letters[0].record
+            raise sw.InvalidInputError(
+                f"{self.entry.dead} records cannot land in {self.table.name}, the first of them {where.topic}/{where.partition} at "
+                f"{where.offset}: {letters[0].reason}. Nothing of the batch was committed. Correct the cause, or set dead_letters to "
+                "collect."
+            )
+
+    def _without_table(self, given: ChangeSet, error: sw.InvalidInputError) -> None:
+        """A table that cannot be made: all is dead letters if nobody named the table, for the others go on.
+
+        Raises:
+            InvalidInputError: the configuration names the table.
+        """
+        named = {one.name for one in self.job.config.tables}
+        if self.table.dead_letters == "fail" or self.table.name in named:
+            raise error
+        self.entry.ignored = 0
+        self._with_dead([*self.strange, *given.letters(str(error), self.table.name)])
+
+    # --- changes that an attempt before committed ---------------------------------------------------
+    def _counts_before(self) -> Mapping[str, int] | None:
+        """What became of the same offsets, where an attempt before committed them."""
+        assert self.found is not None
+        receipt = self.found.resolve(key_of(self.job.config.job, self.table.name, self.ranges))
+        if receipt is None:
+            return None
+        self.entry.version = receipt.version
+        return receipt.changes
+
+    def _count_again(self, counts: Mapping[str, int]) -> None:
+        """What a commit before did not count: dead letters, and deletes that had nothing to delete, which are known no more."""
+        entry, idle = self.entry, sum(needs_rank(self.table, row) for row in self.rows.rows)
+        entry.earlier = 0
+        entry.count(counts)
+        entry.split = max(entry.split, entry.changes - entry.records)
+        rest = entry.records - entry.changes + entry.split
+        entry.dead = max(entry.dead, rest - idle)
+        entry.ignored = rest - entry.dead
+
+    # --- the commit ---------------------------------------------------------------------------------
+    def apply(self) -> None:
+        """Commit the frame, with the offsets of the batch."""
+        frame, found = self.frame, self.found
+        assert frame is not None
+        assert found is not None
+        receipt: sw.Receipt | None
+        started = time.monotonic()
+        try:
+            receipt = self._applied(found, frame)
+        except sw.InvalidInputError as error:
+            if not frame.lacking or self.table.dead_letters == "fail":
+                raise
+            log.warning(
+                "table %s: rows that lack values nobody has are dead letters: %s", self.table.name, error
+            )
+            receipt = self._applied_without_unknown(found)
+        if receipt is None:
+            return
+        self.entry.count(receipt.changes or {})
+        self.entry.version = receipt.version
+        self.entry.commit_ms = round((time.monotonic() - started) * 1000)
+
+    def _applied_without_unknown(self, found: sw.Table) -> sw.Receipt | None:
+        """The receipt of a frame without the rows that lack a value which nobody has; None if none is left."""
+        assert self.made is not None
+        if self.rows.projected:
+            self.make(self.rows.keys, each=True)
+            self._rank()
+        table, made = self.table, self.rows
+        if table.sequence == "source":
+            unknown = self._unavailable().unknown()
+            lost = {id(letter.record) for letter in unknown}
+            made.rows = [row for row in made.rows if id(row.change.record) not in lost]
+            made.dead += [replace(letter, table=table.name) for letter in unknown]
+            frame = self._with_letters(found)
+            try:
+                return self._applied(found, frame) if frame.data.num_rows else None
+            except sw.InvalidInputError as error:
+                if not frame.lacking:
+                    raise
+                log.warning("table %s: all rows that lack values are dead letters: %s", table.name, error)
+        # Columns of the rows order the changes: then such rows land if the batch itself has their values.
+        rules = ColumnRules(table, found.schema, self.job.config.decimals)
+        self.made = replace(self.made, rows=rows_of(rules, self.made.changes, made.keys, carry=False))
+        self._rank()
+        frame = self._with_letters(found)
+        return self._applied(found, frame) if frame.data.num_rows else None
+
+    def _with_letters(self, found: sw.Table) -> Frame:
+        """The frame of the rows that are left, once the letters of the others are kept."""
+        frame = frame_of(self.table, self.rows, found, self.refused)
+        letters = [*self.strange, *self.rows.dead, *frame.dead]
+        self.job.ledger.write_letters(letters, self.ranges)
+        self.entry.dead = len({id(letter.record) for letter in letters})
+        self.entry.split = frame.data.num_rows - frame.changes
+        return frame
+
+    def _applied(self, found: sw.Table, frame: Frame) -> sw.Receipt:
+        assert self.made is not None
+        table, name, positions = self.table, self.job.config.job, self.positions
+        moved = moves(self.ranges, name, positions) | self.made.snapshots.moves()
+        if self.origin is not None:
+            moved |= self.origin.moves(self.changes)
+        newest, known = self.entry.source_time_ms, positions.get(f"{name}/{SOURCE_TIME}")
+        moved |= _raised(positions, f"{name}/{SOURCE_TIME}", newest or 0)
+        moved |= _raised(positions, f"{name}/{LAST_EPOCH}", table.epoch)
+        # Changes that are late and no newer by the source's clock were sent again.  Late ones that are newer by it are
+        # those of a source that was set back.
+        again = known is not None and newest is not None and newest <= known
+        return found.apply_changes(
+            frame.data,
+            keys=list(self.rows.keys),
+            sequence_by=[EPOCH, *(table.precombine_key or ()), SEQUENCE],
+            delete_when=[(OP, "=", "d")],
+            truncate_when=[(OP, "=", "t")],
+            unchanged=LACKS,
+            all_late="count",  # the check says it in the words of the configuration
+            check=check_of(table, self.rows, known, self._each(), is_again=again),
+            key=key_of(name, table.name, self.ranges),
+            positions=moved,
+        )
+
+    def _each(self) -> Callable[[], Rows] | None:
+        """What makes rows of all changes one by one, if some were projected as columns."""
+        return (lambda: self._making(self.rows.keys, each=True).rows) if self.rows.projected else None
+
+
+def _raised(positions: Mapping[str, int], name: str, to: int) -> dict[str, tuple[int | None, int]]:
+    """How a commit moves a position that only grows."""
+    known = positions.get(name)
+    return {name: (known, to)} if to > (known or 0) else {}
