@@ -18,7 +18,7 @@ from safewrite.cdc.connect.registry import Registry
 from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.landing.compacted import Deletions
 from safewrite.cdc.landing.routing import Router
-from safewrite.cdc.landing.table_batch import Job, TableBatch
+from safewrite.cdc.landing.table_batch import JobParts, TableBatch
 from safewrite.cdc.ledger.ledger import JobLedger, LedgerEntry, listed
 from safewrite.cdc.ledger.reporting import tell_batch
 from safewrite.cdc.ledger.target_tables import TargetTables
@@ -89,9 +89,9 @@ class Landing:
         return TableBatch.prepared(self.job, table, changes, batch, done)
 
     @property
-    def job(self) -> Job:
+    def job(self) -> JobParts:
         """What the tables have in common."""
-        return Job(self.config, self.targets, self.ledger, self.decoder)
+        return JobParts(self.config, self.targets, self.ledger, self.decoder)
 
     def _commit(self, shares: Sequence[TableBatch], batch: Batch) -> None:
         """Commit all shares, so many at a time; what one raises is raised when all are done."""

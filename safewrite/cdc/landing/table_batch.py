@@ -43,7 +43,7 @@ SOURCE_TIME = "source-time"
 
 
 @dataclass(frozen=True)
-class Job:
+class JobParts:
     """What the tables of a job have in common."""
 
     config: Config
@@ -60,7 +60,7 @@ class TableBatch:
     nothing to commit.
     """
 
-    job: Job
+    job: JobParts
     table: Table
     entry: LedgerEntry
     ranges: Ranges
@@ -79,7 +79,7 @@ class TableBatch:
     # --- before any table commits -------------------------------------------------------------------
     @classmethod
     def prepared(
-        cls, job: Job, table: Table, given: ChangeSet, batch: Batch, done: Mapping[str, int]
+        cls, job: JobParts, table: Table, given: ChangeSet, batch: Batch, done: Mapping[str, int]
     ) -> Self:
         """A table's rows, as far as they are new to it and fit it.
 
