@@ -18,6 +18,7 @@ from safewrite.delta.log.actions import corrupt
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.errors import Kind, UnsafeConfigError, UnsupportedTableError
 from safewrite.values.text_limits import DECLARED, is_nested
+from safewrite.values.unsupported import reason
 
 READER_VERSION_MAX = 3
 WRITER_VERSION_MAX = 7
@@ -169,7 +170,7 @@ def _variants(state: Snapshot) -> str | None:
     except ValueError as error:
         raise corrupt(f"The schema of version {state.version} is no JSON.") from error
     found = sorted(path for path, kind in _kinds(schema, "") if kind == "variant")
-    return f"variant values cannot be written ({', '.join(found)})" if found else None
+    return f"{reason('variant')} ({', '.join(found)})" if found else None
 
 
 def _kinds(kind: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -22,6 +22,7 @@ from safewrite.values.types import (
     list_of,
     map_of,
 )
+from safewrite.values.unsupported import unsupported
 
 _PRIMITIVES: dict[str, pa.DataType] = {
     "string": pa.string(),
@@ -63,7 +64,7 @@ def _field_to_arrow(field: dict[str, Any], parent: str) -> pa.Field:
     path = f"{parent}{field['name']}"
     metadata = field.get("metadata") or {}
     if "__COLLATIONS" in metadata:
-        raise _unsupported(path, "collated string")
+        raise unsupported(path, "collated string", "Delta")
     kind = _type_to_arrow(field["type"], path)
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in metadata.items()}
     return pa.field(field["name"], kind, nullable=field.get("nullable", True), metadata=texts or None)
@@ -76,7 +77,7 @@ def _type_to_arrow(kind: Any, path: str) -> pa.DataType:
         decimal = _DECIMAL.fullmatch(kind)
         if kind == "decimal" or decimal is not None:
             return pa.decimal128(*(int(g) for g in decimal.groups())) if decimal else pa.decimal128(10, 0)
-        raise _unsupported(path, kind)
+        raise unsupported(path, kind, "Delta")
     match kind.get("type") if isinstance(kind, dict) else None:
         case "struct":
             return pa.struct([_field_to_arrow(f, f"{path}.") for f in kind["fields"]])
@@ -87,14 +88,7 @@ def _type_to_arrow(kind: Any, path: str) -> pa.DataType:
             key = _type_to_arrow(kind["keyType"], f"{path}.key")
             value = _type_to_arrow(kind["valueType"], f"{path}.value")
             return map_of(key, pa.field("value", value, nullable=kind.get("valueContainsNull", True)))
-    raise _unsupported(path, json.dumps(kind))
-
-
-def _unsupported(path: str, kind: str) -> UnsupportedTableError:
-    return UnsupportedTableError(
-        f"Column {path!r} has the Delta type {kind!r}, which safewrite does not know. Nothing was written. "
-        "Write this table with Spark, or leave the column out of it."
-    )
+    raise unsupported(path, json.dumps(kind), "Delta")
 
 
 def from_arrow(schema: pa.Schema) -> str:

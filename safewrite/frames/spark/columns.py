@@ -21,6 +21,7 @@ from safewrite.frames.spark.hashes import quoted
 from safewrite.text.rendering import said
 from safewrite.values.text_limits import TextLimit, limit_of
 from safewrite.values.types import canonical_schema, canonical_type
+from safewrite.values.unsupported import is_opaque
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 _INTEGERS = tuple(_DIGITS)
-_OPAQUE = ("variant", "geometry", "geography")
-"""Spark's types that PySpark gives to Arrow as structs of their parts."""
 _EXACT_IN = {
     pa.float32(): (pa.int8(), pa.int16()),
     pa.float64(): (pa.int8(), pa.int16(), pa.int32(), pa.float32()),
@@ -116,7 +115,7 @@ def _check_kind(kind: DataType, path: str, column: str) -> None:
             inner = [(f"{path}.element", kind.elementType)]
         case t.MapType():
             inner = [(f"{path}.key", kind.keyType), (f"{path}.value", kind.valueType)]
-        case t.AtomicType() if kind.typeName() in _OPAQUE:
+        case t.AtomicType() if is_opaque(kind.typeName()):
             raise _opaque(kind, path, column)
         case t.UserDefinedType():
             raise _opaque(kind, path, column)

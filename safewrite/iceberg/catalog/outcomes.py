@@ -6,6 +6,7 @@ look, a wrong "failed" at worst an early error, for the metadata is looked at be
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from safewrite.errors import UnsafeConfigError
@@ -13,6 +14,7 @@ from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Outcome, U
 from safewrite.stores import call_limit
 from safewrite.stores.advice import cause_of, named_in
 from safewrite.text.rendering import said
+from safewrite.values.unsupported import ADVICE, reason
 
 _REFUSED_CODES = {
     "AccessDeniedException",
@@ -25,6 +27,7 @@ _REFUSED_CODES = {
 }
 _BUSY_CODES = {"ThrottlingException", "Throttling", "TooManyRequestsException"}
 _BUSY_TEXTS = ("database is locked", "deadlock detected", "could not serialize access")
+_UNREAD = re.compile(r"Unsupported field type: '([^']+)'")
 
 
 def classify_error(error: Exception) -> Outcome:
@@ -96,6 +99,16 @@ def _unreached(error: Exception) -> str:
     if not any(cls.__name__ in ("ConnectionError", "ConnectTimeout") for cls in type(error).__mro__):
         return ""
     return "Check the catalog's address (uri) and the network; if it passes, call again with the same key."
+
+
+def unread_type(error: Exception) -> Failed | None:
+    """The refusal of a table that has a column of a type that PyIceberg does not read, if the error is that."""
+    found = _UNREAD.search(said(error))
+    return (
+        None
+        if found is None
+        else Failed(f"A column of the table has the Iceberg type {found[1]!r}: {reason(found[1])}", ADVICE)
+    )
 
 
 def classify_file_error(error: Exception) -> Outcome:

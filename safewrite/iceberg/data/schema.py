@@ -34,7 +34,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from safewrite.errors import InternalError, UnsupportedTableError
+from safewrite.errors import InternalError
 from safewrite.values.types import (
     NAIVE_TIMESTAMP,
     UTC_TIMESTAMP,
@@ -45,6 +45,7 @@ from safewrite.values.types import (
     map_of,
     mapped_type,
 )
+from safewrite.values.unsupported import unsupported
 
 UUID_STORAGE = pa.binary(16)
 
@@ -107,10 +108,7 @@ def arrow_type(kind: IcebergType, column: str) -> pa.DataType:
         return map_of(key, pa.field("value", value, nullable=not kind.value_required))
     if type(kind) in _PRIMITIVES:
         return _PRIMITIVES[type(kind)]
-    raise UnsupportedTableError(
-        f"Column {column!r} has the Iceberg type {kind}, which safewrite does not know. Nothing was written. "
-        "Write this table with Spark, or leave the column out of it."
-    )
+    raise unsupported(column, str(kind), "Iceberg")
 
 
 def _arrow_field(field: NestedField, parent: str) -> pa.Field:

@@ -1,0 +1,30 @@
+"""Says why safewrite writes no values of some types that tables and engines have; one place for Delta, Iceberg and Spark."""
+
+from __future__ import annotations
+
+from safewrite.errors import UnsupportedTableError
+
+_NO_ARROW = "Arrow has no type for it, so its values could not be compared with those that are written"
+_WHY = {"variant": _NO_ARROW, "geometry": _NO_ARROW, "geography": _NO_ARROW}
+ADVICE = "Write this table with Spark, or leave the column out of it."
+
+
+def is_opaque(kind: str) -> bool:
+    """Whether a type is one whose values no frame holds, although engines hand over the parts of them."""
+    return kind in _WHY
+
+
+def reason(kind: str) -> str:
+    """Why a type is refused."""
+    return (
+        f"safewrite cannot write {kind} values: {_WHY[kind]}"
+        if kind in _WHY
+        else f"safewrite does not know the type {kind}"
+    )
+
+
+def unsupported(column: str, kind: str, table: str) -> UnsupportedTableError:
+    """The refusal of a column of a Delta or Iceberg table."""
+    return UnsupportedTableError(
+        f"Column {column!r} has the {table} type {kind!r}: {reason(kind)}. Nothing was written. {ADVICE}"
+    )
