@@ -14,6 +14,8 @@ TYPES = alone("medallion/test_types.py")
 LAYOUT = alone("medallion/test_layout.py")
 RESTARTS = alone("medallion/test_restarts.py")
 ORDERING = alone("medallion/test_ordering.py")
+OUTSIDE = alone("medallion/test_outside.py")
+SYNC_ORDER = alone("medallion/test_sync_order.py")
 CHECK = alone("changes/test_check.py")
 DELTA_GAP = "test_a_gap_of_a_delta_bronze_is_refused_and_replay_mends_it"
 ICEBERG_GAP = "test_a_gap_of_an_iceberg_bronze_is_refused_and_replay_mends_it"
@@ -217,5 +219,68 @@ MEDALLION_MUTANTS = (
         (("parts[2:] if is_of_table else parts", "parts"),),
         LAYOUT,
         "test_a_configured_table_may_begin_with_an_underscore",
+    ),
+    Mutant(
+        "medallion-went-back",
+        "the look whether silver's position names the same commit of bronze (T12)",
+        "medallion/silver/apply.py",
+        (("    if at is not None and not again and not lineage.is_same(at, done.stamp):\n", "    if False:\n"),),
+        OUTSIDE,
+        "test_a_bronze_that_goes_back_and_grows_to_the_same_number_is_told",
+    ),
+    Mutant(
+        "medallion-declared-empty",
+        "the commit of a declared truncate where no row comes (T13)",
+        "medallion/silver/apply.py",
+        (
+            (
+                "    first, *others = steps or [_Step((), None)]\n",
+                "    if not steps:\n        return steps\n    first, *others = steps\n",
+            ),
+        ),
+        OUTSIDE,
+        "test_a_new_task_that_is_declared_to_be_the_whole_table_empties_it_though_no_row_comes",
+    ),
+    Mutant(
+        "medallion-swallowed",
+        "the doubt of records that may have swallowed others (T14)",
+        "medallion/files/records.py",
+        (
+            (
+                "    if files.rfc4180 is not None or not ends or ends[-1] == count:\n        return records\n",
+                "    if ends is not None:\n        return records\n",
+            ),
+        ),
+        OUTSIDE,
+        "test_quotes_are_text_where_the_endpoint_says_so_and_swallow_no_record_where_nobody_says",
+    ),
+    Mutant(
+        "medallion-reload-in-task",
+        "the refusal of a load behind changes of its task (T15)",
+        "medallion/bronze/reset_guard.py",
+        (
+            (
+                '    if pc.any(pc.and_(mine, pc.greater_equal(rows["_seq"], _FIRST_CHANGE))).as_py():\n',
+                "    if False:\n",
+            ),
+        ),
+        OUTSIDE,
+        "test_a_table_that_is_loaded_anew_in_a_running_task_is_refused_and_the_advice_is_right",
+    ),
+    Mutant(
+        "medallion-ties-of-silver",
+        "what becomes of a row that silver has otherwise (T3-C8)",
+        "medallion/silver/watermark.py",
+        (("ties = tied_with_silver(job, changes, error.unordered)\n", "ties: dict[int, str] = {}\n"),),
+        SYNC_ORDER,
+        "test_a_deletion_that_silver_took_stays_though_bronze_lost_it",
+    ),
+    Mutant(
+        "medallion-ties-of-a-batch",
+        "the rule that of unequal rows of one time none counts (T3-C8)",
+        "medallion/silver/unordered.py",
+        (("    return first.pop() if len(first) == 1 else None\n", "    return first.pop()\n"),),
+        SYNC_ORDER,
+        "test_of_one_batch_and_one_time_neither_counts_until_a_later_change",
     ),
 )  # fmt: skip

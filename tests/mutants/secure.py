@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.killers import Mutant, alone
 
 INSIDE, REDIRECTS = alone("test_inside.py"), alone("test_redirects.py")
+CANARIES, LIMITS = alone("test_canaries.py"), alone("stores/test_call_limit.py")
 
 SECURE_MUTANTS = (
     Mutant(
@@ -46,5 +47,29 @@ SECURE_MUTANTS = (
         (("        guard(session)\n", ""),),
         REDIRECTS,
         "test_a_token_endpoint_that_redirects_elsewhere_gets_the_client_secret_alone",
+    ),
+    Mutant(
+        "mask-causes",
+        "the replacement of causes that name a secret",
+        "errors.py",
+        (("            hide_causes(error)\n            raise\n", "            raise\n"),),
+        CANARIES,
+        "test_errors_of_libraries_that_repeat_a_secret_are_masked_with_their_causes",
+    ),
+    Mutant(
+        "limit-ended",
+        "the end of a write whose time was used up by one answer",
+        "stores/call_limit.py",
+        (("    return isinstance(error, CallTimeoutError)\n", "    return False\n"),),
+        LIMITS,
+        "test_an_answer_that_drips_ends_with_its_call",
+    ),
+    Mutant(
+        "limit-clients",
+        "the bound of a process's clients",
+        "stores/clients.py",
+        (("for _ in range(len(self.found) - CLIENTS_MAX)]", "for _ in range(0)]"),),
+        LIMITS,
+        "test_clients_of_credentials_that_change_at_each_open_are_bounded",
     ),
 )
