@@ -83,7 +83,6 @@ class DeltaFormat:
     # --- what it is -------------------------------------------------------------------------------
     @property
     def uri(self) -> str:
-        """The table's address."""
         return self.connection.address.uri
 
     @property
@@ -93,12 +92,10 @@ class DeltaFormat:
 
     @property
     def version(self) -> int:
-        """The newest version that this object has seen; -1 before the table exists."""
         return self._state.version if self._state is not None else -1
 
     @property
     def schema(self) -> pa.Schema:
-        """The table's schema in Arrow, as of ``version``."""
         return self._existing().schema
 
     @property
@@ -108,7 +105,6 @@ class DeltaFormat:
 
     @property
     def properties(self) -> dict[str, str]:
-        """Table properties, as of ``version``."""
         return dict(self._existing().properties)
 
     def made_as(self, given: Layout) -> tuple[Layout, Layout, Mapping[str, str]]:
@@ -126,7 +122,6 @@ class DeltaFormat:
             raise not_there(self.uri)
 
     def create(self, schema: pa.Schema) -> None:
-        """Create the table, empty."""
         if self._state is not None:
             raise already_there(self.uri)
         try:
@@ -185,7 +180,6 @@ class DeltaFormat:
     def commit(
         self, plan: Transaction, operation: Operation, encode: Callable[[], Any], *, queue_first: bool
     ) -> DeltaDone:
-        """Upload and commit a transaction."""
         how: dict[str, Any] = {"arbiter": self._arbiter(), "limits": self.limits, "queue_first": queue_first}
         if operation.verb in {"append", "apply_changes"}:
             return self._run(write(plan, encode, fresh=self._is_fresh(), **how))
@@ -194,7 +188,6 @@ class DeltaFormat:
         return self._run(overwrite(plan, encode, **how))
 
     def commit_group(self, plan: Transaction, encode: Callable[..., Any], *, queue_first: bool) -> Group:
-        """Upload and commit a transaction of many members."""
         how: dict[str, Any] = {"arbiter": self._arbiter(), "limits": self.limits, "queue_first": queue_first}
         return self._run(write_many(plan, encode, fresh=self._is_fresh(), **how))
 
@@ -223,7 +216,6 @@ class DeltaFormat:
 
     # --- lookups ----------------------------------------------------------------------------------
     def resolve(self, key: str) -> tuple[int, Mapping[str, Any]] | None:
-        """The version that holds a write, and the log's entry of it; None if it did not land."""
         newest = self._run(load(self._state, limits=self.limits))
         check_same(self.uri, self._state, newest)
         if newest is not None:
@@ -233,23 +225,19 @@ class DeltaFormat:
         return None if found is None else (found[0], {**found[1], "key": key})
 
     def recorded(self, version: int) -> Sequence[Mapping[str, Any]]:
-        """The writes that a version carries, as the log describes them."""
         return self._run(recorded(version, limits=self.limits))
 
     def history(self, limit: int | None) -> list[HistoryEntry]:
-        """The newest commits that are still there."""
         self.refresh()
         return self._run(history.history(self._existing(), limit, self.limits))
 
     def committed_writes(self, version: int) -> list[CommittedWrite] | None:
-        """The writes of a commit; None if the table does not have it."""
         self.refresh()
         if not 0 <= version <= self._existing().version:
             return None
         return self._run(history.committed_writes(version, self.limits))
 
     def positions(self) -> Mapping[str, int]:
-        """The positions of the newest version."""
         self.refresh()
         return positions_of(self._existing())
 
@@ -317,7 +305,6 @@ class DeltaFormat:
         return written(place.held.frame, name.txn, state.table_id, by, seems_there=seems_there(place))
 
     def tell_spark(self, context: SparkContext) -> None:
-        """Let the Spark of this process read the table again."""
         from safewrite.delta.spark.files import table_id_of
         from safewrite.frames.spark.cached import read_anew
 

@@ -96,7 +96,6 @@ class IcebergFormat:
     # --- what it is -------------------------------------------------------------------------------
     @property
     def uri(self) -> str:
-        """The table's name in its catalog."""
         return self.connection.table_name
 
     @property
@@ -106,13 +105,11 @@ class IcebergFormat:
 
     @property
     def version(self) -> int:
-        """The newest snapshot id that this object has seen; -1 before there is one."""
         head = self._cached.head
         return -1 if head is None or head.current is None else head.current
 
     @property
     def schema(self) -> pa.Schema:
-        """The table's schema in Arrow, as of the last look."""
         return arrow_schema(self.table.metadata.schema())
 
     @property
@@ -125,7 +122,6 @@ class IcebergFormat:
 
     @property
     def properties(self) -> dict[str, str]:
-        """Table properties, as of the last look."""
         return dict(self._cached.existing().properties)
 
     @property
@@ -137,7 +133,6 @@ class IcebergFormat:
 
     @property
     def world(self) -> Performer:
-        """The world that performs the effects of a write; tests replace it."""
         return self._cached.world
 
     @world.setter
@@ -169,7 +164,6 @@ class IcebergFormat:
         self._admitted = head.location
 
     def create(self, schema: pa.Schema) -> None:
-        """Create the table, empty."""
         if self._cached.head is not None:
             raise creation.exists(self.uri)
         made = creation.draft(self.connection, schema, self._first or creation.NewTable())
@@ -228,7 +222,6 @@ class IcebergFormat:
     def commit(
         self, plan: WritePlan, operation: Operation, encode: Callable[[], Any], *, queue_first: bool
     ) -> IcebergDone:
-        """Upload and commit a plan."""
         how: dict[str, Any] = {"limits": self.limits, "queue_first": queue_first}
         steps = write(plan, encode, plan.planned, helpers=self.connection.helpers, **how)
         try:
@@ -238,7 +231,6 @@ class IcebergFormat:
             raise
 
     def commit_group(self, plan: AppendPlan, encode: Callable[..., Any], *, queue_first: bool) -> Group:
-        """Upload and commit a plan of many members."""
         how: dict[str, Any] = {"limits": self.limits, "queue_first": queue_first}
         steps = write_many(plan, encode, plan.planned, helpers=self.connection.helpers, **how)
         try:
@@ -262,7 +254,6 @@ class IcebergFormat:
 
     # --- lookups ----------------------------------------------------------------------------------
     def resolve(self, key: str) -> tuple[int, Mapping[str, Any]] | None:
-        """The snapshot that holds a write, and its entry of it; None if it did not land."""
         if self._cached.head is None and not self._is_there():
             return None
         found, head = self._cached.resolve(key, self.limits)
@@ -272,20 +263,16 @@ class IcebergFormat:
         return found.snapshot_id, found.entry(key)
 
     def recorded(self, version: int) -> Sequence[Mapping[str, Any]]:
-        """The writes that a snapshot carries, as its summary describes them."""
         return self._cached.run(members.recorded(self._cached.look(self.limits), version, self.limits))
 
     def history(self, limit: int | None) -> list[HistoryEntry]:
-        """The newest commits that are still there."""
         return self._cached.run(history.history(self._cached.look(self.limits), limit, self.limits))
 
     def committed_writes(self, version: int) -> list[CommittedWrite] | None:
-        """The writes of a commit; None if the table does not have it."""
         head = self._cached.look(self.limits)
         return self._cached.run(history.committed_writes(head, version, self.limits))
 
     def positions(self) -> Mapping[str, int]:
-        """The positions of the newest version."""
         found = positions_of(self.refresh())
         for name, at in found.items():
             if at is None:
@@ -344,7 +331,6 @@ class IcebergFormat:
         return written(held.frame, name.txn, head.table_id, by, seems_there=carries(head, name))
 
     def tell_spark(self, context: SparkContext) -> None:
-        """Let the Spark of this process read the table again."""
         from safewrite.iceberg.spark import caches
 
         caches.read_anew(context, self._in_spark, self._cached.existing().table_id)

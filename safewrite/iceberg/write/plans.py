@@ -23,7 +23,7 @@ from safewrite.iceberg.write.evolution import Evolution, evolve
 from safewrite.iceberg.write.renamed import check_names
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write
-from safewrite.iceberg.write.write import EMPTY
+from safewrite.iceberg.write.write import base_of
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.iceberg.head import TableVersion
@@ -107,18 +107,16 @@ class Planner:
         from safewrite.frames.where import parse
         from safewrite.iceberg.write.overwrite import named_replace
 
-        nothing, _ = self.prepare(arrow_schema(table_of(head).metadata.schema()).empty_table(), head)
+        nothing, _ = self.prepare(_schema(head).empty_table(), head)
         predicate = parse(where, nothing.schema)
         write = named_replace(self.name(nothing, name, head), predicate, "delete")
         return self.replace(write, head, predicate, deletes=True)
 
     def apply_changes(self, data: Any, spec: Spec, name: Identity, head: TableVersion) -> ApplyPlan:
         """A plan that applies changes by key and sequence; it makes its files itself, on each base."""
-        from safewrite.changes.reading import read
         from safewrite.iceberg.write.apply import ApplyPlan
 
-        check_names(spec, head)
-        changes = read(data, spec, arrow_schema(table_of(head).metadata.schema()))
+        changes = _read(data, spec, head)
         return ApplyPlan(**self.applying(changes.fingerprint, spec, head, name), changes=changes, spec=spec)
 
     def applying(
@@ -128,7 +126,7 @@ class Planner:
         from safewrite.frames.replace_where import EVERYTHING
         from safewrite.iceberg.write.overwrite import named_replace
 
-        key = name.key_for(self.new_id, EMPTY if head.current is None else head.current)
+        key = name.key_for(self.new_id, base_of(head))
         write = Write(key, str(fingerprint), 0, txn=name.txn, changes={})
         if spec.full_refresh:
             write = named_replace(write, EVERYTHING, "full_refresh")
@@ -138,13 +136,9 @@ class Planner:
         self, data: Any, operation: Operation, name: Identity, head: TableVersion
     ) -> tuple[Changes, Write]:
         """The changes of a member of a group, and their write."""
-        from safewrite.changes.reading import read
-
         assert operation.changes is not None
-        spec = operation.changes
-        check_names(spec, head)
-        changes = read(data, spec, arrow_schema(table_of(head).metadata.schema()))
-        key = name.key_for(self.new_id, EMPTY if head.current is None else head.current)
+        changes = _read(data, operation.changes, head)
+        key = name.key_for(self.new_id, base_of(head))
         return changes, Write(key, str(changes.fingerprint), 0, txn=name.txn, changes={})
 
     def _group_of_changes(
@@ -154,7 +148,7 @@ class Planner:
         from safewrite.iceberg.write.apply import ApplyPlan
 
         writes = [member.write for member in members if isinstance(member.write, Write)]
-        key = keys.generated(self.new_id(), EMPTY if head.current is None else head.current)
+        key = keys.generated(self.new_id(), base_of(head))
         common = self._common(Write.group(key, writes), head, None)
         plan = ApplyPlan(**common, target_file_size=self._target(head), group=changes_of(members), spec=spec)
         return plan, lambda left: ()
@@ -188,7 +182,7 @@ class Planner:
         ``added`` of the result are the new columns of all so far.
         """
         mode, volatile = operation.schema_mode, operation.volatile
-        target = earlier[-1].schema if earlier else arrow_schema(table_of(head).metadata.schema())
+        target = earlier[-1].schema if earlier else _schema(head)
         if mode is None:
             return prepare(data, target, volatile=volatile)
         added = earlier[-1].added if earlier else ()
@@ -217,7 +211,7 @@ class Planner:
         parts = {member.write.key: member.prepared for member in members if member.write and member.prepared}
         last = list(parts.values())[-1]
         writes = [member.write for member in members if isinstance(member.write, Write)]
-        key = keys.generated(self.new_id(), EMPTY if head.current is None else head.current)
+        key = keys.generated(self.new_id(), base_of(head))
         plan = self.append(Write.group(key, writes), head, evolve(head, last.added))
 
         def encode(left: Sequence[Write]) -> Iterable[StagedFile]:
@@ -233,7 +227,7 @@ class Planner:
         volatile: Sequence[str] = (),
     ) -> tuple[Prepared, Evolution | None]:
         """Check the data against the table's schema, or against that schema with the new columns."""
-        target = arrow_schema(table_of(head).metadata.schema())
+        target = _schema(head)
         if schema_mode is None:
             return prepare(data, target, volatile=volatile), None
         found = as_frame(data, target=target).arrow_schema()
@@ -244,7 +238,7 @@ class Planner:
 
     def name(self, counted: Counted, name: Identity, head: TableVersion) -> Write:
         """Name the write by the caller's key or batch, or by a generated key."""
-        key = name.key_for(self.new_id, EMPTY if head.current is None else head.current)
+        key = name.key_for(self.new_id, base_of(head))
         return Write(
             key,
             str(counted.fingerprint),
@@ -310,6 +304,17 @@ class Planner:
         from safewrite.iceberg.data.datafiles import target_file_size
 
         return self.target_file_size or target_file_size(head.properties)
+
+
+def _schema(head: TableVersion) -> pa.Schema:
+    return arrow_schema(table_of(head).metadata.schema())
+
+
+def _read(data: Any, spec: Spec, head: TableVersion) -> Changes:
+    from safewrite.changes.reading import read
+
+    check_names(spec, head)
+    return read(data, spec, _schema(head))
 
 
 def _beyond(target: pa.Schema, found: pa.Schema) -> list[pa.Field]:
