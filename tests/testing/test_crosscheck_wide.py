@@ -16,8 +16,8 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # the other engines' own
 @pytest.mark.parametrize(
     ("format_", "seeds", "columns"),
     [
-        ("delta", range(1, 2), 1000),
-        ("iceberg", range(1, 2), 200),
+        ("delta", range(1, 2), 200),
+        ("iceberg", range(1, 2), 40),
         pytest.param("delta", range(1, 12), 1000, marks=pytest.mark.long),
         pytest.param("iceberg", range(1, 12), 1000, marks=pytest.mark.long),
     ],
