@@ -144,7 +144,8 @@ def _aims(lines: list[Line], broken: list[str], contest: Contest) -> list[Aim]:
         if line.arm not in contest.safe or numbers[line.case] != most or line.ratio is None:
             continue
         text = f"{line.case}, {line.arm}"
-        aims.append(at_least(f"{text} : {contest.peer}, acked commits/s", 2.0, line.ratio.median))
+        least = contest.contended[line.arm]["away" in line.case]
+        aims.append(at_least(f"{text} : {contest.peer}, acked commits/s", least, line.ratio.median))
         if line.arm in contest.queued:
-            aims.append(at_most(f"{text}, attempts per ack", 2.0, line.extra["attempts/ack"] or math.inf))
+            aims.append(at_most(f"{text}, attempts per ack", 3.0, line.extra["attempts/ack"] or math.inf))
     return aims

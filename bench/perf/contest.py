@@ -45,7 +45,10 @@ class Contest:
     peer: str
     beside: Mapping[str, str]
     attempt_step: str
-    lone_ratio_max: float
+    lone: Mapping[str, tuple[float, ...]]
+    """For each arm the most that a lone append may take of the peer's: near and warm, near and cold, away and warm, away and cold."""
+    contended: Mapping[str, tuple[float, float]]
+    """For each arm the least that contenders must commit of what the peer's do: near and away."""
     notes: tuple[str, ...]
     ground: Callable[[Path, float], AbstractContextManager[Ground]]
 
@@ -72,7 +75,13 @@ DELTA = Contest(
     peer=writers.DELTALAKE,
     beside={"warm": "write_deltalake(handle)", "cold": "write_deltalake(uri)"},
     attempt_step="put_commit",
-    lone_ratio_max=1.0,
+    lone={
+        writers.DYNAMODB: (0.9, 0.6, 0.8, 0.55),
+        writers.OBJECT_STORE: (0.7, 0.4, 0.5, 0.4),
+        f"{writers.DYNAMODB}, keyed": (1.1,),
+        f"{writers.OBJECT_STORE}, keyed": (0.9,),
+    },
+    contended={writers.DYNAMODB: (4.0, 1.5), writers.OBJECT_STORE: (3.0, 2.0)},
     notes=(
         (
             "Medians leave out the appends that write a checkpoint: safewrite's every 10 versions (its default), "
@@ -96,7 +105,8 @@ def iceberg(catalog: Catalog) -> Contest:
         peer=PYICEBERG,
         beside={"warm": "Table.append (one handle)", "cold": "load_catalog().load_table().append"},
         attempt_step="put_manifest_list",
-        lone_ratio_max=1.1,
+        lone=dict.fromkeys((LEASED, PLAIN), (0.7,) * 4),
+        contended=dict.fromkeys((LEASED, PLAIN), (2.0, 2.0)),
         notes=(
             (
                 "PyIceberg has no idempotency key, checks no data file and looks at nothing afterwards; keyed lines "

@@ -100,12 +100,11 @@ def _requests(counts: list[Counter[str]]) -> dict[str, Any]:
 
 
 def _aims(lines: list[Line], contest: Contest) -> list[Aim]:
-    return [
-        at_most(
-            f"lone append, {line.case}, {line.arm} : {contest.peer}",
-            contest.lone_ratio_max,
-            line.ratio.median,
-        )
-        for line in lines
-        if line.arm in contest.safe and line.ratio is not None
-    ]
+    aims = []
+    for line in lines:
+        place = 2 * ("away" in line.case) + ("cold" in line.case)
+        limits = contest.lone.get(line.arm, ())
+        if place < len(limits) and line.ratio is not None:
+            text = f"lone append, {line.case}, {line.arm} : {contest.peer}"
+            aims.append(at_most(text, limits[place], line.ratio.median))
+    return aims
