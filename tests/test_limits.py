@@ -67,7 +67,7 @@ def test_a_client_has_a_connection_for_each_thread_of_the_largest_job() -> None:
     made = client(
         "s3", options={"AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     )
-    assert made.sender._max_pool_connections == CONNECTIONS >= 64 + THREADS
+    assert made.sender.connections == CONNECTIONS >= 64 + THREADS
 
 
 DEEP_TEXTS: dict[str, Callable[[], Any]] = {

@@ -11,7 +11,7 @@ import contextvars
 import io
 import time
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -125,8 +125,7 @@ class _Answer(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int | None:
         socket = self._socket
-        with socket.patience():
-            count: int | None = self._raw.readinto(buffer)
+        count: int | None = socket.timed(partial(self._raw.readinto, buffer))
         socket.request.came(count or 0)
         return count
 
@@ -149,26 +148,27 @@ class _Socket:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connected, name)
 
-    @contextlib.contextmanager
-    def patience(self) -> Iterator[None]:
-        """Let the next step take what is left; a step that is cut there says why."""
+    def timed(self, step: Callable[[], T]) -> T:
+        """Make a step, which may take what is left; one that is cut there says why."""
         usual_s = self._connected.gettimeout()
-        self._connected.settimeout(self.request.left_s(usual_s))
+        left_s = self.request.left_s(usual_s)
+        if left_s != usual_s:
+            self._connected.settimeout(left_s)
         try:
-            yield
+            return step()
         except TimeoutError:
             self.request.left_s(None)  # says so where it was the call's time
             raise
         finally:
-            with contextlib.suppress(OSError):
-                self._connected.settimeout(usual_s)
+            if left_s != usual_s:
+                with contextlib.suppress(OSError):
+                    self._connected.settimeout(usual_s)
 
     def sendall(self, data: Any, *flags: Any) -> None:
         """Send all of it; each part may take as long as a store may be silent, not all of it together."""
         view = memoryview(data).cast("B")
         for at in range(0, len(view), _SENT_AT_ONCE_BYTES):
-            with self.patience():
-                self._connected.sendall(view[at : at + _SENT_AT_ONCE_BYTES], *flags)
+            self.timed(partial(self._connected.sendall, view[at : at + _SENT_AT_ONCE_BYTES], *flags))
 
     def makefile(self, mode: str = "r", buffering: int | None = None, **settings: Any) -> Any:
         """A file of what is received, as ``socket.makefile``."""
@@ -207,23 +207,21 @@ class _Bounded:
 
 
 @lru_cache(maxsize=16)
-def _bounded(pool: Any) -> Any:
-    """A pool class like ``pool`` whose connections end their requests."""
+def bounded(pool: Any) -> Any:
+    """A pool class like ``pool`` whose connections end their requests; itself, if they do."""
+    if issubclass(pool.ConnectionCls, _Bounded):
+        return pool
     connection = type(f"Bounded{pool.ConnectionCls.__name__}", (_Bounded, pool.ConnectionCls), {})
     return type(f"Bounded{pool.__name__}", (pool,), {"ConnectionCls": connection})
 
 
 def bound_client(client: Any) -> Any:
     """Let the requests of a botocore client end; returns the client."""
-    bound_sender(getattr(getattr(client, "_endpoint", None), "http_session", None))
-    return client
-
-
-def bound_sender(sender: Any) -> None:
-    """Let the requests end that botocore's ``URLLib3Session`` sends."""
-    classes = getattr(sender, "_pool_classes_by_scheme", None)
+    session = getattr(getattr(client, "_endpoint", None), "http_session", None)
+    classes = getattr(session, "_pool_classes_by_scheme", None)
     if isinstance(classes, dict):  # a dict that all managers of the session share
-        classes.update({scheme: _bounded(pool) for scheme, pool in classes.items() if not _is_bounded(pool)})
+        classes.update({scheme: bounded(pool) for scheme, pool in classes.items()})
+    return client
 
 
 def bound_session(session: Any) -> Any:
@@ -232,11 +230,5 @@ def bound_session(session: Any) -> Any:
         manager: Any = getattr(adapter, "poolmanager", None)
         if manager is not None:
             classes = manager.pool_classes_by_scheme
-            manager.pool_classes_by_scheme = {
-                scheme: pool if _is_bounded(pool) else _bounded(pool) for scheme, pool in classes.items()
-            }
+            manager.pool_classes_by_scheme = {scheme: bounded(pool) for scheme, pool in classes.items()}
     return session
-
-
-def _is_bounded(pool: Any) -> bool:
-    return issubclass(pool.ConnectionCls, _Bounded)

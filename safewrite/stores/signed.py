@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -18,18 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from safewrite.stores.advice import note_answer
-from safewrite.stores.call_limit import CONNECT_S, REQUEST_S, bound_sender
 from safewrite.stores.reach import Reach, is_usual
+from safewrite.stores.sender import Answer, Sender
 from safewrite.version import __version__
 
 if TYPE_CHECKING:
     from botocore.auth import SigV4Auth
-    from botocore.awsrequest import AWSResponse
 
-_SOCKET_OPTIONS = [
-    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-]
 _AGENT = f"safewrite/{__version__}"
 _EXPECT_BYTES = 2**16
 """Above this a body is sent once the store has agreed to it, so that a refusal is heard and not cut off; below it, that costs a trip."""
@@ -55,44 +49,46 @@ class _Signed:
     """One service's requests; a subclass says how they look."""
 
     def __init__(self, reach: Reach, connections: int) -> None:
-        from botocore.httpsession import URLLib3Session
-        from botocore.utils import get_environ_proxies
-
         self.reach = reach
         self.meta = SimpleNamespace(region_name=reach.region, endpoint_url=reach.endpoint)
-        maker: Any = URLLib3Session
-        self.sender = maker(
-            timeout=(CONNECT_S, REQUEST_S),
-            proxies=get_environ_proxies(reach.endpoint),
-            verify=reach.verify,
-            max_pool_connections=connections,
-            socket_options=_SOCKET_OPTIONS,
-        )
-        bound_sender(self.sender)
+        self.sender = Sender(reach.endpoint, reach.verify, connections)
 
     def close(self) -> None:
         """Close the connections that are idle."""
         self.sender.close()
 
-    def _sent(self, asked: _Request, signer: Callable[..., SigV4Auth], region: str) -> AWSResponse:
+    def _sent(self, asked: _Request, signer: Callable[..., SigV4Auth], region: str) -> Answer:
         """The answer to one request."""
-        from botocore.awsrequest import AWSRequest
+        keys = self.reach.keys
+        signable: Any = _Signable(asked)
+        signer(keys.get_frozen_credentials() if keys else None, self.reach.service, region).add_auth(signable)
+        headers = dict(signable.headers.items())
+        if asked.method not in ("GET", "HEAD"):
+            headers["Content-Length"] = str(len(asked.body))
+        body = asked.body or None
+        answer = self.sender.send(asked.method, asked.url, headers, body, in_parts=asked.in_parts)
+        note_answer(answer)
+        return answer
 
-        headers = asked.headers | {"User-Agent": _AGENT}
+
+class _Signable:
+    """A request as botocore's signers read and change it."""
+
+    def __init__(self, asked: _Request) -> None:
+        from botocore.compat import HTTPHeaders
+
+        self.method, self.url, self.body = asked.method, asked.url, asked.body
+        self.params: dict[str, str] = {}
+        # Over https a body with its MD5 is not hashed again for the signature, as botocore has it for uploads.
+        self.context: dict[str, Any] = {"has_streaming_input": asked.method == "PUT"}
+        self.headers = HTTPHeaders()
+        for name, value in asked.headers.items():
+            self.headers[name] = value
+        self.headers["User-Agent"] = _AGENT
         if trace := os.environ.get(
             "_X_AMZN_TRACE_ID"
         ):  # by which Lambda finds functions that start themselves
-            headers["X-Amzn-Trace-Id"] = quote(trace, safe="-=;:+&[]{}\"',")
-        request: Any = AWSRequest(
-            asked.method, asked.url, headers=headers, data=asked.body, stream_output=asked.in_parts
-        )
-        # Over https a body with its MD5 is not hashed again for the signature, as botocore has it for uploads.
-        request.context["has_streaming_input"] = asked.method == "PUT"
-        keys = self.reach.keys
-        signer(keys.get_frozen_credentials() if keys else None, self.reach.service, region).add_auth(request)
-        answer: AWSResponse = self.sender.send(request.prepare())
-        note_answer(answer)
-        return answer
+            self.headers["X-Amzn-Trace-Id"] = quote(trace, safe="-=;:+&[]{}\"',")
 
 
 class SignedDynamoDB(_Signed):
@@ -204,7 +200,7 @@ class SignedS3(_Signed):
             raise ResponseParserError("the answer to ListObjectsV2 is empty")
         return _told(answer, **_listing(root))
 
-    def _asked(self, operation: str, bucket: str, asked: _Request) -> AWSResponse:
+    def _asked(self, operation: str, bucket: str, asked: _Request) -> Answer:
         """The answer to a request, whose address is given without the bucket's.
 
         A bucket of another region is asked there, once: the request has done nothing here.

@@ -47,14 +47,19 @@ def _address(made: Any, step: Callable[[Any], Any]) -> list[str]:
     """Where a client sends a request, which is not sent."""
     seen: list[str] = []
 
-    def send(request: Any, **_: Any) -> AWSResponse:
-        seen.append(f"{request.method} {request.url}")
-        return AWSResponse(request.url, 400, {}, _Raw())
-
     if isinstance(made, SignedS3 | SignedDynamoDB):
-        made.sender.send = send
+
+        def send(method: str, url: str, *_: Any, **__: Any) -> AWSResponse:
+            seen.append(f"{method} {url}")
+            return AWSResponse(url, 400, {}, _Raw())
+
+        made.sender.send = send  # type: ignore[method-assign,assignment]
     else:
-        made.meta.events.register("before-send", send)
+
+        def hook(request: Any, **_: Any) -> AWSResponse:
+            return seen.append(f"{request.method} {request.url}") or AWSResponse(request.url, 400, {}, _Raw())  # type: ignore[func-returns-value]
+
+        made.meta.events.register("before-send", hook)
     step(made)
     return seen
 
@@ -211,14 +216,9 @@ def test_who_watches_botocores_requests_goes_on_seeing_them(monkeypatch: pytest.
 def _signed_by(made: Any) -> str:
     keys: list[str] = []
 
-    def send(request: Any) -> AWSResponse:
-        authorization = request.headers["Authorization"]
-        keys.append(
-            (authorization.decode() if isinstance(authorization, bytes) else authorization)
-            .partition("Credential=")[2]
-            .partition("/")[0]
-        )
-        return AWSResponse(request.url, 400, {}, _Raw())
+    def send(method: str, url: str, headers: dict[str, str], *_: Any, **__: Any) -> AWSResponse:
+        keys.append(headers["Authorization"].partition("Credential=")[2].partition("/")[0])
+        return AWSResponse(url, 400, {}, _Raw())
 
     made.sender.send = send
     S3_STEPS["get"](made)
