@@ -18,9 +18,13 @@ from bench.servers import servers
 if TYPE_CHECKING:
     from bench.servers.servers import Ministack
 
+ROOT = Path(__file__).parents[1]
 LIST = Path(__file__).parent / "append_imports.txt"
-LISTED_BY_MODULE = ("safewrite", "botocore")
-"""Packages of which each module is listed; of others the name of the package is, for their modules vary by version."""
+NEVER = {
+    "boto3", "botocore.client", "botocore.session", "difflib", "pandas", "safewrite.cli", "safewrite.spark", "safewrite.stores.local",
+    "safewrite.stores.lock_watch", "safewrite.stores.probe", "safewrite.stores.sql", "safewrite.testing", "sqlite3",
+}  # fmt: skip
+"""What one call in a hundred needs, or none: imported where it is used."""
 PROGRAM = """
 import sys
 
@@ -43,7 +47,7 @@ for name, module in list(sys.modules.items()):
 
 
 def imported_by(uri: str, lock_table: str, options: dict[str, str]) -> set[str]:
-    """What a process imports that opens a table and appends once, settings in its environment as in Lambda."""
+    """Names of what a process imports that opens a table and appends once, settings in its environment as in Lambda."""
     environment = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": os.pathsep.join(sys.path),
@@ -57,14 +61,23 @@ def imported_by(uri: str, lock_table: str, options: dict[str, str]) -> set[str]:
         text=True,
         check=True,
     )
-    found = set()
-    for name, is_installed in (line.split() for line in ran.stdout.splitlines()):
-        package = name.partition(".")[0]
-        if package in LISTED_BY_MODULE:
-            found.add(name)
-        elif is_installed == "True":
-            found.add(package)
-    return found
+    modules = dict(line.split() for line in ran.stdout.splitlines())
+    assert NEVER & modules.keys() == set()
+    return {
+        _named(name)
+        for name, is_installed in modules.items()
+        if is_installed == "True" or name.startswith("safewrite")
+    }
+
+
+def _named(module: str) -> str:
+    """How a module is listed: botocore's by their names, ours by their folder, and others by their package, for they vary by version."""
+    if module.startswith("botocore."):
+        return module
+    if module.startswith("safewrite."):
+        is_folder = (ROOT / module.replace(".", "/")).is_dir()
+        return module if is_folder else module.rpartition(".")[0]
+    return module.partition(".")[0]
 
 
 @pytest.mark.parametrize("arbiter", ["object-store", "lock-table"])

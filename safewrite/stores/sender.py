@@ -15,7 +15,7 @@ _ORIGINS_MAX = 64
 """Hosts to which a sender keeps connections: each bucket on AWS has one of its own."""
 
 
-class Answer:
+class StoreAnswer:
     """An answer: what botocore's parser of refusals asks of one, and the body."""
 
     __slots__ = ("_content", "headers", "raw", "status_code", "url")
@@ -78,7 +78,7 @@ class Sender:
 
     def send(
         self, method: str, url: str, headers: dict[str, str], body: bytes | None, *, in_parts: bool
-    ) -> Answer:
+    ) -> StoreAnswer:
         """Send a request; the body of its answer is read by who asked, where ``in_parts``.
 
         Raises:
@@ -99,7 +99,7 @@ class Sender:
                 decode_content=False,
                 enforce_content_length=False,
             )
-            answer = Answer(url, raw)
+            answer = StoreAnswer(url, raw)
             if not in_parts:
                 answer.content  # noqa: B018 - it is read here, where a failure has its meaning
         except Exception as error:

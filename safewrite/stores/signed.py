@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 
 from safewrite.stores.advice import note_answer
 from safewrite.stores.reach import Reach, is_usual
-from safewrite.stores.sender import Answer, Sender
+from safewrite.stores.sender import Sender, StoreAnswer
 from safewrite.version import __version__
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class _Signed:
         """Close the connections that are idle."""
         self.sender.close()
 
-    def _sent(self, asked: _Request, signer: Callable[..., SigV4Auth], region: str) -> Answer:
+    def _sent(self, asked: _Request, signer: Callable[..., SigV4Auth], region: str) -> StoreAnswer:
         """The answer to one request."""
         keys = self.reach.keys
         signable: Any = _Signable(asked)
@@ -200,7 +200,7 @@ class SignedS3(_Signed):
             raise ResponseParserError("the answer to ListObjectsV2 is empty")
         return _told(answer, **_listing(root))
 
-    def _asked(self, operation: str, bucket: str, asked: _Request) -> Answer:
+    def _asked(self, operation: str, bucket: str, asked: _Request) -> StoreAnswer:
         """The answer to a request, whose address is given without the bucket's.
 
         A bucket of another region is asked there, once: the request has done nothing here.
