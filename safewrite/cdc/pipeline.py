@@ -131,7 +131,7 @@ class Pipeline:
             ) from error
 
     def restart(self, table: str) -> None:
-        """Declare that a table that was dropped, or made anew, begins with what comes now.
+        """Declare that a table that was dropped, or created again, begins with what comes now.
 
         Raises:
             InvalidInputError: the job never landed rows in a table of that name.

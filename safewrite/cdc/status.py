@@ -156,7 +156,7 @@ class _Look:
         knows = any(one.startswith(f"{job}/") for one in positions)
         if done.get(self._landing.ledger.mark(name), 0) and not knows:
             return "needs restart", (
-                f"the job landed rows in {name}, and the table there has no positions of it: it was dropped, or made anew. Restore "
+                f"the job landed rows in {name}, and the table there has no positions of it: it was dropped, or created again. Restore "
                 f"it; or run `safewrite cdc restart --config FILE --table {name}` and have the source send its rows again"
             )
         if knows and not any(one.startswith(f"{job}/") for one in done):
@@ -198,7 +198,7 @@ class _Look:
             known = [name for name in self._done if name.startswith(head) and name.endswith(tail)]
             if known and where.name(self._job) not in known:
                 return (
-                    f"the topic {where.topic!r} was deleted and made anew, and positions count the offsets of the old one. Delete the "
+                    f"the topic {where.topic!r} was deleted and created again, and positions count the offsets of the old one. Delete the "
                     "checkpoint; the job then reads the new topic from its beginning"
                 )
         return None
@@ -212,7 +212,7 @@ class _Look:
         places = [_partition(name, self._job) for name in positions]
         found = {}
         for place, (name, at) in zip(places, positions.items(), strict=True):
-            if place is not None:  # a topic that was made anew has its place twice
+            if place is not None:  # a topic that was created again has its place twice
                 found[place if places.count(place) == 1 else f"{place} of {name.split('/')[2]}"] = at
         return found
 
@@ -270,7 +270,7 @@ def _source(table: Table, positions: Mapping[str, int]) -> str:
 
 
 def _created(config: Config, name: str) -> Table:
-    """A table that nobody named, as the job makes them."""
+    """A table that the configuration does not name, as the job makes them."""
     database, _, table = name.partition(".")
     options = (config.defaults or TableOptions()).model_dump(exclude_unset=True)
     return Table(database=database, table=table, **options)

@@ -199,7 +199,7 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(job: Job) -> No
     job.land(*(change("c", "a", n, {"id": n}, lsn=n, offset=n) for n in range(5)))
     job.topic_id = "id-2"
     anew = [change("c", "a", n, {"id": n}, lsn=n, offset=n - 10) for n in range(10, 12)]
-    with pytest.raises(sw.ConflictError, match="made anew"):
+    with pytest.raises(sw.ConflictError, match="created again"):
         job.landing().land(replace(job.batch(anew), joined=True))
     job.land(*anew)
     assert set(job.rows("a")) == {0, 1, 2, 3, 4, 10, 11}

@@ -123,7 +123,7 @@ def test_a_topic_that_was_made_anew_fences_the_job(delta: Job) -> None:
     delta.land(created(1, 0))
     anew = {Partition("topic", 0, "id-2"): Range(0, 3)}
     found = only(delta, anew)
-    assert (found.state, "made anew" in found.what, found.lag) == ("fenced", True, 3)
+    assert (found.state, "created again" in found.what, found.lag) == ("fenced", True, 3)
     assert only(delta, {TOPIC: Range(0, 1)}).state == "ok"
     again = Job(delta.folder, delta.tables, topic_id="id-2")
     again.land(created(2, 0))

@@ -158,7 +158,7 @@ def test_a_column_of_the_source_that_begins_alike_is_a_column(tmp_path: Path) ->
     [
         (ROW, "set add.fields or add.headers"),
         ({**ROW, "__op": "c", "__lsn": 5}, "names no table"),
-        ([1], "the value is no row but list"),
+        ([1], "the value is of type list, not a row"),
         ({**ROW, **told("x", 5)}, "op 'x'"),
     ],
     ids=["nothing told", "no table", "no row", "no operation"],

@@ -219,7 +219,7 @@ def test_a_topic_that_was_made_anew_is_refused_until_the_checkpoint_goes(stream:
     stream.run()
     stream.make_anew()
     stream.send(*(change("c", "a", n, {"id": n}, lsn=n, offset=0) for n in range(10, 15)))
-    with pytest.raises(StreamingQueryException, match=r"made anew|offset was changed"):
+    with pytest.raises(StreamingQueryException, match=r"created again|offset was changed"):
         stream.run()
     shutil.rmtree(stream.checkpoint)
     stream.run()

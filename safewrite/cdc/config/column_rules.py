@@ -22,7 +22,7 @@ class ColumnRules:
     """How values of a table's source columns are read.
 
     ``schema`` is the table's; None before it is made.  ``decimals`` says how texts of decimal_fields are written that came
-    without a schema; None where nobody knows.
+    without a schema; None where it is not known.
     """
 
     table: Table
@@ -102,7 +102,7 @@ class ColumnRules:
         """A value of ``decimal_fields``, exactly.
 
         Raises:
-            UndecodableError, ArrowInvalid: it is none of that precision and scale, or nobody knows how it is written.
+            UndecodableError, ArrowInvalid: it is none of that precision and scale, or it is not known how it is written.
         """
         precision, scale = self.table.decimal_fields[name]
         if isinstance(value, dict) and set(value) == {"scale", "value"}:  # VariableScaleDecimal

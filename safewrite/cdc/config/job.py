@@ -225,7 +225,7 @@ class Config(Strict):
 
     @property
     def decimals(self) -> DecimalMode | None:
-        """How texts of decimals are written that come without a schema; None where nobody says so."""
+        """How texts of decimals are written that come without a schema; None where it is not known."""
         return KINDS[self.envelope].decimals or self.decimal_handling_mode
 
     def options(self) -> dict[str, str]:

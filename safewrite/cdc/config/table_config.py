@@ -29,7 +29,7 @@ class Strict(BaseModel):
 
 
 class TableOptions(Strict):
-    """How changes of one source table land; also of tables that nobody named, where ``unknown_tables`` creates them."""
+    """How changes of one source table land; also of tables that the configuration does not name, where ``unknown_tables`` creates them."""
 
     format: Annotated[TableFormat, Field(description="table format")] = "delta"
     format_version: Annotated[

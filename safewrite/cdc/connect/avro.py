@@ -73,7 +73,7 @@ class Avro:
         self._schema_of = schema_of
         self._known: dict[int, KnownSchema] = {}
         self._unknown: dict[int, str] = {}
-        """What is wrong with ids of this batch: a table's records may all have one that nobody knows."""
+        """What is wrong with ids of this batch: a table's records may all have one that the registry does not have."""
 
     def begin(self) -> None:
         """A batch begins: ids that were not known are asked for again."""

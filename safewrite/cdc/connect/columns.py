@@ -117,7 +117,7 @@ class RowReader:
         return {name: one.type for name, one in self.columns.items()}
 
     def read(self, rows: Any, doubts: Doubts) -> dict[str, pa.Array]:
-        """The columns of rows; NULL where there is no row."""
+        """The columns of rows; NULL where a row is missing."""
         values: Sequence[pa.Array] = rows.flatten()
         if rows.null_count == len(rows):
             return {name: pa.nulls(len(rows), one.type) for name, one in self.columns.items()}

@@ -86,7 +86,7 @@ class Converter(Protocol):
         """Payloads as structs of these fields.
 
         Raises:
-            any of ``UNSUITED``: one of them is no such struct.
+            any of ``UNSUITED``: one of them does not fit.
         """
 
 

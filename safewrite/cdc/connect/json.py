@@ -45,7 +45,7 @@ def json_of(data: bytes | None) -> Any:
 
 def parsed(data: bytes) -> Any:
     """What ``json.loads`` makes of the bytes, which would make a decoder for each record."""
-    if data[:1] == b"{" and data[1:2] != b"\0":  # UTF-8, as it is told there
+    if data[:1] == b"{" and data[1:2] != b"\0":  # UTF-8, as json.detect_encoding tells
         return NUMBERS_AS_WRITTEN.decode(data.decode("utf-8", "surrogatepass"))
     return json.loads(data, parse_float=Decimal)
 
@@ -57,7 +57,7 @@ class JsonValues:
         self._prefixes = prefixes
 
     def part(self, data: bytes | None) -> ConnectValue | None:
-        """The payload and its schema; None where there is no payload."""
+        """The payload and its schema; None without a payload."""
         if data is None:
             return None
         for known in self._prefixes:

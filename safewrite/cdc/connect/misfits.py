@@ -30,7 +30,7 @@ class Misfit:
     """A value that its column cannot hold as it is, in the place of it: whoever needs the value decides.
 
     ``as_text`` makes the text of it, ``floored`` the nearest value below that fits; None where there is none.  Without
-    a text nobody knows whether it is a value at all.
+    a text where it is unknown whether it is a value at all.
     """
 
     value: Any

@@ -151,7 +151,7 @@ class Registry:
         asked = origin(refused.url or self.url)
         if self.user is not None and asked != origin(self.url):
             return (
-                f"The registry redirected to {asked}, and the password goes to nobody but {origin(self.url)}. If that address is "
+                f"The registry redirected to {asked}, and the password goes to no other origin than {origin(self.url)}. If that address is "
                 "the registry's own, set registry.url to it."
             )
         return "Correct registry.user and the password."

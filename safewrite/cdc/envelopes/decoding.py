@@ -109,7 +109,7 @@ class Decoder:
             except (
                 ValueError, TypeError, KeyError, AttributeError, IndexError, ArithmeticError, RecursionError,
             ) as error:  # fmt: skip
-                # A shape that nobody thought of is that record's fault, and must not hold up the others.
+                # An unforeseen shape is that record's fault, and must not hold up the others.
                 why = f"the record cannot be read: {type(error).__name__}: {error}"
                 found.dead.append(DeadLetter(record, why))
             else:

@@ -98,7 +98,7 @@ class Envelope(Protocol):
     """Records without a value that have one of these headers tell of a delete by themselves."""
 
     def changes(self, record: Record) -> Sequence[Change] | Tombstone | Ignored:
-        """What one record says; a tombstone that is no record without a value tells of its delete alone.
+        """What one record says: changes, a delete without a position, or nothing about a row.
 
         Raises:
             UndecodableError: it is none of the envelope's.

@@ -48,7 +48,7 @@ def text_of(found: Fields, name: str, length: int) -> pa.Array:
     if name not in found or found[name].null_count == length:
         return pa.nulls(length, pa.string())
     if found[name].type != pa.string():
-        raise UnsuitedError(f"{name} is no text")
+        raise UnsuitedError(f"{name} is not a text")
     return found[name]
 
 
@@ -57,7 +57,7 @@ def number_of(found: Fields, name: str, length: int) -> pa.Array:
     if name not in found or found[name].null_count == length:
         return pa.nulls(length, pa.int64())
     if found[name].type != pa.int64():
-        raise UnsuitedError(f"{name} is no whole number")
+        raise UnsuitedError(f"{name} is not a whole number")
     return found[name]
 
 
@@ -145,5 +145,5 @@ def clock(times: pa.Array) -> pa.Array:
 
 
 def milliseconds(*values: Any) -> int | None:
-    """The first that is a time of a clock; it orders nothing, so another value is no fault."""
+    """The first that is a time of a clock; it orders nothing, so other values are passed over."""
     return next((value for value in values if type(value) is int and 0 <= value <= _MS_MAX), None)

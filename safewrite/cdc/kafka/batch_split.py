@@ -49,7 +49,7 @@ def part_of_heap(heap: int) -> int:
 def cut(ranges: Ranges, cells: Iterable[Cell], limit: Limit) -> list[Ranges]:
     """The parts of a batch, in the order in which they are landed.
 
-    Each is within the limit, or one cell.  All partitions go on beside each other, each in the order of its offsets, and
+    Each is within the limit, or one cell.  All partitions go on together, each in the order of its offsets, and
     offsets without records are in one of the parts too.
     """
     ordered = sorted(

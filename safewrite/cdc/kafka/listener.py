@@ -20,7 +20,7 @@ from safewrite.cdc.ledger.reporting import tell_stream
 
 
 class QueryListener(StreamingQueryListener):
-    """Tells of the queries of one name; Spark calls it beside the query, which waits for none of it.
+    """Tells of the queries of one name; Spark calls it in a thread of its own, for which the query does not wait.
 
     Rows by table are not told here but where the ledger is written, so that none of them is missing when the driver ends.
     """

@@ -41,7 +41,7 @@ class Source:
         topics = self.topics(spark)
         names = {where.name(self.job) for where in topics}
         if not names & set(positions):
-            # Also of a job whose topics were all made anew: then no offset of the old ones counts.
+            # Also of a job whose topics were all created again: then no offset of the old ones counts.
             return given if isinstance(given, str) else json.dumps(given)
         starts: dict[str, dict[str, int]] = {}
         for where in topics:

@@ -1,4 +1,4 @@
-"""Gives tombstones whose delete did not come to their tables; those that name none are told, where they may have deleted a row."""
+"""Gives tombstones whose delete did not come to their tables; those that name none are dead letters, where they may have deleted a row."""
 
 from __future__ import annotations
 

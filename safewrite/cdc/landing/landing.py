@@ -1,4 +1,4 @@
-"""Lands a batch: every table's share in one commit with its offsets, all tables beside each other, then the ledger.
+"""Lands a batch: every table's share in one commit with its offsets, all tables at once, then the ledger.
 
 The order makes a crash harmless at every step.  Dead letters first: a record that can land nowhere is kept before
 anything counts it as done.  Then the tables, each by itself; a replay passes over what a table has by its positions,
@@ -53,8 +53,8 @@ class Landing:
         """Land what is new of a batch; the lines that the ledger got, none if all of it had landed.
 
         Raises:
-            SafewriteError: of the first table that failed; those beside it may have committed, and the batch again
-                finds them.
+            SafewriteError: of the first table that failed; others may have committed, and the batch
+                finds them when it comes again.
         """
         done = self.ledger.positions()
         batch = remaining(given, self.config.job, done)

@@ -28,7 +28,7 @@ Read = Callable[[Sequence[Key]], Sequence[Mapping[str, Any]]]
 
 @dataclass(frozen=True)
 class _Rival:
-    """What a key has beside a delete: a row of the table, or a change of the batch."""
+    """What a key has besides a delete: a row of the table, or a change of the batch."""
 
     op: Op
     epoch: int
@@ -97,14 +97,14 @@ class _Ranking:
         return idle
 
     # --- places -----------------------------------------------------------------------------------
-    def _place_tombstone(self, row: Row, beside: Sequence[_Rival]) -> bool:
+    def _place_tombstone(self, row: Row, rivals: Sequence[_Rival]) -> bool:
         """Put a tombstone behind all that its partition has before it; False where its delete came, or nothing is there.
 
         Raises:
             UndecodableError: nothing tells whether it is newer than the row.
         """
         record = row.change.record
-        before = [one for one in beside if one.record is None or _is_before(one.record, record)]
+        before = [one for one in rivals if one.record is None or _is_before(one.record, record)]
         of_batch = [one for one in before if one.record is not None]
         if of_batch and max(of_batch, key=lambda one: one.offset).op is Op.DELETE:
             return False
@@ -119,7 +119,7 @@ class _Ranking:
         if any(one.record is None and one.offset >= record.offset for one in before):
             raise UndecodableError(
                 "the delete of this tombstone did not come (log compaction), and the row of its key is of another partition, or of the "
-                "topic before it was made anew: nothing tells which is newer. Have the source send the row again, or delete it"
+                "topic before it was created again: nothing tells which is newer. Have the source send the row again, or delete it"
             )
         if None in newest.order:
             raise UndecodableError(
@@ -132,13 +132,13 @@ class _Ranking:
         row.values |= dict(zip(self._order, newest.order, strict=True))
         return True
 
-    def _place_delete(self, row: Row, beside: Sequence[_Rival]) -> bool:
+    def _place_delete(self, row: Row, rivals: Sequence[_Rival]) -> bool:
         """Rank a delete behind what was changed before it; False where nothing tells a place, and nothing is there."""
         at = (row.values[EPOCH], row.values[SEQUENCE])
         own = self._order_of(row.values)
         before = [
             one.order
-            for one in beside
+            for one in rivals
             if one.op is Op.UPSERT and (one.epoch, one.position) < at and None not in one.order
         ]
         order = max([*before, *([] if own is None else [own])], default=None)

@@ -21,7 +21,7 @@ def refuse_made_anew(job: str, table: Table, positions: Mapping[str, int], *, la
     if landed and not knows_job(positions, job):
         raise sw.ConflictError(
             f"The job {job!r} landed rows in {table.name}, and the table there has no positions of it: it was "
-            "dropped, or dropped and made anew, and rows from before are not in it. Nothing of the batch was committed. "
+            "dropped, or dropped and created again, and rows from before are not in it. Nothing of the batch was committed. "
             f"Restore it; or declare that it begins now with `safewrite cdc restart --config FILE --table {table.name}`, and "
             "have the source send its rows again (a snapshot).",
             kind=sw.Kind.TABLE_REPLACED,
@@ -36,7 +36,7 @@ def refuse_set_back(job: str, table: Table, positions: Mapping[str, int]) -> Non
             f"The configuration says epoch {table.epoch} of {table.name}, and the job landed changes of epoch {last} there: new ones "
             "would be older than all of those, and the table would pass over them. Nothing of the batch was committed. Was the "
             f"configuration set back, or does another version of it run elsewhere? Set epoch to {last}, or higher if the source "
-            "counts anew."
+            "counts from its beginning."
         )
 
 

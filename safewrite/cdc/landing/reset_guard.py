@@ -1,4 +1,4 @@
-"""Refuses changes that are late, though by the source's clock they are newer than all that their table has.
+"""Refuses late changes whose timestamps are newer than all that their table has: the source was set back.
 
 A source that was set back (restored, failed over to a replica that counts for itself) looks so.  ``all_late`` of
 ``apply_changes`` sees it only in a batch of which every change is late; one new key in the batch, and it is silent.
@@ -86,8 +86,8 @@ def _refused(table: Table, count: int, *, is_whole: bool = False) -> sw.InvalidI
     what = (
         f"All {count} changes of {table.name} in this batch are older than what the table has of their rows"
         if is_whole
-        else f"{count} changes of {table.name} are older by the source's positions than what the table has of their rows, and newer by "
-        "the source's clock than all that it has"
+        else f"{count} changes of {table.name} have lower log positions but newer timestamps "
+        "than the rows already in the table"
     )
     cure = (
         "If only late records came (a topic was read again from its beginning, say), set all_late to count."

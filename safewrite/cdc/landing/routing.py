@@ -91,7 +91,7 @@ class Router:
         return None
 
     def created(self, name: str) -> Table:
-        """A table that nobody named, as the job makes them."""
+        """A table that the configuration does not name, as the job makes them."""
         database, _, table = name.partition(".")
         return Table(database=database, table=table, **self._defaults.model_dump(exclude_unset=True))
 

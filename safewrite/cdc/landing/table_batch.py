@@ -102,7 +102,7 @@ class TableBatch:
         entry.earlier = entry.records - new.records
         counts = None if new.records or found is None else made._counts_before()
         if counts is not None:
-            new = given  # the same changes in an attempt before: what was split or dead is told again
+            new = given  # the same changes in an attempt before: what was split or dead is counted again
         if new.records:
             made._prepare(new, counts)
         return made
@@ -196,7 +196,7 @@ class TableBatch:
             )
 
     def _without_table(self, given: ChangeSet, error: sw.InvalidInputError) -> None:
-        """A table that cannot be made: all is dead letters if nobody named the table, for the others go on.
+        """A table that cannot be made: all is dead letters if the configuration does not name it, for the others go on.
 
         Raises:
             InvalidInputError: the configuration names the table.
@@ -251,7 +251,7 @@ class TableBatch:
         self.entry.commit_ms = round((time.monotonic() - started) * 1000)
 
     def _applied_without_unknown(self, found: sw.Table) -> sw.Receipt | None:
-        """The receipt of a frame without the rows that lack a value which nobody has; None if none is left."""
+        """The receipt of a frame without the rows that lack a value that is lost; None if none is left."""
         assert self.made is not None
         if self.rows.projected:
             self.make(self.rows.keys, each=True)

@@ -106,9 +106,9 @@ class UnavailableValues:
         stored = None if row.other is None else self._stored.get(row.other)
         return stored is not None and stored[SEQUENCE] == _bound(row)
 
-    # --- values that nobody has -------------------------------------------------------------------
+    # --- values that are lost --------------------------------------------------------------------
     def unknown(self) -> list[DeadLetter]:
-        """The changes that lack a value which nobody knows, and after which no other change of their key comes."""
+        """The changes that lack a value that is lost, and after which no other change of their key comes."""
         lacking = [key for key, rows in self._of_key.items() if any(row.lacks for _, row in rows)]
         self._look_up(lacking)
         dead = []

@@ -66,7 +66,7 @@ def _with_columns(
 
 
 def _first_columns(keys: Sequence[str], table: Table, fields: Sequence[pa.Field]) -> list[pa.Field]:
-    """The columns without which there is no table."""
+    """The columns that a table cannot be created without."""
     needed = {*keys, EPOCH, SEQUENCE, *(table.precombine_key or ()), *partition_columns(table.partition_by)}
     return [one for one in fields if one.name in needed]
 

@@ -152,7 +152,7 @@ class JobLedger:
             }  # fmt: skip
         if not rows:
             return 0
-        with self._lock:  # tables that commit beside each other may each have letters
+        with self._lock:  # tables that commit at once may each have letters
             table, known = self.targets.position(self.letters)
             if table is None:
                 table = self.targets.create(self.letters, LETTERS_KEY, list(LETTERS_SCHEMA))
@@ -202,7 +202,7 @@ class JobLedger:
         table.append(pa.Table.from_pylist([asdict(line) for line in lines], LEDGER_SCHEMA), positions=moved)
 
     def restart(self, table: str) -> None:
-        """Declare that a table that was dropped, or made anew, begins with what comes now.
+        """Declare that a table that was dropped, or created again, begins with what comes now.
 
         Raises:
             InvalidInputError: the job never landed rows in a table of that name.

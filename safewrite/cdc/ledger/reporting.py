@@ -16,7 +16,7 @@ log = logging.getLogger("safewrite")
 def tell_batch(lines: Sequence[LedgerEntry], on_event: Listener | None) -> None:
     """Tell of a batch whose ledger is written: a line and an event for each table that it has records of.
 
-    Records that name no table are told under the name of the job.
+    Records that name no table are reported under the name of the job.
     """
     for line in lines:
         if not line.records:

@@ -59,12 +59,12 @@ class TargetTables:
         return found, {} if found is None else found.positions()
 
     def seen(self, table: Table) -> sw.Table | None:
-        """A table as it was seen last; None if none was seen.  A commit to it refuses a table that was made anew since."""
+        """A table as it was seen last; None if none was seen.  A commit to it refuses a table that was created again since."""
         with self._lock:
             return self._open.get(table.name)
 
     def _forget(self, table: Table, error: sw.SafewriteError) -> None:
-        """Forget a table that was dropped, or dropped and made anew; another error is raised."""
+        """Forget a table that was dropped, or dropped and created again; another error is raised."""
         if not isinstance(error, sw.TableNotFoundError) and error.kind is not sw.Kind.TABLE_REPLACED:
             raise error
         with self._lock:

@@ -14,7 +14,7 @@ from safewrite.cdc.records.records import Records
 
 
 class Partition(NamedTuple):
-    """A partition of a topic; ``topic_id`` tells it from one of a topic that was made anew under the name."""
+    """A partition of a topic; ``topic_id`` tells it from one of a topic that was created again under the name."""
 
     topic: str
     number: int
@@ -39,7 +39,7 @@ Ranges = Mapping[Partition, Range]
 class Batch:
     """Records, and the offsets that they cover: some offsets have no record (compaction, transactions).
 
-    ``joined`` tells that the batch follows one before it, so that a gap between them would be records that nobody read.
+    ``joined`` tells that the batch follows one before it, so that a gap between them would be records that were never read.
     """
 
     number: int
@@ -107,7 +107,7 @@ def _refuse_other_topic(where: Partition, job: str, positions: Mapping[str, int]
     others = [name for name in positions if name.startswith(head) and name.endswith(tail)]
     if others:
         raise sw.ConflictError(
-            f"The topic {where.topic!r} was deleted and made anew (its id is {where.topic_id or 'unknown'}), and the checkpoint "
+            f"The topic {where.topic!r} was deleted and created again (its id is {where.topic_id or 'unknown'}), and the checkpoint "
             "counts the offsets of the old one. Nothing of the batch was committed. Delete the checkpoint; the job then reads "
             "the new topic from its beginning. If its source's positions start again too, raise epoch.",
             kind=sw.Kind.POSITION_MOVED,

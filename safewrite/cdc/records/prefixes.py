@@ -57,7 +57,7 @@ class Prefixes:
         """The prefix of a record; None where another converter wrote it, with spaces or in another order.
 
         Raises:
-            ValueError, RecursionError: it is no JSON, or too deep.
+            ValueError, RecursionError: it is not JSON, or too deep.
         """
         text = data.decode("utf-8", "replace")
         if not text.startswith(_FIRST + "{"):

@@ -94,7 +94,7 @@ class MaxwellEvents:
         commit = self.said.get("commit")
         if commit is not None and commit.null_count < length:
             if not pa.types.is_boolean(commit.type):
-                raise UnsuitedError("commit is no boolean")
+                raise UnsuitedError("commit is not a boolean")
             within = pc.if_else(pc.fill_null(commit, False), COMMIT_LAST, within)
         core = pc.binary_join_element_wise(checked(file, 10, doubts), checked(offset, 20, doubts), within, "")
         return Positions(with_offsets(pc.if_else(is_read, "", core), offsets), pa.nulls(length, pa.int8()))

@@ -50,7 +50,7 @@ class Maxwell(NoKeys):
         if event is None:
             return Ignored(record, "tombstone")
         if not isinstance(event, dict):
-            raise UndecodableError(f"the value is no record of Maxwell but {type(event).__name__}")
+            raise UndecodableError(f"the value is of type {type(event).__name__}, not a record of Maxwell")
         kind = str(event.get("type"))
         if kind in _CONTROL:
             return Ignored(record, "control")
@@ -61,7 +61,7 @@ class Maxwell(NoKeys):
         op, row, old = _OPS.get(kind), event.get(DATA), event.get(OLD)
         database, table = event.get("database"), event.get("table")
         if op is None or not isinstance(database, str) or not isinstance(table, str) or not table:
-            raise UndecodableError(f"the value is no change of Maxwell (type {kind!r}, table {table!r})")
+            raise UndecodableError(f"the value is not a change of Maxwell: type {kind!r}, table {table!r}")
         if not isinstance(row, dict) or not isinstance(old, dict | None):
             raise UndecodableError("the record has no row")
         is_read = kind == READ

@@ -34,7 +34,7 @@ class Unwrapped(Debezium):
             return self.of_event(record, event_of(added, None), lambda: NO_SHAPE)
         row = value.payload
         if not isinstance(row, dict):
-            raise UndecodableError(f"the value is no row but {type(row).__name__}")
+            raise UndecodableError(f"the value is of type {type(row).__name__}, not a row")
         added |= {name: one for name, one in row.items() if name in ADDED}
         if not added:
             raise UndecodableError(
