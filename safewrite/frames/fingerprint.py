@@ -129,7 +129,7 @@ class Fingerprinter:
 
 
 class RowCounter(Fingerprinter):
-    """Counts rows that nobody looks for by what they hold; what it gives is no fingerprint, and fits no write."""
+    """Counts rows that are never looked up by content; its result is not a fingerprint, and matches no write."""
 
     def update(self, conformed: pa.Table) -> None:
         """Add the rows of a table."""

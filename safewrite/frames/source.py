@@ -319,7 +319,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def check_running(session: object) -> None:
-    """Refuse what is no running session of this process.
+    """Refuse what is not a running session of this process.
 
     Raises:
         InvalidInputError: says what it is.

@@ -47,7 +47,7 @@ def check(connection: Connection, catalog: Any, *, create: bool) -> bool:
 
 
 def _is_missing(catalog: Any, namespace: tuple[str, ...]) -> bool:
-    """Whether a catalog says that there is no such namespace; False where it does not say."""
+    """Whether a catalog says that the namespace does not exist; False where it does not say."""
     from pyiceberg.exceptions import NoSuchNamespaceError
 
     try:
