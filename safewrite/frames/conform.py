@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.errors import WouldAlterError
+from safewrite.text.rendering import said
 from safewrite.values.casts import NotExactError, OtherMeaningError, convert
 from safewrite.values.fit import misfits
 from safewrite.values.python import is_nan, no_nan
@@ -229,7 +230,7 @@ class _Caster:
                 raise self._no_nan(at, target) from None
             raise WouldAlterError(
                 f"Column {self._path!r}, row {self._rows(at)}: {_shown(values[at])} of type {values.type} "
-                f"cannot be stored as {target} unchanged ({why}). Nothing was written. {_exactly(values.type, target)}"
+                f"cannot be stored as {target} unchanged ({said(why)}). Nothing was written. {_exactly(values.type, target)}"
             ) from None
 
     def _no_nan(self, at: int, target: pa.DataType) -> WouldAlterError:

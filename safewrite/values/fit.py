@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.text.rendering import said
 from safewrite.values.casts import NotExactError, convert
 
 Convert = Callable[[pa.Array], pa.Array]
 """Converts all values of an array, or raises because of one."""
 REFUSALS = (NotExactError, pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, OverflowError)
 """What a conversion raises where a value does not fit."""
+_FEW = 16
+"""So many values are looked at one by one: where all are refused, halving would double the work."""
 
 
 def fit(
@@ -34,7 +35,7 @@ def fit(
         pass
     coded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
     known = coded.dictionary
-    why = dict(misfits(known, into))
+    why = {code: str(error) for code, error in misfits(known, into)}
     rows = {row: why[code] for row, code in enumerate(coded.indices.to_pylist()) if code in why}
     if len(why) == len(known):
         return pa.nulls(len(values), kind), rows
@@ -42,7 +43,7 @@ def fit(
     return into(fitting).take(coded.indices), rows
 
 
-def misfits(values: pa.Array, into: Convert) -> Iterator[tuple[int, str]]:
+def misfits(values: pa.Array, into: Convert) -> Iterator[tuple[int, Exception]]:
     """The places of values that a conversion refuses, first ones first, and why; by halving, so that few cost little."""
     spans = [(0, len(values))]
     while spans:
@@ -51,7 +52,9 @@ def misfits(values: pa.Array, into: Convert) -> Iterator[tuple[int, str]]:
             into(values.slice(start, end - start))
         except REFUSALS as error:
             if end - start == 1:
-                yield start, said(error)
+                yield start, error
+            elif end - start <= _FEW:
+                spans += [(place, place + 1) for place in reversed(range(start, end))]
             else:
                 middle = (start + end) // 2
                 spans += [(middle, end), (start, middle)]
