@@ -276,6 +276,8 @@ class Bench:
             "resolve known": lambda: table.resolve("event-1"),
             "history": lambda: table.history(odd),
             "history known": lambda: table.history(limit=2),
+            "rows": lambda: table.rows(odd),
+            "rows known": lambda: table.rows({"id": [1]}),
             "committed writes": lambda: table.committed_writes(odd),
             "refresh": table.refresh,
             "checkpoint": lambda: table.checkpoint() if self.catalog is None else None,

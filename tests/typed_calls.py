@@ -15,6 +15,7 @@ def calls() -> None:
     for table in (delta, iceberg):
         receipt: sw.Receipt = table.append([{"id": 1}], key="event")
         assert receipt.rows
+        assert table.rows({"id": [1]}).num_rows == 1
         entries: list[sw.HistoryEntry] = table.history(limit=3)
         writes: list[sw.CommittedWrite] = table.committed_writes(entries[0].version)
         assert entries[0].writes == tuple(writes)

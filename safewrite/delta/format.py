@@ -241,6 +241,13 @@ class DeltaFormat:
         self.refresh()
         return positions_of(self._existing())
 
+    def rows(self, keys: pa.Table) -> pa.Table:
+        """The rows of the known version that have one of these keys."""
+        from safewrite.delta.read.keys import rows_with
+
+        vectors = self.planner.vectors()
+        return self._run(rows_with(keys, self._existing(), self.planner.known_files, vectors, self.limits))
+
     # --- Spark --------------------------------------------------------------------------------------
     def in_session(self, catalog: str | None) -> str | None:
         """Refuse a name for the table's catalog, for it has none."""

@@ -279,6 +279,12 @@ class IcebergFormat:
                 raise lost(name)
         return {name: at for name, at in found.items() if at is not None}
 
+    def rows(self, keys: pa.Table) -> pa.Table:
+        """The rows of the known version that have one of these keys."""
+        from safewrite.iceberg.read.keys import rows_with
+
+        return self._cached.run(rows_with(keys, self._cached.existing(), self.planner.known, self.limits))
+
     # --- Spark --------------------------------------------------------------------------------------
     def in_session(self, catalog: str | None) -> str | None:
         """Check a Spark session's name for the table's catalog."""

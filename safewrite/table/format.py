@@ -185,3 +185,6 @@ class Format(Protocol[VersionT, PlanT, DoneT]):
 
     def positions(self) -> Mapping[str, int]:
         """The positions of the newest version."""
+
+    def rows(self, keys: pa.Table) -> pa.Table:
+        """The rows of the known version that are equal to a row of ``keys`` in its columns."""

@@ -178,6 +178,27 @@ class Table:
         """
         return dict(self._format.positions())
 
+    @verb
+    def rows(self, keys: Any) -> pa.Table:
+        """The rows that have one of these keys, as of ``version``: call :meth:`refresh` first for the newest.
+
+        Files that cannot hold a key by their statistics are not read.  NULL is equal to no key.
+
+        Args:
+            keys: a frame of the key columns alone, such as ``{"id": [1, 2]}``, ``[{"id": 1, "part": "a"}]`` or a DataFrame.
+
+        Raises:
+            InvalidInputError: ``keys`` cannot be read as a frame, has no columns, or has nested ones or floats.
+            WouldAlterError: the table lacks a column of ``keys``, or a key does not fit its type.
+            TableNotFoundError: before there is a table.
+            StorageError: the store gave no answer, or a file of the version is gone, as after VACUUM or expiry.
+            UnsupportedTableError: a file cannot be read.
+        """
+        from safewrite.table.lookup import checked_keys
+
+        table_format = self._own()
+        return table_format.rows(checked_keys(keys, table_format.schema))
+
     # --- writing ----------------------------------------------------------------------------------
     @verb
     def append(

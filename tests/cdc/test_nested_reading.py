@@ -25,8 +25,8 @@ def test_a_null_list_of_structs_is_found_as_null(form: str, tmp_path: Path) -> N
     else:
         catalog = SqlCatalog("local", uri=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path.as_uri())
         table = sw.create("db.t", SCHEMA, catalog=catalog)
-    assert rows_with(table, ["id", "part"], [(1, "a")], {}) == []
+    assert rows_with(table, ["id", "part"], [(1, "a")]) == []
     for at, value in enumerate(VALUES):
         table.append([{"id": at, "part": "a", "items": value}])
-    found = rows_with(table.refresh(), ["id", "part"], [(at, "a") for at in range(3)], {})
+    found = rows_with(table.refresh(), ["id", "part"], [(at, "a") for at in range(3)])
     assert {row["id"]: row["items"] for row in found} == {0: [{"n": 1}], 1: None, 2: []}

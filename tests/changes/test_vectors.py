@@ -256,7 +256,7 @@ def test_the_readers_of_change_data_jobs_and_checks_leave_deleted_rows_out(tmp_p
     lake = marked(tmp_path, "u")
     table = lake.open()
     assert sorted(rows_of(table).column("a").to_pylist()) == sorted(LEFT)
-    found = rows_with(table, ["a", "b"], [(5, "x"), (7, "x"), (8, "y")], {})
+    found = rows_with(table, ["a", "b"], [(5, "x"), (7, "x"), (8, "y")])
     assert found == [{"a": 5, "b": "x", "s": 1, "t": 0, "value": "old"}]
 
 

@@ -86,7 +86,7 @@ class Deletions:
                 continue
             keyed = {id(one): _keys(one, keys, table) for one in wanted}
             asked = dict.fromkeys(key for key in keyed.values() if key is not None)
-            rows = rows_with(found_table, keys, list(asked), self.targets.options) if asked else []
+            rows = rows_with(found_table, keys, list(asked)) if asked else []
             there = {tuple(row[name] for name in keys) for row in rows}
             for name, key in keyed.items():
                 if key in there:

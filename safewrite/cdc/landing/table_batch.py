@@ -170,7 +170,7 @@ class TableBatch:
         """Rows of the table with these keys, as it was before the batch."""
         if self.found is None:
             return []
-        return rows_with(self.found, self.rows.keys, wanted, self.job.config.options())
+        return rows_with(self.found, self.rows.keys, wanted)
 
     def _unavailable(self) -> UnavailableValues:
         """Looks for the values that the rows lack."""

@@ -32,11 +32,6 @@ class TargetTables:
         self._open: dict[str, sw.Table] = {}
         self._lock = threading.Lock()
 
-    @property
-    def options(self) -> dict[str, str]:
-        """Settings of the store, for other readers."""
-        return self._config.options()
-
     def find(self, table: Table) -> sw.Table | None:
         """A table as it is now; None if there is none."""
         known = self.seen(table)

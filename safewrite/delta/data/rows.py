@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 
 from safewrite.changes.candidate_rows import filtered
 from safewrite.changes.positions import Flags
+from safewrite.changes.reading import loose
 from safewrite.delta.data.vectors import VectorError, live
 from safewrite.delta.log.actions import Action, stats_of
 from safewrite.errors import DataFileError, Kind, StorageError, UnsupportedTableError
 from safewrite.frames import Prepared, prepare
 from safewrite.frames.parallel import windows
-from safewrite.frames.predicate import Predicate, truths
+from safewrite.frames.predicate import Predicate, partition_value, truths
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.effects import Effect, Get, Missing, Outcome
+from safewrite.protocol.fetch import fetch
 from safewrite.stores.inside import is_inside
 
 if TYPE_CHECKING:
@@ -40,6 +45,23 @@ def check_within(add: Action) -> None:
         raise UnsupportedTableError(
             f"{path} lies outside the table (a shallow clone), and this write would have to rewrite it. Nothing was written."
         )
+
+
+def contents(adds: Sequence[Action], limits: Limits, *, name: str) -> Generator[Effect, Outcome, list[bytes]]:
+    """The bytes of live data files, asked for together.
+
+    Raises:
+        StorageError: one is gone, or the store gave no answer.
+    """
+    gets = [Get(unquote(add["path"]), name=name) for add in adds]
+    answers = yield from fetch(gets, limits, name="apply.get_all_data")
+    bodies = []
+    for get, answer in zip(gets, answers, strict=True):
+        if isinstance(answer, Missing):
+            raise damaged(get.path, "it is gone")
+        assert isinstance(answer.value, bytes)
+        bodies.append(answer.value)
+    return bodies
 
 
 def read_rows(
@@ -82,6 +104,27 @@ def read_rows(
         schema = schema if schema.names else pa.schema([first.with_nullable(True)])
         table = pa.table({first.name: pa.nulls(count, first.type)})
     return prepare(table, schema, schema_mode="merge", named=False), file.metadata
+
+
+def whole_rows(
+    body: bytes, add: Action, state: Snapshot, names: Sequence[str] | None, gone: BitMap64 | None
+) -> tuple[pa.Table, pq.FileMetaData]:
+    """As :func:`read_rows`, with the partition columns."""
+    rows, footer = read_rows(body, add, state, names, gone)
+    wide = loose(state.schema)
+    if names is not None:
+        wide = pa.schema([wide.field(name) for name in names])
+    table = pa.concat_tables([rows.schema.empty_table(), *rows.tables()])
+    spelled = add.get("partitionValues") or {}
+    columns = [
+        pa.chunked_array(
+            [pa.repeat(pa.scalar(partition_value(spelled.get(f.name), f), f.type), table.num_rows)], f.type
+        )
+        if f.name in state.partition_by
+        else table.column(f.name)
+        for f in wide
+    ]
+    return pa.table(columns, schema=wide), footer
 
 
 def columns_of(file: pq.ParquetFile, names: Sequence[str]) -> pa.Table:

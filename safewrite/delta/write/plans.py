@@ -189,7 +189,7 @@ class Planner:
             **self._common(prepared, write, state),
             predicate=predicate,
             target_file_size=self.target_file_size,
-            vectors=self._vectors(),
+            vectors=self.vectors(),
         )
 
     def delete(self, where: Any, state: Snapshot, name: Identity) -> OverwriteTransaction:
@@ -205,10 +205,10 @@ class Planner:
             **self._common(nothing, write, state),
             predicate=predicate,
             target_file_size=self.target_file_size,
-            vectors=self._vectors(),
+            vectors=self.vectors(),
         )
 
-    def _vectors(self) -> Vectors:
+    def vectors(self) -> Vectors:
         from safewrite.delta.write.vector_files import Vectors
 
         return Vectors(self.connection.address.uri)
@@ -259,7 +259,7 @@ class Planner:
         return {
             **self._common(nothing, write, state),
             "target_file_size": self.target_file_size,
-            "vectors": self._vectors(),
+            "vectors": self.vectors(),
             "known_files": self.known_files,
             "memory_number": uuid.UUID(self.new_id()).int >> 65,
         }

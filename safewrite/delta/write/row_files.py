@@ -9,13 +9,11 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 
 from safewrite.changes.candidate_rows import Touched, filtered
-from safewrite.changes.reading import loose
-from safewrite.delta.data.rows import damaged, read_rows
+from safewrite.delta.data.rows import contents, whole_rows
 from safewrite.delta.log.actions import Action, FileKey
 from safewrite.delta.log.features import marks_rows
 from safewrite.delta.write.overwrite import FileVerdict, OverwriteTransaction
@@ -23,9 +21,7 @@ from safewrite.delta.write.staging import StagedFile, stage
 from safewrite.delta.write.vector_files import marked
 from safewrite.frames import prepare
 from safewrite.frames.parallel import Begun, Handed, given_back, windows
-from safewrite.frames.predicate import partition_value
-from safewrite.protocol.effects import Effect, Get, Missing, Outcome
-from safewrite.protocol.fetch import fetch
+from safewrite.protocol.effects import Effect, Outcome
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -66,37 +62,14 @@ class RowFilesTransaction(OverwriteTransaction):
         Raises:
             StorageError: one is gone, or the store gave no answer.
         """
-        gets = [Get(unquote(add["path"]), name=name) for add in adds]
-        answers = yield from fetch(gets, self.limits, name="apply.get_all_data")
-        bodies = []
-        for get, answer in zip(gets, answers, strict=True):
-            if isinstance(answer, Missing):
-                raise damaged(get.path, "it is gone")
-            assert isinstance(answer.value, bytes)
-            bodies.append(answer.value)
-        return bodies
+        return (yield from contents(adds, self.limits, name=name))
 
     def _rows(
         self, body: bytes, add: Action, names: Sequence[str] | None = None
     ) -> tuple[pa.Table, pq.FileMetaData]:
         """The live rows of a file with all of the table's columns, or with some."""
         assert self.state is not None
-        rows, footer = read_rows(body, add, self.state, names, self.vectors.of(add))
-        wide = loose(self.state.schema)
-        if names is not None:
-            wide = pa.schema([wide.field(name) for name in names])
-        table = pa.concat_tables([rows.schema.empty_table(), *rows.tables()])
-        spelled = add.get("partitionValues") or {}
-        columns = [
-            pa.chunked_array(
-                [pa.repeat(pa.scalar(partition_value(spelled.get(f.name), f), f.type), table.num_rows)],
-                f.type,
-            )
-            if f.name in self.state.partition_by
-            else table.column(f.name)
-            for f in wide
-        ]
-        return pa.table(columns, schema=wide), footer
+        return whole_rows(body, add, self.state, names, self.vectors.of(add))
 
     def _take_out(
         self, losing: Sequence[FileKey], touched: Touched[FileKey]

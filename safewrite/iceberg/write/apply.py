@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from safewrite.changes.accounting import check_accounts
-from safewrite.changes.candidate_rows import Touched
+from safewrite.changes.candidate_rows import Touched, wanted
 from safewrite.changes.decide import ChangeBatch, KnownRows
 from safewrite.changes.many import GroupOutcome as Decided
 from safewrite.changes.many import MemberChanges, alone, one_by_one, whole
@@ -26,15 +25,14 @@ from safewrite.changes.reading import Changes
 from safewrite.changes.spec import Spec
 from safewrite.changes.unchanged_values import TableEffect
 from safewrite.errors import InternalError, Kind, StorageError
-from safewrite.frames.predicate import Both, Compare, Predicate
+from safewrite.frames.predicate import Predicate
 from safewrite.frames.replace_where import EVERYTHING
-from safewrite.iceberg.catalog.effects import PlanFiles
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.own_properties import MEMORY, MEMORY_OF, memory_of
 from safewrite.iceberg.write import puffin
-from safewrite.iceberg.write.expressions import may_match
-from safewrite.iceberg.write.reading import unplanned
+from safewrite.iceberg.write.pruning import within
+from safewrite.iceberg.write.reading import planned
 from safewrite.iceberg.write.row_files import Mark, RowFilesPlan
 from safewrite.iceberg.write.summary import Write
 from safewrite.protocol.ask import ask, unanswered
@@ -86,7 +84,7 @@ class ApplyPlan(RowFilesPlan):
         schema = arrow_schema(table_of(head).metadata.schema())
         memory = yield from self._recalled(head, self.spec, schema)
         refreshes = self.spec.full_refresh
-        tasks = yield from self._tasks(head, EVERYTHING if refreshes else _bounds(self._batch()))
+        tasks = yield from self._tasks(head, EVERYTHING if refreshes else within(wanted(self._batch())))
         touched = self._touched = self._touched or Touched[Mark](self._batch(), schema)
         if not refreshes:
             yield from self._look(head, tasks, touched, memory, schema)
@@ -135,15 +133,9 @@ class ApplyPlan(RowFilesPlan):
     def _tasks(
         self, head: TableVersion, predicate: Predicate
     ) -> Generator[Effect, Outcome, dict[Mark, FileScanTask]]:
-        schema = arrow_schema(table_of(head).metadata.schema())
-        effect = PlanFiles(head, may_match(predicate, schema), self.known, name="apply.plan_files")
-        outcome = yield from ask(effect, self.limits)
-        if not isinstance(outcome, Ok):
-            raise unplanned(effect, outcome)
-        assert isinstance(outcome.value, tuple)
+        tasks = yield from planned(head, predicate, self.known, self.limits)
         return {
-            (task.file.file_path, *sorted(d.file_path for d in task.delete_files)): task
-            for task in outcome.value
+            (task.file.file_path, *sorted(d.file_path for d in task.delete_files)): task for task in tasks
         }
 
     def _insert(
@@ -274,14 +266,3 @@ def _described(write: Write, decided: Decided, files: int) -> Write:
         for one in write.members
     ]
     return replace(Write.group(write.key, members, files), rows=rows)
-
-
-def _bounds(batch: ChangeBatch) -> Predicate:
-    """A condition that rows with keys of the batch satisfy, by the lowest and highest value of each key column."""
-    parts: list[Predicate] = []
-    for name in batch.keys:
-        values = pc.drop_null(batch.table.column(name))
-        if len(values):
-            ends = pc.min_max(values)
-            parts += [Compare(name, ">=", ends["min"].as_py()), Compare(name, "<=", ends["max"].as_py())]
-    return Both(tuple(parts)) if parts else EVERYTHING

@@ -7,10 +7,11 @@ double, which its manifest reader rounds to 32 bits (#3808).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.expressions.visitors import (
     _InclusiveMetricsEvaluator,
     _StrictMetricsEvaluator,
@@ -22,7 +23,8 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType
 
-from safewrite.frames.predicate import Predicate
+from safewrite.frames.predicate import Both, Compare, Predicate
+from safewrite.frames.replace_where import EVERYTHING
 from safewrite.iceberg.data.partitions import typed
 from safewrite.iceberg.write.expressions import may_match, must_match
 
@@ -77,3 +79,13 @@ class Pruning:
         """Whether a partition field can decide a predicate: not where its column was dropped since."""
         known = field.source_id in self._schema._lazy_id_to_field  # noqa: SLF001 - find_field raises instead
         return known and not isinstance(fields.find_type(field.field_id), DoubleType)
+
+
+def within(values: Mapping[str, pa.Array]) -> Predicate:
+    """A condition that rows with such values in each of these columns satisfy, by the least and the greatest of each."""
+    parts: list[Predicate] = []
+    for name, some in values.items():
+        if len(some):
+            ends = pc.min_max(some)
+            parts += [Compare(name, ">=", ends["min"].as_py()), Compare(name, "<=", ends["max"].as_py())]
+    return Both(tuple(parts)) if parts else EVERYTHING

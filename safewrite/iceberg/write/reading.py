@@ -12,9 +12,12 @@ from safewrite.changes.reading import loose
 from safewrite.errors import DataFileError, UnsupportedTableError
 from safewrite.frames import prepare
 from safewrite.frames.parallel import Handed
+from safewrite.frames.predicate import Predicate
 from safewrite.frames.required import under
 from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
 from safewrite.iceberg.catalog.rows import decoded
+from safewrite.iceberg.data.known import KnownManifests
+from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.protocol.ask import Limits, ask, unanswered
 from safewrite.protocol.effects import Effect, Failed, Get, Missing, Ok, Outcome, Together
@@ -25,6 +28,21 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask
 
 FileT = TypeVar("FileT")
+
+
+def planned(
+    head: TableVersion, predicate: Predicate, known: KnownManifests, limits: Limits
+) -> Generator[Effect, Outcome, tuple[FileScanTask, ...]]:
+    """The live files that may hold rows for which the predicate is TRUE, with their delete files."""
+    from safewrite.iceberg.write.expressions import may_match
+
+    schema = arrow_schema(table_of(head).metadata.schema())
+    effect = PlanFiles(head, may_match(predicate, schema), known, name="apply.plan_files")
+    outcome = yield from ask(effect, limits)
+    if not isinstance(outcome, Ok):
+        raise unplanned(effect, outcome)
+    assert isinstance(outcome.value, tuple)
+    return outcome.value
 
 
 def rows_of(

@@ -1,0 +1,1 @@
+"""Reads rows of a Delta table for callers."""

@@ -1,0 +1,1 @@
+"""Reads rows of an Iceberg table for callers."""
