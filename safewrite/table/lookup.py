@@ -15,7 +15,7 @@ def checked_keys(keys: object, schema: pa.Schema) -> pa.Table:
         InvalidInputError: they cannot be read as a frame, have no columns, or have nested ones or floats.
         WouldAlterError: the table lacks a column of theirs, or a value does not fit its type.
     """
-    named = as_frame(keys, target=schema).column_names
+    named = set(as_frame(keys, target=schema).column_names)
     mine = pa.schema([field.with_nullable(True) for field in schema if field.name in named])
     unfit = [one.name for one in mine if pa.types.is_nested(one.type) or pa.types.is_floating(one.type)]
     if unfit or not named:

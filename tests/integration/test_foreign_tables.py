@@ -121,7 +121,7 @@ def _readable(place: Place) -> bool:
 CHILD = """
 import os, sys
 import safewrite as sw
-sw.open  # loads what open needs, while this user can read it
+sw.open, __import__("sqlite3")  # what open and the ledger of a local table need, while this user can read it
 os.setuid(65534)
 path = sys.argv[1]
 for call in (lambda: sw.open(path), lambda: sw.open(path, create=True).append([{"id": 9}], key="other")):
