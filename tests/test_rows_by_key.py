@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, Field, Schema
 from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
@@ -155,6 +156,18 @@ def test_what_is_no_key_is_refused(
     given.table.append([row(1)])
     with pytest.raises(error, match=text):
         given.table.rows(keys)
+
+
+@pytest.mark.parametrize("declared", ["varchar(3)", "char(3)"])
+def test_a_key_that_a_column_of_limited_texts_cannot_have_finds_nothing(
+    declared: str, tmp_path: Path
+) -> None:
+    """A job that asks for keys of its source must not stop at one: the limit is for rows that are written."""
+    text = Field("name", "string", metadata={"__CHAR_VARCHAR_TYPE_STRING": declared})
+    DeltaTable.create(tmp_path / "t", schema=Schema([text]))
+    table = sw.open(tmp_path / "t")
+    table.append([{"name": "abc"}])
+    assert table.rows({"name": ["abc", "abcdef", "a"]}).to_pylist() == [{"name": "abc"}]
 
 
 def test_of_a_large_file_the_keys_are_looked_at_first(form: str, tmp_path: Path) -> None:
