@@ -22,6 +22,8 @@ FILES_AT_ONCE = max(2, min(4, os.cpu_count() or 1))
 """Files that are worked on at a time; two at least, for one may wait for its upload."""
 BYTES_AT_ONCE = 32 * 2**20
 """Files that are larger than this together are worked on one by one."""
+LOOKED_AT_ONCE, LOOKED_BYTES = 8, 8 * 2**20
+"""Files in which keys are looked for are fetched together, at most this many files and bytes at a time."""
 GIVEN_BACK_BYTES = 8 * 2**20
 """Memory is given back after files of so many bytes."""
 

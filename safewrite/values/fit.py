@@ -14,7 +14,7 @@ Convert = Callable[[pa.Array], pa.Array]
 REFUSALS = (NotExactError, pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, OverflowError)
 """What a conversion raises where a value does not fit."""
 _FEW = 16
-"""So many values are looked at one by one: where all are refused, halving would double the work."""
+"""The conversion tries a span of at most this many values one by one: halving it costs twice as much where none fits."""
 
 
 def fit(

@@ -16,12 +16,9 @@ from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.pruning import Pruning
 from safewrite.delta.write.row_files import size_of
 from safewrite.delta.write.vector_files import Vectors
-from safewrite.frames.parallel import all_of, windows
+from safewrite.frames.parallel import LOOKED_AT_ONCE, LOOKED_BYTES, all_of, windows
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
-
-_AT_ONCE, _BYTES = 8, 8 * 2**20
-"""Files are read side by side, up to so many and so many bytes."""
 
 
 def rows_with(
@@ -40,7 +37,7 @@ def rows_with(
         check_within(add)
     yield from vectors.fetch(adds, limits)
     found = [loose(state.schema).empty_table()]
-    for some in windows(adds, size_of, files=_AT_ONCE, bytes_max=_BYTES):
+    for some in windows(adds, size_of, files=LOOKED_AT_ONCE, bytes_max=LOOKED_BYTES):
         bodies = yield from contents(some, limits, name="read.get_data")
         found += all_of(
             [partial(_found, keys, body, add, state, vectors) for add, body in zip(some, bodies, strict=True)]

@@ -41,7 +41,7 @@ from safewrite.delta.write.staging import stage
 from safewrite.delta.write.transaction import Write
 from safewrite.errors import InternalError
 from safewrite.frames import Prepared, prepare
-from safewrite.frames.parallel import all_of, windows
+from safewrite.frames.parallel import LOOKED_AT_ONCE, LOOKED_BYTES, all_of, windows
 from safewrite.protocol import staging
 from safewrite.protocol.effects import Effect, Get, Missing, NewId, Ok, Outcome
 from safewrite.protocol.fetch import fetch_one
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 APP_ID = MEMORY_APP
 """App id of the ``txn`` whose version names the file that remembers deleted keys."""
 _FOLDER = "_safewrite/changes"
-_LOOKED_AT_ONCE, _LOOKED_BYTES = 8, 8 * 2**20
-"""Small files are fetched together, up to so many and so many bytes, and looked through side by side."""
 
 
 def memory_path(number: int) -> str:
@@ -271,7 +269,7 @@ class ApplyTransaction(RowFilesTransaction):
             check_within(live[key])
         yield from self.vectors.fetch([live[key] for key in new], self.limits)
         some_at_once = windows(
-            new, lambda key: size_of(live[key]), files=_LOOKED_AT_ONCE, bytes_max=_LOOKED_BYTES
+            new, lambda key: size_of(live[key]), files=LOOKED_AT_ONCE, bytes_max=LOOKED_BYTES
         )
         for some in some_at_once:
             bodies = yield from self._contents([live[key] for key in some], name="apply.get_data")

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from safewrite.changes.positions import meeting, values_of
 from safewrite.changes.reading import loose
-from safewrite.frames.parallel import windows
+from safewrite.frames.parallel import LOOKED_AT_ONCE, LOOKED_BYTES, windows
 from safewrite.iceberg.data.known import KnownManifests
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
@@ -22,9 +22,6 @@ from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask
-
-_AT_ONCE, _BYTES = 8, 8 * 2**20
-"""Files are read side by side, up to so many and so many bytes."""
 
 
 def rows_with(
@@ -40,11 +37,11 @@ def rows_with(
     tasks = yield from planned(head, within(values_of(keys, names)), known, limits)
     found = [loose(schema).empty_table()]
     small = [task for task in tasks if task.file.file_size_in_bytes <= WHOLE_BYTES]
-    for some in windows(small, _size, files=_AT_ONCE, bytes_max=_BYTES):
+    for some in windows(small, _size, files=LOOKED_AT_ONCE, bytes_max=LOOKED_BYTES):
         tables = yield from rows_of(head, some, schema, limits, name="read.rows")
         found += [table.filter(pa.array(meeting(keys, table.select(names)))) for table in tables]
     large = [task for task in tasks if task.file.file_size_in_bytes > WHOLE_BYTES]
-    for some in windows(large, _size, files=_AT_ONCE, bytes_max=_BYTES):
+    for some in windows(large, _size, files=LOOKED_AT_ONCE, bytes_max=LOOKED_BYTES):
         looked = yield from rows_of(head, some, schema, limits, names, name="read.rows")
         flags = [meeting(keys, table) for table in looked]
         there = [number for number, hits in enumerate(flags) if hits.any()]

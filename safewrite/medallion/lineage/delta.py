@@ -30,17 +30,7 @@ class DeltaLineage(Lineage):
         self._table: Any = None
 
     def look(self) -> None:
-        deltalake = _deltalake()
-        try:
-            self._table = deltalake.DeltaTable(self._storage.uri, storage_options=self._options)
-        except deltalake.exceptions.TableNotFoundError as error:
-            raise TableNotFoundError(
-                f"There is no Delta table at {self.uri}. Nothing was written."
-            ) from error
-        except (deltalake.exceptions.DeltaError, OSError) as error:
-            raise StorageError(
-                f"{self.uri} cannot be read: {error}. Nothing was written. Run again."
-            ) from error
+        self._table = newest(self.uri, self._storage, self._options)
         metadata = self._table.metadata()
         if (
             metadata.partition_columns
@@ -175,12 +165,25 @@ def head_mark(place: Storage, version: int) -> str | None:
     return listed[0][1] if len(listed) == 1 and listed[0][0] == name else None
 
 
-def _deltalake() -> Any:
+def newest(uri: str, where: Storage, options: dict[str, str]) -> Any:
+    """The table as deltalake loads it now.
+
+    Raises:
+        MissingExtraError: deltalake is not installed.
+        TableNotFoundError: there is no table.
+        StorageError: it cannot be read.
+    """
     try:
         import deltalake
-        import deltalake.exceptions
+        from deltalake.exceptions import DeltaError
+        from deltalake.exceptions import TableNotFoundError as MissingTableError
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             f"Delta tables of a medallion job are read by deltalake: {MissingExtraError.command('medallion')}. Nothing was written."
         ) from error
-    return deltalake
+    try:
+        return deltalake.DeltaTable(where.uri, storage_options=options)
+    except MissingTableError as error:
+        raise TableNotFoundError(f"There is no Delta table at {uri}. Nothing was written.") from error
+    except (DeltaError, OSError) as error:
+        raise StorageError(f"{uri} cannot be read: {error}. Nothing was written. Run again.") from error

@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from safewrite.errors import MissingExtraError, StorageError, TableNotFoundError, UnsupportedTableError
+from safewrite.errors import StorageError, UnsupportedTableError
 from safewrite.medallion.files.storage import storage
-from safewrite.medallion.lineage.delta import head_mark
+from safewrite.medallion.lineage.delta import head_mark, newest
 
 MILLISECOND_US = 1000
 
@@ -79,24 +79,7 @@ class ForeignDelta(Foreign):
         self._table: Any = None
 
     def look(self) -> None:
-        try:
-            import deltalake
-            import deltalake.exceptions
-        except ModuleNotFoundError as error:
-            raise MissingExtraError(
-                f"Delta tables of a medallion job are read by deltalake: {MissingExtraError.command('medallion')}. Nothing was "
-                "written."
-            ) from error
-        try:
-            self._table = deltalake.DeltaTable(self._storage.uri, storage_options=self._options)
-        except deltalake.exceptions.TableNotFoundError as error:
-            raise TableNotFoundError(
-                f"There is no Delta table at {self.uri}. Nothing was written."
-            ) from error
-        except (deltalake.exceptions.DeltaError, OSError) as error:
-            raise StorageError(
-                f"{self.uri} cannot be read: {error}. Nothing was written. Run again."
-            ) from error
+        self._table = newest(self.uri, self._storage, self._options)
 
     @property
     def head(self) -> int:
