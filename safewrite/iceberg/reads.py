@@ -10,8 +10,8 @@ import pyarrow as pa
 from safewrite.errors import InvalidInputError
 from safewrite.iceberg.catalog.effects import ReadRows
 from safewrite.iceberg.catalog.rows import read_rows
+from safewrite.iceberg.data.reading import unplanned
 from safewrite.iceberg.metadata import head_of
-from safewrite.iceberg.write.reading import unplanned
 from safewrite.protocol.effects import Ok
 from safewrite.text.rendering import shown
 

@@ -14,7 +14,7 @@ import pytest
 
 import safewrite as sw
 from safewrite.delta.data.stats import wide
-from safewrite.delta.write.vector_files import Vectors
+from safewrite.delta.data.vector_files import Vectors
 from safewrite.errors import InternalError
 from safewrite.protocol.ask import Limits
 from safewrite.stores.world import run

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from safewrite.delta.write.vector_files import Vectors
+from safewrite.delta.data.vector_files import Vectors
 from safewrite.protocol.effects import Backoff, Effect, Get, Ok, Outcome, Sleep
 from safewrite.testing.steps import At, Stepwise
 from tests.changes.test_decide import down, up

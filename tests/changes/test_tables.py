@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
-from safewrite.delta.write.pruning import Pruning
+from safewrite.delta.data.pruning import Pruning
 from safewrite.protocol.effects import Unknown
 from safewrite.testing.changes import Change, Oracle, RefusedError
 from safewrite.testing.steps import Answers, At

@@ -8,13 +8,13 @@ import random
 import pyarrow as pa
 import pytest
 
+from safewrite.delta.data.pruning import Pruning
 from safewrite.delta.log import actions
 from safewrite.delta.log import file_list_cache as known
 from safewrite.delta.log.checkpoint import write_checkpoint
 from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.replay import load_files
 from safewrite.delta.log.snapshot import load
-from safewrite.delta.write.pruning import Pruning
 from safewrite.errors import StorageError
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Get, Ok

@@ -48,9 +48,9 @@ from pyiceberg.types import FloatType
 
 from safewrite.frames.predicate import Both, Compare, Constant, Either, In, IsNull, Not, Predicate, truths
 from safewrite.frames.where import parse
-from safewrite.iceberg.write import expressions
-from safewrite.iceberg.write.expressions import may_match, must_match
-from safewrite.iceberg.write.pruning import Pruning
+from safewrite.iceberg.data import expressions
+from safewrite.iceberg.data.expressions import may_match, must_match
+from safewrite.iceberg.data.pruning import Pruning
 from tests.sampling import EXAMPLES, examples
 
 NAN, INF = float("nan"), float("inf")

@@ -13,7 +13,7 @@ RIVALS = alone("changes/test_rivals.py")
 REFRESH, OUTSIDE = alone("changes/test_refresh.py"), alone("changes/test_outside.py")
 DECIDE = "changes/decide.py"
 DELTA = "delta/write/apply.py"
-VECTOR_FILES = "delta/write/vector_files.py"
+VECTOR_FILES = "delta/data/vector_files.py"
 CARRIED = "changes/unchanged_values.py"
 
 CHANGE_MUTANTS = (

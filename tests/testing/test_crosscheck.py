@@ -212,7 +212,7 @@ def _folders_of_partitions(patch: Patch) -> None:
 
 
 def _void_partition(patch: Patch) -> None:
-    for module in ("data.datafiles", "data.manifests", "write.pruning"):
+    for module in ("data.datafiles", "data.manifests", "data.pruning"):
         patch.setattr(f"safewrite.iceberg.{module}.typed", lambda spec, _: spec)
 
 

@@ -47,6 +47,11 @@ def check_within(add: Action) -> None:
         )
 
 
+def size_of(add: Action) -> int:
+    """The bytes of a file, as the log says."""
+    return int(add.get("size") or 0)
+
+
 def contents(adds: Sequence[Action], limits: Limits, *, name: str) -> Generator[Effect, Outcome, list[bytes]]:
     """The bytes of live data files, asked for together.
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from safewrite.delta.data.rows import live_rows
+from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log import actions
 from safewrite.delta.log.replay import load_files
 from safewrite.delta.maintenance.inspection import ASKS, Inspection
 from safewrite.delta.write.members import ENGINE, all_writes, those_carried
-from safewrite.delta.write.vector_files import Vectors
 from safewrite.errors import Kind, StorageError, TableNotFoundError
 from safewrite.findings import KeyAudit
 from safewrite.protocol import keys

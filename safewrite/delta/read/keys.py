@@ -9,13 +9,12 @@ import pyarrow as pa
 
 from safewrite.changes.positions import meeting, values_of
 from safewrite.changes.reading import loose
-from safewrite.delta.data.rows import check_within, contents, whole_rows
+from safewrite.delta.data.pruning import Pruning
+from safewrite.delta.data.rows import check_within, contents, size_of, whole_rows
+from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log.actions import Action
 from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.delta.write.pruning import Pruning
-from safewrite.delta.write.row_files import size_of
-from safewrite.delta.write.vector_files import Vectors
 from safewrite.frames.parallel import LOOKED_AT_ONCE, LOOKED_BYTES, all_of, windows
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome

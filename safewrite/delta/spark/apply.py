@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from safewrite.changes.accounting import check_accounts, check_result
 from safewrite.changes.spark.batch import changes_of, spark_errors
 from safewrite.changes.spark.plan import FILE, POS, LiveRows, SparkPlan, planned
+from safewrite.delta.data.pruning import Pruning
 from safewrite.delta.data.rows import check_within
 from safewrite.delta.data.spans import Bounded
+from safewrite.delta.data.vector_files import marked
 from safewrite.delta.log.actions import FileKey, rows_of
 from safewrite.delta.log.features import check_overwrite, marks_rows
 from safewrite.delta.spark.files import SparkDelta, find
 from safewrite.delta.spark.write import Place, spark_path
 from safewrite.delta.write.apply import ApplyTransaction
 from safewrite.delta.write.overwrite import FileVerdict
-from safewrite.delta.write.pruning import Pruning
-from safewrite.delta.write.vector_files import marked
 from safewrite.errors import InternalError
 from safewrite.frames.predicate import columns, possible
 from safewrite.protocol.accounts import check_read, total

@@ -26,7 +26,8 @@ from safewrite.changes.memory import Memory
 from safewrite.changes.reading import Changes
 from safewrite.changes.spec import Spec
 from safewrite.changes.unchanged_values import TableEffect
-from safewrite.delta.data.rows import check_within, damaged
+from safewrite.delta.data.pruning import Pruning
+from safewrite.delta.data.rows import check_within, damaged, size_of
 from safewrite.delta.log.actions import Action, Commit, FileKey
 from safewrite.delta.log.features import check_overwrite
 from safewrite.delta.log.file_list_cache import KnownFiles
@@ -35,8 +36,7 @@ from safewrite.delta.write.overwrite import (
     FileVerdict,
     OverwriteTransaction,
 )
-from safewrite.delta.write.pruning import Pruning
-from safewrite.delta.write.row_files import RowFilesTransaction, size_of
+from safewrite.delta.write.row_files import RowFilesTransaction
 from safewrite.delta.write.staging import stage
 from safewrite.delta.write.transaction import Write
 from safewrite.errors import InternalError

@@ -21,13 +21,13 @@ from safewrite.delta.data.datafiles import TARGET_FILE_BYTES, DataFile, encode
 from safewrite.delta.data.julian_dates import check_calendar
 from safewrite.delta.data.rows import check_within, damaged, matching, read_rows, without
 from safewrite.delta.data.spans import Bounded
+from safewrite.delta.data.vector_files import Vectors, marked
 from safewrite.delta.log import indexing
 from safewrite.delta.log.actions import Action, Commit, FileKey, file_key, rows_of
 from safewrite.delta.log.features import check_overwrite, marks_rows
 from safewrite.delta.log.replay import LogReplay, load_files
 from safewrite.delta.write.staging import StagedFile, recheck, stage
 from safewrite.delta.write.transaction import Transaction, Write
-from safewrite.delta.write.vector_files import Vectors, marked
 from safewrite.delta.write.write import (
     DeltaDone,
     is_of_another,

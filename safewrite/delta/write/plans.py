@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from safewrite.changes.spec import Spec
     from safewrite.delta.data.datafiles import DataFile
     from safewrite.delta.data.partitions import Room
+    from safewrite.delta.data.vector_files import Vectors
     from safewrite.delta.write.apply import ApplyTransaction
     from safewrite.delta.write.overwrite import OverwriteTransaction
-    from safewrite.delta.write.vector_files import Vectors
     from safewrite.frames.fingerprint import Counted, Fingerprint
     from safewrite.frames.where import Where
     from safewrite.table.group import Member
@@ -209,7 +209,7 @@ class Planner:
         )
 
     def vectors(self) -> Vectors:
-        from safewrite.delta.write.vector_files import Vectors
+        from safewrite.delta.data.vector_files import Vectors
 
         return Vectors(self.connection.address.uri)
 

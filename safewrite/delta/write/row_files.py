@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from safewrite.changes.candidate_rows import Touched, filtered
-from safewrite.delta.data.rows import contents, whole_rows
+from safewrite.delta.data.rows import contents, size_of, whole_rows
+from safewrite.delta.data.vector_files import marked
 from safewrite.delta.log.actions import Action, FileKey
 from safewrite.delta.log.features import marks_rows
 from safewrite.delta.write.overwrite import FileVerdict, OverwriteTransaction
 from safewrite.delta.write.staging import StagedFile, stage
-from safewrite.delta.write.vector_files import marked
 from safewrite.frames import prepare
 from safewrite.frames.parallel import Begun, Handed, given_back, windows
 from safewrite.protocol.effects import Effect, Outcome
@@ -174,8 +174,3 @@ class RowFilesTransaction(OverwriteTransaction):
         check_calendar(footer, kept, add["path"])
         files = tuple(self.remainder(add, prepare(kept, schema, named=False), number))
         return _Rest(FileVerdict.REWRITE, kept.num_rows, files)
-
-
-def size_of(add: Action) -> int:
-    """The bytes of a file, as the log says."""
-    return int(add.get("size") or 0)

@@ -11,11 +11,10 @@ from safewrite.changes.positions import meeting, values_of
 from safewrite.changes.reading import loose
 from safewrite.frames.parallel import LOOKED_AT_ONCE, LOOKED_BYTES, windows
 from safewrite.iceberg.data.known import KnownManifests
+from safewrite.iceberg.data.pruning import within
+from safewrite.iceberg.data.reading import WHOLE_BYTES, planned, rows_of
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
-from safewrite.iceberg.write.overwrite import WHOLE_BYTES
-from safewrite.iceberg.write.pruning import within
-from safewrite.iceberg.write.reading import planned, rows_of
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.head import TableVersion

@@ -27,12 +27,12 @@ from safewrite.changes.unchanged_values import TableEffect
 from safewrite.errors import InternalError, Kind, StorageError
 from safewrite.frames.predicate import Predicate
 from safewrite.frames.replace_where import EVERYTHING
+from safewrite.iceberg.data.pruning import within
+from safewrite.iceberg.data.reading import planned
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.own_properties import MEMORY, MEMORY_OF, memory_of
 from safewrite.iceberg.write import puffin
-from safewrite.iceberg.write.pruning import within
-from safewrite.iceberg.write.reading import planned
 from safewrite.iceberg.write.row_files import Mark, RowFilesPlan
 from safewrite.iceberg.write.summary import Write
 from safewrite.protocol.ask import ask, unanswered

@@ -21,15 +21,15 @@ from safewrite.frames import prepare
 from safewrite.frames.predicate import Predicate, columns, truths
 from safewrite.frames.replace_where import EVERYTHING, digest
 from safewrite.iceberg.catalog.effects import PlanFiles
+from safewrite.iceberg.data.expressions import may_match
 from safewrite.iceberg.data.manifests import entry, manifest_of
+from safewrite.iceberg.data.pruning import Pruning
+from safewrite.iceberg.data.reading import WHOLE_BYTES, rows_of, unplanned
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.append import AppendPlan
-from safewrite.iceberg.write.expressions import may_match
 from safewrite.iceberg.write.members import REMOVED_ROWS
 from safewrite.iceberg.write.merging import entries_of
-from safewrite.iceberg.write.pruning import Pruning
-from safewrite.iceberg.write.reading import rows_of, unplanned
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write
 from safewrite.protocol.ask import ask
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Operation
 
 _READ = "replace.read_rows"
-WHOLE_BYTES = 2**20
-"""Files up to this size are read whole at once: their other columns cost less than another request."""
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from safewrite.changes.candidate_rows import Touched, filtered
 from safewrite.changes.memory import Memory
 from safewrite.changes.positions import Flags, Numbers
 from safewrite.frames.parallel import Begun, given_back, windows
+from safewrite.iceberg.data.reading import WHOLE_BYTES, fetched, rows_of
 from safewrite.iceberg.metadata import table_of
-from safewrite.iceberg.write.overwrite import WHOLE_BYTES, ReplacePlan
-from safewrite.iceberg.write.reading import fetched, rows_of
+from safewrite.iceberg.write.overwrite import ReplacePlan
 from safewrite.iceberg.write.staging import Staging
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome, Put
 from safewrite.protocol.fetch import fetch

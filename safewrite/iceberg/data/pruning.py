@@ -25,8 +25,8 @@ from pyiceberg.types import DoubleType
 
 from safewrite.frames.predicate import Both, Compare, Predicate
 from safewrite.frames.replace_where import EVERYTHING
+from safewrite.iceberg.data.expressions import may_match, must_match
 from safewrite.iceberg.data.partitions import typed
-from safewrite.iceberg.write.expressions import may_match, must_match
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile

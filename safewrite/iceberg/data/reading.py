@@ -28,13 +28,15 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask
 
 FileT = TypeVar("FileT")
+WHOLE_BYTES = 2**20
+"""Files up to this size are read whole at once: their other columns cost less than another request."""
 
 
 def planned(
     head: TableVersion, predicate: Predicate, known: KnownManifests, limits: Limits
 ) -> Generator[Effect, Outcome, tuple[FileScanTask, ...]]:
     """The live files that may hold rows for which the predicate is TRUE, with their delete files."""
-    from safewrite.iceberg.write.expressions import may_match
+    from safewrite.iceberg.data.expressions import may_match
 
     schema = arrow_schema(table_of(head).metadata.schema())
     effect = PlanFiles(head, may_match(predicate, schema), known, name="apply.plan_files")
