@@ -8,6 +8,7 @@
     │   ├── InvalidInputError      (also ValueError) keys, schema, data that cannot be replayed
     │   ├── ReplayMismatchError    the key was committed before with other rows
     │   ├── ConflictError          another writer changed what this write depends on
+    │   │   └── HistoryGapError    a table cannot be followed from a position: read it as a whole
     │   ├── RetriesExhaustedError  limits of attempts or time reached
     │   ├── UnsafeConfigError      (also ValueError) settings or stores that allow silent loss
     │   ├── UnsupportedTableError  a writer feature that safewrite does not know
@@ -65,6 +66,7 @@ class Kind(StrEnum):
     MISSING_EXTRA = "missing_extra"
     INTERNAL = "internal"
     POSITION_MOVED = "position_moved"
+    HISTORY_GAP = "history_gap"
 
 
 class SafewriteError(Exception):
@@ -137,6 +139,16 @@ class ConflictError(NotCommittedError):
     """Another writer changed what this write depends on."""
 
     default_kind = Kind.CONFLICT
+
+
+class HistoryGapError(ConflictError):
+    """A table cannot be followed from a position: rows went since, or nothing tells any more what came.
+
+    ``reason`` says why, as part of a sentence.
+    """
+
+    default_kind = Kind.HISTORY_GAP
+    reason: str = ""
 
 
 class RetriesExhaustedError(NotCommittedError):

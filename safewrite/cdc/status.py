@@ -15,7 +15,6 @@ from safewrite.cdc.config.job import Config
 from safewrite.cdc.config.table_config import Table, TableOptions
 from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.landing.origin import recorded_source
-from safewrite.cdc.ledger.reading import row_count
 from safewrite.cdc.records.batch import Partition, Range
 from safewrite.table.history import utc
 
@@ -141,11 +140,10 @@ class _Look:
             state, what = self._state(positions, restored=restored)
         past, table = self._past, self._table
         at = self._at(positions)
-        options = self._landing.config.options()
         return TableStatus(
             table=table.name, source=_source(table, positions), format=table.format, state=state, what=what,
             last_batch=past.last_batch, positions=self._offsets(at), lag=self._lag(at),
-            rows=None if found is None else row_count(found, options),
+            rows=None if found is None else _row_count(found),
             records=past.sums["records"], applied=past.sums["applied"], late=past.sums["late"],
             duplicate=past.sums["duplicate"], dead=past.sums["dead"], last_commit=_iso(past.committed_ms),
             valid_through=_iso(past.source_time_ms),
@@ -230,6 +228,14 @@ class _Look:
                 begins = end if begins == -1 else begins
             total += max(0, end - max(first, at.get(where.name(self._job), begins)))
         return total
+
+
+def _row_count(found: sw.Table) -> int | None:
+    """The rows of a table, as it was loaded last; None if nothing here can tell: a figure for the eye."""
+    try:
+        return found.row_count()
+    except sw.SafewriteError:
+        return None
 
 
 def _is_restored(found: sw.Table) -> bool:

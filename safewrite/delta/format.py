@@ -28,6 +28,7 @@ from safewrite.protocol.keys import Identity
 from safewrite.protocol.positions import stand
 from safewrite.receipt import Receipt
 from safewrite.stores.world import Performer, monotonic_s, run
+from safewrite.table.added import AddedFile, checked_columns, gap
 from safewrite.table.format import FRESH_S
 from safewrite.table.history import CommittedWrite, HistoryEntry
 from safewrite.table.new_table import Layout
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from safewrite.delta.spark.write import Place
     from safewrite.frames.spark.batch import BatchOrigin
     from safewrite.frames.spark.held import Held
+    from safewrite.table.lookup import RowFilter
 
 T = TypeVar("T")
 log = logging.getLogger("safewrite")
@@ -84,6 +86,10 @@ class DeltaFormat:
     @property
     def uri(self) -> str:
         return self.connection.address.uri
+
+    @property
+    def table_id(self) -> str:
+        return self._existing().table_id
 
     @property
     def arbiter(self) -> str:
@@ -241,12 +247,39 @@ class DeltaFormat:
         self.refresh()
         return positions_of(self._existing())
 
-    def rows(self, keys: pa.Table) -> pa.Table:
-        """The rows of the known version that have one of these keys."""
-        from safewrite.delta.read.keys import rows_with
+    # --- reading the known version ------------------------------------------------------------------
+    def rows(self, wanted: RowFilter) -> pa.Table:
+        from safewrite.delta.read.files import rows_with
 
-        vectors = self.planner.vectors()
-        return self._run(rows_with(keys, self._existing(), self.planner.known_files, vectors, self.limits))
+        vectors, known = self.planner.vectors(), self.planner.known_files
+        return self._run(rows_with(wanted, self._existing(), known, vectors, self.limits))
+
+    def row_count(self) -> int:
+        from safewrite.delta.read.files import row_count
+
+        vectors, known = self.planner.vectors(), self.planner.known_files
+        return self._run(row_count(self._existing(), known, vectors, self.limits))
+
+    def added_since(self, position: int | None) -> dict[int, tuple[AddedFile, ...]]:
+        from safewrite.delta.read import added
+
+        state = self._existing()
+        if position is None:
+            files = self._run(added.everything(state, self.planner.known_files, self.limits))
+            return {state.version: files}
+        return self._run(added.added_since(position, state, self.limits, partial(gap, self.uri)))
+
+    def added_by(self, version: int) -> tuple[AddedFile, ...]:
+        from safewrite.delta.read import added
+
+        return self._run(added.added_by(version, self._existing(), self.limits, partial(gap, self.uri)))
+
+    def read_added(self, files: Sequence[AddedFile], columns: tuple[str, ...] | None) -> pa.Table:
+        from safewrite.delta.read.files import read_files
+
+        state, adds = self._existing(), [file.handle for file in files]
+        columns = checked_columns(columns, state.schema)
+        return self._run(read_files(adds, state, self.planner.vectors(), self.limits, columns=columns))
 
     # --- Spark --------------------------------------------------------------------------------------
     def in_session(self, catalog: str | None) -> str | None:

@@ -30,6 +30,7 @@ from safewrite.protocol.keys import Identity
 from safewrite.protocol.positions import lost, stand
 from safewrite.receipt import Receipt
 from safewrite.stores.world import monotonic_s
+from safewrite.table.added import AddedFile, checked_columns, gap
 from safewrite.table.history import CommittedWrite, HistoryEntry
 from safewrite.table.new_table import Layout
 from safewrite.table.operation import Operation
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from safewrite.frames.spark.held import Held
     from safewrite.iceberg.spark.write import CachedSparkTable
     from safewrite.stores.world import Performer
+    from safewrite.table.lookup import RowFilter
 
 
 class IcebergFormat:
@@ -97,6 +99,10 @@ class IcebergFormat:
     @property
     def uri(self) -> str:
         return self.connection.table_name
+
+    @property
+    def table_id(self) -> str:
+        return self._cached.existing().table_id
 
     @property
     def arbiter(self) -> str:
@@ -279,11 +285,37 @@ class IcebergFormat:
                 raise lost(name)
         return {name: at for name, at in found.items() if at is not None}
 
-    def rows(self, keys: pa.Table) -> pa.Table:
-        """The rows of the known version that have one of these keys."""
-        from safewrite.iceberg.read.keys import rows_with
+    # --- reading the known version ------------------------------------------------------------------
+    def rows(self, wanted: RowFilter) -> pa.Table:
+        from safewrite.iceberg.read.files import rows_with
 
-        return self._cached.run(rows_with(keys, self._cached.existing(), self.planner.known, self.limits))
+        return self._cached.run(rows_with(wanted, self._cached.existing(), self.planner.known, self.limits))
+
+    def row_count(self) -> int:
+        from safewrite.iceberg.read.files import row_count
+
+        return self._cached.run(row_count(self._cached.existing(), self.planner.known, self.limits))
+
+    def added_since(self, position: int | None) -> dict[int, tuple[AddedFile, ...]]:
+        from safewrite.iceberg.read import added
+
+        head, known = self._cached.existing(), self.planner.known
+        if position is None:
+            return {self.version: self._cached.run(added.everything(head, known, self.limits))}
+        refused = partial(gap, self.uri)
+        return self._cached.run(added.added_since(position, head, known, self.limits, refused))
+
+    def added_by(self, version: int) -> tuple[AddedFile, ...]:
+        from safewrite.iceberg.read import added
+
+        head, refused = self._cached.existing(), partial(gap, self.uri)
+        return self._cached.run(added.added_by(version, head, self.planner.known, self.limits, refused))
+
+    def read_added(self, files: Sequence[AddedFile], columns: tuple[str, ...] | None) -> pa.Table:
+        from safewrite.iceberg.read.files import read_files
+
+        head, tasks = self._cached.existing(), [file.handle for file in files]
+        return self._cached.run(read_files(tasks, head, self.limits, checked_columns(columns, self.schema)))
 
     # --- Spark --------------------------------------------------------------------------------------
     def in_session(self, catalog: str | None) -> str | None:

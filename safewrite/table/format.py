@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from safewrite.protocol.ask import Limits
     from safewrite.protocol.keys import Identity
     from safewrite.stores.world import Performer
+    from safewrite.table.added import AddedFile
     from safewrite.table.group import Member
     from safewrite.table.history import CommittedWrite, HistoryEntry
+    from safewrite.table.lookup import RowFilter
     from safewrite.table.new_table import Layout
 
 VersionT = TypeVar("VersionT")
@@ -93,6 +95,10 @@ class Format(Protocol[VersionT, PlanT, DoneT]):
     @property
     def uri(self) -> str:
         """The address of a Delta table, the name of an Iceberg table in its catalog."""
+
+    @property
+    def table_id(self) -> str:
+        """The id of the table, which another one at its address does not have."""
 
     @property
     def arbiter(self) -> str:
@@ -186,5 +192,18 @@ class Format(Protocol[VersionT, PlanT, DoneT]):
     def positions(self) -> Mapping[str, int]:
         """The positions of the newest version."""
 
-    def rows(self, keys: pa.Table) -> pa.Table:
-        """The rows of the known version that are equal to a row of ``keys`` in its columns."""
+    # --- reading the known version ------------------------------------------------------------------
+    def rows(self, wanted: RowFilter) -> pa.Table:
+        """The rows that are wanted."""
+
+    def row_count(self) -> int:
+        """How many rows there are."""
+
+    def added_since(self, position: int | None) -> dict[int, tuple[AddedFile, ...]]:
+        """The files that each commit after a position brought, oldest first; None: all files, under the version."""
+
+    def added_by(self, version: int) -> tuple[AddedFile, ...]:
+        """The files that one commit brought."""
+
+    def read_added(self, files: Sequence[AddedFile], columns: tuple[str, ...] | None) -> pa.Table:
+        """The live rows of such files, with all columns or some."""

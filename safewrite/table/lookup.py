@@ -1,11 +1,64 @@
-"""Checks the keys of rows that a caller looks for."""
+"""Says which rows a caller looks for: by keys, or by a condition."""
 
 from __future__ import annotations
 
-import pyarrow as pa
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.changes.positions import Flags, meeting, values_of
 from safewrite.errors import InvalidInputError
 from safewrite.frames import as_frame, prepare
+from safewrite.frames.predicate import Predicate, columns, truths
+
+if TYPE_CHECKING:
+    from safewrite.frames.where import Where
+
+
+@dataclass(frozen=True)
+class RowFilter:
+    """Rows that have one of ``keys``, or for which ``predicate`` is TRUE; ``columns`` are those to look at."""
+
+    columns: tuple[str, ...]
+    keys: pa.Table | None = None
+    predicate: Predicate | None = None
+
+    @cached_property
+    def values(self) -> Mapping[str, pa.Array]:
+        """The values of the keys, column by column."""
+        return {} if self.keys is None else values_of(self.keys, self.keys.column_names)
+
+    def flags(self, rows: pa.Table) -> Flags:
+        """Which of some rows are wanted, by these columns of theirs."""
+        if self.keys is not None:
+            return meeting(self.keys, rows, self.values)
+        assert self.predicate is not None
+        return np.asarray(pc.fill_null(truths(self.predicate, rows), False), np.bool_)
+
+
+def wanted(keys: Any, where: Where | None, schema: pa.Schema) -> RowFilter:
+    """What ``keys`` or ``where=`` of a caller ask for in a table of this schema.
+
+    Raises:
+        InvalidInputError: neither or both are given, or they cannot be used.
+        WouldAlterError: the table lacks a column of the keys, or a value does not fit its type.
+    """
+    if (keys is None) == (where is None):
+        raise InvalidInputError(
+            'rows() takes keys, such as {"id": [1, 2]}, or where=, such as "day = \'2026-11-21\'": one of the two. Nothing was written.'
+        )
+    if where is None:
+        checked = checked_keys(keys, schema)
+        return RowFilter(tuple(checked.column_names), keys=checked)
+    from safewrite.frames.where import parse
+
+    predicate = parse(where, schema)
+    return RowFilter(tuple(sorted(columns(predicate))) or tuple(schema.names[:1]), predicate=predicate)
 
 
 def checked_keys(keys: object, schema: pa.Schema) -> pa.Table:

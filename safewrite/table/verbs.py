@@ -15,6 +15,7 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.positions import check as check_positions
 from safewrite.receipt import Receipt
 from safewrite.stores.world import Performer
+from safewrite.table.added import AddedFile, AddedRows, checked_position
 from safewrite.table.format import Format
 from safewrite.table.group import Answer, Group
 from safewrite.table.history import CommittedWrite, HistoryEntry, checked_limit, checked_version, no_version
@@ -25,6 +26,8 @@ from safewrite.text.strings import is_text, plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from safewrite.frames.where import Where
 
 
 class Table:
@@ -54,6 +57,12 @@ class Table:
     def uri(self) -> str:
         """The address of a Delta table, the name of an Iceberg table in its catalog."""
         return self._format.uri
+
+    @property
+    @public
+    def table_id(self) -> str:
+        """The id of the table: one that is dropped and created again at its address has another."""
+        return self._own().table_id
 
     @property
     def arbiter(self) -> str:
@@ -178,26 +187,66 @@ class Table:
         """
         return dict(self._format.positions())
 
+    # --- reading ----------------------------------------------------------------------------------
     @verb
-    def rows(self, keys: Any) -> pa.Table:
-        """The rows that have one of these keys, as of ``version``: call :meth:`refresh` first for the newest.
+    def rows(self, keys: Any = None, *, where: Where | None = None) -> pa.Table:
+        """The rows that have one of these keys, or satisfy a condition, as of ``version``: call :meth:`refresh` first for the newest.
 
-        Files that cannot hold a key by their statistics are not read.  NULL is equal to no key.
+        Files that cannot hold such a row by their statistics are not read.  NULL is equal to no key.
 
         Args:
             keys: a frame of the key columns alone, such as ``{"id": [1, 2]}``, ``[{"id": 1, "part": "a"}]`` or a DataFrame.
+            where: instead of keys, as for :meth:`delete`: the rows that it would remove.
 
         Raises:
-            InvalidInputError: ``keys`` cannot be read as a frame, has no columns, or has nested ones or floats.
+            InvalidInputError: ``keys`` is no frame, has no columns, or nested ones or floats; ``where`` cannot be understood.
             WouldAlterError: the table lacks a column of ``keys``, or a key does not fit its type.
             TableNotFoundError: before there is a table.
             StorageError: the store gave no answer, or a file of the version is gone, as after VACUUM or expiry.
             UnsupportedTableError: a file cannot be read.
         """
-        from safewrite.table.lookup import checked_keys
+        from safewrite.table.lookup import wanted
 
-        table_format = self._own()
-        return table_format.rows(checked_keys(keys, table_format.schema))
+        return self._format.rows(wanted(keys, where, self._format.schema))
+
+    @verb
+    def row_count(self) -> int:
+        """How many rows there are, as of ``version``: files that the table's metadata does not count are read.  Raises as :meth:`rows`."""
+        return self._format.row_count()
+
+    @verb
+    def added_since(self, version: int | None, *, table_id: str | None = None) -> list[AddedRows]:
+        """The rows that commits after ``version`` brought, commit by commit, up to ``self.version``.
+
+        Call :meth:`refresh` first for the newest.  Commits that only arrange rows in other files, as a compaction does, are left
+        out.  A reader that keeps the version of what it took last misses no row and reads none twice, or is refused.
+
+        Args:
+            version: what was taken last; -1 before the first.  None gives all rows that ``self.version`` has, as one commit's.
+            table_id: the :attr:`table_id` of the table that ``version`` is of: one that was dropped and created again has another.
+
+        Raises:
+            HistoryGapError: rows were removed or replaced since, the log or the snapshots do not go back that far, the table was
+                rolled back behind ``version``, or is another one.  Read all rows (None), and go on from there.
+            TableNotFoundError, StorageError: before there is a table; the store gave no answer.
+        """
+        own = self._format
+        found = own.added_since(checked_position(version, table_id, own))
+        return [AddedRows(at, files, self._read_added) for at, files in found.items()]
+
+    @verb
+    def added_by(self, version: int) -> AddedRows:
+        """The rows that one commit brought, such as that of a receipt, whether the table still has them or not.
+
+        Raises:
+            HistoryGapError: the commit removed rows too, or the table's history no longer has it.
+            StorageError, TableNotFoundError: as :meth:`added_since`.
+        """
+        return AddedRows(version, self._format.added_by(checked_version(version)), self._read_added)
+
+    @verb
+    def _read_added(self, files: Sequence[AddedFile], columns: tuple[str, ...] | None) -> pa.Table:
+        return self._format.read_added(files, columns)
 
     # --- writing ----------------------------------------------------------------------------------
     @verb

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
-from safewrite.cdc.ledger.reading import rows_with
+from safewrite.cdc.landing.rows_by_key import rows_with
 from safewrite.delta.data import vectors
 from safewrite.delta.log import actions
 from safewrite.delta.maintenance.doctor import examine

@@ -10,8 +10,8 @@ from safewrite.cdc.config.table_config import Table
 from safewrite.cdc.envelopes.envelope import Tombstone
 from safewrite.cdc.envelopes.position import LOWEST, with_offset
 from safewrite.cdc.landing.routing import Router
+from safewrite.cdc.landing.rows_by_key import rows_with
 from safewrite.cdc.ledger.ledger import JobLedger
-from safewrite.cdc.ledger.reading import rows_with
 from safewrite.cdc.ledger.target_tables import TargetTables, keys_of
 from safewrite.cdc.records.change import Change, DeadLetter, Op, SourceTable
 from safewrite.cdc.records.change_set import ChangeSet

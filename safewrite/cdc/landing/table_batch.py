@@ -25,12 +25,12 @@ from safewrite.cdc.landing.refusals import (
 )
 from safewrite.cdc.landing.reset_guard import check_of
 from safewrite.cdc.landing.rows import Rows, rows_of
+from safewrite.cdc.landing.rows_by_key import rows_with
 from safewrite.cdc.landing.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.landing.table_changes import Keys, Made, TableChanges
 from safewrite.cdc.landing.unavailable_values import UnavailableValues
 from safewrite.cdc.landing.widening import fitted
 from safewrite.cdc.ledger.ledger import JobLedger, LedgerEntry, listed
-from safewrite.cdc.ledger.reading import rows_with
 from safewrite.cdc.ledger.target_tables import TargetTables, keys_of
 from safewrite.cdc.records.batch import Batch, Ranges, key_of, moves
 from safewrite.cdc.records.change import DeadLetter

@@ -1,16 +1,19 @@
-"""Tells which data files may hold rows with some keys, by their partition and their statistics."""
+"""Tells which data files may hold rows with some keys, or of a condition, by their partition and their statistics."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.delta.data.spans import Bounded
 from safewrite.delta.log.actions import Action
-from safewrite.frames.predicate import partition_value
+from safewrite.frames.predicate import Predicate, columns, partition_value, possible
+
+if TYPE_CHECKING:
+    from safewrite.delta.log.snapshot import Snapshot
 
 
 class Pruning:
@@ -39,6 +42,25 @@ class Pruning:
                 if (ends is not None and not span.may_overlap(*ends)) or not span.may_hold_any(values):
                     return False
         return True
+
+
+def may_match(predicate: Predicate, add: Action, *, state: Snapshot) -> bool:
+    """Whether a file may have a row for which a condition is TRUE, as its partition and its statistics tell."""
+    named = columns(predicate)
+    known = constants(named, add, state)
+    bounds = Bounded.of(state.schema, named).spans(add)
+    return True in possible(predicate, known) and True in possible(predicate, {**bounds, **known})
+
+
+def constants(names: Collection[str], add: Action, state: Snapshot) -> dict[str, Any]:
+    """Of some columns those that have one value in all rows of a file: partition columns, and new ones (NULL)."""
+    spelled = add.get("partitionValues") or {}
+    of_partition = {
+        name: partition_value(spelled.get(name), state.schema.field(name))
+        for name in sorted(names)
+        if name in state.partition_by
+    }
+    return of_partition | dict.fromkeys(set(names).difference(state.schema.names))
 
 
 def _ends(values: pa.Array) -> tuple[Any, Any] | None:

@@ -14,10 +14,18 @@ from safewrite.changes.positions import Flags
 from safewrite.changes.reading import loose
 from safewrite.delta.data.vectors import VectorError, live
 from safewrite.delta.log.actions import Action, stats_of
-from safewrite.errors import DataFileError, Kind, StorageError, UnsupportedTableError
+from safewrite.errors import (
+    DataFileError,
+    InvalidInputError,
+    Kind,
+    StorageError,
+    UnsupportedTableError,
+    WouldAlterError,
+)
 from safewrite.frames import Prepared, prepare
 from safewrite.frames.parallel import windows
 from safewrite.frames.predicate import Predicate, partition_value, truths
+from safewrite.frames.stored import as_stored
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Get, Missing, Outcome
 from safewrite.protocol.fetch import fetch
@@ -74,8 +82,36 @@ def read_rows(
 ) -> tuple[Prepared, pq.FileMetaData]:
     """The live rows of a data file under the table's schema, without partition columns, and its footer.
 
-    ``names`` are the columns to be read (None: all), ``gone`` the rows that its deletion vector takes away.  One thread
-    decodes: several files are read side by side.
+    ``names`` are the columns to be read (None: all), ``gone`` the rows that its deletion vector takes away.  Values that
+    safewrite itself does not write are refused.
+    """
+    table, schema, footer = _decoded(body, add, state, names, gone)
+    return prepare(table, schema, schema_mode="merge", named=False), footer
+
+
+def stored_rows(
+    body: bytes, add: Action, state: Snapshot, names: Sequence[str] | None, gone: BitMap64 | None
+) -> pa.Table:
+    """As :func:`whole_rows`, with all values as they are in the file: for those who only read.
+
+    Raises:
+        UnsupportedTableError: a column has got another type since, and a value does not fit it.
+    """
+    table, schema, _ = _decoded(body, add, state, names, gone)
+    try:
+        return _with_partitions(as_stored(table, schema), add, state, names)
+    except (WouldAlterError, InvalidInputError) as error:
+        raise UnsupportedTableError(
+            f"Data file {add['path']} cannot be read under the table's schema: {error.message} Let the engine that wrote it rewrite it."
+        ) from error
+
+
+def _decoded(
+    body: bytes, add: Action, state: Snapshot, names: Sequence[str] | None, gone: BitMap64 | None
+) -> tuple[pa.Table, pa.Schema, pq.FileMetaData]:
+    """The live rows of a data file as its columns have them, the schema that they are to have, and its footer.
+
+    One thread decodes: several files are read side by side.
     """
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -108,7 +144,7 @@ def read_rows(
         )
         schema = schema if schema.names else pa.schema([first.with_nullable(True)])
         table = pa.table({first.name: pa.nulls(count, first.type)})
-    return prepare(table, schema, schema_mode="merge", named=False), file.metadata
+    return table, schema, file.metadata
 
 
 def whole_rows(
@@ -116,10 +152,15 @@ def whole_rows(
 ) -> tuple[pa.Table, pq.FileMetaData]:
     """As :func:`read_rows`, with the partition columns."""
     rows, footer = read_rows(body, add, state, names, gone)
+    table = pa.concat_tables([rows.schema.empty_table(), *rows.tables()])
+    return _with_partitions(table, add, state, names), footer
+
+
+def _with_partitions(table: pa.Table, add: Action, state: Snapshot, names: Sequence[str] | None) -> pa.Table:
+    """All columns of the table's, or those of ``names``, each of which may be NULL."""
     wide = loose(state.schema)
     if names is not None:
         wide = pa.schema([wide.field(name) for name in names])
-    table = pa.concat_tables([rows.schema.empty_table(), *rows.tables()])
     spelled = add.get("partitionValues") or {}
     columns = [
         pa.chunked_array(
@@ -129,7 +170,7 @@ def whole_rows(
         else table.column(f.name)
         for f in wide
     ]
-    return pa.table(columns, schema=wide), footer
+    return pa.table(columns, schema=wide)
 
 
 def columns_of(file: pq.ParquetFile, names: Sequence[str]) -> pa.Table:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from safewrite.delta.data.datafiles import TARGET_FILE_BYTES, DataFile, encode
 from safewrite.delta.data.julian_dates import check_calendar
+from safewrite.delta.data.pruning import constants
 from safewrite.delta.data.rows import check_within, damaged, matching, read_rows, without
 from safewrite.delta.data.spans import Bounded
 from safewrite.delta.data.vector_files import Vectors, marked
@@ -39,7 +40,7 @@ from safewrite.errors import (
     InternalError,
 )
 from safewrite.frames import Prepared, prepare
-from safewrite.frames.predicate import Predicate, columns, partition_value, possible
+from safewrite.frames.predicate import Predicate, columns, possible
 from safewrite.frames.replace_where import EVERYTHING, digest
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
@@ -197,14 +198,7 @@ class OverwriteTransaction(Transaction):
     def constants(self, add: Action) -> dict[str, Any]:
         """Columns of the predicate that have one value in all rows of a file: partition columns, and new ones (NULL)."""
         assert self.state is not None
-        schema, spelled = self.state.schema, add.get("partitionValues") or {}
-        named = sorted(columns(self.predicate))
-        of_partition = {
-            name: partition_value(spelled.get(name), schema.field(name))
-            for name in named
-            if name in self.state.partition_by
-        }
-        return of_partition | dict.fromkeys(set(named).difference(schema.names))
+        return constants(columns(self.predicate), add, self.state)
 
     def _schema_after(self) -> pa.Schema:
         """The table's schema with the columns that this commit adds."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import ManifestEntry, ManifestFile
+    from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
     from pyiceberg.types import PrimitiveType
 
     Key: TypeAlias = tuple[str, str, int, int | None, int | None, int]
@@ -109,14 +109,17 @@ def _key(table_id: str, manifest: ManifestFile) -> Key:
 
 
 def _end(entry: ManifestEntry, span: FilterSpan) -> Any:
+    return bound_of(entry.data_file, span.field_id, span.kind, upper=span.at_least)
+
+
+def bound_of(file: DataFile, field_id: int, kind: PrimitiveType, *, upper: bool) -> Any:
+    """The greatest or least value that a file may have in a column; None if nothing tells, or its count is not to be trusted."""
     from pyiceberg.conversions import from_bytes
 
-    file = entry.data_file
-    bounds = file.upper_bounds if span.at_least else file.lower_bounds
-    bound = (bounds or {}).get(span.field_id)
+    bound = ((file.upper_bounds if upper else file.lower_bounds) or {}).get(field_id)
     if not bound or file.record_count < 0:
         return None
     try:
-        return from_bytes(span.kind, bound)
+        return from_bytes(kind, bound)
     except Exception:  # noqa: BLE001 - whoever judges this file finds out what its bound is
         return None

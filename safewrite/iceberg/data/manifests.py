@@ -1,15 +1,18 @@
-"""Makes a commit's manifests, manifest list and snapshot (Iceberg spec, "Manifests", "Snapshots").
+"""Makes and reads a commit's manifests, manifest list and snapshot (Iceberg spec, "Manifests", "Snapshots").
 
 PyIceberg writes the Avro; what goes into a snapshot is decided here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from safewrite.iceberg.catalog.files import MemoryFile
+from safewrite.iceberg.catalog.files import MemoryFile, MemoryIO
 from safewrite.iceberg.data.partitions import typed
+from safewrite.protocol.ask import Limits, unanswered
+from safewrite.protocol.effects import Effect, Get, Ok, Outcome
+from safewrite.protocol.staging import perform_all
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus, ManifestFile
@@ -17,6 +20,11 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Operation, Snapshot
+
+    from safewrite.iceberg.data.known import KnownManifests
+
+READ_AT_ONCE = 64
+"""So many manifests are asked for together."""
 
 
 def added_manifest(
@@ -116,6 +124,30 @@ def live_manifests(body: bytes, location: str) -> Iterator[ManifestFile]:
     for manifest in read_manifest_list(MemoryFile(location, body).to_input_file()):
         if manifest.has_added_files() or manifest.has_existing_files():
             yield manifest
+
+
+def entries_of(
+    table_id: str, manifests: Sequence[ManifestFile], known: KnownManifests, limits: Limits, name: str
+) -> Generator[Effect, Outcome, list[Sequence[ManifestEntry]]]:
+    """The live entries of manifests; those that no plan has decoded are read.
+
+    Raises:
+        StorageError: one cannot be read.
+    """
+    there = [known.get(table_id, one) for one in manifests]
+    unread = [one for one, kept in zip(manifests, there, strict=True) if kept is None]
+    read: list[Sequence[ManifestEntry]] = []
+    for start in range(0, len(unread), READ_AT_ONCE):
+        part = unread[start : start + READ_AT_ONCE]
+        gets = tuple(Get(one.manifest_path, name=name) for one in part)
+        answers = yield from perform_all(gets, limits, f"{name}s")
+        for manifest, get, outcome in zip(part, gets, answers, strict=True):
+            if not isinstance(outcome, Ok):
+                raise unanswered(get, outcome)
+            assert isinstance(outcome.value, bytes)
+            read.append(manifest.fetch_manifest_entry(MemoryIO(outcome.value)))
+    rest = iter(read)
+    return [next(rest) if kept is None else kept.entries for kept in there]
 
 
 def snapshot(

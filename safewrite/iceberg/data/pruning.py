@@ -7,8 +7,9 @@ double, which its manifest reader rounds to 32 bits (#3808).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,17 +22,29 @@ from pyiceberg.expressions.visitors import (
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
 
 from safewrite.frames.predicate import Both, Compare, Predicate
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.iceberg.data.expressions import may_match, must_match
+from safewrite.iceberg.data.known import bound_of
 from safewrite.iceberg.data.partitions import typed
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
+    from pyiceberg.table import FileScanTask
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.typedef import Record
+    from pyiceberg.types import PrimitiveType
 
     Judge: TypeAlias = Callable[[Record], bool]
 
@@ -89,3 +102,42 @@ def within(values: Mapping[str, pa.Array]) -> Predicate:
             ends = pc.min_max(some)
             parts += [Compare(name, ">=", ends["min"].as_py()), Compare(name, "<=", ends["max"].as_py())]
     return Both(tuple(parts)) if parts else EVERYTHING
+
+
+_ORDERED = (IntegerType, LongType, DateType, TimestampType, TimestamptzType, DecimalType, StringType)
+"""Types whose bounds and values have one order."""
+
+
+def holding(
+    tasks: Sequence[FileScanTask], values: Mapping[str, pa.Array], metadata: TableMetadata
+) -> list[FileScanTask]:
+    """The files in which each of these columns may have one of its values, by the least and the greatest that a file has.
+
+    Values that lie far apart leave out the files between them.
+    """
+    left = list(tasks)
+    for name, some in values.items():
+        field = metadata.schema().find_field(name)
+        kind = field.field_type
+        if not isinstance(kind, _ORDERED):
+            continue
+        known = sorted(_comparable(some, kind))
+        left = [task for task in left if _holds_any(task.file, field.field_id, kind, known)]
+    return left
+
+
+def _comparable(values: pa.Array, kind: object) -> list[Any]:
+    """Values as PyIceberg decodes bounds: dates are days, times are microseconds."""
+    if isinstance(kind, DateType):
+        values = values.cast(pa.int32())
+    elif isinstance(kind, TimestampType | TimestamptzType):
+        values = values.cast(pa.int64())
+    found: list[Any] = values.to_pylist()
+    return found
+
+
+def _holds_any(file: DataFile, field_id: int, kind: PrimitiveType, known: Sequence[Any]) -> bool:
+    """Whether one of these values, in their order, lies within a file's bounds."""
+    low, high = (bound_of(file, field_id, kind, upper=upper) for upper in (False, True))
+    first = 0 if low is None else bisect_left(known, low)
+    return first < len(known) and (high is None or known[first] <= high)

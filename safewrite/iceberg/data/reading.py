@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from safewrite.changes.reading import loose
-from safewrite.errors import DataFileError, UnsupportedTableError
+from safewrite.errors import DataFileError, UnsupportedTableError, WouldAlterError
 from safewrite.frames import prepare
 from safewrite.frames.parallel import Handed
 from safewrite.frames.predicate import Predicate
 from safewrite.frames.required import under
+from safewrite.frames.stored import as_stored
 from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
 from safewrite.iceberg.catalog.rows import decoded
 from safewrite.iceberg.data.known import KnownManifests
@@ -55,8 +56,12 @@ def rows_of(
     columns: tuple[str, ...] | None = None,
     *,
     name: str = "apply.read_rows",
+    stored: bool = False,
 ) -> Generator[Effect, Outcome, list[pa.Table]]:
-    """The live rows of some files, of all columns or of some, read side by side."""
+    """The live rows of some files, of all columns or of some, read side by side.
+
+    ``stored``: all values as they are in the file, for those who only read; else what safewrite does not write is refused.
+    """
     effects = [ReadRows(head, task, columns, name=name) for task in tasks]
     outcomes: Sequence[Outcome] = []
     if len(effects) > 1:
@@ -73,7 +78,8 @@ def rows_of(
             outcome = yield from ask(effect, limits)
         if not isinstance(outcome, Ok):
             raise unplanned(effect, outcome)
-        tables.append(_conformed(outcome.value, schema))
+        assert isinstance(outcome.value, pa.Table)
+        tables.append(_stored(effect, outcome.value, schema) if stored else _conformed(outcome.value, schema))
     return tables
 
 
@@ -112,6 +118,14 @@ def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     wide = loose(schema)
     parts = prepare(table, schema, named=False).tables()
     return pa.concat_tables([wide.empty_table(), *(under(part, wide) for part in parts)])
+
+
+def _stored(effect: ReadRows, table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows that PyIceberg read, as the file has them, under the table's schema with NULL allowed."""
+    try:
+        return as_stored(table, schema)
+    except WouldAlterError as error:
+        raise unplanned(effect, Failed(error.message)) from error
 
 
 def _is_bare(task: FileScanTask) -> bool:

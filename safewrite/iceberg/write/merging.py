@@ -12,14 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from safewrite.errors import StorageError, UnsupportedTableError
-from safewrite.iceberg.catalog.files import MemoryIO
 from safewrite.iceberg.data.known import KnownManifests
-from safewrite.iceberg.data.manifests import entry, manifest_of
+from safewrite.iceberg.data.manifests import entries_of, entry, manifest_of
 from safewrite.iceberg.metadata import table_of
-from safewrite.protocol.ask import Limits, unanswered
-from safewrite.protocol.effects import Effect, Get, Ok, Outcome, Put
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.effects import Effect, Outcome, Put
 from safewrite.protocol.iceberg.head import TableVersion
-from safewrite.protocol.staging import perform_all
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestEntry, ManifestFile
@@ -30,7 +28,6 @@ COUNT_MIN = "commit.manifest.min-count-to-merge"
 TARGET_BYTES = "commit.manifest.target-size-bytes"
 FILES_MAX = 10_000
 """A merged manifest names no more files: a commit takes about a second to write them."""
-_READ_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,30 +130,6 @@ class Merging:
                 found[place] = made
                 found = [one for one in found if one.manifest_path not in paths]
         return found
-
-
-def entries_of(
-    table_id: str, manifests: Sequence[ManifestFile], known: KnownManifests, limits: Limits, name: str
-) -> Generator[Effect, Outcome, list[Sequence[ManifestEntry]]]:
-    """The live entries of manifests; those that no plan has decoded are read.
-
-    Raises:
-        StorageError: one cannot be read.
-    """
-    there = [known.get(table_id, one) for one in manifests]
-    unread = [one for one, kept in zip(manifests, there, strict=True) if kept is None]
-    read: list[Sequence[ManifestEntry]] = []
-    for start in range(0, len(unread), _READ_AT_ONCE):
-        part = unread[start : start + _READ_AT_ONCE]
-        gets = tuple(Get(one.manifest_path, name=name) for one in part)
-        answers = yield from perform_all(gets, limits, f"{name}s")
-        for manifest, get, outcome in zip(part, gets, answers, strict=True):
-            if not isinstance(outcome, Ok):
-                raise unanswered(get, outcome)
-            assert isinstance(outcome.value, bytes)
-            read.append(manifest.fetch_manifest_entry(MemoryIO(outcome.value)))
-    rest = iter(read)
-    return [next(rest) if kept is None else kept.entries for kept in there]
 
 
 def _read(

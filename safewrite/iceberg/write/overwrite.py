@@ -22,14 +22,13 @@ from safewrite.frames.predicate import Predicate, columns, truths
 from safewrite.frames.replace_where import EVERYTHING, digest
 from safewrite.iceberg.catalog.effects import PlanFiles
 from safewrite.iceberg.data.expressions import may_match
-from safewrite.iceberg.data.manifests import entry, manifest_of
+from safewrite.iceberg.data.manifests import entries_of, entry, manifest_of
 from safewrite.iceberg.data.pruning import Pruning
 from safewrite.iceberg.data.reading import WHOLE_BYTES, rows_of, unplanned
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.members import REMOVED_ROWS
-from safewrite.iceberg.write.merging import entries_of
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write
 from safewrite.protocol.ask import ask

@@ -1,16 +1,13 @@
-"""Reads rows of a job's tables by their keys."""
+"""Reads rows of a job's tables by keys of their source, which may not fit the table's types any more."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
 import safewrite as sw
-
-log = logging.getLogger("safewrite")
 
 
 def rows_with(
@@ -40,21 +37,3 @@ def _fits(key: tuple[Any, ...], schema: pa.Schema, names: Sequence[str]) -> bool
     except (pa.ArrowException, ValueError, TypeError, ArithmeticError, AttributeError, KeyError):
         return False
     return True
-
-
-def row_count(found: sw.Table, options: Mapping[str, str]) -> int | None:
-    """The rows of a table, as it was loaded last, by what its log says of its files; None if nothing here can tell."""
-    try:
-        iceberg: Any = getattr(found, "iceberg", None)
-        if iceberg is not None:
-            return int(iceberg.scan().count())
-        import deltalake
-
-        return int(
-            deltalake.DeltaTable(
-                found.uri, version=found.version, storage_options=dict(options) or None
-            ).count()
-        )
-    except Exception as error:  # noqa: BLE001 - a figure for the eye
-        log.debug("the rows of %s cannot be counted: %s", found.uri, error)
-        return None

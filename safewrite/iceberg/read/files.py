@@ -1,0 +1,85 @@
+"""Reads the live rows of data files of an Iceberg table, a few files at a time and side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from safewrite.changes.reading import loose
+from safewrite.frames.parallel import LOOKED_AT_ONCE, LOOKED_BYTES, windows
+from safewrite.frames.replace_where import EVERYTHING
+from safewrite.iceberg.data.known import KnownManifests
+from safewrite.iceberg.data.pruning import Pruning, holding, within
+from safewrite.iceberg.data.reading import WHOLE_BYTES, planned, rows_of
+from safewrite.iceberg.data.schema import arrow_schema
+from safewrite.iceberg.metadata import table_of
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.effects import Effect, Outcome
+from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.table.lookup import RowFilter
+
+if TYPE_CHECKING:
+    from pyiceberg.table import FileScanTask
+
+
+def rows_with(
+    wanted: RowFilter, head: TableVersion, known: KnownManifests, limits: Limits
+) -> Generator[Effect, Outcome, pa.Table]:
+    """The wanted rows of a table version.
+
+    Raises:
+        StorageError: no answer, or a file is gone.
+        UnsupportedTableError: a file cannot be read.
+    """
+    metadata = table_of(head).metadata
+    schema = arrow_schema(metadata.schema())
+    if wanted.predicate is None:
+        planned_for = yield from planned(head, within(wanted.values), known, limits)
+        tasks = holding(planned_for, wanted.values, metadata)
+    else:
+        planned_for = yield from planned(head, wanted.predicate, known, limits)
+        pruning = Pruning(wanted.predicate, metadata, schema)
+        tasks = [task for task in planned_for if pruning.may_match(task.file)]
+    found = [loose(schema).empty_table()]
+    small = [task for task in tasks if task.file.file_size_in_bytes <= WHOLE_BYTES]
+    for some in windows(small, _size, files=LOOKED_AT_ONCE, bytes_max=LOOKED_BYTES):
+        tables = yield from rows_of(head, some, schema, limits, name="read.rows", stored=True)
+        found += [table.filter(pa.array(wanted.flags(table.select(wanted.columns)))) for table in tables]
+    large = [task for task in tasks if task.file.file_size_in_bytes > WHOLE_BYTES]
+    for some in windows(large, _size, files=LOOKED_AT_ONCE, bytes_max=LOOKED_BYTES):
+        looked = yield from rows_of(head, some, schema, limits, wanted.columns, name="read.rows", stored=True)
+        flags = [wanted.flags(table) for table in looked]
+        there = [number for number, hits in enumerate(flags) if hits.any()]
+        tables = yield from rows_of(
+            head, [some[number] for number in there], schema, limits, name="read.rows", stored=True
+        )
+        found += [table.filter(pa.array(flags[number])) for number, table in zip(there, tables, strict=True)]
+    return pa.concat_tables(found)
+
+
+def row_count(head: TableVersion, known: KnownManifests, limits: Limits) -> Generator[Effect, Outcome, int]:
+    """How many live rows a table version has; files with delete files are read.  Raises as :func:`rows_with`."""
+    tasks = yield from planned(head, EVERYTHING, known, limits)
+    others = [task for task in tasks if task.delete_files]
+    schema = arrow_schema(table_of(head).metadata.schema())
+    read = yield from read_files(others, head, limits, tuple(schema.names[:1]))
+    counted: int = sum(task.file.record_count for task in tasks if not task.delete_files)
+    return counted + int(read.num_rows)
+
+
+def read_files(
+    tasks: Sequence[FileScanTask], head: TableVersion, limits: Limits, columns: tuple[str, ...] | None
+) -> Generator[Effect, Outcome, pa.Table]:
+    """The live rows of files, with all columns or some.  Raises as :func:`rows_with`."""
+    schema = arrow_schema(table_of(head).metadata.schema())
+    wide = loose(schema) if columns is None else loose(pa.schema([schema.field(name) for name in columns]))
+    found = [wide.empty_table()]
+    for some in windows(tasks, _size, files=LOOKED_AT_ONCE, bytes_max=LOOKED_BYTES):
+        found += yield from rows_of(head, some, schema, limits, columns, name="read.rows", stored=True)
+    return pa.concat_tables(found)
+
+
+def _size(task: FileScanTask) -> int:
+    return int(task.file.file_size_in_bytes)
