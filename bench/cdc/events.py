@@ -16,7 +16,7 @@ from fastavro import parse_schema, schemaless_writer
 
 from safewrite.cdc.connect.avro import HEADER
 from safewrite.cdc.records.batch import Batch
-from safewrite.cdc.records.change import Record
+from safewrite.cdc.records.change import KafkaRecord
 
 Payload = dict[str, Any]
 _FIELDS = [
@@ -137,7 +137,7 @@ class Events:
             records.append(self._record(f"t{table}", key, op(key)))
         return Batch.of_records(number, records, {"topic": "id-1"})
 
-    def _record(self, table: str, key: int, op: str) -> Record:
+    def _record(self, table: str, key: int, op: str) -> KafkaRecord:
         row: dict[str, Any] = {
             "id": key, "name": f"name {key}", "at": 1_700_000_000_000_000 + key, "price": key / 7, "quantity": key % 100,
             "note": None if key % 3 else "n" * 20,
@@ -145,4 +145,4 @@ class Events:
         offset = self.offset
         source = {"connector": "postgresql", "db": "d", "schema": "public", "table": table, "lsn": offset, "txId": offset, "ts_ms": 1_700_000_000_000 + offset}  # fmt: skip
         value = {"before": None, "after": row, "source": source, "op": op, "ts_ms": 1_700_000_000_000}
-        return Record("topic", 0, offset, *self.coded(table, {"id": key}, value))
+        return KafkaRecord("topic", 0, offset, *self.coded(table, {"id": key}, value))

@@ -273,8 +273,8 @@ def show(told: Sequence[Landed]) -> None:
     screen().print(grid)
 
 
-def _record(offset: int, one: Record) -> change.Record:
-    return change.Record(_TOPIC, one.partition, offset, one.key, one.value)
+def _record(offset: int, one: Record) -> change.KafkaRecord:
+    return change.KafkaRecord(_TOPIC, one.partition, offset, one.key, one.value)
 
 
 def _frame(records: Sequence[Record], tables: dict[int, str]) -> pa.Table:

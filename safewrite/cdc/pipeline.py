@@ -12,7 +12,7 @@ from safewrite.cdc.kafka.admin import reason_of
 from safewrite.cdc.kafka.arrow import refuse_other_sessions
 from safewrite.cdc.kafka.batch_split import Limit, part_of_heap
 from safewrite.cdc.kafka.ending import BatchUnderWay, run_until_ended
-from safewrite.cdc.kafka.micro_batches import Intake
+from safewrite.cdc.kafka.micro_batches import MicroBatches
 from safewrite.cdc.kafka.session import heap_of
 from safewrite.cdc.kafka.source import Source
 from safewrite.cdc.landing.landing import Landing
@@ -71,14 +71,14 @@ class Pipeline:
         source = Source(config.kafka, config.job)
         decoder = self.landing.decoder
         limit = Limit(config.parts.records, config.parts.bytes or part_of_heap(heap_of(spark)))
-        intake = Intake(source, limit, decoder.keys, decoder.values)
+        micro_batches = MicroBatches(source, limit, decoder.keys, decoder.values)
         checkpoint = config.checkpoint
 
         @without_secrets
         def batches(frame: DataFrame, number: int) -> None:
             self.last, self.error = [], None
             positions = self.landing.ledger.positions
-            made = intake.batches(spark, frame, number, checkpoint, positions)
+            made = micro_batches.batches(spark, frame, number, checkpoint, positions)
             try:
                 with self.under_way.landing(), closing(made) as parts:
                     for part in parts:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 import safewrite as sw
 from safewrite.cdc.config.job import Config
-from safewrite.cdc.config.table_config import Table, TableOptions
+from safewrite.cdc.config.table_config import TableOptions, TargetTable
 from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.landing.origin import recorded_source
 from safewrite.cdc.records.batch import Partition, Range
@@ -119,7 +119,7 @@ class _Look:
     """A look at one table."""
 
     def __init__(
-        self, landing: Landing, table: Table, done: Mapping[str, int], past: _Past, reach: Reach | None
+        self, landing: Landing, table: TargetTable, done: Mapping[str, int], past: _Past, reach: Reach | None
     ) -> None:
         self._landing, self._table, self._past = landing, table, past
         self._job, self._done, self._reach = landing.config.job, done, reach
@@ -269,17 +269,17 @@ def _past(ledger: pa.Table, table: str | None, job: str) -> _Past:
     return _Past(sums, last_batch, committed_ms, newest_ms, ends)
 
 
-def _source(table: Table, positions: Mapping[str, int]) -> str:
+def _source(table: TargetTable, positions: Mapping[str, int]) -> str:
     """The source of a table: the one that it records, else as the configuration names it."""
     recorded = recorded_source(positions)
     return str(recorded[1]) if recorded is not None else table.source or table.table
 
 
-def _created(config: Config, name: str) -> Table:
+def _created(config: Config, name: str) -> TargetTable:
     """A table that the configuration does not name, as the job makes them."""
     database, _, table = name.partition(".")
     options = (config.defaults or TableOptions()).model_dump(exclude_unset=True)
-    return Table(database=database, table=table, **options)
+    return TargetTable(database=database, table=table, **options)
 
 
 def _partition(name: str, job: str) -> str | None:

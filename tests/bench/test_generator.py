@@ -18,7 +18,7 @@ from bench.cdc.run import Plan, run
 from safewrite.cdc.config.job import load
 from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.records.batch import Batch
-from safewrite.cdc.records.change import Record
+from safewrite.cdc.records.change import KafkaRecord
 
 
 def naive(row: dict[str, Any]) -> dict[str, Any]:
@@ -28,11 +28,11 @@ def naive(row: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("source", ["dms", "avro"])
 def test_a_lake_equals_the_truth_of_the_generator(source: str, tmp_path: Path) -> None:
     """Three partitions, read at different speeds; then one value of the truth is changed, and the checker sees it."""
-    records: list[Record] = []
+    records: list[KafkaRecord] = []
     offsets: Counter[int] = Counter()
 
     def send(one: Any) -> None:
-        records.append(Record("changes", one.partition, offsets[one.partition], one.key, one.value))
+        records.append(KafkaRecord("changes", one.partition, offsets[one.partition], one.key, one.value))
         offsets[one.partition] += 1
 
     with Registry() as registry:

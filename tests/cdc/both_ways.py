@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from safewrite.cdc.config.table_config import SEQUENCE
 from safewrite.cdc.envelopes.decoding import Decoder
-from safewrite.cdc.landing.frames import LACKS, Frame, frame_of
+from safewrite.cdc.landing.frames import LACKS, ChangeFrame, frame_of
 from safewrite.cdc.landing.table_batch import TableBatch
 from safewrite.cdc.ledger.ledger import LedgerEntry
-from safewrite.cdc.records.change import DeadLetter, Record
+from safewrite.cdc.records.change import DeadLetter, KafkaRecord
 from tests.cdc.lakes import Job
 
 
@@ -52,7 +52,7 @@ class Outcome:
 
 
 def outcomes(
-    records: Sequence[Record],
+    records: Sequence[KafkaRecord],
     schema: pa.Schema | None = None,
     positions: Any = None,
     decoder: Callable[[], Decoder] | None = None,
@@ -90,7 +90,7 @@ def _found(schema: pa.Schema | None) -> Any:
     return None if schema is None else SimpleNamespace(schema=schema, partition_by=())
 
 
-def note(found: Outcome, frame: Frame, share: TableBatch) -> None:
+def note(found: Outcome, frame: ChangeFrame, share: TableBatch) -> None:
     assert share.made is not None
     found.moves |= share.made.snapshots.moves()
     found.dead |= reasons([*share.rows.dead, *frame.dead])

@@ -9,7 +9,7 @@ from typing import Any
 
 from safewrite.cdc.connect.misfits import Misfit
 from safewrite.cdc.envelopes.decoding import Decoded, Decoder
-from safewrite.cdc.records.change import Record
+from safewrite.cdc.records.change import KafkaRecord
 
 CUSTOMER: list[dict[str, Any]] = [
     {"type": "int32", "optional": False, "field": "id"},
@@ -19,7 +19,7 @@ CUSTOMER: list[dict[str, Any]] = [
 
 def record(
     value: Any, key: Any = None, *, offset: int = 0, headers: Mapping[str, Any] | None = None, **where: Any
-) -> Record:
+) -> KafkaRecord:
     """A record with these as JSON; bytes stay as they are."""
 
     def coded(content: Any) -> bytes | None:
@@ -28,7 +28,7 @@ def record(
         return json.dumps(content, separators=(",", ":")).encode()  # as Connect's converter writes it
 
     named = tuple((name, coded(content)) for name, content in (headers or {}).items())
-    return Record(
+    return KafkaRecord(
         where.get("topic", "topic"), where.get("partition", 0), offset, coded(key), coded(value), named
     )
 
@@ -93,7 +93,7 @@ def with_schema(
     return {"schema": struct(around, "pg.public.customers.Envelope"), "payload": payload}
 
 
-def told_with_schemas(records: Sequence[Record]) -> list[Record]:
+def told_with_schemas(records: Sequence[KafkaRecord]) -> list[KafkaRecord]:
     """The same records with schemas, by the values that a table's rows have; those of a table that has none stay as they are."""
     events = [_read(one) for one in records]
     kinds: dict[str, dict[str, set[str]]] = {}
@@ -110,7 +110,7 @@ def told_with_schemas(records: Sequence[Record]) -> list[Record]:
     ]
 
 
-def _tombstone(given: Record) -> Record:
+def _tombstone(given: KafkaRecord) -> KafkaRecord:
     """A tombstone has the key of its delete, to the letter; other records stay as they are."""
     if given.value is not None or given.key is None:
         return given
@@ -129,7 +129,7 @@ def _tombstone(given: Record) -> Record:
 _KINDS = {int: "int64", str: "string", float: "double", bool: "boolean"}
 
 
-def _read(given: Record) -> tuple[Any, Any] | None:
+def _read(given: KafkaRecord) -> tuple[Any, Any] | None:
     """The event and the key of a record, if its source has no fields but those of ``SOURCE``."""
     try:
         event, key = (None if data is None else json.loads(data) for data in (given.value, given.key))
@@ -139,7 +139,7 @@ def _read(given: Record) -> tuple[Any, Any] | None:
     return (event, key) if is_event and isinstance(key, dict | None) else None
 
 
-def _told(given: Record, event: Any, key: Any, columns: Mapping[str, set[str]]) -> Record:
+def _told(given: KafkaRecord, event: Any, key: Any, columns: Mapping[str, set[str]]) -> KafkaRecord:
     if any(len(kinds) > 1 or "?" in kinds for kinds in columns.values()):
         return given
     fields = [
@@ -153,7 +153,7 @@ def _told(given: Record, event: Any, key: Any, columns: Mapping[str, set[str]]) 
     return replace(given, key=record({"schema": named, "payload": key}).value, value=made)
 
 
-def decoded(*records: Record, form: str = "debezium-json", **settings: Any) -> Decoded:
+def decoded(*records: KafkaRecord, form: str = "debezium-json", **settings: Any) -> Decoded:
     return Decoder(form, **settings).decode_each(records)
 
 

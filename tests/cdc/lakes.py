@@ -20,7 +20,7 @@ from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.ledger.accounting import Verdict, verify
 from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.cdc.records.batch import Batch, Partition, Range
-from safewrite.cdc.records.change import Record
+from safewrite.cdc.records.change import KafkaRecord
 from tests.cdc.events import event, postgres, record, told_with_schemas
 
 Rows = dict[Any, dict[str, Any]]
@@ -67,7 +67,10 @@ class Job:
         }
 
     def batch(
-        self, records: Sequence[Record], number: int = 0, ranges: dict[int, tuple[int, int]] | None = None
+        self,
+        records: Sequence[KafkaRecord],
+        number: int = 0,
+        ranges: dict[int, tuple[int, int]] | None = None,
     ) -> Batch:
         has_schemas = self.form == "delta" if self.schemas is None else self.schemas
         told = told_with_schemas(records) if has_schemas else records
@@ -78,7 +81,7 @@ class Job:
         return Batch(number, made.records, named)
 
     def land(
-        self, *records: Record, landing: Landing | None = None, number: int = 0, **more: Any
+        self, *records: KafkaRecord, landing: Landing | None = None, number: int = 0, **more: Any
     ) -> list[LedgerEntry]:
         return (landing or self.landing(**more)).land(self.batch(records, number))
 
@@ -115,7 +118,7 @@ class Job:
 
 def change(
     op: str, table: str, key: Any, row: Any = None, *, lsn: int, offset: int, partition: int = 0, **more: Any
-) -> Record:
+) -> KafkaRecord:
     """One event of a table ``public.<table>`` with the key ``id``."""
     given = event(op, row, source=postgres(lsn, table), **more)
     return record(given, None if key is None else {"id": key}, offset=offset, partition=partition)
@@ -129,7 +132,7 @@ class Source:
     tables: Sequence[str] = ("a", "b", "c")
     partitions: int = 2
     rows: dict[str, Rows] = field(default_factory=dict)
-    records: list[Record] = field(default_factory=list)
+    records: list[KafkaRecord] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
@@ -137,7 +140,7 @@ class Source:
         self._offsets = [0] * self.partitions
         self.rows = {table: {} for table in self.tables}
 
-    def run(self, changes: int) -> list[Record]:
+    def run(self, changes: int) -> list[KafkaRecord]:
         """So many changes; returns their records, tombstones and all."""
         before = len(self.records)
         for _ in range(changes):
@@ -175,12 +178,12 @@ class Source:
             lambda offset, where: change(op, table, key, row, lsn=lsn, offset=offset, partition=where),
         )
 
-    def _add(self, table: str, key: int, made: Callable[[int, int], Record]) -> None:
+    def _add(self, table: str, key: int, made: Callable[[int, int], KafkaRecord]) -> None:
         where = (len(table) * 31 + ord(table[0]) + key) % self.partitions
         self.records.append(made(self._offsets[where], where))
         self._offsets[where] += 1
 
 
-def cut(records: Sequence[Record], size: int) -> list[list[Record]]:
+def cut(records: Sequence[KafkaRecord], size: int) -> list[list[KafkaRecord]]:
     """Batches of at most so many records, in order."""
     return [list(records[start : start + size]) for start in range(0, len(records), size)]

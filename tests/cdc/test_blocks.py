@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from safewrite.cdc.envelopes.decoding import Decoder
-from safewrite.cdc.records.change import Record
-from safewrite.cdc.records.records import Records
+from safewrite.cdc.records.change import KafkaRecord
+from safewrite.cdc.records.records import KafkaRecords
 from tests.cdc.both_ways import Outcome, outcomes
 from tests.cdc.events import event, postgres, record, struct, with_schema
 
@@ -67,7 +67,7 @@ VALUES: list[tuple[str, dict[str, Any], list[Any], list[Any]]] = [
 ]  # fmt: skip
 
 
-def inserts(schema: dict[str, Any], values: Sequence[Any], *, first: int = 0) -> list[Record]:
+def inserts(schema: dict[str, Any], values: Sequence[Any], *, first: int = 0) -> list[KafkaRecord]:
     """One insert for each value of a column ``v``; ids are offsets, and so are positions."""
     fields = [ID, {**schema, "field": "v"}]
     return [row("c", {"id": at, "v": value}, fields, at) for at, value in enumerate(values, first)]
@@ -75,7 +75,7 @@ def inserts(schema: dict[str, Any], values: Sequence[Any], *, first: int = 0) ->
 
 def row(
     op: str, after: Any, fields: Any, at: int, *, before: Any = None, key: Any = ..., **more: Any
-) -> Record:
+) -> KafkaRecord:
     """An event of the table ``a`` with its schemas."""
     given = event(op, after, before, **{"source": postgres(1000 + at, "a"), **more.pop("event", {})})
     named_ = {"id": (after or before or {}).get("id")} if key is ... else key
@@ -83,7 +83,7 @@ def row(
     return record(with_schema(given, fields), coded, offset=at, **more)
 
 
-def equal(records: Sequence[Record], **more: Any) -> Outcome:
+def equal(records: Sequence[KafkaRecord], **more: Any) -> Outcome:
     """What both ways say, once they say the same."""
     by_columns, each = outcomes(records, **more)
     assert by_columns.told() == each.told()
@@ -122,8 +122,8 @@ def test_one_strange_record_among_many_does_not_slow_the_others() -> None:
 TEXTS = [ID, {"type": "string", "optional": True, "field": "v"}]
 
 
-def raw(value: bytes, at: int, key: bytes | None = None) -> Record:
-    return Record("topic", 0, at, key, value)
+def raw(value: bytes, at: int, key: bytes | None = None) -> KafkaRecord:
+    return KafkaRecord("topic", 0, at, key, value)
 
 
 def test_bytes_that_are_no_events_are_dead_letters_or_ignored_alike() -> None:
@@ -170,7 +170,7 @@ def test_two_payloads_in_one_record_are_not_those_of_two_records() -> None:
     ids=str,
 )  # fmt: skip
 def test_positions_are_made_alike(source: dict[str, Any]) -> None:
-    def events(many: int) -> list[Record]:
+    def events(many: int) -> list[KafkaRecord]:
         return [
             row("c", {"id": at, "v": "x"}, TEXTS, at, event={"source": {**postgres(1000 + at, "a"), **(source if at % 2 else {})}})
             for at in range(many)
@@ -234,7 +234,7 @@ def test_positions_of_other_connectors_are_made_alike(
     }
     source = [{"type": kinds[name], "optional": True, "field": name} for name in base]
 
-    def told(more: list[dict[str, Any]]) -> list[Record]:
+    def told(more: list[dict[str, Any]]) -> list[KafkaRecord]:
         made = []
         for at, one in enumerate(more):
             given = event("c", {"id": at, "v": "x"}, source={**base, **one})
@@ -316,7 +316,7 @@ def test_schemas_of_one_batch_are_merged_alike() -> None:
 @pytest.mark.parametrize("known", [0, 1005, 10**9])
 @pytest.mark.parametrize("kinds", ["r", "c", "rc", "cr", "rrcc", "crcr"])
 def test_snapshots_and_what_was_under_way_are_ordered_alike(kinds: str, known: int) -> None:
-    def told(kind: str, at: int) -> Record:
+    def told(kind: str, at: int) -> KafkaRecord:
         lsn = 1010 if kind == "r" else 1000 + at
         source = postgres(lsn, "a", sequence=f'[null,"{lsn}"]', snapshot="true" if kind == "r" else "false")
         return row(kind, {"id": at, "v": "x"}, TEXTS, at, event={"source": source})
@@ -377,15 +377,15 @@ def test_records_are_put_in_order_and_have_their_prefixes_again() -> None:
             "value": [b"v5", b"v6", b"1}", None, b"v9"], "value_prefix": pa.array([None, None, 0, 0, None], pa.int32()),
         }
     )  # fmt: skip
-    found = Records.of_frame(frame, [b"{"])
+    found = KafkaRecords.of_frame(frame, [b"{"])
     assert [(one.topic, one.partition, one.offset, one.value) for one in found] == [
         ("a", 0, 1, b"{1}"), ("a", 0, 2, None), ("b", 0, 9, b"v9"), ("b", 1, 5, b"v5"), ("b", 1, 6, b"v6"),
     ]  # fmt: skip
-    mixed = Records.of_frame(frame.take([1, 0, 3, 2, 4]), [b"{"])
+    mixed = KafkaRecords.of_frame(frame.take([1, 0, 3, 2, 4]), [b"{"])
     assert [one.offset for one in mixed] == [1, 2, 9, 5, 6]
     assert found[1:3][1].value == b"v9"
     assert found[-1].offset == 6
-    assert Records.of_frame(frame, [b"{"]).cut_bytes == 2
+    assert KafkaRecords.of_frame(frame, [b"{"]).cut_bytes == 2
 
 
 @pytest.mark.parametrize("run", [1, 2, 7])
@@ -401,14 +401,14 @@ def test_records_of_partitions_that_interleave_in_very_many_runs_are_put_in_orde
             "value": [str(at).encode() for at in range(many)],
         }
     )
-    found = Records.of_frame(frame, [])
+    found = KafkaRecords.of_frame(frame, [])
     expected = sorted((number, at) for at, number in enumerate(partition))
     assert [(one.partition, one.offset) for one in found] == expected
     assert [int(one.value or b"") for one in found] == [at for _, at in expected]
 
 
 def test_what_was_cut_off_by_executors_is_known_also_to_a_decoder_that_forgot_it() -> None:
-    records = Records.of(inserts({"type": "string"}, ["x", "y", "z"]))
+    records = KafkaRecords.of(inserts({"type": "string"}, ["x", "y", "z"]))
     whole = [one.value for one in records]
     assert whole[0] is not None
     prefix = whole[0][: whole[0].index(b',"payload":') + len(b',"payload":')]
@@ -418,11 +418,11 @@ def test_what_was_cut_off_by_executors_is_known_also_to_a_decoder_that_forgot_it
     cut = cut.set_column(8, "value_prefix", pa.array([0, 0, 0], pa.int32()))
     decoder = Decoder("debezium-json")
     decoder.fewest = 3
-    found = decoder.decode(Records(cut, [prefix]))
+    found = decoder.decode(KafkaRecords(cut, [prefix]))
     assert [len(block) for block in found.columns] == [3]
-    assert not Decoder("debezium-json").decode(Records(cut, [prefix])).columns, (
+    assert not Decoder("debezium-json").decode(KafkaRecords(cut, [prefix])).columns, (
         "so few are read faster one by one"
     )
-    strange = decoder.decode(Records(cut, [b'{"schema":[],"payload":']))
+    strange = decoder.decode(KafkaRecords(cut, [b'{"schema":[],"payload":']))
     assert (len(strange.columns), len(strange.dead)) == (0, 3)
     assert strange.dead[0].record.value == b'{"schema":[],"payload":' + whole[0][len(prefix) :]

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import safewrite as sw
 from safewrite.cdc.envelopes.decoding import Decoder
-from safewrite.cdc.records.change import Record, UndecodableError
-from safewrite.cdc.records.records import Records
+from safewrite.cdc.records.change import KafkaRecord, UndecodableError
+from safewrite.cdc.records.records import KafkaRecords
 from tests.cdc.both_ways import Outcome, outcomes
 
 TEXT = "__debezium_unavailable_value"
@@ -88,19 +88,19 @@ def event(
     before: Any = None,
     key: Any = ...,
     **source: Any,
-) -> Record:
+) -> KafkaRecord:
     told = {
         "connector": "postgresql", "db": "d", "schema": "public", "table": "a", "snapshot": "false", "sequence": '["7","8"]',
         "ts_ms": 5, "lsn": 1000 + at, **source,
     }  # fmt: skip
     value = {"before": before, "after": after, "source": told, "op": op, "ts_ms": 6}
     named = {"id": (after or before or {}).get("id")} if key is ... else key
-    return Record(
+    return KafkaRecord(
         "topic", 0, at, None if named is None else known.coded(KEY, named), known.coded(envelope(kind), value)
     )
 
 
-def equal(known: Registry, records: Sequence[Record], **table: Any) -> Outcome:
+def equal(known: Registry, records: Sequence[KafkaRecord], **table: Any) -> Outcome:
     by_columns, each = outcomes(records, decoder=partial(Decoder, "debezium-avro", schema_of=known), **table)
     assert by_columns.told() == each.told()
     return by_columns
@@ -148,7 +148,7 @@ VALUES: list[tuple[str, Any, list[Any], list[Any]]] = [
 ]  # fmt: skip
 
 
-def inserts(known: Registry, kind: Any, values: Sequence[Any]) -> list[Record]:
+def inserts(known: Registry, kind: Any, values: Sequence[Any]) -> list[KafkaRecord]:
     return [event(known, kind, "c", {"id": at, "v": value}, at) for at, value in enumerate(values)]
 
 
@@ -205,8 +205,8 @@ def test_a_registry_that_is_away_fails_the_batch() -> None:
     away = replace(good, offset=1, value=struct.pack(">bI", 0, 404) + (good.value or b"")[5:])
     decoder = Decoder("debezium-avro", schema_of=known)
     with pytest.raises(sw.StorageError, match="away"):
-        decoder.decode(Records.of([good, away]))
-    assert len(decoder.decode(Records.of([good])).rows) == 1
+        decoder.decode(KafkaRecords.of([good, away]))
+    assert len(decoder.decode(KafkaRecords.of([good])).rows) == 1
 
 
 def test_an_id_that_nobody_knows_is_asked_for_once_in_a_batch_and_again_in_the_next() -> None:
@@ -216,10 +216,10 @@ def test_an_id_that_nobody_knows_is_asked_for_once_in_a_batch_and_again_in_the_n
     records = [good, *(replace(good, offset=at, value=value) for at in range(1, 50))]
     decoder = Decoder("debezium-avro", schema_of=known)
     for _ in range(2):
-        assert [one.reason for one in decoder.decode(Records.of(records)).dead] == ["no schema 99"] * 49
+        assert [one.reason for one in decoder.decode(KafkaRecords.of(records)).dead] == ["no schema 99"] * 49
     assert known.asked.count(99) == 2
     known.schemas[99] = known.schemas[2]
-    assert not decoder.decode(Records.of(records)).dead
+    assert not decoder.decode(KafkaRecords.of(records)).dead
 
 
 def test_schemas_of_one_batch_and_records_without_keys_are_read_alike() -> None:

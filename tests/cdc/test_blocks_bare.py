@@ -18,18 +18,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from safewrite.cdc.envelopes.decoding import Decoder
-from safewrite.cdc.records.change import Record
-from safewrite.cdc.records.records import Records
+from safewrite.cdc.records.change import KafkaRecord
+from safewrite.cdc.records.records import KafkaRecords
 from tests.cdc import test_blocks
 from tests.cdc.both_ways import Outcome, outcomes
 from tests.cdc.events import dms, event, postgres, record
 
 Row = dict[str, Any]
-Make = Callable[..., Record]
+Make = Callable[..., KafkaRecord]
 """A record of an operation, a row, and its offset."""
 
 
-def debezium(op: str, row: Any, at: int, before: Any = None, key: Any = ..., **more: Any) -> Record:
+def debezium(op: str, row: Any, at: int, before: Any = None, key: Any = ..., **more: Any) -> KafkaRecord:
     """An event of the table ``a``; its position is that of its offset."""
     source = {**postgres(1000 + at, "a"), **more.pop("source", {})}
     given_key = {"id": (row or before or {}).get("id")} if key is ... else key
@@ -41,13 +41,13 @@ def debezium(op: str, row: Any, at: int, before: Any = None, key: Any = ..., **m
     return record(content | more.pop("event", {}), given_key, offset=at, **more)
 
 
-def of_dms(op: str, row: Any, at: int, before: Any = None, **more: Any) -> Record:
+def of_dms(op: str, row: Any, at: int, before: Any = None, **more: Any) -> KafkaRecord:
     position = f"00000000/{1000 + at:08X}.1.x"
     metadata = {"table-name": "a", **more.pop("metadata", {})}
     return record(dms(op, row, before, position=position, **metadata), b"public.a.1", offset=at, **more)
 
 
-def of_maxwell(op: str, row: Any, at: int, before: Any = None, **more: Any) -> Record:
+def of_maxwell(op: str, row: Any, at: int, before: Any = None, **more: Any) -> KafkaRecord:
     kind = "bootstrap-insert" if op == "load" else op
     position = {} if op == "load" else {"xid": 7, "position": f"master.000006:{1000 + at}"}
     old = {} if before is None else {"old": before}
@@ -62,7 +62,7 @@ def of_maxwell(op: str, row: Any, at: int, before: Any = None, **more: Any) -> R
     return record({**content, **old}, b'{"database":"shop","table":"a","pk.id":1}', offset=at, **more)
 
 
-def unwrapped(op: str, row: Any, at: int, before: Any = None, **more: Any) -> Record:
+def unwrapped(op: str, row: Any, at: int, before: Any = None, **more: Any) -> KafkaRecord:
     """As ``ExtractNewRecordState`` makes it of an event, which knows no row before."""
     told = {"load": "r", "insert": "c"}.get(op, op[0])
     source = {"__table": more.pop("table", "a"), "__lsn": 1000 + at, "__source_ts_ms": 1714000000000}
@@ -85,7 +85,7 @@ ENVELOPES = {
 }
 
 
-def envelope_of(records: Sequence[Record]) -> str:
+def envelope_of(records: Sequence[KafkaRecord]) -> str:
     found = [form for text, form in ENVELOPES.items() if any(text in (one.value or b"") for one in records)]
     return found[0] if found else "debezium-json"
 
@@ -104,7 +104,7 @@ def make(request: pytest.FixtureRequest) -> Make:
     return MAKERS[request.param]
 
 
-def equal(records: Sequence[Record], **more: Any) -> Outcome:
+def equal(records: Sequence[KafkaRecord], **more: Any) -> Outcome:
     """What both ways say, once they say the same."""
     decoder = partial(Decoder, envelope_of(records))
     by_columns, each = outcomes(records, decoder=decoder, **{"primary_key": ["id"], **more})
@@ -112,7 +112,7 @@ def equal(records: Sequence[Record], **more: Any) -> Outcome:
     return by_columns
 
 
-def inserts(make: Make, values: Sequence[Any], first: int = 0) -> list[Record]:
+def inserts(make: Make, values: Sequence[Any], first: int = 0) -> list[KafkaRecord]:
     """One insert for each value of a column ``v``; values of text are JSON as they are."""
     found = []
     for at, value in enumerate(values, first):
@@ -239,7 +239,7 @@ def test_a_column_that_gets_another_type_is_followed(make: Make) -> None:
     decoder = Decoder(envelope_of(inserts(make, ["1"])))
     read = []
     for start, value in ((0, "1"), (100, '"x"'), (200, '"y"'), (300, '"z"')):
-        found = decoder.decode(Records.of(inserts(make, [value] * 100, start)))
+        found = decoder.decode(KafkaRecords.of(inserts(make, [value] * 100, start)))
         read.append(sum(len(block) for block in found.columns))
     assert (read[0], read[3]) == (100, 100)
 
@@ -342,9 +342,9 @@ def test_a_key_that_lacks_a_field_is_read_by_itself() -> None:
     row = {"id": 1, "code": "x"}
     keys = [row, row, row, row, {"id": 1}, row]
     records = [debezium("insert", row, at, key=key) for at, key in enumerate(keys)]
-    read = decoder.decode(Records.of(records[:3]))
+    read = decoder.decode(KafkaRecords.of(records[:3]))
     assert [block.places().tolist() for block in read.columns] == [[0, 1, 2]]
-    read = decoder.decode(Records.of(records[3:]))
+    read = decoder.decode(KafkaRecords.of(records[3:]))
     assert [block.places().tolist() for block in read.columns] == [[0, 2]]
     assert [change.keys for change in read.rows] == [{"id": 1}]
 

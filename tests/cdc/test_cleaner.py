@@ -12,7 +12,7 @@ from bench.cdc.producer import Producer
 from bench.cdc.topic import copy
 from bench.servers.kafka import Kafka
 from safewrite.cdc.records.batch import Batch
-from safewrite.cdc.records.records import Records
+from safewrite.cdc.records.records import KafkaRecords
 from tests.cdc.lakes import Job
 from tests.cdc.worlds import PARTITIONS, Source
 
@@ -81,11 +81,11 @@ def test_rows_that_were_deleted_while_the_job_was_down_go(tmp_path: Path, form: 
             time.sleep(0.4)  # a segment is closed after 0.3 s
         left = copy(kafka.endpoint_url, tmp_path / "topic", TOPIC)
     assert left.num_rows < len(source.log)
-    records = [one for one in Records.of_frame(left) if one.offset >= ends[one.partition]]
+    records = [one for one in KafkaRecords.of_frame(left) if one.offset >= ends[one.partition]]
     deletes = {(one.partition, one.key) for one in records if one.value and b'"op":"d"' in one.value}
     lone = [one for one in records if one.value is None and (one.partition, one.key) not in deletes]
     assert lone  # tombstones whose delete is gone
-    job.landing().land(Batch.of_records(1, Records.of(records), {TOPIC: "id"}))
+    job.landing().land(Batch.of_records(1, KafkaRecords.of(records), {TOPIC: "id"}))
     assert sorted(job.rows("a")) == sorted(source.rows)
     assert {key: row["n"] for key, row in job.rows("a").items()} == {
         key: row["n"] for key, row in source.rows.items()

@@ -11,8 +11,8 @@ import pytest
 import safewrite as sw
 from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.records.batch import Batch
-from safewrite.cdc.records.change import Record
-from safewrite.cdc.records.records import Records
+from safewrite.cdc.records.change import KafkaRecord
+from safewrite.cdc.records.records import KafkaRecords
 from tests.cdc.events import CUSTOMER, event, postgres, record, struct, with_schema
 from tests.cdc.lakes import FORM_AND_SCHEMAS, Job
 
@@ -22,13 +22,13 @@ TOPIC = "pg.public.a"
 
 def told(
     op: str, key: int, name: str | None = None, *, at: int, topic: str = TOPIC, table: str = "a", **more: Any
-) -> Record:
+) -> KafkaRecord:
     """An event of ``public.<table>``, whose log position and offset are one number."""
     row = None if op == "d" else {"id": key, "name": name}
     return record(event(op, row, source=postgres(at, table)), {"id": key}, offset=at, topic=topic, **more)
 
 
-def gone(key: int, *, at: int, topic: str = TOPIC, **more: Any) -> Record:
+def gone(key: int, *, at: int, topic: str = TOPIC, **more: Any) -> KafkaRecord:
     return record(None, {"id": key}, offset=at, topic=topic, **more)
 
 
@@ -223,7 +223,7 @@ def test_a_registry_that_is_away_makes_no_dead_letter_of_a_tombstone(tmp_path: P
 
     decoder = Decoder("debezium-avro", schema_of=away)
     with pytest.raises(sw.StorageError):
-        decoder.decode(Records.of([Record(TOPIC, 0, 1, b"\0\0\0\0\x07x", None)]))
+        decoder.decode(KafkaRecords.of([KafkaRecord(TOPIC, 0, 1, b"\0\0\0\0\x07x", None)]))
 
 
 @pytest.mark.parametrize(
@@ -239,5 +239,5 @@ def test_a_key_in_avro_names_its_table(own: dict[str, str]) -> None:
         **own,
     }
     decoder = Decoder("debezium-avro", schema_of=lambda _: json.dumps(schema))
-    found = decoder.decode(Records.of([Record("all", 0, 1, b"\0\0\0\0\x07\x02", None)]))
+    found = decoder.decode(KafkaRecords.of([KafkaRecord("all", 0, 1, b"\0\0\0\0\x07\x02", None)]))
     assert [(one.keys, one.names) for one in found.unmet] == [({"id": 1}, ("pg.public.a", "all"))]

@@ -187,7 +187,7 @@ def test_msk_by_iam_sets_its_options() -> None:
 def test_the_published_schema_describes_every_field() -> None:
     schema = json_schema()
     assert schema["additionalProperties"] is False
-    tables = schema["$defs"]["Table"]["properties"]
+    tables = schema["$defs"]["TargetTable"]["properties"]
     assert {"database", "primary_key", "epoch", "all_late", "dead_letters"} <= set(tables)
     assert json.dumps(schema)
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from safewrite.cdc.config.column_rules import ColumnRules
-from safewrite.cdc.config.table_config import Table
+from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.landing.rows import rows_of
 from safewrite.cdc.records.change import Op
-from safewrite.cdc.records.records import Records
+from safewrite.cdc.records.records import KafkaRecords
 from tests.cdc.events import decoded, dms, record
 
 
@@ -67,7 +67,7 @@ def test_a_table_whose_updates_tell_no_row_before_is_told_once(
     def warnings_of(*values: dict[str, Any]) -> list[str]:
         caplog.clear()
         given = [record(one, b"k", offset=at) for at, one in enumerate(values * 100)]
-        found = decoder.decode(Records.of(given)) if is_by_columns else decoder.decode_each(given)
+        found = decoder.decode(KafkaRecords.of(given)) if is_by_columns else decoder.decode_each(given)
         assert found.by_columns == (len(given) if is_by_columns else 0)
         return [one.getMessage() for one in caplog.records]
 
@@ -85,11 +85,11 @@ def test_changes_without_transaction_details_are_dead_letters() -> None:
     without = dms("update", {"id": 1}, number=None)
     found = decoded(record(without), record(dms("load", {"id": 1}), offset=1), form="dms-json")
     assert "IncludeTransactionDetails" in str(found.rows[0].unordered)
-    table = Table(database="d", table="customers", primary_key=["id"])
+    table = TargetTable(database="d", table="customers", primary_key=["id"])
     rows = rows_of(ColumnRules(table, None, "string"), found.rows, None)
     assert [letter.record.offset for letter in rows.dead] == [0]
     assert [row.values["id"] for row in rows.rows] == [1]
-    by_column = Table(
+    by_column = TargetTable(
         database="d", table="customers", primary_key=["id"], sequence="precombine", precombine_key=["at"]
     )
     dated = decoded(record(dms("update", {"id": 1, "at": 5}, number=None)), form="dms-json").rows

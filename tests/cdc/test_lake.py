@@ -13,7 +13,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
-from safewrite.cdc.config.table_config import Table
+from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.landing.landing import Landing, TableBatch
 from safewrite.cdc.ledger.target_tables import TargetTables
 from safewrite.stores.local import LocalObjects
@@ -62,7 +62,7 @@ def test_a_known_table_and_its_positions_are_one_look(job: Job, monkeypatch: pyt
     landing.land(job.batch([first("a", 1, lsn=0)]))
     job.land(first("a", 2, lsn=1), number=1)  # by another process
     asked = looks(job, monkeypatch)
-    found, positions = landing.targets.position(Table(**A, format=job.form))
+    found, positions = landing.targets.position(TargetTable(**A, format=job.form))
     assert len(asked) == 1
     assert found is not None
     assert positions == found.positions()
@@ -89,7 +89,7 @@ def test_a_batch_asks_what_a_table_is_no_oftener_than_its_commit_needs(
 
 
 def test_a_table_that_was_dropped_is_none_and_has_no_positions(job: Job) -> None:
-    landing, table = job.landing(), Table(**A, format=job.form)
+    landing, table = job.landing(), TargetTable(**A, format=job.form)
     assert landing.targets.position(table) == (None, {})
     landing.land(job.batch([first("a", 1, lsn=0)]))
     drop(job)
@@ -98,7 +98,7 @@ def test_a_table_that_was_dropped_is_none_and_has_no_positions(job: Job) -> None
 
 
 def test_a_table_that_was_made_anew_is_the_new_one(job: Job) -> None:
-    landing, table = job.landing(), Table(**A, format=job.form)
+    landing, table = job.landing(), TargetTable(**A, format=job.form)
     landing.land(job.batch([first("a", 1, lsn=0)]))
     drop(job)
     TargetTables(job.landing().config).create(table, ["id"], [pa.field("id", pa.int64())])
@@ -111,7 +111,7 @@ def test_a_table_that_was_made_anew_is_the_new_one(job: Job) -> None:
 def test_a_table_that_was_rolled_back_behind_its_positions_is_not_taken_for_a_new_one(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    landing, table = job.landing(), Table(**A, format=job.form)
+    landing, table = job.landing(), TargetTable(**A, format=job.form)
     landing.land(job.batch([first("a", 1, lsn=0)]))
     found, _ = landing.targets.position(table)
 
@@ -161,7 +161,8 @@ def test_of_two_tables_at_fault_the_error_is_that_of_the_first_and_nothing_lands
     assert not job.letters()
     assert job.landing().ledger.positions() == {}
     assert (
-        TargetTables(job.landing().config).position(Table(database="db", table="c", format=job.form))[1] == {}
+        TargetTables(job.landing().config).position(TargetTable(database="db", table="c", format=job.form))[1]
+        == {}
     )
 
 

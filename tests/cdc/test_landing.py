@@ -15,7 +15,7 @@ import pytest
 import safewrite as sw
 from bench.servers.servers import Ministack, create_lock_table
 from safewrite.cdc.landing.landing import Landing, TableBatch
-from safewrite.cdc.records.change import Record
+from safewrite.cdc.records.change import KafkaRecord
 from safewrite.errors import Kind
 from tests.cdc.events import event, postgres, record
 from tests.cdc.lakes import Job, Source, change, cut
@@ -270,14 +270,14 @@ def test_tables_on_s3_with_a_lock_table(tmp_path: Path, ministack: Ministack) ->
     equal(job, source)
 
 
-def snapshot_row(key: int, name: str, *, lsn: int, offset: int) -> Record:
+def snapshot_row(key: int, name: str, *, lsn: int, offset: int) -> KafkaRecord:
     source = postgres(lsn, "a", sequence=f'[null,"{lsn}"]', snapshot="true")
     return record(event("r", {"id": key, "name": name}, source=source), {"id": key}, offset=offset)
 
 
 def committed_later(
     op: str, key: int, name: str | None, *, lsn: int, offset: int, before: int | None = None
-) -> Record:
+) -> KafkaRecord:
     """A change of a transaction that began before the snapshot; ``before`` is the commit that the connector saw last."""
     source = postgres(lsn, "a", sequence=f'[{"null" if before is None else json.dumps(str(before))},"{lsn}"]')
     return record(event(op, name and {"id": key, "name": name}, source=source), {"id": key}, offset=offset)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from safewrite.cdc.records.change import Record
+from safewrite.cdc.records.change import KafkaRecord
 from tests.cdc.events import event, postgres, record
 from tests.cdc.lakes import Job, Rows, change, cut
 
@@ -27,7 +27,7 @@ def row(key: int, body: Any = GONE, n: int = 0) -> dict[str, Any]:
 
 def moved(
     old: int, new: dict[str, Any], *, lsn: int, offset: int, partitions: tuple[int, int] = (0, 0)
-) -> tuple[Record, Record]:
+) -> tuple[KafkaRecord, KafkaRecord]:
     """The two events that Debezium makes of an update of a key."""
     source, key = postgres(lsn, "a"), new["id"]
     delete = record(
@@ -178,7 +178,7 @@ def test_large_values_follow_any_changes_of_keys(job: Job, seed: int) -> None:
     """A random source that leaves out whatever did not change, its batches cut anywhere."""
     draw = random.Random(seed)
     rows: Rows = {}
-    records: list[Record] = []
+    records: list[KafkaRecord] = []
     for lsn in range(1, 100):
         key, n, offset = draw.randrange(8), lsn, len(records)
         known = rows.get(key)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from safewrite.cdc.connect.columns import given_of
-from safewrite.cdc.connect.logical_types.column import UNREADABLE, Column, Doubts
+from safewrite.cdc.connect.logical_types.column import UNREADABLE, LogicalColumn, RowFallback
 from safewrite.cdc.connect.logical_types.plain import IN_AVRO, IN_JSON
 from safewrite.cdc.connect.logical_types.schemas import _BY_NAME, column_of
 
@@ -65,7 +65,7 @@ def values_of(kind: pa.DataType, name: Any) -> st.SearchStrategy[Any]:
     return {pa.bool_(): st.booleans(), pa.float64(): st.floats()}.get(kind, WHOLE)
 
 
-def one(column: Column, value: Any) -> Any:
+def one(column: LogicalColumn, value: Any) -> Any:
     """What one value is in a column, as Arrow has it; the text of what refuses it."""
     try:
         return None if value is None else pa.array([column.read(value)], column.type).to_pylist()[0]
@@ -90,15 +90,15 @@ def test_a_column_is_read_as_its_values_are(
     column, kind = column_of(schema), given_of(schema, carried)
     values = data.draw(st.lists(st.none() | values_of(kind, schema.get("name")), max_size=8))
     given_values = pa.array(values, kind)
-    doubts = Doubts(len(values))
+    fallback = RowFallback(len(values))
     read = column.reader(kind)
     try:
-        found = read(given_values, doubts)
+        found = read(given_values, fallback)
     except UNREADABLE:  # a text that is shaped as a time: all records are read one by one
         assert any(one(column, value) is UNREADABLE for value in values)
         return
     assert found.type == column.type
-    doubted = doubts.mask()
+    doubted = fallback.mask()
     for place, value in enumerate(given_values.to_pylist()):
         alone = one(column, value)
         if alone is UNREADABLE:
@@ -119,7 +119,7 @@ def test_plain_values_are_in_no_doubt(schema: dict[str, Any]) -> None:
     plain = {pa.bool_(): True, pa.float64(): 0.1, pa.int64(): 12_000}.get(
         kind, at if str(name).endswith("ZonedTimestamp") else "AQID"
     )
-    doubts = Doubts(2)
-    found = column_of(schema).reader(kind)(pa.array([plain, None], kind), doubts)
-    assert not doubts.any
+    fallback = RowFallback(2)
+    found = column_of(schema).reader(kind)(pa.array([plain, None], kind), fallback)
+    assert not fallback.any
     assert found.to_pylist() == [one(column_of(schema), plain), None]

@@ -10,7 +10,7 @@ import pytest
 
 from safewrite.cdc.config.job import load
 from safewrite.cdc.envelopes.maxwell.events import of_maxwell
-from safewrite.cdc.records.change import Change, Op, Record
+from safewrite.cdc.records.change import KafkaRecord, Op, SourceChange
 from tests.cdc.events import decoded, record
 from tests.cdc.lakes import Job
 
@@ -25,7 +25,7 @@ def row(m: float, c: str, comment: str = "I am a creature of light.") -> dict[st
 FIRST, THEN = row(4.2341, "2016-10-21 05:33:37.523000"), row(5.444, "2016-10-21 05:33:54.631000")
 
 
-def maxwell(kind: str, data: Any, at: int, **more: Any) -> Record:
+def maxwell(kind: str, data: Any, at: int, **more: Any) -> KafkaRecord:
     """A record as ``output_binlog_position`` makes it; ``offset`` is that of the binlog."""
     content = {
         "database": "test", "table": "e", "type": kind, "ts": 1477053217, "xid": 23396, "commit": True,
@@ -35,12 +35,12 @@ def maxwell(kind: str, data: Any, at: int, **more: Any) -> Record:
     return record({name: one for name, one in content.items() if one is not None}, HASH_KEY, offset=at)
 
 
-def bootstrap(step: str, data: Any, at: int) -> Record:
+def bootstrap(step: str, data: Any, at: int) -> KafkaRecord:
     """A record of a bootstrap, which has no position."""
     return maxwell(f"bootstrap-{step}", data, at, position=None, xid=None, commit=None)
 
 
-def changes(*records: Record) -> list[Change]:
+def changes(*records: KafkaRecord) -> list[SourceChange]:
     found = decoded(*records, form="maxwell-json")
     assert not found.dead
     return found.rows

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from safewrite.cdc.records.change import Record
+from safewrite.cdc.records.change import KafkaRecord
 from tests.cdc.both_ways import outcomes
 from tests.cdc.events import event, postgres, record, struct, with_schema
 from tests.cdc.lakes import Job
@@ -56,7 +56,7 @@ kinds = pytest.mark.parametrize(
 )
 
 
-def values(records: list[Record], **table: Any) -> dict[int, Any]:
+def values(records: list[KafkaRecord], **table: Any) -> dict[int, Any]:
     """The value of the column ``v`` by offset, as both ways read it; None is NULL, and what is a dead letter is missing."""
     found = equal(records, primary_key=["id"], **table)
     return {offset: rows[0].get("v") for offset, rows in found.rows.items()}

@@ -14,8 +14,8 @@ import safewrite as sw
 from safewrite.cdc.connect.avro import HEADER, Avro
 from safewrite.cdc.connect.registry import Registry
 from safewrite.cdc.envelopes.decoding import Decoder
-from safewrite.cdc.records.change import Record, UndecodableError
-from safewrite.cdc.records.records import Records
+from safewrite.cdc.records.change import KafkaRecord, UndecodableError
+from safewrite.cdc.records.records import KafkaRecords
 from tests.cdc.events import event, postgres, record, with_schema
 from tests.cdc.lakes import Job, change
 
@@ -60,7 +60,7 @@ def test_a_column_whose_name_is_no_text_is_that_records_fault(
 ) -> None:
     job = Job(tmp_path, [{"table": "a"}], form, schemas=False)
 
-    def made(key: int, row: dict[str, Any]) -> Record:
+    def made(key: int, row: dict[str, Any]) -> KafkaRecord:
         told = event("c", row, source=postgres(key, "a"))
         fields = [{"type": "int32", "optional": True, "field": one} for one in row]
         return record(with_schema(told, fields) if has_schema else told, {"id": key}, offset=key)
@@ -155,7 +155,9 @@ def test_a_schema_that_no_reader_takes_is_the_fault_of_its_records(tmp_path: Pat
     decoder = Decoder("debezium-avro", schema_of=lambda _: schema)
     decoder.fewest = 1
     value = HEADER.pack(0, 7) + b"x"
-    found = decoder.decode(Records.of(Record("topic", 0, offset, value, value) for offset in range(3)))
+    found = decoder.decode(
+        KafkaRecords.of(KafkaRecord("topic", 0, offset, value, value) for offset in range(3))
+    )
     assert len(found.dead) == 3
 
 

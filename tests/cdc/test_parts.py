@@ -13,7 +13,7 @@ import safewrite as sw
 from safewrite.cdc.kafka.batch_split import Cell, Limit, cut, part_of_heap
 from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.records.batch import Batch, Partition, Range, Ranges
-from safewrite.cdc.records.records import Records
+from safewrite.cdc.records.records import KafkaRecords
 from tests.cdc.lakes import Job, Source
 from tests.cdc.test_landing import CrashError, dying, equal
 from tests.sampling import some
@@ -108,7 +108,9 @@ def parts_of(job: Job, records: Any, number: int, limit: Limit) -> list[Batch]:
         for one in whole.records
     }
     return [
-        Batch(number, Records.of(one for one in whole.records if _has(part, one)), part, joined=number > 0)
+        Batch(
+            number, KafkaRecords.of(one for one in whole.records if _has(part, one)), part, joined=number > 0
+        )
         for part in cut(whole.ranges, cells_of(weights, limit), limit)
     ]
 

@@ -17,7 +17,7 @@ from bench.cdc.generator import TABLES, Event, Generator
 from bench.cdc.registry import Registry as Server
 from safewrite.cdc.connect.registry import Registry
 from safewrite.cdc.records.batch import Batch
-from safewrite.cdc.records.change import Record, UndecodableError
+from safewrite.cdc.records.change import KafkaRecord, UndecodableError
 from tests.cdc.lakes import Job
 
 SCHEMA = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
@@ -34,7 +34,7 @@ class Source:
     """The generator's records, and a job that lands them; its registry may be away for no time."""
 
     def __init__(self, server: Server, folder: Path) -> None:
-        self.records: list[Record] = []
+        self.records: list[KafkaRecord] = []
         self.envelope = avro.DebeziumAvro(server)
         self.generator = Generator(1, self.envelope, self._take)
         given = avro.settings(server)
@@ -44,7 +44,7 @@ class Source:
         self.landed = 0
 
     def _take(self, record: Any) -> None:
-        self.records.append(Record("topic", 0, len(self.records), record.key, record.value))
+        self.records.append(KafkaRecord("topic", 0, len(self.records), record.key, record.value))
 
     def batch(self) -> Batch:
         """All that has come since the last one that landed."""
@@ -126,7 +126,7 @@ def test_an_id_that_the_registry_does_not_know_is_no_outage(server: Server, tmp_
     source.generator.load()
     value = source.records[0].value
     assert value is not None
-    source._take(Record("topic", 0, 0, source.records[0].key, struct.pack(">bI", 0, 77) + value[5:]))
+    source._take(KafkaRecord("topic", 0, 0, source.records[0].key, struct.pack(">bI", 0, 77) + value[5:]))
     source.land()
     assert source.is_exact()
     (letter,) = source.job.letters()

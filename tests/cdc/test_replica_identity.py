@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from safewrite.cdc.records.change import Record
+from safewrite.cdc.records.change import KafkaRecord
 from tests.cdc.events import event, postgres, record, with_schema
 from tests.cdc.lakes import FORM_AND_SCHEMAS, Job
 
@@ -28,7 +28,7 @@ def told(
     key: Any = None,
     schemas: bool = False,
     **more: Any,
-) -> Record:
+) -> KafkaRecord:
     """An event whose record has the key ``id``; log position and offset are one number."""
     row = after or before or key
     made = event(op, after, before, source=postgres(at, "a"))

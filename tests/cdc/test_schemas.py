@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 import safewrite as sw
-from safewrite.cdc.records.change import Record
+from safewrite.cdc.records.change import KafkaRecord
 from tests.cdc.events import dms, event, postgres, record, with_schema
 from tests.cdc.lakes import Job, change
 
@@ -28,7 +28,7 @@ def job(request: pytest.FixtureRequest, tmp_path: Path) -> Job:
 
 def typed(
     fields: dict[str, Any], row: dict[str, Any], offset: int, op: str = "c", before: Any = None
-) -> Record:
+) -> KafkaRecord:
     """An event with its schema; a field is a type, or a whole schema."""
     schemas = [
         {"field": name, **(kind if isinstance(kind, dict) else {"type": kind})}
@@ -188,7 +188,7 @@ def test_numbers_of_json_keep_every_digit_or_do_not_land(job: Job) -> None:
     job.tables = [{"table": "a", "decimal_fields": {"d": [38, 20]}}]
     exact = "12345678901234567.12345678901234567890"
 
-    def raw(key: int, values: str, offset: int) -> Record:
+    def raw(key: int, values: str, offset: int) -> KafkaRecord:
         body = '{"op":"c","source":{"connector":"postgresql","schema":"public","table":"a","lsn":%d},"after":{"id":%d,%s}}'
         return record((body % (offset, key, values)).encode(), {"id": key}, offset=offset)
 
@@ -296,7 +296,7 @@ def test_what_a_restored_source_has_no_longer_goes_by_its_epoch(job: Job) -> Non
 def test_a_source_that_was_set_back_is_refused_though_new_keys_come_with_it(job: Job, op: str) -> None:
     """A replica of MySQL that counts its own binlog files takes over: the changes of old rows would be late in silence."""
 
-    def told(op: str, key: int, v: str, file: int, offset: int) -> Record:
+    def told(op: str, key: int, v: str, file: int, offset: int) -> KafkaRecord:
         source = {
             "connector": "mysql", "db": "s", "table": "a", "file": f"bin.{file:06d}", "pos": offset, "row": 0,
             "ts_ms": {100: 1000, 3: 2000, 2: 3000}[file],

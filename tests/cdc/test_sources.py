@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import safewrite as sw
-from safewrite.cdc.records.change import Record
+from safewrite.cdc.records.change import KafkaRecord
 from safewrite.cdc.status import status
 from tests.cdc.events import event, postgres, record
 from tests.cdc.lakes import FORM_AND_SCHEMAS, Job
@@ -20,7 +20,7 @@ CREATE = {"unknown_tables": "create", "unknown_database": "raw"}
 
 def of(
     db: str, op: str, key: int, row: Any = None, *, at: int, table: str = "o", partition: int = 0, **more: Any
-) -> Record:
+) -> KafkaRecord:
     """An event of ``<db>.public.<table>``, whose log position and offset are the same number."""
     source = postgres(at, table, db=db, **more)
     return record(event(op, row, source=source), {"id": key}, offset=at, partition=partition)

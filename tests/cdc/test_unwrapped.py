@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from safewrite.cdc.envelopes.decoding import Decoder
-from safewrite.cdc.records.change import Change, Op, Record
-from safewrite.cdc.records.records import Records
+from safewrite.cdc.records.change import KafkaRecord, Op, SourceChange
+from safewrite.cdc.records.records import KafkaRecords
 from tests.cdc.both_ways import outcomes
 from tests.cdc.events import decoded, record, struct
 from tests.cdc.lakes import Job
@@ -34,7 +34,7 @@ def told(op: str | None, lsn: int, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def in_columns(op: str | None, lsn: int, row: Any, *, at: int, **more: Any) -> Record:
+def in_columns(op: str | None, lsn: int, row: Any, *, at: int, **more: Any) -> KafkaRecord:
     """As ``add.fields`` and ``delete.tombstone.handling.mode=rewrite`` make it."""
     return record({**row, "__deleted": str(op == "d").lower(), **told(op, lsn, **more)}, KEY, offset=at)
 
@@ -49,13 +49,13 @@ def in_json(value: Any) -> bytes:
     return json.dumps({"schema": {"type": "string"}, "payload": value}).encode()
 
 
-def in_headers(op: str, lsn: int, row: Any, *, at: int, coded: Any = simple) -> Record:
+def in_headers(op: str, lsn: int, row: Any, *, at: int, coded: Any = simple) -> KafkaRecord:
     """As ``add.headers`` and ``delete.tombstone.handling.mode=tombstone`` make it."""
     headers = {name: coded(value) for name, value in told(op, lsn).items()}
     return record(None if op == "d" else row, KEY, offset=at, headers=headers, topic="topic")
 
 
-def changes(*records: Record) -> list[Change]:
+def changes(*records: KafkaRecord) -> list[SourceChange]:
     found = decoded(*records, form=JSON)
     assert not found.dead, found.dead
     return found.rows
@@ -103,10 +103,10 @@ def test_a_tombstone_without_a_position_deletes_what_its_partition_has_before_it
     topic = "pg.public.customers"
     given = in_columns("c", 10, ROW, at=0)
     one = record(None, KEY, offset=1, topic=topic)
-    job.land(Record(topic, 0, 0, given.key, given.value), one)
+    job.land(KafkaRecord(topic, 0, 0, given.key, given.value), one)
     assert job.rows("customers") == {}
     again = in_columns("c", 20, ROW, at=2)
-    job.land(Record(topic, 0, 2, again.key, again.value), number=1)
+    job.land(KafkaRecord(topic, 0, 2, again.key, again.value), number=1)
     assert job.rows("customers") == {1: ROW}
 
 
@@ -125,7 +125,7 @@ def test_a_delete_that_its_headers_tell_of_is_no_tombstone() -> None:
         in_headers("d", 10, None, at=1),
         record(None, {"id": 2}, offset=2),
     ]
-    found = Decoder(JSON).decode(Records.of(records))
+    found = Decoder(JSON).decode(KafkaRecords.of(records))
     assert ([one.op for one in found.rows], found.tombstones) == ([Op.UPSERT, Op.DELETE], 0)
     assert [one.record.offset for one in found.unmet] == [2]
 
@@ -182,7 +182,7 @@ and ``jsonheaders``: ``add.headers`` with ``tombstone``, by Connect's simple hea
 """
 
 
-def recorded(mode: str) -> list[Record]:
+def recorded(mode: str) -> list[KafkaRecord]:
     def data(told: Any) -> bytes | None:
         if isinstance(told, list):
             told = f'{{"schema":{RECORDED["schemas"][told[0]]},"payload":{told[1]}}}'
@@ -190,7 +190,7 @@ def recorded(mode: str) -> list[Record]:
 
     topic = f"{mode}.public.customers"
     return [
-        Record(topic, 0, at, data(key), data(value), tuple((name, data(one)) for name, one in headers))
+        KafkaRecord(topic, 0, at, data(key), data(value), tuple((name, data(one)) for name, one in headers))
         for at, (key, value, headers) in enumerate(RECORDED["records"][mode])
     ]
 
@@ -234,13 +234,13 @@ ADDED: list[dict[str, Any]] = [
 ]
 
 
-def with_schema(given: Record) -> Record:
+def with_schema(given: KafkaRecord) -> KafkaRecord:
     schema = struct([*FIELDS, *ADDED], "pg.public.customers.Value")
     key = {"schema": struct(FIELDS[:1], "pg.public.customers.Key"), "payload": KEY}
     return record({"schema": schema, "payload": json.loads(given.value or b"")}, key, offset=given.offset)
 
 
-def equal(records: Sequence[Record], **table: Any) -> Any:
+def equal(records: Sequence[KafkaRecord], **table: Any) -> Any:
     by_columns, each = outcomes(records, decoder=partial(Decoder, JSON), **{"source": "customers", **table})
     assert by_columns.told() == each.told()
     return by_columns

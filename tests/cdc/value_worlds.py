@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from safewrite.cdc.records.change import Record
+from safewrite.cdc.records.change import KafkaRecord
 from tests.cdc.events import SOURCE, event, postgres, record, struct, with_schema
 from tests.cdc.source_types import (
     DEBEZIUM,
@@ -72,7 +72,7 @@ class World:
     """What the lake has."""
     dead: set[int] = field(default_factory=set)
     """Offsets of dead letters."""
-    records: list[Record] = field(default_factory=list)
+    records: list[KafkaRecord] = field(default_factory=list)
     counted: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -105,7 +105,7 @@ class World:
         given: dict[str, Any] = {"table": "a", "primary_key": ["id"], "leave_out": self.left}
         return {**given, "on_misfit": self.modes} if self.has_modes else given
 
-    def run(self, changes: int) -> list[Record]:
+    def run(self, changes: int) -> list[KafkaRecord]:
         """A batch of so many changes; returns their records."""
         before = len(self.records)
         for _ in range(changes):

@@ -22,7 +22,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from safewrite.cdc.records.batch import Batch
-from safewrite.cdc.records.change import Record
+from safewrite.cdc.records.change import KafkaRecord
 from tests.cdc.events import event, postgres, record, told_with_schemas
 from tests.cdc.lakes import Job
 
@@ -41,7 +41,7 @@ class Source:
     """REPLICA IDENTITY FULL."""
     is_compacted: bool
     rows: dict[int, dict[str, Any]] = field(default_factory=dict)
-    log: list[Record] = field(default_factory=list)
+    log: list[KafkaRecord] = field(default_factory=list)
     ends: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
 
     @property
@@ -176,9 +176,9 @@ class World:
             topics = {one.topic: "id" for one in batch}
             landing.land(Batch.of_records(len(self.landed), given, topics))
 
-    def _next(self) -> list[Record]:
+    def _next(self) -> list[KafkaRecord]:
         """Some of what was not landed yet, of each partition from its beginning."""
-        pending: dict[tuple[str, int], list[Record]] = {}
+        pending: dict[tuple[str, int], list[KafkaRecord]] = {}
         for source in [*self.sources.values(), *self.strays]:
             for one in source.log:
                 place = (one.topic, one.partition)

@@ -10,7 +10,7 @@ import pytest
 
 import safewrite as sw
 from safewrite.cdc.kafka.arrow import arrow_of, refuse_other_sessions
-from safewrite.cdc.records.records import Records
+from safewrite.cdc.records.records import KafkaRecords
 from tests.spark.session import Spark
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -54,8 +54,8 @@ def test_rows_come_with_their_types_and_nulls(spark: Spark, of: Any) -> None:
     assert plain == sorted(ROWS, key=lambda row: row[4])
     assert {type(value) for row in plain for value in row[:2]} == {bytes, type(None)}
     assert (empty.num_rows, empty.column_names) == (0, taken.column_names)
-    assert list(Records.of_frame(empty, [])) == []
-    assert [(one.offset, one.headers[:1]) for one in Records.of_frame(taken, [])] == [
+    assert list(KafkaRecords.of_frame(empty, [])) == []
+    assert [(one.offset, one.headers[:1]) for one in KafkaRecords.of_frame(taken, [])] == [
         (2**62, (("a", b"1"),)),
         (0, ()),
         (7, ()),

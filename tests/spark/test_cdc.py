@@ -22,7 +22,7 @@ import safewrite as sw
 from bench.servers.kafka import Kafka
 from safewrite.cdc import Pipeline
 from safewrite.cdc.landing.landing import TableBatch
-from safewrite.cdc.records.change import Record
+from safewrite.cdc.records.change import KafkaRecord
 from safewrite.cli.app import app
 from tests.cdc.events import record
 from tests.cdc.lakes import Job, Source, change
@@ -60,7 +60,7 @@ class Stream:
         self._admin(lambda admin, _: admin.deleteTopics([self.topic]).all().get())
         self.make()
 
-    def send(self, *records: Record) -> None:
+    def send(self, *records: KafkaRecord) -> None:
         """Records, each to its partition, in their order."""
         rows = [(one.key, one.value, one.partition, list(one.headers)) for one in records]
         with self.spark.careless():

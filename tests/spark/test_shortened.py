@@ -10,7 +10,7 @@ import pytest
 from safewrite.cdc.kafka.arrow import arrow_of
 from safewrite.cdc.kafka.micro_batches import Shortener
 from safewrite.cdc.records.prefixes import Prefix, Prefixes
-from safewrite.cdc.records.records import Records
+from safewrite.cdc.records.records import KafkaRecords
 from tests.spark.session import Spark
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -61,8 +61,8 @@ def test_records_that_were_cut_are_the_same_records(spark: Spark) -> None:
     with spark.careless():
         frame = frame_of(spark)
         whole, cut = Shortener(Prefixes(), Prefixes()), Shortener(known(KEYS), known(VALUES))
-        plain = Records.of_frame(arrow_of(whole.shortened(frame)), whole.prefixes)
-        found = Records.of_frame(arrow_of(cut.shortened(frame)), cut.prefixes)
+        plain = KafkaRecords.of_frame(arrow_of(whole.shortened(frame)), whole.prefixes)
+        found = KafkaRecords.of_frame(arrow_of(cut.shortened(frame)), cut.prefixes)
         weighed = arrow_of(cut.shortened(frame, weighed=True))
     assert list(found) == list(plain)
     assert len(plain) == len(DATA) ** 2

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from safewrite.cdc.config.table_config import Table
+from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.connect.misfits import Misfit, OnMisfit, text_of
 from safewrite.cdc.connect.values import as_decimal, as_time, decimal_of_bytes
 from safewrite.cdc.records.change import UndecodableError
@@ -25,7 +25,7 @@ class ColumnRules:
     without a schema; None where it is not known.
     """
 
-    table: Table
+    table: TargetTable
     schema: pa.Schema | None = None
     decimals: DecimalMode | None = None
 

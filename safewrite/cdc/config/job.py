@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints, ValidationError, model_validator
 
 import safewrite as sw
 from safewrite.cdc.config.column_rules import DecimalMode
-from safewrite.cdc.config.table_config import Name, Strict, Table, TableFormat, TableOptions
+from safewrite.cdc.config.table_config import Name, Strict, TableFormat, TableOptions, TargetTable
 from safewrite.cdc.connect.placeholder import UNAVAILABLE_TEXT
 from safewrite.cdc.envelopes.registry import KINDS
 from safewrite.errors import without_secrets
@@ -221,7 +221,7 @@ class Config(Strict):
     ] = "dead-letter"
     unknown_database: Annotated[Name | None, Field(description="where unknown tables are created")] = None
     defaults: Annotated[TableOptions | None, Field(description="of tables that are created unasked")] = None
-    tables: list[Table] = Field(default_factory=list)
+    tables: list[TargetTable] = Field(default_factory=list)
 
     @property
     def decimals(self) -> DecimalMode | None:

@@ -144,7 +144,7 @@ class TableOptions(Strict):
         return found | {name: _TYPES[kind] for name, kind in self.column_types.items()}
 
 
-class Table(TableOptions):
+class TargetTable(TableOptions):
     """One table and where its rows come from."""
 
     database: Name

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.cdc.connect.logical_types.column import Doubts, ReadArray
+from safewrite.cdc.connect.logical_types.column import ReadArray, RowFallback
 from safewrite.cdc.connect.logical_types.plain import IN_JSON, Carried
 from safewrite.cdc.connect.logical_types.schemas import column_of
 from safewrite.cdc.connect.placeholder import Placeholder
@@ -27,7 +27,7 @@ def flags(mask: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ColumnReader:
     """How the values of a column come, the type that they get, and how they get it."""
 
     given: pa.DataType
@@ -37,7 +37,7 @@ class Reader:
 
 def reader_of(
     schema: Mapping[str, Any], carried: Carried = IN_JSON, placeholder: Placeholder | None = None
-) -> Reader:
+) -> ColumnReader:
     """The reader of a schema's values.
 
     Args:
@@ -49,7 +49,7 @@ def reader_of(
         UndecodableError: a type that is not known.
     """
     column, given = column_of(schema), given_of(schema, carried)
-    return Reader(given, column.type, _doubting(placeholder, given, column.reader(given)))
+    return ColumnReader(given, column.type, _doubting(placeholder, given, column.reader(given)))
 
 
 def given_of(schema: Mapping[str, Any], carried: Carried) -> pa.DataType:
@@ -85,13 +85,13 @@ def _doubting(placeholder: Placeholder | None, given: pa.DataType, read: ReadArr
         return read
     known = pa.array([placeholder.raw] if given == _BYTES else sorted(placeholder.texts))
 
-    def checked(values: pa.Array, doubts: Doubts) -> pa.Array:
+    def checked(values: pa.Array, fallback: RowFallback) -> pa.Array:
         if not pa.types.is_nested(given):
-            doubts.where(pc.is_in(values, known))
+            fallback.where(pc.is_in(values, known))
         elif values.null_count < len(values):
             listed = enumerate(values.to_pylist())
-            doubts.at(place for place, value in listed if placeholder.may_stand_in(value))
-        return read(values, doubts)
+            fallback.at(place for place, value in listed if placeholder.may_stand_in(value))
+        return read(values, fallback)
 
     return checked
 
@@ -100,7 +100,7 @@ def _doubting(placeholder: Placeholder | None, given: pa.DataType, read: ReadArr
 class RowReader:
     """How the columns of a row are read."""
 
-    columns: Mapping[str, Reader]
+    columns: Mapping[str, ColumnReader]
 
     @classmethod
     def of(
@@ -116,12 +116,12 @@ class RowReader:
         """The types that the columns get."""
         return {name: one.type for name, one in self.columns.items()}
 
-    def read(self, rows: Any, doubts: Doubts) -> dict[str, pa.Array]:
+    def read(self, rows: Any, fallback: RowFallback) -> dict[str, pa.Array]:
         """The columns of rows; NULL where a row is missing."""
         values: Sequence[pa.Array] = rows.flatten()
         if rows.null_count == len(rows):
             return {name: pa.nulls(len(rows), one.type) for name, one in self.columns.items()}
         return {
-            name: one.read(column, doubts)
+            name: one.read(column, fallback)
             for (name, one), column in zip(self.columns.items(), values, strict=True)
         }

@@ -19,7 +19,7 @@ from safewrite.cdc.connect.json import ConnectValue, JsonValues
 from safewrite.cdc.connect.logical_types.plain import IN_AVRO, IN_JSON, Carried
 from safewrite.cdc.records.change import UndecodableError
 from safewrite.cdc.records.prefixes import WITH_SCHEMA, Prefix, Prefixes
-from safewrite.cdc.records.records import Records
+from safewrite.cdc.records.records import KafkaRecords
 
 _STRANGE_MAX = 16
 _SCHEMAS_MAX = 256
@@ -75,7 +75,7 @@ class Converter(Protocol):
             StorageError: the schema registry is away.
         """
 
-    def groups(self, records: Records, name: Of, fewest: int) -> Grouped:
+    def groups(self, records: KafkaRecords, name: Of, fewest: int) -> Grouped:
         """The schemas of ``key`` or ``value``.
 
         Args:
@@ -141,10 +141,10 @@ class JsonConverter:
     def part(self, data: bytes | None, of: Of) -> ConnectValue | None:
         return self._parts[of].part(data)
 
-    def groups(self, records: Records, name: Of, fewest: int) -> Grouped:
+    def groups(self, records: KafkaRecords, name: Of, fewest: int) -> Grouped:
         return _with_inferred(self._inference[name], records, name, fewest, self._with_schema(records, name))
 
-    def _with_schema(self, records: Records, name: str) -> tuple[list[SchemaGroup], Any]:
+    def _with_schema(self, records: KafkaRecords, name: str) -> tuple[list[SchemaGroup], Any]:
         """The groups of records that have their schema around them."""
         data, number, known = (
             records.data.column(name),
@@ -172,7 +172,7 @@ class JsonConverter:
 class BareConverter(JsonConverter):
     """JSON that has no schemas, and keys that say less than the rows."""
 
-    def groups(self, records: Records, name: Of, fewest: int) -> Grouped:
+    def groups(self, records: KafkaRecords, name: Of, fewest: int) -> Grouped:
         if name == "key":
             return [], np.zeros(len(records), "int64")  # as if there were none
         return _with_inferred(self._inference[name], records, name, fewest, ([], np.full(len(records), -1)))
@@ -202,7 +202,7 @@ class _OfPrefix:
 
 
 def _with_inferred(
-    inference: Inference, records: Records, name: str, fewest: int, known: tuple[list[SchemaGroup], Any]
+    inference: Inference, records: KafkaRecords, name: str, fewest: int, known: tuple[list[SchemaGroup], Any]
 ) -> Grouped:
     """The groups that are known, and those of records without a schema."""
     groups, found = known
@@ -212,7 +212,7 @@ def _with_inferred(
     return groups, found
 
 
-def _bare(records: Records, name: str, found: Any) -> Any:
+def _bare(records: KafkaRecords, name: str, found: Any) -> Any:
     """The places of records that have no schema around them, as far as their first bytes tell."""
     data = records.data.column(name)
     begins = pc.and_not(pc.starts_with(data, b"{"), pc.starts_with(data, WITH_SCHEMA))
@@ -262,7 +262,7 @@ class AvroConverter:
     def part(self, data: bytes | None, of: Of) -> ConnectValue | None:
         return self._avro.part(data)
 
-    def groups(self, records: Records, name: Of, fewest: int) -> Grouped:
+    def groups(self, records: KafkaRecords, name: Of, fewest: int) -> Grouped:
         """The schemas of ids.
 
         Raises:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from safewrite.cdc.connect.columns import UnsuitedError, flags
 from safewrite.cdc.connect.values import BINARY_DIGITS, digits_pattern
 from safewrite.cdc.records.prefixes import NUMBERS_AS_WRITTEN
-from safewrite.cdc.records.records import Records
+from safewrite.cdc.records.records import KafkaRecords
 
 Kinds = dict[str, Any]
 """The kinds of a struct's fields: the name of one of Connect's types, ``NULL``, that of a list, or the kinds of a struct."""
@@ -163,7 +163,7 @@ class Tables:
         self._shared: set[str] = set()
         """Topics with records of several tables; of the others no more than some records are looked at."""
 
-    def of(self, records: Records, places: Any, fewest: int) -> Iterator[tuple[Hashable, Any]]:
+    def of(self, records: KafkaRecords, places: Any, fewest: int) -> Iterator[tuple[Hashable, Any]]:
         """Topics, or tables of topics, and those of the places that have records of them, so many or more."""
         if len(places) < fewest:
             return
@@ -185,7 +185,7 @@ class Tables:
                 if len(of_table) >= fewest:
                     yield (topic, table), of_table
 
-    def _named(self, records: Records, places: Any) -> Any:
+    def _named(self, records: KafkaRecords, places: Any) -> Any:
         values = records.data.column("value").take(pa.array(places))
         return pc.struct_field(pc.extract_regex(values, self._pattern), "table").combine_chunks()
 
@@ -203,7 +203,7 @@ class Inference:
         self._met: dict[Hashable, Kinds] = {}
 
     def inferred(
-        self, records: Records, name: str, places: Any, fewest: int
+        self, records: KafkaRecords, name: str, places: Any, fewest: int
     ) -> Iterator[tuple[Inferred, Any]]:
         """The schemas of ``key`` or ``value`` of the records at these places, and those places that have each."""
         for table, chosen in self._tables.of(records, places, fewest):

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from safewrite.cdc.connect.columns import UnsuitedError, flags
 from safewrite.cdc.connect.converters import UNSUITED, SchemaGroup
-from safewrite.cdc.connect.logical_types.column import Doubts
+from safewrite.cdc.connect.logical_types.column import RowFallback
 from safewrite.cdc.envelopes.envelope import Envelope, EventReader, KeyReader
 from safewrite.cdc.records.change_set import (
     AFTER,
@@ -31,7 +31,7 @@ from safewrite.cdc.records.change_set import (
     TIME,
     ColumnBatch,
 )
-from safewrite.cdc.records.records import Records
+from safewrite.cdc.records.records import KafkaRecords
 
 _PIECE, _PIECE_BYTES = 16_384, 64 << 20
 """Records, and about so many bytes of them, that are read at once; their columns stay in the processor's caches."""
@@ -67,7 +67,7 @@ class ByColumns:
         self._readers: dict[Hashable, EventReader | None] = {}
         self._key_readers: dict[Hashable, KeyReader | None] = {}
 
-    def read(self, records: Records, fewest: int) -> ReadRecords:
+    def read(self, records: KafkaRecords, fewest: int) -> ReadRecords:
         """ReadRecords what can be read by columns.
 
         Args:
@@ -98,7 +98,7 @@ class ByColumns:
         return found
 
     # --- which records have one schema ------------------------------------------------------------------
-    def _schemas(self, records: Records, plain: Any, fewest: int) -> Iterator[tuple[_Schemas, Any]]:
+    def _schemas(self, records: KafkaRecords, plain: Any, fewest: int) -> Iterator[tuple[_Schemas, Any]]:
         """The schemas of values and keys, and the places of the records that have both."""
         values, of_value = self._converter.groups(records, "value", fewest)
         keys, of_key = self._converter.groups(records, "key", fewest)
@@ -147,24 +147,24 @@ class ByColumns:
         if not fit.all():
             batches, others = self._batches(batch, schemas, chosen[fit]) if fit.any() else ([], chosen[:0])
             return batches, np.concatenate([others, chosen[~fit]])
-        doubts = Doubts(len(chosen))
-        events = reader.read(payloads, doubts)
-        key = {} if key_of is None else key_of.read(key_payloads, doubts)
+        fallback = RowFallback(len(chosen))
+        events = reader.read(payloads, fallback)
+        key = {} if key_of is None else key_of.read(key_payloads, fallback)
         if schemas.key is not None and schemas.key.is_inferred:
-            _doubt_nulls(key.values(), doubts)
+            _doubt_nulls(key.values(), fallback)
         if schemas.value.is_inferred:
-            _doubt_large([*events.before.values(), *events.after.values()], doubts)
+            _doubt_large([*events.before.values(), *events.after.values()], fallback)
         columns = {f"{KEY}.{name}": values for name, values in key.items()}
         columns |= {f"{BEFORE}.{name}": values for name, values in events.before.items()}
         columns |= {f"{AFTER}.{name}": values for name, values in events.after.items()}
-        positions = events.positions(rows.column("offset"), doubts)
+        positions = events.positions(rows.column("offset"), fallback)
         columns |= {
-            OP: events.operations(doubts, has_key=bool(key)), POSITION: positions.positions, TIME: events.times(),
+            OP: events.operations(fallback, has_key=bool(key)), POSITION: positions.positions, TIME: events.times(),
             BEGINNING: positions.beginnings, PLACE: pa.array(chosen),
         }  # fmt: skip
         data, types, names = pa.table(columns), reader.types, tuple(key)
-        tables = list(events.tables(doubts))
-        sure = ~doubts.mask()
+        tables = list(events.tables(fallback))
+        sure = ~fallback.mask()
         batches = [
             ColumnBatch(table, batch.records, data, types, names, schemas.value.is_inferred).where(
                 of_table & sure
@@ -196,7 +196,7 @@ def _once(known: dict[Hashable, _R | None], name: Hashable, make: Callable[[], _
 class _Batch:
     """The records of a batch, of which some are looked at at a time."""
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: KafkaRecords) -> None:
         self.records = records
         self._parts = [part for part in records.data.to_batches() if part.num_rows]
         self._starts = np.cumsum([0, *(part.num_rows for part in self._parts)])
@@ -250,14 +250,14 @@ class _Schemas:
         return values, keys, fit & key_fit
 
 
-def _doubt_nulls(columns: Iterable[pa.Array], doubts: Doubts) -> None:
+def _doubt_nulls(columns: Iterable[pa.Array], fallback: RowFallback) -> None:
     """Doubt keys that may lack a field which others have."""
     for column in columns:
-        doubts.where(pc.is_null(column))
+        fallback.where(pc.is_null(column))
 
 
-def _doubt_large(columns: Iterable[pa.Array], doubts: Doubts) -> None:
+def _doubt_large(columns: Iterable[pa.Array], fallback: RowFallback) -> None:
     """Doubt numbers that were read as binary ones, and may have been whole ones with more digits."""
     for column in columns:
         if pa.types.is_floating(column.type):
-            doubts.where(pc.greater_equal(pc.abs(column), _EXACT))
+            fallback.where(pc.greater_equal(pc.abs(column), _EXACT))

@@ -11,9 +11,9 @@ from safewrite.cdc.envelopes.by_columns import FEWEST, ByColumns
 from safewrite.cdc.envelopes.envelope import EnvelopeSettings, Tombstone
 from safewrite.cdc.envelopes.registry import KINDS
 from safewrite.cdc.envelopes.tombstones import endings, unmet
-from safewrite.cdc.records.change import Change, DeadLetter, Ignored, Record, UndecodableError
+from safewrite.cdc.records.change import DeadLetter, Ignored, KafkaRecord, SourceChange, UndecodableError
 from safewrite.cdc.records.change_set import ChangeSet, Place
-from safewrite.cdc.records.records import Records
+from safewrite.cdc.records.records import KafkaRecords
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Decoder:
         """So many records of one schema in a batch, or more, are read by columns."""
         self._lock = threading.Lock()
 
-    def decode(self, records: Records, ended: Mapping[Place, int] | None = None) -> Decoded:
+    def decode(self, records: KafkaRecords, ended: Mapping[Place, int] | None = None) -> Decoded:
         """Decode all records of a batch: by columns what can be, the others one by one.
 
         Args:
@@ -79,7 +79,7 @@ class Decoder:
                 found.endings = endings(records, deletes)
         return found
 
-    def decode_each(self, records: Iterable[Record]) -> Decoded:
+    def decode_each(self, records: Iterable[KafkaRecord]) -> Decoded:
         """Decode records one by one.
 
         Raises:
@@ -99,7 +99,7 @@ class Decoder:
         found.rows.sort(key=_place)
         return found
 
-    def _decoded(self, records: Iterable[Record]) -> Decoded:
+    def _decoded(self, records: Iterable[KafkaRecord]) -> Decoded:
         found = Decoded()
         for record in records:
             try:
@@ -122,6 +122,6 @@ class Decoder:
         return found
 
 
-def _place(change: Change) -> tuple[str, int, int]:
+def _place(change: SourceChange) -> tuple[str, int, int]:
     record = change.record
     return record.topic, record.partition, record.offset

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from safewrite.cdc.connect.avro import SchemaOf
 from safewrite.cdc.connect.converters import Converter
-from safewrite.cdc.connect.logical_types.column import Doubts
-from safewrite.cdc.records.change import Change, Ignored, Record, SourceTable
+from safewrite.cdc.connect.logical_types.column import RowFallback
+from safewrite.cdc.records.change import Ignored, KafkaRecord, SourceChange, SourceTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Tombstone:
     batch has another record of the key before it.
     """
 
-    record: Record
+    record: KafkaRecord
     keys: Mapping[str, Any] | None
     names: tuple[str, ...]
     is_after: bool
@@ -49,16 +49,16 @@ class EventColumns(Protocol):
     def after(self) -> Mapping[str, pa.Array]:
         """The rows after the changes."""
 
-    def operations(self, doubts: Doubts, *, has_key: bool) -> pa.Array:
+    def operations(self, fallback: RowFallback, *, has_key: bool) -> pa.Array:
         """What the changes do: ``d``, ``u`` of an update that is to tell its row's key before, or ``c`` of other rows."""
 
     def times(self) -> pa.Array:
         """When the source made the changes, by its clock, in milliseconds since 1970."""
 
-    def positions(self, offsets: pa.Array, doubts: Doubts) -> Positions:
+    def positions(self, offsets: pa.Array, fallback: RowFallback) -> Positions:
         """The positions of the changes; ``offsets`` are Kafka's."""
 
-    def tables(self, doubts: Doubts) -> Iterator[tuple[Any, SourceTable]]:
+    def tables(self, fallback: RowFallback) -> Iterator[tuple[Any, SourceTable]]:
         """The source tables, and which records are theirs.
 
         Raises:
@@ -73,7 +73,7 @@ class EventReader(Protocol):
     def types(self) -> Mapping[str, pa.DataType]:
         """The types that the columns of the rows get."""
 
-    def read(self, payloads: Any, doubts: Doubts) -> EventColumns:
+    def read(self, payloads: Any, fallback: RowFallback) -> EventColumns:
         """What the records say, one for each payload.
 
         Raises:
@@ -84,7 +84,7 @@ class EventReader(Protocol):
 class KeyReader(Protocol):
     """How keys of one schema are read as columns."""
 
-    def read(self, payloads: Any, doubts: Doubts) -> dict[str, pa.Array]:
+    def read(self, payloads: Any, fallback: RowFallback) -> dict[str, pa.Array]:
         """The columns of keys; raises as :meth:`EventReader.read`."""
 
 
@@ -97,7 +97,7 @@ class Envelope(Protocol):
     delete_headers: Sequence[str]
     """Records without a value that have one of these headers tell of a delete by themselves."""
 
-    def changes(self, record: Record) -> Sequence[Change] | Tombstone | Ignored:
+    def changes(self, record: KafkaRecord) -> Sequence[SourceChange] | Tombstone | Ignored:
         """What one record says: changes, a delete without a position, or nothing about a row.
 
         Raises:
@@ -115,7 +115,7 @@ class Envelope(Protocol):
         """What reads their keys; raises as :meth:`reader`."""
 
     @property
-    def tombstone(self) -> Callable[[Record, bool], Tombstone] | None:
+    def tombstone(self) -> Callable[[KafkaRecord, bool], Tombstone] | None:
         """What reads a tombstone whose delete did not come (``is_after``); None where tombstones say nothing."""
 
 

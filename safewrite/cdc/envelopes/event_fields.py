@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from safewrite.cdc.connect.columns import RowReader, UnsuitedError, fields_of
 from safewrite.cdc.connect.converters import Converter
-from safewrite.cdc.connect.logical_types.column import Doubts
+from safewrite.cdc.connect.logical_types.column import RowFallback
 from safewrite.cdc.envelopes.envelope import KeyReader, Tombstone
 from safewrite.cdc.envelopes.position import OFFSET_WIDTH
-from safewrite.cdc.records.change import Record, SourceTable
+from safewrite.cdc.records.change import KafkaRecord, SourceTable
 from safewrite.values.limits import DAY_US, span_of
 
 _TABLES_MAX = 16
@@ -65,17 +65,17 @@ def padded(numbers: pa.Array, width: int) -> pa.Array:
     return pc.utf8_lpad(numbers.cast(pa.string()), width, "0")
 
 
-def checked(numbers: pa.Array, width: int, doubts: Doubts) -> pa.Array:
+def checked(numbers: pa.Array, width: int, fallback: RowFallback) -> pa.Array:
     """Numbers with zeros in front; what is none, or too long, is doubted."""
     fits = pc.greater_equal(numbers, 0)
     if width < 19:
         fits = pc.and_(fits, pc.less(numbers, 10**width))
-    doubts.unless(fits)
+    fallback.unless(fits)
     return padded(pc.if_else(pc.fill_null(fits, False), numbers, 0), width)
 
 
 def tables_of(
-    databases: pa.Array, schemas: pa.Array, tables: pa.Array, doubts: Doubts
+    databases: pa.Array, schemas: pa.Array, tables: pa.Array, fallback: RowFallback
 ) -> Iterator[tuple[Any, SourceTable]]:
     """The source tables of these names, and which records are theirs.
 
@@ -83,8 +83,8 @@ def tables_of(
         UnsuitedError: there are too many.
     """
     told = {"database": databases, "schema": schemas, "table": tables}
-    doubts.where(pc.is_null(tables))
-    doubts.where(pc.equal(tables, ""))
+    fallback.where(pc.is_null(tables))
+    fallback.where(pc.equal(tables, ""))
     found = pa.table(told).group_by(list(told)).aggregate([])
     if found.num_rows > _TABLES_MAX:
         raise UnsuitedError("records of many tables")
@@ -132,7 +132,7 @@ class NoKeys:
 
     row_headers: Sequence[str] = ()
     delete_headers: Sequence[str] = ()
-    tombstone: Callable[[Record, bool], Tombstone] | None = None
+    tombstone: Callable[[KafkaRecord, bool], Tombstone] | None = None
 
     def key_reader(self, schema: Mapping[str, Any]) -> KeyReader:
         raise UnsuitedError("no key of columns")

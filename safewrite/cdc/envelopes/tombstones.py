@@ -16,14 +16,14 @@ import pyarrow.compute as pc
 
 from safewrite.cdc.connect.columns import flags
 from safewrite.cdc.records.change_set import Place
-from safewrite.cdc.records.records import Records
+from safewrite.cdc.records.records import KafkaRecords
 
 TABLE_FIELD = "__dbz__physicalTableIdentifier"
 """The field of a key by which routing of many tables into one topic tells them apart: the name of the table's own topic."""
 _OF_KEY = (".Key", "-key")
 
 
-def unmet(records: Records, deletes: Any, ended: Mapping[Place, int]) -> Iterator[tuple[int, bool]]:
+def unmet(records: KafkaRecords, deletes: Any, ended: Mapping[Place, int]) -> Iterator[tuple[int, bool]]:
     """The places of tombstones whose delete did not come, and whether the batch has another record of their key before them.
 
     Args:
@@ -52,7 +52,7 @@ def unmet(records: Records, deletes: Any, ended: Mapping[Place, int]) -> Iterato
             yield place, False
 
 
-def endings(records: Records, deletes: Any) -> dict[Place, int]:
+def endings(records: KafkaRecords, deletes: Any) -> dict[Place, int]:
     """What each partition ends with: the digest of a delete's key, whose tombstone may come in the next batch; else 0."""
     return {
         place: _digest(records[int(at[-1])].key) if deletes[int(at[-1])] else 0
@@ -65,14 +65,14 @@ def _digest(key: bytes | None) -> int:
     return int.from_bytes(hashlib.sha256(key or b"").digest()[:8], "big") >> 1 | 1
 
 
-def _partition_of_each(records: Records) -> Any:
+def _partition_of_each(records: KafkaRecords) -> Any:
     ids = np.zeros(len(records), "int64")
     for number, at in enumerate(records.partitions().values()):
         ids[at] = number
     return ids
 
 
-def _same_key(records: Records) -> Any:
+def _same_key(records: KafkaRecords) -> Any:
     """Which records have the key of the one before them."""
     found = np.zeros(len(records), bool)
     if len(records) > 1:

@@ -11,7 +11,7 @@ from safewrite.cdc.kafka.batch_split import Cell, Limit, cut
 from safewrite.cdc.kafka.source import Source, Told
 from safewrite.cdc.records.batch import Batch, Partition, Ranges, ranges_of
 from safewrite.cdc.records.prefixes import Prefixes
-from safewrite.cdc.records.records import Records
+from safewrite.cdc.records.records import KafkaRecords
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ _SIZE = (
 )
 
 
-class Intake:
+class MicroBatches:
     """Takes micro-batches of one source, within a limit of records and bytes.
 
     Args:
@@ -84,9 +84,9 @@ class Intake:
         found = Batch.of_records(number, self._taken(self._shortener.shortened(frame)), told.ids)
         return Batch(number, found.records, told.ranges(found.ranges), told.joined)
 
-    def _taken(self, shortened: DataFrame) -> Records:
+    def _taken(self, shortened: DataFrame) -> KafkaRecords:
         data, prefixes = arrow_of(shortened), self._shortener.prefixes
-        records = Records.of_frame(data, prefixes)
+        records = KafkaRecords.of_frame(data, prefixes)
         self._learn(len(records), data.nbytes + records.cut_bytes, data.nbytes if prefixes else None)
         return records
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from safewrite.cdc.config.table_config import Table
+from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.envelopes.envelope import Tombstone
 from safewrite.cdc.envelopes.position import LOWEST, with_offset
 from safewrite.cdc.landing.routing import Router
 from safewrite.cdc.landing.rows_by_key import rows_with
 from safewrite.cdc.ledger.ledger import JobLedger
 from safewrite.cdc.ledger.target_tables import TargetTables, keys_of
-from safewrite.cdc.records.change import Change, DeadLetter, Op, SourceTable
+from safewrite.cdc.records.change import DeadLetter, Op, SourceChange, SourceTable
 from safewrite.cdc.records.change_set import ChangeSet
 
 
@@ -33,10 +33,13 @@ class Deletions:
     router: Router
     targets: TargetTables
     ledger: JobLedger
-    tables: Sequence[Table]
+    tables: Sequence[TargetTable]
 
     def give(
-        self, unmet: Sequence[Tombstone], routed: dict[str, tuple[Table, ChangeSet]], done: Mapping[str, int]
+        self,
+        unmet: Sequence[Tombstone],
+        routed: dict[str, tuple[TargetTable, ChangeSet]],
+        done: Mapping[str, int],
     ) -> Compacted:
         """Add tombstones to the changes of their tables."""
         found, nameless = Compacted(), list[Tombstone]()
@@ -93,7 +96,7 @@ class Deletions:
                     found.setdefault(name, []).append(table.name)
         return found
 
-    def _landed(self, done: Mapping[str, int]) -> list[Table]:
+    def _landed(self, done: Mapping[str, int]) -> list[TargetTable]:
         """The tables that the job has landed rows in."""
         head = self.ledger.mark("")
         names = [name.removeprefix(head) for name, landed in done.items() if landed and name.startswith(head)]
@@ -101,7 +104,7 @@ class Deletions:
         return [known.get(name) or self.router.created(name) for name in sorted(names)]
 
 
-def _keys(one: Tombstone, names: Sequence[str], table: Table) -> tuple[Any, ...] | None:
+def _keys(one: Tombstone, names: Sequence[str], table: TargetTable) -> tuple[Any, ...] | None:
     """The key of a tombstone as a table names it; None if it is none of the table's."""
     mapped = {table.name_mapping.get(name, name): value for name, value in (one.keys or {}).items()}
     wanted = [name for name in names if name != table.shard_column or not table.writes_shard]
@@ -115,6 +118,6 @@ def _keys(one: Tombstone, names: Sequence[str], table: Table) -> tuple[Any, ...]
     return values
 
 
-def _change(one: Tombstone, source: SourceTable) -> Change:
+def _change(one: Tombstone, source: SourceTable) -> SourceChange:
     position = with_offset(LOWEST, one.record.offset)
-    return Change(Op.DELETE, source, position, one.record, keys=one.keys, is_tombstone=True)
+    return SourceChange(Op.DELETE, source, position, one.record, keys=one.keys, is_tombstone=True)

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import safewrite as sw
-from safewrite.cdc.config.table_config import Table, partition_columns
+from safewrite.cdc.config.table_config import TargetTable, partition_columns
 from safewrite.cdc.connect.values import array_of, merged, type_of
 from safewrite.cdc.landing.project_columns import Projected
-from safewrite.cdc.landing.rows import Row, Rows
+from safewrite.cdc.landing.rows import ChangeRow, ChangeRows
 from safewrite.cdc.landing.rules import Rules
 from safewrite.cdc.ledger.target_tables import OURS
 from safewrite.cdc.records.change import DeadLetter, Op
@@ -29,7 +29,7 @@ _NAMES = pa.list_(pa.string())
 
 
 @dataclass(frozen=True)
-class Frame:
+class ChangeFrame:
     """Rows for ``apply_changes``, the columns that the table does not have yet, and what does not fit."""
 
     data: pa.Table
@@ -42,8 +42,8 @@ class Frame:
 
 
 def frame_of(
-    table: Table, made: Rows, found: sw.Table | None, refused: Mapping[str, str] | None = None
-) -> Frame:
+    table: TargetTable, made: ChangeRows, found: sw.Table | None, refused: Mapping[str, str] | None = None
+) -> ChangeFrame:
     """The frame of rows.
 
     Args:
@@ -61,7 +61,7 @@ def frame_of(
         pa.field(name, kind) for name, kind in types.items() if name not in clashes and name not in known
     )
     lacking = any(row.lacks for row in made.rows)
-    return Frame(
+    return ChangeFrame(
         pa.concat_tables(part.data for part in parts),
         added,
         tuple(letter for part in parts for letter in part.dead),
@@ -88,7 +88,7 @@ class _Fit(NamedTuple):
     """Columns whose misfits land as NULL, by the configuration."""
 
 
-def _of_rows(table: Table, rows: Sequence[Row], fit: _Fit) -> _FramePart:
+def _of_rows(table: TargetTable, rows: Sequence[ChangeRow], fit: _Fit) -> _FramePart:
     """Changes that were made to rows one by one."""
     dead: dict[int, DeadLetter] = {}
     arrays: dict[str, pa.Array] = {}
@@ -121,7 +121,7 @@ def _of_rows(table: Table, rows: Sequence[Row], fit: _Fit) -> _FramePart:
     return _FramePart(data, dead.values(), len(living))
 
 
-def _of_columns(table: Table, part: Projected, fit: _Fit) -> _FramePart:
+def _of_columns(table: TargetTable, part: Projected, fit: _Fit) -> _FramePart:
     """Changes that were projected as columns."""
     length = len(part.batch)
     dead: dict[int, str] = {}
@@ -159,7 +159,7 @@ def _reason(name: str, why: str, clashes: Mapping[str, str]) -> str:
     return f"column {name!r}: {why}{hint}"
 
 
-def _nulled(table: Table, names: Iterable[str], keys: Sequence[str]) -> frozenset[str]:
+def _nulled(table: TargetTable, names: Iterable[str], keys: Sequence[str]) -> frozenset[str]:
     """Columns whose misfits are NULL; none of those that name or order a row."""
     if not table.has_misfits:
         return frozenset()
@@ -184,7 +184,7 @@ def _of_keys(keys: Sequence[str], types: Mapping[str, pa.DataType]) -> dict[str,
     }
 
 
-def _types(table: Table, made: Rows, schema: pa.Schema | None) -> dict[str, pa.DataType]:
+def _types(table: TargetTable, made: ChangeRows, schema: pa.Schema | None) -> dict[str, pa.DataType]:
     """A type for every column of the table and of the batch: the table's own goes first."""
     names = dict.fromkeys(() if schema is None else schema.names)
     names |= dict.fromkeys(made.types)
@@ -217,7 +217,7 @@ def _of_schemas(kinds: Sequence[pa.DataType]) -> pa.DataType | None:
     return kinds[-1] if found is None else found
 
 
-def _of_values(made: Rows, name: str) -> pa.DataType | None:
+def _of_values(made: ChangeRows, name: str) -> pa.DataType | None:
     """A type that holds all values; where there is none, that which holds most of them."""
     counted: Counter[pa.DataType] = Counter()
     for part in made.projected:
@@ -238,7 +238,7 @@ def _of_values(made: Rows, name: str) -> pa.DataType | None:
     return found
 
 
-def _storable(kind: pa.DataType, table: Table) -> pa.DataType:
+def _storable(kind: pa.DataType, table: TargetTable) -> pa.DataType:
     """Delta has no type for a time of day: a text of ISO 8601, which orders as times do."""
     if pa.types.is_time(kind) and table.format == "delta":
         return pa.string()

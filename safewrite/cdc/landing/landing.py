@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from safewrite.cdc.config.job import Config, from_environment
-from safewrite.cdc.config.table_config import Table
+from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.connect.registry import Registry
 from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.landing.compacted import Deletions
@@ -79,13 +79,15 @@ class Landing:
         return lines
 
     def _shares(
-        self, routed: Iterable[tuple[Table, ChangeSet]], batch: Batch, done: dict[str, int]
+        self, routed: Iterable[tuple[TargetTable, ChangeSet]], batch: Batch, done: dict[str, int]
     ) -> list[TableBatch]:
         """The shares of all tables, so many at a time: each asks the store or the catalog what its table is now."""
         with ThreadPoolExecutor(self.config.parallel_tables, "safewrite-cdc") as pool:
             return list(pool.map(lambda one: self._share(one[0], one[1], batch, done), routed))
 
-    def _share(self, table: Table, changes: ChangeSet, batch: Batch, done: dict[str, int]) -> TableBatch:
+    def _share(
+        self, table: TargetTable, changes: ChangeSet, batch: Batch, done: dict[str, int]
+    ) -> TableBatch:
         return TableBatch.prepared(self.job, table, changes, batch, done)
 
     @property

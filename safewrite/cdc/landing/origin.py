@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Self
 from urllib.parse import quote, unquote
 
-from safewrite.cdc.config.table_config import Table
+from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.records.change import DeadLetter, SourceTable
 from safewrite.cdc.records.change_set import ChangeSet
 
@@ -25,7 +25,7 @@ _PREFIX, _TOPIC = "cdc.source/", "cdc.topic/"
 class TableSource:
     """The source whose rows a table takes."""
 
-    table: Table
+    table: TargetTable
     source: SourceTable | None
     """None where the table takes rows of several, or none has come."""
     is_recorded: bool
@@ -33,7 +33,7 @@ class TableSource:
     """The topics that its rows are recorded to come from."""
 
     @classmethod
-    def of(cls, table: Table, positions: Mapping[str, int], given: ChangeSet) -> Self:
+    def of(cls, table: TargetTable, positions: Mapping[str, int], given: ChangeSet) -> Self:
         """The source of a table: the recorded one; before there is one, that of most records of its first batch.
 
         A new epoch may have another source, for one that was restored may have another name.

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.cdc.config.column_rules import ColumnRules
-from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, Table
+from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable
 from safewrite.cdc.connect.columns import UnsuitedError
-from safewrite.cdc.connect.logical_types.column import Doubts, one_by_one
+from safewrite.cdc.connect.logical_types.column import RowFallback, one_by_one
 from safewrite.cdc.connect.logical_types.times import INSTANT, times
 from safewrite.cdc.connect.misfits import text_of
 from safewrite.cdc.connect.values import UNITS_US, as_time, digits_pattern, json_of
@@ -46,12 +46,12 @@ def projected(
     rules: ColumnRules, batch: ColumnBatch, keys: Sequence[str]
 ) -> tuple[Projected | None, ColumnBatch | None]:
     """The changes of a batch that can be projected at once, and the others."""
-    doubts = Doubts(len(batch))
+    fallback = RowFallback(len(batch))
     try:
-        columns, types = _columns(rules, batch, keys, doubts)
+        columns, types = _columns(rules, batch, keys, fallback)
     except (UnsuitedError, ArithmeticError, ValueError, TypeError, pa.ArrowException):
         return None, batch
-    mask = doubts.mask()
+    mask = fallback.mask()
     sure, others = batch, None
     if mask.any():
         sure, others, kept = batch.where(~mask), batch.where(mask), pa.array(~mask)
@@ -66,47 +66,47 @@ def projected(
 
 
 def _columns(
-    rules: ColumnRules, batch: ColumnBatch, keys: Sequence[str], doubts: Doubts
+    rules: ColumnRules, batch: ColumnBatch, keys: Sequence[str], fallback: RowFallback
 ) -> tuple[Columns, Mapping[str, pa.DataType]]:
     table = rules.table
-    after = _named(rules, batch, AFTER, batch.types, doubts)
-    before = _named(rules, batch, BEFORE, batch.types, doubts)
-    told = _named(rules, batch, KEY, batch.keys, doubts)
+    after = _named(rules, batch, AFTER, batch.types, fallback)
+    before = _named(rules, batch, BEFORE, batch.types, fallback)
+    told = _named(rules, batch, KEY, batch.keys, fallback)
     types = (
         _declared(table, (after, before, told))
         if batch.is_inferred
         else {name: one.type for name, one in after.items()}
     )
     if batch.is_inferred and _has_binary_decimals(table, batch):
-        doubts.where(pc.match_substring_regex(batch.values(), _LONG))
+        fallback.where(pc.match_substring_regex(batch.values(), _LONG))
     deletes = pc.equal(batch.data.column(OP), "d")
     found = dict(after)
     for name in keys:
         found[name] = _key(
             name, pc.if_else(deletes, before[name], after[name]) if name in after else None, told
         )
-        doubts.where(pc.is_null(found[name]))
-    _doubt_moves(before, found, keys, deletes, doubts)
+        fallback.where(pc.is_null(found[name]))
+    _doubt_moves(before, found, keys, deletes, fallback)
     untold = set(keys) - set(told) if batch.keys else set()
     if untold:  # the row before has to tell the key that the row had
-        doubts.where(deletes)
+        fallback.where(deletes)
     if untold - {table.shard_column}:
-        doubts.unless(pc.equal(batch.data.column(OP), "c"))
+        fallback.unless(pc.equal(batch.data.column(OP), "c"))
     if table.precombine_key:
-        doubts.where(deletes)  # what orders them is looked for (``safewrite.cdc.landing.ranking``)
+        fallback.where(deletes)  # what orders them is looked for (``safewrite.cdc.landing.ranking``)
     for name in table.precombine_key or ():
         if name not in after:
             raise UnsuitedError(f"nothing of {name} is known")
         if name not in keys:
             found[name] = pc.if_else(deletes, before[name], after[name])
-        doubts.where(pc.is_null(found[name], nan_is_null=True))
+        fallback.where(pc.is_null(found[name], nan_is_null=True))
     length = len(batch)
     found[EPOCH] = pa.chunked_array([pa.array([table.epoch] * length, pa.int64())])
     found[SEQUENCE] = batch.data.column(POSITION)
     return found, types
 
 
-def _declared(table: Table, given: Sequence[Columns]) -> Mapping[str, pa.DataType]:
+def _declared(table: TargetTable, given: Sequence[Columns]) -> Mapping[str, pa.DataType]:
     """The types of columns that the configuration declares, of those that have a value."""
     names = {table.name_mapping.get(name, name) for name in (*table.timestamp_fields, *table.decimal_fields)}
     return {
@@ -117,7 +117,7 @@ def _declared(table: Table, given: Sequence[Columns]) -> Mapping[str, pa.DataTyp
     }
 
 
-def _has_binary_decimals(table: Table, batch: ColumnBatch) -> bool:
+def _has_binary_decimals(table: TargetTable, batch: ColumnBatch) -> bool:
     """Whether a column that is declared a decimal was read as binary numbers, which those of many digits are not."""
     return any(
         pa.types.is_floating(column.type) and column.name.partition(".")[2] in table.decimal_fields
@@ -149,7 +149,9 @@ def _key(name: str, of_row: Any, told: Columns) -> Any:
     return of_row
 
 
-def _doubt_moves(before: Columns, found: Columns, keys: Sequence[str], deletes: Any, doubts: Doubts) -> None:
+def _doubt_moves(
+    before: Columns, found: Columns, keys: Sequence[str], deletes: Any, fallback: RowFallback
+) -> None:
     """Doubt updates that took their row from another key."""
     olds = [before[name] for name in keys]
     if all(one.null_count == len(one) for one in olds):
@@ -159,12 +161,16 @@ def _doubt_moves(before: Columns, found: Columns, keys: Sequence[str], deletes: 
         whole = pc.and_(whole, pc.is_valid(old))
         differs = pc.not_equal(old, found[name])
         moved = differs if moved is None else pc.or_kleene(moved, differs)
-    doubts.where(pc.and_kleene(whole, moved))
+    fallback.where(pc.and_kleene(whole, moved))
 
 
 # --- names, and columns that are declared ---------------------------------------------------------------
 def _named(
-    rules: ColumnRules, batch: ColumnBatch, of: str, names: Sequence[str] | Mapping[str, Any], doubts: Doubts
+    rules: ColumnRules,
+    batch: ColumnBatch,
+    of: str,
+    names: Sequence[str] | Mapping[str, Any],
+    fallback: RowFallback,
 ) -> dict[str, Any]:
     """The columns of rows, or of keys, under the table's names, its times and decimals read."""
     table = rules.table
@@ -178,7 +184,7 @@ def _named(
         if to in found or to in {EPOCH, SEQUENCE}:
             raise UnsuitedError(f"two columns of the name {to!r}, or one that the job keeps")
         found[to] = (
-            _as_texts(values, batch) if rules.is_text(name) else _read(rules, batch, name, values, doubts)
+            _as_texts(values, batch) if rules.is_text(name) else _read(rules, batch, name, values, fallback)
         )
     if table.shard_column is None or not table.writes_shard:
         return found
@@ -203,15 +209,15 @@ def _as_texts(values: Any, batch: ColumnBatch) -> Any:
     )
 
 
-def _read(rules: ColumnRules, batch: ColumnBatch, name: str, values: Any, doubts: Doubts) -> Any:
+def _read(rules: ColumnRules, batch: ColumnBatch, name: str, values: Any, fallback: RowFallback) -> Any:
     table = rules.table
     form = table.timestamp_fields.get(name)
     if form is not None:
-        return _times(values, form, doubts)
+        return _times(values, form, fallback)
     if name in table.decimal_fields:
         kind, has_schema = pa.decimal128(*table.decimal_fields[name]), not batch.is_inferred
         return one_by_one(
-            values, kind, lambda value: rules.decimal(name, value, has_schema=has_schema), doubts
+            values, kind, lambda value: rules.decimal(name, value, has_schema=has_schema), fallback
         )
     return values
 
@@ -223,9 +229,9 @@ def _texts(lists: Any) -> Any:
     )
 
 
-def _times(values: Any, form: str, doubts: Doubts) -> Any:
+def _times(values: Any, form: str, fallback: RowFallback) -> Any:
     if pa.types.is_timestamp(values.type):  # a time without a zone is taken for UTC
         return values.cast(INSTANT)
     if form in UNITS_US and pa.types.is_int64(values.type):
-        return times(UNITS_US[form], INSTANT)(values, doubts)
-    return one_by_one(values, INSTANT, lambda value: as_time(value, form), doubts)
+        return times(UNITS_US[form], INSTANT)(values, fallback)
+    return one_by_one(values, INSTANT, lambda value: as_time(value, form), fallback)

@@ -14,12 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, Table
+from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable
 from safewrite.cdc.connect.misfits import Misfit
 from safewrite.cdc.connect.values import array_of, is_nan
 from safewrite.cdc.envelopes.position import OFFSET_WIDTH
-from safewrite.cdc.landing.rows import Row, Rows
-from safewrite.cdc.records.change import UNAVAILABLE, DeadLetter, Op, Record, UndecodableError
+from safewrite.cdc.landing.rows import ChangeRow, ChangeRows
+from safewrite.cdc.records.change import UNAVAILABLE, DeadLetter, KafkaRecord, Op, UndecodableError
 
 Key = tuple[Any, ...]
 Read = Callable[[Sequence[Key]], Sequence[Mapping[str, Any]]]
@@ -34,7 +34,7 @@ class _Rival:
     epoch: int
     order: tuple[Any, ...]
     position: str
-    record: Record | None
+    record: KafkaRecord | None
     """None of a row of the table."""
 
     @property
@@ -49,8 +49,8 @@ class _Rival:
 
 
 def rank(
-    table: Table, made: Rows, schema: pa.Schema | None, *, topics: Container[str], read: Read
-) -> list[Record]:
+    table: TargetTable, made: ChangeRows, schema: pa.Schema | None, *, topics: Container[str], read: Read
+) -> list[KafkaRecord]:
     """Rank the deletes of a table's rows that need it; the records of those that have nothing to delete, which are left out.
 
     Args:
@@ -61,18 +61,20 @@ def rank(
     return _Ranking(table, made, schema, topics).ranked(asked, read) if asked else []
 
 
-def needs_rank(table: Table, row: Row) -> bool:
+def needs_rank(table: TargetTable, row: ChangeRow) -> bool:
     """Whether the place of a row is looked for."""
     return row.op is Op.DELETE and (row.change.is_tombstone or table.sequence == "precombine")
 
 
 class _Ranking:
-    def __init__(self, table: Table, made: Rows, schema: pa.Schema | None, topics: Container[str]) -> None:
+    def __init__(
+        self, table: TargetTable, made: ChangeRows, schema: pa.Schema | None, topics: Container[str]
+    ) -> None:
         self._table, self._made, self._topics = table, made, topics
         self._order = tuple(table.precombine_key or ())
         self._types = {} if schema is None else {field.name: field.type for field in schema}
 
-    def ranked(self, asked: Sequence[Row], read: Read) -> list[Record]:
+    def ranked(self, asked: Sequence[ChangeRow], read: Read) -> list[KafkaRecord]:
         keys = {id(row): self._key(row.values) for row in asked}
         wanted = dict.fromkeys(key for key in keys.values() if key is not None)
         rivals: dict[Key, list[_Rival]] = {key: [] for key in wanted}
@@ -80,7 +82,7 @@ class _Ranking:
             if of in rivals:
                 rivals[of].append(rival)
         gone: set[int] = set()
-        idle: list[Record] = []
+        idle: list[KafkaRecord] = []
         for row in asked:
             key = keys[id(row)]
             place = self._place_tombstone if row.change.is_tombstone else self._place_delete
@@ -97,7 +99,7 @@ class _Ranking:
         return idle
 
     # --- places -----------------------------------------------------------------------------------
-    def _place_tombstone(self, row: Row, rivals: Sequence[_Rival]) -> bool:
+    def _place_tombstone(self, row: ChangeRow, rivals: Sequence[_Rival]) -> bool:
         """Put a tombstone behind all that its partition has before it; False where its delete came, or nothing is there.
 
         Raises:
@@ -132,7 +134,7 @@ class _Ranking:
         row.values |= dict(zip(self._order, newest.order, strict=True))
         return True
 
-    def _place_delete(self, row: Row, rivals: Sequence[_Rival]) -> bool:
+    def _place_delete(self, row: ChangeRow, rivals: Sequence[_Rival]) -> bool:
         """Rank a delete behind what was changed before it; False where nothing tells a place, and nothing is there."""
         at = (row.values[EPOCH], row.values[SEQUENCE])
         own = self._order_of(row.values)
@@ -167,7 +169,7 @@ class _Ranking:
             yield from self._rival(Op.UPSERT, row, None)
 
     def _rival(
-        self, op: Op, values: Mapping[str, Any], record: Record | None
+        self, op: Op, values: Mapping[str, Any], record: KafkaRecord | None
     ) -> Iterator[tuple[Key, _Rival]]:
         key = self._key(values)
         if key is not None:
@@ -191,6 +193,6 @@ class _Ranking:
         return value if kind is None else array_of([value], kind)[0][0].as_py()
 
 
-def _is_before(one: Record, other: Record) -> bool:
+def _is_before(one: KafkaRecord, other: KafkaRecord) -> bool:
     """Whether a record comes before another one of its partition."""
     return (one.topic, one.partition) == (other.topic, other.partition) and one.offset < other.offset

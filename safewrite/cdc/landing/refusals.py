@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import safewrite as sw
-from safewrite.cdc.config.table_config import Table
+from safewrite.cdc.config.table_config import TargetTable
 
 LAST_EPOCH = "epoch"
 """The position of a table that says which epoch its last changes were of, if it is not the first."""
@@ -16,7 +16,7 @@ def knows_job(positions: Mapping[str, int], job: str) -> bool:
     return any(name.startswith(f"{job}/") for name in positions)
 
 
-def refuse_made_anew(job: str, table: Table, positions: Mapping[str, int], *, landed: int) -> None:
+def refuse_made_anew(job: str, table: TargetTable, positions: Mapping[str, int], *, landed: int) -> None:
     """A table that had rows of the job and has no positions of it is another one, without those rows."""
     if landed and not knows_job(positions, job):
         raise sw.ConflictError(
@@ -28,7 +28,7 @@ def refuse_made_anew(job: str, table: Table, positions: Mapping[str, int], *, la
         )
 
 
-def refuse_set_back(job: str, table: Table, positions: Mapping[str, int]) -> None:
+def refuse_set_back(job: str, table: TargetTable, positions: Mapping[str, int]) -> None:
     """Changes of an epoch before would be older than all that the table has of later ones."""
     last = positions.get(f"{job}/{LAST_EPOCH}", 0)
     if table.epoch < last:
@@ -40,7 +40,7 @@ def refuse_set_back(job: str, table: Table, positions: Mapping[str, int]) -> Non
         )
 
 
-def refuse_other_key(table: Table, recorded: tuple[str, ...] | None) -> None:
+def refuse_other_key(table: TargetTable, recorded: tuple[str, ...] | None) -> None:
     """Rows that the table has go by the key that it was created with."""
     if recorded is not None and table.key and recorded != table.key:
         raise sw.InvalidInputError(

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import safewrite as sw
-from safewrite.cdc.config.table_config import SEQUENCE, Table
-from safewrite.cdc.landing.rows import Row, Rows
+from safewrite.cdc.config.table_config import SEQUENCE, TargetTable
+from safewrite.cdc.landing.rows import ChangeRow, ChangeRows
 from safewrite.cdc.records.change import Op
 
 _CHANGES = ("applied", "late", "duplicate", "superseded")
@@ -20,10 +20,10 @@ Check = Callable[[Any, Mapping[str, int]], None]
 
 
 def check_of(
-    table: Table,
-    made: Rows,
+    table: TargetTable,
+    made: ChangeRows,
     known_ms: int | None,
-    each: Callable[[], Rows] | None = None,
+    each: Callable[[], ChangeRows] | None = None,
     *,
     is_again: bool = False,
 ) -> Check | None:
@@ -59,9 +59,9 @@ def check_of(
     return check
 
 
-def _last(made: Rows) -> Iterable[Row]:
+def _last(made: ChangeRows) -> Iterable[ChangeRow]:
     """The row of each key that is the last of the batch."""
-    last: dict[tuple[Any, ...], Row] = {}
+    last: dict[tuple[Any, ...], ChangeRow] = {}
     for row in made.rows:
         key = tuple(row.values.get(name) for name in made.keys)
         if key not in last or last[key].values[SEQUENCE] < row.values[SEQUENCE]:
@@ -69,7 +69,7 @@ def _last(made: Rows) -> Iterable[Row]:
     return last.values()
 
 
-def _excused(made: Rows, known_ms: int) -> set[int]:
+def _excused(made: ChangeRows, known_ms: int) -> set[int]:
     """Rows that may be late: those that were sent again, rows that were read, and those of a changed key."""
     of_change = Counter(id(row.change) for row in made.rows)
     return {
@@ -82,7 +82,7 @@ def _excused(made: Rows, known_ms: int) -> set[int]:
     }
 
 
-def _refused(table: Table, count: int, *, is_whole: bool = False) -> sw.InvalidInputError:
+def _refused(table: TargetTable, count: int, *, is_whole: bool = False) -> sw.InvalidInputError:
     what = (
         f"All {count} changes of {table.name} in this batch are older than what the table has of their rows"
         if is_whole

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from safewrite.cdc.config.job import Config
-from safewrite.cdc.config.table_config import Table, TableFormat, TableOptions
+from safewrite.cdc.config.table_config import TableFormat, TableOptions, TargetTable
 from safewrite.cdc.records.change import DeadLetter, SourceTable, UndecodableError
 from safewrite.cdc.records.change_set import ChangeSet
 
@@ -23,12 +23,12 @@ class Router:
         self._create = config.unknown_tables == "create"
         self._database = config.unknown_database
         self._defaults = config.defaults or TableOptions()
-        self._found: dict[SourceTable, Table] = {}
-        self._tables: dict[str, Table] = {}
+        self._found: dict[SourceTable, TargetTable] = {}
+        self._tables: dict[str, TargetTable] = {}
 
-    def route(self, changes: ChangeSet) -> tuple[dict[str, tuple[Table, ChangeSet]], list[DeadLetter]]:
+    def route(self, changes: ChangeSet) -> tuple[dict[str, tuple[TargetTable, ChangeSet]], list[DeadLetter]]:
         """Changes by the name of their table, and those that no table takes."""
-        routed: dict[str, tuple[Table, ChangeSet]] = {}
+        routed: dict[str, tuple[TargetTable, ChangeSet]] = {}
         dead: list[DeadLetter] = []
         for (name, fault), part in changes.grouped(self._told).items():
             if name is None:
@@ -46,7 +46,7 @@ class Router:
         self._tables[table.name] = table
         return table.name, ""
 
-    def table_of(self, source: SourceTable) -> Table:
+    def table_of(self, source: SourceTable) -> TargetTable:
         """The table of a source.
 
         Raises:
@@ -58,7 +58,7 @@ class Router:
 
     def of_tombstone(
         self, names: Sequence[str], has_landed: Callable[[str], bool]
-    ) -> tuple[Table, SourceTable] | None:
+    ) -> tuple[TargetTable, SourceTable] | None:
         """The table and the source, without its database, of a tombstone; None where nothing tells them.
 
         Args:
@@ -72,7 +72,7 @@ class Router:
                 return found, SourceTable("", schema, table)
         return None
 
-    def _of_parts(self, schema: str, table: str) -> Table | None:
+    def _of_parts(self, schema: str, table: str) -> TargetTable | None:
         source = SourceTable("", schema, table)
         named = [one for known, one in self._named.items() if known.split(".")[-2:] == [schema, table]]
         if named:
@@ -82,7 +82,7 @@ class Router:
         except UndecodableError:
             return None
 
-    def _named_table(self, source: SourceTable) -> Table | None:
+    def _named_table(self, source: SourceTable) -> TargetTable | None:
         # MySQL has no schemas and DMS names no databases: what is empty is not part of the name.
         last_two = ".".join(part for part in (source.schema or source.database, source.table) if part)
         for name in (str(source), last_two, source.table):
@@ -90,19 +90,19 @@ class Router:
                 return self._named[name]
         return None
 
-    def created(self, name: str) -> Table:
+    def created(self, name: str) -> TargetTable:
         """A table that the configuration does not name, as the job makes them."""
         database, _, table = name.partition(".")
-        return Table(database=database, table=table, **self._defaults.model_dump(exclude_unset=True))
+        return TargetTable(database=database, table=table, **self._defaults.model_dump(exclude_unset=True))
 
-    def _created(self, source: SourceTable) -> Table:
+    def _created(self, source: SourceTable) -> TargetTable:
         if not self._create or self._database is None:
             raise UndecodableError(f"no table of the configuration takes rows of {source}")
         name = "_".join(part for part in (source.schema or source.database, source.table) if part)
         fault = _fault_of(name, self._defaults.format)
         if fault is not None:
             raise UndecodableError(f"no table can be created for {source}: {fault}; name one in tables")
-        table = Table(
+        table = TargetTable(
             database=self._database,
             table=name,
             source=str(source),

@@ -16,11 +16,11 @@ from safewrite.cdc.config.table_config import EPOCH, SEQUENCE
 from safewrite.cdc.connect.misfits import Misfit
 from safewrite.cdc.connect.values import is_nan, is_told
 from safewrite.cdc.landing.project_columns import Projected
-from safewrite.cdc.records.change import UNAVAILABLE, Change, DeadLetter, Op, UndecodableError
+from safewrite.cdc.records.change import UNAVAILABLE, DeadLetter, Op, SourceChange, UndecodableError
 
 
 @dataclass(slots=True)
-class Row:
+class ChangeRow:
     """One row of a frame of changes; a change of a key makes two.
 
     ``lacks`` names the columns whose values the source left out.  ``other`` is the key of the other half of a change of
@@ -29,20 +29,20 @@ class Row:
 
     op: Op
     values: dict[str, Any]
-    change: Change
+    change: SourceChange
     lacks: tuple[str, ...] = ()
     other: tuple[Any, ...] | None = None
 
 
 @dataclass
-class Rows:
+class ChangeRows:
     """Rows in the order of their source, and what they say of columns.
 
     ``types`` are those that schemas name, merged over all of them; ``split`` counts rows beyond one for a change.
     """
 
     keys: tuple[str, ...] = ()
-    rows: list[Row] = field(default_factory=list)
+    rows: list[ChangeRow] = field(default_factory=list)
     types: dict[str, list[pa.DataType]] = field(default_factory=dict)
     dead: list[DeadLetter] = field(default_factory=list)
     split: int = 0
@@ -59,12 +59,12 @@ class Rows:
 
 def rows_of(
     rules: ColumnRules,
-    changes: Sequence[Change],
+    changes: Sequence[SourceChange],
     keys: tuple[str, ...] | None,
     *,
     carry: bool = True,
     projected: Sequence[Projected] = (),
-) -> Rows:
+) -> ChangeRows:
     """The rows of a table's changes.
 
     Args:
@@ -74,7 +74,7 @@ def rows_of(
         projected: changes that were projected as columns already.
     """
     table = rules.table
-    made = Rows(keys=keys or table.key, projected=list(projected))
+    made = ChangeRows(keys=keys or table.key, projected=list(projected))
     maker = _Maker(rules, made, carry)
     seen: set[int] = set()
     for part in projected:
@@ -97,7 +97,7 @@ def rows_of(
 
 
 class _Maker:
-    def __init__(self, rules: ColumnRules, made: Rows, carry: bool) -> None:
+    def __init__(self, rules: ColumnRules, made: ChangeRows, carry: bool) -> None:
         table = rules.table
         self._rules, self._table = rules, table
         self._made = made
@@ -127,7 +127,7 @@ class _Maker:
     def _has(self, name: str, kind: pa.DataType) -> None:
         self._made.learn({self._table.name_mapping.get(name, name): kind})
 
-    def rows(self, change: Change) -> list[Row]:
+    def rows(self, change: SourceChange) -> list[ChangeRow]:
         """One row, or two where the key changed: the old one goes."""
         if change.unordered is not None and self._table.sequence == "source":
             raise UndecodableError(change.unordered)
@@ -140,7 +140,7 @@ class _Maker:
                     f"a truncate of {change.source} would take the rows of all sources of the table; delete those of this one by hand"
                 )
             self._known.clear()
-            return [Row(Op.TRUNCATE, order, change)]
+            return [ChangeRow(Op.TRUNCATE, order, change)]
         self._types, self._source = change.types, str(change.source)
         self._is_nameless = change.is_tombstone and not change.source.database
         self._learn_key(change)
@@ -151,20 +151,20 @@ class _Maker:
         if change.op is Op.DELETE:
             self._known.pop(at, None)
             values = order | self._ordering_of_delete(before or {}) | key
-            return [Row(Op.DELETE, values, change, other=self._other_key(change))]
+            return [ChangeRow(Op.DELETE, values, change, other=self._other_key(change))]
         whole = {**(after or {}), **key}
         lacks = tuple(name for name, value in whole.items() if value is UNAVAILABLE) if self._carry else ()
         if lacks:
             whole |= dict.fromkeys(lacks)
         elif not self._carry:
             whole = self._filled(change, at, whole)
-        row = Row(Op.UPSERT, order | whole, change, lacks, self._other_key(change))
+        row = ChangeRow(Op.UPSERT, order | whole, change, lacks, self._other_key(change))
         self._ordering(whole)
         old = self._old_key(before, key)
         if old is None:
             return [row]
         self._made.split += 1
-        return [Row(Op.DELETE, order | self._ordering(whole) | old, change), row]
+        return [ChangeRow(Op.DELETE, order | self._ordering(whole) | old, change), row]
 
     def _named(self, row: Mapping[str, Any] | None, *, is_whole: bool = True) -> dict[str, Any] | None:
         """A row under the table's names, its times and decimals read.
@@ -223,7 +223,7 @@ class _Maker:
         return self._rules.read(name, value, is_key=is_key, has_schema=name in self._types)
 
     # --- keys and order ---------------------------------------------------------------------------
-    def _learn_key(self, change: Change) -> None:
+    def _learn_key(self, change: SourceChange) -> None:
         """The key of a table that has none yet is that of the first record."""
         if self._made.keys:
             return
@@ -235,7 +235,7 @@ class _Maker:
             )
         self._made.keys = tuple(given)
 
-    def _key(self, change: Change, before: Any, after: Any) -> dict[str, Any]:
+    def _key(self, change: SourceChange, before: Any, after: Any) -> dict[str, Any]:
         given: dict[str, Any] | None = None
         # The row's own values count where the record's key is another: of the rows of a changed key, for one.
         row = (after if change.op is Op.UPSERT else before) or {}
@@ -259,7 +259,7 @@ class _Maker:
             found[name] = value
         return found
 
-    def _refuse_untold(self, change: Change, before: Mapping[str, Any] | None) -> None:
+    def _refuse_untold(self, change: SourceChange, before: Mapping[str, Any] | None) -> None:
         """Refuse a change that may have another key of the table than it tells: the record's key is not the table's."""
         if not change.keys or change.is_tombstone or not (change.is_update or change.op is Op.DELETE):
             return
@@ -305,7 +305,7 @@ class _Maker:
         self._known.pop(tuple(old.values()), None)
         return old
 
-    def _other_key(self, change: Change) -> tuple[Any, ...] | None:
+    def _other_key(self, change: SourceChange) -> tuple[Any, ...] | None:
         """The key of the other half of a change of a key, where its header has all of it."""
         moved = self._named(change.moved, is_whole=False)
         if not moved or self._table.sequence != "source":
@@ -337,7 +337,7 @@ class _Maker:
         return found
 
     # --- values that the source left out ----------------------------------------------------------
-    def _filled(self, change: Change, at: tuple[Any, ...], row: dict[str, Any]) -> dict[str, Any]:
+    def _filled(self, change: SourceChange, at: tuple[Any, ...], row: dict[str, Any]) -> dict[str, Any]:
         """The row with unchanged values put in from the change before it, where that is in the batch."""
         out = [name for name, value in row.items() if value is UNAVAILABLE]
         last = self._known.get(at)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import safewrite as sw
-from safewrite.cdc.config.table_config import Table
+from safewrite.cdc.config.table_config import TargetTable
 
 _NO_FOLDER = pa.array(["", "__HIVE_DEFAULT_PARTITION__"])
 """Texts that readers of a Delta table take for NULL where they are partition values."""
@@ -27,7 +27,7 @@ class Rules:
     """Partition columns whose values are names of folders."""
 
     @classmethod
-    def of(cls, table: Table, found: sw.Table | None) -> Self:
+    def of(cls, table: TargetTable, found: sw.Table | None) -> Self:
         """The rules of a table, or of one that is to be made."""
         is_delta = table.format == "delta"
         if found is None:

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.cdc.config.table_config import Table
+from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.records.batch import Partition, Ranges
-from safewrite.cdc.records.change import Beginning, Change, SourceTable
+from safewrite.cdc.records.change import Beginning, SourceChange, SourceTable
 from safewrite.cdc.records.change_set import BEGINNING, POSITION, ChangeSet, ColumnBatch
 
 _DIGITS = 20
@@ -37,7 +37,9 @@ class SnapshotBoundary:
     """Whether each source has its own: several of them, with a log each, may be in one partition."""
 
     @classmethod
-    def of(cls, ranges: Ranges, job: str, table: Table, positions: Mapping[str, int]) -> SnapshotBoundary:
+    def of(
+        cls, ranges: Ranges, job: str, table: TargetTable, positions: Mapping[str, int]
+    ) -> SnapshotBoundary:
         """Those of the partitions of a batch; an epoch of the source has its own."""
         names = {(where.topic, where.number): _name(where, job, table.epoch) for where in ranges}
         return cls(positions, names, by_source=table.shard_column is not None)
@@ -46,11 +48,11 @@ class SnapshotBoundary:
         name = self.names[topic, number]
         return f"{name}/{quote(str(source), safe='', errors='surrogatepass')}" if self.by_source else name
 
-    def ordered(self, changes: Sequence[Change]) -> list[Change]:
+    def ordered(self, changes: Sequence[SourceChange]) -> list[SourceChange]:
         """The changes, in the order of their records, with the positions that they have behind these snapshots."""
         return [change if change.beginning is None else self._ordered(change) for change in changes]
 
-    def _ordered(self, change: Change) -> Change:
+    def _ordered(self, change: SourceChange) -> SourceChange:
         name = self._named(change.record.topic, change.record.partition, change.source)
         taken_at = self.found.get(name, self.known.get(name, 0))
         at = int(change.position[:_DIGITS])

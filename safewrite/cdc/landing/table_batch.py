@@ -11,9 +11,9 @@ from typing import Self
 import safewrite as sw
 from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.job import Config
-from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, Table
+from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable
 from safewrite.cdc.envelopes.decoding import Decoder
-from safewrite.cdc.landing.frames import LACKS, OP, Frame, frame_of
+from safewrite.cdc.landing.frames import LACKS, OP, ChangeFrame, frame_of
 from safewrite.cdc.landing.origin import TableSource
 from safewrite.cdc.landing.ranking import needs_rank, rank
 from safewrite.cdc.landing.refusals import (
@@ -24,7 +24,7 @@ from safewrite.cdc.landing.refusals import (
     refuse_set_back,
 )
 from safewrite.cdc.landing.reset_guard import check_of
-from safewrite.cdc.landing.rows import Rows, rows_of
+from safewrite.cdc.landing.rows import ChangeRows, rows_of
 from safewrite.cdc.landing.rows_by_key import rows_with
 from safewrite.cdc.landing.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.landing.table_changes import Keys, Made, TableChanges
@@ -61,7 +61,7 @@ class TableBatch:
     """
 
     job: JobParts
-    table: Table
+    table: TargetTable
     entry: LedgerEntry
     ranges: Ranges
     """The offsets of the batch."""
@@ -71,7 +71,7 @@ class TableBatch:
     origin: TableSource | None = None
     strange: list[DeadLetter] = field(default_factory=list)
     made: Made | None = None
-    frame: Frame | None = None
+    frame: ChangeFrame | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
     """Columns that the table cannot have, and why."""
     dead: list[DeadLetter] = field(default_factory=list)
@@ -79,7 +79,7 @@ class TableBatch:
     # --- before any table commits -------------------------------------------------------------------
     @classmethod
     def prepared(
-        cls, job: JobParts, table: Table, given: ChangeSet, batch: Batch, done: Mapping[str, int]
+        cls, job: JobParts, table: TargetTable, given: ChangeSet, batch: Batch, done: Mapping[str, int]
     ) -> Self:
         """A table's rows, as far as they are new to it and fit it.
 
@@ -141,9 +141,9 @@ class TableBatch:
                 entry.begins_at = entry.offsets
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> ChangeRows:
         """The rows that were made of the changes."""
-        return Rows() if self.made is None else self.made.rows
+        return ChangeRows() if self.made is None else self.made.rows
 
     def make(self, keys: Keys, *, each: bool) -> None:
         """Make rows of the changes; ``each`` makes all of them one by one."""
@@ -276,7 +276,7 @@ class TableBatch:
         frame = self._with_letters(found)
         return self._applied(found, frame) if frame.data.num_rows else None
 
-    def _with_letters(self, found: sw.Table) -> Frame:
+    def _with_letters(self, found: sw.Table) -> ChangeFrame:
         """The frame of the rows that are left, once the letters of the others are kept."""
         frame = frame_of(self.table, self.rows, found, self.refused)
         letters = [*self.strange, *self.rows.dead, *frame.dead]
@@ -285,7 +285,7 @@ class TableBatch:
         self.entry.split = frame.data.num_rows - frame.changes
         return frame
 
-    def _applied(self, found: sw.Table, frame: Frame) -> sw.Receipt:
+    def _applied(self, found: sw.Table, frame: ChangeFrame) -> sw.Receipt:
         assert self.made is not None
         table, name, positions = self.table, self.job.config.job, self.positions
         moved = moves(self.ranges, name, positions) | self.made.snapshots.moves()
@@ -310,7 +310,7 @@ class TableBatch:
             positions=moved,
         )
 
-    def _each(self) -> Callable[[], Rows] | None:
+    def _each(self) -> Callable[[], ChangeRows] | None:
         """What makes rows of all changes one by one, if some were projected as columns."""
         return (lambda: self._making(self.rows.keys, each=True).rows) if self.rows.projected else None
 

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from safewrite.cdc.config.column_rules import ColumnRules
-from safewrite.cdc.config.table_config import Table
+from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.landing.project_columns import projected
-from safewrite.cdc.landing.rows import Rows, rows_of
+from safewrite.cdc.landing.rows import ChangeRows, rows_of
 from safewrite.cdc.landing.snapshot_boundary import SnapshotBoundary
-from safewrite.cdc.records.change import Change
+from safewrite.cdc.records.change import SourceChange
 from safewrite.cdc.records.change_set import ChangeSet
 
 Keys = tuple[str, ...] | None
@@ -27,8 +27,8 @@ class Made:
     ``changes`` are those that were made to rows one by one, and ``ignored`` counts records that say nothing of a row.
     """
 
-    rows: Rows
-    changes: Sequence[Change]
+    rows: ChangeRows
+    changes: Sequence[SourceChange]
     snapshots: SnapshotBoundary
     ignored: int = 0
 
@@ -71,7 +71,7 @@ class TableChanges:
         return Made(made, ordered, snapshots, len(read.ignored))
 
 
-def _named(keys: Sequence[str], table: Table) -> tuple[str, ...]:
+def _named(keys: Sequence[str], table: TargetTable) -> tuple[str, ...]:
     """The key of a table that has none yet, as the records' keys name it."""
     if not keys:
         return ()

@@ -15,8 +15,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, Table
-from safewrite.cdc.landing.rows import Row, Rows
+from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable
+from safewrite.cdc.landing.rows import ChangeRow, ChangeRows
 from safewrite.cdc.records.change import UNAVAILABLE, DeadLetter, Op
 
 Key = tuple[Any, ...]
@@ -32,14 +32,14 @@ class UnavailableValues:
         read: the table's rows, as they are before the batch.
     """
 
-    def __init__(self, table: Table, made: Rows, columns: Iterable[str], read: Read) -> None:
+    def __init__(self, table: TargetTable, made: ChangeRows, columns: Iterable[str], read: Read) -> None:
         self._epoch = table.epoch
         self._made = made
         self._columns = [name for name in columns if name not in {EPOCH, SEQUENCE, *made.keys}]
         self._read = read
         self._stored: dict[Key, Mapping[str, Any] | None] = {}
         self._truncates = sorted(_position(row) for row in made.rows if row.op is Op.TRUNCATE)
-        self._of_key: dict[Key, list[tuple[str, Row]]] = {}
+        self._of_key: dict[Key, list[tuple[str, ChangeRow]]] = {}
         for row in made.rows:
             if row.op is not Op.TRUNCATE:
                 self._of_key.setdefault(self._key(row), []).append((_position(row), row))
@@ -79,7 +79,7 @@ class UnavailableValues:
                 of_key.append((_position(taken), taken))
                 of_key.sort(key=lambda one: one[0])
 
-    def _fill(self, row: Row) -> None:
+    def _fill(self, row: ChangeRow) -> None:
         assert row.other is not None
         lacks = []
         for name in row.lacks:
@@ -90,19 +90,19 @@ class UnavailableValues:
                 row.values[name] = value
         row.lacks = tuple(lacks)
 
-    def _all_values(self, row: Row) -> dict[str, Any] | None:
+    def _all_values(self, row: ChangeRow) -> dict[str, Any] | None:
         """All values that the row of a deletion had; None if one of them is not known."""
         values = {name: self._value(self._key(row), name, _moment(row)) for name in self._columns}
         return None if any(value is UNAVAILABLE for value in values.values()) else values
 
-    def _row(self, row: Row, values: dict[str, Any]) -> Row:
+    def _row(self, row: ChangeRow, values: dict[str, Any]) -> ChangeRow:
         """The row of a deletion under its new key; every change of that key is newer."""
         assert row.other is not None
         order = {EPOCH: self._epoch, SEQUENCE: _bound(row)}
         keys = dict(zip(self._made.keys, row.other, strict=True))
-        return Row(Op.UPSERT, order | values | keys, row.change)
+        return ChangeRow(Op.UPSERT, order | values | keys, row.change)
 
-    def _was_taken(self, row: Row) -> bool:
+    def _was_taken(self, row: ChangeRow) -> bool:
         stored = None if row.other is None else self._stored.get(row.other)
         return stored is not None and stored[SEQUENCE] == _bound(row)
 
@@ -156,24 +156,24 @@ class UnavailableValues:
         for row in self._read(wanted):
             self._stored[tuple(row[name] for name in self._made.keys)] = row
 
-    def _key(self, row: Row) -> Key:
+    def _key(self, row: ChangeRow) -> Key:
         return tuple(row.values.get(name) for name in self._made.keys)
 
 
-def _position(row: Row) -> str:
+def _position(row: ChangeRow) -> str:
     return str(row.values[SEQUENCE])
 
 
-def _core(row: Row) -> str:
+def _core(row: ChangeRow) -> str:
     """The position without Kafka's offset, as the source told it: both halves of a changed key have it."""
     return (row.change.told or row.change.position).rpartition("-")[0]
 
 
-def _bound(row: Row) -> str:
+def _bound(row: ChangeRow) -> str:
     """A position before both halves, wherever each of them counts."""
     return f"{_core(row)}-"
 
 
-def _moment(row: Row) -> str:
+def _moment(row: ChangeRow) -> str:
     """A position right before a row, and after all that came before it."""
     return f"{row.change.position.rpartition('-')[0]}-"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 import safewrite as sw
-from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, Table, partition_columns
-from safewrite.cdc.landing.frames import Frame, frame_of
-from safewrite.cdc.landing.rows import Rows
+from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable, partition_columns
+from safewrite.cdc.landing.frames import ChangeFrame, frame_of
+from safewrite.cdc.landing.rows import ChangeRows
 from safewrite.cdc.ledger.target_tables import TargetTables
 
 _REFUSALS = (sw.InvalidInputError, sw.WouldAlterError)
@@ -20,12 +20,12 @@ _REFUSALS = (sw.InvalidInputError, sw.WouldAlterError)
 class Fitted:
     """A frame, its table with the columns of the frame, and the columns that the table cannot have, and why."""
 
-    frame: Frame
+    frame: ChangeFrame
     found: sw.Table | None
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
-def fitted(targets: TargetTables, table: Table, made: Rows, found: sw.Table | None) -> Fitted:
+def fitted(targets: TargetTables, table: TargetTable, made: ChangeRows, found: sw.Table | None) -> Fitted:
     """The frame of rows, once the table has the columns that they bring.
 
     Raises:
@@ -55,7 +55,7 @@ def fitted(targets: TargetTables, table: Table, made: Rows, found: sw.Table | No
 
 def _with_columns(
     targets: TargetTables,
-    table: Table,
+    table: TargetTable,
     keys: Sequence[str],
     found: sw.Table | None,
     fields: Sequence[pa.Field],
@@ -65,13 +65,13 @@ def _with_columns(
     return targets.widen(table, found, fields) if fields else found
 
 
-def _first_columns(keys: Sequence[str], table: Table, fields: Sequence[pa.Field]) -> list[pa.Field]:
+def _first_columns(keys: Sequence[str], table: TargetTable, fields: Sequence[pa.Field]) -> list[pa.Field]:
     """The columns that a table cannot be created without."""
     needed = {*keys, EPOCH, SEQUENCE, *(table.precombine_key or ()), *partition_columns(table.partition_by)}
     return [one for one in fields if one.name in needed]
 
 
-def _refuse_unknown_partitions(table: Table, fields: Sequence[pa.Field]) -> None:
+def _refuse_unknown_partitions(table: TargetTable, fields: Sequence[pa.Field]) -> None:
     known = {one.name for one in fields}
     unknown = [name for name in partition_columns(table.partition_by) if name.partition(".")[0] not in known]
     if unknown:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 import safewrite as sw
 from safewrite.cdc.config.job import Config
-from safewrite.cdc.config.table_config import Table
+from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.ledger.target_tables import TargetTables
 from safewrite.cdc.records.batch import Batch, Partition, Ranges, moves
 from safewrite.cdc.records.change import DeadLetter
@@ -104,16 +104,16 @@ class JobLedger:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
-    def table(self) -> Table:
+    def table(self) -> TargetTable:
         return self._own("ledger")
 
     @property
-    def letters(self) -> Table:
+    def letters(self) -> TargetTable:
         return self._own("dead_letters")
 
-    def _own(self, what: str) -> Table:
+    def _own(self, what: str) -> TargetTable:
         of = self.config.job_tables
-        return Table(database=of.database, table=f"{self.config.job}_{what}", format=of.format)
+        return TargetTable(database=of.database, table=f"{self.config.job}_{what}", format=of.format)
 
     def positions(self) -> dict[str, int]:
         """How far the job got; none before its first batch."""

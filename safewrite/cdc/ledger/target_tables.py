@@ -12,7 +12,7 @@ import pyarrow as pa
 
 import safewrite as sw
 from safewrite.cdc.config.job import Config
-from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, Table, TableFormat
+from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TableFormat, TargetTable
 from safewrite.metrics import OnEvent
 
 log = logging.getLogger("safewrite")
@@ -32,7 +32,7 @@ class TargetTables:
         self._open: dict[str, sw.Table] = {}
         self._lock = threading.Lock()
 
-    def find(self, table: Table) -> sw.Table | None:
+    def find(self, table: TargetTable) -> sw.Table | None:
         """A table as it is now; None if there is none."""
         known = self.seen(table)
         if known is not None:
@@ -42,7 +42,7 @@ class TargetTables:
                 self._forget(table, error)
         return self._opened(table)
 
-    def position(self, table: Table) -> tuple[sw.Table | None, dict[str, int]]:
+    def position(self, table: TargetTable) -> tuple[sw.Table | None, dict[str, int]]:
         """A table as it is now, and how far each source was taken into it; both of one look at it."""
         known = self.seen(table)
         if known is not None:
@@ -53,26 +53,26 @@ class TargetTables:
         found = self._opened(table)
         return found, {} if found is None else found.positions()
 
-    def seen(self, table: Table) -> sw.Table | None:
+    def seen(self, table: TargetTable) -> sw.Table | None:
         """A table as it was seen last; None if none was seen.  A commit to it refuses a table that was created again since."""
         with self._lock:
             return self._open.get(table.name)
 
-    def _forget(self, table: Table, error: sw.SafewriteError) -> None:
+    def _forget(self, table: TargetTable, error: sw.SafewriteError) -> None:
         """Forget a table that was dropped, or dropped and created again; another error is raised."""
         if not isinstance(error, sw.TableNotFoundError) and error.kind is not sw.Kind.TABLE_REPLACED:
             raise error
         with self._lock:
             self._open.pop(table.name, None)
 
-    def _opened(self, table: Table) -> sw.Table | None:
+    def _opened(self, table: TargetTable) -> sw.Table | None:
         try:
             found = sw.open(self._address(table), **self._settings(table.format))
         except sw.TableNotFoundError:
             return None
         return self._keep(table, found)
 
-    def create(self, table: Table, keys: Sequence[str], fields: Sequence[pa.Field]) -> sw.Table:
+    def create(self, table: TargetTable, keys: Sequence[str], fields: Sequence[pa.Field]) -> sw.Table:
         """A new table; one that another job made meanwhile is taken as it is."""
         properties = {KEYS: json.dumps(list(keys))}
         if table.format_version is not None:
@@ -92,7 +92,7 @@ class TargetTables:
         log.info("table %s was created with the columns %s", table.name, ", ".join(made.schema.names))
         return self._keep(table, made)
 
-    def widen(self, table: Table, found: sw.Table, fields: Sequence[pa.Field]) -> sw.Table:
+    def widen(self, table: TargetTable, found: sw.Table, fields: Sequence[pa.Field]) -> sw.Table:
         """The table with new columns: an append of no rows, for ``apply_changes`` itself adds none.
 
         A crash after it leaves columns that are NULL in every row, and the replay finds them there.  The columns that the
@@ -102,11 +102,11 @@ class TargetTables:
         log.info("table %s has new columns: %s", table.name, ", ".join(field.name for field in fields))
         return found.refresh()
 
-    def _keep(self, table: Table, found: sw.Table) -> sw.Table:
+    def _keep(self, table: TargetTable, found: sw.Table) -> sw.Table:
         with self._lock:
             return self._open.setdefault(table.name, found)
 
-    def _address(self, table: Table) -> str:
+    def _address(self, table: TargetTable) -> str:
         if table.format == "iceberg":
             return table.name
         return f"{str(self._config.warehouse).rstrip('/')}/{table.database}/{table.table}"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import safewrite as sw
-from safewrite.cdc.records.change import Record
-from safewrite.cdc.records.records import Records
+from safewrite.cdc.records.change import KafkaRecord
+from safewrite.cdc.records.records import KafkaRecords
 
 
 class Partition(NamedTuple):
@@ -43,16 +43,16 @@ class Batch:
     """
 
     number: int
-    records: Records
+    records: KafkaRecords
     ranges: Ranges
     joined: bool = False
 
     @classmethod
     def of_records(
-        cls, number: int, records: Iterable[Record], topic_ids: Mapping[str, str] | None = None
+        cls, number: int, records: Iterable[KafkaRecord], topic_ids: Mapping[str, str] | None = None
     ) -> Batch:
         """A batch that covers its records and no more."""
-        found = records if isinstance(records, Records) else Records.of(records)
+        found = records if isinstance(records, KafkaRecords) else KafkaRecords.of(records)
         return cls(number, found, ranges_of(found.places(), topic_ids))
 
 

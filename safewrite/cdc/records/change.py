@@ -39,7 +39,7 @@ UNAVAILABLE: Final = Unavailable()
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class KafkaRecord:
     """One record of a topic, as Kafka has it."""
 
     topic: str
@@ -64,7 +64,7 @@ class SourceTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SourceChange:
     """One change of one row (of all rows: a truncate).
 
     ``position`` orders the changes of one key as text, byte by byte.  ``before`` and ``after`` are rows as Python has
@@ -76,7 +76,7 @@ class Change:
     op: Op
     source: SourceTable
     position: str
-    record: Record
+    record: KafkaRecord
     keys: Mapping[str, Any] | None = None
     no_key: str | None = None
     """Why the record's key cannot be read."""
@@ -103,7 +103,7 @@ class Change:
 class DeadLetter:
     """A record that cannot land, and why."""
 
-    record: Record
+    record: KafkaRecord
     reason: str
     table: str | None = None
 
@@ -112,7 +112,7 @@ class DeadLetter:
 class Ignored:
     """A record that says nothing about a row: a tombstone after a delete, a heartbeat, a control record."""
 
-    record: Record
+    record: KafkaRecord
     kind: str
 
 

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.cdc.records.change import Beginning, Change, DeadLetter, Op, SourceTable
-from safewrite.cdc.records.records import Records
+from safewrite.cdc.records.change import Beginning, DeadLetter, Op, SourceChange, SourceTable
+from safewrite.cdc.records.records import KafkaRecords
 
 OP, POSITION, TIME, BEGINNING, PLACE = "op", "position", "time", "beginning", "place"
 """Columns of a column batch besides those of its rows; ``place`` is that of the record."""
@@ -38,7 +38,7 @@ class ColumnBatch:
     """
 
     source: SourceTable
-    records: Records
+    records: KafkaRecords
     data: pa.Table
     types: Mapping[str, pa.DataType]
     keys: tuple[str, ...]
@@ -85,7 +85,7 @@ class ColumnBatch:
 class ChangeSet:
     """Changes, each of which is in one of both.  A record has one in a column batch, or all of its changes in ``rows``."""
 
-    rows: list[Change] = field(default_factory=list)
+    rows: list[SourceChange] = field(default_factory=list)
     columns: list[ColumnBatch] = field(default_factory=list)
 
     @property
@@ -155,7 +155,7 @@ class ChangeSet:
             of_source(one.source, one.is_tombstone).rows.append(one)
         return found
 
-    def deletes(self, records: Records) -> Any:
+    def deletes(self, records: KafkaRecords) -> Any:
         """Which of these records tell of a delete, as booleans of NumPy; all changes are of them."""
         found = np.zeros(len(records), bool)
         for batch in self.columns:

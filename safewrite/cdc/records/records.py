@@ -1,4 +1,4 @@
-"""Holds the records of a batch as columns, and makes a ``Record`` of one where it is looked at."""
+"""Holds the records of a batch as columns, and makes a ``KafkaRecord`` of one where it is looked at."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.cdc.records.change import Record
+from safewrite.cdc.records.change import KafkaRecord
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SCHEMA = pa.schema(
@@ -25,7 +25,7 @@ _RUNS_MAX = 1000
 """Of so many pieces a table is put together; of more it would be slow to read."""
 
 
-class Records(Sequence[Record]):
+class KafkaRecords(Sequence[KafkaRecord]):
     """Records in the order of topic, partition and offset.
 
     Args:
@@ -38,7 +38,7 @@ class Records(Sequence[Record]):
         self.prefixes = tuple(prefixes)
 
     @classmethod
-    def of(cls, given: Iterable[Record]) -> Records:
+    def of(cls, given: Iterable[KafkaRecord]) -> KafkaRecords:
         """Records that were made one by one, in their order."""
         rows = list(given)
         columns: dict[str, list[Any]] = {
@@ -52,7 +52,7 @@ class Records(Sequence[Record]):
         return cls(pa.Table.from_arrays(arrays, schema=SCHEMA))
 
     @classmethod
-    def of_frame(cls, frame: pa.Table, prefixes: Sequence[bytes] = ()) -> Records:
+    def of_frame(cls, frame: pa.Table, prefixes: Sequence[bytes] = ()) -> KafkaRecords:
         """The rows of a micro-batch, put in order; columns of ``SCHEMA`` that it lacks are NULL."""
         there = frozenset(frame.column_names)
         arrays = [
@@ -66,27 +66,27 @@ class Records(Sequence[Record]):
         return int(self.data.num_rows)
 
     @overload
-    def __getitem__(self, at: int) -> Record: ...
+    def __getitem__(self, at: int) -> KafkaRecord: ...
     @overload
-    def __getitem__(self, at: slice) -> Records: ...
-    def __getitem__(self, at: int | slice) -> Record | Records:
+    def __getitem__(self, at: slice) -> KafkaRecords: ...
+    def __getitem__(self, at: int | slice) -> KafkaRecord | KafkaRecords:
         if isinstance(at, slice):
             start, stop, step = at.indices(len(self))
             if step == 1:
-                return Records(self.data.slice(start, max(0, stop - start)), self.prefixes)
+                return KafkaRecords(self.data.slice(start, max(0, stop - start)), self.prefixes)
             return self.take(range(start, stop, step))
         place = range(len(self))[at]
         return next(self._rows(self.data.slice(place, 1)))
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[KafkaRecord]:
         for part in self.data.to_batches(max_chunksize=10_000):
             yield from self._rows(part)
 
-    def take(self, places: Any) -> Records:
+    def take(self, places: Any) -> KafkaRecords:
         """The records at these places."""
-        return Records(self.data.take(pa.array(places, pa.int64())), self.prefixes)
+        return KafkaRecords(self.data.take(pa.array(places, pa.int64())), self.prefixes)
 
-    def since(self, starts: Mapping[tuple[str, int], int]) -> Records:
+    def since(self, starts: Mapping[tuple[str, int], int]) -> KafkaRecords:
         """The records from these offsets on, by topic and partition; none of a partition that is not named."""
         kept = self.is_since(starts)
         return self if kept.all() else self.take(np.flatnonzero(kept))
@@ -134,13 +134,13 @@ class Records(Sequence[Record]):
             yield topic, number, int(offsets[at].min())
             yield topic, number, int(offsets[at].max())
 
-    def _rows(self, part: Any) -> Iterator[Record]:
+    def _rows(self, part: Any) -> Iterator[KafkaRecord]:
         columns = (part.column(name).to_pylist() for name in SCHEMA.names)
         for topic, number, offset, key, value, headers, at, key_prefix, value_prefix in zip(
             *columns, strict=True
         ):
             named = tuple((one["key"], one["value"]) for one in headers or ())
-            yield Record(
+            yield KafkaRecord(
                 topic,
                 number,
                 offset,

@@ -1,7 +1,7 @@
-"""A logical type: the type of its columns, how one value is read, and how a column of values is.
+"""Defines a logical type: the type of its columns, how it reads one value, and how it reads a column of values.
 
-Both readings agree: whatever is in doubt in a column (a value out of range, a text that is no time) is noted by its place,
-and its record is read value by value, which says why.
+Both readings agree: where a column reads a value that may not fit (out of range, a text that is not a time), it notes the row,
+and the record of that row is read value by value, which gives the reason.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def _as_it_came(value: Any) -> Any:
 
 
 @dataclass
-class Doubts:
+class RowFallback:
     """Rows whose records are to be read one by one."""
 
     length: int
     _found: list[Any] = field(default_factory=list)
 
     def where(self, mask: Any) -> None:
-        """Doubt the rows where the mask is true; where it is NULL there is nothing to doubt."""
+        """Fall back for the rows where the mask is true, not where it is false or NULL."""
         if isinstance(mask, pa.Array | pa.ChunkedArray):
             if not pc.any(mask).as_py():
                 return
@@ -45,11 +45,11 @@ class Doubts:
         self._found.append(mask)
 
     def unless(self, mask: Any) -> None:
-        """Doubt the rows where the mask is not true."""
+        """Fall back for the rows where the mask is false or NULL."""
         self.where(pc.invert(pc.fill_null(mask, False)))
 
     def at(self, places: Iterable[int]) -> None:
-        """Doubt these rows."""
+        """Fall back for these rows."""
         found = np.zeros(self.length, bool)
         found[list(places)] = True
         self._found.append(found)
@@ -59,16 +59,16 @@ class Doubts:
         return any(one.any() for one in self._found)
 
     def mask(self) -> Any:
-        """All rows in doubt, as booleans of NumPy."""
+        """All these rows, as booleans of NumPy."""
         return np.logical_or.reduce(self._found) if self._found else np.zeros(self.length, bool)
 
 
-ReadArray = Callable[[pa.Array, Doubts], pa.Array]
-"""Reads values of a column; those in doubt are NULL, and noted."""
+ReadArray = Callable[[pa.Array, RowFallback], pa.Array]
+"""Reads values of a column; those that may not fit are NULL, and their rows are noted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class LogicalColumn:
     """The type of a column, and how a value that is not NULL is read.
 
     ``floor`` reads a value as the nearest one below it that the type has, where the type has such; ``plain`` makes of a
@@ -99,12 +99,14 @@ class Column:
         """How a column of values is read that come as this Arrow type."""
         return self.arrays.get(given) or self._each
 
-    def _each(self, values: pa.Array, doubts: Doubts) -> pa.Array:
-        return one_by_one(values, self.type, self.read, doubts)
+    def _each(self, values: pa.Array, fallback: RowFallback) -> pa.Array:
+        return one_by_one(values, self.type, self.read, fallback)
 
 
-def one_by_one(values: Any, type_: pa.DataType, read: Callable[[Any], Any], doubts: Doubts) -> pa.Array:
-    """Reads values as Python has them; what cannot be read is doubted, and NULL."""
+def one_by_one(
+    values: Any, type_: pa.DataType, read: Callable[[Any], Any], fallback: RowFallback
+) -> pa.Array:
+    """Reads values as Python has them; what cannot be read is NULL, and its row is noted."""
     if values.null_count == len(values):
         return pa.nulls(len(values), type_)
     found, unread = [], []
@@ -115,5 +117,5 @@ def one_by_one(values: Any, type_: pa.DataType, read: Callable[[Any], Any], doub
             found.append(None)
             unread.append(place)
     if unread:
-        doubts.at(unread)
+        fallback.at(unread)
     return pa.array(found, type_)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from safewrite.cdc.connect.logical_types.column import UNREADABLE, Column, Doubts, ReadArray
+from safewrite.cdc.connect.logical_types.column import UNREADABLE, LogicalColumn, ReadArray, RowFallback
 from safewrite.cdc.connect.logical_types.plain import binary, whole
 from safewrite.cdc.connect.misfits import plain_of
 from safewrite.cdc.records.change import UndecodableError
@@ -39,13 +39,13 @@ def bounded(value: Decimal) -> Decimal:
     return value
 
 
-def decimal(schema: Mapping[str, Any]) -> Column:
+def decimal(schema: Mapping[str, Any]) -> LogicalColumn:
     """Connect's Decimal; a text where it has more digits than a column of decimals holds."""
     parameters = schema.get("parameters") or {}
     scale = int(parameters.get("scale", 0))
     precision = int(parameters.get("connect.decimal.precision", DECIMAL_DIGITS_MAX))
     if not 0 <= scale <= precision <= DECIMAL_DIGITS_MAX:
-        return Column(pa.string(), lambda value: format(_decimal_of(value, scale), "f"))
+        return LogicalColumn(pa.string(), lambda value: format(_decimal_of(value, scale), "f"))
 
     def plain(value: Any) -> Any:
         try:
@@ -55,7 +55,7 @@ def decimal(schema: Mapping[str, Any]) -> Column:
 
     kind = pa.decimal128(precision, scale)
     arrays = dict.fromkeys((pa.string(), pa.binary()), _unscaled_array(kind))
-    return Column(kind, lambda value: _decimal_of(value, scale), plain=plain, arrays=arrays)
+    return LogicalColumn(kind, lambda value: _decimal_of(value, scale), plain=plain, arrays=arrays)
 
 
 def _decimal_of(value: Any, scale: int) -> Decimal:
@@ -69,14 +69,14 @@ def _variable_decimal(value: Any) -> str:
     return format(unscaled(value["value"], whole(value["scale"])), "f")
 
 
-VARIABLE_SCALE = Column(pa.string(), _variable_decimal)
+VARIABLE_SCALE = LogicalColumn(pa.string(), _variable_decimal)
 
 
 def _unscaled_array(type_: pa.DataType) -> ReadArray:
     """Reads unscaled numbers, in two's complement; Arrow's decimals have the lowest byte first."""
     limit = 10**type_.precision
 
-    def read(values: pa.Array, doubts: Doubts) -> pa.Array:
+    def read(values: pa.Array, fallback: RowFallback) -> pa.Array:
         found, unread = [], []
         for place, value in enumerate(values.to_pylist()):
             number = 0
@@ -90,7 +90,7 @@ def _unscaled_array(type_: pa.DataType) -> ReadArray:
                     number = 0
             found.append(number.to_bytes(16, "little", signed=True))
         if unread:
-            doubts.at(unread)
+            fallback.at(unread)
         valid = values.is_valid().to_numpy(zero_copy_only=False)
         bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
         return pa.Array.from_buffers(type_, len(values), [bits, pa.py_buffer(b"".join(found))])

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.cdc.connect.logical_types.column import Column, Doubts
+from safewrite.cdc.connect.logical_types.column import LogicalColumn, RowFallback
 from safewrite.cdc.records.change import UndecodableError
 
 
@@ -58,20 +58,20 @@ def binary(value: Any) -> bytes:
         raise UndecodableError(f"{value!r} is not base64") from error
 
 
-def _as_they_are(values: pa.Array, doubts: Doubts) -> pa.Array:
+def _as_they_are(values: pa.Array, fallback: RowFallback) -> pa.Array:
     if pa.types.is_floating(values.type):
-        doubts.where(pc.is_inf(values))  # what has too many digits is that, too
+        fallback.where(pc.is_inf(values))  # what has too many digits is that, too
     return values
 
 
-_NUMBER = Column(pa.int64(), whole, arrays={pa.int64(): _as_they_are})
-_REAL = Column(pa.float64(), _number, arrays={pa.float64(): _as_they_are})
-PLAIN: Mapping[str, Column] = {
+_NUMBER = LogicalColumn(pa.int64(), whole, arrays={pa.int64(): _as_they_are})
+_REAL = LogicalColumn(pa.float64(), _number, arrays={pa.float64(): _as_they_are})
+PLAIN: Mapping[str, LogicalColumn] = {
     **dict.fromkeys(("int8", "int16", "int32", "int64"), _NUMBER),
     **dict.fromkeys(("float", "float32", "double", "float64"), _REAL),
-    "boolean": Column(pa.bool_(), _flag, arrays={pa.bool_(): _as_they_are}),
-    "string": Column(pa.string(), text, arrays={pa.string(): _as_they_are}),
-    "bytes": Column(pa.binary(), binary, arrays={pa.binary(): _as_they_are}),
+    "boolean": LogicalColumn(pa.bool_(), _flag, arrays={pa.bool_(): _as_they_are}),
+    "string": LogicalColumn(pa.string(), text, arrays={pa.string(): _as_they_are}),
+    "bytes": LogicalColumn(pa.binary(), binary, arrays={pa.binary(): _as_they_are}),
 }
 """Connect's own types."""
 Carried = Mapping[Any, pa.DataType]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from safewrite.cdc.connect.logical_types.column import UNREADABLE, Column, Read
+from safewrite.cdc.connect.logical_types.column import UNREADABLE, LogicalColumn, Read
 from safewrite.cdc.connect.logical_types.decimals import VARIABLE_SCALE, decimal
 from safewrite.cdc.connect.logical_types.plain import PLAIN
 from safewrite.cdc.connect.logical_types.times import DATE, ZONED, moment, time_of_day
@@ -22,7 +22,7 @@ from safewrite.cdc.connect.misfits import plain_of
 from safewrite.cdc.records.change import UndecodableError
 
 
-def column_of(schema: Mapping[str, Any]) -> Column:
+def column_of(schema: Mapping[str, Any]) -> LogicalColumn:
     """The column of a schema.
 
     Raises:
@@ -43,7 +43,7 @@ def column_of(schema: Mapping[str, Any]) -> Column:
     raise UndecodableError(f"the type {kind!r} of a schema is not known")
 
 
-def row_of(schema: Mapping[str, Any]) -> dict[str, Column]:
+def row_of(schema: Mapping[str, Any]) -> dict[str, LogicalColumn]:
     """The columns of a struct.  Values of one whose type is not known are refused one by one: it may be left out.
 
     Raises:
@@ -52,7 +52,7 @@ def row_of(schema: Mapping[str, Any]) -> dict[str, Column]:
     return {name: _column_or_refusal(field) for name, field in _named(schema).items()}
 
 
-def fields_of(schema: Mapping[str, Any]) -> dict[str, Column]:
+def fields_of(schema: Mapping[str, Any]) -> dict[str, LogicalColumn]:
     """The columns of a struct.
 
     Raises:
@@ -68,7 +68,7 @@ def _named(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {str(field["field"]): field for field in fields}
 
 
-def _column_or_refusal(schema: Mapping[str, Any]) -> Column:
+def _column_or_refusal(schema: Mapping[str, Any]) -> LogicalColumn:
     try:
         return column_of(schema)
     except UNREADABLE as error:
@@ -81,20 +81,20 @@ def _column_or_refusal(schema: Mapping[str, Any]) -> Column:
         def refuse(value: Any) -> Any:
             raise UndecodableError(why)
 
-        return Column(pa.null(), refuse)
+        return LogicalColumn(pa.null(), refuse)
 
 
 def _null_or(read: Read, value: Any) -> Any:
     return None if value is None else read(value)
 
 
-def _list(schema: Mapping[str, Any]) -> Column:
+def _list(schema: Mapping[str, Any]) -> LogicalColumn:
     item = column_of(schema["items"])
 
     def plain(value: Any) -> Any:
         return [item.plain_of(one) for one in value] if isinstance(value, list) else plain_of(value)
 
-    return Column(
+    return LogicalColumn(
         pa.list_(item.type),
         lambda value: [_null_or(item.read, one) for one in value],
         lambda value: [_null_or(item.floor or item.read, one) for one in value],
@@ -102,7 +102,7 @@ def _list(schema: Mapping[str, Any]) -> Column:
     )
 
 
-def _map(schema: Mapping[str, Any]) -> Column:
+def _map(schema: Mapping[str, Any]) -> LogicalColumn:
     key, item = column_of(schema["keys"]), column_of(schema["values"])
 
     def pairs_of(value: Any) -> Any:
@@ -114,7 +114,7 @@ def _map(schema: Mapping[str, Any]) -> Column:
             return plain_of(value)
         return {str(key.plain_of(name)): item.plain_of(one) for name, one in value.items()}
 
-    return Column(
+    return LogicalColumn(
         pa.map_(key.type, item.type),
         lambda value: [(key.read(name), _null_or(item.read, one)) for name, one in pairs_of(value)],
         lambda value: [
@@ -124,7 +124,7 @@ def _map(schema: Mapping[str, Any]) -> Column:
     )
 
 
-def _struct(schema: Mapping[str, Any]) -> Column:
+def _struct(schema: Mapping[str, Any]) -> LogicalColumn:
     columns = fields_of(schema)
     type_ = pa.struct([pa.field(name, column.type) for name, column in columns.items()])
 
@@ -133,7 +133,7 @@ def _struct(schema: Mapping[str, Any]) -> Column:
             return plain_of(value)
         return {name: column.plain_of(value.get(name)) for name, column in columns.items()}
 
-    return Column(
+    return LogicalColumn(
         type_,
         lambda value: {name: _null_or(column.read, value.get(name)) for name, column in columns.items()},
         lambda value: {
@@ -143,11 +143,11 @@ def _struct(schema: Mapping[str, Any]) -> Column:
     )
 
 
-def _fixed(column: Column) -> Callable[[Mapping[str, Any]], Column]:
+def _fixed(column: LogicalColumn) -> Callable[[Mapping[str, Any]], LogicalColumn]:
     return lambda _: column
 
 
-_BY_NAME: Mapping[str, Callable[[Mapping[str, Any]], Column]] = {
+_BY_NAME: Mapping[str, Callable[[Mapping[str, Any]], LogicalColumn]] = {
     "org.apache.kafka.connect.data.Decimal": decimal,
     "org.apache.kafka.connect.data.Date": _fixed(DATE),
     "org.apache.kafka.connect.data.Time": _fixed(time_of_day(1_000_000)),

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.cdc.connect.logical_types.column import Column, Doubts, Read, ReadArray
+from safewrite.cdc.connect.logical_types.column import LogicalColumn, Read, ReadArray, RowFallback
 from safewrite.cdc.connect.logical_types.plain import text, whole
 from safewrite.cdc.connect.misfits import clock_text, date_text, moment_text, plain_of
 from safewrite.cdc.records.change import UndecodableError
@@ -32,9 +32,9 @@ def _counted(as_text: Callable[[int], str]) -> Read:
     return lambda value: as_text(value) if type(value) is int else plain_of(value)
 
 
-def moment(unit_ns: int) -> Column:
+def moment(unit_ns: int) -> LogicalColumn:
     """A time without zone, of whole numbers of a unit since 1970."""
-    return Column(
+    return LogicalColumn(
         LOCAL,
         lambda value: _EPOCH + timedelta(microseconds=_microseconds(value, unit_ns)),
         lambda value: _EPOCH + timedelta(microseconds=whole(value) * unit_ns // 1000),
@@ -43,7 +43,7 @@ def moment(unit_ns: int) -> Column:
     )
 
 
-def time_of_day(unit_ns: int) -> Column:
+def time_of_day(unit_ns: int) -> LogicalColumn:
     """A time of day, of whole numbers of a unit since midnight."""
 
     def of(value: Any, whole_us: int) -> time:
@@ -51,7 +51,7 @@ def time_of_day(unit_ns: int) -> Column:
             raise UndecodableError(f"{value} is no time of a day: {clock_text(whole(value), unit_ns)}")
         return (_EPOCH + timedelta(microseconds=whole_us)).time()
 
-    return Column(
+    return LogicalColumn(
         pa.time64("us"),
         lambda value: of(value, _microseconds(value, unit_ns)),
         lambda value: of(value, whole(value) * unit_ns // 1000),
@@ -106,48 +106,50 @@ def _by_number(read: ReadArray, unit_ns: int) -> Mapping[pa.DataType, ReadArray]
 def times(unit_us: int, type_: pa.DataType) -> ReadArray:
     """Reads whole numbers of a unit since 1970."""
     least, most = span_of(DAY_US // unit_us)
-    return lambda values, doubts: pc.multiply(_within(values, doubts, least, most), unit_us).cast(type_)
+    return lambda values, fallback: pc.multiply(_within(values, fallback, least, most), unit_us).cast(type_)
 
 
-def _within(values: Any, doubts: Doubts, least: int, most: int) -> Any:
+def _within(values: Any, fallback: RowFallback, least: int, most: int) -> Any:
     """Numbers of a range; others are doubted, and NULL."""
     found = pc.min_max(values)
     if found["min"].as_py() is None or (found["min"].as_py() >= least and found["max"].as_py() <= most):
         return values
     beyond = pc.or_(pc.less(values, least), pc.greater(values, most))
-    doubts.where(beyond)
+    fallback.where(beyond)
     return pc.if_else(beyond, None, values)
 
 
 def _nanoseconds(read: ReadArray) -> ReadArray:
     """Reads nanoseconds as microseconds, where nothing is lost."""
 
-    def of(values: pa.Array, doubts: Doubts) -> pa.Array:
+    def of(values: pa.Array, fallback: RowFallback) -> pa.Array:
         whole = pc.divide(values, 1000)
-        doubts.where(pc.not_equal(pc.multiply(whole, 1000), values))
-        return read(whole, doubts)
+        fallback.where(pc.not_equal(pc.multiply(whole, 1000), values))
+        return read(whole, fallback)
 
     return of
 
 
 def _of_day(unit_us: int) -> ReadArray:
     most = DAY_US // unit_us - 1
-    return lambda values, doubts: pc.multiply(_within(values, doubts, 0, most), unit_us).cast(pa.time64("us"))
+    return lambda values, fallback: pc.multiply(_within(values, fallback, 0, most), unit_us).cast(
+        pa.time64("us")
+    )
 
 
-def _day_array(values: pa.Array, doubts: Doubts) -> pa.Array:
-    return _within(values, doubts, FIRST_DAY, LAST_DAY).cast(pa.int32()).cast(pa.date32())
+def _day_array(values: pa.Array, fallback: RowFallback) -> pa.Array:
+    return _within(values, fallback, FIRST_DAY, LAST_DAY).cast(pa.int32()).cast(pa.date32())
 
 
-def _instants(values: pa.Array, doubts: Doubts) -> pa.Array:
+def _instants(values: pa.Array, fallback: RowFallback) -> pa.Array:
     plain = pc.match_substring_regex(values, _ZONED)
     if not pc.all(plain).as_py():
-        doubts.unless(pc.fill_null(plain, True))
+        fallback.unless(pc.fill_null(plain, True))
         values = pc.if_else(plain, values, None)
     return times(1, INSTANT)(
-        values.cast(INSTANT).cast(pa.int64()), doubts
+        values.cast(INSTANT).cast(pa.int64()), fallback
     )  # a month 13 is an error of Arrow's
 
 
-DATE = Column(pa.date32(), _days, plain=_counted(date_text), arrays={pa.int64(): _day_array})
-ZONED = Column(INSTANT, instant, floored_instant, _instant_text, {pa.string(): _instants})
+DATE = LogicalColumn(pa.date32(), _days, plain=_counted(date_text), arrays={pa.int64(): _day_array})
+ZONED = LogicalColumn(INSTANT, instant, floored_instant, _instant_text, {pa.string(): _instants})

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from safewrite.cdc.connect.columns import RowReader, UnsuitedError, fields_of
 from safewrite.cdc.connect.converters import Converter
-from safewrite.cdc.connect.logical_types.column import Doubts
+from safewrite.cdc.connect.logical_types.column import RowFallback
 from safewrite.cdc.connect.placeholder import Placeholder
 from safewrite.cdc.envelopes.debezium.position_columns import positions_of
 from safewrite.cdc.envelopes.debezium.rows import ROUTED
@@ -43,9 +43,9 @@ class KeyColumns(SchemaReader):
         """The reader of a key's schema."""
         return cls(converter, given_by(schema, converter), RowReader.of(schema, converter.carried))
 
-    def read(self, payloads: Any, doubts: Doubts) -> dict[str, pa.Array]:
+    def read(self, payloads: Any, fallback: RowFallback) -> dict[str, pa.Array]:
         """The columns of keys."""
-        found = self.rows.read(self.converter.parsed(payloads, self.given), doubts)
+        found = self.rows.read(self.converter.parsed(payloads, self.given), fallback)
         return {name: column for name, column in found.items() if not name.startswith(ROUTED)}
 
 
@@ -73,9 +73,9 @@ class DebeziumReader(SchemaReader):
             raise UnsuitedError("no envelope of Debezium")
         return cls(converter, given, rows)
 
-    def read(self, payloads: Any, doubts: Doubts) -> Events:
+    def read(self, payloads: Any, fallback: RowFallback) -> Events:
         found = self.fields(payloads)
-        rows = {name: self.rows.read(found[name], doubts) for name in (BEFORE, AFTER)}
+        rows = {name: self.rows.read(found[name], fallback) for name in (BEFORE, AFTER)}
         return Events(found, rows[BEFORE], rows[AFTER])
 
 
@@ -87,14 +87,14 @@ class Events:
     before: Mapping[str, pa.Array]
     after: Mapping[str, pa.Array]
 
-    def operations(self, doubts: Doubts, *, has_key: bool) -> pa.Array:
+    def operations(self, fallback: RowFallback, *, has_key: bool) -> pa.Array:
         op = self.said["op"]
         deletes = pc.fill_null(pc.equal(op, "d"), False)
-        doubts.unless(pc.is_in(op, _OPS))
+        fallback.unless(pc.is_in(op, _OPS))
         # A delete with a row after it, or an upsert without one.
-        doubts.where(pc.equal(deletes, pc.is_valid(self.said[AFTER])))
+        fallback.where(pc.equal(deletes, pc.is_valid(self.said[AFTER])))
         if not has_key:
-            doubts.where(pc.and_(deletes, pc.is_null(self.said[BEFORE])))
+            fallback.where(pc.and_(deletes, pc.is_null(self.said[BEFORE])))
         return pc.if_else(deletes, "d", pc.if_else(pc.equal(op, "u"), "u", "c"))
 
     def times(self) -> pa.Array:
@@ -102,15 +102,15 @@ class Events:
         told = number_of(self.said, "ts_ms", len(self.said["op"]))
         return pc.coalesce(clock(own), clock(told))
 
-    def positions(self, offsets: pa.Array, doubts: Doubts) -> Positions:
+    def positions(self, offsets: pa.Array, fallback: RowFallback) -> Positions:
         connectors = pc.unique(self._source("connector")).to_pylist()
         if len(connectors) != 1:
             raise UnsuitedError("events of several connectors")
         said = self.said
-        return positions_of(str(connectors[0]), said["source"], said.get("transaction"), offsets, doubts)
+        return positions_of(str(connectors[0]), said["source"], said.get("transaction"), offsets, fallback)
 
-    def tables(self, doubts: Doubts) -> Iterator[tuple[Any, SourceTable]]:
-        return tables_of(self._source("db"), self._source("schema"), self._source("table"), doubts)
+    def tables(self, fallback: RowFallback) -> Iterator[tuple[Any, SourceTable]]:
+        return tables_of(self._source("db"), self._source("schema"), self._source("table"), fallback)
 
     def _source(self, name: str) -> pa.Array:
         return text_of(fields(self.said["source"]), name, len(self.said["op"]))

@@ -22,7 +22,7 @@ from safewrite.cdc.envelopes.envelope import Tombstone
 from safewrite.cdc.envelopes.event_fields import milliseconds
 from safewrite.cdc.envelopes.position import or_none, with_offset
 from safewrite.cdc.envelopes.tombstones import names_of
-from safewrite.cdc.records.change import Change, Ignored, Op, Record, SourceTable, UndecodableError
+from safewrite.cdc.records.change import Ignored, KafkaRecord, Op, SourceChange, SourceTable, UndecodableError
 from safewrite.cdc.records.change_set import AFTER, BEFORE
 
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
@@ -41,7 +41,7 @@ class Debezium:
         self.placeholder = placeholder
         self.rows = DebeziumRows(placeholder)
 
-    def changes(self, record: Record) -> Sequence[Change] | Tombstone | Ignored:
+    def changes(self, record: KafkaRecord) -> Sequence[SourceChange] | Tombstone | Ignored:
         value = self.converter.part(record.value, "value")
         if value is None or value.payload is None:
             return Ignored(record, "tombstone")  # the delete came as an event of its own before it
@@ -53,8 +53,8 @@ class Debezium:
         return self.of_event(record, event, lambda: self._shape(value))
 
     def of_event(
-        self, record: Record, event: Mapping[str, Any], shape_of: Callable[[], RowShape]
-    ) -> list[Change]:
+        self, record: KafkaRecord, event: Mapping[str, Any], shape_of: Callable[[], RowShape]
+    ) -> list[SourceChange]:
         """The changes of an event, whose rows have the columns of a shape."""
         op = _OPS.get(str(event.get("op")))
         source = event.get("source")
@@ -68,7 +68,7 @@ class Debezium:
         shape = shape_of()
         key, no_key = self._key_part(record)
         keys, why = self.rows.key_of(key)
-        change = Change(
+        change = SourceChange(
             op,
             table,
             with_offset(position, record.offset),
@@ -93,7 +93,7 @@ class Debezium:
     def key_reader(self, schema: Mapping[str, Any]) -> KeyColumns:
         return KeyColumns.of(schema, self.converter)
 
-    def tombstone(self, record: Record, is_after: bool) -> Tombstone:
+    def tombstone(self, record: KafkaRecord, is_after: bool) -> Tombstone:
         try:
             part = self.converter.part(record.key, "key")
             keys, fault = self.rows.key_of(part)
@@ -103,7 +103,7 @@ class Debezium:
         names = (record.topic,) if part is None else names_of(record.topic, part.payload, part.name)
         return Tombstone(record, keys, names, is_after, fault)
 
-    def _key_part(self, record: Record) -> tuple[ConnectValue | None, str | None]:
+    def _key_part(self, record: KafkaRecord) -> tuple[ConnectValue | None, str | None]:
         """The key of a record, or why it cannot be read: it matters only to a table without a primary_key."""
         try:
             return self.converter.part(record.key, "key"), None
@@ -113,7 +113,7 @@ class Debezium:
                 "table's primary_key"
             )
 
-    def _checked(self, change: Change, key: ConnectValue | None) -> list[Change]:
+    def _checked(self, change: SourceChange, key: ConnectValue | None) -> list[SourceChange]:
         if change.op is Op.TRUNCATE:
             return [replace(change, keys=None)]
         if change.op is Op.UPSERT and change.after is None:
@@ -169,7 +169,7 @@ def _kind_without_rows(event: Mapping[str, Any]) -> str | None:
     return "heartbeat" if set(event) == {"ts_ms"} else None
 
 
-def _header(record: Record, name: str) -> dict[str, Any] | None:
+def _header(record: KafkaRecord, name: str) -> dict[str, Any] | None:
     """A header that Connect's JSON converter wrote, with or without its schema."""
     for found, value in record.headers:
         if found == name and value is not None:

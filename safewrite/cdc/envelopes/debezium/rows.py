@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from safewrite.cdc.connect.json import ConnectValue
-from safewrite.cdc.connect.logical_types.column import UNREADABLE, Column
+from safewrite.cdc.connect.logical_types.column import UNREADABLE, LogicalColumn
 from safewrite.cdc.connect.logical_types.schemas import row_of
 from safewrite.cdc.connect.misfits import Misfit, shortened, text_of
 from safewrite.cdc.connect.placeholder import Placeholder
@@ -29,7 +29,7 @@ _NUMBERS = frozenset({int, float, bool, Decimal})
 class RowShape:
     """The columns of a schema, made once for all events that have it."""
 
-    columns: Mapping[str, Column]
+    columns: Mapping[str, LogicalColumn]
     types: Mapping[str, pa.DataType]
     version: str | None = None
 
@@ -122,14 +122,14 @@ class DebeziumRows:
         return self._shapes[known]
 
 
-def _read(name: str, value: Any, column: Column | None) -> Any:
+def _read(name: str, value: Any, column: LogicalColumn | None) -> Any:
     try:
         return value if column is None else column.read(value)
     except UNREADABLE as error:
         return _misfit(name, value, column, error)
 
 
-def _misfit(name: str, value: Any, column: Column | None, error: Exception) -> Misfit:
+def _misfit(name: str, value: Any, column: LogicalColumn | None, error: Exception) -> Misfit:
     """What stands for a value that cannot be read: it matters only to a table that needs it."""
     why = str(error)
     if isinstance(error, AmbiguousError):

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from safewrite.cdc.connect.columns import RowReader, UnsuitedError
 from safewrite.cdc.connect.converters import Converter
-from safewrite.cdc.connect.logical_types.column import Doubts
+from safewrite.cdc.connect.logical_types.column import RowFallback
 from safewrite.cdc.envelopes.dms.metadata import DATA, METADATA, milliseconds, of_dms
 from safewrite.cdc.envelopes.envelope import Positions
 from safewrite.cdc.envelopes.event_fields import (
@@ -54,13 +54,16 @@ class DmsReader(SchemaReader):
         rows = RowReader.of(found[DATA], converter.carried)
         return cls(converter, given_by(schema, converter), rows, before_image, tell)
 
-    def read(self, payloads: Any, doubts: Doubts) -> DmsEvents:
+    def read(self, payloads: Any, fallback: RowFallback) -> DmsEvents:
         found = self.fields(payloads)
-        data, image = self.rows.read(found[DATA], doubts), self.rows.read(found[self.before_image], doubts)
+        data, image = (
+            self.rows.read(found[DATA], fallback),
+            self.rows.read(found[self.before_image], fallback),
+        )
         said = DmsEvents(fields(found[METADATA]), {}, {}, len(payloads))
         deletes, has_image = said.is_of("delete"), pc.is_valid(found[self.before_image])
-        doubts.where(pc.is_null(found[DATA]))
-        doubts.where(pc.and_(deletes, has_image))
+        fallback.where(pc.is_null(found[DATA]))
+        fallback.where(pc.and_(deletes, has_image))
         imageless = pc.and_not(said.is_of("update"), has_image)
         for table in pc.unique(said.named().filter(imageless)).drop_null().to_pylist():
             self.tell_imageless(table)
@@ -85,9 +88,9 @@ class DmsEvents:
         """Whether records are of an operation."""
         return pc.fill_null(pc.equal(self._text("operation"), operation), False)
 
-    def operations(self, doubts: Doubts, *, has_key: bool) -> pa.Array:
-        doubts.unless(pc.equal(self._text("record-type"), "data"))
-        doubts.unless(pc.is_in(self._text("operation"), _OPS))
+    def operations(self, fallback: RowFallback, *, has_key: bool) -> pa.Array:
+        fallback.unless(pc.equal(self._text("record-type"), "data"))
+        fallback.unless(pc.is_in(self._text("operation"), _OPS))
         return pc.if_else(
             self.is_of("delete"), "d", "c"
         )  # an update has no row before it unless DMS is told so
@@ -96,19 +99,19 @@ class DmsEvents:
         told = (self._text("commit-timestamp").to_pylist(), self._text("timestamp").to_pylist())
         return pa.array([milliseconds(own or other) for own, other in zip(*told, strict=True)], pa.int64())
 
-    def positions(self, offsets: pa.Array, doubts: Doubts) -> Positions:
+    def positions(self, offsets: pa.Array, fallback: RowFallback) -> Positions:
         given = (self.metadata.get(name, pa.nulls(self.length)).to_pylist() for name in (_POSITION, _NUMBER))
         told = [
             (LOWEST, None) if is_load else or_none(of_dms, {_POSITION: position, _NUMBER: number})
             for is_load, position, number in zip(self.is_of("load").to_pylist(), *given, strict=True)
         ]
-        doubts.at(place for place, (_, unordered) in enumerate(told) if unordered is not None)
+        fallback.at(place for place, (_, unordered) in enumerate(told) if unordered is not None)
         core = pa.array([position for position, _ in told], pa.string())
         return Positions(with_offsets(core, offsets), pa.nulls(self.length, pa.int8()))
 
-    def tables(self, doubts: Doubts) -> Iterator[tuple[Any, SourceTable]]:
+    def tables(self, fallback: RowFallback) -> Iterator[tuple[Any, SourceTable]]:
         names = (self._text("schema-name"), self._text("table-name"))
-        return tables_of(pa.nulls(self.length, pa.string()), *names, doubts)
+        return tables_of(pa.nulls(self.length, pa.string()), *names, fallback)
 
     def named(self) -> pa.Array:
         """The name of the table of each record."""

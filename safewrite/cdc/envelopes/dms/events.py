@@ -17,7 +17,7 @@ from safewrite.cdc.envelopes.dms.event_columns import TABLES, DmsReader
 from safewrite.cdc.envelopes.dms.metadata import DATA, METADATA, milliseconds, of_dms
 from safewrite.cdc.envelopes.event_fields import NoKeys
 from safewrite.cdc.envelopes.position import LOWEST, or_none, with_offset
-from safewrite.cdc.records.change import Change, Ignored, Op, Record, SourceTable, UndecodableError
+from safewrite.cdc.records.change import Ignored, KafkaRecord, Op, SourceChange, SourceTable, UndecodableError
 
 log = logging.getLogger("safewrite")
 
@@ -51,7 +51,7 @@ class Dms(NoKeys):
                 self._before_image,
             )
 
-    def changes(self, record: Record) -> Sequence[Change] | Ignored:
+    def changes(self, record: KafkaRecord) -> Sequence[SourceChange] | Ignored:
         """What a record says.
 
         Raises:
@@ -80,7 +80,7 @@ class Dms(NoKeys):
         if operation == "update" and before is None:
             self.tell_imageless(table)
         core, unordered = (LOWEST, None) if operation == "load" else or_none(of_dms, metadata)
-        change = Change(
+        change = SourceChange(
             op,
             SourceTable("", str(metadata.get("schema-name") or ""), table),
             with_offset(core, record.offset),
@@ -100,7 +100,7 @@ def _before(op: Op, row: dict[str, Any], before: dict[str, Any] | None) -> dict[
     return None if not before else {**row, **before}
 
 
-def _control(record: Record, operation: str) -> Ignored:
+def _control(record: KafkaRecord, operation: str) -> Ignored:
     if operation in _FOLLOWED:
         return Ignored(record, "control")
     raise UndecodableError(

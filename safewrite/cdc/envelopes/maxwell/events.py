@@ -20,9 +20,9 @@ from safewrite.cdc.envelopes.maxwell.event_columns import (
     READ,
     TABLES,
     MaxwellReader,
-    )  # fmt: skip
+)  # fmt: skip
 from safewrite.cdc.envelopes.position import LOWEST, or_none, padded, with_offset
-from safewrite.cdc.records.change import Change, Ignored, Op, Record, SourceTable, UndecodableError
+from safewrite.cdc.records.change import Ignored, KafkaRecord, Op, SourceChange, SourceTable, UndecodableError
 
 _OPS = {"insert": Op.UPSERT, "update": Op.UPSERT, READ: Op.UPSERT, "delete": Op.DELETE}
 _CONTROL = frozenset({"bootstrap-start", "bootstrap-complete", "table-create", "table-alter", "database-create", "database-alter"})  # fmt: skip
@@ -40,7 +40,7 @@ class Maxwell(NoKeys):
     def reader(self, schema: Mapping[str, Any]) -> MaxwellReader:
         return MaxwellReader.of(schema, self.converter)
 
-    def changes(self, record: Record) -> Sequence[Change] | Ignored:
+    def changes(self, record: KafkaRecord) -> Sequence[SourceChange] | Ignored:
         """What a record says.
 
         Raises:
@@ -67,7 +67,7 @@ class Maxwell(NoKeys):
         is_read = kind == READ
         core, unordered = (LOWEST, None) if is_read else or_none(of_maxwell, event)
         before = {**row, **(old or {})} if op is Op.DELETE or (old and not is_read) else None
-        change = Change(
+        change = SourceChange(
             op,
             SourceTable(database, "", table),
             with_offset(core, record.offset),

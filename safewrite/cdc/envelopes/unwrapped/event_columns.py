@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from safewrite.cdc.connect.columns import RowReader, UnsuitedError
 from safewrite.cdc.connect.converters import Converter
-from safewrite.cdc.connect.logical_types.column import Doubts
+from safewrite.cdc.connect.logical_types.column import RowFallback
 from safewrite.cdc.connect.placeholder import Placeholder
 from safewrite.cdc.envelopes.debezium.event_columns import Events
 from safewrite.cdc.envelopes.event_fields import SchemaReader, given_by, text_of
@@ -44,7 +44,7 @@ class UnwrappedReader(SchemaReader):
         rows = RowReader.of(plain, converter.carried, placeholder)
         return cls(converter, given_by(schema, converter), rows, added)
 
-    def read(self, payloads: Any, doubts: Doubts) -> Events:
+    def read(self, payloads: Any, fallback: RowFallback) -> Events:
         found, length = self.fields(payloads), len(payloads)
         structs: dict[str, dict[str, pa.Array]] = {"event": {}, "source": {}, "transaction": {}}
         for (struct, name), column in self.added.items():
@@ -60,7 +60,7 @@ class UnwrappedReader(SchemaReader):
         rows = pa.StructArray.from_arrays(
             [found[name] for name in self.rows.columns], list(self.rows.columns)
         )
-        columns = self.rows.read(rows, doubts)
+        columns = self.rows.read(rows, fallback)
         said = {
             **event, "op": op, "source": _struct(source), "transaction": _struct(structs["transaction"]),
             BEFORE: pc.if_else(deletes, True, None), AFTER: pc.if_else(deletes, None, True),

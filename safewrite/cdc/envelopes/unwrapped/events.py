@@ -15,7 +15,7 @@ from safewrite.cdc.envelopes.debezium.rows import NO_SHAPE, RowShape
 from safewrite.cdc.envelopes.envelope import Tombstone
 from safewrite.cdc.envelopes.unwrapped.event_columns import UnwrappedReader
 from safewrite.cdc.envelopes.unwrapped.metadata import ADDED, POSITIONS, added_by_headers, event_of
-from safewrite.cdc.records.change import Change, Ignored, Record, UndecodableError
+from safewrite.cdc.records.change import Ignored, KafkaRecord, SourceChange, UndecodableError
 
 
 class Unwrapped(Debezium):
@@ -25,7 +25,7 @@ class Unwrapped(Debezium):
         f"{prefix}{name}" for name in POSITIONS for prefix in ("__", "__source_")
     )
 
-    def changes(self, record: Record) -> Sequence[Change] | Tombstone | Ignored:
+    def changes(self, record: KafkaRecord) -> Sequence[SourceChange] | Tombstone | Ignored:
         value, added = self.converter.part(record.value, "value"), added_by_headers(record)
         if value is None or value.payload is None:
             if not set(added) & set(self.delete_headers):

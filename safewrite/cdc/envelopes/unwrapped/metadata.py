@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from safewrite.cdc.records.change import Record
+from safewrite.cdc.records.change import KafkaRecord
 
 _EVENT = ("op", "ts_ms", "deleted")
 _TRANSACTION = ("total_order",)
@@ -34,7 +34,7 @@ POSITIONS: Mapping[str, str] = {
 """The connector whose ``source`` has a field, for events that do not name theirs."""
 
 
-def added_by_headers(record: Record) -> dict[str, Any]:
+def added_by_headers(record: KafkaRecord) -> dict[str, Any]:
     """What the headers of a record say, by their names."""
     return {
         name: _told(ADDED[name][1], data)

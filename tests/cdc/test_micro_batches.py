@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from safewrite.cdc.kafka.batch_split import Limit
-from safewrite.cdc.kafka.micro_batches import Intake, _within
+from safewrite.cdc.kafka.micro_batches import MicroBatches, _within
 from safewrite.cdc.kafka.source import Told
 from safewrite.cdc.records.batch import Partition, Range
 
@@ -44,14 +44,14 @@ def test_offsets_are_those_that_spark_noted_and_else_those_of_the_records() -> N
 def test_a_batch_is_weighed_unless_it_fits_with_records_four_times_as_heavy(
     records: int, start: int | None, heavy: int, small: bool
 ) -> None:
-    intake = Intake(None, Limit(100, 40_000))  # type: ignore[arg-type]
+    batches = MicroBatches(None, Limit(100, 40_000))  # type: ignore[arg-type]
     batch = told({"t": {"0": records}}, None if start is None else {"t": {"0": start}})
-    assert not intake._is_small(batch), "nothing is known of the records yet"
-    intake._learn(0, 0)
-    assert not intake._is_small(batch), "of no records nothing is learned"
-    intake._learn(10, 10 * heavy)
-    intake._learn(1000, 10)
-    assert intake._is_small(batch) is small
+    assert not batches._is_small(batch), "nothing is known of the records yet"
+    batches._learn(0, 0)
+    assert not batches._is_small(batch), "of no records nothing is learned"
+    batches._learn(10, 10 * heavy)
+    batches._learn(1000, 10)
+    assert batches._is_small(batch) is small
 
 
 def test_a_part_is_read_by_its_offsets() -> None:
