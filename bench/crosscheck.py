@@ -19,7 +19,7 @@ from rich.console import Console
 
 from safewrite.testing.crosscheck.draw import Format, peers
 from safewrite.testing.crosscheck.machine import Tally, summary
-from safewrite.testing.crosscheck.runs import FailedSeed, Verdict, check
+from safewrite.testing.crosscheck.runs import FailedSeed, SeedReport, check
 from safewrite.testing.crosscheck.sessions import VERBS
 from safewrite.testing.crosscheck.wide import check_wide
 
@@ -49,7 +49,7 @@ def crosscheck(  # noqa: PLR0917 - typer calls it, by name
     console = screen()
     formats: list[Format] = ["delta", "iceberg"] if table_format == "both" else [table_format]
     began_s = time.monotonic()
-    whole = Verdict()
+    whole = SeedReport()
     for count, logs in ((seeds, False), (changes, True)):
         for verdict in _without_spark(
             formats, first, count, processes, failures_max, shrink=shrink, changes=logs
@@ -84,7 +84,7 @@ def crosscheck(  # noqa: PLR0917 - typer calls it, by name
     raise typer.Exit(1 if whole.failed else 0)
 
 
-def _add(whole: Verdict, part: Verdict, console: Console) -> None:
+def _add(whole: SeedReport, part: SeedReport, console: Console) -> None:
     whole.seeds += part.seeds
     whole.tally.update(part.tally)
     whole.failed += part.failed
@@ -102,7 +102,7 @@ def _without_spark(
     *,
     shrink: bool,
     changes: bool,
-) -> Iterator[Verdict]:
+) -> Iterator[SeedReport]:
     tasks = [
         (format_, start, min(start + CHUNK, first + seeds), failures_max, shrink, changes)
         for format_ in formats
@@ -112,7 +112,7 @@ def _without_spark(
         return
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         for seeds_run, tally, failed in pool.imap_unordered(_task, tasks):
-            yield Verdict(seeds_run, tally, failed)
+            yield SeedReport(seeds_run, tally, failed)
 
 
 def _task(task: tuple[Format, int, int, int, bool, bool]) -> tuple[int, Tally, list[FailedSeed]]:

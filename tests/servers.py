@@ -21,7 +21,7 @@ from bench.servers.catalogs import (
 from bench.servers.servers import Ministack, SeaweedFS, create_lock_table
 from bench.stress.proxies.pgproxy import PgProxy
 from bench.stress.proxies.proxy import FaultProxy
-from safewrite.testing.faults import FaultKind, FaultPlan, Rule, Step
+from safewrite.testing.faults import FaultKind, FaultPlan, RequestStep, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,8 +36,8 @@ class PlannedProxy(FaultProxy):
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self._faults_before: Counter[tuple[Step, FaultKind]] = Counter()
-        self._requests_before: Counter[Step] = Counter()
+        self._faults_before: Counter[tuple[RequestStep, FaultKind]] = Counter()
+        self._requests_before: Counter[RequestStep] = Counter()
         self._failures_before = self._events_before = 0
 
     def begin(self) -> None:
@@ -47,10 +47,10 @@ class PlannedProxy(FaultProxy):
         self._faults_before, self._requests_before = super().counts(), super().requests()
         self._failures_before, self._events_before = super().upstream_failures(), len(super().events())
 
-    def counts(self) -> Counter[tuple[Step, FaultKind]]:
+    def counts(self) -> Counter[tuple[RequestStep, FaultKind]]:
         return super().counts() - self._faults_before
 
-    def requests(self) -> Counter[Step]:
+    def requests(self) -> Counter[RequestStep]:
         return super().requests() - self._requests_before
 
     def upstream_failures(self) -> int:

@@ -17,7 +17,7 @@ from bench.servers.servers import Ministack
 from safewrite.cli import main
 from safewrite.cli import stress as stress_command
 from safewrite.cli.app import app
-from safewrite.testing.history import Event, HistoryFile, Row, make_rows
+from safewrite.testing.history import EventKind, HistoryFile, Row, make_rows
 from tests.delta.spark import Neighbourhood, neighbourhood, rows
 from tests.test_public_surface import run_without
 
@@ -298,7 +298,7 @@ def history(tmp_path: Path) -> tuple[str, Path]:
         made = make_rows(1, 1, seq, 20, key=f"key-{seq}")
         file.invoke(made, kind="safewrite", attempt=1)
         receipt = table.append(frame(made), key=f"key-{seq}")
-        file.record(Event.OK, writer=1, seq=seq, key=f"key-{seq}", version=receipt.version)
+        file.record(EventKind.OK, writer=1, seq=seq, key=f"key-{seq}", version=receipt.version)
     file.close()
     return table.uri, path
 
@@ -398,7 +398,7 @@ def test_verify_finds_rows_of_a_history_that_are_lost(history: tuple[str, Path])
     file = HistoryFile(path)
     made = make_rows(1, 1, 2, 5, key="key-2")
     file.invoke(made, kind="safewrite", attempt=1)
-    file.record(Event.OK, writer=1, seq=2, key="key-2", version=2)
+    file.record(EventKind.OK, writer=1, seq=2, key="key-2", version=2)
     file.close()
     code, answer = run_json("verify", uri, "--ledger", path)
     assert (code, answer["rows"]["lost"]) == (1, 5)

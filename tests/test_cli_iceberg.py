@@ -14,7 +14,7 @@ from safewrite.iceberg.write.creation import KEEP
 from safewrite.iceberg.write.summary import KEY
 from safewrite.protocol.values import LedgerRecord
 from safewrite.stores.sql import SqlLedger
-from safewrite.testing.history import Event, HistoryFile, make_rows
+from safewrite.testing.history import EventKind, HistoryFile, make_rows
 from tests.iceberg.command_line import NAME, Place, current, data_files, ids, set_properties, sqlite_place
 from tests.servers import CatalogLab
 from tests.test_cli import frame, keys_file, run, run_json
@@ -198,7 +198,7 @@ def history(place: Place, tmp_path: Path) -> Path:
         made = make_rows(1, 1, seq, 20, key=f"key-{seq}")
         file.invoke(made, kind="safewrite", attempt=1)
         receipt = table.append(frame(made), key=f"key-{seq}")
-        file.record(Event.OK, writer=1, seq=seq, key=f"key-{seq}", version=receipt.version)
+        file.record(EventKind.OK, writer=1, seq=seq, key=f"key-{seq}", version=receipt.version)
     file.close()
     return path
 

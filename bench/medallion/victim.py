@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import safewrite.medallion.pipeline as pipelines
-from safewrite.medallion.tables.job import Places
+from safewrite.medallion.tables.job import JobPlaces
 from safewrite.table.verbs import Table
 
 POINTS = tuple(
@@ -42,7 +42,7 @@ def main(path: str, point: str, times: int) -> None:
     elif what == "silver":
         Table.apply_changes = dies(Table.apply_changes, side, times)  # type: ignore[method-assign]
     elif what == "quarantine":
-        Places.put_aside = dies(Places.put_aside, side, times)  # type: ignore[method-assign]
+        JobPlaces.put_aside = dies(JobPlaces.put_aside, side, times)  # type: ignore[method-assign]
     elif what == "state":
         pipelines.write_state = dies(pipelines.write_state, side, times)
     run = pipelines.Pipeline(path).run()

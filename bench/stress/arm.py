@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safewrite.testing.checker import Flaw, Judgement, Read, Verdict, check, judge
-from safewrite.testing.history import Event, Write, read_events, read_writes
+from safewrite.testing.checker import CheckResult, Flaw, Judgement, Read, check, judge
+from safewrite.testing.history import EventKind, IntendedWrite, read_events, read_writes
 
 from .change_check import Comparison
 from .delta_ground import DeltaGround
@@ -37,7 +37,7 @@ class ArmResult:
     plan: ArmPlan
     table: str
     elapsed_s: float
-    verdict: Verdict
+    verdict: CheckResult
     judgement: Judgement
     tally: Tally
     faults: Counts
@@ -97,7 +97,7 @@ class ArmResult:
 class Findings:
     """What reading the table back has shown."""
 
-    verdict: Verdict
+    verdict: CheckResult
     judgement: Judgement
     versions: int = 0
     destroyed: str = ""
@@ -219,14 +219,14 @@ class ArmRun:
         writes = read_writes(fleet.histories)
         said = [event for path in fleet.histories for event in read_events(path)]
         marked = [event for event in said if event["event"] in _MARKED]
-        chores = [event for event in said if event["event"] == Event.CHORE]
+        chores = [event for event in said if event["event"] == EventKind.CHORE]
         # The kill may cut what came through a pipe; it does not cut the ledger.
-        for kind, counter in ((Event.KILL, fleet.tally.kills), (Event.PAUSE, fleet.tally.pauses)):
+        for kind, counter in ((EventKind.KILL, fleet.tally.kills), (EventKind.PAUSE, fleet.tally.pauses)):
             counter.clear()
             counter.update(f"{e['step']}:{e['when']}" for e in marked if e["event"] == kind)
         fired = {**self._faults_fired(faults), **traps_fired(self.arm, marked), **self._chores_done(chores)}
         for event in said:
-            if event["event"] == Event.DONE:
+            if event["event"] == EventKind.DONE:
                 fired |= event.get("fired", {})
         found = self._look_back(writes, said, fired)
         errors = [*fleet.errors, *self._read_errors, *self._strange(writes)]
@@ -247,7 +247,9 @@ class ArmRun:
         """Read the table while writers are at work."""
         self._live.append(self.ground.read_now())
 
-    def _look_back(self, writes: list[Write], said: list[dict[str, Any]], fired: dict[str, int]) -> Findings:
+    def _look_back(
+        self, writes: list[IntendedWrite], said: list[dict[str, Any]], fired: dict[str, int]
+    ) -> Findings:
         """Read the table when its writers have ended, and judge."""
         destroyed = ""
         try:
@@ -259,7 +261,7 @@ class ArmRun:
         verdict = check(writes, [*self._live, *final.reads], log=final.log)
         judged = {writer.number for writer in self.arm.writers if writer.judged}
         judgement = judge(verdict, fired=fired, of=lambda w: w in judged or not judged)
-        ends = [event for event in said if event["event"] == Event.DONE]
+        ends = [event for event in said if event["event"] == EventKind.DONE]
         flaws = [
             *final.flaws,
             *self._lost_by_us(verdict),
@@ -269,7 +271,7 @@ class ArmRun:
             judgement = Judgement(False, (*flaws, *judgement.reasons))
         return Findings(verdict, judgement, final.versions, destroyed)
 
-    def _strange(self, writes: list[Write]) -> list[str]:
+    def _strange(self, writes: list[IntendedWrite]) -> list[str]:
         """Errors of safewrite's writers that are not SafewriteErrors: safewrite has one for every answer."""
         judged = {writer.number for writer in self.arm.writers if writer.judged}
         return [
@@ -280,7 +282,7 @@ class ArmRun:
             if "[" not in error.partition(":")[0]
         ]
 
-    def _lost_by_us(self, verdict: Verdict) -> list[str]:
+    def _lost_by_us(self, verdict: CheckResult) -> list[str]:
         """Acked rows that a PyIceberg peer lost: it loses none by itself, so the loss would be ours.
 
         Rows that a peer doubles by a blind retry are its own affair, and so is what deltalake's peers do.
@@ -324,7 +326,7 @@ def traps_fired(arm: ArmPlan, marked: list[dict[str, Any]]) -> dict[str, int]:
     }
 
 
-_MARKED = (Event.KILL, Event.PAUSE, Event.RESUME)
+_MARKED = (EventKind.KILL, EventKind.PAUSE, EventKind.RESUME)
 
 
 def _unfinished(fleet: Fleet) -> list[str]:
@@ -332,6 +334,6 @@ def _unfinished(fleet: Fleet) -> list[str]:
         event["writer"]
         for path in fleet.histories
         for event in read_events(path)
-        if event["event"] == Event.DONE
+        if event["event"] == EventKind.DONE
     }
     return [f"writer {spec.number} ({spec.kind})" for spec in fleet.specs if spec.number not in ended]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from safewrite.testing.checker import Judgement, Verdict
-from safewrite.testing.history import Event, Write
+from safewrite.testing.checker import CheckResult, Judgement
+from safewrite.testing.history import EventKind, IntendedWrite
 
 from .arm import ArmRun, Findings
 from .change_check import Ack, Checker, Comparison, Seen
@@ -32,7 +32,9 @@ class ChangesRun(ArmRun):
     def _look(self) -> None:
         self._live.append(self._keyed.look())
 
-    def _look_back(self, writes: list[Write], said: list[dict[str, Any]], fired: dict[str, int]) -> Findings:
+    def _look_back(
+        self, writes: list[IntendedWrite], said: list[dict[str, Any]], fired: dict[str, int]
+    ) -> Findings:
         assert self.arm.log is not None
         log = change_log.drawn(self.settings.seed, self.arm.log)
         checker = Checker(log)
@@ -46,16 +48,16 @@ class ChangesRun(ArmRun):
         found = checker.check(reads, acks_of(said), counted=not self.arm.naive)
         fired["batch delivered twice"] = _acked_twice(said)
         judgement = judge(found, final, fired, log)
-        verdict = Verdict(tuple(writes), tuple(read.name for read in reads), ())
+        verdict = CheckResult(tuple(writes), tuple(read.name for read in reads), ())
         return Findings(verdict, judgement, final.versions, destroyed, found)
 
 
 def acks_of(said: list[dict[str, Any]]) -> list[Ack]:
     """The answers of all acknowledged deliveries, with the batch that each named when it called."""
     called = {
-        (e["writer"], e["seq"]): (e["batch"], e["key"] or "") for e in said if e["event"] == Event.INVOKE
+        (e["writer"], e["seq"]): (e["batch"], e["key"] or "") for e in said if e["event"] == EventKind.INVOKE
     }
-    acked = [(called[e["writer"], e["seq"]], e.get("changes")) for e in said if e["event"] == Event.OK]
+    acked = [(called[e["writer"], e["seq"]], e.get("changes")) for e in said if e["event"] == EventKind.OK]
     return [Ack(batch, counts, name) for (batch, name), counts in acked]
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safewrite.testing.history import Event
+from safewrite.testing.history import EventKind
 
 from ..servers import servers
 
@@ -166,9 +166,9 @@ class Fleet:
                     self.tally.late += 1
                 case ["restart"]:
                     self.tally.restarts += 1
-                case [Event.KILL, _seq, step, when, _pid]:
+                case [EventKind.KILL, _seq, step, when, _pid]:
                     self.tally.kills[f"{step}:{when}"] += 1
-                case [Event.PAUSE, _seq, step, when, pid]:
+                case [EventKind.PAUSE, _seq, step, when, pid]:
                     self.tally.pauses[f"{step}:{when}"] += 1
                     process.paused = (int(pid), time.monotonic() + self.pause_s)
 

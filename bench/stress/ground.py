@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from safewrite.testing.checker import Log, Read
+from safewrite.testing.checker import Read, ReplayedLog
 from safewrite.testing.faults import Rule
 from safewrite.testing.history import make_rows
 
@@ -53,7 +53,7 @@ class FinalReads:
     """
 
     reads: list[Read]
-    log: Log | None = None
+    log: ReplayedLog | None = None
     versions: int = 0
     flaws: list[str] = field(default_factory=list)
 

@@ -23,7 +23,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from safewrite.testing.checker import Log, Read
+from safewrite.testing.checker import Read, ReplayedLog
 from safewrite.testing.history import COLUMNS
 
 from .ground import UnreadableTableError
@@ -160,14 +160,14 @@ def repeated_files(lineage: Lineage) -> list[str]:
     return [f"{path} is listed {times} times" for path, times in Counter(lineage.live).items() if times > 1]
 
 
-def read_lineage(objects: Objects, lineage: Lineage) -> tuple[Read, Log]:
+def read_lineage(objects: Objects, lineage: Lineage) -> tuple[Read, ReplayedLog]:
     """The current snapshot's rows by pyarrow, and the history with the ids of every file ever appended."""
     paths = list(dict.fromkeys([*lineage.live, *(path for _, path in lineage.added)]))
     bodies = objects.get_all(paths)
     tables = {path: _columns(_parquet(path, body)) for path, body in zip(paths, bodies, strict=True)}
     live = [tables[path] for path in lineage.live]
     columns = {column: [value for table in live for value in table[column]] for column in COLUMNS}
-    log = Log(tuple(lineage.added), {path: table["id"] for path, table in tables.items()})
+    log = ReplayedLog(tuple(lineage.added), {path: table["id"] for path, table in tables.items()})
     return Read.of("specification", columns), log
 
 

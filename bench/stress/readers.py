@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from safewrite.testing.checker import Log, Read
+from safewrite.testing.checker import Read, ReplayedLog
 from safewrite.testing.history import COLUMNS
 
 from .ground import UnreadableTableError
@@ -180,7 +180,7 @@ def _actions(version: int, body: bytes) -> Iterator[dict[str, Any]]:
                 raise UnreadableTableError(f"version {version} is torn: {line[:80]!r}") from error
 
 
-def read_replay(place: Place, replay: Replay) -> tuple[Read, Log]:
+def read_replay(place: Place, replay: Replay) -> tuple[Read, ReplayedLog]:
     """The rows of the replayed table by pyarrow, and the log with the ids of every file it ever added."""
 
     def load(add: dict[str, Any]) -> dict[str, list[Any]]:
@@ -195,7 +195,7 @@ def read_replay(place: Place, replay: Replay) -> tuple[Read, Log]:
         tables = dict(zip(paths, pool.map(load, replay.seen.values()), strict=True))
     live = [tables[path] for path in replay.live]
     columns = {column: [value for table in live for value in table[column]] for column in COLUMNS}
-    log = Log(tuple(replay.adds), {path: table["id"] for path, table in tables.items()})
+    log = ReplayedLog(tuple(replay.adds), {path: table["id"] for path, table in tables.items()})
     return Read.of("replay", columns), log
 
 

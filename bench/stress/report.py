@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from safewrite.testing.checker import Flaw
-from safewrite.testing.faults import FaultKind, Step
-from safewrite.testing.history import Event, Write
+from safewrite.testing.faults import FaultKind, RequestStep
+from safewrite.testing.history import EventKind, IntendedWrite
 
 from . import change_report, plots, words
 from .arm import ArmResult
@@ -78,7 +78,7 @@ def _arm(arm: ArmResult) -> dict[str, Any]:
         "rows": arm.verdict.summary(counted),
         "peers": arm.verdict.summary(lambda w: w not in judged) if judged else None,
         "catalog": arm.plan.catalog, "destroyed": arm.destroyed, "chores": _chores(arm),
-        "conflicts": arm.faults[Step.CATALOG_COMMIT, FaultKind.PRECONDITION_412],
+        "conflicts": arm.faults[RequestStep.CATALOG_COMMIT, FaultKind.PRECONDITION_412],
         "by_kind": {kind: _speed(writes_of, arm.elapsed_s) for kind, writes_of in _by_kind(arm).items()},
         **_speed(writes, arm.elapsed_s),
         "fired": arm.fired, "faults": _matrix(arm.faults), "peer_faults": _matrix(arm.peer_faults),
@@ -92,7 +92,7 @@ def _arm(arm: ArmResult) -> dict[str, Any]:
 
 def _kills(arm: ArmResult) -> dict[str, int]:
     """Kills by step and side, but those of Spark's drivers."""
-    kills = [event for event in arm.events if event.get("event") == Event.KILL]
+    kills = [event for event in arm.events if event.get("event") == EventKind.KILL]
     others = [kill for kill in kills if not spark_writers.is_end(arm.plan, kill)]
     return dict(sorted(Counter(f"{kill['step']}:{kill['when']}" for kill in others).items()))
 
@@ -128,14 +128,14 @@ def _chores(arm: ArmResult) -> list[dict[str, Any]]:
     ]
 
 
-def _by_kind(arm: ArmResult) -> dict[str, list[Write]]:
-    grouped: dict[str, list[Write]] = {}
+def _by_kind(arm: ArmResult) -> dict[str, list[IntendedWrite]]:
+    grouped: dict[str, list[IntendedWrite]] = {}
     for write in arm.verdict.writes:
         grouped.setdefault(write.kind, []).append(write)
     return grouped
 
 
-def _speed(writes: Sequence[Write], elapsed_s: float) -> dict[str, Any]:
+def _speed(writes: Sequence[IntendedWrite], elapsed_s: float) -> dict[str, Any]:
     acked = [write for write in writes if write.outcome == "ok"]
     latencies = sorted(write.elapsed_s for write in acked if write.elapsed_s is not None)
     tries = [write.tries for write in acked if write.tries is not None]

@@ -14,14 +14,14 @@ from typing import Any
 
 from safewrite.errors import ConflictError, InvalidInputError, SafewriteError, without_secrets
 from safewrite.medallion.bronze.known_files import catch_up, known_state
-from safewrite.medallion.bronze.landing import Landed, is_news, land, land_lost
+from safewrite.medallion.bronze.landing import LandedFiles, is_news, land, land_lost
 from safewrite.medallion.bronze.source_truncates import note_truncate, warning_of
-from safewrite.medallion.bronze.state import KnownFile, State, read_state, write_state
+from safewrite.medallion.bronze.state import BronzeState, KnownFile, read_state, write_state
 from safewrite.medallion.config.arguments import milliseconds, texts
 from safewrite.medallion.config.checking import check_config
 from safewrite.medallion.config.full_load_epochs import truncating
 from safewrite.medallion.config.job import Config, load
-from safewrite.medallion.files.layout import Found, SourceFile, odd, sort_out, tables_of
+from safewrite.medallion.files.layout import SortedFiles, SourceFile, odd, sort_out, tables_of
 from safewrite.medallion.files.mixed import MixedFiles
 from safewrite.medallion.files.records import BadRecord
 from safewrite.medallion.lineage.lineage import BronzeGapError
@@ -37,7 +37,7 @@ from safewrite.medallion.silver.apply import (
     truncated_epoch,
 )
 from safewrite.medallion.silver.watermark import sync
-from safewrite.medallion.tables.job import Places, TableJob, quarantine_rows
+from safewrite.medallion.tables.job import JobPlaces, TableJob, quarantine_rows
 from safewrite.metrics import OnEvent
 
 log = logging.getLogger("safewrite")
@@ -85,7 +85,7 @@ class Pipeline:
     ) -> None:
         self.config = config if isinstance(config, Config) else load(config)
         path = Path(config) if isinstance(config, str | Path) else None
-        self.places = Places(self.config, path=path, on_event=on_event)
+        self.places = JobPlaces(self.config, path=path, on_event=on_event)
 
     def check(self) -> None:
         """Look for what every run would refuse, and ask no store and no catalog.
@@ -229,11 +229,11 @@ class Pipeline:
     def _below(self, prefix: str) -> Iterable[Any]:
         return self.places.raw.files(prefix)
 
-    def _strangers(self, found: Found, mixed: MixedFiles, run: Run) -> None:
+    def _strangers(self, found: SortedFiles, mixed: MixedFiles, run: Run) -> None:
         """Files and records of no configured table: neither is passed over in silence."""
         aside: list[tuple[str, Any]] = []
         try:
-            state = read_state(self.places.state, self._document("_job")) or State()
+            state = read_state(self.places.state, self._document("_job")) or BronzeState()
             news = [raw for raw in found.unknown if not state.knows(raw)]
             for raw in news:
                 reason, advice = odd(raw.path, self.config)
@@ -250,7 +250,7 @@ class Pipeline:
         except SafewriteError as error:
             run.errors.append(error.message)
 
-    def _stranger(self, state: State, run: Run, aside: list[tuple[str, Any]], one: _Stranger) -> None:
+    def _stranger(self, state: BronzeState, run: Run, aside: list[tuple[str, Any]], one: _Stranger) -> None:
         if one.bad and self.config.unknown_tables == "raise":
             run.errors.append(
                 f"{one.path}: {len(one.bad)} times {one.bad[0].reason}. Nothing of that was written; all else was. {one.advice}, "
@@ -267,7 +267,7 @@ class Pipeline:
     # --- one table ------------------------------------------------------------------------------------
     def _table(self, job: TableJob, sources: list[SourceFile], mixed: MixedFiles, task: _Task) -> TableRun:
         run, started_s = TableRun(job.name), time.monotonic()
-        known: list[State] = []
+        known: list[BronzeState] = []
         try:
             self._work(job, (sources, mixed, known), run, task)
         except SafewriteError as error:
@@ -286,7 +286,7 @@ class Pipeline:
     def _work(
         self,
         job: TableJob,
-        given: tuple[list[SourceFile], MixedFiles, list[State]],
+        given: tuple[list[SourceFile], MixedFiles, list[BronzeState]],
         run: TableRun,
         task: _Task,
     ) -> None:
@@ -308,7 +308,7 @@ class Pipeline:
             self._tried(
                 lambda: sync(job, run.refined, again=again or task.since_ms is not None, anew=task.anew)
             )
-            self._note_heads(job, State(), [job.foreign.head, job.foreign.mark()])
+            self._note_heads(job, BronzeState(), [job.foreign.head, job.foreign.mark()])
             return
         remembered = None if again or task.is_truncate else state  # a replay believes bronze alone
         state = known_state(job, remembered)
@@ -317,7 +317,7 @@ class Pipeline:
         state.epoch = max([state.epoch, *truncating(job.config.reload, job.config.epoch)])
         known.append(state)
         state.forget_all_but({source.path for source in sources})
-        run.landed = Landed(again=again)
+        run.landed = LandedFiles(again=again)
         try:
             land(job, state, sources, mixed, run.landed)
             if again:
@@ -335,7 +335,7 @@ class Pipeline:
         if catch_up(job, state, run.landed.versions):
             self._note_heads(job, state, [job.lineage.head, job.lineage.mark()])
 
-    def _note_landed(self, job: TableJob, state: State, landed: Landed) -> None:
+    def _note_landed(self, job: TableJob, state: BronzeState, landed: LandedFiles) -> None:
         """Remember files up to the head of bronze that has them: if bronze goes back to a state from before, the next run sees it.
 
         Where bronze lost something meanwhile nothing is noted, and the next run reads all of it.
@@ -346,7 +346,7 @@ class Pipeline:
         if catch_up(job, state, landed.versions):
             write_state(self.places.state, self._document(job.name), state)
 
-    def _note_heads(self, job: TableJob, state: State, bronze: list[Any]) -> None:
+    def _note_heads(self, job: TableJob, state: BronzeState, bronze: list[Any]) -> None:
         """Note where bronze and silver stand, unless a reset is under way: it may break off, and a later run is to end it."""
         version, mark = job.silver_mark()
         if not is_under_way(job.silver.positions()):
@@ -370,7 +370,7 @@ class Pipeline:
             else:
                 return
 
-    def _heads_stand(self, job: TableJob, state: State) -> bool:
+    def _heads_stand(self, job: TableJob, state: BronzeState) -> bool:
         """Whether bronze and silver are as they were when nothing was left to do, and nothing is declared since."""
         if not is_truncated(job, state.heads.get(TRUNCATED)):
             return False

@@ -26,7 +26,7 @@ class Change:
 
 
 @dataclass
-class Entry:
+class KeyEntry:
     """What is known of a key: its row, or None after a delete."""
 
     sequence: Sequenced
@@ -37,7 +37,7 @@ class Entry:
 class Oracle:
     """A table under a change log.  ``floor`` is the sequence of the last truncate."""
 
-    entries: dict[Key, Entry] = field(default_factory=dict)
+    entries: dict[Key, KeyEntry] = field(default_factory=dict)
     floor: Sequenced | None = None
     forgotten: Sequenced | None = None
 
@@ -107,7 +107,7 @@ class Oracle:
         return self._take(change)
 
     def _take(self, change: Change) -> str:
-        self.entries[change.key] = Entry(change.sequence, change.row)
+        self.entries[change.key] = KeyEntry(change.sequence, change.row)
         return "applied"
 
     def _truncate(self, change: Change, old_floor: Sequenced | None, ties: dict[Key, Sequenced]) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from safewrite.testing.history import COLUMNS, Write, check_value
+from safewrite.testing.history import COLUMNS, IntendedWrite, check_value
 
 
 class Flaw(StrEnum):
@@ -54,7 +54,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class ReplayedLog:
     """The log as replayed: every add action as (version, path), repeats included, and each path's ids."""
 
     adds: tuple[tuple[int, str], ...]
@@ -62,7 +62,7 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FoundFlaw:
     """One flaw of one write in one read (``writer`` is None for a phantom)."""
 
     flaw: Flaw
@@ -81,12 +81,12 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CheckResult:
     """All findings, and how the writes ended."""
 
-    writes: tuple[Write, ...]
+    writes: tuple[IntendedWrite, ...]
     reads: tuple[str, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[FoundFlaw, ...]
     recovered: frozenset[tuple[int, int]] = field(default_factory=frozenset)
     """(writer, seq) of writes without an answer that are in the table."""
 
@@ -132,10 +132,12 @@ class Verdict:
         return chosen
 
 
-def check(writes: Iterable[Write], reads: Sequence[Read], *, log: Log | None = None) -> Verdict:
+def check(
+    writes: Iterable[IntendedWrite], reads: Sequence[Read], *, log: ReplayedLog | None = None
+) -> CheckResult:
     """Compare the ledger with what every reader saw, and with the log where it was replayed."""
     ledger = tuple(writes)
-    findings: list[Finding] = []
+    findings: list[FoundFlaw] = []
     for read in reads:
         findings += _check_read(ledger, read)
     findings += _check_agreement([read for read in reads if read.began_at == math.inf])
@@ -145,24 +147,26 @@ def check(writes: Iterable[Write], reads: Sequence[Read], *, log: Log | None = N
     recovered = frozenset(
         (write.writer, write.seq) for write in ledger if write.outcome == "info" and present & set(write.ids)
     )
-    return Verdict(ledger, tuple(read.name for read in reads), tuple(findings), recovered)
+    return CheckResult(ledger, tuple(read.name for read in reads), tuple(findings), recovered)
 
 
-def _check_read(writes: Sequence[Write], read: Read) -> list[Finding]:
+def _check_read(writes: Sequence[IntendedWrite], read: Read) -> list[FoundFlaw]:
     copies: dict[int, list[tuple[int, int]]] = {}
     for id_, stored, computed in zip(read.ids, read.stored, read.computed, strict=True):
         copies.setdefault(id_, []).append((stored, computed))
-    findings: list[Finding] = []
+    findings: list[FoundFlaw] = []
     for write in writes:
         findings += _check_write(write, copies, read)
     meant = {id_ for write in writes for id_ in write.ids}
     phantoms = tuple(sorted(copies.keys() - meant))
     if phantoms:
-        findings.append(Finding(Flaw.PHANTOM, read.name, None, None, phantoms))
+        findings.append(FoundFlaw(Flaw.PHANTOM, read.name, None, None, phantoms))
     return findings
 
 
-def _check_write(write: Write, copies: Mapping[int, list[tuple[int, int]]], read: Read) -> list[Finding]:
+def _check_write(
+    write: IntendedWrite, copies: Mapping[int, list[tuple[int, int]]], read: Read
+) -> list[FoundFlaw]:
     present = tuple(id_ for id_ in write.ids if id_ in copies)
     absent = tuple(id_ for id_ in write.ids if id_ not in copies)
     doubled = tuple(id_ for id_ in present for _ in copies[id_][1:])
@@ -179,22 +183,22 @@ def _check_write(write: Write, copies: Mapping[int, list[tuple[int, int]]], read
         (Flaw.ZOMBIE, present if write.outcome == "fail" else ()),
         (Flaw.TORN, absent if present else ()),
     )
-    return [Finding(flaw, read.name, write.writer, write.seq, ids) for flaw, ids in flaws if ids]
+    return [FoundFlaw(flaw, read.name, write.writer, write.seq, ids) for flaw, ids in flaws if ids]
 
 
-def _check_agreement(reads: Sequence[Read]) -> list[Finding]:
+def _check_agreement(reads: Sequence[Read]) -> list[FoundFlaw]:
     """Check that readers of the finished table see the same rows, the same number of times."""
-    findings: list[Finding] = []
+    findings: list[FoundFlaw] = []
     for other in reads[1:]:
         first, second = Counter(reads[0].ids), Counter(other.ids)
         differ = tuple(sorted(((first - second) + (second - first)).keys()))
         if differ:
             names = f"{reads[0].name} and {other.name}"
-            findings.append(Finding(Flaw.DISAGREED, names, None, None, differ))
+            findings.append(FoundFlaw(Flaw.DISAGREED, names, None, None, differ))
     return findings
 
 
-def _check_log(writes: Sequence[Write], log: Log) -> list[Finding]:
+def _check_log(writes: Sequence[IntendedWrite], log: ReplayedLog) -> list[FoundFlaw]:
     """Check that each write is in one version, its files added once, and its receipt true."""
     times = Counter(path for _, path in log.adds)
     owner = {id_: index for index, write in enumerate(writes) for id_ in write.ids}
@@ -207,19 +211,19 @@ def _check_log(writes: Sequence[Write], log: Log) -> list[Finding]:
     for path, count in times.items():
         for id_ in log.ids.get(path, ()):
             again[id_] += count - 1
-    findings: list[Finding] = []
+    findings: list[FoundFlaw] = []
     for write, where in zip(writes, parts, strict=True):
         repeated = tuple(id_ for id_ in write.ids for _ in range(again[id_]))
         if repeated:
             detail = f"versions {sorted(where)}"
-            findings.append(Finding(Flaw.RECOMMITTED, "log", write.writer, write.seq, repeated, detail))
+            findings.append(FoundFlaw(Flaw.RECOMMITTED, "log", write.writer, write.seq, repeated, detail))
         if any(len(ids) < write.rows for ids in where.values()):
             detail = f"versions {sorted(where)} hold a part each"
-            findings.append(Finding(Flaw.TORN, "log", write.writer, write.seq, tuple(write.ids), detail))
+            findings.append(FoundFlaw(Flaw.TORN, "log", write.writer, write.seq, tuple(write.ids), detail))
         if write.outcome == "ok" and write.version is not None and where and write.version not in where:
             detail = f"receipt {write.version}, log {sorted(where)}"
             findings.append(
-                Finding(Flaw.MISREPORTED, "log", write.writer, write.seq, tuple(write.ids), detail)
+                FoundFlaw(Flaw.MISREPORTED, "log", write.writer, write.seq, tuple(write.ids), detail)
             )
     return findings
 
@@ -236,7 +240,7 @@ class Judgement:
 
 
 def judge(
-    verdict: Verdict,
+    verdict: CheckResult,
     *,
     fired: Mapping[str, int],
     of: Callable[[int], bool] = lambda writer: True,

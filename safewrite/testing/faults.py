@@ -70,7 +70,7 @@ class FaultKind(StrEnum):
     """One bit in the middle of the body is flipped, likewise (G5)."""
 
 
-class Step(StrEnum):
+class RequestStep(StrEnum):
     """The purpose of a request.  ``get_*`` steps are GET and HEAD; a rule's ``method`` tells them apart."""
 
     PUT_DATA = "put_data"
@@ -150,7 +150,7 @@ class Rule:
     """
 
     kind: FaultKind
-    steps: tuple[Step, ...] = ()
+    steps: tuple[RequestStep, ...] = ()
     method: str = ""
     path_regex: str = ""
     target: str = ""
@@ -174,7 +174,7 @@ class Rule:
         except re.error as error:
             raise ValueError(f"path_regex does not compile ({error}): {self}") from None
 
-    def matches(self, request: Request, step: Step) -> bool:
+    def matches(self, request: Request, step: RequestStep) -> bool:
         """Whether the rule is about this request at all."""
         return (
             (not self.steps or step in self.steps)
@@ -191,7 +191,7 @@ class Rule:
             raise ValueError(f"unknown in a rule: {', '.join(unknown)}")
         if "kind" not in plain:
             raise ValueError(f"a rule needs a kind: {dict(plain)}")
-        steps = tuple(Step(step) for step in plain.get("steps", ()))
+        steps = tuple(RequestStep(step) for step in plain.get("steps", ()))
         return cls(**{**plain, "kind": FaultKind(plain["kind"]), "steps": steps})
 
 
@@ -220,7 +220,7 @@ class Fault:
     """A rule that fired: ``seq`` is the request's number among those that the rule matched, from 1."""
 
     kind: FaultKind
-    step: Step
+    step: RequestStep
     delay_s: float
     rule: int
     seq: int
@@ -234,7 +234,7 @@ class Faults:
         self._matched = [0] * len(plan.rules)
         self._fired = [0] * len(plan.rules)
 
-    def decide(self, request: Request, step: Step | None = None) -> Fault | None:
+    def decide(self, request: Request, step: RequestStep | None = None) -> Fault | None:
         """The fault for this request, if any; ``step`` saves classifying it again."""
         step = step if step is not None else classify(request)
         chosen: Fault | None = None
@@ -261,85 +261,97 @@ def _fires(seed: int, index: int, rule: Rule, seq: int) -> bool:
 
 
 # --- the purpose of a request -----------------------------------------------------------------
-_OBJECT_STEPS: Iterable[tuple[re.Pattern[str], Step, Step]] = (
+_OBJECT_STEPS: Iterable[tuple[re.Pattern[str], RequestStep, RequestStep]] = (
     # safewrite's and Spark's temps, and those of deltalake's unsafe rename.
-    (re.compile(r"/_delta_log/(\.tmp/|_commit_[^/]*\.tmp$)"), Step.PUT_TEMP, Step.GET_TEMP),
-    (re.compile(r"/_delta_log/\d{20}\.json$"), Step.PUT_COMMIT, Step.GET_COMMIT),
+    (re.compile(r"/_delta_log/(\.tmp/|_commit_[^/]*\.tmp$)"), RequestStep.PUT_TEMP, RequestStep.GET_TEMP),
+    (re.compile(r"/_delta_log/\d{20}\.json$"), RequestStep.PUT_COMMIT, RequestStep.GET_COMMIT),
     (
         re.compile(r"/_delta_log/(_last_checkpoint$|_sidecars/|\d{20}\.checkpoint\.)"),
-        Step.PUT_CHECKPOINT,
-        Step.GET_CHECKPOINT,
+        RequestStep.PUT_CHECKPOINT,
+        RequestStep.GET_CHECKPOINT,
     ),
-    (re.compile(r"\.parquet$"), Step.PUT_DATA, Step.GET_DATA),
-    (re.compile(r"/metadata/[^/]*\.metadata\.json(\.gz)?$"), Step.PUT_METADATA, Step.GET_METADATA),
-    (re.compile(r"/metadata/snap-[^/]*\.avro$"), Step.PUT_MANIFEST_LIST, Step.GET_MANIFEST_LIST),
-    (re.compile(r"/metadata/[^/]*\.avro$"), Step.PUT_MANIFEST, Step.GET_MANIFEST),
-    (re.compile(r"/metadata/safewrite-changes-[^/]*\.puffin$"), Step.PUT_MEMORY, Step.GET_MEMORY),
-    (re.compile(""), Step.PUT_OTHER, Step.GET_OTHER),
+    (re.compile(r"\.parquet$"), RequestStep.PUT_DATA, RequestStep.GET_DATA),
+    (
+        re.compile(r"/metadata/[^/]*\.metadata\.json(\.gz)?$"),
+        RequestStep.PUT_METADATA,
+        RequestStep.GET_METADATA,
+    ),
+    (
+        re.compile(r"/metadata/snap-[^/]*\.avro$"),
+        RequestStep.PUT_MANIFEST_LIST,
+        RequestStep.GET_MANIFEST_LIST,
+    ),
+    (re.compile(r"/metadata/[^/]*\.avro$"), RequestStep.PUT_MANIFEST, RequestStep.GET_MANIFEST),
+    (
+        re.compile(r"/metadata/safewrite-changes-[^/]*\.puffin$"),
+        RequestStep.PUT_MEMORY,
+        RequestStep.GET_MEMORY,
+    ),
+    (re.compile(""), RequestStep.PUT_OTHER, RequestStep.GET_OTHER),
 )
 _DYNAMODB_ENTRY = {
-    "PutItem": Step.DDB_PUT_ENTRY,
-    "UpdateItem": Step.DDB_UPDATE_ENTRY,
-    "GetItem": Step.DDB_GET_ENTRY,
-    "Query": Step.DDB_QUERY,
+    "PutItem": RequestStep.DDB_PUT_ENTRY,
+    "UpdateItem": RequestStep.DDB_UPDATE_ENTRY,
+    "GetItem": RequestStep.DDB_GET_ENTRY,
+    "Query": RequestStep.DDB_QUERY,
 }
 _DYNAMODB_LEDGER = {
-    "PutItem": Step.PUT_LEDGER,
-    "UpdateItem": Step.UPDATE_LEDGER,
-    "GetItem": Step.GET_LEDGER,
-    "Query": Step.GET_LEDGER,
+    "PutItem": RequestStep.PUT_LEDGER,
+    "UpdateItem": RequestStep.UPDATE_LEDGER,
+    "GetItem": RequestStep.GET_LEDGER,
+    "Query": RequestStep.GET_LEDGER,
 }
 
 
 _GLUE_STEPS = {
-    "UpdateTable": Step.CATALOG_COMMIT,
-    "CreateTable": Step.CATALOG_CREATE,
-    "GetTable": Step.CATALOG_LOAD,
+    "UpdateTable": RequestStep.CATALOG_COMMIT,
+    "CreateTable": RequestStep.CATALOG_CREATE,
+    "GetTable": RequestStep.CATALOG_LOAD,
 }
-_REST_STEPS: Iterable[tuple[re.Pattern[str], Step]] = (
-    (re.compile(r"POST .*/namespaces/[^/]+/tables/[^/]+$"), Step.CATALOG_COMMIT),
-    (re.compile(r"POST /v1/([^/]+/)?transactions/commit$"), Step.CATALOG_COMMIT),
-    (re.compile(r"POST .*/namespaces/[^/]+/tables$"), Step.CATALOG_CREATE),
-    (re.compile(r"(GET|HEAD) .*/namespaces/[^/]+/tables/[^/]+$"), Step.CATALOG_LOAD),
+_REST_STEPS: Iterable[tuple[re.Pattern[str], RequestStep]] = (
+    (re.compile(r"POST .*/namespaces/[^/]+/tables/[^/]+$"), RequestStep.CATALOG_COMMIT),
+    (re.compile(r"POST /v1/([^/]+/)?transactions/commit$"), RequestStep.CATALOG_COMMIT),
+    (re.compile(r"POST .*/namespaces/[^/]+/tables$"), RequestStep.CATALOG_CREATE),
+    (re.compile(r"(GET|HEAD) .*/namespaces/[^/]+/tables/[^/]+$"), RequestStep.CATALOG_LOAD),
 )
 
 
-def classify(request: Request) -> Step:
+def classify(request: Request) -> RequestStep:
     """The step of a Delta or Iceberg write behind a request, from its method, path, target and body."""
     if request.service == "glue":
-        return _GLUE_STEPS.get(request.target.removeprefix(GLUE_PREFIX), Step.CATALOG_OTHER)
+        return _GLUE_STEPS.get(request.target.removeprefix(GLUE_PREFIX), RequestStep.CATALOG_OTHER)
     if request.service == "rest":
         line = f"{request.method} {request.path}"
-        return next((step for known, step in _REST_STEPS if known.match(line)), Step.CATALOG_OTHER)
+        return next((step for known, step in _REST_STEPS if known.match(line)), RequestStep.CATALOG_OTHER)
     if request.service == "dynamodb":
         return _classify_dynamodb(request)
     return _classify_s3(request)
 
 
-def _classify_dynamodb(request: Request) -> Step:
+def _classify_dynamodb(request: Request) -> RequestStep:
     # A search in the JSON text, not a parse: the opening quote makes it "a value that begins with".
     if f'"{LEDGER_PREFIX}'.encode() in request.body:
-        return _DYNAMODB_LEDGER.get(request.target, Step.DDB_OTHER)
+        return _DYNAMODB_LEDGER.get(request.target, RequestStep.DDB_OTHER)
     if f'"{LEASE_PREFIX}'.encode() in request.body:
-        return Step.LEASE
-    return _DYNAMODB_ENTRY.get(request.target, Step.DDB_OTHER)
+        return RequestStep.LEASE
+    return _DYNAMODB_ENTRY.get(request.target, RequestStep.DDB_OTHER)
 
 
-def _classify_s3(request: Request) -> Step:
+def _classify_s3(request: Request) -> RequestStep:
     path = unquote(request.path)
     query = parse_qs(request.query, keep_blank_values=True)
     if request.method == "DELETE" or "delete" in query:
-        return Step.DELETE
+        return RequestStep.DELETE
     # PyArrow uploads the smallest file in parts; the object is there with the last of the requests.
     completed = request.method == "POST" and "uploadId" in query
     if ("uploads" in query or "uploadId" in query) and not completed:
-        return Step.MULTIPART
+        return RequestStep.MULTIPART
     if request.method == "GET" and ("list-type" in query or path.strip("/").count("/") == 0):
         in_log = "_delta_log" in "".join(query.get("prefix", ()))
-        return Step.LIST_LOG if in_log else Step.LIST_OTHER
+        return RequestStep.LIST_LOG if in_log else RequestStep.LIST_OTHER
     writes = completed or request.method == "PUT"
     if path.strip("/").count("/") == 0 or not (writes or request.method in ("GET", "HEAD")):
-        return Step.OTHER
+        return RequestStep.OTHER
     if "/_safewrite/" in path:
         return _classify_own(request, path.partition("/_safewrite/")[2])
     for pattern, put, get in _OBJECT_STEPS:
@@ -348,14 +360,14 @@ def _classify_s3(request: Request) -> Step:
     raise AssertionError("the last pattern matches everything")
 
 
-def _classify_own(request: Request, path: str) -> Step:
+def _classify_own(request: Request, path: str) -> RequestStep:
     """Classify the objects that safewrite keeps next to a table: the probe's, the queue's, the ledger's."""
     if "probe" in path:
-        return Step.PROBE
+        return RequestStep.PROBE
     if path.startswith(("lease", "queue")):
-        return Step.LEASE
+        return RequestStep.LEASE
     if path.startswith("changes/"):
-        return Step.PUT_MEMORY if request.method == "PUT" else Step.GET_MEMORY
+        return RequestStep.PUT_MEMORY if request.method == "PUT" else RequestStep.GET_MEMORY
     if request.method != "PUT":
-        return Step.GET_LEDGER
-    return Step.PUT_LEDGER if request.create_only else Step.UPDATE_LEDGER
+        return RequestStep.GET_LEDGER
+    return RequestStep.PUT_LEDGER if request.create_only else RequestStep.UPDATE_LEDGER

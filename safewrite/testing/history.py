@@ -93,7 +93,7 @@ def make_rows(seed: int, writer: int, seq: int, count: int, *, key: str | None =
     return rows
 
 
-class Event(StrEnum):
+class EventKind(StrEnum):
     """The kind of a line of the ledger."""
 
     INVOKE = "invoke"  # the call is about to be made
@@ -114,7 +114,7 @@ class HistoryFile:
     def __init__(self, path: Path | str) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
-    def record(self, event: Event, **fields: Any) -> None:
+    def record(self, event: EventKind, **fields: Any) -> None:
         """Append one line; when this returns, the line survives a SIGKILL of the process."""
         line = json.dumps({"t": time.time(), "event": str(event), "pid": os.getpid(), **fields})
         # A leading newline would hide a line cut by a crash of the machine; a trailing one suffices here.
@@ -126,7 +126,7 @@ class HistoryFile:
         """Record the intent to append ``rows``: all of one (writer, seq, key)."""
         head = rows[0]
         self.record(
-            Event.INVOKE, kind=kind, writer=head.writer, seq=head.seq, key=head.key, first_id=head.id,
+            EventKind.INVOKE, kind=kind, writer=head.writer, seq=head.seq, key=head.key, first_id=head.id,
             rows=len(rows), checks=pack_checks(row.check for row in rows), attempt=attempt,
         )  # fmt: skip
 
@@ -148,7 +148,7 @@ def unpack_checks(text: str) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class IntendedWrite:
     """One intended append and its result.
 
     ``outcome`` is ``ok`` (acked), ``fail`` (every call said "not committed") or ``info`` (some call
@@ -194,20 +194,25 @@ def read_events(path: Path | str) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)
 
 
-def read_writes(paths: Iterable[Path | str]) -> list[Write]:
+def read_writes(paths: Iterable[Path | str]) -> list[IntendedWrite]:
     """All intended appends of these files, in (writer, seq) order."""
     by_write: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for path in paths:
         for event in read_events(path):
-            if "seq" in event and event["event"] in (Event.INVOKE, Event.OK, Event.FAIL, Event.INFO):
+            if "seq" in event and event["event"] in (
+                EventKind.INVOKE,
+                EventKind.OK,
+                EventKind.FAIL,
+                EventKind.INFO,
+            ):
                 by_write.setdefault((event["writer"], event["seq"]), []).append(event)
     return [_fold(by_write[name]) for name in sorted(by_write)]
 
 
-def _fold(events: Sequence[dict[str, Any]]) -> Write:
-    calls = [event for event in events if event["event"] == Event.INVOKE]
-    acks = [event for event in events if event["event"] == Event.OK]
-    fails = [event for event in events if event["event"] == Event.FAIL]
+def _fold(events: Sequence[dict[str, Any]]) -> IntendedWrite:
+    calls = [event for event in events if event["event"] == EventKind.INVOKE]
+    acks = [event for event in events if event["event"] == EventKind.OK]
+    fails = [event for event in events if event["event"] == EventKind.FAIL]
     if not calls or events[0] is not calls[0]:
         raise LedgerError(f"an answer without a call: {events[0]}")
     first = calls[0]
@@ -216,9 +221,9 @@ def _fold(events: Sequence[dict[str, Any]]) -> Write:
     # A call without an answer (killed) or with an unknown one leaves the write open for ever.
     outcome = "ok" if acks else "fail" if len(fails) == len(calls) else "info"
     ack = acks[0] if acks else {}
-    return Write(
+    return IntendedWrite(
         kind=first["kind"], writer=first["writer"], seq=first["seq"], key=first["key"], first_id=first["first_id"],
         checks=unpack_checks(first["checks"]), outcome=outcome, invoked_at=first["t"], acked_at=ack.get("t"),
         version=ack.get("version"), calls=len(calls), tries=ack.get("tries"), elapsed_s=ack.get("elapsed_s"),
-        errors=tuple(event.get("error", "") for event in events if event["event"] in (Event.FAIL, Event.INFO)),
+        errors=tuple(event.get("error", "") for event in events if event["event"] in (EventKind.FAIL, EventKind.INFO)),
     )  # fmt: skip

@@ -26,7 +26,7 @@ from bench.servers.catalogs import (
     load,
 )
 from bench.servers.servers import ServerError
-from safewrite.testing.faults import FaultKind, Rule, Step
+from safewrite.testing.faults import FaultKind, RequestStep, Rule
 from tests.bench.processes import is_alive, listening_addresses, until_gone
 
 if TYPE_CHECKING:
@@ -190,12 +190,12 @@ def test_every_fault_at_a_commit_fails_it_and_is_performed_only_if_it_says_so(
     table = lab.load(proxied=True).load_table(f"{lab.namespace}.t")
     for fault in (*PERFORMED, *NOT_PERFORMED):
         table.refresh()
-        lab.commits.plan(Rule(kind=fault, steps=(Step.CATALOG_COMMIT,), nth=1))
+        lab.commits.plan(Rule(kind=fault, steps=(RequestStep.CATALOG_COMMIT,), nth=1))
         with pytest.raises(Exception):  # noqa: B017 - each fault and catalog has one of its own
             set_property(table, fault)
         stored = lab.load().load_table(f"{lab.namespace}.t").properties
         assert (fault in stored) == (fault in PERFORMED), fault
-    expected = {(Step.CATALOG_COMMIT, fault): 1 for fault in (*PERFORMED, *NOT_PERFORMED)}
+    expected = {(RequestStep.CATALOG_COMMIT, fault): 1 for fault in (*PERFORMED, *NOT_PERFORMED)}
     assert lab.commits.counts() == expected
 
 
@@ -209,9 +209,9 @@ def test_a_commit_is_delayed_or_comes_late(
     lab.proxied.update(NO_RESEND)
     create(lab.load(), lab.namespace)
     table = lab.load(proxied=True).load_table(f"{lab.namespace}.t")
-    lab.commits.plan(Rule(kind=FaultKind.DELAY, steps=(Step.CATALOG_COMMIT,), nth=1, delay_s=0.05))
+    lab.commits.plan(Rule(kind=FaultKind.DELAY, steps=(RequestStep.CATALOG_COMMIT,), nth=1, delay_s=0.05))
     set_property(table, "delayed")
-    lab.commits.plan(Rule(kind=FaultKind.LATE, steps=(Step.CATALOG_COMMIT,), nth=1, delay_s=3.0))
+    lab.commits.plan(Rule(kind=FaultKind.LATE, steps=(RequestStep.CATALOG_COMMIT,), nth=1, delay_s=3.0))
     with pytest.raises(Exception):  # noqa: B017 - each catalog has one of its own
         set_property(table, "late")
     observer = lab.load()
@@ -241,7 +241,7 @@ def test_errors_are_worded_so_that_pyiceberg_knows_them(
     create(lab.load(), lab.namespace)
     table = lab.load(proxied=True).load_table(f"{lab.namespace}.t")
     for fault, expected in ((FaultKind.CONFLICT_409, conflict), (FaultKind.FORBIDDEN_403, forbidden)):
-        lab.commits.plan(Rule(kind=fault, steps=(Step.CATALOG_COMMIT,), nth=1))
+        lab.commits.plan(Rule(kind=fault, steps=(RequestStep.CATALOG_COMMIT,), nth=1))
         with pytest.raises(Exception) as refused:
             set_property(table, "k")
         assert type(refused.value).__name__ == expected
@@ -256,12 +256,17 @@ def test_the_steps_of_an_append_are_seen(
     create(catalog, lab.namespace).append(ROWS)
     catalog.load_table(f"{lab.namespace}.t").append(ROWS)
     objects = lab.proxy.requests()
-    assert objects[Step.PUT_DATA] == objects[Step.PUT_MANIFEST] == objects[Step.PUT_MANIFEST_LIST] == 2
-    assert objects[Step.PUT_METADATA] == (0 if kind == "rest" else 3)
+    assert (
+        objects[RequestStep.PUT_DATA]
+        == objects[RequestStep.PUT_MANIFEST]
+        == objects[RequestStep.PUT_MANIFEST_LIST]
+        == 2
+    )
+    assert objects[RequestStep.PUT_METADATA] == (0 if kind == "rest" else 3)
     of_catalog = lab.commits.requests()
-    assert of_catalog[Step.CATALOG_COMMIT] == 2
-    assert of_catalog[Step.CATALOG_CREATE] == 1
-    assert of_catalog[Step.CATALOG_LOAD] > 0
+    assert of_catalog[RequestStep.CATALOG_COMMIT] == 2
+    assert of_catalog[RequestStep.CATALOG_CREATE] == 1
+    assert of_catalog[RequestStep.CATALOG_LOAD] > 0
     assert lab.proxy.upstream_failures() == 0
 
 
@@ -271,7 +276,7 @@ def test_an_unreadable_commit_is_refused_by_a_rest_catalog(
     lab = catalog_lab("rest")
     create(lab.load(), lab.namespace)
     table = lab.load(proxied=True).load_table(f"{lab.namespace}.t")
-    lab.commits.plan(Rule(kind=FaultKind.TRUNCATE_BODY, steps=(Step.CATALOG_COMMIT,)))
+    lab.commits.plan(Rule(kind=FaultKind.TRUNCATE_BODY, steps=(RequestStep.CATALOG_COMMIT,)))
     with pytest.raises(Exception):  # noqa: B017 - the server's words are not ours to fix
         set_property(table, "k")
     assert "k" not in lab.load().load_table(f"{lab.namespace}.t").properties

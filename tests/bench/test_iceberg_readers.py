@@ -16,7 +16,7 @@ from bench.stress.ground import UnreadableTableError
 from bench.stress.iceberg_readers import Objects, follow, read_duckdb, read_lineage, repeated_files
 from bench.stress.writers.common import to_arrow
 from safewrite.testing.checker import Flaw, check
-from safewrite.testing.history import Write, make_rows
+from safewrite.testing.history import IntendedWrite, make_rows
 from tests.iceberg.tables import Warehouse, warehouse
 
 
@@ -57,9 +57,9 @@ def table(lake: Warehouse) -> Table:
     return table
 
 
-def write(seq: int) -> Write:
+def write(seq: int) -> IntendedWrite:
     rows = make_rows(1, 7, seq, 20)
-    return Write(
+    return IntendedWrite(
         kind="k", writer=7, seq=seq, key=None, first_id=rows[0].id, checks=tuple(row.check for row in rows),
         outcome="ok", invoked_at=1.0, acked_at=2.0,
     )  # fmt: skip

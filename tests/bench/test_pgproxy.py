@@ -9,7 +9,7 @@ import psycopg2
 import pytest
 
 from bench.stress.proxies.pgproxy import PgProxy, Transaction
-from safewrite.testing.faults import FaultKind, FaultPlan, Rule, Step
+from safewrite.testing.faults import FaultKind, FaultPlan, RequestStep, Rule
 from tests.servers import PlannedPgProxy
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def test_a_connection_cut_at_commit_has_committed_only_if_the_answer_was_lost(
         insert_and_commit(lab, connection)
     assert connection.closed
     assert lab.stored() == stored
-    assert lab.proxy.counts() == {(Step.OTHER, kind): 1}
+    assert lab.proxy.counts() == {(RequestStep.OTHER, kind): 1}
 
 
 @pytest.mark.parametrize("kind", SQLSTATES)
@@ -220,7 +220,7 @@ def test_clearing_the_plan_lets_everything_through_and_keeps_the_counts(lab: Lab
     connection.rollback()
     lab.proxy.clear()
     insert_and_commit(lab, connection)
-    assert lab.proxy.counts() == {(Step.OTHER, FaultKind.ERROR_503): 1}
+    assert lab.proxy.counts() == {(RequestStep.OTHER, FaultKind.ERROR_503): 1}
 
 
 def test_stopping_ends_the_connections_and_twice_is_no_error(postgres: Postgres) -> None:
@@ -239,19 +239,21 @@ UPDATE = "UPDATE iceberg_tables SET metadata_location = 'm'"
 @pytest.mark.parametrize(
     ("statements", "steps"),
     [
-        (["BEGIN", UPDATE, "COMMIT"], [Step.OTHER, Step.OTHER, Step.CATALOG_COMMIT]),
-        (["BEGIN", UPDATE, "ROLLBACK", "COMMIT"], [Step.OTHER] * 4),
-        (["BEGIN", 'INSERT INTO "iceberg_tables" VALUES (1)', "COMMIT"], [Step.OTHER, Step.OTHER, Step.CATALOG_CREATE]),
-        (["BEGIN", "SELECT a,\n b \nFROM iceberg_tables", "COMMIT"], [Step.OTHER, Step.CATALOG_LOAD, Step.OTHER]),
-        (["SELECT * FROM pg_class WHERE relname = 'iceberg_tables'"], [Step.OTHER]),
-        (["UPDATE iceberg_tables_of_others SET a = 1"], [Step.OTHER]),
-        ([UPDATE], [Step.CATALOG_COMMIT]),
-        (["INSERT INTO safewrite_ledger (a) VALUES (1)"], [Step.PUT_LEDGER]),
-        (["UPDATE safewrite_ledger SET a = 1"], [Step.UPDATE_LEDGER]),
-        (["SELECT a FROM safewrite_ledger"], [Step.GET_LEDGER]),
-        (["UPDATE safewrite_queue SET a = 1", "SELECT a FROM safewrite_queue"], [Step.LEASE, Step.LEASE]),
+        (["BEGIN", UPDATE, "COMMIT"], [RequestStep.OTHER, RequestStep.OTHER, RequestStep.CATALOG_COMMIT]),
+        (["BEGIN", UPDATE, "ROLLBACK", "COMMIT"], [RequestStep.OTHER] * 4),
+        (["BEGIN", 'INSERT INTO "iceberg_tables" VALUES (1)', "COMMIT"], [RequestStep.OTHER, RequestStep.OTHER, RequestStep.CATALOG_CREATE]),
+        (["BEGIN", "SELECT a,\n b \nFROM iceberg_tables", "COMMIT"], [RequestStep.OTHER, RequestStep.CATALOG_LOAD, RequestStep.OTHER]),
+        (["SELECT * FROM pg_class WHERE relname = 'iceberg_tables'"], [RequestStep.OTHER]),
+        (["UPDATE iceberg_tables_of_others SET a = 1"], [RequestStep.OTHER]),
+        ([UPDATE], [RequestStep.CATALOG_COMMIT]),
+        (["INSERT INTO safewrite_ledger (a) VALUES (1)"], [RequestStep.PUT_LEDGER]),
+        (["UPDATE safewrite_ledger SET a = 1"], [RequestStep.UPDATE_LEDGER]),
+        (["SELECT a FROM safewrite_ledger"], [RequestStep.GET_LEDGER]),
+        (["UPDATE safewrite_queue SET a = 1", "SELECT a FROM safewrite_queue"], [RequestStep.LEASE, RequestStep.LEASE]),
     ],
 )  # fmt: skip
-def test_the_step_of_a_commit_is_that_of_what_was_written(statements: list[str], steps: list[Step]) -> None:
+def test_the_step_of_a_commit_is_that_of_what_was_written(
+    statements: list[str], steps: list[RequestStep]
+) -> None:
     transaction = Transaction()
     assert [transaction.step(statement) for statement in statements] == steps

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from bench.servers.servers import ServerError
 from bench.stress.proxies.proxy import FaultProxy
-from safewrite.testing.faults import FaultKind, FaultPlan, Rule, Step
+from safewrite.testing.faults import FaultKind, FaultPlan, RequestStep, Rule
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,10 +144,10 @@ def test_deltalake_writes_and_reads_through_the_proxy(fault_proxy: PlannedProxy,
     assert table.version() == 2
     assert table.to_pyarrow_table().num_rows == 30
     seen = fault_proxy.requests()
-    assert seen[Step.PUT_COMMIT] == 3
-    assert seen[Step.PUT_DATA] == 3
-    assert seen[Step.LIST_LOG] > 0
-    assert seen[Step.GET_COMMIT] > 0
+    assert seen[RequestStep.PUT_COMMIT] == 3
+    assert seen[RequestStep.PUT_DATA] == 3
+    assert seen[RequestStep.LIST_LOG] > 0
+    assert seen[RequestStep.GET_COMMIT] > 0
 
 
 # --- each fault -------------------------------------------------------------------------------
@@ -167,12 +167,12 @@ def test_an_s3_put_gets_the_error_and_is_stored_or_not(
     fault_proxy: PlannedProxy, bucket: str, s3: Any, kind: FaultKind, expected: tuple[bool, int, str]
 ) -> None:
     stored, *answer = expected
-    fault_proxy.plan(Rule(kind=kind, steps=(Step.PUT_COMMIT,)))
+    fault_proxy.plan(Rule(kind=kind, steps=(RequestStep.PUT_COMMIT,)))
     with pytest.raises(ClientError) as refused:
         create(fault_proxy, bucket)
     assert code_of(refused) == tuple(answer)
     assert read(s3, bucket) == (b"mine" if stored else None)
-    assert fault_proxy.counts() == {(Step.PUT_COMMIT, kind): 1}
+    assert fault_proxy.counts() == {(RequestStep.PUT_COMMIT, kind): 1}
 
 
 @pytest.mark.parametrize(
@@ -192,23 +192,23 @@ def test_a_dynamodb_put_gets_the_error_and_is_stored_or_not(
 ) -> None:
     stored, *answer = expected
     client = fault_proxy.boto3_client("dynamodb")
-    fault_proxy.plan(Rule(kind=kind, steps=(Step.DDB_PUT_ENTRY,)))
+    fault_proxy.plan(Rule(kind=kind, steps=(RequestStep.DDB_PUT_ENTRY,)))
     with pytest.raises(ClientError) as refused:
         client.put_item(TableName=dynamodb_table, Item=ENTRY)
     assert code_of(refused) == tuple(answer)
     assert ("Item" in client.get_item(TableName=dynamodb_table, Key=ENTRY)) == stored
-    assert fault_proxy.counts() == {(Step.DDB_PUT_ENTRY, kind): 1}
+    assert fault_proxy.counts() == {(RequestStep.DDB_PUT_ENTRY, kind): 1}
 
 
 @pytest.mark.parametrize(("kind", "stored"), [(FaultKind.LOST_ANSWER, True), (FaultKind.CUT, False)])
 def test_a_cut_s3_put_is_a_connection_error_and_stored_only_if_the_answer_was_lost(
     fault_proxy: PlannedProxy, bucket: str, s3: Any, kind: FaultKind, stored: bool
 ) -> None:
-    fault_proxy.plan(Rule(kind=kind, steps=(Step.PUT_COMMIT,)))
+    fault_proxy.plan(Rule(kind=kind, steps=(RequestStep.PUT_COMMIT,)))
     with pytest.raises(ConnectionClosedError):
         create(fault_proxy, bucket)
     assert read(s3, bucket) == (b"mine" if stored else None)
-    assert fault_proxy.counts() == {(Step.PUT_COMMIT, kind): 1}
+    assert fault_proxy.counts() == {(RequestStep.PUT_COMMIT, kind): 1}
 
 
 @pytest.mark.parametrize(("kind", "stored"), [(FaultKind.LOST_ANSWER, True), (FaultKind.CUT, False)])
@@ -216,11 +216,11 @@ def test_a_cut_dynamodb_put_is_a_connection_error_and_stored_only_if_the_answer_
     fault_proxy: PlannedProxy, dynamodb_table: str, kind: FaultKind, stored: bool
 ) -> None:
     client = fault_proxy.boto3_client("dynamodb")
-    fault_proxy.plan(Rule(kind=kind, steps=(Step.DDB_PUT_ENTRY,)))
+    fault_proxy.plan(Rule(kind=kind, steps=(RequestStep.DDB_PUT_ENTRY,)))
     with pytest.raises(ConnectionClosedError):
         client.put_item(TableName=dynamodb_table, Item=ENTRY)
     assert ("Item" in client.get_item(TableName=dynamodb_table, Key=ENTRY)) == stored
-    assert fault_proxy.counts() == {(Step.DDB_PUT_ENTRY, kind): 1}
+    assert fault_proxy.counts() == {(RequestStep.DDB_PUT_ENTRY, kind): 1}
 
 
 def test_a_late_put_lands_after_its_client_was_cut_off(
@@ -244,7 +244,7 @@ def test_a_delayed_put_is_overtaken_by_one_that_came_later(
     fault_proxy.plan(Rule(kind=FaultKind.DELAY, delay_s=1.0, nth=1))
     connection = http.client.HTTPConnection("127.0.0.1", fault_proxy.port)
     connection.request("PUT", f"/{bucket}/{COMMIT}", body=b"slow", headers={"If-None-Match": "*"})
-    while fault_proxy.requests()[Step.PUT_COMMIT] == 0:
+    while fault_proxy.requests()[RequestStep.PUT_COMMIT] == 0:
         time.sleep(0.01)
     create(fault_proxy, bucket, b"fast")
     assert connection.getresponse().status == 412
@@ -257,7 +257,7 @@ def test_a_corrupted_read_leaves_the_object_whole(
     fault_proxy: PlannedProxy, bucket: str, s3: Any, kind: FaultKind
 ) -> None:
     s3.put_object(Bucket=bucket, Key=COMMIT, Body=b"0123456789")
-    fault_proxy.plan(Rule(kind=kind, method="GET", steps=(Step.GET_COMMIT,)))
+    fault_proxy.plan(Rule(kind=kind, method="GET", steps=(RequestStep.GET_COMMIT,)))
     got = http_get(fault_proxy, f"/{bucket}/{COMMIT}")
     assert got == (b"01234" if kind is FaultKind.TRUNCATE_BODY else b"0123446789")
     assert read(s3, bucket) == b"0123456789"
@@ -267,7 +267,7 @@ def test_a_corrupted_read_leaves_the_object_whole(
 def test_a_corrupted_upload_is_stored_corrupted_unless_a_checksum_guards_it(
     fault_proxy: PlannedProxy, bucket: str, s3: Any, kind: FaultKind
 ) -> None:
-    fault_proxy.plan(Rule(kind=kind, steps=(Step.PUT_DATA,)))
+    fault_proxy.plan(Rule(kind=kind, steps=(RequestStep.PUT_DATA,)))
     connection = http.client.HTTPConnection("127.0.0.1", fault_proxy.port)
     connection.request("PUT", f"/{bucket}/t/part-0.parquet", body=b"0123456789")
     assert connection.getresponse().status == 200
@@ -279,13 +279,13 @@ def test_a_corrupted_upload_is_stored_corrupted_unless_a_checksum_guards_it(
 def test_a_corrupted_upload_is_refused_by_a_store_that_checks_the_signed_hash(
     seaweed: SeaweedFS, tmp_path: Path
 ) -> None:
-    plan = FaultPlan(0, (Rule(kind=FaultKind.FLIP_BIT, steps=(Step.PUT_DATA,)),))
+    plan = FaultPlan(0, (Rule(kind=FaultKind.FLIP_BIT, steps=(RequestStep.PUT_DATA,)),))
     with FaultProxy(seaweed.endpoint_url, tmp_path, plan=plan) as proxy:
         with pytest.raises(ClientError):
             proxy.boto3_client("s3").put_object(
                 Bucket=seaweed.bucket, Key="flipped/part-0.parquet", Body=b"0123456789"
             )
-        assert proxy.counts() == {(Step.PUT_DATA, FaultKind.FLIP_BIT): 1}
+        assert proxy.counts() == {(RequestStep.PUT_DATA, FaultKind.FLIP_BIT): 1}
     assert read(seaweed.boto3_client("s3"), seaweed.bucket, "flipped/part-0.parquet") is None
 
 
@@ -327,8 +327,8 @@ def test_clearing_the_plan_lets_everything_through_and_keeps_the_counts(
         create(fault_proxy, bucket)
     fault_proxy.clear()
     create(fault_proxy, bucket)
-    assert fault_proxy.counts() == {(Step.PUT_COMMIT, FaultKind.ERROR_503): 1}
-    assert fault_proxy.requests() == {Step.PUT_COMMIT: 2}
+    assert fault_proxy.counts() == {(RequestStep.PUT_COMMIT, FaultKind.ERROR_503): 1}
+    assert fault_proxy.requests() == {RequestStep.PUT_COMMIT: 2}
 
 
 def test_every_fault_is_written_down(fault_proxy: PlannedProxy, bucket: str) -> None:
@@ -378,13 +378,13 @@ def test_deltalake_commits_an_append_twice_when_the_answer_to_its_commit_is_lost
     """The naive behaviour that safewrite must not have (A2): its own retry takes its commit for another's."""
     uri = f"s3://{bucket}/t"
     write_deltalake(uri, ROWS, mode="append", storage_options=fault_proxy.storage_options())
-    fault_proxy.plan(Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.PUT_COMMIT,), nth=1))
+    fault_proxy.plan(Rule(kind=FaultKind.LOST_ANSWER, steps=(RequestStep.PUT_COMMIT,), nth=1))
     write_deltalake(uri, ROWS, mode="append", storage_options=fault_proxy.storage_options())
     table = DeltaTable(uri, storage_options=ministack.storage_options())
     assert table.version() == 2
     adds = [commit_adds(ministack, bucket, version) for version in (1, 2)]
     assert adds[0] == adds[1] != []
-    assert fault_proxy.counts() == {(Step.PUT_COMMIT, FaultKind.LOST_ANSWER): 1}
+    assert fault_proxy.counts() == {(RequestStep.PUT_COMMIT, FaultKind.LOST_ANSWER): 1}
 
 
 def commit_adds(server: Ministack, bucket: str, version: int) -> list[str]:

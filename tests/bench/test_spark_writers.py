@@ -28,7 +28,7 @@ from bench.stress.plans.spark_writers import (
 )
 from bench.stress.run import Result
 from safewrite.testing.checker import Judgement, Read, check
-from safewrite.testing.history import COLUMNS, Write, make_rows
+from safewrite.testing.history import COLUMNS, IntendedWrite, make_rows
 
 STEPS = dict.fromkeys(("key", "txn", "none"), ("commit.put_commit",))
 COMMITS = {"delta": "commit.put_commit", "iceberg": "swap.commit"}
@@ -180,7 +180,7 @@ def result(arm: ArmPlan, marks: list[dict[str, Any]]) -> Result:
     """A run of one arm in which every writer was acked once."""
     rows = {writer.number: make_rows(1, writer.number, 0, 5) for writer in arm.writers}
     writes = [
-        Write(
+        IntendedWrite(
             kind=writer.kind, writer=writer.number, seq=0, key=None, first_id=rows[writer.number][0].id,
             checks=tuple(row.check for row in rows[writer.number]), outcome="ok", invoked_at=1.0, acked_at=2.0,
             elapsed_s=1.0, tries=1,

@@ -35,7 +35,7 @@ from bench.stress.plans.menu import (
 from bench.stress.plans.plan import Settings, place_traps
 from bench.stress.run import Result
 from safewrite.testing.checker import Judgement, Read, check, judge
-from safewrite.testing.history import COLUMNS, Row, Write, make_rows
+from safewrite.testing.history import COLUMNS, IntendedWrite, Row, make_rows
 from tests.bench.runs import ROOT, arm, stress
 
 pytestmark = pytest.mark.xdist_group("stress")  # one worker makes the run that these tests look at
@@ -253,7 +253,7 @@ def result_of(name: str, seen: list[Row], *, fired: dict[str, int] | None = None
     planned = make_arm(name, settings)
     number = planned.writers[0].number
     rows = make_rows(1, number, 0, 10)
-    write = Write(
+    write = IntendedWrite(
         kind="k", writer=number, seq=0, key=None, first_id=rows[0].id, checks=tuple(row.check for row in rows),
         outcome="ok", invoked_at=1.0, acked_at=2.0,
     )  # fmt: skip

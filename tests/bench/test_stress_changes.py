@@ -19,7 +19,7 @@ from bench.stress.plans import change_arms, menu
 from bench.stress.plans.plan import Settings, place_traps
 from bench.stress.writers import change_log
 from bench.stress.writers.change_log import COLUMNS, ChangeLog, LogPlan, draw
-from safewrite.testing.faults import FaultKind, Request, Step, classify
+from safewrite.testing.faults import FaultKind, Request, RequestStep, classify
 from tests.bench.runs import arm, mutant, stress
 from tests.mutants.changes import CHANGE_MUTANTS
 
@@ -328,7 +328,7 @@ def test_a_library_that_does_not_look_at_its_uploads_meets_no_torn_ones() -> Non
 def test_what_is_remembered_of_deleted_keys_meets_faults_of_its_own() -> None:
     own = Request(method="PUT", path="/b/t/_safewrite/changes/00ff.parquet")
     puffin = Request(method="GET", path="/b/t/metadata/safewrite-changes-1-0.puffin")
-    assert (classify(own), classify(puffin)) == (Step.PUT_MEMORY, Step.GET_MEMORY)
+    assert (classify(own), classify(puffin)) == (RequestStep.PUT_MEMORY, RequestStep.GET_MEMORY)
     kinds = {rule.kind for rule in change_arms.memory_faults()}
     assert {FaultKind.LOST_ANSWER, FaultKind.TRUNCATE_BODY, FaultKind.CUT} <= kinds
 

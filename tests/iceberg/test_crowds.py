@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from safewrite.testing.faults import FaultKind, Rule, Step
+from safewrite.testing.faults import FaultKind, RequestStep, Rule
 from tests.iceberg.children import Crowd
 from tests.iceberg.places import KINDS, Place
 from tests.integration.children import Nursery
@@ -18,10 +18,14 @@ from tests.servers import CatalogLab
 FEW, MANY = (6, 3), (16, 20)
 """How many processes there are, and appends of each, in the short form and in the long one."""
 FAULTS = (
-    Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.CATALOG_COMMIT,), probability=0.15),
-    Rule(kind=FaultKind.PRECONDITION_412, steps=(Step.CATALOG_COMMIT,), probability=0.1),
-    Rule(kind=FaultKind.ERROR_503, steps=(Step.CATALOG_COMMIT, Step.CATALOG_LOAD), probability=0.05),
-    Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.PUT_LEDGER, Step.LEASE), probability=0.1),
+    Rule(kind=FaultKind.LOST_ANSWER, steps=(RequestStep.CATALOG_COMMIT,), probability=0.15),
+    Rule(kind=FaultKind.PRECONDITION_412, steps=(RequestStep.CATALOG_COMMIT,), probability=0.1),
+    Rule(
+        kind=FaultKind.ERROR_503,
+        steps=(RequestStep.CATALOG_COMMIT, RequestStep.CATALOG_LOAD),
+        probability=0.05,
+    ),
+    Rule(kind=FaultKind.LOST_ANSWER, steps=(RequestStep.PUT_LEDGER, RequestStep.LEASE), probability=0.1),
 )
 
 

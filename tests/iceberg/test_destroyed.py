@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 
 import safewrite as sw
 from safewrite.protocol.ask import Limits
-from safewrite.testing.faults import FaultKind, Rule, Step
+from safewrite.testing.faults import FaultKind, RequestStep, Rule
 from safewrite.testing.steps import Answers
 from tests.iceberg.places import Place, check
 from tests.integration.places import once, rows
@@ -29,8 +29,8 @@ HASTY = {
 def destroy(lab: CatalogLab) -> None:
     """From now on commits are refused; what comes as PyIceberg's last attempt lands and is refused all the same."""
     lab.commits.plan(
-        Rule(kind=FaultKind.CONFLICT_409, steps=(Step.CATALOG_COMMIT,), times=RETRIES),
-        Rule(kind=FaultKind.PRECONDITION_412, steps=(Step.CATALOG_COMMIT,), nth=RETRIES + 1),
+        Rule(kind=FaultKind.CONFLICT_409, steps=(RequestStep.CATALOG_COMMIT,), times=RETRIES),
+        Rule(kind=FaultKind.PRECONDITION_412, steps=(RequestStep.CATALOG_COMMIT,), nth=RETRIES + 1),
     )
 
 
@@ -52,7 +52,7 @@ def test_plain_pyiceberg_on_sql_raises_the_drivers_error_and_a_repeat_doubles_th
 ) -> None:
     """C1: on PostgreSQL it does not know that the outcome is unknown, but deletes nothing."""
     place.create(1)
-    lab.commits.plan(Rule(kind=FaultKind.PRECONDITION_412, steps=(Step.CATALOG_COMMIT,), nth=1))
+    lab.commits.plan(Rule(kind=FaultKind.PRECONDITION_412, steps=(RequestStep.CATALOG_COMMIT,), nth=1))
     table = place.through(lab).plain()
     with pytest.raises(OperationalError):
         table.append(rows(2))
@@ -66,7 +66,7 @@ def test_a_users_own_append_through_safecatalog_is_once_and_readable(lab: Catalo
     table = place.through(lab).safe()
     destroy(lab)
     table.append(rows(2))
-    assert lab.commits.counts()[Step.CATALOG_COMMIT, FaultKind.PRECONDITION_412] > 0
+    assert lab.commits.counts()[RequestStep.CATALOG_COMMIT, FaultKind.PRECONDITION_412] > 0
     lab.commits.clear()
     check(place, 1, 2)
     assert len(place.plain().snapshots()) == 2
@@ -93,7 +93,7 @@ def test_every_attempt_landing_as_a_conflict_makes_one_snapshot_each(lab: Catalo
     """C3: a conflict with oneself is no conflict."""
     table = place.create(0)
     table = place.through(lab).open()
-    lab.commits.plan(Rule(kind=FaultKind.PRECONDITION_412, steps=(Step.CATALOG_COMMIT,)))
+    lab.commits.plan(Rule(kind=FaultKind.PRECONDITION_412, steps=(RequestStep.CATALOG_COMMIT,)))
     for number in (1, 2, 3):
         assert table.append(rows(number), key=f"event-{number}").attempts == 1
     lab.commits.clear()
@@ -106,7 +106,7 @@ def test_a_commit_in_doubt_deletes_nothing_and_the_same_key_decides(lab: Catalog
     table = place.through(lab).open()
     table.limits = Limits(asks=2, timeout_s=20)
     table.world = Answers(table.world, "swap.look")
-    lab.commits.plan(Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.CATALOG_COMMIT,)))
+    lab.commits.plan(Rule(kind=FaultKind.LOST_ANSWER, steps=(RequestStep.CATALOG_COMMIT,)))
     with pytest.raises(sw.CommitUnknownError) as caught:
         table.append(rows(2), key="event")
     assert caught.value.key == "event"

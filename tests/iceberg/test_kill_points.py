@@ -12,7 +12,7 @@ from itertools import product
 
 import pytest
 
-from safewrite.testing.faults import FaultKind, Rule, Step
+from safewrite.testing.faults import FaultKind, RequestStep, Rule
 from safewrite.testing.steps import PauseAt, Recorder, points
 from tests.iceberg.children import MOVED, VERBS, Task, after, set_scene
 from tests.iceberg.places import KINDS, Place, check
@@ -114,9 +114,9 @@ def test_with_a_lock_table_a_killed_writer_is_once_or_not_at_all(
     kill_everywhere(nursery, place.locked(lock_table), "append", everywhere=everywhere)
 
 
-INSIDE = [(kind, Step.CATALOG_COMMIT) for kind in KINDS] + [
-    ("glue", Step.PUT_METADATA),
-    ("sql", Step.PUT_METADATA),
+INSIDE = [(kind, RequestStep.CATALOG_COMMIT) for kind in KINDS] + [
+    ("glue", RequestStep.PUT_METADATA),
+    ("sql", RequestStep.PUT_METADATA),
 ]
 """Requests of a commit; Iceberg's REST catalog writes the metadata file itself."""
 
@@ -126,11 +126,11 @@ SAMPLED_INSIDE = some([(*inside, side) for inside in INSIDE for side in ("before
 
 @pytest.mark.parametrize(("lab", "step", "side"), SAMPLED_INSIDE, indirect=["lab"])
 def test_a_writer_killed_inside_the_catalogs_commit_is_once_or_not_at_all(
-    nursery: Nursery, lab: CatalogLab, place: Place, step: Step, side: str
+    nursery: Nursery, lab: CatalogLab, place: Place, step: RequestStep, side: str
 ) -> None:
     """Between the metadata file and the swap: the request is dropped, or held until the writer is dead."""
     place.create(FIRST)
-    proxy = lab.commits if step is Step.CATALOG_COMMIT else lab.proxy
+    proxy = lab.commits if step is RequestStep.CATALOG_COMMIT else lab.proxy
     late = side == "after"
     kind = FaultKind.LATE if late else FaultKind.CUT
     before = proxy.fired()
@@ -141,7 +141,7 @@ def test_a_writer_killed_inside_the_catalogs_commit_is_once_or_not_at_all(
     )
     assert proxy.fired() > before
     proxy.clear()
-    if late and step is Step.CATALOG_COMMIT:
+    if late and step is RequestStep.CATALOG_COMMIT:
         wait_until(lambda: len(place.history()) == 2)
     decide(place, "append", FIRST)
     check(place, *after("append", FIRST))

@@ -10,7 +10,7 @@ import pytest
 import safewrite as sw
 from safewrite.iceberg.table import IcebergTable
 from safewrite.protocol.ask import Limits
-from safewrite.testing.faults import FaultKind, Rule, Step
+from safewrite.testing.faults import FaultKind, RequestStep, Rule
 from safewrite.testing.steps import Answers, At
 from tests.iceberg.places import Place, check
 from tests.integration.places import once, rows
@@ -21,7 +21,7 @@ LATE_S = 1.0
 
 def late(lab: CatalogLab, *, times: int | None = None) -> None:
     """From now on the client of a commit is cut off at once, and the commit is performed later."""
-    rule = Rule(kind=FaultKind.LATE, steps=(Step.CATALOG_COMMIT,), delay_s=LATE_S, times=times)
+    rule = Rule(kind=FaultKind.LATE, steps=(RequestStep.CATALOG_COMMIT,), delay_s=LATE_S, times=times)
     lab.commits.plan(rule)
 
 

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from safewrite.iceberg.table import IcebergTable
-from safewrite.testing.faults import FaultKind, Rule, Step
+from safewrite.testing.faults import FaultKind, RequestStep, Rule
 from tests.iceberg.places import KINDS, Place, check
 from tests.integration.places import rows
 from tests.sampling import short_and_long
@@ -76,7 +76,7 @@ def test_commits_whose_answer_is_lost_or_wrong_are_once_and_acked(
     table = place.through(lab).open()
     # What was not performed must come through when it is asked for again.
     every = 1 if kind in PERFORMED else 2
-    lab.commits.plan(Rule(kind=kind, steps=(Step.CATALOG_COMMIT,), every=every))
+    lab.commits.plan(Rule(kind=kind, steps=(RequestStep.CATALOG_COMMIT,), every=every))
     before = lab.commits.fired()
     faults = faults if kind in PERFORMED else faults // 2
     ids = append_until(table, lab.commits, faults)
@@ -85,8 +85,8 @@ def test_commits_whose_answer_is_lost_or_wrong_are_once_and_acked(
     check_each(place, ids)
 
 
-UPLOADS = (Step.PUT_DATA, Step.PUT_MANIFEST, Step.PUT_MANIFEST_LIST)
-DOWNLOADS = (Step.GET_DATA, Step.GET_MANIFEST_LIST)
+UPLOADS = (RequestStep.PUT_DATA, RequestStep.PUT_MANIFEST, RequestStep.PUT_MANIFEST_LIST)
+DOWNLOADS = (RequestStep.GET_DATA, RequestStep.GET_MANIFEST_LIST)
 TRANSFERS = (FaultKind.LOST_ANSWER, FaultKind.ERROR_503, FaultKind.CUT)
 SAMPLED_TRANSFERS = short_and_long(product(KINDS, TRANSFERS), FEW_STEPS, MANY_STEPS, every=3)
 
@@ -104,7 +104,7 @@ def test_uploads_and_downloads_whose_answer_is_lost_change_nothing(
     ids: list[int] = []
     # PyArrow, which PyIceberg writes metadata with, gives up an upload whose completion was answered with 503.
     theirs = lab.kind == "rest" or kind is FaultKind.ERROR_503
-    for step in (*UPLOADS, *DOWNLOADS, *(() if theirs else (Step.PUT_METADATA,))):
+    for step in (*UPLOADS, *DOWNLOADS, *(() if theirs else (RequestStep.PUT_METADATA,))):
         lab.proxy.plan(Rule(kind=kind, steps=(step,), every=2))
         ids += append_until(tables, lab.proxy, faults, first=len(ids) + 1)
     lab.proxy.clear()
@@ -119,8 +119,8 @@ def test_loads_of_the_table_that_fail_never_decide_a_commit(
     place.create(0)
     table = place.through(lab).open()
     lab.commits.plan(
-        Rule(kind=kind, steps=(Step.CATALOG_LOAD,), every=3),
-        Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.CATALOG_COMMIT,), every=2),
+        Rule(kind=kind, steps=(RequestStep.CATALOG_LOAD,), every=3),
+        Rule(kind=FaultKind.LOST_ANSWER, steps=(RequestStep.CATALOG_COMMIT,), every=2),
     )
     ids = append_until(table, lab.commits, 2 * faults)
     lab.commits.clear()
@@ -142,7 +142,11 @@ def test_ledgers_and_queues_whose_answer_is_lost_change_nothing(
     table = place.through(lab).open()
     ids: list[int] = []
     # DynamoDB's ledger puts whole items; that of SQL updates its rows.
-    for step in (Step.PUT_LEDGER, Step.LEASE, *((Step.UPDATE_LEDGER,) if lab.kind == "sql" else ())):
+    for step in (
+        RequestStep.PUT_LEDGER,
+        RequestStep.LEASE,
+        *((RequestStep.UPDATE_LEDGER,) if lab.kind == "sql" else ()),
+    ):
         proxy.plan(Rule(kind=kind, steps=(step,), every=2))
         table._writer.queue_first = 100
         ids += append_until(table, proxy, faults, first=len(ids) + 1)
@@ -157,7 +161,9 @@ def test_a_repeat_is_recognised_though_the_ledger_answers_every_other_time(
     place = place if lab.kind == "sql" else place.locked(lock_table)
     first = place.create(0).append(rows(1), key="event")
     table = place.through(lab).open()
-    lab.commits.plan(Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.PUT_LEDGER, Step.GET_LEDGER), every=2))
+    lab.commits.plan(
+        Rule(kind=FaultKind.LOST_ANSWER, steps=(RequestStep.PUT_LEDGER, RequestStep.GET_LEDGER), every=2)
+    )
     before = lab.commits.fired()
     for _ in range(3):
         again = table.append(rows(1), key="event")

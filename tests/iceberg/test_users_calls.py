@@ -16,7 +16,7 @@ from pyiceberg.types import StringType
 import safewrite as sw
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 from safewrite.protocol.ask import Limits
-from safewrite.testing.faults import FaultKind, Rule, Step
+from safewrite.testing.faults import FaultKind, RequestStep, Rule
 from tests.iceberg.places import KINDS, Place, check
 from tests.integration.places import once, rows
 from tests.sampling import some
@@ -86,7 +86,7 @@ def test_a_users_call_whose_answer_is_lost_is_done_once(
     call = CALLS[name]
     table = place.through(lab).safe()
     before = lab.commits.fired()
-    lab.commits.plan(Rule(kind=kind, steps=(Step.CATALOG_COMMIT,), nth=1))
+    lab.commits.plan(Rule(kind=kind, steps=(RequestStep.CATALOG_COMMIT,), nth=1))
     call.act(table)
     assert lab.commits.fired() - before == 1
     lab.commits.clear()
@@ -112,7 +112,7 @@ def test_a_table_that_is_made_with_rows_in_it_is_made_once(
 ) -> None:
     """CREATE TABLE AS SELECT: the table and its first snapshot in one commit."""
     catalog = SafeCatalog(place.through(lab).catalog())
-    steps = (Step.CATALOG_COMMIT,) if lab.kind == "rest" else (Step.CATALOG_CREATE,)
+    steps = (RequestStep.CATALOG_COMMIT,) if lab.kind == "rest" else (RequestStep.CATALOG_CREATE,)
     # A REST catalog is asked to stage the table first, which makes nothing.
     before = lab.commits.fired()
     lab.commits.plan(Rule(kind=kind, steps=steps, nth=1))
@@ -138,13 +138,13 @@ def test_a_users_append_in_doubt_deletes_nothing_and_says_so_in_pyicebergs_words
     table = catalog.load_table(place.name)
     loads = 1 if lab.kind == "rest" else 2  # before the first commit: ours, and that of PyIceberg's client
     fine = [
-        Rule(kind=FaultKind.DELAY, steps=(Step.CATALOG_LOAD,), nth=number + 1, delay_s=0.001)
+        Rule(kind=FaultKind.DELAY, steps=(RequestStep.CATALOG_LOAD,), nth=number + 1, delay_s=0.001)
         for number in range(loads)
     ]
     lab.commits.plan(
         *fine,
-        Rule(kind=FaultKind.CUT, steps=(Step.CATALOG_LOAD,)),
-        Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.CATALOG_COMMIT,)),
+        Rule(kind=FaultKind.CUT, steps=(RequestStep.CATALOG_LOAD,)),
+        Rule(kind=FaultKind.LOST_ANSWER, steps=(RequestStep.CATALOG_COMMIT,)),
     )
     with pytest.raises(CommitStateUnknownException) as caught:
         table.append(rows(2))

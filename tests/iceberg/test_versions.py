@@ -14,7 +14,7 @@ import pytest
 
 import safewrite as sw
 from bench.servers.catalogs import load
-from safewrite.testing.faults import FaultKind, Rule, Step
+from safewrite.testing.faults import FaultKind, RequestStep, Rule
 from tests.iceberg.places import Place, check
 from tests.servers import CatalogLab
 
@@ -55,7 +55,7 @@ def test_the_other_version_writes_once_while_every_third_commit_loses_its_answer
     lab: CatalogLab, place: Place
 ) -> None:
     before = lab.commits.fired()
-    lab.commits.plan(Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.CATALOG_COMMIT,), every=3))
+    lab.commits.plan(Rule(kind=FaultKind.LOST_ANSWER, steps=(RequestStep.CATALOG_COMMIT,), every=3))
     check_session(write(place.name, dict(place.through(lab).properties)))
     assert lab.commits.fired() > before
     lab.commits.clear()

@@ -23,7 +23,7 @@ from safewrite.protocol.effects import (
     Together,
 )
 from safewrite.stores.world import Performer
-from safewrite.testing.faults import FaultKind, Rule, Step
+from safewrite.testing.faults import FaultKind, RequestStep, Rule
 from safewrite.testing.steps import Answers, Stepwise
 from tests.integration.places import Place, impatient, once, rows
 from tests.servers import PlannedProxy
@@ -76,14 +76,14 @@ def test_a_bucket_that_is_not_there_is_not_committed(s3_place: Place) -> None:
 
 
 WRITES = {
-    "dynamodb": (Step.PUT_DATA, Step.PUT_TEMP, Step.PUT_LEDGER),
-    "object-store": (Step.PUT_DATA, Step.PUT_COMMIT, Step.PUT_LEDGER),
+    "dynamodb": (RequestStep.PUT_DATA, RequestStep.PUT_TEMP, RequestStep.PUT_LEDGER),
+    "object-store": (RequestStep.PUT_DATA, RequestStep.PUT_COMMIT, RequestStep.PUT_LEDGER),
 }
 
 
 @pytest.mark.parametrize(("arbiter", "step"), [(a, step) for a, steps in WRITES.items() for step in steps])
 def test_a_write_that_is_forbidden_is_not_committed_and_the_key_serves_again(
-    new_place: Callable[[str], Place], fault_proxy: PlannedProxy, arbiter: str, step: Step
+    new_place: Callable[[str], Place], fault_proxy: PlannedProxy, arbiter: str, step: RequestStep
 ) -> None:
     """G3: credentials that lack a permission, or lost it between upload and commit."""
     place = new_place(arbiter)

@@ -8,20 +8,25 @@ from collections.abc import Callable
 import pytest
 
 import safewrite as sw
-from safewrite.testing.faults import FaultKind, Rule, Step
+from safewrite.testing.faults import FaultKind, RequestStep, Rule
 from tests.integration.places import Place, impatient, once, rows, visible
 from tests.servers import PlannedProxy
 
 STEPS = {
     "dynamodb": (
-        Step.PUT_DATA,
-        Step.PUT_TEMP,
-        Step.DDB_PUT_ENTRY,
-        Step.PUT_COMMIT,
-        Step.DDB_UPDATE_ENTRY,
-        Step.PUT_LEDGER,
+        RequestStep.PUT_DATA,
+        RequestStep.PUT_TEMP,
+        RequestStep.DDB_PUT_ENTRY,
+        RequestStep.PUT_COMMIT,
+        RequestStep.DDB_UPDATE_ENTRY,
+        RequestStep.PUT_LEDGER,
     ),
-    "object-store": (Step.PUT_DATA, Step.PUT_COMMIT, Step.PUT_LEDGER, Step.UPDATE_LEDGER),
+    "object-store": (
+        RequestStep.PUT_DATA,
+        RequestStep.PUT_COMMIT,
+        RequestStep.PUT_LEDGER,
+        RequestStep.UPDATE_LEDGER,
+    ),
 }
 LATE_S = 0.3
 
@@ -58,7 +63,7 @@ def test_a_request_that_arrives_late_beside_its_own_repeat_is_once(
 
 @pytest.mark.parametrize(("arbiter", "step"), [(a, step) for a in STEPS for step in STEPS[a]])
 def test_what_a_client_gave_up_on_is_never_lost_doubled_or_called_absent(
-    new_place: Callable[[str], Place], fault_proxy: PlannedProxy, arbiter: str, step: Step
+    new_place: Callable[[str], Place], fault_proxy: PlannedProxy, arbiter: str, step: RequestStep
 ) -> None:
     """Every try of one step is cut, and applied after the call has returned."""
     place = new_place(arbiter)
@@ -91,7 +96,7 @@ def test_a_batch_of_a_stream_in_doubt_is_not_called_absent(
     place = new_place("object-store")
     place.open(create=True).append(rows(0), key="before")
     table = impatient(place.through(fault_proxy).open())
-    fault_proxy.plan(Rule(kind=FaultKind.LATE, steps=(Step.PUT_COMMIT,), delay_s=2.0))
+    fault_proxy.plan(Rule(kind=FaultKind.LATE, steps=(RequestStep.PUT_COMMIT,), delay_s=2.0))
     with pytest.raises(sw.CommitUnknownError) as caught:
         table.append(rows(1), txn=("app", 1))
     fault_proxy.clear()
@@ -114,7 +119,7 @@ def test_a_claim_that_arrives_after_others_went_on_is_closed_and_not_committed_t
 
     guarded.open(create=True).append(rows(0), key="before")
     table = impatient(guarded.through(fault_proxy).open())
-    fault_proxy.plan(Rule(kind=FaultKind.LATE, steps=(Step.DDB_PUT_ENTRY,), delay_s=LATE_S))
+    fault_proxy.plan(Rule(kind=FaultKind.LATE, steps=(RequestStep.DDB_PUT_ENTRY,), delay_s=LATE_S))
     with pytest.raises(sw.CommitUnknownError):
         table.append(rows(1), key="event")
     fault_proxy.clear()

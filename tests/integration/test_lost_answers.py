@@ -8,26 +8,43 @@ from itertools import product
 import pytest
 
 import safewrite as sw
-from safewrite.testing.faults import FaultKind, Rule, Step
+from safewrite.testing.faults import FaultKind, RequestStep, Rule
 from tests.integration.places import Place, impatient, once, rows, visible
 from tests.sampling import short_and_long, some
 from tests.servers import PlannedProxy
 
 WRITES = {
     "dynamodb": (
-        Step.PUT_DATA,
-        Step.PUT_TEMP,
-        Step.DDB_PUT_ENTRY,
-        Step.PUT_COMMIT,
-        Step.DDB_UPDATE_ENTRY,
-        Step.PUT_LEDGER,
+        RequestStep.PUT_DATA,
+        RequestStep.PUT_TEMP,
+        RequestStep.DDB_PUT_ENTRY,
+        RequestStep.PUT_COMMIT,
+        RequestStep.DDB_UPDATE_ENTRY,
+        RequestStep.PUT_LEDGER,
     ),
-    "object-store": (Step.PUT_DATA, Step.PUT_COMMIT, Step.PUT_LEDGER, Step.UPDATE_LEDGER),
+    "object-store": (
+        RequestStep.PUT_DATA,
+        RequestStep.PUT_COMMIT,
+        RequestStep.PUT_LEDGER,
+        RequestStep.UPDATE_LEDGER,
+    ),
 }
 CASES = [(arbiter, step) for arbiter, steps in WRITES.items() for step in steps]
-READS = (Step.GET_COMMIT, Step.GET_DATA, Step.LIST_LOG, Step.DDB_QUERY, Step.DDB_GET_ENTRY, Step.GET_LEDGER)
+READS = (
+    RequestStep.GET_COMMIT,
+    RequestStep.GET_DATA,
+    RequestStep.LIST_LOG,
+    RequestStep.DDB_QUERY,
+    RequestStep.DDB_GET_ENTRY,
+    RequestStep.GET_LEDGER,
+)
 
-CONDITIONAL = (Step.PUT_COMMIT, Step.DDB_PUT_ENTRY, Step.DDB_UPDATE_ENTRY, Step.PUT_LEDGER)
+CONDITIONAL = (
+    RequestStep.PUT_COMMIT,
+    RequestStep.DDB_PUT_ENTRY,
+    RequestStep.DDB_UPDATE_ENTRY,
+    RequestStep.PUT_LEDGER,
+)
 
 LOST_ANSWERS = [5, pytest.param(100, marks=pytest.mark.long)]
 FEW_FAULTS, OTHER_FAULTS = 2, 5
@@ -59,13 +76,19 @@ def check(place: Place, ids: list[int]) -> None:
 @pytest.mark.parametrize("answers", LOST_ANSWERS)
 @pytest.mark.parametrize(("arbiter", "step"), CASES)
 def test_lost_answers_at_each_write_leave_every_row_once_and_acked(
-    new_place: Callable[[str], Place], fault_proxy: PlannedProxy, arbiter: str, step: Step, answers: int
+    new_place: Callable[[str], Place],
+    fault_proxy: PlannedProxy,
+    arbiter: str,
+    step: RequestStep,
+    answers: int,
 ) -> None:
     """A2, A3, G4: the request is performed, its answer is not heard."""
     place = new_place(arbiter)
     table = place.through(fault_proxy).open(create=True)
     # What is read back is not sent again; of the others the repeat must come through.
-    every = 1 if step in (Step.PUT_COMMIT, Step.DDB_PUT_ENTRY, Step.DDB_UPDATE_ENTRY) else 2
+    every = (
+        1 if step in (RequestStep.PUT_COMMIT, RequestStep.DDB_PUT_ENTRY, RequestStep.DDB_UPDATE_ENTRY) else 2
+    )
     fault_proxy.plan(Rule(kind=FaultKind.LOST_ANSWER, steps=(step,), every=every))
     check(place, append_until(table, fault_proxy, answers))
     assert set(fault_proxy.counts()) == {(step, FaultKind.LOST_ANSWER)}
@@ -104,13 +127,13 @@ def test_reads_that_are_refused_or_damaged_never_decide_a_commit(
     """A19, G5, G10: half of the read-backs fail or lie, while half of the commit's answers are lost."""
     place = new_place(arbiter)
     table = place.through(fault_proxy).open(create=True)
-    damaged = (Step.GET_COMMIT,) if kind in (FaultKind.TRUNCATE_BODY, FaultKind.FLIP_BIT) else READS
+    damaged = (RequestStep.GET_COMMIT,) if kind in (FaultKind.TRUNCATE_BODY, FaultKind.FLIP_BIT) else READS
     fault_proxy.plan(
         Rule(kind=kind, steps=damaged, every=2),
-        Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.PUT_COMMIT, Step.DDB_PUT_ENTRY), every=2),
+        Rule(kind=FaultKind.LOST_ANSWER, steps=(RequestStep.PUT_COMMIT, RequestStep.DDB_PUT_ENTRY), every=2),
     )
     check(place, append_until(table, fault_proxy, 2 * OTHER_FAULTS))
-    assert fault_proxy.counts()[Step.GET_COMMIT, kind] > 0
+    assert fault_proxy.counts()[RequestStep.GET_COMMIT, kind] > 0
 
 
 @pytest.mark.parametrize("faults", [FEW_FAULTS, pytest.param(OTHER_FAULTS, marks=pytest.mark.long)])
@@ -122,7 +145,11 @@ def test_uploads_that_are_damaged_on_their_way_are_never_acked(
     """G5, A19."""
     place = new_place(arbiter)
     table = place.through(fault_proxy).open(create=True)
-    steps = tuple(step for step in WRITES[arbiter] if step in (Step.PUT_DATA, Step.PUT_TEMP, Step.PUT_COMMIT))
+    steps = tuple(
+        step
+        for step in WRITES[arbiter]
+        if step in (RequestStep.PUT_DATA, RequestStep.PUT_TEMP, RequestStep.PUT_COMMIT)
+    )
     ids: list[int] = []
     for step in steps:
         fault_proxy.plan(Rule(kind=kind, steps=(step,), every=2))
@@ -192,8 +219,8 @@ def test_a_commit_that_cannot_be_read_back_is_unknown_never_called_absent(
     place.open(create=True).append(rows(1), key="before")
     table = impatient(place.through(fault_proxy).open())
     fault_proxy.plan(
-        Rule(kind=lost, steps=(Step.PUT_COMMIT,)),
-        Rule(kind=FaultKind.FORBIDDEN_403, steps=(Step.GET_COMMIT,)),
+        Rule(kind=lost, steps=(RequestStep.PUT_COMMIT,)),
+        Rule(kind=FaultKind.FORBIDDEN_403, steps=(RequestStep.GET_COMMIT,)),
     )
     with pytest.raises(sw.CommitUnknownError) as caught:
         table.append(rows(2), key="event")
@@ -213,7 +240,7 @@ def test_a_commit_that_is_always_told_to_ask_again_is_known_to_be_absent(
     place = new_place("object-store")
     place.open(create=True).append(rows(1), key="before")
     table = impatient(place.through(fault_proxy).open())
-    fault_proxy.plan(Rule(kind=FaultKind.CONFLICT_409, steps=(Step.PUT_COMMIT,)))
+    fault_proxy.plan(Rule(kind=FaultKind.CONFLICT_409, steps=(RequestStep.PUT_COMMIT,)))
     with pytest.raises(sw.StorageError, match="ConditionalRequestConflict"):
         table.append(rows(2), key="event")
     fault_proxy.clear()
@@ -228,8 +255,8 @@ def test_a_claim_that_cannot_be_read_back_is_unknown_never_called_absent(
     guarded.open(create=True).append(rows(1), key="before")
     table = impatient(guarded.through(fault_proxy).open())
     fault_proxy.plan(
-        Rule(kind=FaultKind.PRECONDITION_412, steps=(Step.DDB_PUT_ENTRY,)),
-        Rule(kind=FaultKind.ERROR_500, steps=(Step.DDB_GET_ENTRY,)),
+        Rule(kind=FaultKind.PRECONDITION_412, steps=(RequestStep.DDB_PUT_ENTRY,)),
+        Rule(kind=FaultKind.ERROR_500, steps=(RequestStep.DDB_GET_ENTRY,)),
     )
     with pytest.raises(sw.CommitUnknownError):
         table.append(rows(2), key="event")

@@ -8,7 +8,7 @@ import pytest
 
 import safewrite as sw
 from safewrite.protocol.effects import Failed, Unknown
-from safewrite.testing.faults import FaultKind, Rule, Step
+from safewrite.testing.faults import FaultKind, RequestStep, Rule
 from safewrite.testing.steps import Answers
 from tests.integration.places import Place, crash_at, impatient, once, rows, visible
 from tests.servers import PlannedProxy
@@ -154,6 +154,11 @@ def test_resolve_says_that_it_cannot_tell_when_the_store_does_not_answer(
     place = new_place("object-store")
     place.open(create=True).append(rows(0), key="before")
     table = impatient(place.through(fault_proxy).open())
-    fault_proxy.plan(Rule(kind=FaultKind.ERROR_500, steps=(Step.LIST_LOG, Step.GET_COMMIT, Step.GET_LEDGER)))
+    fault_proxy.plan(
+        Rule(
+            kind=FaultKind.ERROR_500,
+            steps=(RequestStep.LIST_LOG, RequestStep.GET_COMMIT, RequestStep.GET_LEDGER),
+        )
+    )
     with pytest.raises(sw.StorageError):
         table.resolve("event")

@@ -61,9 +61,9 @@ def test_declared_types_may_change_between_a_crash_and_the_next_run(
 
 
 def state_of_nothing() -> Any:
-    from safewrite.medallion.bronze.state import State
+    from safewrite.medallion.bronze.state import BronzeState
 
-    return State()
+    return BronzeState()
 
 
 def test_a_replay_under_other_rules_takes_what_was_put_aside(tmp_path: Path) -> None:

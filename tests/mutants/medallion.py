@@ -234,7 +234,7 @@ MEDALLION_MUTANTS = (
         "medallion/silver/apply.py",
         (
             (
-                "    first, *others = steps or [_Step((), None)]\n",
+                "    first, *others = steps or [_CommitStep((), None)]\n",
                 "    if not steps:\n        return steps\n    first, *others = steps\n",
             ),
         ),

@@ -9,7 +9,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from safewrite.spark import landed
-from safewrite.testing.faults import FaultKind, Rule, Step
+from safewrite.testing.faults import FaultKind, RequestStep, Rule
 from tests.integration.places import once, rows, visible
 from tests.sampling import sample
 from tests.spark.hooked import HookedTable
@@ -18,8 +18,13 @@ pytestmark = pytest.mark.xdist_group("spark")
 Hooked = Callable[[str], HookedTable]
 
 CASES = {
-    "dynamodb": (Step.PUT_TEMP, Step.DDB_PUT_ENTRY, Step.PUT_COMMIT, Step.DDB_UPDATE_ENTRY),
-    "object-store": (Step.PUT_COMMIT,),
+    "dynamodb": (
+        RequestStep.PUT_TEMP,
+        RequestStep.DDB_PUT_ENTRY,
+        RequestStep.PUT_COMMIT,
+        RequestStep.DDB_UPDATE_ENTRY,
+    ),
+    "object-store": (RequestStep.PUT_COMMIT,),
 }
 KINDS = (FaultKind.LOST_ANSWER, FaultKind.LOST_ANSWER_500, FaultKind.PRECONDITION_412, FaultKind.CUT)
 IN_DOUBT = re.compile(r"landed\(session, '(\S+)', (\d+), '(\S+)'\)")
@@ -30,7 +35,7 @@ FAULTS = [
     for arbiter, steps in CASES.items()
     for step in steps
     for kind in KINDS
-    if (step, kind) != (Step.PUT_TEMP, FaultKind.PRECONDITION_412)  # is put without a condition
+    if (step, kind) != (RequestStep.PUT_TEMP, FaultKind.PRECONDITION_412)  # is put without a condition
 ]
 SAMPLE = [FAULTS[number] for number in sorted(sample(FAULTS))]
 
@@ -46,7 +51,7 @@ def test_the_sample_has_every_arbiter_step_and_kind() -> None:
 )
 @pytest.mark.parametrize("arbiter", CASES)
 def test_an_answer_lost_at_any_step_leaves_the_rows_once_and_spark_without_an_error(
-    hooked: Hooked, arbiter: str, faults: list[tuple[str, Step, FaultKind]]
+    hooked: Hooked, arbiter: str, faults: list[tuple[str, RequestStep, FaultKind]]
 ) -> None:
     """A2, A3: performed and not answered, answered with 500, answered as a resend is; and not performed."""
     table = hooked(arbiter)
@@ -85,8 +90,8 @@ def test_a_commit_whose_answers_all_stay_lost_is_an_error_and_landed_says_that_i
     table = hooked(arbiter)
     table.write(1)
     table.proxy.plan(
-        Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.PUT_COMMIT,)),
-        Rule(kind=FaultKind.ERROR_503, steps=(Step.GET_COMMIT,)),
+        Rule(kind=FaultKind.LOST_ANSWER, steps=(RequestStep.PUT_COMMIT,)),
+        Rule(kind=FaultKind.ERROR_503, steps=(RequestStep.GET_COMMIT,)),
     )
     named = in_doubt(table, 2)
     assert named[:2] == (table.uri, 1)
@@ -98,7 +103,7 @@ def test_a_claim_left_without_its_commit_is_finished_by_whoever_asks(hooked: Hoo
     """A5: E(N) stands, N.json was never put."""
     table = hooked("dynamodb")
     table.write(1)
-    table.proxy.plan(Rule(kind=FaultKind.CUT, steps=(Step.PUT_COMMIT, Step.GET_COMMIT)))
+    table.proxy.plan(Rule(kind=FaultKind.CUT, steps=(RequestStep.PUT_COMMIT, RequestStep.GET_COMMIT)))
     named = in_doubt(table, 2)
     assert table.place.ids() == once(1)
     assert landed(table.spark.session, *named) is True
@@ -109,7 +114,7 @@ def test_a_claim_left_without_its_commit_is_finished_by_whoever_asks(hooked: Hoo
 def test_a_commit_that_never_came_is_undecided_until_another_takes_its_version(hooked: Hooked) -> None:
     table = hooked("object-store")
     table.write(1)
-    table.proxy.plan(Rule(kind=FaultKind.CUT, steps=(Step.PUT_COMMIT, Step.GET_COMMIT)))
+    table.proxy.plan(Rule(kind=FaultKind.CUT, steps=(RequestStep.PUT_COMMIT, RequestStep.GET_COMMIT)))
     named = in_doubt(table, 2)
     assert landed(table.spark.session, *named) is None
     table.place.open().append(rows(3), key="pandas")
@@ -120,7 +125,7 @@ def test_a_commit_that_never_came_is_undecided_until_another_takes_its_version(h
 def test_a_store_that_refuses_the_claim_is_an_error_that_nothing_was_committed(hooked: Hooked) -> None:
     table = hooked("dynamodb")
     table.write(1)
-    table.proxy.plan(Rule(kind=FaultKind.FORBIDDEN_403, steps=(Step.DDB_PUT_ENTRY,)))
+    table.proxy.plan(Rule(kind=FaultKind.FORBIDDEN_403, steps=(RequestStep.DDB_PUT_ENTRY,)))
     with pytest.raises(Py4JJavaError, match=r"StorageError: .*Nothing was committed by this call"):
         table.write(2)
     table.proxy.plan()

@@ -16,7 +16,7 @@ import pytest
 
 import safewrite as sw
 from bench.servers.catalogs import CatalogKind, load
-from safewrite.testing.faults import FaultKind, Rule, Step
+from safewrite.testing.faults import FaultKind, RequestStep, Rule
 from tests.integration.places import Place, once, visible
 from tests.servers import CatalogLab, PlannedProxy
 from tests.spark.cluster import Appends, Cluster
@@ -76,7 +76,9 @@ def test_the_file_of_a_slow_first_attempt_is_in_no_commit(
 
 
 def _slow(pattern: str) -> Rule:
-    return Rule(kind=FaultKind.DELAY, steps=(Step.PUT_DATA,), path_regex=pattern, times=1, delay_s=LATE_S)
+    return Rule(
+        kind=FaultKind.DELAY, steps=(RequestStep.PUT_DATA,), path_regex=pattern, times=1, delay_s=LATE_S
+    )
 
 
 def _made(lab: CatalogLab, bucket: str, dynamodb_table: str) -> tuple[Place, str]:

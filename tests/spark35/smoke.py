@@ -17,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 
 from bench.servers.catalogs import CatalogKind
 from safewrite.spark import configure, jars_from
-from safewrite.testing.faults import FaultKind, Rule, Step
+from safewrite.testing.faults import FaultKind, RequestStep, Rule
 from tests.integration.places import once, visible
 from tests.spark.ends import End, delta, iceberg
 from tests.spark.hooked import HookedTable
@@ -122,8 +122,10 @@ def test_a_merge_beside_appends_with_keys_changes_and_adds_what_it_should(end: E
     assert end.ids() == once(1, 2, 3, 4)
 
 
-@pytest.mark.parametrize("step", [Step.DDB_PUT_ENTRY, Step.PUT_COMMIT], ids=lambda step: step.name)
-def test_a_merge_whose_answer_is_lost_at_the_hook_is_there_once(hooked: Hooked, step: Step) -> None:
+@pytest.mark.parametrize(
+    "step", [RequestStep.DDB_PUT_ENTRY, RequestStep.PUT_COMMIT], ids=lambda step: step.name
+)
+def test_a_merge_whose_answer_is_lost_at_the_hook_is_there_once(hooked: Hooked, step: RequestStep) -> None:
     """A2, A3: so it did come by the hook."""
     table = hooked("dynamodb")
     end = delta(table)

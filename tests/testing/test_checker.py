@@ -19,22 +19,22 @@ from typing import Any
 import pytest
 
 from safewrite.testing import checker
-from safewrite.testing.history import COLUMNS, Row, Write, make_rows
+from safewrite.testing.history import COLUMNS, IntendedWrite, Row, make_rows
 
 SEED = 7
 ROWS = 20
 
 
-def write(writer: int, seq: int, outcome: str = "ok", *, version: int | None = None) -> Write:
+def write(writer: int, seq: int, outcome: str = "ok", *, version: int | None = None) -> IntendedWrite:
     rows = make_rows(SEED, writer, seq, ROWS)
     acked_at = 100.0 + seq if outcome == "ok" else None
-    return Write(
+    return IntendedWrite(
         kind="k", writer=writer, seq=seq, key=None, first_id=rows[0].id, checks=tuple(row.check for row in rows),
         outcome=outcome, invoked_at=99.0 + seq, acked_at=acked_at, version=version,
     )  # fmt: skip
 
 
-def rows_of(*writes: Write) -> list[Row]:
+def rows_of(*writes: IntendedWrite) -> list[Row]:
     return [row for w in writes for row in make_rows(SEED, w.writer, w.seq, ROWS)]
 
 
@@ -46,7 +46,7 @@ WRITES = [write(1, 0), write(1, 1), write(2, 0)]
 ALL = rows_of(*WRITES)
 
 
-def flaws(module: ModuleType, writes: list[Write], *reads: list[Row], **more: Any) -> dict[str, int]:
+def flaws(module: ModuleType, writes: list[IntendedWrite], *reads: list[Row], **more: Any) -> dict[str, int]:
     """Non-zero counts of a run with these reads after it."""
     seen = [module.Read.of(f"reader {index}", columns(rows)) for index, rows in enumerate(reads)]
     counts = module.check(writes, seen, **more).counts()
@@ -157,7 +157,7 @@ def a_torn_write_shows_in_a_read_during_the_run(module: ModuleType) -> None:
 
 
 def log_of(module: ModuleType, *adds: tuple[int, str, list[Row]]) -> Any:
-    return module.Log(
+    return module.ReplayedLog(
         tuple((v, path) for v, path, _ in adds), {path: [r.id for r in rows] for _, path, rows in adds}
     )
 

@@ -22,7 +22,7 @@ from safewrite.testing.crosscheck import Column, DisagreementError, Program, Ste
 from safewrite.testing.crosscheck.conditions import holds
 from safewrite.testing.crosscheck.draw import Format
 from safewrite.testing.crosscheck.meaning import given, meaning, read
-from safewrite.testing.crosscheck.oracle import Oracle
+from safewrite.testing.crosscheck.oracle import ProgramOracle
 
 SEEDS_MAX = 300
 Patch = pytest.MonkeyPatch
@@ -387,7 +387,7 @@ def test_conditions_have_three_values() -> None:
 
 
 def test_the_oracle_names_what_a_reader_sees_otherwise() -> None:
-    oracle = Oracle((Column("id", "int64"), Column("v", "string")))
+    oracle = ProgramOracle((Column("id", "int64"), Column("v", "string")))
     oracle.add(oracle.meant([{"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 3, "v": "c"}]))
     found = [
         {"id": meaning(1), "v": meaning("A")},

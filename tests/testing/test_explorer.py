@@ -25,7 +25,7 @@ from safewrite.testing.explorer.automaton import (
 )
 from safewrite.testing.explorer.immutable import Store
 from safewrite.testing.explorer.invariants import Judge
-from safewrite.testing.explorer.models import FIRST, Model, Writer
+from safewrite.testing.explorer.models import FIRST, Model, WriterProcess
 from safewrite.testing.explorer.rows import body_of
 from safewrite.testing.explorer.search import FAULTS, Explorer
 
@@ -73,7 +73,10 @@ class Naive(Model):
 
 
 NAIVE = Naive(
-    "naive", "", (Writer("safewrite", "a", restarts=0), Writer("safewrite", "b", restarts=0)), Arbiter(False)
+    "naive",
+    "",
+    (WriterProcess("safewrite", "a", restarts=0), WriterProcess("safewrite", "b", restarts=0)),
+    Arbiter(False),
 )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from safewrite.testing.history import (
-    Event,
+    EventKind,
     HistoryFile,
     LedgerError,
     check_value,
@@ -97,7 +97,7 @@ def test_an_outcome_claims_no_more_than_all_calls_together_say(
     for attempt, answer in enumerate(answers):
         ledger.invoke(make_rows(1, 1, 0, 3), kind="k", attempt=attempt)
         if answer:
-            ledger.record(Event(answer), writer=1, seq=0)
+            ledger.record(EventKind(answer), writer=1, seq=0)
     (write,) = read_writes([path])
     assert (write.outcome, write.calls) == (outcome, len(answers))
 
@@ -112,14 +112,14 @@ def test_a_retry_with_other_rows_makes_the_ledger_worthless(tmp_path: Path) -> N
 
 def test_an_answer_without_a_call_makes_the_ledger_worthless(tmp_path: Path) -> None:
     ledger, path = history(tmp_path)
-    ledger.record(Event.OK, writer=1, seq=0)
+    ledger.record(EventKind.OK, writer=1, seq=0)
     with pytest.raises(LedgerError, match="without a call"):
         read_writes([path])
 
 
 def test_a_line_cut_at_the_end_of_the_file_is_left_out(tmp_path: Path) -> None:
     ledger, path = history(tmp_path)
-    ledger.record(Event.START, writer=1)
+    ledger.record(EventKind.START, writer=1)
     with path.open("ab") as file:
         file.write(json.dumps({"event": "ok"}).encode()[:-3])
     assert [event["event"] for event in read_events(path)] == ["start"]

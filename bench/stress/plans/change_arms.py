@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from safewrite.testing.faults import FaultKind, Rule, Step
+from safewrite.testing.faults import FaultKind, RequestStep, Rule
 
 from ...servers.catalogs import CatalogKind
 from ..writers import change_log
@@ -89,15 +89,15 @@ def arms_of(format_: str | None, kinds: Sequence[CatalogKind]) -> tuple[str, ...
 
 def memory_faults() -> tuple[Rule, ...]:
     """What befalls the file of what is remembered of deleted keys, each at least once."""
-    put = (Step.PUT_MEMORY,)
+    put = (RequestStep.PUT_MEMORY,)
     return (
         Rule(kind=FaultKind.LOST_ANSWER, steps=put, nth=2),
         Rule(kind=FaultKind.ERROR_503, steps=put, nth=3),
         Rule(kind=FaultKind.LOST_ANSWER_500, steps=put, nth=4),
         Rule(kind=FaultKind.TRUNCATE_BODY, steps=put, method="PUT", nth=6),
-        Rule(kind=FaultKind.CUT, steps=(Step.GET_MEMORY,), nth=2),
+        Rule(kind=FaultKind.CUT, steps=(RequestStep.GET_MEMORY,), nth=2),
         Rule(kind=FaultKind.LOST_ANSWER, steps=put, probability=0.02),
-        Rule(kind=FaultKind.ERROR_500, steps=(*put, Step.GET_MEMORY), probability=0.02),
+        Rule(kind=FaultKind.ERROR_500, steps=(*put, RequestStep.GET_MEMORY), probability=0.02),
     )
 
 

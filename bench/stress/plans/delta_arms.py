@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from safewrite.testing.faults import FaultKind, Rule, Step
+from safewrite.testing.faults import FaultKind, RequestStep, Rule
 
 from .plan import FAULT_CLASSES, OLD, PEER_THINK_S, WRANGLER, ArmPlan, Settings, WriterPlan
 
@@ -18,14 +18,14 @@ def safewrite_faults(seed: int) -> tuple[Rule, ...]:
     The seed also places each class once among the first requests, so that none stays away by chance.
     """
     rng = random.Random(f"{seed}/faults")
-    commit, lock = (Step.PUT_COMMIT,), (Step.DDB_PUT_ENTRY, Step.DDB_UPDATE_ENTRY)
-    data = (Step.PUT_DATA, Step.PUT_TEMP)
-    ledger = (Step.PUT_LEDGER, Step.UPDATE_LEDGER)
+    commit, lock = (RequestStep.PUT_COMMIT,), (RequestStep.DDB_PUT_ENTRY, RequestStep.DDB_UPDATE_ENTRY)
+    data = (RequestStep.PUT_DATA, RequestStep.PUT_TEMP)
+    ledger = (RequestStep.PUT_LEDGER, RequestStep.UPDATE_LEDGER)
     late = {"delay_s": 0.6}
     # No two rules on one request, for the first would take it.
     places = rng.sample(range(1, 2 * len(FAULT_CLASSES) + 1), len(FAULT_CLASSES))
     once = [
-        Rule(kind=kind, steps=(Step.PUT_DATA,) if kind is FaultKind.TRUNCATE_BODY else commit, method="PUT",
+        Rule(kind=kind, steps=(RequestStep.PUT_DATA,) if kind is FaultKind.TRUNCATE_BODY else commit, method="PUT",
              nth=nth, **(late if kind in (FaultKind.LATE, FaultKind.DELAY) else {}))
         for kind, nth in zip(FAULT_CLASSES, places, strict=True)
     ]  # fmt: skip
@@ -38,9 +38,13 @@ def safewrite_faults(seed: int) -> tuple[Rule, ...]:
         Rule(kind=FaultKind.LATE, steps=commit, probability=0.02, delay_s=0.6),
         Rule(kind=FaultKind.LOST_ANSWER, steps=(*data, *lock, *ledger), probability=0.02),
         Rule(kind=FaultKind.LOST_ANSWER_500, steps=(*data, *lock, *ledger), probability=0.02),
-        Rule(kind=FaultKind.PRECONDITION_412, steps=(Step.DDB_PUT_ENTRY, Step.PUT_LEDGER), probability=0.02),
+        Rule(
+            kind=FaultKind.PRECONDITION_412,
+            steps=(RequestStep.DDB_PUT_ENTRY, RequestStep.PUT_LEDGER),
+            probability=0.02,
+        ),
         Rule(kind=FaultKind.THROTTLE, steps=(*lock, *ledger, *data), probability=0.02),
-        Rule(kind=FaultKind.TRUNCATE_BODY, steps=(Step.PUT_DATA,), method="PUT", probability=0.01),
+        Rule(kind=FaultKind.TRUNCATE_BODY, steps=(RequestStep.PUT_DATA,), method="PUT", probability=0.01),
         Rule(kind=FaultKind.ERROR_500, probability=0.005),
         Rule(kind=FaultKind.ERROR_503, probability=0.005),
         Rule(kind=FaultKind.CUT, probability=0.005),
@@ -60,7 +64,7 @@ def faults_of(seed: int, arbiter: str) -> tuple[Rule, ...]:
 def peer_faults() -> tuple[Rule, ...]:
     """The faults that deltalake as a peer meets: enough to trouble it, not to stop it."""
     return (
-        Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.PUT_COMMIT,), probability=0.03),
+        Rule(kind=FaultKind.LOST_ANSWER, steps=(RequestStep.PUT_COMMIT,), probability=0.03),
         Rule(kind=FaultKind.ERROR_503, probability=0.005),
         Rule(kind=FaultKind.DELAY, probability=0.02, delay_s=0.25),
     )
@@ -192,10 +196,15 @@ SPARK_ARMS = ("spark-default",)
 def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
     """The plan of one arm, whose writers are numbered from ``base``, before kills are placed."""
     slow = (
-        Rule(kind=FaultKind.DELAY, steps=(Step.PUT_COMMIT, Step.LIST_LOG), probability=0.2, delay_s=0.03),
+        Rule(
+            kind=FaultKind.DELAY,
+            steps=(RequestStep.PUT_COMMIT, RequestStep.LIST_LOG),
+            probability=0.2,
+            delay_s=0.03,
+        ),
     )
-    late = (Rule(kind=FaultKind.DELAY, steps=(Step.PUT_COMMIT,), probability=0.3, delay_s=1.0),)
-    lost = (Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.PUT_COMMIT,), every=3),)
+    late = (Rule(kind=FaultKind.DELAY, steps=(RequestStep.PUT_COMMIT,), probability=0.3, delay_s=1.0),)
+    lost = (Rule(kind=FaultKind.LOST_ANSWER, steps=(RequestStep.PUT_COMMIT,), every=3),)
     few = max(5, settings.writers // 2)
     match name:
         case "safewrite-dynamodb":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any, get_args
 
-from safewrite.testing.faults import FaultKind, Rule, Step
+from safewrite.testing.faults import FaultKind, RequestStep, Rule
 
 from ...servers.catalogs import CatalogKind
 from .plan import CALLER_STEP, FAULT_CLASSES, PEER_THINK_S, ArmPlan, Settings, WriterPlan
@@ -23,8 +23,8 @@ CHORES = ("compact", "expire", "evolve")
 ATTEMPTS = 5
 """How often PyIceberg tries a commit: once, and ``commit.retry.num-retries`` times (default 4) again."""
 
-_COMMIT, _LEDGER = (Step.CATALOG_COMMIT,), (Step.PUT_LEDGER, Step.UPDATE_LEDGER)
-_UPLOADS = (Step.PUT_DATA, Step.PUT_MANIFEST, Step.PUT_MANIFEST_LIST)
+_COMMIT, _LEDGER = (RequestStep.CATALOG_COMMIT,), (RequestStep.PUT_LEDGER, RequestStep.UPDATE_LEDGER)
+_UPLOADS = (RequestStep.PUT_DATA, RequestStep.PUT_MANIFEST, RequestStep.PUT_MANIFEST_LIST)
 CLASSES = (*FAULT_CLASSES, FaultKind.LOST_ANSWER_502, FaultKind.LOST_ANSWER_504)
 """Balancers in front of a catalog answer 502 and 504 to what was performed."""
 
@@ -48,7 +48,9 @@ def safewrite_faults(seed: int) -> tuple[Rule, ...]:
         Rule(kind=kind, steps=_COMMIT, nth=nth, **(late if kind in (FaultKind.LATE, FaultKind.DELAY) else {}))
         for kind, nth in zip(of_commits, places, strict=True)
     ]
-    torn = Rule(kind=FaultKind.TRUNCATE_BODY, steps=(Step.PUT_DATA,), method="PUT", nth=rng.randrange(1, 8))
+    torn = Rule(
+        kind=FaultKind.TRUNCATE_BODY, steps=(RequestStep.PUT_DATA,), method="PUT", nth=rng.randrange(1, 8)
+    )
     return (
         *last_attempt_faults(),
         *once,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from safewrite.testing.history import Event
+from safewrite.testing.history import EventKind
 
 from .plan import CALLER_STEP, SPARK_KILLS_SOAK, ArmPlan, Settings, WriterPlan
 
@@ -113,7 +113,7 @@ def ends(settings: Settings, number: int, past: str, commit: str) -> tuple[dict[
 # --- what came ------------------------------------------------------------------------------------
 def is_end(arm: ArmPlan, mark: Mapping[str, Any]) -> bool:
     """Whether an event is the end of a life of a Spark driver."""
-    if mark.get("event") != Event.KILL:
+    if mark.get("event") != EventKind.KILL:
         return False  # a fault of a proxy is no event of a writer
     return any(writer.spark and writer.number == mark["writer"] for writer in arm.writers)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
-from safewrite.testing.faults import FaultKind, FaultPlan, Faults, Request, Step
+from safewrite.testing.faults import FaultKind, FaultPlan, Faults, Request, RequestStep
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 _SSL_REQUEST, _ENCRYPTION_REQUEST, _CANCEL_REQUEST = 80_877_103, 80_877_104, 80_877_102
 _START_WAIT_S = 10.0
 
-_STEPS: Sequence[tuple[re.Pattern[str], Step]] = [
+_STEPS: Sequence[tuple[re.Pattern[str], RequestStep]] = [
     (re.compile(rf'\s*{words}\s+"?{table}\b', re.IGNORECASE | re.DOTALL), step)
     for words, table, step in (
-        ("UPDATE", "iceberg_tables", Step.CATALOG_COMMIT),
-        ("INSERT INTO", "iceberg_tables", Step.CATALOG_CREATE),
-        ("SELECT .*FROM", "iceberg_tables", Step.CATALOG_LOAD),
-        ("INSERT INTO", "safewrite_ledger", Step.PUT_LEDGER),
-        ("UPDATE", "safewrite_ledger", Step.UPDATE_LEDGER),
-        ("SELECT .*FROM", "safewrite_ledger", Step.GET_LEDGER),
-        ("(INSERT INTO|UPDATE|SELECT .*FROM)", "safewrite_queue", Step.LEASE),
+        ("UPDATE", "iceberg_tables", RequestStep.CATALOG_COMMIT),
+        ("INSERT INTO", "iceberg_tables", RequestStep.CATALOG_CREATE),
+        ("SELECT .*FROM", "iceberg_tables", RequestStep.CATALOG_LOAD),
+        ("INSERT INTO", "safewrite_ledger", RequestStep.PUT_LEDGER),
+        ("UPDATE", "safewrite_ledger", RequestStep.UPDATE_LEDGER),
+        ("SELECT .*FROM", "safewrite_ledger", RequestStep.GET_LEDGER),
+        ("(INSERT INTO|UPDATE|SELECT .*FROM)", "safewrite_queue", RequestStep.LEASE),
     )
 ]
 
@@ -74,9 +74,9 @@ _SQLSTATES: Mapping[FaultKind, str] = {
 }
 
 
-def step_of(statement: str) -> Step:
+def step_of(statement: str) -> RequestStep:
     """The step of one statement, from the table that it reads or writes."""
-    return next((step for pattern, step in _STEPS if pattern.match(statement)), Step.OTHER)
+    return next((step for pattern, step in _STEPS if pattern.match(statement)), RequestStep.OTHER)
 
 
 class Transaction:
@@ -84,21 +84,21 @@ class Transaction:
 
     def __init__(self) -> None:
         self.is_open = False
-        self._written = Step.OTHER
+        self._written = RequestStep.OTHER
 
-    def step(self, statement: str) -> Step:
+    def step(self, statement: str) -> RequestStep:
         """The step of the next statement; a write inside a transaction is decided at its COMMIT."""
         word = first_word(statement)
         if word in ("BEGIN", "COMMIT", "ROLLBACK"):
-            step = self._written if word == "COMMIT" else Step.OTHER
-            self.is_open, self._written = word == "BEGIN", Step.OTHER
+            step = self._written if word == "COMMIT" else RequestStep.OTHER
+            self.is_open, self._written = word == "BEGIN", RequestStep.OTHER
             return step
         step = step_of(statement)
         if not self.is_open or word == "SELECT":
             return step
-        if step is not Step.OTHER:
+        if step is not RequestStep.OTHER:
             self._written = step
-        return Step.OTHER
+        return RequestStep.OTHER
 
 
 def first_word(statement: str) -> str:
@@ -250,8 +250,8 @@ class PgProxy:
         self._address = (parts.hostname, parts.port)
         self._faults = Faults(FaultPlan())
         self.set_plan(plan or FaultPlan())
-        self._fired: Counter[tuple[Step, FaultKind]] = Counter()
-        self._requests: Counter[Step] = Counter()
+        self._fired: Counter[tuple[RequestStep, FaultKind]] = Counter()
+        self._requests: Counter[RequestStep] = Counter()
         self._events: list[dict[str, Any]] = []
         self._thread = threading.Thread(target=self._run, name="pgproxy", daemon=True)
         self._started = threading.Event()
@@ -275,11 +275,11 @@ class PgProxy:
         """Let everything through from now on."""
         self.set_plan(FaultPlan())
 
-    def counts(self) -> Counter[tuple[Step, FaultKind]]:
+    def counts(self) -> Counter[tuple[RequestStep, FaultKind]]:
         """How often each fault has fired at each step."""
         return self._fired.copy()
 
-    def requests(self) -> Counter[Step]:
+    def requests(self) -> Counter[RequestStep]:
         """How many queries there were for each step, faulty or not."""
         return self._requests.copy()
 
@@ -287,7 +287,7 @@ class PgProxy:
         """Every fault that has fired: ``t`` (wall ms), step, kind."""
         return self._events.copy()
 
-    def decide(self, request: Request, step: Step) -> Fault | None:
+    def decide(self, request: Request, step: RequestStep) -> Fault | None:
         """Count a query and tell the fault that hits it, if any; for the proxy's own thread."""
         self._requests[step] += 1
         fault = self._faults.decide(request, step)

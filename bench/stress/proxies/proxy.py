@@ -34,7 +34,7 @@ from safewrite.testing.faults import (
     FaultPlan,
     Faults,
     Request,
-    Step,
+    RequestStep,
     classify,
 )
 from safewrite.testing.replies import corrupt, error_reply
@@ -113,8 +113,8 @@ class Proxy:
         self._events = events
         self._late: set[asyncio.Task[None]] = set()
         self.extra_latency_s = 0.0
-        self.fired: Counter[tuple[Step, FaultKind]] = Counter()
-        self.requests: Counter[Step] = Counter()
+        self.fired: Counter[tuple[RequestStep, FaultKind]] = Counter()
+        self.requests: Counter[RequestStep] = Counter()
         self.upstream_failures = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -322,14 +322,14 @@ class FaultProxy:
         """Hold every request for ``seconds`` before anything else happens to it."""
         self._control("PUT", str(seconds).encode())
 
-    def counts(self) -> Counter[tuple[Step, FaultKind]]:
+    def counts(self) -> Counter[tuple[RequestStep, FaultKind]]:
         """How often each fault has fired at each step."""
         fired = self._control("GET")["faults"]
-        return Counter({(Step(step), FaultKind(kind)): count for step, kind, count in fired})
+        return Counter({(RequestStep(step), FaultKind(kind)): count for step, kind, count in fired})
 
-    def requests(self) -> Counter[Step]:
+    def requests(self) -> Counter[RequestStep]:
         """How many requests there were for each step, faulty or not."""
-        return Counter({Step(step): count for step, count in self._control("GET")["requests"].items()})
+        return Counter({RequestStep(step): count for step, count in self._control("GET")["requests"].items()})
 
     def upstream_failures(self) -> int:
         """How often a server gave no answer by itself: faults that nobody planned."""

@@ -48,7 +48,7 @@ class ChangeWriter(common.Writer):
     def intend(self, seq: int, rows: list[Any], key: str | None, *, attempt: int) -> None:
         """Write down which batch is about to be delivered."""
         self.ledger.record(
-            common.history.Event.INVOKE, kind=self.kind, writer=self.number, seq=seq, key=key, batch=self._batch(seq),
+            common.history.EventKind.INVOKE, kind=self.kind, writer=self.number, seq=seq, key=key, batch=self._batch(seq),
             first_id=common.history.first_id(self.number, seq), rows=len(rows),
             checks=common.history.pack_checks(_check(change) for change in rows), attempt=attempt,
         )  # fmt: skip

@@ -92,7 +92,7 @@ class Writer:
 
     def wait_for_the_start(self) -> None:
         """Say ``ready`` and wait for the start line, so that all begin to contend at once."""
-        self.ledger.record(history.Event.START, kind=self.kind, writer=self.number)
+        self.ledger.record(history.EventKind.START, kind=self.kind, writer=self.number)
         self.say("ready")
         deadline = time.monotonic() + self.config.get("start_wait_s", 300)
         while not Path(self.config["start_file"]).exists():
@@ -117,7 +117,7 @@ class Writer:
                 self.say("late", seq)
                 break
             self._one(seq, append)
-        self.ledger.record(history.Event.DONE, kind=self.kind, writer=self.number)
+        self.ledger.record(history.EventKind.DONE, kind=self.kind, writer=self.number)
         self.say("done")
 
     def seqs(self) -> Iterable[int]:
@@ -139,7 +139,7 @@ class Writer:
             rounds -= done
             if not rounds or time.time() > stop_at:
                 break
-        self.ledger.record(history.Event.DONE, kind=self.kind, writer=self.number)
+        self.ledger.record(history.EventKind.DONE, kind=self.kind, writer=self.number)
         self.say("done")
 
     def _chore(self, chore: str, round_: int, do: Callable[[int], str | None]) -> bool:
@@ -148,20 +148,22 @@ class Writer:
         try:
             what = do(round_)
         except Exception as error:  # noqa: BLE001 - every error is an answer, and goes into the ledger
-            self.ledger.record(history.Event.CHORE, **head, done=False, what=describe(error))
+            self.ledger.record(history.EventKind.CHORE, **head, done=False, what=describe(error))
             traceback.print_exc()
             return False
         if what is None:
             return False
-        self.ledger.record(history.Event.CHORE, **head, done=True, what=what)
+        self.ledger.record(history.EventKind.CHORE, **head, done=True, what=what)
         return True
 
     def _one(self, seq: int, append: Callable[[list[Any], str | None], dict[str, Any]]) -> None:
-        answers = (history.Event.OK, history.Event.FAIL, history.Event.INFO)
+        answers = (history.EventKind.OK, history.EventKind.FAIL, history.EventKind.INFO)
         mine = [
-            e for e in self._before if e.get("seq") == seq and e["event"] in (*answers, history.Event.INVOKE)
+            e
+            for e in self._before
+            if e.get("seq") == seq and e["event"] in (*answers, history.EventKind.INVOKE)
         ]
-        if any(event["event"] == history.Event.OK for event in mine):
+        if any(event["event"] == history.EventKind.OK for event in mine):
             return
         if mine and (self.config.get("on_restart", "retry") != "retry" or mine[-1]["event"] in answers):
             return  # given up before, or never to be repeated
@@ -194,17 +196,17 @@ class Writer:
         try:
             receipt = append(rows, key)
         except NotWrittenError as error:
-            self.ledger.record(history.Event.FAIL, **head, error=str(error))
+            self.ledger.record(history.EventKind.FAIL, **head, error=str(error))
             self.say("fail", seq)
             return retry and error.retriable
         except Exception as error:  # noqa: BLE001 - every error is an answer, and goes into the ledger
-            self.ledger.record(history.Event.INFO, **head, error=describe(error))
+            self.ledger.record(history.EventKind.INFO, **head, error=describe(error))
             self.say("info", seq)
             traceback.print_exc()
             return self.config.get("on_unknown", "give up") == "retry"
         self.trap(seq, "caller.record_ack", "before")
         elapsed_s = time.monotonic() - began
-        self.ledger.record(history.Event.OK, **{"elapsed_s": elapsed_s, **head, **receipt})
+        self.ledger.record(history.EventKind.OK, **{"elapsed_s": elapsed_s, **head, **receipt})
         self.say("ok", seq, len(rows))
         return False
 
@@ -218,7 +220,7 @@ class Writer:
             # At the first append from the planned one on that reaches this step at all.
             if (planned["step"], planned["when"]) != (step, when) or seq < (planned["seq"] or 0):
                 continue
-            event = history.Event(planned["action"])
+            event = history.EventKind(planned["action"])
             fields = {"kind": self.kind, "writer": self.number, "seq": seq, "step": step, "when": when}
             # Once each, also over restarts: the ledger remembers which are done.
             done = {"event": event, "step": step, "when": when, "planned_seq": planned["seq"]}
@@ -227,10 +229,10 @@ class Writer:
             self.ledger.record(event, **fields, planned_seq=planned["seq"])
             self._before.append({**fields, **done})
             self.say(event, seq, step, when, os.getpid())
-            if event == history.Event.KILL:
+            if event == history.EventKind.KILL:
                 os.kill(os.getpid(), signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGSTOP)
-            self.ledger.record(history.Event.RESUME, **fields)
+            self.ledger.record(history.EventKind.RESUME, **fields)
 
 
 def leave_after(work: Callable[[], None]) -> NoReturn:

@@ -35,9 +35,9 @@ sqs = importlib.import_module(f"{_LAMBDA}.sqs")
 servers = importlib.import_module(f"{Path(__file__).resolve().parents[2].name}.servers.servers")
 
 ENDS = {
-    "kill": (history.Event.KILL, "any-moment"),
-    "timeout": (history.Event.KILL, "time-limit"),
-    "long freeze": (history.Event.PAUSE, "between-invocations"),
+    "kill": (history.EventKind.KILL, "any-moment"),
+    "timeout": (history.EventKind.KILL, "time-limit"),
+    "long freeze": (history.EventKind.PAUSE, "between-invocations"),
 }
 """What a function counts, as the ledger and the plan call it."""
 _OUTSIDE = tuple(step for _, step in ENDS.values())
@@ -243,7 +243,7 @@ class Run:
             self._acked.add(message_id)
             seq = self._seq[message_id]
             self.writer.ledger.record(
-                history.Event.OK, kind=self.writer.kind, writer=self.writer.number, seq=seq
+                history.EventKind.OK, kind=self.writer.kind, writer=self.writer.number, seq=seq
             )
             self.writer.say("ok", seq, self.config["rows"])
 
@@ -262,7 +262,7 @@ class Run:
     def _look(self, seen: Counter[str]) -> None:
         for trap in [trap for trap in self._armed if self.traps.is_sprung(trap["step"], trap["when"])]:
             self._armed.remove(trap)
-            self._mark(history.Event.KILL, trap["step"], trap["when"])
+            self._mark(history.EventKind.KILL, trap["step"], trap["when"])
         for kind, (event, step) in ENDS.items():
             for _ in range(self.function.counts[kind] - seen[kind]):
                 self._mark(event, step, "during")
@@ -277,7 +277,7 @@ class Run:
         self.writer.ledger.record(
             event, kind=self.writer.kind, writer=self.writer.number, step=step, when=when
         )
-        if event == history.Event.KILL:
+        if event == history.EventKind.KILL:
             self.writer.say(event, 0, step, when, 0)
 
     # --- the end --------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ class Run:
         fired |= {"poison": self._poisoned, "freeze": self.function.counts["freeze"]}
         print(json.dumps({**counts, **self.function.counts}), file=sys.stderr)
         self.writer.ledger.record(
-            history.Event.DONE,
+            history.EventKind.DONE,
             kind=self.writer.kind,
             writer=self.writer.number,
             fired=fired,

@@ -30,7 +30,7 @@ class Life(common.Writer):
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
-        kills = [event for event in self._before if event["event"] == history.Event.KILL]
+        kills = [event for event in self._before if event["event"] == history.EventKind.KILL]
         ends = config["traps"]
         self._end = ends[len(kills)] if len(kills) < len(ends) else None
         self._ended_at = {(kill["step"], kill["when"]) for kill in kills}
@@ -41,7 +41,7 @@ class Life(common.Writer):
     @property
     def is_first(self) -> bool:
         """Whether no driver of this writer has been at work before."""
-        return not any(event["event"] == history.Event.START for event in self._before)
+        return not any(event["event"] == history.EventKind.START for event in self._before)
 
     @property
     def is_last(self) -> bool:
@@ -53,15 +53,15 @@ class Life(common.Writer):
         if self.is_first:
             super().wait_for_the_start()
         else:
-            self.ledger.record(history.Event.START, kind=self.kind, writer=self.number)
+            self.ledger.record(history.EventKind.START, kind=self.kind, writer=self.number)
 
     def _trap(self, seq: int, step: str, when: str) -> None:
         """Die here, with the JVM, if this is where this life ends."""
         if self._end is None or not self._ends_at(self._end, step, when):
             return
         place = {"step": step, "when": when, "end": self._end["end"]}
-        self.ledger.record(history.Event.KILL, kind=self.kind, writer=self.number, seq=seq, **place)
-        self.say(history.Event.KILL, seq, step, when, os.getpid())
+        self.ledger.record(history.EventKind.KILL, kind=self.kind, writer=self.number, seq=seq, **place)
+        self.say(history.EventKind.KILL, seq, step, when, os.getpid())
         os.killpg(0, signal.SIGKILL)
 
     def _ends_at(self, end: dict[str, Any], step: str, when: str) -> bool:

@@ -60,10 +60,10 @@ class Lives:
     def look(self) -> None:
         """Read what the driver has put down in the ledger; kill it, if this is the moment."""
         events = list(history.read_events(self.config["history"]))
-        self.acked = len({event["seq"] for event in events if event["event"] == history.Event.OK})
+        self.acked = len({event["seq"] for event in events if event["event"] == history.EventKind.OK})
         self._seq = next((event["seq"] for event in reversed(events) if "seq" in event), 0)
-        self.ended = sum(event["event"] == history.Event.KILL for event in events)
-        begun = [event["t"] for event in events if event["event"] == history.Event.START]
+        self.ended = sum(event["event"] == history.EventKind.KILL for event in events)
+        begun = [event["t"] for event in events if event["event"] == history.EventKind.START]
         self._began = begun[self.ended] if len(begun) > self.ended else 0.0
         self._kill_at_any_moment()
 
@@ -79,9 +79,9 @@ class Lives:
             return
         place = {name: end[name] for name in ("step", "when", "end")}
         self.writer.ledger.record(
-            history.Event.KILL, kind=self.writer.kind, writer=self.writer.number, seq=self._seq, **place
+            history.EventKind.KILL, kind=self.writer.kind, writer=self.writer.number, seq=self._seq, **place
         )
-        self.writer.say(history.Event.KILL, self._seq, end["step"], end["when"], self._driver.pid)
+        self.writer.say(history.EventKind.KILL, self._seq, end["step"], end["when"], self._driver.pid)
         self.end()
 
     def revive(self) -> bool:

@@ -38,7 +38,7 @@ class Plain(Life):
 
     def seqs(self) -> Iterator[int]:
         """The numbers of appends, until as many are acked as were planned, and no kill is to come."""
-        made = [event["seq"] for event in self._before if event["event"] == history.Event.INVOKE]
+        made = [event["seq"] for event in self._before if event["event"] == history.EventKind.INVOKE]
         seq = max(made, default=-1) + 1
         while not self.is_last or self._acked() < self.config["appends"]:
             yield seq
@@ -46,7 +46,7 @@ class Plain(Life):
             self.batches += 1
 
     def _acked(self) -> int:
-        return sum(e["event"] == history.Event.OK for e in history.read_events(self.config["history"]))
+        return sum(e["event"] == history.EventKind.OK for e in history.read_events(self.config["history"]))
 
 
 class Appends:

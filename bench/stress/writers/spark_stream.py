@@ -75,7 +75,7 @@ def run(lives: Lives, make: Callable[[Lives], Feeder] = Feeder) -> None:
         time.sleep(LOOK_EVERY_S)
     (lives.folder / "stop").touch()
     lives.wait()
-    lives.writer.ledger.record(history.Event.DONE, kind=lives.writer.kind, writer=lives.writer.number)
+    lives.writer.ledger.record(history.EventKind.DONE, kind=lives.writer.kind, writer=lives.writer.number)
     lives.writer.say("done")
 
 

@@ -61,13 +61,13 @@ class Stream(Life):
         try:
             receipt = self.put(frame, epoch)
         except Exception as error:
-            self.ledger.record(history.Event.INFO, **head, error=common.describe(error))
+            self.ledger.record(history.EventKind.INFO, **head, error=common.describe(error))
             self.say("info", epoch)
             raise
         self.trap(epoch, "caller.record_ack", "before")
         answer = {"version": receipt.version, "tries": receipt.attempts, "outcome": str(receipt.outcome)}
         answer |= {"changes": dict(receipt.changes)} if receipt.changes else {}
-        self.ledger.record(history.Event.OK, **head, elapsed_s=time.monotonic() - began, **answer)
+        self.ledger.record(history.EventKind.OK, **head, elapsed_s=time.monotonic() - began, **answer)
         self.say("ok", epoch, receipt.rows)
         self.trap(epoch, EPOCH_STEP, "before")
         self.batches += 1

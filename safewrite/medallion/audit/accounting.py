@@ -24,7 +24,7 @@ from safewrite.medallion.files.unavailable_values import names_of
 from safewrite.medallion.pipeline import Pipeline
 from safewrite.medallion.silver.apply import TRUNCATED, check_loads, is_under_way
 from safewrite.medallion.silver.unfit import Record, place_of
-from safewrite.medallion.tables.job import Places, TableJob
+from safewrite.medallion.tables.job import JobPlaces, TableJob
 
 FileKey = tuple[str, str]
 """A path, and the tag of a content that it had."""
@@ -56,7 +56,7 @@ def verify(pipeline: Pipeline, tables: Iterable[str] | None = None) -> list[Tabl
         )
     names = pipeline.named(tables)
     found = sort_out(pipeline.listed(names if tables is not None else None), pipeline.config)
-    places = Places(pipeline.config, path=pipeline.places.path, read_only=True)
+    places = JobPlaces(pipeline.config, path=pipeline.places.path, read_only=True)
     mixed = MixedFiles(places.raw, pipeline.config)
     return [
         _table(TableJob(name, pipeline.config.tables[name], places), found.of(name), mixed) for name in names

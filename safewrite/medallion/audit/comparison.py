@@ -15,7 +15,7 @@ from safewrite.medallion.audit.table_audit import TableAudit
 from safewrite.medallion.files.text_parsing import plain
 from safewrite.medallion.silver.apply import is_under_way
 from safewrite.medallion.silver.unordered import named_in, tag_of
-from safewrite.medallion.silver.watermark import Mark, check_columns, mark_of, named
+from safewrite.medallion.silver.watermark import WatermarkPosition, check_columns, mark_of, named
 from safewrite.medallion.tables.job import TableJob
 from safewrite.values.limits import outside_calendar
 
@@ -84,7 +84,11 @@ def _as_silver(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
 
 
 def _judge(
-    job: TableJob, rows: list[_Row], ends: list[_Row], silver: tuple[dict[Any, _Row], Mark], audit: TableAudit
+    job: TableJob,
+    rows: list[_Row],
+    ends: list[_Row],
+    silver: tuple[dict[Any, _Row], WatermarkPosition],
+    audit: TableAudit,
 ) -> None:
     how, keys, own = job.sync, job.config.keys, job.columns.names
     have, mark = silver

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from safewrite.medallion.bronze.reset_guard import order_of
 from safewrite.medallion.bronze.restore_rows import TAGGED
-from safewrite.medallion.bronze.state import KnownFile, State
+from safewrite.medallion.bronze.state import BronzeState, KnownFile
 from safewrite.medallion.config.bronze_columns import TRUNCATE_FILE
 from safewrite.medallion.files.file_versions import content_of
 from safewrite.medallion.files.rows import loaded_ms
@@ -18,7 +18,7 @@ from safewrite.medallion.lineage.lineage import BronzeGapError
 from safewrite.medallion.tables.job import TableJob
 
 
-def known_state(job: TableJob, state: State | None) -> State:
+def known_state(job: TableJob, state: BronzeState | None) -> BronzeState:
     """What the tables have: what was remembered, if bronze is still that table and grew from there; else read anew.
 
     Raises:
@@ -28,7 +28,7 @@ def known_state(job: TableJob, state: State | None) -> State:
     lineage.look()
     if state is not None and state.bronze_id == lineage.table_id and catch_up(job, state):
         return state
-    fresh = State(
+    fresh = BronzeState(
         bronze_id=lineage.table_id, bronze_head=lineage.head, bronze_stamp=lineage.stamp(lineage.head)
     )
     _count(fresh, lineage.read(lineage.whole(), TAGGED), "rows")
@@ -37,14 +37,14 @@ def known_state(job: TableJob, state: State | None) -> State:
     return fresh
 
 
-def count_file(job: TableJob, state: State, path: str) -> None:
+def count_file(job: TableJob, state: BronzeState, path: str) -> None:
     """Remember all contents of one file that bronze has."""
     job.lineage.look()
     rows = job.lineage.read(job.lineage.whole(), TAGGED)
     _count(state, rows.filter(pc.equal(rows["_file"], path)), "rows")
 
 
-def catch_up(job: TableJob, state: State, own: Set[int] = frozenset()) -> bool:
+def catch_up(job: TableJob, state: BronzeState, own: Set[int] = frozenset()) -> bool:
     """Note what other runs landed since, up to the head that the lineage saw; False where bronze did not grow from there."""
     lineage = job.lineage
     if not lineage.is_same(state.bronze_head, state.bronze_stamp):
@@ -60,7 +60,7 @@ def catch_up(job: TableJob, state: State, own: Set[int] = frozenset()) -> bool:
     return True
 
 
-def _count(state: State, rows: pa.Table, what: str, *, only_known: bool = False) -> None:
+def _count(state: BronzeState, rows: pa.Table, what: str, *, only_known: bool = False) -> None:
     ends = [("_epoch", "max"), ("_seq", "max")] if "_seq" in rows.column_names else []
     is_truncate = pc.equal(rows["_file"], TRUNCATE_FILE)
     if "_epoch" in rows.column_names:

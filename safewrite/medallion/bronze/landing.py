@@ -26,7 +26,7 @@ from safewrite.medallion.bronze.restore_rows import (
     put_back,
 )
 from safewrite.medallion.bronze.source_truncates import check_load_after_truncate
-from safewrite.medallion.bronze.state import KnownFile, State
+from safewrite.medallion.bronze.state import BronzeState, KnownFile
 from safewrite.medallion.files.file_versions import content_of
 from safewrite.medallion.files.layout import SourceFile
 from safewrite.medallion.files.mixed import MixedFiles
@@ -39,7 +39,7 @@ BYTES_MAX = 128 * 2**20
 
 
 @dataclass
-class Landed:
+class LandedFiles:
     """What a run landed of one table: ``rows_in_files = rows + quarantined``."""
 
     files: int = 0
@@ -61,13 +61,13 @@ class Landed:
         self.quarantined += quarantined
 
 
-def is_news(state: State | None, sources: Sequence[SourceFile]) -> bool:
+def is_news(state: BronzeState | None, sources: Sequence[SourceFile]) -> bool:
     """Whether a listing holds a file that is not known as it is."""
     return state is None or any(not state.knows(source.raw, is_load=source.is_load) for source in sources)
 
 
 def land(
-    job: TableJob, state: State, sources: Sequence[SourceFile], mixed: MixedFiles, landed: Landed
+    job: TableJob, state: BronzeState, sources: Sequence[SourceFile], mixed: MixedFiles, landed: LandedFiles
 ) -> None:
     """Land what ``state`` does not know, and note it there and in ``landed``; if that says so, also what was removed from bronze.
 
@@ -101,7 +101,7 @@ def _groups(sources: Iterator[SourceFile]) -> Iterator[list[SourceFile]]:
 
 
 def _land_group(
-    job: TableJob, state: State, group: Sequence[SourceFile], mixed: MixedFiles, landed: Landed
+    job: TableJob, state: BronzeState, group: Sequence[SourceFile], mixed: MixedFiles, landed: LandedFiles
 ) -> None:
     ready: list[BronzeRows] = []
     for source in group:
@@ -136,7 +136,7 @@ def _is_repeat(answer: object) -> bool:
     return isinstance(answer, Receipt) and answer.outcome == Outcome.ALREADY_COMMITTED
 
 
-def _repair(job: TableJob, state: State, repeats: Sequence[BronzeRows], landed: Landed) -> None:
+def _repair(job: TableJob, state: BronzeState, repeats: Sequence[BronzeRows], landed: LandedFiles) -> None:
     """A repeat proves that rows were committed; a RESTORE or an overwrite may have removed them since."""
     asked = [one for one in repeats if one.rows.num_rows]
     if asked:
@@ -152,7 +152,7 @@ def _repair(job: TableJob, state: State, repeats: Sequence[BronzeRows], landed: 
     landed.versions |= versions
 
 
-def land_lost(job: TableJob, sources: Sequence[SourceFile], mixed: MixedFiles, landed: Landed) -> None:
+def land_lost(job: TableJob, sources: Sequence[SourceFile], mixed: MixedFiles, landed: LandedFiles) -> None:
     """Land again what was removed from bronze, of all files that are still there; reads all of them.
 
     Raises:
@@ -168,7 +168,7 @@ def land_lost(job: TableJob, sources: Sequence[SourceFile], mixed: MixedFiles, l
         landed.versions |= versions
 
 
-def _note(job: TableJob, state: State, one: BronzeRows, landed: Landed) -> None:
+def _note(job: TableJob, state: BronzeState, one: BronzeRows, landed: LandedFiles) -> None:
     rows, quarantined = one.rows.num_rows, len(one.bad)
     raw = one.source.raw
     state.note(raw.path, one.tag, KnownFile(raw.mark, rows, quarantined, job.config.epoch, raw.changed_ms))
@@ -181,7 +181,7 @@ def _may_come_again(job: TableJob, source: SourceFile) -> bool:
 
 
 def _land_known_load(
-    job: TableJob, state: State, source: SourceFile, mixed: MixedFiles, landed: Landed
+    job: TableJob, state: BronzeState, source: SourceFile, mixed: MixedFiles, landed: LandedFiles
 ) -> None:
     """Of a full load bronze knew more than was remembered, as where its file had been taken away: it is asked what it has."""
     count_file(job, state, source.path)
@@ -207,7 +207,7 @@ def _land_known_load(
 
 
 def _repair_or_refuse(
-    job: TableJob, state: State, one: BronzeRows, mixed: MixedFiles, landed: Landed
+    job: TableJob, state: BronzeState, one: BronzeRows, mixed: MixedFiles, landed: LandedFiles
 ) -> None:
     """Bronze knows a file with other rows: as those of an earlier epoch, or with other content."""
     if one.tag in contents_ever(job, one.source.path, one.tag):
@@ -217,7 +217,7 @@ def _repair_or_refuse(
         _refuse_or_put_aside(job, state, read_file(job, one.source, mixed, {}), landed)
 
 
-def _key(one: BronzeRows, state: State) -> str:
+def _key(one: BronzeRows, state: BronzeState) -> str:
     """The path alone, so that bronze itself refuses other content under it; but for a load that began again."""
     return (
         key_of_content(one.source.path, one.tag)
@@ -227,7 +227,7 @@ def _key(one: BronzeRows, state: State) -> str:
 
 
 def _read(
-    job: TableJob, state: State, source: SourceFile, mixed: MixedFiles, landed: Landed
+    job: TableJob, state: BronzeState, source: SourceFile, mixed: MixedFiles, landed: LandedFiles
 ) -> BronzeRows | None:
     """The rows of a file; None where nothing is to be landed."""
     known = state.files.get(source.path)
@@ -244,7 +244,7 @@ def _read(
     return file.rows(job)
 
 
-def _note_again(state: State, file: FileRead, landed: Landed) -> None:
+def _note_again(state: BronzeState, file: FileRead, landed: LandedFiles) -> None:
     """A file was touched, and holds the same."""
     source, here = file.source, state.files[file.source.path][file.tag]
     if source.is_load and here.rows and here.changed_ms < source.raw.changed_ms:
@@ -253,7 +253,7 @@ def _note_again(state: State, file: FileRead, landed: Landed) -> None:
         state.note(source.path, file.tag, replace(here, mark=source.raw.mark))
 
 
-def _note_touched(job: TableJob, state: State, landed: Landed) -> None:
+def _note_touched(job: TableJob, state: BronzeState, landed: LandedFiles) -> None:
     """Name in bronze the times of full load files that were written again as they were: a later task's would look so."""
     files, landed.touched = landed.touched, []
     none = bronze_schema(job.config, job.columns).empty_table()
@@ -266,7 +266,7 @@ def _note_touched(job: TableJob, state: State, landed: Landed) -> None:
         state.note(source.path, tag, replace(known, mark=source.raw.mark, changed_ms=source.raw.changed_ms))
 
 
-def _refuse_or_put_aside(job: TableJob, state: State, file: FileRead, landed: Landed) -> None:
+def _refuse_or_put_aside(job: TableJob, state: BronzeState, file: FileRead, landed: LandedFiles) -> None:
     """A file was written again, with other content or by what may be a new task."""
     source, tag = file.source, file.tag
     what = "with other content" if content_of(tag) == tag else "since bronze took the same rows from it"

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.errors import InvalidInputError, ReplayMismatchError
-from safewrite.medallion.bronze.state import Order, State
+from safewrite.medallion.bronze.state import BronzeState, Order
 from safewrite.medallion.files.file_versions import Contents
 from safewrite.medallion.files.layout import SourceFile
 from safewrite.medallion.files.rows import LINE_DIGITS, BronzeRows
@@ -23,7 +23,7 @@ _FIRST_CHANGE = pa.scalar(Decimal(0), pa.decimal128(38, 0))
 BY_COLUMN, BY_FILE = "files.change_seq", "the names of their files"
 
 
-def check_epoch(job: TableJob, state: State, news: Sequence[SourceFile], *, again: bool) -> None:
+def check_epoch(job: TableJob, state: BronzeState, news: Sequence[SourceFile], *, again: bool) -> None:
     """Refuse what would be older than all rows of a later task; ``again``: but for files that bronze had.
 
     Raises:
@@ -73,7 +73,7 @@ def check_reload_in_task(job: TableJob, source: SourceFile, known: Contents) -> 
         )
 
 
-def check_order(job: TableJob, state: State, files: Sequence[BronzeRows]) -> None:
+def check_order(job: TableJob, state: BronzeState, files: Sequence[BronzeRows]) -> None:
     """Refuse changes that are ordered otherwise than those before, and come below them.
 
     Raises:
@@ -93,7 +93,7 @@ def check_order(job: TableJob, state: State, files: Sequence[BronzeRows]) -> Non
             )
 
 
-def note_order(job: TableJob, state: State, one: BronzeRows) -> None:
+def note_order(job: TableJob, state: BronzeState, one: BronzeRows) -> None:
     """Remember how the changes of a landed file are ordered, and up to where they go."""
     if not one.source.is_load and one.rows.num_rows:
         state.note_order(job.config.epoch, Order(order_now(job), str(pc.max(one.rows["_seq"]).as_py())))

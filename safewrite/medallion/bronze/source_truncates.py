@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from safewrite.errors import InvalidInputError, ReplayMismatchError
 from safewrite.medallion.bronze.reset_guard import new_task_advice
 from safewrite.medallion.bronze.restore_rows import contents_in_bronze
-from safewrite.medallion.bronze.state import State
+from safewrite.medallion.bronze.state import BronzeState
 from safewrite.medallion.config.bronze_columns import BEFORE_ALL, TRUNCATE_FILE, TRUNCATED_OP
 from safewrite.medallion.files.layout import SourceFile, order_of_path
 from safewrite.medallion.files.rows import bronze_schema
@@ -26,7 +26,7 @@ _TOLD = ["_op", "_epoch", "_seq", "_file"]
 _Order = tuple[bool, int, str]
 
 
-def warning_of(job: TableJob, state: State | None, sources: Sequence[SourceFile]) -> str | None:
+def warning_of(job: TableJob, state: BronzeState | None, sources: Sequence[SourceFile]) -> str | None:
     """What is to be said where all files of a table that the last run saw are gone at once; None where some are there."""
     prefix = job.name.replace(".", "/", 1) + "/"
     known = [path for path in (state.files if state is not None else ()) if path.startswith(prefix)]

@@ -36,7 +36,7 @@ class Order(NamedTuple):
 
 
 @dataclass
-class State:
+class BronzeState:
     """What is known of one table.
 
     ``files`` has each path, and for each content that it had its tag: what bronze has at ``bronze_head``, of which
@@ -86,7 +86,7 @@ class State:
         self.files = {path: tags for path, tags in self.files.items() if path in paths}
 
 
-def read_state(storage: Storage, name: str) -> State | None:
+def read_state(storage: Storage, name: str) -> BronzeState | None:
     """What was remembered of a table; None if that is nothing that can be used.  Raises StorageError."""
     content = storage.get(_name(name))
     try:
@@ -97,12 +97,12 @@ def read_state(storage: Storage, name: str) -> State | None:
             path: {tag: KnownFile(**known) for tag, known in tags.items()}
             for path, tags in found.pop("files").items()
         }
-        return State(files=files, **found)
+        return BronzeState(files=files, **found)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
-def write_state(storage: Storage, name: str, state: State) -> None:
+def write_state(storage: Storage, name: str, state: BronzeState) -> None:
     """Remember a table.  Raises StorageError."""
     storage.put(_name(name), json.dumps({"format": FORMAT, **asdict(state)}, separators=(",", ":")).encode())
 

@@ -35,7 +35,7 @@ class SourceFile:
 
 
 @dataclass
-class Found:
+class SortedFiles:
     """What a listing holds: files of each configured table, mixed files, and paths that say nothing."""
 
     tables: dict[str, list[SourceFile]] = field(default_factory=dict)
@@ -47,9 +47,9 @@ class Found:
         return [*self.tables[name], *self.mixed] if name in self.tables else []
 
 
-def sort_out(files: Iterable[RawFile], config: Config) -> Found:
+def sort_out(files: Iterable[RawFile], config: Config) -> SortedFiles:
     """Give each file to its table; other names that begin with a dot or underscore are other tools' notes."""
-    found = Found({name: [] for name in config.landed})
+    found = SortedFiles({name: [] for name in config.landed})
     mixed = (config.raw.mixed_folder or "").strip("/") + "/"
     for raw in files:
         parts = raw.path.split("/")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import safewrite as sw
 from safewrite.errors import SafewriteError
-from safewrite.medallion.bronze.state import State
+from safewrite.medallion.bronze.state import BronzeState
 from safewrite.medallion.files.layout import SourceFile
 from safewrite.medallion.lineage.lineage import Lineage
 from safewrite.metrics import Listener
@@ -21,7 +21,7 @@ log = logging.getLogger("safewrite")
 
 
 def note_lag(
-    run: TableRun, state: State | None, sources: Sequence[SourceFile], lineage: Lineage | None
+    run: TableRun, state: BronzeState | None, sources: Sequence[SourceFile], lineage: Lineage | None
 ) -> None:
     """Note in ``run`` which files and commits of bronze are still to be taken, and since when."""
     waiting = [one for one in sources if state is None or not state.knows(one.raw, is_load=one.is_load)]

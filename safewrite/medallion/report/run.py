@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from safewrite.medallion.bronze.landing import Landed
+from safewrite.medallion.bronze.landing import LandedFiles
 from safewrite.medallion.silver.apply import Refined
 
 _COUNTED = ("files", "rows_in_files", "rows", "quarantined", "overwritten")
@@ -18,7 +18,7 @@ class TableRun:
 
     table: str
     news: bool = True
-    landed: Landed = field(default_factory=Landed)
+    landed: LandedFiles = field(default_factory=LandedFiles)
     refined: Refined = field(default_factory=Refined)
     elapsed_s: float = 0.0
     warning: str | None = None

@@ -64,7 +64,7 @@ class Refined:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _CommitStep:
     """Files for one commit; ``to`` is where bronze's position comes to by it, None if it stays.
 
     ``anew``: what silver has goes in it.  ``resets``: where the position of :data:`RESET` comes to, None if it stays.
@@ -134,11 +134,11 @@ def is_under_way(positions: Mapping[str, int]) -> bool:
     return positions.get(RESET, 0) % 2 == 1
 
 
-def _resetting(steps: Sequence[_Step], head: int, resets: int, *, anew: bool) -> list[_Step]:
+def _resetting(steps: Sequence[_CommitStep], head: int, resets: int, *, anew: bool) -> list[_CommitStep]:
     """Steps through all of bronze; between the first of several that begin anew and the last, :data:`RESET` is odd."""
     found = list(steps)
     if anew and not found:
-        found = [_Step((), head if head >= 0 else None)]
+        found = [_CommitStep((), head if head >= 0 else None)]
     if anew:
         found[0] = replace(
             found[0], anew=True, resets=resets + 1 if len(found) > 1 and not resets % 2 else None
@@ -149,20 +149,20 @@ def _resetting(steps: Sequence[_Step], head: int, resets: int, *, anew: bool) ->
     return found
 
 
-def _truncating(job: TableJob, steps: list[_Step], known: int) -> list[_Step]:
+def _truncating(job: TableJob, steps: list[_CommitStep], known: int) -> list[_CommitStep]:
     """Steps of which the first begins the epochs after ``known`` that were declared to be empty: no row need tell that."""
     epochs = tuple(one for one in truncating(job.config.reload, job.config.epoch) if one > known)
     if not epochs:
         return steps
-    first, *others = steps or [_Step((), None)]
+    first, *others = steps or [_CommitStep((), None)]
     return [replace(first, truncates=epochs), *others]
 
 
-def _all(files: Sequence[DataFile], head: int) -> Iterator[_Step]:
+def _all(files: Sequence[DataFile], head: int) -> Iterator[_CommitStep]:
     """All files of one state: the position comes with the last, for what comes twice does no harm."""
     groups = list(_grouped(files))
     for number, group in enumerate(groups, 1):
-        yield _Step(tuple(group), head if number == len(groups) else None)
+        yield _CommitStep(tuple(group), head if number == len(groups) else None)
 
 
 def _grouped(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
@@ -178,7 +178,7 @@ def _grouped(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
         yield group
 
 
-def _new(commits: Sequence[BronzeCommit], head: int) -> Iterator[_Step]:
+def _new(commits: Sequence[BronzeCommit], head: int) -> Iterator[_CommitStep]:
     """Whole commits, in order; commits behind the last that only rearrange rows are passed with it."""
     pending: list[DataFile] = []
     sizes = [sum(file.rows for file in commit.files) for commit in commits]
@@ -188,11 +188,11 @@ def _new(commits: Sequence[BronzeCommit], head: int) -> Iterator[_Step]:
         rows += sizes[number]
         is_last = number + 1 == len(commits)
         if is_last or rows + sizes[number + 1] > ROWS_MAX:
-            yield _Step(tuple(pending), head if is_last else commit.version)
+            yield _CommitStep(tuple(pending), head if is_last else commit.version)
             pending, rows = [], 0
 
 
-def _apply(job: TableJob, step: _Step, done: Refined, batch: str) -> None:
+def _apply(job: TableJob, step: _CommitStep, done: Refined, batch: str) -> None:
     name = job.lineage.position_name
     rows = job.lineage.read(step.files)
     rows = _put_aside(job, rows, done)

@@ -41,7 +41,7 @@ class LateRowsError(BronzeGapError):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class WatermarkPosition:
     """How far silver has come, as positions of its commit.  Times count microseconds since 1970.
 
     Of the rows from before ``floor``, or without a time, silver accounts for ``rows``, whose digest is ``digest``; all others that
@@ -64,11 +64,11 @@ def name_of(column: str, part: str) -> str:
     return f"bronze-time/{column}/{part}"
 
 
-def mark_of(positions: Mapping[str, int | None], column: str) -> Mark | None:
+def mark_of(positions: Mapping[str, int | None], column: str) -> WatermarkPosition | None:
     """How far silver came; None if it never did."""
-    found = {one.name: positions.get(name_of(column, one.name)) for one in fields(Mark)}
+    found = {one.name: positions.get(name_of(column, one.name)) for one in fields(WatermarkPosition)}
     known = {name: value for name, value in found.items() if value is not None}
-    return Mark(**known) if len(known) == len(found) else None
+    return WatermarkPosition(**known) if len(known) == len(found) else None
 
 
 def sync(job: TableJob, done: Refined, *, again: bool = False, anew: bool = False) -> None:
@@ -121,8 +121,8 @@ def sync(job: TableJob, done: Refined, *, again: bool = False, anew: bool = Fals
         raise _refused(job, count, known, found)
 
 
-def _mark(watermark: int, floor: int, below: Digest, since: Digest) -> Mark:
-    return Mark(watermark, floor, below.rows, below.total, since.total)
+def _mark(watermark: int, floor: int, below: Digest, since: Digest) -> WatermarkPosition:
+    return WatermarkPosition(watermark, floor, below.rows, below.total, since.total)
 
 
 def check_columns(job: TableJob, have: pa.Schema) -> None:
@@ -304,7 +304,7 @@ class _Step:
 
     done: Refined
     positions: Mapping[str, int | None]
-    mark: Mark
+    mark: WatermarkPosition
     anew: bool = False
 
 
@@ -349,7 +349,7 @@ def _takes_effect(counts: Mapping[str, int]) -> bool:
     return counts["applied"] > 0
 
 
-def _refused(job: TableJob, count: int, known: Mark, found: Survey) -> LateRowsError:
+def _refused(job: TableJob, count: int, known: WatermarkPosition, found: Survey) -> LateRowsError:
     untimed = f"; {found.untimed} rows of bronze have no time at all" if found.untimed else ""
     return LateRowsError(
         f"{count} rows of bronze of {job.name} ({job.config.bronze}) came late, and silver does not account for them: their "

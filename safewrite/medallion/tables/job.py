@@ -51,7 +51,7 @@ QUARANTINE = pa.schema(
 """A record that was not taken: ``stage`` is where, raw or silver; ``line`` counts the file's records from 1."""
 
 
-class Places:
+class JobPlaces:
     """The addresses and connections that all tables of a job share.
 
     ``read_only``: no table is made.  ``path`` is the configuration's file, which commands in messages name; None without one.
@@ -172,7 +172,7 @@ class TableJob:
 
     name: str
     config: TableConfig
-    places: Places
+    places: JobPlaces
 
     @cached_property
     def columns(self) -> pa.Schema:

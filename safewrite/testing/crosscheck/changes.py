@@ -12,21 +12,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from safewrite.errors import InvalidInputError, SafewriteError
+from safewrite.testing.changes import RefusedError
 from safewrite.testing.crosscheck import kinds
 from safewrite.testing.crosscheck.meaning import Meaning, given
-from safewrite.testing.crosscheck.oracle import ID, DisagreementError, Oracle
+from safewrite.testing.crosscheck.oracle import ID, DisagreementError, ProgramOracle
 from safewrite.testing.crosscheck.program import Row, Step
 
 if TYPE_CHECKING:
-    from safewrite.testing.crosscheck.machine import Run
+    from safewrite.testing.crosscheck.machine import ProgramRun
 
 OP, LACKS = "op", "lacks"
 UNKNOWN: Meaning = ("unknown",)
 """Stands for a value that a change lacks, and that nobody has."""
-
-
-class RefusedError(ValueError):
-    """The batch must be refused whole."""
 
 
 @dataclass
@@ -84,7 +81,7 @@ class Log:
             state.carried.pop(name, None)
 
 
-def after(step: Step, oracle: Oracle) -> dict[int, State]:
+def after(step: Step, oracle: ProgramOracle) -> dict[int, State]:
     """The states of the keys of a batch after it.
 
     Raises:
@@ -110,7 +107,7 @@ def after(step: Step, oracle: Oracle) -> dict[int, State]:
     return found
 
 
-def _state(number: int, sequence: str, oracle: Oracle) -> State:
+def _state(number: int, sequence: str, oracle: ProgramOracle) -> State:
     """What is known of a key; plain writes remove and add rows, and remember nothing."""
     known = oracle.log.states.get(number, State()).copy()
     row = oracle.rows.get(number)
@@ -122,7 +119,7 @@ def _state(number: int, sequence: str, oracle: Oracle) -> State:
     return known
 
 
-def apply(run: Run, step: Step, table: Any, label: str) -> None:
+def apply(run: ProgramRun, step: Step, table: Any, label: str) -> None:
     """Let safewrite apply a batch, and judge what became of it.
 
     Raises:
@@ -155,7 +152,7 @@ def apply(run: Run, step: Step, table: Any, label: str) -> None:
     oracle.log.began = True
 
 
-def frame(rows: Sequence[Row], oracle: Oracle) -> pa.Table:
+def frame(rows: Sequence[Row], oracle: ProgramOracle) -> pa.Table:
     """Changes under the columns of the table."""
     more = [pa.field(OP, pa.string()), pa.field(LACKS, pa.list_(pa.string()))]
     return pa.Table.from_pylist(

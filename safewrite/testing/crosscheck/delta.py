@@ -17,7 +17,7 @@ from safewrite.testing.crosscheck import kinds
 from safewrite.testing.crosscheck.frames import frame
 from safewrite.testing.crosscheck.home import Deed, ids, typed, upsert
 from safewrite.testing.crosscheck.marks import mark_rows
-from safewrite.testing.crosscheck.oracle import ID, Oracle
+from safewrite.testing.crosscheck.oracle import ID, ProgramOracle
 from safewrite.testing.crosscheck.program import VECTORS, Column, Program, Step
 from safewrite.testing.crosscheck.readers import Reader, delta_readers
 
@@ -46,7 +46,7 @@ class DeltaHome:
     def _given(self) -> dict[str, Any]:
         return {"storage_options": dict(self.options) or None, **self.settings}
 
-    def make(self, program: Program, oracle: Oracle) -> None:
+    def make(self, program: Program, oracle: ProgramOracle) -> None:
         if program.maker == "safewrite":
             sw.create(
                 self.uri,
@@ -60,7 +60,7 @@ class DeltaHome:
             oracle.foreign = True
 
     def _made_by_deltalake(
-        self, oracle: Oracle, partition_by: tuple[str, ...], properties: dict[str, str] | None = None
+        self, oracle: ProgramOracle, partition_by: tuple[str, ...], properties: dict[str, str] | None = None
     ) -> None:
         deltalake.write_deltalake(
             self.uri,
@@ -104,12 +104,12 @@ class DeltaHome:
         }
         return {("deltalake", what): deed for what, deed in mine.items()}
 
-    def _append(self, step: Step, oracle: Oracle) -> None:
+    def _append(self, step: Step, oracle: ProgramOracle) -> None:
         rows = self._writable(step, oracle)
         deltalake.write_deltalake(self._table(), rows, mode="append")
         oracle.add(oracle.meant(step.rows))
 
-    def _writable(self, step: Step, oracle: Oracle) -> pa.Table:
+    def _writable(self, step: Step, oracle: ProgramOracle) -> pa.Table:
         """The rows of a step.
 
         Raises:
@@ -120,11 +120,11 @@ class DeltaHome:
             raise ValueError("deltalake does not write binary partition values")
         return typed(step.rows, oracle)
 
-    def _delete(self, step: Step, oracle: Oracle) -> None:
+    def _delete(self, step: Step, oracle: ProgramOracle) -> None:
         self._table().delete(ids(step.detail))
         oracle.remove(step.detail)
 
-    def _mark(self, step: Step, oracle: Oracle) -> None:
+    def _mark(self, step: Step, oracle: ProgramOracle) -> None:
         """Take rows away by deletion vectors, as Spark does."""
         if "://" in self.uri:
             raise ValueError("only logs in folders are written by hand")
@@ -133,7 +133,7 @@ class DeltaHome:
             mark_rows(Path(self.uri), {there[number % len(there)] for number in step.detail if there})
         )
 
-    def _merge(self, step: Step, oracle: Oracle) -> None:
+    def _merge(self, step: Step, oracle: ProgramOracle) -> None:
         merger = self._table().merge(
             self._writable(step, oracle),
             f"target.{ID} = source.{ID}",
@@ -153,25 +153,25 @@ class DeltaHome:
             case "vacuum":
                 table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
 
-    def _add_column(self, step: Step, oracle: Oracle) -> None:
+    def _add_column(self, step: Step, oracle: ProgramOracle) -> None:
         columns = [Column(*one) for one in step.detail]
         schema = deltalake.Schema.from_arrow(kinds.schema(tuple(columns)))
         self._table().alter.add_columns(schema.fields)
         oracle.widen(columns)
 
-    def _constrain(self, step: Step, oracle: Oracle) -> None:
+    def _constrain(self, step: Step, oracle: ProgramOracle) -> None:
         self._table().alter.add_constraint({"few": f"{ID} < {step.detail[0]}"})
         oracle.below = step.detail[0]
 
-    def _set_property(self, step: Step, oracle: Oracle) -> None:
+    def _set_property(self, step: Step, oracle: ProgramOracle) -> None:
         self._table().alter.set_table_properties(dict([step.detail]))
 
-    def _restore(self, step: Step, oracle: Oracle) -> None:
+    def _restore(self, step: Step, oracle: ProgramOracle) -> None:
         earlier = oracle.earlier(step.detail[0])
         self._table().restore(earlier)
         oracle.take_back(earlier)
 
-    def _recreate(self, step: Step, oracle: Oracle) -> None:
+    def _recreate(self, step: Step, oracle: ProgramOracle) -> None:
         """Drop the table and create it again, with other columns and this many versions."""
         listed, versions = step.detail
         columns = tuple(Column(*one) for one in listed)
@@ -201,7 +201,7 @@ class DeltaHome:
         }
         boto3.resource("s3", **given).Bucket(bucket).objects.filter(Prefix=f"{prefix}/").delete()
 
-    def _odd_action(self, step: Step, oracle: Oracle) -> None:
+    def _odd_action(self, step: Step, oracle: ProgramOracle) -> None:
         """A commit as a careless engine writes it."""
         table = self._table()
         if "://" in self.uri:

@@ -29,7 +29,7 @@ _LAST = 100
 
 
 @dataclass
-class _Sketch:
+class _ChangesSketch:
     """What is known of the table while a program is drawn.  ``key`` and ``sequence`` are what these columns are called now."""
 
     columns: list[Column]
@@ -56,7 +56,7 @@ def change_programs(draw: st.DrawFn, format_: str, *, steps_max: int = 8) -> Pro
     """Programs that apply change logs to a table of a format."""
     columns = [Column(ID, "int64"), Column("k", "int64"), Column("lsn", "int64"), Column("j", "int64")]
     columns += [Column(name, draw(_kind(format_))) for name in ("v", "größe")[: draw(st.integers(1, 2))]]
-    sketch = _Sketch(list(columns))
+    sketch = _ChangesSketch(list(columns))
     steps = [_batch(draw, sketch, "batch-0")]
     for number in range(1, draw(st.integers(2, steps_max))):
         match draw(st.integers(0, 9)):
@@ -88,14 +88,14 @@ def _kind(format_: str) -> st.SearchStrategy[str]:
     return st.one_of(nested, kinds.kinds(format_))
 
 
-def _batch(draw: st.DrawFn, sketch: _Sketch, name: str) -> Step:
+def _batch(draw: st.DrawFn, sketch: _ChangesSketch, name: str) -> Step:
     """Changes of new and of known keys, in any order; sometimes by another column under the name of the key."""
     events = [_event(draw, sketch) for _ in range(draw(st.integers(1, 4)))]
     sketch.events += events
     return _step(draw, sketch, events, name)
 
 
-def _step(draw: st.DrawFn, sketch: _Sketch, events: Sequence[Row], name: str) -> Step:
+def _step(draw: st.DrawFn, sketch: _ChangesSketch, events: Sequence[Row], name: str) -> Step:
     others = [one.name for one in sketch.values() if one.kind == "int64"]
     is_key = draw(st.integers(0, 7)) != 7 or not others
     key = sketch.key if is_key else draw(st.sampled_from(others))
@@ -107,7 +107,7 @@ def _step(draw: st.DrawFn, sketch: _Sketch, events: Sequence[Row], name: str) ->
     return Step("safewrite", "change", rows, name=name, object_=holder, detail=(key, sketch.sequence, is_key))
 
 
-def _event(draw: st.DrawFn, sketch: _Sketch) -> Row:
+def _event(draw: st.DrawFn, sketch: _ChangesSketch) -> Row:
     known = sketch.numbers and draw(st.integers(0, 2))
     if not known:
         sketch.numbers += 1
@@ -131,7 +131,7 @@ def _event(draw: st.DrawFn, sketch: _Sketch) -> Row:
     return event
 
 
-def _again(draw: st.DrawFn, sketch: _Sketch, name: str) -> Step:
+def _again(draw: st.DrawFn, sketch: _ChangesSketch, name: str) -> Step:
     """A change that came before, as it was or with another value under its sequence."""
     if not sketch.events:
         return _batch(draw, sketch, name)
@@ -142,7 +142,7 @@ def _again(draw: st.DrawFn, sketch: _Sketch, name: str) -> Step:
     return Step("safewrite", "change", (event,), name=name, detail=(sketch.key, sketch.sequence, True))
 
 
-def _change_of_columns(draw: st.DrawFn, sketch: _Sketch, format_: str) -> Step:
+def _change_of_columns(draw: st.DrawFn, sketch: _ChangesSketch, format_: str) -> Step:
     what = draw(st.sampled_from(_OTHERS[format_]))
     who = _WHO[format_]
     values = sketch.values()

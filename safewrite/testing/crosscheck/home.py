@@ -8,11 +8,11 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from safewrite.testing.crosscheck import kinds
-from safewrite.testing.crosscheck.oracle import ID, Oracle
+from safewrite.testing.crosscheck.oracle import ID, ProgramOracle
 from safewrite.testing.crosscheck.program import Program, Row, Step
 from safewrite.testing.crosscheck.readers import Reader
 
-Deed = Callable[[Step, Oracle], None]
+Deed = Callable[[Step, ProgramOracle], None]
 """A deed of another engine: it changes the table, then the oracle; it raises where the engine refuses."""
 
 
@@ -22,7 +22,7 @@ class Home(Protocol):
     def open(self, program: Program, *, create: bool = False) -> Any:
         """Open it with safewrite; with ``create``, a first append may create it."""
 
-    def make(self, program: Program, oracle: Oracle) -> None:
+    def make(self, program: Program, oracle: ProgramOracle) -> None:
         """Let the program's maker create it."""
 
     def deeds(self) -> dict[tuple[str, str], Deed]:
@@ -35,7 +35,7 @@ class Home(Protocol):
         """The format's name for the table's newest version."""
 
 
-def typed(rows: Sequence[Row], oracle: Oracle) -> pa.Table:
+def typed(rows: Sequence[Row], oracle: ProgramOracle) -> pa.Table:
     """Rows as other engines get them; raises where Arrow would make other values of them."""
     from safewrite.testing.crosscheck.frames import frame
 
@@ -50,12 +50,12 @@ def ids(where_ids: Sequence[int]) -> str:
     return f"{ID} IN ({', '.join(map(str, where_ids))})"
 
 
-def upsert(rows: Sequence[Row], oracle: Oracle) -> None:
+def upsert(rows: Sequence[Row], oracle: ProgramOracle) -> None:
     """Replace rows by id."""
     oracle.remove(row[ID] for row in rows)
     oracle.add(oracle.meant(rows))
 
 
-def types(oracle: Oracle) -> dict[str, pa.DataType]:
+def types(oracle: ProgramOracle) -> dict[str, pa.DataType]:
     """The columns' types in Arrow."""
     return {column.name: kinds.arrow(column.kind) for column in oracle.columns}

@@ -13,7 +13,7 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 import safewrite as sw
 from safewrite.testing.crosscheck import conditions, kinds, known
 from safewrite.testing.crosscheck.home import Deed, typed, upsert
-from safewrite.testing.crosscheck.oracle import ID, Oracle
+from safewrite.testing.crosscheck.oracle import ID, ProgramOracle
 from safewrite.testing.crosscheck.program import Column, Program, Step, Where
 from safewrite.testing.crosscheck.readers import Reader, iceberg_readers
 
@@ -39,7 +39,7 @@ class IcebergHome:
         where = self.properties or self.catalog()
         return sw.open(self.name, catalog=where, create=create, **self.settings, **made)
 
-    def make(self, program: Program, oracle: Oracle) -> None:
+    def make(self, program: Program, oracle: ProgramOracle) -> None:
         if program.maker == "safewrite":
             sw.create(
                 self.name,
@@ -58,7 +58,7 @@ class IcebergHome:
             oracle.foreign = True
 
     def _made_by_pyiceberg(
-        self, oracle: Oracle, partition_by: tuple[str, ...], properties: dict[str, str]
+        self, oracle: ProgramOracle, partition_by: tuple[str, ...], properties: dict[str, str]
     ) -> None:
         catalog = self.catalog()
         catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])
@@ -99,46 +99,46 @@ class IcebergHome:
         }
         return {("pyiceberg", what): deed for what, deed in mine.items()}
 
-    def _append(self, step: Step, oracle: Oracle) -> None:
+    def _append(self, step: Step, oracle: ProgramOracle) -> None:
         _refuse_lists_of_structs(oracle)
         self._table().append(typed(step.rows, oracle))
         oracle.add(oracle.meant(step.rows))
 
-    def _delete(self, step: Step, oracle: Oracle) -> None:
+    def _delete(self, step: Step, oracle: ProgramOracle) -> None:
         _refuse_lists_of_structs(oracle)
         self._table().delete(conditions.iceberg(Where("in", ID, step.detail)))
         oracle.remove(step.detail)
 
-    def _upsert(self, step: Step, oracle: Oracle) -> None:
+    def _upsert(self, step: Step, oracle: ProgramOracle) -> None:
         _refuse_lists_of_structs(oracle)
         self._table().upsert(typed(step.rows, oracle), join_cols=[ID])
         upsert(step.rows, oracle)
 
-    def _add_column(self, step: Step, oracle: Oracle) -> None:
+    def _add_column(self, step: Step, oracle: ProgramOracle) -> None:
         columns = [Column(*one) for one in step.detail]
         with self._table().update_schema() as update:
             update.union_by_name(kinds.schema((*oracle.columns, *columns)))
         oracle.widen(columns)
 
-    def _rename_column(self, step: Step, oracle: Oracle) -> None:
+    def _rename_column(self, step: Step, oracle: ProgramOracle) -> None:
         old, new = step.detail
         with self._table().update_schema() as update:
             update.rename_column(old, new)
         oracle.rename(old, new)
 
-    def _drop_column(self, step: Step, oracle: Oracle) -> None:
+    def _drop_column(self, step: Step, oracle: ProgramOracle) -> None:
         with self._table().update_schema() as update:
             update.delete_column(step.detail[0])
         oracle.drop(step.detail[0])
 
-    def _swap_columns(self, step: Step, oracle: Oracle) -> None:
+    def _swap_columns(self, step: Step, oracle: ProgramOracle) -> None:
         one, other = step.detail
         for old, new in ((one, "swapping"), (other, one), ("swapping", other)):
             with self._table().update_schema() as update:
                 update.rename_column(old, new)
             oracle.rename(old, new)
 
-    def _make_column_again(self, step: Step, oracle: Oracle) -> None:
+    def _make_column_again(self, step: Step, oracle: ProgramOracle) -> None:
         """Drop a column, and add another of its name and kind."""
         name, kind = step.detail
         with self._table().update_schema() as update:
@@ -148,15 +148,15 @@ class IcebergHome:
             update.union_by_name(kinds.schema((*oracle.columns, Column(name, kind))))
         oracle.widen([Column(name, kind)])
 
-    def _drop_partition(self, step: Step, oracle: Oracle) -> None:
+    def _drop_partition(self, step: Step, oracle: ProgramOracle) -> None:
         with self._table().update_spec() as update:
             update.remove_field(step.detail[0])
 
-    def _add_bucket(self, step: Step, oracle: Oracle) -> None:
+    def _add_bucket(self, step: Step, oracle: ProgramOracle) -> None:
         with self._table().update_spec() as update:
             update.add_field(step.detail[0], BucketTransform(3))
 
-    def _expire(self, step: Step, oracle: Oracle) -> None:
+    def _expire(self, step: Step, oracle: ProgramOracle) -> None:
         table = self._table()
         now = table.current_snapshot()
         old = [
@@ -167,21 +167,21 @@ class IcebergHome:
         table.maintenance.expire_snapshots().by_ids(old).commit()
         oracle.states = {state: known for state, known in oracle.states.items() if state not in old}
 
-    def _rollback(self, step: Step, oracle: Oracle) -> None:
+    def _rollback(self, step: Step, oracle: ProgramOracle) -> None:
         table = self._table()
         target = oracle.earlier(step.detail[0], [entry.snapshot_id for entry in table.history()])
         table.manage_snapshots().rollback_to_snapshot(target).commit()
         oracle.take_back(target)
 
-    def _upgrade(self, step: Step, oracle: Oracle) -> None:
+    def _upgrade(self, step: Step, oracle: ProgramOracle) -> None:
         with self._table().transaction() as transaction:
             transaction.upgrade_table_version(2)
 
-    def _set_property(self, step: Step, oracle: Oracle) -> None:
+    def _set_property(self, step: Step, oracle: ProgramOracle) -> None:
         with self._table().transaction() as transaction:
             transaction.set_properties(dict([step.detail]))
 
-    def _recreate(self, step: Step, oracle: Oracle) -> None:
+    def _recreate(self, step: Step, oracle: ProgramOracle) -> None:
         """Drop the table and create it again, with other columns."""
         listed, versions = step.detail
         _refuse_lists_of_structs(oracle)
@@ -194,7 +194,7 @@ class IcebergHome:
             oracle.add(oracle.meant(rows))
 
 
-def _refuse_lists_of_structs(oracle: Oracle) -> None:
+def _refuse_lists_of_structs(oracle: ProgramOracle) -> None:
     """Refuse lists of structs: PyIceberg 0.12.0 writes a NULL one as empty, and so alters what it rewrites."""
     if any(known.holds_structs(column.kind) for column in oracle.columns):
         raise ValueError("PyIceberg would alter these columns")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from safewrite.testing.crosscheck.oracle import Oracle
+from safewrite.testing.crosscheck.oracle import ProgramOracle
 from safewrite.testing.crosscheck.program import Program
 
 
@@ -16,16 +16,16 @@ class KnownFault:
     name: str
     reader: str
     source: str
-    fits: Callable[[str, Program, Oracle], bool]
+    fits: Callable[[str, Program, ProgramOracle], bool]
 
 
-def _asks_for_later_column(text: str, program: Program, oracle: Oracle) -> bool:
+def _asks_for_later_column(text: str, program: Program, oracle: ProgramOracle) -> bool:
     first = {column.name for column in program.columns}
     later = [column.name for column in oracle.columns if column.name not in first]
     return " of Where(" in text and any(f"column={name!r}" in text for name in later)
 
 
-def _decimal_statistics(text: str, program: Program, oracle: Oracle) -> bool:
+def _decimal_statistics(text: str, program: Program, oracle: ProgramOracle) -> bool:
     wide = [one for one in oracle.columns if one.kind == "decimal38" and f"column={one.name!r}" in text]
     return bool(wide) and _others_wrote(program)
 
@@ -34,27 +34,27 @@ def _others_wrote(program: Program) -> bool:
     return any(step.who != "safewrite" for step in program.steps)
 
 
-def _two_spellings(text: str, program: Program, oracle: Oracle) -> bool:
+def _two_spellings(text: str, program: Program, oracle: ProgramOracle) -> bool:
     instants = [
         one.name for one in oracle.columns if one.kind == "instant" and one.name in program.partition_by
     ]
     return bool(instants) and "could not parse" in text and _others_wrote(program)
 
 
-def _null_in_negated_list(text: str, program: Program, oracle: Oracle) -> bool:
+def _null_in_negated_list(text: str, program: Program, oracle: ProgramOracle) -> bool:
     return "is too much" in text and "op='not', parts=(Where(op='in'" in text
 
 
-def _null_partition(text: str, program: Program, oracle: Oracle) -> bool:
+def _null_partition(text: str, program: Program, oracle: ProgramOracle) -> bool:
     return "not supported between instances of 'NoneType'" in text
 
 
-def _escaped_folder(text: str, program: Program, oracle: Oracle) -> bool:
+def _escaped_folder(text: str, program: Program, oracle: ProgramOracle) -> bool:
     named = "column not present in the given Hive schema" in text or "not found: Error performing GET" in text
     return named and "%" in text and "s3://" in text
 
 
-def _nan(text: str, program: Program, oracle: Oracle) -> bool:
+def _nan(text: str, program: Program, oracle: ProgramOracle) -> bool:
     floats = [one.name for one in oracle.columns if one.kind.startswith("float")]
     return any(f"column={name!r}" in text for name in floats)
 
@@ -66,17 +66,17 @@ def holds_structs(kind: str) -> bool:
     )
 
 
-def _null_list_of_structs(text: str, program: Program, oracle: Oracle) -> bool:
+def _null_list_of_structs(text: str, program: Program, oracle: ProgramOracle) -> bool:
     named = [one for one in oracle.columns if f"column {one.name!r}:" in text and holds_structs(one.kind)]
     seen = text.partition(", and not ")[0]
     return bool(named) and ("('list', ())" in seen or "('map', frozenset())" in seen)
 
 
-def _null_of_hive(text: str, program: Program, oracle: Oracle) -> bool:
+def _null_of_hive(text: str, program: Program, oracle: ProgramOracle) -> bool:
     return ": None, and not ('text', '__HIVE_DEFAULT_PARTITION__')" in text and _others_wrote(program)
 
 
-def _marks_in_escaped_folders(text: str, program: Program, oracle: Oracle) -> bool:
+def _marks_in_escaped_folders(text: str, program: Program, oracle: ProgramOracle) -> bool:
     marked = any(step.what == "mark" for step in program.steps)
     return marked and bool(program.partition_by) and "is too much" in text
 
@@ -161,7 +161,7 @@ FAULTS = [
 ]
 
 
-def explained(text: str, program: Program, oracle: Oracle) -> str | None:
+def explained(text: str, program: Program, oracle: ProgramOracle) -> str | None:
     """The name of the known fault behind a disagreement; None if there is none."""
     reader = text.partition(":")[0]
     for fault in FAULTS:

@@ -23,7 +23,7 @@ from safewrite.testing.crosscheck import changes, known
 from safewrite.testing.crosscheck.conditions import columns_of, sql, tuples
 from safewrite.testing.crosscheck.frames import UNTYPED, CannotBringError, frame
 from safewrite.testing.crosscheck.home import Home, types
-from safewrite.testing.crosscheck.oracle import DisagreementError, Oracle
+from safewrite.testing.crosscheck.oracle import DisagreementError, ProgramOracle
 from safewrite.testing.crosscheck.program import Column, Program, Step
 from safewrite.testing.crosscheck.readers import Reader, whole
 
@@ -37,7 +37,7 @@ HOLDERS = ("held", "early", "fresh", "pickled", "threaded")
 
 
 @dataclass
-class Run:
+class ProgramRun:
     """One program under way; ``tally`` counts what happened, so that a run shows what it has tried."""
 
     program: Program
@@ -45,7 +45,7 @@ class Run:
     tally: Tally = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.oracle = Oracle(self.program.columns)
+        self.oracle = ProgramOracle(self.program.columns)
         self.objects: dict[str, Any] = {}
         self.writes: list[Step] = []
         self.readers: dict[str, Reader] = {}
@@ -335,7 +335,7 @@ def _named(step: Step) -> Mapping[str, Any]:
 
 def play(program: Program, home: Home, tally: Tally | None = None) -> None:
     """Run one program in a home; raises DisagreementError."""
-    Run(program, home, Counter() if tally is None else tally).play()
+    ProgramRun(program, home, Counter() if tally is None else tally).play()
 
 
 def summary(tally: Tally) -> Sequence[str]:

@@ -23,7 +23,7 @@ class DisagreementError(AssertionError):
 
 
 @dataclass
-class Oracle:
+class ProgramOracle:
     """The table as it must be.  ``rows`` are what was acknowledged, as meanings by id and column."""
 
     columns: tuple[Column, ...]

@@ -79,7 +79,7 @@ def run(program: Program, homes: Homes = local_home, tally: Tally | None = None)
 
 
 @dataclass
-class Verdict:
+class SeedReport:
     """What a run over seeds found."""
 
     seeds: int = 0
@@ -98,7 +98,7 @@ def check(
     concerns: Callable[[Program], bool] | None = None,
     failures_max: int = 1,
     shrink: bool = True,
-) -> Verdict:
+) -> SeedReport:
     """Draw and run a program for each seed.
 
     Args:
@@ -116,7 +116,7 @@ def check(
     """
     columns = None if schema is None else _columns(schema)
     drawn = change_programs(format_) if changes else programs(format_, columns=columns, others=others)
-    verdict = Verdict()
+    verdict = SeedReport()
     for seed in seeds:
         failed = _one(seed, drawn, homes, concerns, verdict.tally, shrink=shrink)
         verdict.seeds += 1

@@ -14,7 +14,7 @@ from safewrite.testing.crosscheck.delta import DeltaHome
 from safewrite.testing.crosscheck.frames import CannotBringError
 from safewrite.testing.crosscheck.home import Deed, ids, typed, upsert
 from safewrite.testing.crosscheck.iceberg import IcebergHome
-from safewrite.testing.crosscheck.oracle import ID, Oracle
+from safewrite.testing.crosscheck.oracle import ID, ProgramOracle
 from safewrite.testing.crosscheck.program import Column, Program, Row, Step, Where
 from safewrite.testing.crosscheck.readers import Found, Reader, Types, meanings
 
@@ -75,12 +75,12 @@ class Hands:
         """Run SQL in which ``{t}`` is the table."""
         self.session.sql(statement.format(t=self.name)).collect()
 
-    def delete(self, step: Step, oracle: Oracle) -> None:
+    def delete(self, step: Step, oracle: ProgramOracle) -> None:
         """DELETE by ids."""
         self.run(f"DELETE FROM {{t}} WHERE {ids(step.detail)}")
         oracle.remove(step.detail)
 
-    def merge(self, step: Step, oracle: Oracle) -> None:
+    def merge(self, step: Step, oracle: ProgramOracle) -> None:
         """MERGE rows by id."""
         data_frame(self.session, typed(step.rows, oracle)).createOrReplaceTempView("crosscheck_source")
         self.run(
@@ -114,7 +114,7 @@ class SparkDeltaHome(DeltaHome):
         """Spark's."""
         return Hands(self.session, f"delta.`{self.uri.replace('s3://', 's3a://')}`")
 
-    def make(self, program: Program, oracle: Oracle) -> None:
+    def make(self, program: Program, oracle: ProgramOracle) -> None:
         if program.maker != "spark":
             super().make(program, oracle)
             return
@@ -135,12 +135,12 @@ class SparkDeltaHome(DeltaHome):
         }
         return super().deeds() | {("spark", what): deed for what, deed in mine.items()}
 
-    def _spark_append(self, step: Step, oracle: Oracle) -> None:
+    def _spark_append(self, step: Step, oracle: ProgramOracle) -> None:
         frame = data_frame(self.session, typed(step.rows, oracle)).coalesce(1)
         frame.write.format("delta").mode("append").save(self.uri.replace("s3://", "s3a://"))
         oracle.add(oracle.meant(step.rows))
 
-    def _spark_restore(self, step: Step, oracle: Oracle) -> None:
+    def _spark_restore(self, step: Step, oracle: ProgramOracle) -> None:
         earlier = oracle.earlier(step.detail[0])
         self.hands.run(f"RESTORE TABLE {{t}} TO VERSION AS OF {earlier}")
         oracle.take_back(earlier)
@@ -158,7 +158,7 @@ class SparkIcebergHome(IcebergHome):
         """Spark's."""
         return Hands(self.session, f"{self.known_as}.{self.name}")
 
-    def make(self, program: Program, oracle: Oracle) -> None:
+    def make(self, program: Program, oracle: ProgramOracle) -> None:
         if program.maker != "spark":
             super().make(program, oracle)
             return
@@ -189,8 +189,8 @@ class SparkIcebergHome(IcebergHome):
         }
         return super().deeds() | {("spark", what): self._fresh(deed) for what, deed in mine.items()}
 
-    def _fresh(self, deed: Deed) -> Callable[[Step, Oracle], None]:
-        def act(step: Step, oracle: Oracle) -> None:
+    def _fresh(self, deed: Deed) -> Callable[[Step, ProgramOracle], None]:
+        def act(step: Step, oracle: ProgramOracle) -> None:
             self._afresh()
             deed(step, oracle)
 
@@ -201,12 +201,12 @@ class SparkIcebergHome(IcebergHome):
             f"CALL {self.known_as}.system.{procedure}({arguments.format(n=self.name)})"
         ).collect()
 
-    def _spark_append(self, step: Step, oracle: Oracle) -> None:
+    def _spark_append(self, step: Step, oracle: ProgramOracle) -> None:
         frame = data_frame(self.session, typed(step.rows, oracle)).coalesce(1)
         frame.writeTo(self.hands.name).append()
         oracle.add(oracle.meant(step.rows))
 
-    def _pick(self, step: Step, oracle: Oracle) -> None:
+    def _pick(self, step: Step, oracle: ProgramOracle) -> None:
         """Roll the newest append back, append something else, and cherry-pick what was rolled back."""
         table = self._table()
         newest = table.current_snapshot()
@@ -221,9 +221,9 @@ class SparkIcebergHome(IcebergHome):
         self._call("cherrypick_snapshot", f"'{{n}}', {newest.snapshot_id}")
         oracle.add(oracle.meant(step.rows))
 
-    def _spark_drop_partition(self, step: Step, oracle: Oracle) -> None:
+    def _spark_drop_partition(self, step: Step, oracle: ProgramOracle) -> None:
         self.hands.run(f"ALTER TABLE {{t}} DROP PARTITION FIELD `{step.detail[0]}`")
 
-    def _spark_drop_column(self, step: Step, oracle: Oracle) -> None:
+    def _spark_drop_column(self, step: Step, oracle: ProgramOracle) -> None:
         self.hands.run(f"ALTER TABLE {{t}} DROP COLUMN `{step.detail[0]}`")
         oracle.drop(step.detail[0])

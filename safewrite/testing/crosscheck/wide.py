@@ -12,10 +12,10 @@ from types import FrameType
 from typing import Any
 
 from safewrite.testing.crosscheck.draw import Format
-from safewrite.testing.crosscheck.machine import Run, Tally
+from safewrite.testing.crosscheck.machine import ProgramRun, Tally
 from safewrite.testing.crosscheck.oracle import DisagreementError
 from safewrite.testing.crosscheck.program import Column, Program, Row
-from safewrite.testing.crosscheck.runs import FailedSeed, Verdict, check, local_home
+from safewrite.testing.crosscheck.runs import FailedSeed, SeedReport, check, local_home
 
 TIMES = 4
 """A program runs twice, the second time with so many times the columns."""
@@ -34,9 +34,9 @@ _VALUES: list[tuple[str, Callable[[int], Any]]] = [
 ]
 
 
-def check_wide(format_: Format, *, seeds: Iterable[int], columns: int = 1000) -> Verdict:
+def check_wide(format_: Format, *, seeds: Iterable[int], columns: int = 1000) -> SeedReport:
     """Run each seed's program on a table with this many columns more, and on one with a quarter of them."""
-    whole = Verdict()
+    whole = SeedReport()
     for seed in seeds:
         whole.seeds += 1
         for program in _drawn(format_, seed):
@@ -101,7 +101,7 @@ def _work(program: Program, tally: Tally) -> Counter[str]:
         threading.setprofile(note)
         sys.setprofile(note)
         try:
-            Run(program, one, tally).play()
+            ProgramRun(program, one, tally).play()
         finally:
             sys.setprofile(None)
             threading.setprofile(None)

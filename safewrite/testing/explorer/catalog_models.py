@@ -11,7 +11,7 @@ from safewrite.testing.explorer import snapshots
 from safewrite.testing.explorer.automaton import Program
 from safewrite.testing.explorer.catalogs import FIRST_SNAPSHOT, Catalog, catalog
 from safewrite.testing.explorer.lineage import LineageJudge
-from safewrite.testing.explorer.models import Writer
+from safewrite.testing.explorer.models import WriterProcess
 
 _BARE = Ledgers()
 NEIGHBOURS = {
@@ -32,7 +32,7 @@ class CatalogModel:
 
     name: str
     about: str
-    writers: tuple[Writer, ...]
+    writers: tuple[WriterProcess, ...]
     compares: str = "branch"
     helpers: Ledgers = _BARE
     faults: int = 2
@@ -94,13 +94,19 @@ def _generated(number: int, base: int = FIRST_SNAPSHOT) -> str:
     return keys.generated(str(uuid.UUID(int=number)), base)
 
 
-_ONE, _TWO = Writer("safewrite", _generated(1), fresh=True), Writer("safewrite", _generated(2), fresh=True)
-_FIRST = (Writer("safewrite", _generated(1, EMPTY), fresh=True), Writer("safewrite", _generated(2, EMPTY)))
-_SAME = Writer("safewrite", "event")
+_ONE, _TWO = (
+    WriterProcess("safewrite", _generated(1), fresh=True),
+    WriterProcess("safewrite", _generated(2), fresh=True),
+)
+_FIRST = (
+    WriterProcess("safewrite", _generated(1, EMPTY), fresh=True),
+    WriterProcess("safewrite", _generated(2, EMPTY)),
+)
+_SAME = WriterProcess("safewrite", "event")
 _TWICE = (_SAME, replace(_SAME, restarts=0, fresh=True))
-_OTHER = Writer("optimistic", "", restarts=0)
-_SETTER, _ROLLBACKER = Writer("setter", "", restarts=0), Writer("rollbacker", "", restarts=0)
-_EXPIRER, _CUTTER = Writer("expirer", "", restarts=0), Writer("cutting-expirer", "", restarts=0)
+_OTHER = WriterProcess("optimistic", "", restarts=0)
+_SETTER, _ROLLBACKER = WriterProcess("setter", "", restarts=0), WriterProcess("rollbacker", "", restarts=0)
+_EXPIRER, _CUTTER = WriterProcess("expirer", "", restarts=0), WriterProcess("cutting-expirer", "", restarts=0)
 _LEDGER, _QUEUE = Ledgers(ledger=True), Ledgers(ledger=True, queue=True)
 
 CATALOG_MODELS = {

@@ -44,7 +44,7 @@ class Items(Mapping[Any, Any]):
         return len(self.pairs)
 
 
-class Snapshot(NamedTuple):
+class CatalogSnapshot(NamedTuple):
     """A snapshot: ``key`` and ``attempt`` say whose it is, ``path`` is its manifest list."""
 
     id: int
@@ -60,7 +60,7 @@ class Metadata(NamedTuple):
 
     number: int = 0
     current: int | None = None
-    snapshots: tuple[Snapshot, ...] = ()
+    snapshots: tuple[CatalogSnapshot, ...] = ()
     last_sequence: int = 0
     properties: tuple[tuple[str, str], ...] = ()
 
@@ -93,7 +93,7 @@ class BranchIs:
 class AddSnapshot:
     """Adds a snapshot and moves the branch to it."""
 
-    snapshot: Snapshot
+    snapshot: CatalogSnapshot
 
 
 # --- what else may be asked of a catalog -------------------------------------------------------------
@@ -138,7 +138,7 @@ class Catalog(NamedTuple):
     earlier: tuple[Metadata, ...] = ()
     kept: int = 100
     ordered: bool = True
-    ever: tuple[Snapshot, ...] = ()
+    ever: tuple[CatalogSnapshot, ...] = ()
     store: Store = Store()
 
     def perform(self, effect: Effect) -> tuple[Outcome, Catalog]:
@@ -170,10 +170,10 @@ class Catalog(NamedTuple):
         """The table version that a look shows."""
         return _head(self.metadata, tuple(earlier.location for earlier in self.earlier))
 
-    def branch(self) -> list[Snapshot]:
+    def branch(self) -> list[CatalogSnapshot]:
         """The whole history of the branch, newest first, with what was expired since."""
         known = {one.id: one for one in self.ever}
-        found: list[Snapshot] = []
+        found: list[CatalogSnapshot] = []
         at = self.metadata.current
         while at is not None and known[at] not in found:
             found.append(known[at])
@@ -205,7 +205,7 @@ class Catalog(NamedTuple):
         earlier = (*self.earlier, self.metadata)[-self.kept :]
         return self._replace(metadata=metadata, earlier=earlier)
 
-    def _kept(self, cuts: bool) -> tuple[Snapshot, ...]:
+    def _kept(self, cuts: bool) -> tuple[CatalogSnapshot, ...]:
         return tuple(
             one._replace(parent=None) if cuts else one
             for one in self.metadata.snapshots
@@ -217,7 +217,7 @@ def catalog(*, empty: bool = False, kept: int = 100, ordered: bool = True) -> Ca
     """A catalog with a table of one snapshot, or of none."""
     if empty:
         return Catalog(Metadata(), kept=kept, ordered=ordered)
-    first = Snapshot(FIRST_SNAPSHOT, sequence=int(ordered))
+    first = CatalogSnapshot(FIRST_SNAPSHOT, sequence=int(ordered))
     metadata = Metadata(0, FIRST_SNAPSHOT, (first,), int(ordered))
     return Catalog(metadata, kept=kept, ordered=ordered, ever=(first,))
 
@@ -227,7 +227,7 @@ def adding(
 ) -> CommitRequest:
     """A commit request that puts one snapshot on a base."""
     sequence = head.last_sequence + 1 if ordered else 0
-    added = Snapshot(snapshot_id, head.current, sequence, key, attempt, path)
+    added = CatalogSnapshot(snapshot_id, head.current, sequence, key, attempt, path)
     requirements: tuple[TableRequirement, ...] = (BranchIs(head.current),)  # type: ignore[assignment]
     updates: tuple[TableUpdate, ...] = (AddSnapshot(added),)  # type: ignore[assignment]
     return CommitRequest(head, (snapshot_id,), requirements, updates, (path,) if path else ())
@@ -249,5 +249,5 @@ def _head(metadata: Metadata, previous: tuple[str, ...]) -> TableVersion:
     )
 
 
-def _summary(one: Snapshot) -> Items:
+def _summary(one: CatalogSnapshot) -> Items:
     return Items(((KEY, one.key), (FINGERPRINT, "1:0"), (ROWS, "1")) if one.key else ())

@@ -14,7 +14,7 @@ from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.commit import Arbiter, Found
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome
 from safewrite.testing.explorer.automaton import Program
-from safewrite.testing.explorer.rows import LIMITS, Named, Row, body_of, opened
+from safewrite.testing.explorer.rows import LIMITS, NamedWrite, RowCandidate, body_of, opened
 
 Change = tuple[int, bool]
 """Its sequence, and whether it deletes."""
@@ -31,7 +31,7 @@ def applied(state: State, change: Change) -> State:
 
 
 @dataclass(slots=True)
-class Changing(Row):
+class Changing(RowCandidate):
     """A change of one key as a candidate; its commit file also holds the change, and what its plan made of the key."""
 
     change: Change = NOTHING
@@ -58,7 +58,7 @@ class Changing(Row):
         return self.body(version).decode()
 
     def examine(self, version: int, body: bytes) -> Found | None:
-        found = Row.examine(self, version, body)
+        found = RowCandidate.examine(self, version, body)
         told = told_by(body)
         if found is None and told is not None:
             self.newest = told[1]
@@ -91,7 +91,7 @@ def changing(
         assert isinstance(there.value, bytes)
         told = told_by(there.value)
         newest = NOTHING if told is None else told[1]
-    row = Changing(Named(key), attempt, seen, table_id=table_id, change=change, newest=newest)
+    row = Changing(NamedWrite(key), attempt, seen, table_id=table_id, change=change, newest=newest)
     done: DeltaDone = yield from write_once(
         row,  # type: ignore[arg-type]
         tuple,

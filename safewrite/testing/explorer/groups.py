@@ -17,7 +17,7 @@ from safewrite.testing.explorer.rows import LIMITS, body_of, opened, parse
 
 
 @dataclass(slots=True)
-class Rows:
+class GroupCandidate:
     """A group of writes of one row each; its commit file holds their keys and its attempt, no more."""
 
     write: Write
@@ -89,7 +89,9 @@ def group(key: str, attempt: str, arbiter: Arbiter, *, exists: bool, again: bool
         seen, table_id = yield from opened(attempt)
     while True:
         writes = [Write(one, "1:0", 0, 1) for one in key.split("+")]
-        rows = Rows(Write.group("group", writes), attempt, seen, table_id, creating=seen < 0, reached=seen)
+        rows = GroupCandidate(
+            Write.group("group", writes), attempt, seen, table_id, creating=seen < 0, reached=seen
+        )
         try:
             done = yield from write_many(
                 rows,  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from safewrite.testing.explorer.catalog_models import CatalogModel
 
 
-class World:
+class LineageWorld:
     """A catalog on which programs run, one after the other and without faults."""
 
     def __init__(self, catalog: Catalog) -> None:
@@ -91,7 +91,7 @@ class LineageJudge:
 
     def end(self, catalog: Catalog, nodes: Sequence[Node], late: Sequence[Effect]) -> str:
         """Start processes in doubt again, let a new writer commit, then let late requests arrive."""
-        world = World(catalog)
+        world = LineageWorld(catalog)
         try:
             for node in nodes:
                 writer = self.model.writers[node.slot]
@@ -108,7 +108,7 @@ class LineageJudge:
             return f"lost: snapshot {version} of the writer that came after"
         return self.state(after, nodes)
 
-    def _again(self, node: Node, world: World) -> None:
+    def _again(self, node: Node, world: LineageWorld) -> None:
         """Start a process again; where snapshots are expired, it may say that its key is undecidable for good."""
         before = len(world.catalog.ever)
         try:

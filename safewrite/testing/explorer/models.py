@@ -22,7 +22,7 @@ FIRST = b'{"commitInfo":{}}\n'
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class WriterProcess:
     """One process of a model: how it writes, under which key, how often it restarts."""
 
     program: str
@@ -51,7 +51,7 @@ class Model:
 
     name: str
     about: str
-    writers: tuple[Writer, ...]
+    writers: tuple[WriterProcess, ...]
     arbiter: Arbiter
     faults: int = 1
     long_faults: int = 1
@@ -123,13 +123,16 @@ def _generated(number: int) -> str:
 
 LOCKS, OBJECTS, LEASED = Arbiter(True), Arbiter(False), Arbiter(True, lease=True)
 SEALED = Arbiter(True, sealed=True)
-_ONE, _TWO = Writer("safewrite", _generated(1)), Writer("safewrite", _generated(2), fresh=True)
-_PUT, _SPARK = Writer("conditional-put", "put", restarts=0), Writer("spark", "spark", restarts=0)
-_OLD = Writer("old-locks", "old", restarts=0)
-_ENGINE = Writer("engine", "engine")
-_SAME = Writer("safewrite", "event")
-_DELETE = Writer("changes", "delete", change=(5, True))
-_INSERT = Writer("changes", "insert", change=(3, False), fresh=True)
+_ONE, _TWO = WriterProcess("safewrite", _generated(1)), WriterProcess("safewrite", _generated(2), fresh=True)
+_PUT, _SPARK = (
+    WriterProcess("conditional-put", "put", restarts=0),
+    WriterProcess("spark", "spark", restarts=0),
+)
+_OLD = WriterProcess("old-locks", "old", restarts=0)
+_ENGINE = WriterProcess("engine", "engine")
+_SAME = WriterProcess("safewrite", "event")
+_DELETE = WriterProcess("changes", "delete", change=(5, True))
+_INSERT = WriterProcess("changes", "insert", change=(3, False), fresh=True)
 
 MODELS = {
     model.name: model
@@ -163,7 +166,7 @@ MODELS = {
         Model(
             "create-locks",
             "two writers create the table, lock table",
-            (Writer("safewrite", "a"), Writer("safewrite", "b", fresh=True)),
+            (WriterProcess("safewrite", "a"), WriterProcess("safewrite", "b", fresh=True)),
             LOCKS,
             1,
             2,
@@ -172,7 +175,7 @@ MODELS = {
         Model(
             "create-objects",
             "two writers create the table, object store",
-            (Writer("safewrite", "a"), Writer("safewrite", "b", fresh=True)),
+            (WriterProcess("safewrite", "a"), WriterProcess("safewrite", "b", fresh=True)),
             OBJECTS,
             1,
             2,
@@ -181,7 +184,7 @@ MODELS = {
         Model(
             "group-objects",
             "two groups that share a key, object store",
-            (Writer("group", "a+b"), Writer("group", "b+c", restarts=0, fresh=True)),
+            (WriterProcess("group", "a+b"), WriterProcess("group", "b+c", restarts=0, fresh=True)),
             OBJECTS,
             1,
             2,
@@ -189,7 +192,7 @@ MODELS = {
         Model(
             "group-locks",
             "two groups that share a key, lock table",
-            (Writer("group", "a+b", restarts=0), Writer("group", "b", fresh=True)),
+            (WriterProcess("group", "a+b", restarts=0), WriterProcess("group", "b", fresh=True)),
             LOCKS,
             1,
             1,
@@ -197,7 +200,7 @@ MODELS = {
         Model(
             "group-one",
             "a group, and one of its members alone",
-            (Writer("group", "a+b"), Writer("safewrite", "b", restarts=0, fresh=True)),
+            (WriterProcess("group", "a+b"), WriterProcess("safewrite", "b", restarts=0, fresh=True)),
             OBJECTS,
             1,
             2,
@@ -292,7 +295,7 @@ MODELS = {
         Model(
             "three-locks",
             "three writers, lock table",
-            (_ONE, _TWO, Writer("safewrite", _generated(3))),
+            (_ONE, _TWO, WriterProcess("safewrite", _generated(3))),
             LOCKS,
             0,
             1,

@@ -21,7 +21,7 @@ LIMITS = Limits(attempts=3, asks=2, timeout_s=1e9, lease_s=3.0, recheck_s=1e9)
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedWrite:
     """What ``safewrite.delta.write.write`` needs to know of a write."""
 
     key: str
@@ -33,10 +33,10 @@ class Named:
 
 
 @dataclass(slots=True)
-class Row:
+class RowCandidate:
     """A write of one row as a candidate; its commit file holds its key and its attempt, no more."""
 
-    write: Named
+    write: NamedWrite
     attempt: str
     accounted: int
     creating: bool = False
@@ -116,7 +116,7 @@ def safewrite(
     if again:
         seen, table_id = yield from opened(attempt)
     while True:
-        row = Row(Named(key), attempt, seen, creating=seen < 0, table_id=table_id)
+        row = RowCandidate(NamedWrite(key), attempt, seen, creating=seen < 0, table_id=table_id)
         try:
             done: DeltaDone = yield from write_once(
                 row,  # type: ignore[arg-type]

@@ -61,7 +61,7 @@ State: TypeAlias = tuple[int, ...]
 """``(store, requests under way, faults left, node of process 0, node of process 1, ...)``, all numbers."""
 
 
-class Move(NamedTuple):
+class PossibleOutcome(NamedTuple):
     """One possible outcome of an effect: the fault it costs, the answer, the store after it."""
 
     fault: str
@@ -71,7 +71,7 @@ class Move(NamedTuple):
     harm: str
 
 
-class Step(NamedTuple):
+class TraceStep(NamedTuple):
     """One step of a trace."""
 
     process: str
@@ -96,7 +96,7 @@ class Report:
     whole: bool = True
     seconds: float = 0.0
     violation: str = ""
-    trace: list[Step] = field(default_factory=list)
+    trace: list[TraceStep] = field(default_factory=list)
 
 
 class Explorer:
@@ -122,7 +122,7 @@ class Explorer:
         self._stores = Interned[Any]()
         self._outcomes = Interned[Outcome]()
         self._pending = Interned[tuple[int, ...]]()
-        self._moves: dict[tuple[int, int], list[Move]] = {}
+        self._moves: dict[tuple[int, int], list[PossibleOutcome]] = {}
         self._expiring: dict[int, list[tuple[str, int]]] = {}
         self._private: dict[tuple[int, int], bool] = {}
         self._checked: dict[tuple[object, ...], str] = {}
@@ -235,24 +235,26 @@ class Explorer:
             yield (after, left, faults, *numbers), ("arrival", effect, outcome), harm
 
     # --- memoised parts -------------------------------------------------------------------------
-    def _moves_of(self, store: int, effect: int) -> list[Move]:
+    def _moves_of(self, store: int, effect: int) -> list[PossibleOutcome]:
         """The possible outcomes of an effect; the first is the one without a fault."""
         known = self._moves.get((store, effect))
         if known is None:
             known = self._moves[store, effect] = self._make_moves(store, self._effects[effect])
         return known
 
-    def _make_moves(self, store: int, effect: Effect) -> list[Move]:
+    def _make_moves(self, store: int, effect: Effect) -> list[PossibleOutcome]:
         before = self._stores.values[store]
         outcome, after = before.perform(effect)
         harm = self._judge.replaced(before, after)
         number = self._stores.number(after)
         unknown = self._outcomes.number(Unknown())
 
-        def move(fault: str, answer: Outcome, then: int, *, late: bool = False) -> Move:
-            return Move(fault, self._outcomes.number(answer), then, late, harm if then == number else "")
+        def move(fault: str, answer: Outcome, then: int, *, late: bool = False) -> PossibleOutcome:
+            return PossibleOutcome(
+                fault, self._outcomes.number(answer), then, late, harm if then == number else ""
+            )
 
-        moves = [move("", outcome, number), Move("lost-before", unknown, store, False, "")]
+        moves = [move("", outcome, number), PossibleOutcome("lost-before", unknown, store, False, "")]
         if isinstance(effect, _WRITES):
             again, twice = after.perform(effect)
             moves += [
@@ -264,7 +266,7 @@ class Explorer:
             if isinstance(effect, _SWAPS):
                 moves.append(move("conflict", Exists(), store))
             if not isinstance(effect, fx.Put) or version_of(effect.path) is not None:
-                moves.append(Move("late", unknown, store, True, ""))
+                moves.append(PossibleOutcome("late", unknown, store, True, ""))
         distinct = {(m.outcome, m.store, m.late): m for m in reversed(moves)}
         return [m for m in moves if distinct.get(m[1:4]) is m and (not m.fault or m.fault in self.kinds)]
 
@@ -360,24 +362,24 @@ class Explorer:
         ends = tuple(self._nodes[number].end for number in state[3:])
         return (self._stores.values[state[0]], late, state[2], ends)
 
-    def step_of(self, label: tuple[object, ...], before: State, after: State) -> Step:
+    def step_of(self, label: tuple[object, ...], before: State, after: State) -> TraceStep:
         """A transition in words."""
         match label:
             case ("step", int(at), int(number), str(fault), int(outcome)):
                 effect = self._effects[number]
                 end = self._nodes[after[at]].end
                 told = _told(self._outcomes.values[outcome]) + (f" -> {end}" if end is not None else "")
-                return Step(self._process(before[at]), effect.name or type(effect).__name__, fault, told)
+                return TraceStep(self._process(before[at]), effect.name or type(effect).__name__, fault, told)
             case ("start", int(at)):
-                return Step(self._process(after[at]), "started again", "", "")
+                return TraceStep(self._process(after[at]), "started again", "", "")
             case ("crash", int(at)):
-                return Step(self._process(before[at]), "killed", "crash", "")
+                return TraceStep(self._process(before[at]), "killed", "crash", "")
             case ("arrival", int(number), int(outcome)):
-                return Step(
+                return TraceStep(
                     "(late request)", self._effects[number].name, "", f"{self._outcomes.values[outcome]}"
                 )
             case ("expire", str(name)):
-                return Step("(time to live)", name, "expire", "entry removed")
+                return TraceStep("(time to live)", name, "expire", "entry removed")
         raise AssertionError(label)
 
     def _process(self, number: int) -> str:

@@ -39,7 +39,7 @@ class _NoFiles:
 
 
 @dataclass(slots=True)
-class Row:
+class RowPlan:
     """A write of one row as a plan; its snapshot holds its key and its attempt, no more."""
 
     write: Write
@@ -83,7 +83,7 @@ def safewrite(
 ) -> Program:
     """One call of ``append`` by a table that was looked at long ago (``seen``) or is looked at now."""
     head = (yield from load(LIMITS)) if seen is None else seen
-    row = Row(Write(key, "1:0", 1), snapshot_id, attempt, ordered)
+    row = RowPlan(Write(key, "1:0", 1), snapshot_id, attempt, ordered)
     done: IcebergDone = yield from write(
         row,  # type: ignore[arg-type]
         tuple,

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from safewrite.protocol.effects import Effect
 from safewrite.testing.explorer.automaton import Node, Program
-from safewrite.testing.explorer.models import Writer
+from safewrite.testing.explorer.models import WriterProcess
 
 
 class Judging(Protocol):
@@ -31,7 +31,7 @@ class Space(Protocol):
         """The model's name on the command line."""
 
     @property
-    def writers(self) -> tuple[Writer, ...]:
+    def writers(self) -> tuple[WriterProcess, ...]:
         """Its processes."""
 
     @property
