@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from safewrite.changes.reading import check_target, parsed
 from safewrite.changes.spark import tasks
-from safewrite.changes.spark.tasks import REPORT, ReadReport
+from safewrite.changes.spark.tasks import ReadReport
 from safewrite.changes.spec import Spec
-from safewrite.errors import InvalidInputError, StorageError
+from safewrite.engine.spark import SparkEngine
 from safewrite.frames.fingerprint import Fingerprint
 from safewrite.frames.predicate import Both, Compare, Predicate
 from safewrite.frames.replace_where import EVERYTHING
-from safewrite.frames.spark.batch import BatchOrigin, quietly
+from safewrite.frames.spark.batch import BatchOrigin
 from safewrite.frames.spark.columns import arrow_schema
-from safewrite.frames.spark.hashes import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
     from safewrite.frames.spark.held import Held
 
@@ -84,46 +81,13 @@ def changes_of(
     """
     check_target(spec, schema)
     spec = parsed(replace(spec, check=None), arrow_schema(held.frame.schema))  # the driver checks
-    read = partial(tasks.read_changes, spec=spec, schema=schema, partition_by=partition_by)
-    columns = [*schema, *tasks.OF_CHANGES, pa.field(REPORT, pa.binary())]
-    with kept(mapped(held.frame, read, columns)) as computed:
+    task = tasks.ReadChanges(spec, schema, partition_by)
+    with SparkEngine(held.frame.sparkSession).map(held.frame, task) as mapped:
         whole = ReadReport(tasks.no_truncates(spec, schema))
-        for report in reports(computed):
+        for report in mapped.bodies():
             whole.add(report)
-        if whole.error is not None:
-            raise whole.error
         fingerprint = whole.fingerprint if origin is None else origin.fingerprint(whole.fingerprint.rows)
-        changes = held.of(computed).filter(f"{quoted(REPORT)} IS NULL").drop(REPORT)
-        yield SparkChanges(changes, spec, schema, whole, fingerprint)
-
-
-def mapped(
-    frame: DataFrame, task: Callable[..., Iterator[pa.RecordBatch]], columns: list[pa.Field]
-) -> DataFrame:
-    """What a task makes of a frame's partitions."""
-    numbered = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
-    return numbered.mapInArrow(partial(tasks.renamed, task=task, names=frame.columns), spark_schema(columns))
-
-
-@contextmanager
-def kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """Rows that are computed once: an action that is repeated gets the same ones, or fails (E5)."""
-    rows = frame.localCheckpoint(eager=False)
-    try:
-        yield rows
-    finally:
-        quietly(lambda: rows._jdf.logicalPlan().rdd().unpersist(False))  # noqa: SLF001 - as safewrite.frames.spark.batch
-
-
-def reports(frame: DataFrame) -> list[Any]:
-    """What the tasks of a frame reported.
-
-    Raises:
-        StorageError: Spark could not compute it.
-    """
-    rows = frame.filter(f"{quoted(REPORT)} IS NOT NULL").select(quoted(REPORT))
-    with spark_errors("apply the changes"):
-        return [tasks.parsed(bytes(row[0])) for row in rows.collect()]
+        yield SparkChanges(held.of(mapped.rows), spec, schema, whole, fingerprint)
 
 
 def count_read(rows: DataFrame) -> DataFrame:
@@ -137,45 +101,3 @@ def rows_read(frame: DataFrame) -> int:
     """How many rows of :func:`count_read` the last action on a frame has read; those of a task that Spark ran again count twice."""
     metrics = frame._jdf.queryExecution().observedMetrics()  # noqa: SLF001 - at once; the listeners of PySpark's Observation may lag
     return int(metrics.apply(_READ).getLong(0))
-
-
-@contextmanager
-def spark_errors(what: str) -> Iterator[None]:
-    """Make an error of Spark's one of ours.
-
-    Raises:
-        StorageError: nothing was committed.
-    """
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        text = str(getattr(error, "java_exception", error))
-        if "No module named" in text or "ModuleNotFoundError" in text:
-            raise InvalidInputError(
-                "Spark's executors lack a Python package: changes are decided about there, by safewrite and pyarrow. Nothing "
-                f"was committed. Install safewrite on every node. {_said(text)}"
-            ) from error
-        raise StorageError(
-            f"Spark could not {what}: {_said(text)} Nothing was committed. If it was the environment, call again with the "
-            "same key."
-        ) from error
-
-
-def _said(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
-    return next(
-        (line for line in lines if "Error" in line and "org.apache" not in line), lines[0] if lines else ""
-    )[:500]
-
-
-def spark_schema(columns: list[pa.Field]) -> StructType:
-    """Columns of Arrow as Spark's, with NULL allowed."""
-    from pyspark.sql.pandas.types import from_arrow_type
-    from pyspark.sql.types import StructField, StructType
-
-    return StructType([
-        StructField(one.name, from_arrow_type(one.type, prefer_timestamp_ntz=True)) for one in columns
-    ])  # fmt: skip

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,17 +20,10 @@ from safewrite.changes.memory import Memory
 from safewrite.changes.positions import Numbers, Position
 from safewrite.changes.reading import loose
 from safewrite.changes.spark import tasks
-from safewrite.changes.spark.batch import (
-    SparkChanges,
-    count_read,
-    kept,
-    mapped,
-    reports,
-    rows_read,
-    spark_schema,
-)
-from safewrite.changes.spark.tasks import FILE, KIND, PLACE, POS, REPORT, Answer, Question, RowKind
+from safewrite.changes.spark.batch import SparkChanges, count_read, rows_read
+from safewrite.changes.spark.tasks import FILE, KIND, PLACE, POS, Answer, Question, RowKind
 from safewrite.changes.unchanged_values import TableEffect
+from safewrite.engine.spark import SparkEngine, spark_schema
 from safewrite.errors import InternalError
 from safewrite.frames.spark.hashes import quoted
 from safewrite.frames.spark.sql import literal
@@ -146,15 +138,11 @@ def _decided(
         given = given.unionByName(_full(found, columns, RowKind.ROW))
     parts = max(1, -(-changes.rows // TASK_ROWS))
     given = given.repartition(parts, *map(quoted, spec.keys)) if parts > 1 else given.repartition(1)
-    out = [*columns, pa.field(REPORT, pa.binary())]
-    answers = mapped(given, partial(tasks.answer, question=question), out)
-    with kept(answers) as frame:
-        told = tasks.joined(reports(frame), cuts.counts)
+    with SparkEngine(changes.session).map(given, tasks.Decide(question)) as answers:
+        told = tasks.joined(answers.bodies(), cuts.counts)
         if rows is not None and counted:
-            check_read(rows_read(answers), rows.count)
-        if told.error is not None:
-            raise told.error
-        yield frame, told
+            check_read(rows_read(answers.ran), rows.count)
+        yield answers.rows, told
 
 
 def _by_keys(rows: DataFrame, others: DataFrame, keys: tuple[str, ...], how: str, count: int) -> DataFrame:

@@ -1,16 +1,10 @@
-"""Runs in Spark's executors: reads changes, and decides about keys, by the code that other frames are applied with.
-
-A task takes and gives Arrow batches.  What the driver must know comes as a report, one row beside the others.  An error
-is told in the report: as an exception it would be tried again, and lose its kind on its way through Java.
-"""
+"""Runs in Spark's executors: reads changes, and decides about keys, by the code that other frames are applied with."""
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,11 +15,11 @@ from safewrite.changes.positions import Flags, Numbers, Position, meeting, value
 from safewrite.changes.reading import Absent, loose, read
 from safewrite.changes.spec import Spec
 from safewrite.changes.unchanged_values import TableEffect, settle
-from safewrite.errors import SafewriteError
+from safewrite.engine.abc import TaskAttempt
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
 
 KIND, PLACE, FILE, POS = "_safewrite_kind", "_safewrite_place", "_safewrite_file", "_safewrite_pos"
-OP, ABSENT, REPORT = "_safewrite_op", "_safewrite_absent", "_safewrite_report"
+OP, ABSENT = "_safewrite_op", "_safewrite_absent"
 OF_CHANGES = pa.schema([(OP, pa.int8()), (PLACE, pa.int64()), (ABSENT, pa.list_(pa.string()))])
 """What stands beside a change's own columns."""
 PIECE_BYTES = 64 * 2**20
@@ -45,15 +39,6 @@ class RowKind(IntEnum):
     DROP = 3
 
 
-def renamed(
-    batches: Iterable[pa.RecordBatch],
-    task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-    names: list[str],
-) -> Iterator[pa.RecordBatch]:
-    """Run a task on batches whose columns were numbered on their way: PySpark takes the dots of a name for a path."""
-    return task(pa.RecordBatch.from_arrays(batch.columns, names=names) for batch in batches)
-
-
 # --- changes are read ---------------------------------------------------------------------------------
 @dataclass
 class ReadReport:
@@ -66,11 +51,9 @@ class ReadReport:
     fingerprint: Fingerprint = field(default_factory=lambda: Fingerprinter().result())
     ends: dict[str, pa.Array] = field(default_factory=dict)
     values: dict[str, pa.Array | None] = field(default_factory=dict)
-    error: SafewriteError | None = None
 
     def add(self, other: ReadReport) -> None:
         """Take another report in."""
-        self.error = self.error or other.error
         self.fingerprint = self.fingerprint.plus(other.fingerprint)
         self.truncates = pa.concat_tables([self.truncates, other.truncates])
         for name, ends in other.ends.items():
@@ -92,29 +75,35 @@ def _few(*values: pa.Array) -> pa.Array | None:
     return found if len(found) <= VALUES_MAX else None
 
 
-def read_changes(
-    batches: Iterable[pa.RecordBatch], spec: Spec, schema: pa.Schema, partition_by: tuple[str, ...]
-) -> Iterator[pa.RecordBatch]:
-    """The changes of a partition under the target's schema, and a report of them."""
-    from pyspark import TaskContext
+@dataclass(frozen=True)
+class ReadChanges:
+    """Gives the changes of a partition under the target's schema, without truncates, and reports a :class:`ReadReport`."""
 
-    context = TaskContext.get()
-    place = (0 if context is None else context.partitionId()) * PARTITION_ROWS
-    out = pa.schema([*loose(schema), *OF_CHANGES, pa.field(REPORT, pa.binary())])
-    whole = ReadReport(no_truncates(spec, schema))
-    try:
+    spec: Spec
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+
+    @property
+    def columns(self) -> pa.Schema:
+        """Those of the target, and what stands beside them."""
+        return pa.schema([*loose(self.schema), *OF_CHANGES])
+
+    def __call__(
+        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
+    ) -> Generator[pa.RecordBatch, None, ReadReport]:
+        """Read the changes of a partition."""
+        place = at.part * PARTITION_ROWS
+        whole = ReadReport(no_truncates(self.spec, self.schema))
         for piece in _pieces(batches):
-            changes = read(piece, spec, schema, partition_by)
+            changes = read(piece, self.spec, self.schema, self.partition_by)
             batch, rows = changes.batch, changes.batch.table.num_rows
             places = pa.array(np.arange(place, place + rows))
             place += rows
-            whole.add(_told(batch, changes.fingerprint, places, spec, schema))
+            whole.add(_told(batch, changes.fingerprint, places, self.spec, self.schema))
             beside = [pa.array(batch.ops), places, _lists(batch.absent, rows)]
-            table = pa.table([*batch.table.columns, *beside], pa.schema([*loose(schema), *OF_CHANGES]))
-            yield from full(table.filter(pa.array(batch.ops != ChangeOp.TRUNCATE)), out).to_batches()
-    except SafewriteError as error:
-        whole.error = error
-    yield from full(_reported(whole), out).to_batches()
+            table = pa.table([*batch.table.columns, *beside], self.columns)
+            yield from table.filter(pa.array(batch.ops != ChangeOp.TRUNCATE)).to_batches()
+        return whole
 
 
 def _told(
@@ -200,7 +189,6 @@ class Answer:
     rows: Fingerprint = field(default_factory=lambda: Fingerprinter().result())
     drops: Fingerprint = field(default_factory=lambda: Fingerprinter().result())
     needs_rows: bool = False
-    error: SafewriteError | None = None
 
 
 def questioned(schema: pa.Schema) -> pa.Schema:
@@ -209,20 +197,28 @@ def questioned(schema: pa.Schema) -> pa.Schema:
     return pa.schema([*loose(schema), *OF_CHANGES, *(pa.field(*one) for one in more)])
 
 
-def answer(batches: Iterable[pa.RecordBatch], question: Question) -> Iterator[pa.RecordBatch]:
-    """Decide about the keys of a partition: rows to be written, keys of rows that go, and a report."""
-    columns = questioned(question.schema)
-    out = columns.append(pa.field(REPORT, pa.binary()))
-    given = [pa.Table.from_batches([batch]).cast(columns) for batch in batches]
-    told = Answer()
-    rows: list[pa.Table] = []
-    try:
-        told, rows = _answered(pa.concat_tables([columns.empty_table(), *given]).combine_chunks(), question)
-    except SafewriteError as error:
-        told.error = error
-    for table in rows:
-        yield from full(table, out).to_batches()
-    yield from full(_reported(told), out).to_batches()
+@dataclass(frozen=True)
+class Decide:
+    """Decides about the keys of a partition: gives rows to be written and keys of rows that go, and reports an :class:`Answer`."""
+
+    question: Question
+
+    @property
+    def columns(self) -> pa.Schema:
+        """As those of the rows that it takes."""
+        return questioned(self.question.schema)
+
+    def __call__(
+        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
+    ) -> Generator[pa.RecordBatch, None, Answer]:
+        """Decide about all keys of a partition."""
+        given = [pa.Table.from_batches([batch]).cast(self.columns) for batch in batches]
+        whole = pa.concat_tables([self.columns.empty_table(), *given]).combine_chunks()
+        del given
+        told, rows = _answered(whole, self.question)
+        for table in rows:
+            yield from full(table, self.columns).to_batches()
+        return told
 
 
 def _answered(table: pa.Table, question: Question) -> tuple[Answer, list[pa.Table]]:
@@ -332,10 +328,6 @@ def _kind(kind: RowKind, rows: int) -> pa.Array:
     return pa.repeat(pa.scalar(int(kind), pa.int8()), rows)
 
 
-def _reported(report: Any) -> pa.Table:
-    return pa.table({REPORT: pa.array([pickle.dumps(report)], pa.binary())})
-
-
 def full(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """A table with all columns, NULL in those that it lacks."""
     there = frozenset(table.column_names)
@@ -346,11 +338,6 @@ def full(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def parsed(report: bytes) -> Any:
-    """A report as a task wrote it."""
-    return pickle.loads(report)
-
-
 def joined(answers: Iterable[Answer], of_truncates: ChangeCounts) -> Answer:
     """What all tasks decided; each has counted the truncates, which are of no key."""
     whole, tasks = Answer(deletes=None, carried=None), 0
@@ -358,7 +345,7 @@ def joined(answers: Iterable[Answer], of_truncates: ChangeCounts) -> Answer:
     deletes, carried, lost, taken = [], [], [whole.lost], [whole.taken]
     for one in answers:
         tasks += 1
-        whole.error, whole.needs_rows = whole.error or one.error, whole.needs_rows or one.needs_rows
+        whole.needs_rows = whole.needs_rows or one.needs_rows
         for name in counts:
             counts[name] += getattr(one.counts, name)
         for file, places in one.goes.items():

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from safewrite.changes.accounting import check_accounts, check_result
-from safewrite.changes.spark.batch import changes_of, spark_errors
+from safewrite.changes.spark.batch import changes_of
 from safewrite.changes.spark.plan import FILE, POS, LiveRows, SparkPlan, planned
 from safewrite.delta.data.pruning import Pruning
 from safewrite.delta.data.rows import check_within
@@ -20,6 +20,7 @@ from safewrite.delta.spark.files import SparkDelta, find
 from safewrite.delta.spark.write import Place, spark_path
 from safewrite.delta.write.apply import ApplyTransaction
 from safewrite.delta.write.overwrite import FileVerdict
+from safewrite.engine.spark import spark_errors
 from safewrite.errors import InternalError
 from safewrite.frames.predicate import columns, possible
 from safewrite.protocol.accounts import check_read, total

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from safewrite.changes.spark.batch import spark_errors
 from safewrite.delta.log.actions import Action, FileKey, file_key, rows_of
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.staging import StagedFile
+from safewrite.engine.spark import spark_errors
 from safewrite.errors import ConflictError, InternalError, Kind
 from safewrite.frames.spark.columns import metadata_column
 from safewrite.protocol.staging import Mark

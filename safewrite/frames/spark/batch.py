@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from safewrite.engine.spark import kept
 from safewrite.errors import SafewriteError
 from safewrite.frames.fingerprint import Fingerprint
 from safewrite.frames.spark.hashes import row_hash
@@ -82,20 +83,8 @@ def computed(
         InvalidInputError: a column has a type whose values cannot be compared.
         SafewriteError: the refusal of a check.
     """
-    kept = frame.localCheckpoint(eager=False)
-    try:
-        yield _counted(kept, checks, origin, volatile)
-    finally:
-        # Freed now: Spark itself would wait until the garbage collectors of both languages have run.
-        quietly(lambda: kept._jdf.logicalPlan().rdd().unpersist(False))  # noqa: SLF001 - PySpark has no other way
-
-
-def quietly(act: Callable[[], object]) -> None:
-    """Tidy up in Spark; what it raises is logged, for it cannot undo a commit that landed meanwhile."""
-    try:
-        act()
-    except Exception as error:  # noqa: BLE001 - a session that stopped, for one
-        log.warning("Spark was not tidied up: %s", said(error))
+    with kept(frame) as rows:
+        yield _counted(rows, checks, origin, volatile)
 
 
 def _counted(

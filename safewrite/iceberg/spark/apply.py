@@ -11,8 +11,9 @@ import numpy as np
 
 from safewrite.changes.accounting import check_accounts, check_result
 from safewrite.changes.reading import check_target
-from safewrite.changes.spark.batch import changes_of, spark_errors
+from safewrite.changes.spark.batch import changes_of
 from safewrite.changes.spark.plan import FILE, POS, LiveRows, SparkPlan, planned
+from safewrite.engine.spark import spark_errors
 from safewrite.errors import InternalError, UnsupportedTableError
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.frames.spark.hashes import quoted

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from safewrite.changes.spark.batch import spark_errors
+from safewrite.engine.spark import spark_errors
 from safewrite.errors import InternalError
 from safewrite.frames.spark.columns import metadata_column
 from safewrite.iceberg.spark.files import SparkIceberg

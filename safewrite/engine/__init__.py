@@ -1,0 +1,1 @@
+"""Runs tasks over Arrow batches: in this process, or on the executors of Spark."""

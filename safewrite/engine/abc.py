@@ -1,0 +1,131 @@
+"""Declares what runs tasks, what a task is, and the report that each ends with.
+
+A write of any size is a plan, tasks, the union of their reports, and one commit.  A task is a function over Arrow batches:
+it reads, decides and writes files, and decides nothing about the table's log.  What it returns is a description, never rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import pyarrow as pa
+
+from safewrite.errors import InternalError, SafewriteError
+
+S = TypeVar("S")
+B = TypeVar("B")
+
+PART, DATA = "part", "data"
+CHUNKS = pa.schema([(PART, pa.int32()), (DATA, pa.binary())])
+"""The rows of an exchange: the part that they go to, and many rows of any schema as an Arrow stream."""
+
+
+@dataclass(frozen=True)
+class TaskAttempt:
+    """A try of a task: ``part`` is its input or its place in a list; ``number`` is another one for every try of every task."""
+
+    part: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.part:05d}-{self.number}"
+
+
+@dataclass(frozen=True)
+class TaskReport:
+    """What one try of a task returned, or the error that ended it."""
+
+    at: TaskAttempt
+    body: Any = None
+    error: SafewriteError | None = None
+
+
+class Task(Protocol):
+    """A picklable function over the batches of one input.  It may run twice: files that it writes are named by the attempt.
+
+    It yields rows of ``columns``, if these are not None, and returns its report.
+    """
+
+    @property
+    def columns(self) -> pa.Schema | None:
+        """The rows that it gives; None if it gives none."""
+
+    def __call__(
+        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt, /
+    ) -> Generator[pa.RecordBatch, None, Any]:
+        """Work through the batches."""
+
+
+@dataclass(frozen=True)
+class Mapped(Generic[S]):
+    """What tasks made of a source: a report for each input, and their rows, which are where they were made."""
+
+    reports: list[TaskReport]
+    rows: S
+    ran: S
+    """What was run, as the engine asks for its measures."""
+
+    def bodies(self) -> list[Any]:
+        """See :func:`bodies`."""
+        return bodies(self.reports)
+
+
+class Engine(Protocol[S]):
+    """Runs tasks; every one of them ends in exactly one report."""
+
+    def map(self, source: S, task: Task) -> AbstractContextManager[Mapped[S]]:
+        """Run a task on each input of a source; its rows are kept until the end of the block.
+
+        Raises:
+            StorageError: the engine could not run it.
+        """
+
+    def exchange(self, source: S, parts: int) -> S:
+        """Bring rows of :data:`CHUNKS` together: input ``i`` of the result has those of part ``i``."""
+
+    def run(self, tasks: Sequence[Task]) -> list[TaskReport]:
+        """Run tasks that have no input and give no rows.
+
+        Raises:
+            StorageError: the engine could not run them.
+        """
+
+
+def performed(
+    task: Task, batches: Iterable[pa.RecordBatch], at: TaskAttempt
+) -> Iterator[pa.RecordBatch | TaskReport]:
+    """The rows of a task, then its report.
+
+    An error of ours is in the report: as an exception Spark would try it again, and its kind would be lost on its way through
+    Java.
+    """
+    try:
+        body = yield from task(batches, at)
+    except SafewriteError as error:
+        yield TaskReport(at, error=error)
+    else:
+        yield TaskReport(at, body)
+
+
+def bodies(reports: Sequence[TaskReport]) -> list[Any]:
+    """What tasks returned, in the order of their parts.
+
+    Raises:
+        SafewriteError: a task reported it.
+        InternalError: a task reported twice; nothing was committed.
+    """
+    ordered = sorted(reports, key=lambda report: report.at.part)
+    for one, other in itertools.pairwise(ordered):
+        if one.at.part == other.at.part:
+            raise InternalError(
+                f"Task {one.at.part} reported twice, by attempts {one.at.number} and {other.at.number}. Nothing was committed. "
+                "Please report it."
+            )
+    for report in ordered:
+        if report.error is not None:
+            raise report.error
+    return [report.body for report in ordered]

@@ -1,0 +1,72 @@
+"""Runs tasks in a few threads of this process."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.boundary.workers import Workers
+from safewrite.engine.abc import CHUNKS, PART, Mapped, Task, TaskAttempt, TaskReport, performed
+
+T = TypeVar("T")
+Source = Sequence[Iterable[pa.RecordBatch]]
+"""Inputs of tasks."""
+
+THREADS = max(2, min(4, os.cpu_count() or 1))
+
+_attempts = itertools.count()
+
+
+@lru_cache(maxsize=1)
+def _pool_of(process: int) -> Workers:
+    """One pool for all engines of a process; a forked child makes its own, for threads do not survive."""
+    return Workers(THREADS, "safewrite-tasks")
+
+
+class LocalEngine:
+    """Runs every task once.  Rows that tasks give are in memory."""
+
+    @contextmanager
+    def map(self, source: Source, task: Task) -> Iterator[Mapped[Source]]:
+        """See :class:`safewrite.engine.abc.Engine`."""
+        made = _all_of([partial(_run, task, batches, part) for part, batches in enumerate(source)])
+        rows = [batches for batches, _ in made]
+        yield Mapped([report for _, report in made], rows, rows)
+
+    def exchange(self, source: Source, parts: int) -> Source:
+        """See :class:`safewrite.engine.abc.Engine`."""
+        found: list[list[pa.RecordBatch]] = [[] for _ in range(parts)]
+        for batch in itertools.chain.from_iterable(source):
+            for part in pc.unique(batch.column(PART)).to_pylist():
+                found[part].append(batch.filter(pc.equal(batch.column(PART), part)).cast(CHUNKS))
+        return found
+
+    def run(self, tasks: Sequence[Task]) -> list[TaskReport]:
+        """See :class:`safewrite.engine.abc.Engine`."""
+        made = _all_of([partial(_run, task, (), part) for part, task in enumerate(tasks)])
+        return [report for _, report in made]
+
+
+def _run(task: Task, batches: Iterable[pa.RecordBatch], part: int) -> tuple[list[pa.RecordBatch], TaskReport]:
+    *rows, report = performed(task, batches, TaskAttempt(part, next(_attempts)))
+    assert isinstance(report, TaskReport)
+    return [row for row in rows if isinstance(row, pa.RecordBatch)], report
+
+
+def _all_of(calls: Sequence[Callable[[], T]]) -> list[T]:
+    """The results of some calls, in their order; what the first of them raises is raised."""
+    if len(calls) == 1:
+        return [calls[0]()]
+    pending = [_pool_of(os.getpid()).submit(call) for call in calls]
+    try:
+        return [one.result() for one in pending]
+    finally:
+        for one in pending:
+            one.cancel()

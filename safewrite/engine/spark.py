@@ -1,0 +1,204 @@
+"""Runs tasks on the executors of Spark, by PySpark's public ``mapInArrow``: no class of Delta's or Iceberg's is asked.
+
+Spark may run a task twice: again after an error, beside a slow one, or because an executor is gone.  Of the attempts of a
+partition Spark takes the result of one, so its report, and the rows that are kept with it, come once.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from safewrite.engine.abc import PART, Mapped, Task, TaskAttempt, TaskReport, performed
+from safewrite.errors import InvalidInputError, StorageError
+from safewrite.text.rendering import said
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+REPORT = "_safewrite_report"
+
+log = logging.getLogger("safewrite")
+
+
+class ExecutorsLackPythonError(InvalidInputError):
+    """Spark's executors cannot import safewrite or what it needs."""
+
+
+@dataclass(frozen=True)
+class SparkEngine:
+    """Runs tasks where a frame's partitions are.  A source is a DataFrame."""
+
+    session: SparkSession
+
+    @contextmanager
+    def map(self, source: DataFrame, task: Task) -> Iterator[Mapped[DataFrame]]:
+        """See :class:`safewrite.engine.abc.Engine`.
+
+        Rows that the task gives are kept with their lineage cut: where an executor takes some of them with it, what reads
+        them fails, and nothing is computed again unnoticed.
+
+        Raises:
+            ExecutorsLackPythonError: safewrite is not on every node.
+        """
+        numbered = source.toDF(*(f"c{number}" for number in range(len(source.columns))))  # no dots in names
+        columns = [*(task.columns or ()), pa.field(REPORT, pa.binary())]
+        mapped = partial(_mapped, task=task, names=source.columns)
+        frame = numbered.mapInArrow(mapped, spark_schema(columns))
+        if task.columns is None:
+            yield Mapped(_reports(frame), frame, frame)
+            return
+        with kept(frame) as rows:
+            told = rows.filter(f"{REPORT} IS NOT NULL").select(REPORT)
+            yield Mapped(_reports(told), rows.filter(f"{REPORT} IS NULL").drop(REPORT), frame)
+
+    def exchange(self, source: DataFrame, parts: int) -> DataFrame:
+        """See :class:`safewrite.engine.abc.Engine`."""
+        import pyspark.sql.functions as f
+
+        numbers = ", ".join(f"{number}" for number in _hashing_to(parts))
+        return source.withColumn(PART, f.expr(f"element_at(array({numbers}), {PART} + 1)")).repartition(
+            parts, PART
+        )
+
+    def run(self, tasks: Sequence[Task]) -> list[TaskReport]:
+        """See :class:`safewrite.engine.abc.Engine`."""
+        if not tasks:
+            return []
+        ids = self.session.range(0, len(tasks), 1, len(tasks))
+        body = partial(_ran, tasks=[pickle.dumps(task) for task in tasks])
+        return _reports(ids.mapInArrow(body, spark_schema([pa.field(REPORT, pa.binary())])))
+
+
+@contextmanager
+def kept(frame: DataFrame) -> Iterator[DataFrame]:
+    """Rows that are computed once: an action that is repeated gets the same ones, or fails (E5)."""
+    rows = frame.localCheckpoint(eager=False)
+    try:
+        yield rows
+    finally:
+        # Freed now: Spark itself would wait until the garbage collectors of both languages have run.
+        quietly(lambda: rows._jdf.logicalPlan().rdd().unpersist(False))  # noqa: SLF001 - PySpark has no other way
+
+
+def quietly(act: Callable[[], object]) -> None:
+    """Tidy up in Spark; what it raises is logged, for it cannot undo a commit that landed meanwhile."""
+    try:
+        act()
+    except Exception as error:  # noqa: BLE001 - a session that stopped, for one
+        log.warning("Spark was not tidied up: %s", said(error))
+
+
+@contextmanager
+def spark_errors(what: str) -> Iterator[None]:
+    """Make an error of Spark's one of ours.
+
+    Raises:
+        ExecutorsLackPythonError, StorageError: nothing was committed.
+    """
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        text = str(getattr(error, "java_exception", error))
+        if "No module named" in text or "ModuleNotFoundError" in text:
+            raise ExecutorsLackPythonError(
+                "Spark's executors lack a Python package: rows and changes are worked on there, by safewrite and pyarrow. "
+                f"Nothing was committed. Install safewrite on every node. {_said(text)}"
+            ) from error
+        raise StorageError(
+            f"Spark could not {what}: {_said(text)} Nothing was committed. If it was the environment, call again with the "
+            "same key."
+        ) from error
+
+
+def spark_schema(columns: Iterable[pa.Field]) -> StructType:
+    """Columns of Arrow as Spark's, with NULL allowed."""
+    from pyspark.sql.pandas.types import from_arrow_type
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([
+        StructField(one.name, from_arrow_type(one.type, prefer_timestamp_ntz=True)) for one in columns
+    ])  # fmt: skip
+
+
+def _reports(frame: DataFrame) -> list[TaskReport]:
+    with spark_errors("run the tasks"):
+        return [pickle.loads(bytes(row[0])) for row in frame.collect()]
+
+
+def _said(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return next(
+        (line for line in lines if "Error" in line and "org.apache" not in line), lines[0] if lines else ""
+    )[:500]
+
+
+# --- in the executors -----------------------------------------------------------------------------------
+def _mapped(batches: Iterable[pa.RecordBatch], task: Task, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of a task and its report, in one schema."""
+    named = (pa.RecordBatch.from_arrays(batch.columns, names=names) for batch in batches)
+    columns = [*(task.columns or ()), pa.field(REPORT, pa.binary())]
+    out = pa.schema([field.with_nullable(True) for field in columns])
+    part, number = _place()
+    for one in performed(task, named, TaskAttempt(part, number)):
+        if isinstance(one, TaskReport):
+            lines = [pa.nulls(1, field.type) for field in columns[:-1]]
+            yield pa.record_batch([*lines, pa.array([pickle.dumps(one)], pa.binary())], schema=out)
+        else:
+            yield pa.record_batch([*one.columns, pa.nulls(one.num_rows, pa.binary())], schema=out)
+
+
+def _ran(batches: Iterable[pa.RecordBatch], tasks: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
+    """The reports of the tasks with these numbers."""
+    _, number = _place()
+    for batch in batches:
+        for part in batch.column(0).to_pylist():
+            for one in performed(pickle.loads(tasks[part]), (), TaskAttempt(part, number)):
+                yield pa.record_batch({REPORT: pa.array([pickle.dumps(one)], pa.binary())})
+
+
+def _place() -> tuple[int, int]:
+    """The partition, and the attempt: its number within a stage begins from 0 where Spark runs the stage again."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    return context.partitionId(), context.taskAttemptId()
+
+
+# --- which numbers Spark sends where ----------------------------------------------------------------------
+def _hashing_to(parts: int) -> list[int]:
+    """For each part a number that Spark's ``repartition`` sends to the partition of that part."""
+    found: dict[int, int] = {}
+    number = 0
+    while len(found) < parts:
+        found.setdefault(_murmur3(number) % parts, number)
+        number += 1
+    return [found[part] for part in range(parts)]
+
+
+def _murmur3(number: int, seed: int = 42) -> int:
+    """Spark's hash of an INT, signed: Murmur3's x86_32 of its four bytes."""
+    mask = 0xFFFFFFFF
+
+    def rotated(value: int, by: int) -> int:
+        return ((value << by) | (value >> (32 - by))) & mask
+
+    mixed = rotated(number * 0xCC9E2D51 & mask, 15) * 0x1B873593 & mask
+    value = (rotated(seed ^ mixed, 13) * 5 + 0xE6546B64) & mask
+    value ^= 4
+    value = (value ^ (value >> 16)) * 0x85EBCA6B & mask
+    value = (value ^ (value >> 13)) * 0xC2B2AE35 & mask
+    value ^= value >> 16
+    return value - 2**32 if value >= 2**31 else value

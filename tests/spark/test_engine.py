@@ -1,0 +1,55 @@
+"""Tasks on Spark's executors: the cases that threads pass as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+import safewrite as sw
+from safewrite.engine.spark import ExecutorsLackPythonError, SparkEngine, _hashing_to, _murmur3, spark_errors
+from tests.engine.cases import CASES
+from tests.engine.tasks import Count
+from tests.spark.session import Spark
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+def _source_of(spark: Spark) -> Callable[[Sequence[range]], Any]:
+    def made(ranges: Sequence[range]) -> Any:
+        numbers = _hashing_to(len(ranges))
+        rows = [(numbers[part], id_) for part, ids in enumerate(ranges) for id_ in ids]
+        frame = spark.session.createDataFrame(rows, "part INT, id LONG").repartition(len(ranges), "part")
+        return frame.select("id").toDF("a.b")
+
+    return made
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_executors_run_tasks(spark: Spark, case: Callable[..., None]) -> None:
+    with spark.careless():
+        case(SparkEngine(spark.session), _source_of(spark))
+
+
+def test_the_hash_is_spark_s(spark: Spark) -> None:
+    rows = spark.sql("SELECT CAST(id AS INT) AS number, hash(CAST(id AS INT)) AS hash FROM range(-5, 300)")
+    assert [_murmur3(row["number"] & 0xFFFFFFFF) for row in rows.to_pylist()] == rows["hash"].to_pylist()
+
+
+def test_an_error_of_spark_s_is_one_of_ours(spark: Spark) -> None:
+    """A row that cannot be computed."""
+    frame = spark.session.range(4).selectExpr("CAST(raise_error('broken row') AS BIGINT) AS `a.b`")
+    engine = SparkEngine(spark.session)
+    match = "could not run the tasks"
+    with spark.careless(), pytest.raises(sw.StorageError, match=match), engine.map(frame, Count()):
+        pytest.fail("Spark computed the row")
+
+
+def test_executors_without_safewrite_are_told_from_other_errors() -> None:
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(ExecutorsLackPythonError, match="Install safewrite on every node"), spark_errors("x"):
+        raise PySparkException("ModuleNotFoundError: No module named 'safewrite'")
+    with pytest.raises(sw.StorageError, match="could not x"), spark_errors("x"):
+        raise PySparkException("java.lang.OutOfMemoryError")
