@@ -28,7 +28,7 @@ from safewrite.protocol.keys import Identity
 from safewrite.protocol.positions import stand
 from safewrite.receipt import Receipt
 from safewrite.stores.world import Performer, monotonic_s, run
-from safewrite.table.added import AddedFile, checked_columns, gap
+from safewrite.table.added import AddedFile, AddedRows, Followed, checked_columns
 from safewrite.table.format import FRESH_S
 from safewrite.table.history import CommittedWrite, HistoryEntry
 from safewrite.table.new_table import Layout
@@ -260,19 +260,19 @@ class DeltaFormat:
         vectors, known = self.planner.vectors(), self.planner.known_files
         return self._run(row_count(self._existing(), known, vectors, self.limits))
 
-    def added_since(self, position: int | None) -> dict[int, tuple[AddedFile, ...]]:
+    def added_since(self, position: int | None) -> list[AddedRows]:
         from safewrite.delta.read import added
 
-        state = self._existing()
+        state, table = self._existing(), Followed(self.uri, self.read_added)
         if position is None:
-            files = self._run(added.everything(state, self.planner.known_files, self.limits))
-            return {state.version: files}
-        return self._run(added.added_since(position, state, self.limits, partial(gap, self.uri)))
+            return [self._run(added.everything(state, self.planner.known_files, self.limits, table))]
+        return self._run(added.added_since(position, state, self.limits, table))
 
-    def added_by(self, version: int) -> tuple[AddedFile, ...]:
+    def added_by(self, version: int) -> AddedRows:
         from safewrite.delta.read import added
 
-        return self._run(added.added_by(version, self._existing(), self.limits, partial(gap, self.uri)))
+        table = Followed(self.uri, self.read_added)
+        return self._run(added.added_by(version, self._existing(), self.limits, table))
 
     def read_added(self, files: Sequence[AddedFile], columns: tuple[str, ...] | None) -> pa.Table:
         from safewrite.delta.read.files import read_files
