@@ -263,7 +263,7 @@ def threads() -> list[str]:
 
 
 def test_a_function_that_returned_has_nothing_under_way(path: Path, function: sw.Table) -> None:
-    """F6: the next warm call makes it, and is done with it when it returns."""
+    """It is frozen then: the next warm call makes it, and is done with it when it returns."""
     append(function, 4)
     assert (made(path), threads()) == ([], [])
     append(function, 5)
