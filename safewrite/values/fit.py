@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.values.casts import NotExactError, convert
+from safewrite.values.casts import convert
+from safewrite.values.refusals import NotExactError
 
 Convert = Callable[[pa.Array], pa.Array]
 """Converts all values of an array, or raises because of one."""
