@@ -17,7 +17,19 @@ import typer
 
 from ..screen import screen
 from ..stress.run import facts
-from . import changes, contention, curves, functions, imports, log_length, lone, members, memory, report
+from . import (
+    changes,
+    contention,
+    curves,
+    functions,
+    imports,
+    log_length,
+    lone,
+    members,
+    memory,
+    report,
+    updates,
+)
 from .contest import Contest, iceberg
 from .figures import Scenario
 from .scale import FULL, QUICK, Scale
@@ -30,6 +42,7 @@ SCENARIOS: dict[str, Callable[[Scale, Path], Scenario]] = {
     "imports": imports.run,
     "members": members.run,
     "changes": changes.run,
+    "updates": updates.run,
     "lambda": functions.run,
     "curves": curves.run,
 }

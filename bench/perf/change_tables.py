@@ -141,10 +141,10 @@ def make_delta(load: Load, folder: Path, *, vectors: bool = False) -> None:
     for part in base(load):
         write_deltalake(str(folder), part, mode="append")
     if vectors:
-        _want_vectors(folder / "_delta_log")
+        want_vectors(folder / "_delta_log")
 
 
-def _want_vectors(log: Path) -> None:
+def want_vectors(log: Path) -> None:
     """deltalake writes no table that has the feature."""
     first = [json.loads(line) for line in (log / f"{0:020}.json").read_text().splitlines()]
     (metadata,) = [action["metaData"] for action in first if "metaData" in action]

@@ -6,7 +6,7 @@ change, where values are carried on, or where the file is rewritten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from safewrite.changes.decide import ChangeBatch, Decision, KnownRows
+from safewrite.changes.key_index import IndexName, KeyIndex, KeyLookup, indexable, known_keys
 from safewrite.changes.memory import Memory
 from safewrite.changes.positions import Flags, Numbers, among, compared, meeting, values_of
 from safewrite.changes.reading import loose
@@ -77,6 +78,13 @@ class Touched(Generic[FileT]):
         self._cut: tuple[Any, ...] | None = None
         self._kept: dict[FileT, tuple[Any, int]] = {}
         self._needs_whole = bool(batch.absent)
+        self.lookup = KeyLookup.of(batch.table.select(batch.keys)) if indexable(schema, batch.keys) else None
+        """The keys of the batch as they are looked for in indexes; None for types that have none."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key columns."""
+        return self._batch.keys
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -119,6 +127,28 @@ class Touched(Generic[FileT]):
         is_whole = not len(numbers) or set(self._nothing.column_names) <= set(rows.column_names)
         return Hits(filled(rows, self._nothing.schema), numbers, table.num_rows, is_whole)
 
+    def asks_again(self, name: IndexName) -> bool:
+        """Whether a file that must be read is worth an index: its keys are asked for a second time."""
+        return self.lookup is not None and known_keys.is_worth(name)
+
+    def kept_index(self, name: IndexName, rows: pa.Table) -> KeyIndex:
+        """The index of a file, by all of its rows; it is kept.  Safe in threads."""
+        index = KeyIndex.of(rows.select(self._names), self._batch.keys)
+        known_keys.put(name, index)
+        return index
+
+    def known_index(self, name: IndexName) -> KeyIndex | None:
+        """The index of a file, if it is kept."""
+        return None if self.lookup is None else known_keys.get(name)
+
+    def search_index(self, index: KeyIndex, gone: Numbers | None = None) -> Hits:
+        """As :meth:`search`, by the index of a file of which the rows at ``gone``, which ascend, are deleted.  Safe in threads."""
+        assert self.lookup is not None
+        rows, numbers = self.lookup.rows_in(index, gone)
+        is_whole = not len(numbers) or set(self._nothing.column_names) <= set(rows.column_names)
+        left = index.rows.num_rows - (0 if gone is None else len(gone))
+        return Hits(filled(rows, self._nothing.schema), numbers, left, is_whole)
+
     def suffices(self, hits: Hits) -> bool:
         """Whether these columns are enough to decide by: no row ties with a change, and none carries values on."""
         if hits.is_whole:
@@ -126,11 +156,6 @@ class Touched(Generic[FileT]):
         if self._needs_whole:
             return False
         return not meeting(self._changed, hits.rows.select(self._names), self._changed_values).any()
-
-    def searched(self, read: Callable[[tuple[str, ...] | None], pa.Table]) -> Hits:
-        """The rows of a file, of which ``read`` gives some columns or, for None, all."""
-        hits = self.search(read(self._names))
-        return hits if self.suffices(hits) else self.search(read(None))
 
     def note(self, file: FileT, hits: Hits, read: object = None, size: int = 0) -> None:
         """Keep what was found in a file; ``read``, of ``size`` bytes, is what :meth:`kept` gives back."""

@@ -11,7 +11,9 @@ MEMBERS = alone("changes/test_members.py")
 VECTORS, MARKS = alone("changes/test_vectors.py"), alone("changes/test_marks.py")
 RIVALS = alone("changes/test_rivals.py")
 REFRESH, OUTSIDE = alone("changes/test_refresh.py"), alone("changes/test_outside.py")
+KEYS = alone("changes/test_key_index.py")
 DECIDE = "changes/decide.py"
+INDEX, LOOKUP = "changes/key_index.py", "delta/data/key_lookup.py"
 DELTA = "delta/write/apply.py"
 VECTOR_FILES = "delta/data/vector_files.py"
 CARRIED = "changes/unchanged_values.py"
@@ -321,5 +323,71 @@ CHANGE_MUTANTS = (
             "changes/test_renamed_columns.py::test_another_column_under_the_name_of_the_key_is_another_key"
         ),
         "test_another_column_under_the_name_of_the_key_is_another_key",
+    ),
+    Mutant(
+        "index-of-another",
+        "the file that an index is of",
+        LOOKUP,
+        (('add["path"], *said, values, kinds)', "values, kinds)"),),
+        KEYS,
+        "test_random_batches_leave_what_they_leave_without_indexes",
+    ),
+    Mutant(
+        "index-of-another-iceberg",
+        "the file that an index of an Iceberg table is of",
+        "iceberg/write/row_files.py",
+        (
+            (
+                "(head.table_id, file.file_path, file.file_size_in_bytes, file.record_count, kinds)",
+                "(head.table_id, kinds)",
+            ),
+        ),
+        KEYS,
+        "test_random_batches_leave_what_they_leave_without_indexes",
+    ),
+    Mutant(
+        "index-misses",
+        "the read of a file that has no index",
+        LOOKUP,
+        (("            unread.append(key)\n", "            pass\n"),),
+        KEYS,
+        "test_random_batches_leave_what_they_leave_without_indexes",
+    ),
+    Mutant(
+        "index-hits",
+        "the comparison of keys that have one hash",
+        INDEX,
+        (
+            (
+                "        if not equal.all():\n",
+                "        if False:\n",
+            ),
+        ),
+        KEYS,
+        "test_an_index_finds_the_rows_that_a_look_at_all_finds",
+    ),
+    Mutant(
+        "index-twice",
+        "the rows behind the first with a hash",
+        INDEX,
+        (("            at, sought = at[same], sought[same]\n", "            break\n"),),
+        KEYS,
+        "test_a_key_that_a_file_holds_twice_is_refused_with_an_index_too",
+    ),
+    Mutant(
+        "index-gone",
+        "rows that a vector took away, among those that an index finds",
+        INDEX,
+        (("rows.filter(pa.array(lives)), (numbers - before)[lives]", "rows, numbers - before"),),
+        KEYS,
+        "test_random_batches_leave_what_they_leave_without_indexes",
+    ),
+    Mutant(
+        "index-places",
+        "the places of rows among those that are left, as an index tells them",
+        INDEX,
+        (("(numbers - before)[lives]", "numbers[lives]"),),
+        KEYS,
+        "test_random_batches_leave_what_they_leave_without_indexes",
     ),
 )

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from safewrite.arguments.options import Address
+from safewrite.changes.key_index import known_keys
 from safewrite.delta import opening
 from safewrite.delta.connect import Connection
 from safewrite.delta.format import DeltaFormat
@@ -89,6 +90,7 @@ class Lake:
         self.broken = False
         self.told: Counter[str] = Counter()
         opening._remembered.clear()
+        known_keys.forget()
 
     # --- calls ------------------------------------------------------------------------------------
     def do(self, call: Call) -> str:

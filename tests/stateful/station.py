@@ -17,6 +17,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
 from safewrite.arguments.options import Address
+from safewrite.changes.key_index import known_keys
 from safewrite.delta import opening
 from safewrite.delta.connect import Connection
 from safewrite.delta.format import DeltaFormat
@@ -190,6 +191,7 @@ class Station:
         locks, queue = (Locks(), MemoryQueue()) if locked else (None, None)
         ledger = MemoryLedger() if locked else ObjectLedger(objects)
         opening._remembered.clear()
+        known_keys.forget()
         reader = Snapshot(objects.blobs)
 
         def make() -> tuple[Table, World]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 import numpy as np
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from pyroaring import BitMap64
 
+    from safewrite.delta.log.ranges import RangedFile
     from safewrite.delta.log.snapshot import Snapshot
 
 
@@ -78,7 +79,7 @@ def contents(adds: Sequence[Action], limits: Limits, *, name: str) -> Generator[
 
 
 def read_rows(
-    body: bytes, add: Action, state: Snapshot, names: Sequence[str] | None, gone: BitMap64 | None
+    body: bytes | RangedFile, add: Action, state: Snapshot, names: Sequence[str] | None, gone: BitMap64 | None
 ) -> tuple[Prepared, pq.FileMetaData]:
     """The live rows of a data file under the table's schema, without partition columns, and its footer.
 
@@ -107,7 +108,7 @@ def stored_rows(
 
 
 def _decoded(
-    body: bytes, add: Action, state: Snapshot, names: Sequence[str] | None, gone: BitMap64 | None
+    body: bytes | RangedFile, add: Action, state: Snapshot, names: Sequence[str] | None, gone: BitMap64 | None
 ) -> tuple[pa.Table, pa.Schema, pq.FileMetaData]:
     """The live rows of a data file as its columns have them, the schema that they are to have, and its footer.
 
@@ -119,7 +120,8 @@ def _decoded(
     asked = {*(state.schema.names if names is None else names)} - {*state.partition_by}
     schema = pa.schema([f for f in state.schema if f.name in asked])
     try:
-        file = pq.ParquetFile(pa.BufferReader(body), coerce_int96_timestamp_unit="us")
+        source = pa.BufferReader(body) if isinstance(body, bytes) else cast("IO[bytes]", body)
+        file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
         table = columns_of(file, schema.names)
     except (pa.ArrowException, OSError) as error:
         raise damaged(add["path"], str(error)) from error
@@ -148,7 +150,7 @@ def _decoded(
 
 
 def whole_rows(
-    body: bytes, add: Action, state: Snapshot, names: Sequence[str] | None, gone: BitMap64 | None
+    body: bytes | RangedFile, add: Action, state: Snapshot, names: Sequence[str] | None, gone: BitMap64 | None
 ) -> tuple[pa.Table, pq.FileMetaData]:
     """As :func:`read_rows`, with the partition columns."""
     rows, footer = read_rows(body, add, state, names, gone)

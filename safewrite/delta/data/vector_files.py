@@ -112,7 +112,7 @@ class Vectors:
         """The vector that takes more rows away: those at ``places`` among the live ones; None as for :meth:`taking`."""
         rows, gone = stats_of(add).get("numRecords"), self.of(add)
         if gone is not None and type(rows) is int:
-            places = np.flatnonzero(live_rows(add["path"], gone, rows))[places]
+            places = places + np.searchsorted(_before(add["path"], gone, rows), places, side="right")
         return self.taking(add, places)
 
     def taking(self, add: Action, numbers: Numbers) -> BitMap64 | None:
@@ -161,6 +161,14 @@ class Vectors:
         """What the uploaded files must look like that the vectors of these files are in."""
         paths = dict.fromkeys(self._path_of(add) for add in adds)
         return [self._stored[path] for path in paths if path in self._stored]
+
+
+def _before(path: str, gone: BitMap64, rows: int) -> Numbers:
+    """How many live rows come before each row that is gone."""
+    numbers = np.frombuffer(gone.to_array(), np.uint64).astype(np.int64)
+    if len(numbers) and numbers[-1] >= rows:
+        live_rows(path, gone, rows)  # which says so
+    return numbers - np.arange(len(numbers))
 
 
 def marked(add: Action, vector: Action) -> Action:

@@ -14,11 +14,10 @@ import json
 import uuid
 from collections.abc import Callable, Container, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from safewrite.changes.accounting import check_accounts
-from safewrite.changes.candidate_rows import Hits, Touched, wanted
+from safewrite.changes.candidate_rows import Touched, wanted
 from safewrite.changes.decide import ChangeBatch
 from safewrite.changes.many import GroupOutcome as Decided
 from safewrite.changes.many import MemberChanges, alone, one_by_one, whole
@@ -26,8 +25,9 @@ from safewrite.changes.memory import Memory
 from safewrite.changes.reading import Changes
 from safewrite.changes.spec import Spec
 from safewrite.changes.unchanged_values import TableEffect
+from safewrite.delta.data.key_lookup import look_through
 from safewrite.delta.data.pruning import Pruning
-from safewrite.delta.data.rows import check_within, damaged, size_of
+from safewrite.delta.data.rows import check_within, damaged
 from safewrite.delta.log.actions import Action, Commit, FileKey
 from safewrite.delta.log.features import check_overwrite
 from safewrite.delta.log.file_list_cache import KnownFiles
@@ -41,7 +41,6 @@ from safewrite.delta.write.staging import stage
 from safewrite.delta.write.transaction import Write
 from safewrite.errors import InternalError
 from safewrite.frames import Prepared, prepare
-from safewrite.frames.parallel import LOOKED_AT_ONCE, LOOKED_BYTES, all_of, windows
 from safewrite.protocol import staging
 from safewrite.protocol.effects import Effect, Get, Missing, NewId, Ok, Outcome
 from safewrite.protocol.fetch import fetch_one
@@ -268,18 +267,9 @@ class ApplyTransaction(RowFilesTransaction):
         for key in new:
             check_within(live[key])
         yield from self.vectors.fetch([live[key] for key in new], self.limits)
-        some_at_once = windows(
-            new, lambda key: size_of(live[key]), files=LOOKED_AT_ONCE, bytes_max=LOOKED_BYTES
-        )
-        for some in some_at_once:
-            bodies = yield from self._contents([live[key] for key in some], name="apply.get_data")
-            looks = [
-                partial(self._found, touched, body, live[key]) for key, body in zip(some, bodies, strict=True)
-            ]
-            for key, body, hits in zip(some, bodies, all_of(looks), strict=True):
-                touched.note(key, hits, body, len(body))
-                self._seen_as[key] = live[key]
-            del bodies, looks  # before the next ones are fetched
+        files = {key: live[key] for key in new}
+        yield from look_through(files, touched, self.state, self.vectors, self.limits)
+        self._seen_as |= files
 
     def _follow(self, touched: Touched[FileKey]) -> Generator[Effect, Outcome, None]:
         """Take what was found in files over to their next deletion vectors: the data are the same, and are not read again.
@@ -297,9 +287,6 @@ class ApplyTransaction(RowFilesTransaction):
                 touched.follow(old, key, stays)
                 self._seen_as[key] = live[key]
         self._seen_as = {key: add for key, add in self._seen_as.items() if key in live}
-
-    def _found(self, touched: Touched[FileKey], body: bytes, add: Action) -> Hits:
-        return touched.searched(lambda names: self._rows(body, add, names)[0])
 
     # --- what goes --------------------------------------------------------------------------------
     def _replace(self, touched: Touched[FileKey]) -> Generator[Effect, Outcome, None]:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from safewrite.changes.candidate_rows import Touched, filtered
+from safewrite.changes.key_index import IndexName, known_keys
 from safewrite.changes.memory import Memory
 from safewrite.changes.positions import Flags, Numbers
 from safewrite.frames.parallel import Begun, given_back, windows
@@ -90,7 +91,7 @@ class RowFilesPlan(ReplacePlan):
         schema: pa.Schema,
     ) -> Generator[Effect, Outcome, None]:
         """Look through files: keys and sequences first, of small files all columns at once."""
-        new = touched.unseen(tasks, memory)
+        new = yield from self._not_indexed(head, touched.unseen(tasks, memory), tasks, touched)
         small = [
             file
             for file in new
@@ -104,7 +105,7 @@ class RowFilesPlan(ReplacePlan):
             )
             for some in some_at_once:
                 tables = yield from self._live_rows(
-                    head, {file: tasks[file] for file in some}, schema, columns
+                    head, {file: tasks[file] for file in some}, schema, columns, touched
                 )
                 found = [touched.search(table) for table in tables]
                 for file, hits, table in zip(some, found, tables, strict=True):
@@ -115,12 +116,38 @@ class RowFilesPlan(ReplacePlan):
                         touched.note(file, touched.search(whole), whole, whole.nbytes)
                 del tables
 
+    def _not_indexed(
+        self,
+        head: TableVersion,
+        files: Sequence[Mark],
+        tasks: dict[Mark, FileScanTask],
+        touched: Touched[Mark],
+    ) -> Generator[Effect, Outcome, list[Mark]]:
+        """Note what kept indexes tell of files; those that must be read are left."""
+        known_keys.begin()
+        left = []
+        for file in files:
+            task, gone = tasks[file], None
+            index = touched.known_index(_index_name(head, task, touched))
+            if index is not None and task.delete_files:
+                live = (yield from self._read_live(task)) if self._marks(head, task) else None
+                if live is None or len(live) != index.rows.num_rows:
+                    index = None
+                else:
+                    self._live[file], gone = live, np.flatnonzero(~live)
+            if index is not None and touched.suffices(hits := touched.search_index(index, gone)):
+                touched.note(file, hits)
+            else:
+                left.append(file)
+        return left
+
     def _live_rows(
         self,
         head: TableVersion,
         tasks: dict[Mark, FileScanTask],
         schema: pa.Schema,
         columns: tuple[str, ...] | None,
+        touched: Touched[Mark],
     ) -> Generator[Effect, Outcome, list[pa.Table]]:
         """As ``rows_of``; where rows are marked as gone we leave them out, for PyIceberg takes longer to do so than to read."""
         from pyiceberg.table import FileScanTask
@@ -134,6 +161,9 @@ class RowFilesPlan(ReplacePlan):
         tables = yield from rows_of(head, bare, schema, self.limits, columns)
         for number, (file, task) in enumerate(tasks.items()):
             live = self._live.get(file)
+            is_whole = not bare[number].delete_files and tables[number].num_rows == task.file.record_count
+            if is_whole and touched.asks_again(name := _index_name(head, task, touched)):
+                touched.kept_index(name, tables[number])
             if live is not None and len(live) == tables[number].num_rows:
                 tables[number] = tables[number].filter(pa.array(live))
             elif live is not None:  # the file has other rows than its entry says
@@ -340,6 +370,14 @@ class RowFilesPlan(ReplacePlan):
             manifests.append(made)
             puts = (*puts, Put(location, body, name="stage.put_manifest"))
         return manifests, puts
+
+
+def _index_name(head: TableVersion, task: FileScanTask, touched: Touched[Mark]) -> IndexName:
+    """Binds an index to one file of one table, and to the columns, by their ids, as the table has them now."""
+    file, metadata = task.file, table_of(head).metadata
+    fields = [metadata.schema().find_field(name) for name in touched.columns]
+    kinds = tuple((field.field_id, field.name, str(field.field_type)) for field in fields)
+    return (head.table_id, file.file_path, file.file_size_in_bytes, file.record_count, kinds)
 
 
 def _size(task: FileScanTask) -> int:
