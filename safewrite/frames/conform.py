@@ -21,9 +21,10 @@ import pyarrow.compute as pc
 
 from safewrite.errors import WouldAlterError
 from safewrite.text.rendering import said
-from safewrite.values.casts import NotExactError, OtherMeaningError, convert
+from safewrite.values.casts import convert
 from safewrite.values.fit import misfits
 from safewrite.values.python import is_nan, no_nan
+from safewrite.values.refusals import NotExactError, OtherMeaningError
 from safewrite.values.text_limits import TextLimit, limit_of
 from safewrite.values.types import is_list, without_uuids
 

@@ -13,16 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from safewrite.values import decimals
 from safewrite.values.limits import DAY_US, outside_calendar
+from safewrite.values.refusals import NotExactError, OtherMeaningError
 from safewrite.values.types import is_bytes, is_text
-
-
-class NotExactError(Exception):
-    """Some value of the array has no equal in the target type; the text says why."""
-
-
-class OtherMeaningError(Exception):
-    """No value of the source type is a value of the target type; the text gives advice."""
 
 
 def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -53,7 +47,7 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 def _cast(values: pa.Array, target: pa.DataType) -> pa.Array:
     try:
-        return pc.cast(values, target, safe=True)
+        return decimals.cast(values, target) if pa.types.is_decimal(target) else pc.cast(values, target)
     except pa.ArrowInvalid as error:
         raise NotExactError(str(error).splitlines()[0]) from error
 
@@ -113,9 +107,7 @@ def _to_decimal(values: pa.Array, target: pa.DataType) -> pa.Array:
     source = values.type
     if source == target:
         return values
-    if pa.types.is_integer(source):
-        values = pc.cast(values, pa.decimal128(20, 0))  # holds every 64-bit integer, signed or not
-    elif not pa.types.is_decimal(source):
+    if not (pa.types.is_integer(source) or pa.types.is_decimal(source)):
         raise OtherMeaningError(_advice(source, target))
     return _cast(values, target)
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.values.casts import NotExactError, OtherMeaningError, in_calendar
+from safewrite.values import decimals
+from safewrite.values.casts import in_calendar
 from safewrite.values.fit import Convert
+from safewrite.values.refusals import NotExactError, OtherMeaningError
 from safewrite.values.text import from_hex, parsed
 
 
@@ -34,7 +36,8 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
         raise OtherMeaningError(f"a {found} is no {kind}")
     if pa.types.is_timestamp(kind) and pa.types.is_timestamp(found) and found.tz is None and kind.tz:
         return array.cast(pa.timestamp("us")).cast(kind)  # DMS writes UTC without saying so
-    values = array.cast(kind)
+    is_exact = pa.types.is_decimal(kind) and not pa.types.is_floating(found)
+    values = decimals.cast(array, kind) if is_exact else array.cast(kind)
     may_lose = _family(kind) == "time" or pa.types.is_floating(kind) or pa.types.is_floating(found)
     if may_lose and not pc.all(pc.fill_null(_same(values.cast(found), array), True)).as_py():
         raise NotExactError("digits would be lost")

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.values.casts import NotExactError, convert
+from safewrite.values.casts import convert
+from safewrite.values.refusals import NotExactError
 
 Convert = Callable[[pa.Array], pa.Array]
 """Converts all values of an array, or raises because of one."""
 REFUSALS = (NotExactError, pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, OverflowError)
 """What a conversion raises where a value does not fit."""
-_FEW = 16
-"""The conversion tries a span of at most this many values one by one: halving it costs twice as much where none fits."""
 
 
 def fit(
@@ -44,17 +43,20 @@ def fit(
 
 
 def misfits(values: pa.Array, into: Convert) -> Iterator[tuple[int, Exception]]:
-    """The places of values that a conversion refuses, first ones first, and why; by halving, so that few cost little."""
-    spans = [(0, len(values))]
-    while spans:
-        start, end = spans.pop()
+    """The places of values that a conversion refuses, first ones first, and why.
+
+    A span that is refused is halved, and spans grow again where two in turn are taken: few misfits cost little, and where
+    every value is one, each is tried once.
+    """
+    start, size, grows = 0, len(values), False
+    while start < len(values):
         try:
-            into(values.slice(start, end - start))
+            into(values.slice(start, size))
         except REFUSALS as error:
-            if end - start == 1:
+            if size == 1:
                 yield start, error
-            elif end - start <= _FEW:
-                spans += [(place, place + 1) for place in reversed(range(start, end))]
-            else:
-                middle = (start + end) // 2
-                spans += [(middle, end), (start, middle)]
+                start += 1
+            size, grows = max(size // 2, 1), False
+        else:
+            start += size
+            size, grows = size * 2 if grows else size, True

@@ -8,6 +8,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from safewrite.values import decimals
+
 _WHOLE = r"^-?[0-9]+$"
 _SAME_WHOLE = r"^\+?(-?[0-9]+)(?:\.0*)?$"
 """The spellings of a whole number: Oracle's NUMBER comes as 7.0000000000."""
@@ -51,7 +53,7 @@ def parsed(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_binary(kind):
         return from_hex(texts.cast(pa.binary()))
     if pa.types.is_decimal(kind):
-        texts = pc.replace_substring_regex(texts, _PLUS, r"\1")
+        return decimals.of_texts(texts, kind)
     return texts.cast(kind)
 
 

@@ -1,9 +1,10 @@
-"""Reads the same records by columns and one by one, as far as a frame for their table."""
+"""Reads the same records by columns and one by one, here and as executors do, as far as a frame for their table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from safewrite.cdc.landing.frames import LACKS, ChangeFrame, frame_of
 from safewrite.cdc.landing.table_batch import TableBatch
 from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.cdc.records.change import DeadLetter, KafkaRecord
+from tests.cdc import on_executors
 from tests.cdc.lakes import Job
 
 
@@ -59,19 +61,25 @@ def outcomes(
     job_settings: Mapping[str, Any] | None = None,
     **table: Any,
 ) -> tuple[Outcome, Outcome]:
-    """By columns, and one by one; ``decoder`` is another than that of Debezium's JSON."""
+    """By columns, and one by one; ``decoder`` is another than that of Debezium's JSON.
+
+    What executors decode by columns has to be the same.
+    """
     form = table.pop("format", "delta")
     job = Job(Path("nowhere"), [{"table": "a", **table}], form, dict(job_settings or {}), schemas=False)
     made = []
-    for each in (False, True):
-        landing = job.landing()
+    for way in ("columns", "each", "executors"):
+        landing, each = job.landing(), way == "each"
         if decoder is not None:
             landing.decoder = decoder()
             landing.decoder.fewest = 1
         batch = job.batch(records)
-        decoded = (
-            landing.decoder.decode_each(batch.records) if each else landing.decoder.decode(batch.records)
-        )
+        decode = {
+            "columns": landing.decoder.decode,
+            "each": landing.decoder.decode_each,
+            "executors": partial(on_executors.decoded, landing.decoder),
+        }
+        decoded = decode[way](batch.records)
         routed, nowhere = landing._router.route(decoded)
         found = Outcome(by_columns=decoded.by_columns)
         found.ignored = len(decoded.ignored) + decoded.tombstones + len(decoded.unmet)
@@ -82,7 +90,9 @@ def outcomes(
             share.make(None, each=each)
             note(found, frame_of(config, share.rows, _found(schema)), share)
         made.append(found)
-    return made[0], made[1]
+    here, one_by_one, there = made
+    assert there.told() == here.told(), "executors decode as the driver does"
+    return here, one_by_one
 
 
 def _found(schema: pa.Schema | None) -> Any:

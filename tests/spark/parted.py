@@ -1,4 +1,4 @@
-"""A driver of the change data job that is killed: ``python -m tests.spark.parted FOLDER FORMAT SERVERS TOPIC`` tells each part."""
+"""A driver of the change data job that is killed: ``python -m tests.spark.parted FOLDER FORMAT SERVERS TOPIC ENGINE`` tells each part."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ RECORDS = 40
 """Records that a driver takes at once."""
 
 
-def pipeline(folder: Path, form: str, servers: str, topic: str) -> Pipeline:
+def pipeline(folder: Path, form: str, servers: str, topic: str, engine: str) -> Pipeline:
     """A job whose batch has all that the topic has, and whose driver takes few of its records at once."""
     job = Job(folder, [{"table": name} for name in "abc"], form)
     kafka = {"servers": servers, "topics": [topic], "max_offsets_per_trigger": 1_000_000}
     given = {"kafka": kafka, "checkpoint": str(folder / "checkpoint"), "trigger": {"available_now": True}}
-    return Pipeline(job.landing(**given, parts={"records": RECORDS}).config)
+    return Pipeline(job.landing(**given, parts={"records": RECORDS}, engine=engine).config)
 
 
 def main(folder: Path, *given: str) -> None:
@@ -28,9 +28,9 @@ def main(folder: Path, *given: str) -> None:
     made = pipeline(folder, *given)
     land = made.landing.land
 
-    def tell(batch: Batch) -> Any:
+    def tell(batch: Batch, *decode: Any) -> Any:
         assert len(batch.records) <= RECORDS
-        found = land(batch)
+        found = land(batch, *decode)
         print("part", flush=True)  # noqa: T201 - its parent reads it
         return found
 

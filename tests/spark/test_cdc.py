@@ -47,6 +47,7 @@ class Stream:
     kafka: Kafka
     job: Job
     topic: str = field(default_factory=lambda: f"cdc-{uuid.uuid4().hex[:8]}")
+    engine: str = "local"
 
     @property
     def checkpoint(self) -> Path:
@@ -82,6 +83,7 @@ class Stream:
             **more.pop("kafka", {}),
         }
         given = {"kafka": kafka, "checkpoint": str(self.checkpoint), "trigger": {"available_now": True}}
+        given |= {"engine": self.engine}
         made = Pipeline(self.job.landing(**given | more).config)
         made.landing.decoder.fewest = 1
         return made
@@ -113,11 +115,15 @@ class Stream:
             admin.close()
 
 
-@pytest.fixture(params=["delta", pytest.param("iceberg", marks=pytest.mark.long)])
+_LONG = [pytest.param(one, marks=pytest.mark.long) for one in (("iceberg", "local"), ("iceberg", "spark"))]
+
+
+@pytest.fixture(params=[("delta", "local"), ("delta", "spark"), *_LONG], ids="-".join)
 def stream(request: pytest.FixtureRequest, spark: Spark, kafka: Kafka, tmp_path: Path) -> Stream:
     (tmp_path / "lake").mkdir()
-    job = Job(tmp_path, [{"table": name} for name in "abc"], request.param)
-    return Stream(spark, kafka, job).make()
+    form, engine = request.param
+    job = Job(tmp_path, [{"table": name} for name in "abc"], form)
+    return Stream(spark, kafka, job, engine=engine).make()
 
 
 def ended(query: StreamingQuery) -> str | None:
@@ -171,7 +177,7 @@ def test_a_batch_many_times_larger_than_the_driver_takes_lands_whatever_dies(
     """E1, E2: one batch of Spark in a hundred parts; killed between the tables of a part, by SIGKILL, the checkpoint lost."""
     source, folder = Source(14), stream.job.folder
     stream.send(*source.run(3_000))
-    given = (stream.job.form, stream.kafka.endpoint_url, stream.topic)
+    given = (stream.job.form, stream.kafka.endpoint_url, stream.topic, stream.engine)
     with pytest.raises(StreamingQueryException, match="the driver dies here"):
         stream.run(dies(pipeline(folder, *given), monkeypatch, 14))
     command = [sys.executable, "-m", "tests.spark.parted", str(folder), *given]
@@ -201,7 +207,7 @@ def test_a_second_job_of_the_same_name_is_fenced(stream: Stream) -> None:
     source = Source(12)
     stream.send(*source.run(60))
     first = stream.pipeline()
-    rival = Stream(stream.spark, stream.kafka, stream.job, stream.topic).pipeline(
+    rival = Stream(stream.spark, stream.kafka, stream.job, stream.topic, stream.engine).pipeline(
         checkpoint=str(stream.job.folder / "other"), kafka={"max_offsets_per_trigger": 13}
     )
     with stream.spark.careless():

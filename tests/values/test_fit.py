@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safewrite.values.casts import NotExactError, OtherMeaningError, convert
+from safewrite.values.casts import convert
 from safewrite.values.fit import fit, misfits
+from safewrite.values.refusals import NotExactError, OtherMeaningError
 
 KINDS = {
     pa.int64(): [pa.int8(), pa.float32(), pa.decimal128(3, 0)],

@@ -25,6 +25,8 @@ _OURS = frozenset(
         "kafka.group.id", "groupidprefix",
     }
 )  # fmt: skip
+_DIVIDING = frozenset({"minpartitions", "maxrecordsperpartition"})
+"""Options by which Spark reads a partition of Kafka in several tasks."""
 if TYPE_CHECKING:
     Envelope = str
 else:
@@ -190,6 +192,13 @@ class Config(Strict):
         str, Field(min_length=1, description="Spark's checkpoint folder: a hint, tables are the truth")
     ]
     trigger: Trigger = Trigger(interval_s=10.0)
+    engine: Annotated[
+        Literal["local", "spark"],
+        Field(
+            description="where records are decoded: local, in Spark's driver; spark, on its executors, each of which needs Python "
+            "with safewrite"
+        ),
+    ] = "local"
     parts: Parts = Parts()
     warehouse: Annotated[
         str | None, Field(min_length=1, description="Delta tables are warehouse/database/table")
@@ -257,6 +266,7 @@ class Config(Strict):
     def _contradictions(self) -> list[tuple[bool, str]]:
         name, kind = self.envelope, KINDS[self.envelope]
         create = self.unknown_tables == "create"
+        divided = sorted(name for name in self.kafka.options if name.lower() in _DIVIDING)
         formats = {table.format for table in self.tables} | {self.job_tables.format}
         formats |= {(self.defaults or TableOptions()).format} if create else set()
         return [
@@ -270,6 +280,10 @@ class Config(Strict):
                     f"{option} {what}does nothing for envelope {name}",
                 )
                 for option, what in _OF_ENVELOPES.items()
+            ),
+            (
+                self.engine == "spark" and bool(divided),
+                f"engine spark decodes each partition of Kafka in one task: take {', '.join(divided)} out of kafka.options",
             ),
             (not self.tables and not create, "tables is empty, so every row would be a dead letter"),
             (

@@ -56,6 +56,15 @@ class Misfit:
     def refused(self) -> UndecodableError:
         return UndecodableError(self.why)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process: what makes the text and the nearest value is called before."""
+        return Misfit, (
+            self.value,
+            self.why,
+            _known(self.as_text, self.value),
+            _known(self.floored, self.value),
+        )
+
     def floor(self) -> Any:
         """The nearest value below it that fits.
 
@@ -68,6 +77,28 @@ class Misfit:
             return self.floored(self.value)
         except (UndecodableError, ArithmeticError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise self.refused() from error
+
+
+@dataclass(frozen=True, slots=True)
+class _SingleAnswer:
+    """What a function said of the only value that it is asked about."""
+
+    answer: Any
+    error: Exception | None = None
+
+    def __call__(self, value: Any) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.answer
+
+
+def _known(of: Callable[[Any], Any] | None, value: Any) -> _SingleAnswer | None:
+    if of is None:
+        return None
+    try:
+        return _SingleAnswer(of(value))
+    except (UndecodableError, ArithmeticError, ValueError, TypeError, KeyError, AttributeError) as error:
+        return _SingleAnswer(None, error)
 
 
 def shortened(value: Any) -> str:

@@ -46,7 +46,9 @@ class Decoder:
         placeholder: str | None = None,
         before_image: str | None = None,
     ) -> None:
-        self._envelope = KINDS[envelope].make(EnvelopeSettings(schema_of, placeholder, before_image))
+        self.envelope = envelope
+        self.settings = EnvelopeSettings(schema_of, placeholder, before_image)
+        self._envelope = KINDS[envelope].make(self.settings)
         self._converter = self._envelope.converter
         self._by_columns = ByColumns(self._envelope)
         self.keys, self.values = self._converter.prefixes

@@ -1,4 +1,4 @@
-"""Takes the records of a micro-batch into the driver: all at once where they are few, else part by part."""
+"""Takes the records of a micro-batch into the driver, or lets executors decode them: all at once where they are few, else part by part."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.cdc.kafka.arrow import arrow_of
 from safewrite.cdc.kafka.batch_split import Cell, Limit, cut
+from safewrite.cdc.kafka.executor_records import ExecutorRecords
 from safewrite.cdc.kafka.source import Source, Told
 from safewrite.cdc.records.batch import Batch, Partition, Ranges, ranges_of
 from safewrite.cdc.records.prefixes import Prefixes
@@ -34,12 +35,19 @@ class MicroBatches:
 
     Args:
         keys, values: prefixes that the executors cut off keys and values, so that they are not sent to the driver.
+        is_decoded_there: leave the records on the executors, which decode them.
     """
 
     def __init__(
-        self, source: Source, limit: Limit, keys: Prefixes | None = None, values: Prefixes | None = None
+        self,
+        source: Source,
+        limit: Limit,
+        keys: Prefixes | None = None,
+        values: Prefixes | None = None,
+        *,
+        is_decoded_there: bool = False,
     ) -> None:
-        self._source, self._limit = source, limit
+        self._source, self._limit, self._is_decoded_there = source, limit, is_decoded_there
         self._shortener = Shortener(keys or Prefixes(), values or Prefixes())
         self._heaviest: float | None = None
         """Bytes of a record as Kafka has it, in that batch of this process whose records weighed most; None before the first."""
@@ -81,11 +89,14 @@ class MicroBatches:
             kept.unpersist()
 
     def _whole(self, frame: DataFrame, number: int, told: Told) -> Batch:
-        found = Batch.of_records(number, self._taken(self._shortener.shortened(frame)), told.ids)
-        return Batch(number, found.records, told.ranges(found.ranges), told.joined)
+        records = self._taken(self._shortener.shortened(frame))
+        return Batch(number, records, told.ranges({}), told.joined)
 
     def _taken(self, shortened: DataFrame) -> KafkaRecords:
-        data, prefixes = arrow_of(shortened), self._shortener.prefixes
+        prefixes = self._shortener.prefixes
+        if self._is_decoded_there:
+            return ExecutorRecords(shortened, prefixes, self._learn)
+        data = arrow_of(shortened)
         records = KafkaRecords.of_frame(data, prefixes)
         self._learn(len(records), data.nbytes + records.cut_bytes, data.nbytes if prefixes else None)
         return records

@@ -9,13 +9,13 @@ a checkpoint starts from them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from safewrite.cdc.config.job import Config, from_environment
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.connect.registry import Registry
-from safewrite.cdc.envelopes.decoding import Decoder
+from safewrite.cdc.envelopes.decoding import Decoded, Decoder
 from safewrite.cdc.landing.compacted import Deletions
 from safewrite.cdc.landing.routing import Router
 from safewrite.cdc.landing.table_batch import JobParts, TableBatch
@@ -23,10 +23,13 @@ from safewrite.cdc.ledger.ledger import JobLedger, LedgerEntry, listed
 from safewrite.cdc.ledger.reporting import tell_batch
 from safewrite.cdc.ledger.target_tables import TargetTables
 from safewrite.cdc.records.batch import Batch, remaining
-from safewrite.cdc.records.change_set import ChangeSet
+from safewrite.cdc.records.change_set import ChangeSet, Place
+from safewrite.cdc.records.records import KafkaRecords
 from safewrite.metrics import OnEvent, listener
 
 log = logging.getLogger("safewrite")
+
+Decode = Callable[[KafkaRecords, Mapping[Place, int]], Decoded]
 
 
 class Landing:
@@ -49,8 +52,11 @@ class Landing:
             before_image=config.before_image_field,
         )
 
-    def land(self, given: Batch) -> list[LedgerEntry]:
+    def land(self, given: Batch, decode: Decode | None = None) -> list[LedgerEntry]:
         """Land what is new of a batch; the lines that the ledger got, none if all of it had landed.
+
+        Args:
+            decode: decodes records, by the deletes that partitions ended with in the batch before; default: here.
 
         Raises:
             SafewriteError: of the first table that failed; others may have committed, and the batch
@@ -60,9 +66,14 @@ class Landing:
         batch = remaining(given, self.config.job, done)
         if not batch.ranges:
             return []
-        decoded = self.decoder.decode(batch.records, self.ledger.ended(batch.ranges, done))
-        found, whole = decoded.by_columns, len(batch.records)
-        log.debug("batch %s: %s of %s records were read by columns", batch.number, found, whole)
+        decoded = (decode or self.decoder.decode)(batch.records, self.ledger.ended(batch.ranges, done))
+        found = decoded.by_columns
+        log.debug(
+            "batch %s: %s records were read by columns, others: %s",
+            batch.number,
+            found,
+            decoded.records - found,
+        )
         routed, unrouted = self._router.route(decoded)
         compacted = self._deletions.give(decoded.unmet, routed, done)
         shares = self._shares(routed.values(), batch, done)

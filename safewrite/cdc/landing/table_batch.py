@@ -149,6 +149,8 @@ class TableBatch:
         """Make rows of the changes; ``each`` makes all of them one by one."""
         self.made = self._making(keys, each=each)
         self.entry.ignored = self.made.ignored
+        projected = sum(len(one.batch) for one in self.made.rows.projected)
+        self.entry.one_by_one = self.changes.records - projected
 
     def _making(self, keys: Keys, *, each: bool) -> Made:
         schema, config = None if self.found is None else self.found.schema, self.job.config

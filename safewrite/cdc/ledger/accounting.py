@@ -117,7 +117,7 @@ def _account(table: str | None, lines: Sequence[LedgerEntry]) -> Account:
         "job", "batch", "table", "version", "source_time_ms", "begins_at", "offsets", "commit_ms", "closed_ms",
     }  # fmt: skip
     names = [name for name in COLUMNS if name not in skipped]
-    return Account(table, {name: sum(getattr(line, name) for line in lines) for name in names})
+    return Account(table, {name: sum(getattr(line, name) or 0 for line in lines) for name in names})
 
 
 def _gaps(lines: Sequence[LedgerEntry]) -> list[str]:

@@ -62,6 +62,8 @@ class LedgerEntry:
     """The offsets of the batch: ``[[topic, partition, topic id, start, end], ...]``."""
     commit_ms: int | None = None
     """How long the table's commit took; None where it was not this attempt's."""
+    one_by_one: int = 0
+    """How many records the driver made to rows one by one, and not as columns."""
     closed_ms: int | None = None
     """When the batch was closed, by the clock of the driver, in milliseconds since 1970; no decision rests on it."""
 

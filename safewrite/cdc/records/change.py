@@ -34,6 +34,9 @@ class Unavailable:
     def __repr__(self) -> str:
         return "UNAVAILABLE"
 
+    def __reduce__(self) -> str:
+        return "UNAVAILABLE"  # the same object in each process
+
 
 UNAVAILABLE: Final = Unavailable()
 

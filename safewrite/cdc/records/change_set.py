@@ -59,7 +59,7 @@ class ColumnBatch:
 
     def topics(self) -> list[str]:
         """The topics of the records."""
-        of_records = self.records.data.column("topic").take(self.data.column(PLACE))
+        of_records = self.records.whereabouts.column("topic").take(self.data.column(PLACE))
         return [str(one) for one in pc.unique(of_records).to_pylist()]
 
     def beginnings(self) -> set[Beginning]:

@@ -34,8 +34,18 @@ class KafkaRecords(Sequence[KafkaRecord]):
     """
 
     def __init__(self, data: pa.Table, prefixes: Sequence[bytes] = ()) -> None:
-        self.data = data
+        self._data = data
         self.prefixes = tuple(prefixes)
+
+    @property
+    def data(self) -> pa.Table:
+        """Columns of ``SCHEMA``."""
+        return self._data
+
+    @property
+    def whereabouts(self) -> pa.Table:
+        """Topic, partition and offset of each record."""
+        return self._data
 
     @classmethod
     def of(cls, given: Iterable[KafkaRecord]) -> KafkaRecords:
@@ -63,7 +73,7 @@ class KafkaRecords(Sequence[KafkaRecord]):
         return cls(_ordered(data), prefixes)
 
     def __len__(self) -> int:
-        return int(self.data.num_rows)
+        return int(self.whereabouts.num_rows)
 
     @overload
     def __getitem__(self, at: int) -> KafkaRecord: ...
@@ -102,15 +112,16 @@ class KafkaRecords(Sequence[KafkaRecord]):
 
     def offsets(self) -> Any:
         """The offsets of all records, as NumPy has them."""
-        return self.data.column("offset").to_numpy()
+        return self.whereabouts.column("offset").to_numpy()
 
     def partitions(self) -> dict[tuple[str, int], Any]:
         """The places of the records of each partition of a topic."""
         if not len(self):
             return {}
-        topics = self.data.column("topic").combine_chunks().dictionary_encode()
+        topics = self.whereabouts.column("topic").combine_chunks().dictionary_encode()
         names = topics.dictionary.to_pylist()
-        both = topics.indices.to_numpy().astype("int64") << 32 | self.data.column("partition").to_numpy()
+        numbers = self.whereabouts.column("partition").to_numpy()
+        both = topics.indices.to_numpy().astype("int64") << 32 | numbers
         return {
             (names[one >> 32], one & 0xFFFFFFFF): np.flatnonzero(both == one)
             for one in np.unique(both).tolist()

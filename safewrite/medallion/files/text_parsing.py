@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.values.casts import OtherMeaningError
 from safewrite.values.declared import declared
 from safewrite.values.fit import fit
 from safewrite.values.limits import YEARS, outside_calendar
+from safewrite.values.refusals import OtherMeaningError
 
 
 def called(kind: pa.DataType) -> str:

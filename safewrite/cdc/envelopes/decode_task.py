@@ -1,0 +1,195 @@
+"""Decodes the records of a Kafka partition on an executor, and puts together what all partitions came to.
+
+A task decodes as the driver would.  Column batches come back packed; changes that were read one by one, dead letters and
+tombstones come back as they are.  Its report has counts, so that nothing that a task read is missed.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import groupby
+
+import pyarrow as pa
+
+import safewrite as sw
+from safewrite.cdc.envelopes.by_columns import FEWEST
+from safewrite.cdc.envelopes.decoding import Decoded, Decoder
+from safewrite.cdc.envelopes.envelope import EnvelopeSettings, Tombstone
+from safewrite.cdc.records.change import DeadLetter, SourceChange
+from safewrite.cdc.records.change_set import Place
+from safewrite.cdc.records.packed import PackedBatch, unpacked
+from safewrite.cdc.records.prefixes import Prefixes
+from safewrite.cdc.records.records import KafkaRecords
+from safewrite.engine.abc import CHUNKS, TaskAttempt
+
+_PREFIXES_MAX = 64
+_CHANGES = 5000
+"""About so many changes that were read one by one come in one row."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeReport:
+    """What a task read.
+
+    ``by_columns`` and ``others`` are how many records its rows have, ``passed`` those that say nothing about a row.
+    ``size`` are the bytes of the records, and ``cut`` those of prefixes that were cut off before.
+    """
+
+    records: int = 0
+    by_columns: int = 0
+    others: int = 0
+    passed: int = 0
+    size: int = 0
+    cut: int = 0
+    places: Sequence[Place] = ()
+    endings: Mapping[Place, int] = field(default_factory=dict)
+    prefixes: tuple[Sequence[bytes], Sequence[bytes]] = ((), ())
+    """What precedes the payloads of keys and values that were met."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeTask:
+    """Decodes the records of one partition, which come in the columns of ``safewrite.cdc.records.records.SCHEMA``.
+
+    Args:
+        prefixes: what was cut off keys and values.
+        starts: the offsets from which records are wanted, by partition, and none of others; None: all.
+        ended: the deletes that partitions ended with in the batch before.
+        fewest: so many records of one schema, or more, are read by columns.
+    """
+
+    envelope: str
+    settings: EnvelopeSettings
+    prefixes: tuple[bytes, ...] = ()
+    starts: Mapping[Place, int] | None = None
+    ended: Mapping[Place, int] = field(default_factory=dict)
+    fewest: int = FEWEST
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The rows: ``data`` is a ``PackedBatch`` or a ``Decoded`` without column batches, pickled."""
+        return CHUNKS
+
+    def __call__(
+        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
+    ) -> Generator[pa.RecordBatch, None, DecodeReport]:
+        """Decode the records of the batches.
+
+        Raises:
+            StorageError: the schema registry is away.
+        """
+        parts = [pa.Table.from_batches([one]) for one in batches]
+        if not parts:
+            return DecodeReport()
+        records = KafkaRecords.of_frame(pa.concat_tables(parts), self.prefixes)
+        del parts
+        if self.starts is not None:
+            records = records.since(self.starts)
+        decoder = _decoder(self.envelope, self.settings)
+        decoder.fewest = self.fewest
+        found = decoder.decode(records, self.ended)
+        for batch in found.columns:
+            yield _piece(PackedBatch.of(batch))
+        for rest in _pieces(found):
+            yield _piece(rest)
+        return DecodeReport(
+            len(records), found.by_columns, _records_in(found), len(found.ignored) + found.tombstones,
+            records.data.nbytes + records.cut_bytes, records.cut_bytes,
+            [*records.partitions()], found.endings,
+            (self._new(decoder.keys), self._new(decoder.values)),
+        )  # fmt: skip
+
+    def _new(self, met: Prefixes) -> list[bytes]:
+        """Prefixes that were not cut off."""
+        return [one for one in met.newest(_PREFIXES_MAX) if one not in self.prefixes]
+
+
+@lru_cache(maxsize=8)
+def _decoder(envelope: str, settings: EnvelopeSettings) -> Decoder:
+    """The decoder of a worker process, which remembers schemas; each could be asked for again."""
+    return Decoder(
+        envelope,
+        schema_of=settings.schema_of,
+        placeholder=settings.placeholder,
+        before_image=settings.before_image,
+    )
+
+
+def _piece(what: PackedBatch | Decoded) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [pa.array([0], pa.int32()), pa.array([pickle.dumps(what)], pa.binary())], schema=CHUNKS
+    )
+
+
+def _pieces(found: Decoded) -> Iterator[Decoded]:
+    """What was not read by columns, some at a time; the changes of one record stay together."""
+    rest = Decoded(dead=found.dead, unmet=found.unmet)
+    for _, changes in groupby(found.rows, key=lambda change: id(change.record)):
+        rest.rows += changes
+        if len(rest.rows) >= _CHANGES:
+            yield rest
+            rest = Decoded()
+    if rest.rows or rest.dead or rest.unmet:
+        yield rest
+
+
+def _records_in(found: Decoded) -> int:
+    """How many records are among changes that were read one by one, dead letters and tombstones whose delete did not come."""
+    told: list[SourceChange | DeadLetter | Tombstone] = [*found.rows, *found.dead, *found.unmet]
+    return len({id(one.record) for one in told})
+
+
+def union(pieces: Iterable[bytes], reports: Sequence[DecodeReport], prefixes: Sequence[bytes]) -> Decoded:
+    """What all tasks decoded, in the order of the records.
+
+    Raises:
+        InternalError: what the tasks sent is not what they say that they read.
+    """
+    found, packed, others = Decoded(), list[PackedBatch](), 0
+    for data in pieces:
+        piece = pickle.loads(data)
+        if isinstance(piece, PackedBatch):
+            packed.append(piece)
+            continue
+        others += _records_in(piece)
+        found.rows += piece.rows
+        found.dead += piece.dead
+        found.unmet += piece.unmet
+    found.columns = unpacked(packed, prefixes)
+    found.tombstones = sum(one.passed for one in reports)
+    for report in reports:
+        found.endings.update(report.endings)
+    _check(reports, found.by_columns, others)
+    found.rows.sort(key=_place)
+    found.dead.sort(key=_place)
+    found.unmet.sort(key=_place)
+    return found
+
+
+def _place(one: SourceChange | DeadLetter | Tombstone) -> tuple[str, int, int]:
+    record = one.record
+    return record.topic, record.partition, record.offset
+
+
+def _check(reports: Sequence[DecodeReport], by_columns: int, others: int) -> None:
+    read = sum(one.records for one in reports)
+    told = [sum(one.by_columns for one in reports), sum(one.others for one in reports)]
+    if [by_columns, others] != told or read != sum(told) + sum(one.passed for one in reports):
+        raise sw.InternalError(
+            f"Executors read {read} records and sent {by_columns} in columns and {others} one by one, where they tell of {told}. "
+            "Nothing of the batch was committed. Please report this."
+        )
+    twice = [
+        place
+        for place, times in Counter(one for report in reports for one in report.places).items()
+        if times > 1
+    ]
+    if twice:
+        raise sw.InternalError(
+            f"Spark gave records of the partition {twice[0][0]}/{twice[0][1]} to more than one task, and a delete and its tombstone have to "
+            "be in one. Nothing of the batch was committed. Set engine to local, and please report this."
+        )

@@ -1,0 +1,91 @@
+"""Leaves the records of a micro-batch on Spark's executors, which decode them; the driver gets what they decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from safewrite.cdc.envelopes.decode_task import DecodeTask, union
+from safewrite.cdc.envelopes.decoding import Decoded, Decoder
+from safewrite.cdc.kafka.arrow import arrow_of
+from safewrite.cdc.records.change_set import Place
+from safewrite.cdc.records.records import KafkaRecords
+from safewrite.engine.abc import DATA
+from safewrite.engine.spark import SparkEngine, spark_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Learn = Callable[[int, float, float | None], None]
+
+
+class ExecutorRecords(KafkaRecords):
+    """Records that Spark reads where they are wanted; whoever looks at one takes them into the driver.
+
+    Args:
+        frame: the columns of records, one partition for each of Kafka.
+        prefixes: bytes that Spark cuts off keys and values.
+        learn: is asked to remember how many they were, and what they weighed as Kafka and as Spark has them.
+    """
+
+    def __init__(
+        self,
+        frame: DataFrame,
+        prefixes: Sequence[bytes],
+        learn: Learn,
+        starts: Mapping[Place, int] | None = None,
+    ) -> None:
+        self.frame, self.prefixes, self.learn, self.starts = frame, tuple(prefixes), learn, starts
+
+    @property
+    def data(self) -> pa.Table:
+        return self._taken.data
+
+    @property
+    def whereabouts(self) -> pa.Table:
+        return self._taken.data
+
+    @cached_property
+    def _taken(self) -> KafkaRecords:
+        taken = KafkaRecords.of_frame(arrow_of(self.frame), self.prefixes)
+        return taken if self.starts is None else taken.since(self.starts)
+
+    def since(self, starts: Mapping[Place, int]) -> ExecutorRecords:
+        """The records from these offsets on; none of a partition that is not named."""
+        return ExecutorRecords(self.frame, self.prefixes, self.learn, starts)
+
+
+@dataclass(frozen=True)
+class ExecutorDecoding:
+    """Decodes records on executors, with the settings of a decoder of the driver."""
+
+    decoder: Decoder
+
+    def __call__(self, records: KafkaRecords, ended: Mapping[Place, int]) -> Decoded:
+        """What the executors decoded; records that are in the driver already are decoded there.
+
+        Raises:
+            StorageError: the schema registry is away, or Spark could not decode them.
+            InternalError: what the executors sent is not what they say that they read.
+        """
+        decoder = self.decoder
+        if not isinstance(records, ExecutorRecords):
+            return decoder.decode(records, ended)
+        task = DecodeTask(
+            decoder.envelope, decoder.settings, records.prefixes, records.starts, dict(ended), decoder.fewest
+        )
+        engine = SparkEngine(records.frame.sparkSession)
+        with engine.map(records.frame, task) as mapped, spark_errors("decode the records"):
+            reports = mapped.bodies()
+            pieces = arrow_of(mapped.rows.select(DATA))
+        size, cut = sum(one.size for one in reports), sum(one.cut for one in reports)
+        records.learn(sum(one.records for one in reports), size, size - cut if records.prefixes else None)
+        for report in reports:
+            for known, met in zip((decoder.keys, decoder.values), report.prefixes, strict=True):
+                for data in met:
+                    known.of(data)
+        return union(pieces.column(DATA).to_pylist(), reports, records.prefixes)

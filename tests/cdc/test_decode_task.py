@@ -1,0 +1,122 @@
+"""What executors decode arrives whole, or the batch fails: what they sent is counted against what they say that they read.
+
+That they decode as the driver does, ``tests.cdc.both_ways`` asks of all records of the tests of column batches.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import safewrite as sw
+from safewrite.cdc.envelopes.decode_task import DecodeReport, DecodeTask, union
+from safewrite.cdc.envelopes.decoding import Decoder
+from safewrite.cdc.records.change import UNAVAILABLE, KafkaRecord
+from safewrite.cdc.records.records import KafkaRecords
+from safewrite.engine.local import LocalEngine
+from tests.cdc import on_executors
+from tests.cdc.events import record
+from tests.cdc.lakes import Job, Source, change, cut
+from tests.cdc.test_blocks import inserts
+
+
+def ran(records: list[KafkaRecord], task: DecodeTask) -> tuple[list[bytes], list[DecodeReport]]:
+    """The rows and the reports of a task for each partition."""
+    given = KafkaRecords.of(records)
+    inputs = [given.take(places).data.to_batches() for places in given.partitions().values()]
+    with LocalEngine().map([*inputs, []], task) as mapped:
+        pieces = [data for rows in mapped.rows for row in rows for data in row.column("data").to_pylist()]
+        return pieces, mapped.bodies()
+
+
+def task(**more: Any) -> DecodeTask:
+    decoder = Decoder("debezium-json")
+    return replace(DecodeTask(decoder.envelope, decoder.settings, fewest=1), **more)
+
+
+RECORDS = [
+    *inserts({"type": "string"}, ["x"] * 3),
+    record(b"\xff poison", b"k", offset=3),
+    record(None, {"id": 1}, offset=4),
+    change("t", "a", 1, lsn=1005, offset=5),
+    change("c", "a", 9, {"id": 9, "v": "y"}, lsn=9, offset=0, partition=1),
+]
+
+
+def test_all_records_are_told_and_arrive() -> None:
+    pieces, reports = ran(RECORDS, task())
+    assert [one.records for one in reports] == [6, 1, 0]
+    found = union(pieces, reports, ())
+    assert (found.by_columns, len(found.rows), len(found.dead), len(found.unmet)) == (4, 1, 1, 1)
+    assert [place for one in reports for place in one.places] == [("topic", 0), ("topic", 1)]
+
+
+@pytest.mark.parametrize("lost", range(3))
+def test_a_row_of_a_task_that_is_missing_is_noticed(lost: int) -> None:
+    pieces, reports = ran(RECORDS, task())
+    assert len(pieces) == 3
+    with pytest.raises(sw.InternalError, match="Nothing of the batch was committed"):
+        union(pieces[:lost] + pieces[lost + 1 :], reports, ())
+    with pytest.raises(sw.InternalError, match="Nothing of the batch was committed"):
+        union([*pieces, pieces[lost]], reports, ())
+
+
+def test_records_that_a_task_forgot_are_noticed() -> None:
+    pieces, reports = ran(RECORDS, task())
+    more = replace(reports[0], records=reports[0].records + 1)
+    with pytest.raises(sw.InternalError, match="Executors read 8 records"):
+        union(pieces, [more, *reports[1:]], ())
+
+
+def test_a_partition_in_two_tasks_is_refused() -> None:
+    pieces, reports = ran(RECORDS[:3], task())
+    others, more = ran([replace(one, offset=one.offset + 9) for one in RECORDS[:3]], task())
+    with pytest.raises(sw.InternalError, match="topic/0 to more than one task"):
+        union([*pieces, *others], [*reports, *more], ())
+
+
+def test_records_before_the_position_of_the_job_are_left_out() -> None:
+    pieces, reports = ran(RECORDS, task(starts={("topic", 0): 2}))
+    found = union(pieces, reports, ())
+    assert sum(one.records for one in reports) == 4, "and none of a partition that has landed"
+    assert {one.topics()[0] for one in found.columns} == {"topic"}
+    assert [offset for one in found.columns for offset in one.records.offsets()] == [2]
+
+
+def test_the_bytes_of_records_are_unpacked_where_one_is_looked_at() -> None:
+    pieces, reports = ran(RECORDS[:3], task())
+    (batch,) = union(pieces, reports, ()).columns
+    assert list(batch.records) == RECORDS[:3]
+    assert [letter.record for letter in union(pieces, reports, ()).letters("why")] == RECORDS[:3]
+
+
+def test_what_a_process_knows_by_identity_arrives_as_itself() -> None:
+    assert pickle.loads(pickle.dumps(UNAVAILABLE)) is UNAVAILABLE
+
+
+@pytest.mark.parametrize("schemas", [True, False])
+def test_a_job_lands_the_same_by_executors(tmp_path: Path, schemas: bool) -> None:
+    """Rows, dead letters and lines of the ledger of a random source, whose tables change keys."""
+    told = []
+    for name in ("here", "there"):
+        job = Job(tmp_path / name, [{"table": one} for one in "abc"], schemas=schemas)
+        job.folder.mkdir()
+        source, landing = Source(23), job.landing()
+        decode = partial(on_executors.decoded, landing.decoder) if name == "there" else None
+        source.run(240)
+        given = [*source.records[:100], replace(RECORDS[3], partition=2), *source.records[100:]]
+        lines = []
+        for number, records in enumerate(cut(given, 60)):
+            lines += landing.land(job.batch(records, number), decode)
+        found = [asdict(one) | {"commit_ms": None, "closed_ms": None} for one in lines]
+        found.sort(key=lambda line: (line["batch"], line["table"] or ""))
+        letters = [(one["offset"], one["reason"]) for one in job.letters()]
+        told.append(({one: job.rows(one) for one in source.tables}, letters, found))
+        assert told[-1][0] == source.rows
+        assert job.verdict().faults == ()
+    assert told[0] == told[1]
