@@ -26,6 +26,7 @@ from safewrite.errors import (
 )
 from safewrite.receipt import Outcome, Receipt
 from safewrite.stores.events import Event
+from safewrite.table.added import AddedRows
 from safewrite.table.history import CommittedWrite, HistoryEntry
 from safewrite.text.masking import install as _mask
 from safewrite.version import __version__ as __version__
@@ -38,6 +39,7 @@ if _TYPE_CHECKING:
     from safewrite.tables import open as open  # noqa: A004 - exported for type checkers
 
 __all__ = [
+    "AddedRows",
     "CommitUnknownError",
     "CommittedWrite",
     "ConflictError",

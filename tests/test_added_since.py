@@ -10,10 +10,12 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
-from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update.snapshot import _OverwriteFiles
 
 import safewrite as sw
+from safewrite.iceberg.read.added import _only_arranges
+from safewrite.table.added import Followed
 from tests.test_rows_by_key import MARKS, Given, row
 
 
@@ -190,6 +192,31 @@ def test_rows_whose_file_a_vacuum_took_after_a_compaction_are_an_error(given: Gi
     with pytest.raises(sw.DataFileError, match="gone"):
         one.read()
     assert came(table, None) == [[1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("operation", "counts", "is_passed_over"),
+    [
+        (Operation.REPLACE, {"added-records": "5", "deleted-records": "5"}, True),
+        (Operation.REPLACE, {"added-records": "4", "deleted-records": "5"}, False),
+        (Operation.REPLACE, {"deleted-records": "5"}, False),
+        (Operation.OVERWRITE, {"added-records": "5", "deleted-records": "5"}, False),
+        (Operation.DELETE, {"deleted-records": "5"}, False),
+        (Operation.APPEND, {"added-records": "5", "added-delete-files": "1"}, False),
+        (None, {}, False),
+    ],
+)
+def test_of_snapshots_that_remove_files_only_a_replace_with_equal_rows_is_passed_over(
+    operation: Operation | None, counts: dict[str, str], is_passed_over: bool
+) -> None:
+    table = Followed("db.t", lambda files, columns: pa.table({}))
+    summary = None if operation is None else Summary(operation, **counts)
+    snapshot = Snapshot(snapshot_id=5, manifest_list="none", sequence_number=9, summary=summary)
+    if is_passed_over:
+        assert _only_arranges(snapshot, table)
+    else:
+        with pytest.raises(sw.HistoryGapError, match="removed rows"):
+            _only_arranges(snapshot, table)
 
 
 # --- other histories ------------------------------------------------------------------------------------

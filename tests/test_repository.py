@@ -44,7 +44,6 @@ TWICE = {
     ),
     "users know both jobs by these names": "Config Pipeline",
     "users know both: a step of a repair, and one of a drawn program, which prints itself": "Step",
-    "medallion's list of bronze's files goes with its own reading of tables": "DataFile",
 }
 
 _DISTRIBUTION_OF = {"opentelemetry": "opentelemetry-api"}

@@ -123,9 +123,9 @@ class Race:
         found = []
         for name in self.names:
             settings = self.pipeline.config.tables[f"db.{name}"]
-            silver = self.pipeline.places.lineage(name, settings.silver, settings.format)
+            silver = self.pipeline.places.foreign(settings.silver, settings.format)
             silver.look()
-            rows = silver.read(silver.whole())
+            rows = silver.read(silver.schema.names)
             found += [
                 f"{name}: {rival}" for rival, place in self.rivals.items() if not same(rows, place.rows(name))
             ]

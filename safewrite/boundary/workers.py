@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -49,9 +49,13 @@ class Pending(Generic[T]):
         self.run()
         return self.waited()
 
-    def waited(self) -> T:
-        """As :meth:`result`, of a call that a thread makes and no signal breaks off."""
-        value, error = self._answer.get()
+    def waited(self, timeout_s: float | None = None) -> T:
+        """As :meth:`result`, of a call that a thread makes and no signal breaks off.
+
+        Raises:
+            Empty: the call takes longer than ``timeout_s``.
+        """
+        value, error = self._answer.get(timeout=timeout_s)
         if error is not None:
             try:
                 raise error
@@ -112,3 +116,42 @@ class Workers:
             self._work.put(None)
         for thread in self._begun:
             thread.join(max(0.0, until_s - time.monotonic()))
+
+
+class Background:
+    """Makes calls one after another in a thread that begins with the first of them and ends with the last.
+
+    The thread is not a daemon: a process that ends waits for it, and so does a child of ``multiprocessing``.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._work: deque[Pending[Any]] = deque()
+        self._free: SimpleQueue[None] = SimpleQueue()
+        """Holds one token; whoever has it is, or starts, the thread."""
+        self._free.put(None)
+
+    def submit(self, call: Callable[[], T]) -> Pending[T]:
+        """Let the thread make a call.  Where no thread can be started, the call is not made."""
+        pending = Pending(call)
+        self._work.append(pending)
+        self._begin()
+        return pending
+
+    def _begin(self) -> None:
+        try:
+            self._free.get_nowait()
+        except Empty:
+            return  # the thread looks for more work before it ends, and after
+        try:
+            threading.Thread(target=self._serve, name=self._name, daemon=False).start()
+        except RuntimeError:  # no more threads, or the process ends
+            self._work.clear()
+            self._free.put(None)
+
+    def _serve(self) -> None:
+        while self._work:
+            self._work.popleft().run()
+        self._free.put(None)
+        if self._work:
+            self._begin()

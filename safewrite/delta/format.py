@@ -13,6 +13,7 @@ from safewrite.delta.arbiter import PROPERTY_ARBITER, check_arbiter
 from safewrite.delta.connect import Connection
 from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.delta.opening import already_there, check_same, check_table, not_there, open_state, remember
+from safewrite.delta.upkeep import Upkeep
 from safewrite.delta.write import creation
 from safewrite.delta.write.conflicts import positions_of
 from safewrite.delta.write.group_commit import Group, write_many
@@ -28,7 +29,7 @@ from safewrite.protocol.keys import Identity
 from safewrite.protocol.positions import stand
 from safewrite.receipt import Receipt
 from safewrite.stores.world import Performer, monotonic_s, run
-from safewrite.table.added import AddedFile, checked_columns, gap
+from safewrite.table.added import AddedFile, AddedRows, Followed, checked_columns
 from safewrite.table.format import FRESH_S
 from safewrite.table.history import CommittedWrite, HistoryEntry
 from safewrite.table.new_table import Layout
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import SparkContext
 
-    from safewrite.delta.log.segment import Checkpoint
     from safewrite.delta.spark.write import Place
     from safewrite.frames.spark.batch import BatchOrigin
     from safewrite.frames.spark.held import Held
@@ -77,10 +77,12 @@ class DeltaFormat:
         self._state: Snapshot | None = None
         self._known_s: float | None = None
         self._mixed = False
+        self._upkeep = Upkeep(self.uri)
 
     def after_fork(self) -> None:
         """Distrust, in a forked child, what the parent saw a moment ago."""
         self._known_s = None
+        self._upkeep.after_fork()
 
     # --- what it is -------------------------------------------------------------------------------
     @property
@@ -177,6 +179,7 @@ class DeltaFormat:
     # --- steps of a write -------------------------------------------------------------------------
     def planned_on(self, operation: Operation, data: Any, *, alone: bool = True) -> Snapshot | None:
         """The version that a write is planned on; None where the write creates the table."""
+        self._state = self._upkeep.seen(self._state)
         if operation.verb == "append" and not operation.positions:
             return self._state
         if not (self._is_fresh() and self._serves(operation, alone=alone)):
@@ -187,18 +190,20 @@ class DeltaFormat:
         self, plan: Transaction, operation: Operation, encode: Callable[[], Any], *, queue_first: bool
     ) -> DeltaDone:
         how: dict[str, Any] = {"arbiter": self._arbiter(), "limits": self.limits, "queue_first": queue_first}
-        if operation.verb in {"append", "apply_changes"}:
-            return self._run(write(plan, encode, fresh=self._is_fresh(), **how))
-        from safewrite.delta.write.overwrite import overwrite
+        with self._upkeep.during(self.limits, self.world):
+            if operation.verb in {"append", "apply_changes"}:
+                return self._run(write(plan, encode, fresh=self._is_fresh(), **how))
+            from safewrite.delta.write.overwrite import overwrite
 
-        return self._run(overwrite(plan, encode, **how))
+            return self._run(overwrite(plan, encode, **how))
 
     def commit_group(self, plan: Transaction, encode: Callable[..., Any], *, queue_first: bool) -> Group:
         how: dict[str, Any] = {"arbiter": self._arbiter(), "limits": self.limits, "queue_first": queue_first}
-        return self._run(write_many(plan, encode, fresh=self._is_fresh(), **how))
+        with self._upkeep.during(self.limits, self.world):
+            return self._run(write_many(plan, encode, fresh=self._is_fresh(), **how))
 
     def after(self, done: DeltaDone, elapsed_s: float) -> None:
-        """Keep what the commit showed of the table, and make a checkpoint where one is due."""
+        """Keep what the commit showed of the table, and let a checkpoint be made where one is due."""
         self._mixed |= done.mixed
         self._known_s = monotonic_s(self.world) if not done.contended else None
         if done.state is not None and done.state.version >= self.version:
@@ -208,17 +213,18 @@ class DeltaFormat:
         elif self._state is None or not done.already:
             self.refresh()
         if self.checkpoints and not done.already:
-            from safewrite.delta.log.checkpoint import maintain
-
             left_s = self.limits.timeout_s - elapsed_s
-            self._checkpoint(maintain(self._state, done.version, left_s, limits=self.limits))
+            self._state = self._upkeep.note(self._state, done.version, left_s, self.world)
 
     def checkpoint(self) -> bool:
         """Make a checkpoint of the newest version, unless there is one; True if it was made."""
         from safewrite.delta.log.checkpoint import write_checkpoint
 
         self.refresh()
-        return self._checkpoint(write_checkpoint(self._existing(), limits=self.limits))
+        made = self._run(write_checkpoint(self._existing(), limits=self.limits))
+        if made is not None:
+            self._state = self._existing().with_checkpoint(made)
+        return made is not None
 
     # --- lookups ----------------------------------------------------------------------------------
     def resolve(self, key: str) -> tuple[int, Mapping[str, Any]] | None:
@@ -260,19 +266,19 @@ class DeltaFormat:
         vectors, known = self.planner.vectors(), self.planner.known_files
         return self._run(row_count(self._existing(), known, vectors, self.limits))
 
-    def added_since(self, position: int | None) -> dict[int, tuple[AddedFile, ...]]:
+    def added_since(self, position: int | None) -> list[AddedRows]:
         from safewrite.delta.read import added
 
-        state = self._existing()
+        state, table = self._existing(), Followed(self.uri, self.read_added)
         if position is None:
-            files = self._run(added.everything(state, self.planner.known_files, self.limits))
-            return {state.version: files}
-        return self._run(added.added_since(position, state, self.limits, partial(gap, self.uri)))
+            return [self._run(added.everything(state, self.planner.known_files, self.limits, table))]
+        return self._run(added.added_since(position, state, self.limits, table))
 
-    def added_by(self, version: int) -> tuple[AddedFile, ...]:
+    def added_by(self, version: int) -> AddedRows:
         from safewrite.delta.read import added
 
-        return self._run(added.added_by(version, self._existing(), self.limits, partial(gap, self.uri)))
+        table = Followed(self.uri, self.read_added)
+        return self._run(added.added_by(version, self._existing(), self.limits, table))
 
     def read_added(self, files: Sequence[AddedFile], columns: tuple[str, ...] | None) -> pa.Table:
         from safewrite.delta.read.files import read_files
@@ -367,13 +373,6 @@ class DeltaFormat:
         return self._existing()
 
     # --- small helpers ----------------------------------------------------------------------------
-    def _checkpoint(self, steps: Generator[Effect, Outcome, Checkpoint | None]) -> bool:
-        state = self._state
-        made = self._run(steps)
-        if made is not None and state is not None and self._state is state:
-            self._state = state.with_checkpoint(made)
-        return made is not None
-
     def _arbiter(self) -> Arbiter:
         """The arbiter; it seals claims once writers were met that know no lock table."""
         return replace(self.connection.arbiter, sealed=self._mixed)

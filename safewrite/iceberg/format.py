@@ -30,7 +30,7 @@ from safewrite.protocol.keys import Identity
 from safewrite.protocol.positions import lost, stand
 from safewrite.receipt import Receipt
 from safewrite.stores.world import monotonic_s
-from safewrite.table.added import AddedFile, checked_columns, gap
+from safewrite.table.added import AddedFile, AddedRows, Followed, checked_columns
 from safewrite.table.history import CommittedWrite, HistoryEntry
 from safewrite.table.new_table import Layout
 from safewrite.table.operation import Operation
@@ -296,20 +296,20 @@ class IcebergFormat:
 
         return self._cached.run(row_count(self._cached.existing(), self.planner.known, self.limits))
 
-    def added_since(self, position: int | None) -> dict[int, tuple[AddedFile, ...]]:
+    def added_since(self, position: int | None) -> list[AddedRows]:
         from safewrite.iceberg.read import added
 
-        head, known = self._cached.existing(), self.planner.known
+        seen = added.Seen(self._cached.existing(), self.planner.known, self.limits)
+        table = Followed(self.uri, self.read_added)
         if position is None:
-            return {self.version: self._cached.run(added.everything(head, known, self.limits))}
-        refused = partial(gap, self.uri)
-        return self._cached.run(added.added_since(position, head, known, self.limits, refused))
+            return [self._cached.run(added.everything(seen, table))]
+        return self._cached.run(added.added_since(position, seen, table))
 
-    def added_by(self, version: int) -> tuple[AddedFile, ...]:
+    def added_by(self, version: int) -> AddedRows:
         from safewrite.iceberg.read import added
 
-        head, refused = self._cached.existing(), partial(gap, self.uri)
-        return self._cached.run(added.added_by(version, head, self.planner.known, self.limits, refused))
+        seen = added.Seen(self._cached.existing(), self.planner.known, self.limits)
+        return self._cached.run(added.added_by(version, seen, Followed(self.uri, self.read_added)))
 
     def read_added(self, files: Sequence[AddedFile], columns: tuple[str, ...] | None) -> pa.Table:
         from safewrite.iceberg.read.files import read_files

@@ -44,6 +44,12 @@ TURN_WAIT = Metric(
     "TurnWait", "Seconds", "safewrite.turn.wait", "s",
     "time in the queue of writers, of the writes that had to wait there",
 )  # fmt: skip
+CHECKPOINT_TIME = Metric(
+    "CheckpointTime", "Seconds", "safewrite.checkpoint.time", "s", "time that a checkpoint took; no write waits for it"
+)  # fmt: skip
+CHECKPOINT_FAILURES = Metric(
+    "CheckpointFailures", "Count", "safewrite.checkpoint.failures", "{checkpoint}", "checkpoints that could not be made"
+)  # fmt: skip
 STUCK_ENTRIES = Metric(
     "StuckEntries", "Count", "safewrite.stuck_entries", "{entry}",
     "unfinished claims that are older than asked for; from `safewrite locks watch --emf`",
@@ -81,7 +87,8 @@ STREAM = {
 """Of the stream of a job of change data, by the detail of its event."""
 _OF_DETAILS = {"table_run": TABLE_RUN, "table_batch": TABLE_BATCH, "stream": STREAM}
 METRICS = (
-    COMMIT_ATTEMPTS, COMMIT_CONFLICTS, COMMIT_FAILURES, ROWS_COMMITTED, COMMIT_LATENCY, TURN_WAIT, STUCK_ENTRIES,
+    COMMIT_ATTEMPTS, COMMIT_CONFLICTS, COMMIT_FAILURES, ROWS_COMMITTED, COMMIT_LATENCY, TURN_WAIT, CHECKPOINT_TIME,
+    CHECKPOINT_FAILURES, STUCK_ENTRIES,
     *TABLE_RUN.values(), *TABLE_BATCH.values(), *STREAM.values(),
 )  # fmt: skip
 
@@ -103,6 +110,12 @@ def measured(event: Event) -> dict[Metric, float]:
             return {COMMIT_FAILURES: 1}
         case "turn":
             return {TURN_WAIT: float(details["wait_s"])}
+        case "checkpoint":
+            return (
+                {CHECKPOINT_FAILURES: 1}
+                if "error" in details
+                else {CHECKPOINT_TIME: float(details["elapsed_s"])}
+            )
         case _:
             return {
                 metric: float(details[name])

@@ -35,7 +35,7 @@ from safewrite.text.rendering import said, shown
 log = logging.getLogger("safewrite")
 
 Kind: TypeAlias = Literal[
-    "retry", "wait", "turn", "repair", "commit", "failed", "table_run", "table_batch", "stream"
+    "retry", "wait", "turn", "repair", "commit", "failed", "checkpoint", "table_run", "table_batch", "stream"
 ]
 _DETAIL_MAX = 300
 
@@ -47,7 +47,8 @@ class Event:
     ``kind`` is ``"retry"`` (a request or a commit is tried again), ``"wait"`` (a turn in the queue of writers is waited
     for), ``"turn"`` (it came, after ``wait_s``), ``"repair"`` (another writer's unfinished commit was finished, or its
     turn was passed over), ``"commit"`` (a write was acknowledged; details as in its receipt), ``"failed"`` (a write
-    raised; ``error`` is the error's kind), ``"table_run"`` (a medallion job is done with a table for now),
+    raised; ``error`` is the error's kind), ``"checkpoint"`` (one was made after a write, in a thread of its own, or could not be
+    made: then it has an ``error``), ``"table_run"`` (a medallion job is done with a table for now),
     ``"table_batch"`` (a job of change data landed a batch in a table) or ``"stream"`` (how far its stream is, or that it
     ended by an error); more kinds may come.  ``table`` is the table's address or name, ``text`` a sentence, ``details`` its numbers by name.
     """

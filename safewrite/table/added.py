@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -10,6 +10,8 @@ from safewrite.errors import HistoryGapError, InvalidInputError
 from safewrite.text.rendering import shown
 
 if TYPE_CHECKING:
+    import datetime as dt
+
     import pyarrow as pa
 
     from safewrite.table.format import Format
@@ -37,10 +39,11 @@ Reader: TypeAlias = "Callable[[Sequence[AddedFile], tuple[str, ...] | None], pa.
 class AddedRows:
     """The rows that one commit brought, or all rows of a version; they are read when they are asked for.
 
-    ``version`` is the Delta version or Iceberg snapshot id.
+    ``version`` is the Delta version or Iceberg snapshot id, ``timestamp`` the commit's in UTC, as its writer says.
     """
 
     version: int
+    timestamp: dt.datetime | None
     files: tuple[AddedFile, ...] = field(repr=False)
     reader: Reader = field(repr=False, compare=False)
 
@@ -82,6 +85,22 @@ class AddedRows:
             parts[-1].append(one)
             left -= one.rows or 0
         return [replace(self, files=tuple(part)) for part in parts]
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A table that is followed: what reads its files, and the refusals that name it."""
+
+    uri: str
+    reader: Reader
+
+    def brought(self, version: int, timestamp: dt.datetime | None, files: Iterable[AddedFile]) -> AddedRows:
+        """What a commit brought."""
+        return AddedRows(version, timestamp, tuple(files), self.reader)
+
+    def gap(self, why: str) -> HistoryGapError:
+        """The error for a table that cannot be followed from a position."""
+        return gap(self.uri, why)
 
 
 def gap(uri: str, why: str) -> HistoryGapError:

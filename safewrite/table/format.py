@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from safewrite.protocol.ask import Limits
     from safewrite.protocol.keys import Identity
     from safewrite.stores.world import Performer
-    from safewrite.table.added import AddedFile
+    from safewrite.table.added import AddedFile, AddedRows
     from safewrite.table.group import Member
     from safewrite.table.history import CommittedWrite, HistoryEntry
     from safewrite.table.lookup import RowFilter
@@ -199,11 +199,11 @@ class Format(Protocol[VersionT, PlanT, DoneT]):
     def row_count(self) -> int:
         """How many rows there are."""
 
-    def added_since(self, position: int | None) -> dict[int, tuple[AddedFile, ...]]:
-        """The files that each commit after a position brought, oldest first; None: all files, under the version."""
+    def added_since(self, position: int | None) -> list[AddedRows]:
+        """What each commit after a position brought, oldest first; None: all rows, under the version."""
 
-    def added_by(self, version: int) -> tuple[AddedFile, ...]:
-        """The files that one commit brought."""
+    def added_by(self, version: int) -> AddedRows:
+        """What one commit brought."""
 
     def read_added(self, files: Sequence[AddedFile], columns: tuple[str, ...] | None) -> pa.Table:
         """The live rows of such files, with all columns or some."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from safewrite.arguments.options import GENERATED, Key, Txn, identity, known_key, patience
@@ -232,7 +233,7 @@ class Table:
         """
         own = self._format
         found = own.added_since(checked_position(version, table_id, own))
-        return [AddedRows(at, files, self._read_added) for at, files in found.items()]
+        return [replace(one, reader=self._read_added) for one in found]
 
     @verb
     def added_by(self, version: int) -> AddedRows:
@@ -242,7 +243,7 @@ class Table:
             HistoryGapError: the commit removed rows too, or the table's history no longer has it.
             StorageError, TableNotFoundError: as :meth:`added_since`.
         """
-        return AddedRows(version, self._format.added_by(checked_version(version)), self._read_added)
+        return replace(self._format.added_by(checked_version(version)), reader=self._read_added)
 
     @verb
     def _read_added(self, files: Sequence[AddedFile], columns: tuple[str, ...] | None) -> pa.Table:

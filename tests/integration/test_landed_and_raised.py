@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
+from safewrite.delta import upkeep
 from safewrite.testing.steps import At, Recorder, Side
 from tests.integration.places import Place, once, rows
 from tests.sampling import some
@@ -117,6 +118,7 @@ def test_a_checkpoint_that_cannot_be_made_unmakes_no_ack(tmp_path: Path) -> None
     table = sw.open(path)
     done = [table.append(rows(number)) for number in range(2, 12)]
     assert [receipt.version for receipt in done] == list(range(2, 12))
+    upkeep.finish()
     assert not list((path / "_delta_log").glob("*.checkpoint.parquet"))
     with pytest.raises(sw.UnsupportedTableError, match="no checkpoint can hold"):
         table.checkpoint()
@@ -158,6 +160,7 @@ def test_loose_types_of_another_engine_are_read_as_java_reads_them(
     table = sw.open(path)
     for number in range(2, 12):
         table.append(rows(number))
+    upkeep.finish()
     assert list((path / "_delta_log").glob("*10.checkpoint.parquet"))
     assert sw.open(path).append(rows(99)).version == 12
 
@@ -183,6 +186,7 @@ def test_domain_metadata_of_another_engine_survives_our_checkpoints_and_deletes(
     for number in range(1, 11):
         table.append(rows(number))
     assert table.delete("id = 3").version == 11
+    upkeep.finish()
     assert (log / f"{10:020d}.checkpoint.parquet").exists()
     import pyarrow.parquet as pq
 

@@ -14,14 +14,12 @@ import pyarrow.compute as pc
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from typer.testing import CliRunner
 
 import safewrite as sw
 from bench.medallion.lab import Lab, lab
 from safewrite.cli.app import app
 from safewrite.medallion import Pipeline
-from safewrite.medallion.lineage.lineage import BronzeGapError
 
 NAME = "shop.t00"
 
@@ -258,34 +256,6 @@ def test_a_silver_that_was_dropped_is_made_anew_from_bronze(table_format: str, t
         load_catalog("default", **job.catalog).drop_table(job.address("silver", NAME))
     assert job.run().tables[0].landed.files == 0
     assert job.wrong() == {}
-
-
-@pytest.mark.parametrize(
-    ("operation", "counts", "is_passed_over"),
-    [
-        (Operation.REPLACE, {"added-records": "5", "deleted-records": "5"}, True),
-        (Operation.REPLACE, {"added-records": "4", "deleted-records": "5"}, False),
-        (Operation.REPLACE, {"deleted-records": "5"}, False),
-        (Operation.OVERWRITE, {"added-records": "5", "deleted-records": "5"}, False),
-        (Operation.DELETE, {"deleted-records": "5"}, False),
-        (Operation.APPEND, {"added-records": "5", "added-delete-files": "1"}, False),
-        (None, {}, False),
-    ],
-)
-def test_of_snapshots_that_remove_files_only_a_replace_with_equal_rows_is_passed_over(
-    operation: Operation | None, counts: dict[str, str], is_passed_over: bool, tmp_path: Path
-) -> None:
-    job = lab(tmp_path, "iceberg")
-    job.begin()
-    job.run()
-    lineage = Pipeline(job.config).job(NAME).lineage
-    summary = None if operation is None else Summary(operation, **counts)
-    snapshot = Snapshot(snapshot_id=5, manifest_list="none", sequence_number=9, summary=summary)
-    if is_passed_over:
-        assert lineage._commit(snapshot).files == ()
-    else:
-        with pytest.raises(BronzeGapError, match="removed rows"):
-            lineage._commit(snapshot)
 
 
 def test_a_position_below_expired_snapshots_is_followed_if_nothing_since_it_is_gone(tmp_path: Path) -> None:

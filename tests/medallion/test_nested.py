@@ -11,7 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
 from safewrite.medallion.lineage.external_table import ForeignIceberg
-from safewrite.medallion.lineage.iceberg import IcebergLineage
+from safewrite.medallion.lineage.lineage import Lineage
 
 KIND = pa.list_(pa.struct({"n": pa.int64()}))
 VALUES: list[Any] = [[{"n": 1}], None, [], [None]]
@@ -41,7 +41,7 @@ def test_a_table_of_others_is_read_with_its_nested_nulls(table: Any) -> None:
 
 
 def test_the_commits_of_a_bronze_are_read_with_their_nested_nulls(table: Any) -> None:
-    lineage = IcebergLineage("bronze", "", table)
+    lineage = Lineage("bronze", table, None, "")
     lineage.look()
     assert items(lineage.read(lineage.whole())) == VALUES
     assert lineage.read(lineage.whole(), ["id"]).column_names == ["id"]

@@ -11,10 +11,11 @@ from typing import Any, cast
 import deltalake
 import pytest
 
+from safewrite.errors import HistoryGapError
 from safewrite.medallion import Pipeline, verify
 from safewrite.medallion.bronze import landing, restore_rows
-from safewrite.medallion.lineage.iceberg import IcebergLineage
-from safewrite.medallion.lineage.lineage import BronzeCommit, BronzeGapError
+from safewrite.medallion.lineage import lineage as lineage_module
+from safewrite.medallion.lineage.lineage import BronzeGapError, Lineage
 from tests.medallion.test_jobs import HEAD, Shop, set_in
 
 NAME = "shop.orders"
@@ -123,20 +124,40 @@ def test_a_replay_from_a_time_goes_past_a_commit_whose_clock_was_behind(
     assert (one.error, one.refined.rows, sorted(job.silver())) == (None, 2, [1, 2])
 
 
-def test_the_same_of_snapshots_of_iceberg(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_of_snapshots_of_iceberg() -> None:
     """Of snapshots made at 10, 50 and 40 all from 45 on are those of 50 and what came after it."""
-    lineage = IcebergLineage("shop.orders", "replay", SimpleNamespace(uri="b"))
-    line = [
-        SimpleNamespace(snapshot_id=number, timestamp_ms=at_ms, parent_snapshot_id=parent)
-        for number, at_ms, parent in ((3, 40, 2), (2, 50, 1), (1, 10, 0))
-    ]
-    monkeypatch.setattr(lineage, "_ancestors", lambda: line)
-    monkeypatch.setattr(
-        lineage,
-        "_commit",
-        lambda one: BronzeCommit(one.snapshot_id, cast("Any", (object(),)), one.timestamp_ms),
-    )
+
+    class History:
+        """A table whose first snapshot has expired."""
+
+        uri = "b"
+
+        def history(self, limit: int) -> list[Any]:
+            at = [dt.datetime.fromtimestamp(ms / 1000, dt.UTC) for ms in (40, 50, 10)]
+            return [
+                SimpleNamespace(version=number, timestamp=one)
+                for number, one in zip((3, 2, 1), at, strict=True)
+            ]
+
+        def added_since(self, position: int) -> list[Any]:
+            if position < 1:
+                raise HistoryGapError("it has expired")
+            return [SimpleNamespace(version=one) for one in range(position + 1, 4)]
+
+    lineage = Lineage("shop.orders", cast("Any", History()), None, "replay")
     assert [one.version for one in lineage.from_time(45)] == [2, 3]
     assert lineage.from_time(51) == []
     with pytest.raises(BronzeGapError, match="no longer goes back"):
         lineage.from_time(10)
+
+
+def test_of_a_long_history_so_much_is_read_as_the_time_asks_for(
+    job: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lineage_module, "_LOOKED_AT", 1)
+    for version, ms in enumerate((0, 200_000_000, 400_000_000)):
+        set_clock(job, version, ms)
+    lineage = Pipeline(job.config).job(NAME).lineage
+    lineage.look()
+    for since_ms, versions in ((0, [1, 2]), (200_000_000, [1, 2]), (300_000_000, [2]), (400_000_001, [])):
+        assert [one.version for one in lineage.from_time(since_ms)] == versions

@@ -75,6 +75,12 @@ def test_a_failed_write_and_a_turn_are_measured_and_nothing_else() -> None:
         "CommitFailures": 1
     }
     assert {m.name: v for m, v in measured(event("turn", wait_s=1.5)).items()} == {"TurnWait": 1.5}
+    assert {m.name: v for m, v in measured(event("checkpoint", elapsed_s=0.5)).items()} == {
+        "CheckpointTime": 0.5
+    }
+    assert {m.name: v for m, v in measured(event("checkpoint", elapsed_s=0.5, error="storage")).items()} == {
+        "CheckpointFailures": 1
+    }
     assert [measured(event(kind)) for kind in ("retry", "wait", "repair", "new")] == [{}, {}, {}, {}]
 
 
@@ -229,6 +235,7 @@ def test_a_meter_gets_counters_and_histograms(tmp_path: Any) -> None:
         "safewrite.commit.attempts": ("counter", "{attempt}"), "safewrite.commit.conflicts": ("counter", "{attempt}"),
         "safewrite.commit.failures": ("counter", "{write}"), "safewrite.rows.committed": ("counter", "{row}"),
         "safewrite.commit.latency": ("histogram", "s"), "safewrite.turn.wait": ("histogram", "s"),
+            "safewrite.checkpoint.time": ("histogram", "s"), "safewrite.checkpoint.failures": ("counter", "{checkpoint}"),
         "safewrite.medallion.files": ("counter", "{file}"), "safewrite.medallion.rows": ("counter", "{row}"),
         "safewrite.medallion.quarantined": ("counter", "{row}"), "safewrite.medallion.applied": ("counter", "{row}"),
         "safewrite.medallion.failures": ("counter", "{run}"), "safewrite.medallion.time": ("histogram", "s"),

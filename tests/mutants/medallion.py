@@ -33,11 +33,11 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-removed-delta",
         "the look for removed rows in Delta's log",
-        "medallion/lineage/delta.py",
+        "delta/read/added.py",
         (
             (
-                '        if any(one["remove"].get("dataChange", True) for one in actions if "remove" in one):\n',
-                "        if False:\n",
+                '    if any(one.get("dataChange", True) for one in commit.removes()):\n',
+                "    if False:\n",
             ),
         ),
         GAPS,
@@ -46,8 +46,8 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-removed-iceberg",
         "the look at what a snapshot did",
-        "medallion/lineage/iceberg.py",
-        (('        if operation != "append" or deleted or int(counts.get("added-delete-files", 0)):\n', "        if False:\n"),),
+        "iceberg/read/added.py",
+        (('    if operation != "append" or deleted or delete_files:\n', "    if False:\n"),),
         GAPS,
         ICEBERG_GAP,
     ),

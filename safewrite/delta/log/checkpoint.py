@@ -7,16 +7,16 @@ ever replaced or mixed of two (B2); ``_last_checkpoint`` is a hint only (B3).
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Generator
+from typing import TYPE_CHECKING
 
-from safewrite.delta.log import actions, checkpoint_file, segment
-from safewrite.delta.log.checkpoint_file import Encoded
+from safewrite.delta.log import actions, segment
 from safewrite.delta.log.features import check_append
 from safewrite.delta.log.replay import read_log
 from safewrite.delta.log.segment import Checkpoint
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.protocol.ask import Limits, Patience, ask, unanswered
+from safewrite.protocol.delta.catch_up import digest_of, replaced
 from safewrite.protocol.effects import (
     Backoff,
     Effect,
@@ -31,7 +31,8 @@ from safewrite.protocol.effects import (
 )
 from safewrite.protocol.fetch import fetch_one
 
-log_ = logging.getLogger("safewrite")
+if TYPE_CHECKING:
+    from safewrite.delta.log.checkpoint_file import Encoded
 
 INTERVAL_DEFAULT = 10
 BEHIND = 2
@@ -40,27 +41,6 @@ LEAST_S, BYTES_PER_S = 0.1, 5e6
 """Seconds that a checkpoint takes: at least, and for each byte of the one before (measured on two busy cores)."""
 SHARE, LONGEST_S = 0.1, 5.0
 """The share of a caller's time left that a checkpoint may take, and the most seconds."""
-
-
-def maintain(
-    state: Snapshot | None, version: int, left_s: float, *, limits: Limits
-) -> Generator[Effect, Outcome, Checkpoint | None]:
-    """Make the checkpoint that is due at ``version``; its writer has ``left_s`` left for it.
-
-    Only the version's writer makes this one.  Where no time is left, a later writer makes one.
-
-    Raises:
-        As :func:`write_checkpoint`.
-    """
-    if state is None or state.version != version or not due(state, version):
-        return None
-    if is_affordable(state, left_s):
-        return (yield from write_checkpoint(state, limits=limits))
-    log_.info(
-        "no time is left for the checkpoint of version %d: a later write makes one, or `safewrite checkpoint`",
-        version,
-    )
-    return None
 
 
 def due(state: Snapshot, version: int) -> bool:
@@ -72,17 +52,23 @@ def due(state: Snapshot, version: int) -> bool:
     interval = _interval(state)
     if version <= 0 or version % interval == 0:
         return version > 0
+    return version % interval == interval // 2 and is_behind(state, version)
+
+
+def is_behind(state: Snapshot, version: int) -> bool:
+    """Whether more than ``BEHIND`` intervals went by without a checkpoint."""
     newest = state.checkpoint.version if state.checkpoint is not None else 0
-    return version % interval == interval // 2 and version - newest > BEHIND * interval
+    return version - newest > BEHIND * _interval(state)
 
 
-def is_affordable(state: Snapshot, left_s: float) -> bool:
-    """Whether a caller with ``left_s`` left may make the checkpoint: in a tenth of that, and seconds at most.
+def is_affordable(state: Snapshot, left_s: float | None) -> bool:
+    """Whether a checkpoint takes seconds at most, and a tenth of ``left_s`` where a caller waits who has that left.
 
     The size of the checkpoint before gives a guess of how long it takes.
     """
     size = state.checkpoint.size if state.checkpoint is not None else 0
-    return LEAST_S + size / BYTES_PER_S <= min(LONGEST_S, left_s * SHARE)
+    most_s = LONGEST_S if left_s is None else min(LONGEST_S, left_s * SHARE)
+    return LEAST_S + size / BYTES_PER_S <= most_s
 
 
 def _interval(state: Snapshot) -> int:
@@ -100,19 +86,33 @@ def write_checkpoint(
 
     Raises:
         StorageError: the store failed; no checkpoint, or a whole one, is there.
+        ConflictError: kind TABLE_REPLACED; the log is another one by now.
         UnsupportedTableError: the table's features forbid writing.
     """
+    from safewrite.delta.log import checkpoint_file
+
     limits = limits or Limits()
     check_append(state)
     if _other_form(state) or (state.checkpoint is not None and state.checkpoint.version >= state.version):
         return None
     found = yield from read_log(state, limits=limits)
     made = checkpoint_file.encoded(found)
+    if not (yield from _is_same_log(state, limits)):
+        raise replaced(state.version)
     paths = actions.checkpoint_paths(state.version)
     if not (yield from _create(paths[0], made.body, limits)):
         return None
     yield from _point_at(state.version, made, limits)
     return Checkpoint(state.version, paths, len(made.body))
+
+
+def _is_same_log(state: Snapshot, limits: Limits) -> Generator[Effect, Outcome, bool]:
+    """Whether the version is still the one that was read (A17): time may have passed, and in another log ours would hide its rows."""
+    anchor = state.anchor
+    if anchor is None or not anchor.digest:
+        return True
+    answer = yield from fetch_one(Get(anchor.path, name="checkpoint.get_anchor"), limits)
+    return isinstance(answer, Ok) and digest_of(answer.value) == anchor.digest
 
 
 def _other_form(state: Snapshot) -> bool:

@@ -2,76 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 
 from safewrite.delta.data.rows import size_of
 from safewrite.delta.log.actions import Action, Commit, commit_path, parse, rows_of
 from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.replay import commits_since
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.errors import HistoryGapError
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Get, Missing, Outcome
 from safewrite.protocol.fetch import fetch_one
-from safewrite.table.added import AddedFile
+from safewrite.table.added import AddedFile, AddedRows, Followed
+from safewrite.table.history import utc
 
 COMMITS_AT_ONCE = 64
 """So many commit files are in memory."""
 
-Gap = Callable[[str], HistoryGapError]
-Brought = dict[int, tuple[AddedFile, ...]]
-"""The files that commits brought, by version; commits that brought none are left out."""
-
 
 def added_since(
-    position: int, state: Snapshot, limits: Limits, gap: Gap
-) -> Generator[Effect, Outcome, Brought]:
-    """The files of the commits after a version.
+    position: int, state: Snapshot, limits: Limits, table: Followed
+) -> Generator[Effect, Outcome, list[AddedRows]]:
+    """What the commits after a version brought, without those that brought nothing.
 
     Raises:
         HistoryGapError: rows went since, or a commit is gone.
         StorageError: no answer, or a commit that cannot be read.
     """
     if position > state.version:
-        raise gap(
-            f"the table has only version {state.version}, not {position}: it was set back, or is another"
+        raise table.gap(
+            f"it has only version {state.version}, not {position}: it was set back, or is another"
         )
-    found: Brought = {}
+    found: list[AddedRows] = []
     for at in range(max(position, -1), state.version, COMMITS_AT_ONCE):
         commits = yield from commits_since(at, min(at + COMMITS_AT_ONCE, state.version), limits)
         if commits is None:
-            raise gap(f"the log no longer has all versions after {position}: some were cleaned up")
-        found |= {one.version: files for one in commits if (files := _brought(one, state, gap))}
-    return found
+            raise table.gap(f"the log no longer has all versions after {position}: some were cleaned up")
+        found += [_brought(one, state, table) for one in commits]
+    return [one for one in found if one.files]
 
 
 def added_by(
-    version: int, state: Snapshot, limits: Limits, gap: Gap
-) -> Generator[Effect, Outcome, tuple[AddedFile, ...]]:
-    """The files of one commit.  Raises as :func:`added_since`."""
+    version: int, state: Snapshot, limits: Limits, table: Followed
+) -> Generator[Effect, Outcome, AddedRows]:
+    """What one commit brought.  Raises as :func:`added_since`."""
     answer = yield from fetch_one(Get(commit_path(version), name="read.get_commit"), limits)
     if isinstance(answer, Missing):
-        raise gap(f"the log no longer has version {version}: it was cleaned up")
+        raise table.gap(f"the log no longer has version {version}: it was cleaned up")
     assert isinstance(answer.value, bytes)
-    return _brought(parse(answer.value, version), state, gap)
+    return _brought(parse(answer.value, version), state, table)
 
 
 def everything(
-    state: Snapshot, known: KnownFiles, limits: Limits
-) -> Generator[Effect, Outcome, tuple[AddedFile, ...]]:
-    """All live files.  Raises as ``KnownFiles.load``."""
+    state: Snapshot, known: KnownFiles, limits: Limits, table: Followed
+) -> Generator[Effect, Outcome, AddedRows]:
+    """All live rows.  Raises as ``KnownFiles.load``."""
     replay = yield from known.load(state, limits)
-    return tuple(map(_file, replay.adds.values()))
+    return table.brought(state.version, None, map(_file, replay.adds.values()))
 
 
-def _brought(commit: Commit, state: Snapshot, gap: Gap) -> tuple[AddedFile, ...]:
-    metadata = commit.metadata
+def _brought(commit: Commit, state: Snapshot, table: Followed) -> AddedRows:
+    metadata, info = commit.metadata, commit.commit_info or {}
     if metadata is not None and metadata.get("id") != state.table_id:
-        raise gap(f"version {commit.version} made another table of it")
+        raise table.gap(f"version {commit.version} made another table of it")
     if any(one.get("dataChange", True) for one in commit.removes()):
-        by = (commit.commit_info or {}).get("operation") or "an unnamed operation"
-        raise gap(f"version {commit.version} removed rows ({by})")
-    return tuple(_file(one) for one in commit.adds() if one.get("dataChange", True))
+        by = info.get("operation") or "an unnamed operation"
+        raise table.gap(f"version {commit.version} removed rows ({by})")
+    at = utc(info.get("inCommitTimestamp")) or utc(info.get("timestamp"))
+    files = (_file(one) for one in commit.adds() if one.get("dataChange", True))
+    return table.brought(commit.version, at, files)
 
 
 def _file(add: Action) -> AddedFile:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from safewrite.errors import HistoryGapError
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.iceberg.data.known import KnownManifests
 from safewrite.iceberg.data.manifests import entries_of, live_manifests
@@ -14,52 +14,56 @@ from safewrite.iceberg.metadata import table_of
 from safewrite.protocol.ask import Limits, ask, unanswered
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
-from safewrite.table.added import AddedFile
+from safewrite.table.added import AddedFile, AddedRows, Followed
+from safewrite.table.history import utc
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask
     from pyiceberg.table.snapshots import Snapshot
 
-Gap = Callable[[str], HistoryGapError]
-Brought = dict[int, tuple[AddedFile, ...]]
-"""The files that snapshots brought, by id, oldest first; snapshots that brought none are left out."""
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The table version that is asked, and what is known of its manifests."""
+
+    head: TableVersion
+    known: KnownManifests
+    limits: Limits
 
 
-def added_since(
-    position: int, head: TableVersion, known: KnownManifests, limits: Limits, gap: Gap
-) -> Generator[Effect, Outcome, Brought]:
-    """The files of the snapshots after one, up to the branch's newest.
+def added_since(position: int, seen: Seen, table: Followed) -> Generator[Effect, Outcome, list[AddedRows]]:
+    """What the snapshots after one brought, up to the branch's newest, without those that brought nothing.
 
     Raises:
         HistoryGapError: rows went since, or the snapshot is no ancestor of the newest that is still known.
         StorageError: no answer.
     """
-    found: Brought = {}
-    for at in _since(position, head, gap):
-        files = yield from _brought(at, head, known, limits, gap)
-        if files:
-            found[at] = files
+    found: list[AddedRows] = []
+    for at in _since(position, seen.head, table):
+        one = yield from added_by(at, seen, table)
+        found += [one] if one.files else []
     return found
 
 
-def added_by(
-    at: int, head: TableVersion, known: KnownManifests, limits: Limits, gap: Gap
-) -> Generator[Effect, Outcome, tuple[AddedFile, ...]]:
-    """The files of one snapshot, whether the branch has it or not.  Raises as :func:`added_since`."""
-    if at not in head.parents:
-        raise gap(f"snapshot {at} has expired")
-    return (yield from _brought(at, head, known, limits, gap))
+def added_by(at: int, seen: Seen, table: Followed) -> Generator[Effect, Outcome, AddedRows]:
+    """What one snapshot brought, whether the branch has it or not.  Raises as :func:`added_since`."""
+    snapshot = table_of(seen.head).metadata.snapshot_by_id(at)
+    if snapshot is None:
+        raise table.gap(f"snapshot {at} has expired")
+    files: list[AddedFile] = []
+    if not _only_arranges(snapshot, table):
+        files = yield from _added_files(snapshot, seen)
+    return table.brought(at, utc(snapshot.timestamp_ms), files)
 
 
-def everything(
-    head: TableVersion, known: KnownManifests, limits: Limits
-) -> Generator[Effect, Outcome, tuple[AddedFile, ...]]:
-    """All live files.  Raises as ``planned``."""
-    tasks = yield from planned(head, EVERYTHING, known, limits)
-    return tuple(map(_file, tasks))
+def everything(seen: Seen, table: Followed) -> Generator[Effect, Outcome, AddedRows]:
+    """All live rows.  Raises as ``planned``."""
+    tasks = yield from planned(seen.head, EVERYTHING, seen.known, seen.limits)
+    current = seen.head.current
+    return table.brought(-1 if current is None else current, None, map(_file, tasks))
 
 
-def _since(position: int, head: TableVersion, gap: Gap) -> list[int]:
+def _since(position: int, head: TableVersion, table: Followed) -> list[int]:
     """The snapshots after one, oldest first; -1 is before a table's first, which alone has the sequence number 1."""
     new: list[int] = []
     if position == (-1 if head.current is None else head.current):
@@ -70,49 +74,43 @@ def _since(position: int, head: TableVersion, gap: Gap) -> list[int]:
         if is_first if position == -1 else head.parents[at] == position:
             return new[::-1]
     if position in head.parents:
-        raise gap(f"snapshot {position} was rolled back: it is no ancestor of the newest")
-    raise gap(f"snapshot {position} has expired, and others since may have")
+        raise table.gap(f"snapshot {position} was rolled back: it is no ancestor of the newest")
+    raise table.gap(f"snapshot {position} has expired, and others since may have")
 
 
-def _brought(
-    at: int, head: TableVersion, known: KnownManifests, limits: Limits, gap: Gap
-) -> Generator[Effect, Outcome, tuple[AddedFile, ...]]:
-    snapshot = table_of(head).metadata.snapshot_by_id(at)
-    assert snapshot is not None
-    operation = "unknown" if snapshot.summary is None else str(snapshot.summary.operation.value)
-    added, deleted = (_count(head, at, name) for name in ("added-records", "deleted-records"))
+def _only_arranges(snapshot: Snapshot, table: Followed) -> bool:
+    """Whether a snapshot brought and removed no rows.  Raises HistoryGapError if it removed some."""
+    summary = snapshot.summary
+    operation = "unknown" if summary is None else str(summary.operation.value)
+    counts = {} if summary is None else summary.additional_properties
+    names = ("added-records", "deleted-records", "added-delete-files")
+    added, deleted, delete_files = (int(counts.get(name, 0)) for name in names)
     if operation == "replace" and added == deleted:
-        return ()
-    if operation != "append" or deleted or _count(head, at, "added-delete-files"):
-        raise gap(f"version {at} removed rows ({operation})")
-    return (yield from _added_files(snapshot, head, known, limits))
+        return True
+    if operation != "append" or deleted or delete_files:
+        raise table.gap(f"version {snapshot.snapshot_id} removed rows ({operation})")
+    return False
 
 
-def _count(head: TableVersion, at: int, name: str) -> int:
-    return int(head.summaries[at].get(name, 0))
-
-
-def _added_files(
-    snapshot: Snapshot, head: TableVersion, known: KnownManifests, limits: Limits
-) -> Generator[Effect, Outcome, tuple[AddedFile, ...]]:
+def _added_files(snapshot: Snapshot, seen: Seen) -> Generator[Effect, Outcome, list[AddedFile]]:
     from pyiceberg.manifest import ManifestEntryStatus
     from pyiceberg.table import FileScanTask
 
-    at, name = snapshot.snapshot_id, "read.get_manifest"
+    at = snapshot.snapshot_id
     get = Get(snapshot.manifest_list, name="read.get_manifest_list")
-    outcome = yield from ask(get, limits)
+    outcome = yield from ask(get, seen.limits)
     if not isinstance(outcome, Ok):
         raise unanswered(get, outcome)
     assert isinstance(outcome.value, bytes)
     manifests = live_manifests(outcome.value, snapshot.manifest_list)
     own = [one for one in manifests if one.added_snapshot_id == at]
-    entries = yield from entries_of(head.table_id, own, known, limits, name)
-    return tuple(
+    entries = yield from entries_of(seen.head.table_id, own, seen.known, seen.limits, "read.get_manifest")
+    return [
         _file(FileScanTask(data_file=one.data_file))
         for some in entries
         for one in some
         if one.status == ManifestEntryStatus.ADDED and one.snapshot_id in {None, at}
-    )
+    ]
 
 
 def _file(task: FileScanTask) -> AddedFile:

@@ -70,8 +70,7 @@ def _table(job: TableJob, sources: list[SourceFile], mixed: MixedFiles) -> Table
             compare(job, _put_aside(job)["silver"], audit)
             _commits(job, audit)
             return audit
-        job.lineage.look()
-        rows = job.lineage.read(job.lineage.whole())
+        rows = _by_another(job, job.config.bronze, job.config.format)
         aside = _put_aside(job)
         audit.gone = len(gone_from(job, rows, sources))
         _files(_found(job, sources, mixed, contents(rows)), rows, aside["raw"], audit)
@@ -82,16 +81,22 @@ def _table(job: TableJob, sources: list[SourceFile], mixed: MixedFiles) -> Table
     return audit
 
 
+def _by_another(job: TableJob, address: str, table_format: str) -> pa.Table:
+    """All rows of a table as deltalake or PyIceberg reads them, on purpose: not by what wrote them."""
+    found = job.places.foreign(address, table_format)
+    found.look()
+    return found.read(found.schema.names)
+
+
 def _put_aside(job: TableJob) -> dict[str, set[tuple[str, str, int]]]:
     """Records in quarantine by stage; a crash between two commits may have put one there twice."""
     config = job.places.config
     found: dict[str, set[tuple[str, str, int]]] = {"raw": set(), "silver": set()}
     try:
-        lineage = job.places.lineage(job.name, config.quarantine, config.quarantine_format)
-        lineage.look()
+        rows = _by_another(job, config.quarantine, config.quarantine_format)
     except TableNotFoundError:
         return found
-    for one in lineage.read(lineage.whole(), ["table", "stage", "file", "tag", "line"]).to_pylist():
+    for one in rows.to_pylist():
         if one["table"] == job.name:
             found[one["stage"]].add((one["file"], one["tag"], one["line"]))
     return found
@@ -142,17 +147,15 @@ def _silver(
 ) -> None:
     """Silver is bronze folded: of each key the change that is last by its sequence."""
     name = job.lineage.position_name
-    silver = job.places.lineage(job.name, job.config.silver, job.config.format)
     positions = job.silver.positions()
     at = None if is_under_way(positions) else positions.get(name)
-    silver.look()
-    found = silver.read(silver.whole())
+    found = _by_another(job, job.config.silver, job.config.format)
     audit.silver_rows = found.num_rows
     audit.silver_put_aside = len(aside["silver"])
     if at is None:
         audit.behind = rows.num_rows
     else:
-        audit.behind = sum(file.rows for commit in job.lineage.since(at) for file in commit.files)
+        audit.behind = sum(one.row_count for one in job.lineage.since(at))
     if audit.behind:
         return  # silver is an earlier state, which the next run brings forward
     keys, own = job.config.keys, job.columns.names

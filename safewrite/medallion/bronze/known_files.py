@@ -52,7 +52,7 @@ def catch_up(job: TableJob, state: BronzeState, own: Set[int] = frozenset()) -> 
     if state.bronze_head != lineage.head:
         try:
             commits = lineage.since(state.bronze_head)
-            foreign = [file for one in commits if one.version not in own for file in one.files]
+            foreign = [one for one in commits if one.version not in own]
             _count(state, lineage.read(foreign, TAGGED), "rows")
         except BronzeGapError:
             return False
@@ -85,11 +85,6 @@ def _count(state: BronzeState, rows: pa.Table, what: str, *, only_known: bool = 
 
 
 def _put_aside_before(job: TableJob) -> pa.Table:
-    config = job.places.config
-    _ = job.places.quarantine
-    lineage = job.places.lineage(job.name, config.quarantine, config.quarantine_format)
-    lineage.look()
-    rows = lineage.read(lineage.whole(), ["table", "stage", "file", "tag", "line"])
-    rows = rows.filter(pc.and_(pc.equal(rows["table"], job.name), pc.equal(rows["stage"], "raw")))
-    rows = rows.group_by(["file", "tag", "line"]).aggregate([])
+    _ = job.places.quarantine  # which makes it
+    rows = job.places.records_aside(job.name, "raw")
     return pa.table({"_file": rows["file"], "_tag": rows["tag"]})

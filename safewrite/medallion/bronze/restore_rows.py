@@ -143,7 +143,7 @@ def _past_rows(job: TableJob, path: str, tag: str) -> pa.Table:
         if receipt is None:
             continue
         try:
-            found.append(job.lineage.read(job.lineage.commit(receipt.version).files, TAGGED))
+            found.append(job.lineage.read([job.lineage.commit(receipt.version)], TAGGED))
         except BronzeGapError as error:
             if job.config.epoch > 1:
                 raise _of_no_epoch(job, path) from error

@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from safewrite.errors import StorageError, UnsupportedTableError
-from safewrite.medallion.files.storage import storage
-from safewrite.medallion.lineage.delta import head_mark, newest
+from safewrite.errors import MissingExtraError, StorageError, TableNotFoundError, UnsupportedTableError
+from safewrite.medallion.files.storage import Storage, storage
+from safewrite.medallion.lineage.marks import head_mark
 
 MILLISECOND_US = 1000
 
@@ -196,3 +196,27 @@ def _scalar(kind: pa.DataType, at_us: int) -> pa.Scalar:
     if pa.types.is_timestamp(kind):
         return floor.cast(pa.timestamp("us", kind.tz)).cast(kind, safe=False)
     return floor.cast(kind, safe=False)
+
+
+def newest(uri: str, where: Storage, options: dict[str, str]) -> Any:
+    """The table as deltalake loads it now.
+
+    Raises:
+        MissingExtraError: deltalake is not installed.
+        TableNotFoundError: there is no table.
+        StorageError: it cannot be read.
+    """
+    try:
+        import deltalake
+        from deltalake.exceptions import DeltaError
+        from deltalake.exceptions import TableNotFoundError as MissingTableError
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"Delta tables of a medallion job are read by deltalake: {MissingExtraError.command('medallion')}. Nothing was written."
+        ) from error
+    try:
+        return deltalake.DeltaTable(where.uri, storage_options=options)
+    except MissingTableError as error:
+        raise TableNotFoundError(f"There is no Delta table at {uri}. Nothing was written.") from error
+    except (DeltaError, OSError) as error:
+        raise StorageError(f"{uri} cannot be read: {error}. Nothing was written. Run again.") from error

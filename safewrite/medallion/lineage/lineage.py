@@ -1,114 +1,67 @@
-"""Tells what came into an append-only bronze table since a position, and refuses every gap."""
+"""Follows an append-only bronze table, and refuses every gap with the command that mends it."""
 
 from __future__ import annotations
 
 import datetime as dt
-import zlib
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import dropwhile
 from typing import Any
 
 import pyarrow as pa
 
-from safewrite.errors import ConflictError
+import safewrite as sw
+from safewrite.errors import ConflictError, DataFileError, HistoryGapError
+from safewrite.medallion.files.storage import Storage
+from safewrite.medallion.lineage.marks import head_mark, is_of_other, stamp_of
+
+_CLOCKS_APART = dt.timedelta(days=1)
+"""By so much at most the clocks of two writers are taken to differ."""
+_LOOKED_AT = 64
 
 
 class BronzeGapError(ConflictError):
     """Silver cannot follow bronze from where it is; the message names the way out."""
 
 
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """A Parquet file of bronze; ``handle`` is what its reader needs."""
+class Lineage:
+    """A table of the job as its own readers see it, at the newest state that :meth:`look` or an append saw.
 
-    path: str
-    rows: int
-    handle: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class BronzeCommit:
-    """What one commit brought; ``version`` is the Delta version or Iceberg snapshot id."""
-
-    version: int
-    files: tuple[DataFile, ...]
-    at_ms: int | None = None
-    """When it was made, as its writer says."""
-
-
-def stamped(version: int, content: bytes) -> int:
-    """A version and a sum of its commit in one number."""
-    return (version << 32) | zlib.crc32(content)
-
-
-def stamp_of_other(version: int, stamp: int) -> bool:
-    """Whether a stamp is of another version: whoever moved the position since, an earlier safewrite, made none."""
-    return stamp >> 32 != version
-
-
-class Lineage(ABC):
-    """A bronze table as silver reads it, at the newest state that :meth:`look` saw.
-
-    ``way_out`` is the command or call that mends what silver cannot follow: refusals name it.
+    ``place`` is that of a Delta table.  ``way_out`` is the command or call that mends what silver cannot follow: refusals name it.
     """
 
-    def __init__(self, name: str, uri: str, way_out: str) -> None:
-        self.name, self.uri, self.way_out = name, uri, way_out
+    def __init__(self, name: str, table: sw.Table, place: Storage | None, way_out: str) -> None:
+        self.name, self.way_out = name, way_out
+        self._table, self._place = table, place
 
-    @abstractmethod
     def look(self) -> None:
-        """Read the newest state.  Raises StorageError, TableNotFoundError."""
+        """Read the newest state.  Raises as ``refresh``."""
+        self._table.refresh()
 
     @property
-    @abstractmethod
     def table_id(self) -> str:
-        """Tells the table from one that is made anew at its address."""
+        """Tells the table from one that is created again at its address."""
+        return self._table.table_id
 
     @property
-    @abstractmethod
     def head(self) -> int:
         """The newest version or snapshot id; -1 for an Iceberg table without one."""
+        return self._table.version
 
-    @abstractmethod
     def mark(self) -> str | None:
         """Marks this state of the table for :meth:`Places.stands`; None if there is a newer one already."""
+        if self._place is not None:
+            return head_mark(self._place, self.head)
+        table: Any = self._table
+        return str(table.iceberg.metadata_location)
 
-    @abstractmethod
-    def since(self, position: int) -> list[BronzeCommit]:
-        """The commits after a position up to the head, oldest first, without those that only rearrange rows.
+    def stamp(self, version: int) -> int | None:
+        """Tells a commit from another that took its number after bronze was put back; None if it needs no telling, or is gone."""
+        return None if self._place is None else stamp_of(self._place, version)
 
-        Raises:
-            BronzeGapError: rows were removed, or the way from the position to the head is gone.
-        """
-
-    @abstractmethod
-    def from_time(self, since_ms: int) -> list[BronzeCommit]:
-        """As :meth:`since`, of the commits that were made at a time or later, by the clocks of their writers.
-
-        Raises:
-            BronzeGapError: also where what is left of the history does not go back so far.
-        """
-
-    @abstractmethod
-    def commit(self, version: int) -> BronzeCommit:
-        """What one commit brought, whether the head still has it or not.
-
-        Raises:
-            BronzeGapError: nothing is left of it, or it is not one that only appended.
-        """
-
-    @abstractmethod
-    def whole(self) -> list[DataFile]:
-        """All files of the head.  Raises BronzeGapError for rows that were removed in part."""
-
-    @abstractmethod
-    def read(self, files: Sequence[DataFile], columns: Sequence[str] | None = None) -> pa.Table:
-        """Rows of files.
-
-        Raises:
-            BronzeGapError: a file is gone.
-        """
+    def is_same(self, version: int, stamp: int | None) -> bool:
+        """Whether bronze has the commit that a stamp was made of; true where nothing tells."""
+        return stamp is None or is_of_other(version, stamp) or self.stamp(version) in (None, stamp)
 
     @property
     def position_name(self) -> str:
@@ -120,28 +73,85 @@ class Lineage(ABC):
         """Under this name silver keeps which commit of bronze it came to, where another may take its number."""
         return f"{self.position_name}/commit"
 
-    def stamp(self, version: int) -> int | None:
-        """Tells a commit from another that took its number after bronze was put back; None if it needs no telling, or is gone."""
-        return None
+    # --- what it holds ------------------------------------------------------------------------------
+    def since(self, position: int) -> list[sw.AddedRows]:
+        """What the commits after a position up to the head brought (``safewrite.Table.added_since``).
 
-    def is_same(self, version: int, stamp: int | None) -> bool:
-        """Whether bronze has the commit that a stamp was made of; true where nothing tells."""
-        return stamp is None or stamp_of_other(version, stamp) or self.stamp(version) in (None, stamp)
+        Raises:
+            BronzeGapError: rows were removed, or the way from the position to the head is gone.
+        """
+        with self._refused():
+            return self._table.added_since(position)
+
+    def from_time(self, since_ms: int) -> list[sw.AddedRows]:
+        """As :meth:`since`, of the commits that were made at a time or later, by the clocks of their writers.
+
+        Raises:
+            BronzeGapError: also where what is left of the history does not go back so far.
+        """
+        since = dt.datetime.fromtimestamp(since_ms / 1000, dt.UTC)
+        line = self._history(since - _CLOCKS_APART)[::-1]
+        # All from the first on: the clock of a later writer may have been behind.
+        new = list(dropwhile(lambda one: one.timestamp is not None and one.timestamp < since, line))
+        if not new:
+            return []
+        if len(new) < len(line):
+            return self.since(line[-len(new) - 1].version)
+        try:
+            return self.since(-1)
+        except BronzeGapError as error:
+            at = since.isoformat(sep=" ", timespec="seconds")
+            raise self.gap(f"its history no longer goes back to {at}") from error
+
+    def _history(self, until: dt.datetime) -> list[sw.HistoryEntry]:
+        """The commits back to one that was made before a time, or all that are left, newest first."""
+        limit = _LOOKED_AT
+        while True:
+            found = self._table.history(limit)
+            oldest = found[-1].timestamp if found else None
+            if len(found) < limit or (oldest is not None and oldest < until):
+                return found
+            limit *= 4
+
+    def commit(self, version: int) -> sw.AddedRows:
+        """What one commit brought, whether the head still has it or not.
+
+        Raises:
+            BronzeGapError: nothing is left of it, or it is not one that only appended.
+        """
+        with self._refused():
+            return self._table.added_by(version)
+
+    def whole(self) -> list[sw.AddedRows]:
+        """All rows of the head."""
+        return self._table.added_since(None)
+
+    def read(self, brought: Sequence[sw.AddedRows], columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows that commits brought.
+
+        Raises:
+            BronzeGapError: a file is gone.
+        """
+        schema = self._table.schema
+        nothing = schema.empty_table() if columns is None else schema.empty_table().select(list(columns))
+        with self._refused():
+            found = [rows for one in brought for rows in one.tables(columns)]
+        return pa.concat_tables([nothing, *found], promote_options="permissive")
 
     # --- refusals -----------------------------------------------------------------------------------
+    @contextmanager
+    def _refused(self) -> Iterator[None]:
+        try:
+            yield
+        except HistoryGapError as error:
+            raise self.gap(error.reason) from error
+        except DataFileError as error:
+            raise self.gap(error.message.partition(". Nothing")[0]) from error
+
     def gap(self, what: str) -> BronzeGapError:
         """Refuse what silver cannot follow, and name the way out."""
         return BronzeGapError(
-            f"Bronze of {self.name} ({self.uri}) cannot be followed: {what}. Nothing was written to silver, which is as it "
+            f"Bronze of {self.name} ({self._table.uri}) cannot be followed: {what}. Nothing was written to silver, which is as it "
             f"was. `{self.way_out}` lands files again whose rows bronze lost, applies all that bronze "
             "holds and goes on from there; what silver took from rows that bronze no longer has stays in silver."
         )
-
-    def forgot(self, since_ms: int) -> BronzeGapError:
-        """What is left of the history begins after a time."""
-        at = dt.datetime.fromtimestamp(since_ms / 1000, dt.UTC).isoformat(sep=" ", timespec="seconds")
-        return self.gap(f"its history no longer goes back to {at}")
-
-    def removed(self, version: int, by: str) -> BronzeGapError:
-        """Rows of bronze were removed or replaced."""
-        return self.gap(f"version {version} removed rows ({by}), and bronze is append-only")

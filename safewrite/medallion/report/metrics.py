@@ -39,7 +39,7 @@ def note_lag(
             run.lag_commits = None
         else:
             run.lag_commits = len(pending)
-            since_ms += [one.at_ms for one in pending if one.at_ms]
+            since_ms += [int(one.timestamp.timestamp() * 1000) for one in pending if one.timestamp]
     elif run.news:
         run.lag_commits = None
     run.lag_s = max(0.0, time.time() - min(since_ms) / 1000) if since_ms else 0.0

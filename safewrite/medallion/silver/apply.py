@@ -12,12 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+import safewrite as sw
 from safewrite.errors import InternalError, InvalidInputError, SafewriteError, TableNotFoundError
 from safewrite.medallion.config.bronze_columns import UNCHANGED
 from safewrite.medallion.config.full_load_epochs import check_said, truncating
 from safewrite.medallion.files.records import BadRecord
 from safewrite.medallion.files.unavailable_values import lacks_any
-from safewrite.medallion.lineage.lineage import BronzeCommit, DataFile
 from safewrite.medallion.silver.changes import DELETE, TRUNCATE, changes_of, moved_keys, with_truncates
 from safewrite.medallion.silver.quality import RuleError, check_result, faults
 from safewrite.medallion.silver.unfit import Record, last_of_ties, unfit
@@ -65,13 +65,13 @@ class Refined:
 
 @dataclass(frozen=True, slots=True)
 class _CommitStep:
-    """Files for one commit; ``to`` is where bronze's position comes to by it, None if it stays.
+    """What bronze's commits brought, for one commit of silver; ``to`` is where bronze's position comes to by it, None if it stays.
 
     ``anew``: what silver has goes in it.  ``resets``: where the position of :data:`RESET` comes to, None if it stays.
     ``truncates``: the epochs that begin with an empty table, and whose beginning goes in it.
     """
 
-    files: tuple[DataFile, ...]
+    brought: tuple[sw.AddedRows, ...]
     to: int | None
     anew: bool = False
     resets: int | None = None
@@ -158,43 +158,29 @@ def _truncating(job: TableJob, steps: list[_CommitStep], known: int) -> list[_Co
     return [replace(first, truncates=epochs), *others]
 
 
-def _all(files: Sequence[DataFile], head: int) -> Iterator[_CommitStep]:
-    """All files of one state: the position comes with the last, for what comes twice does no harm."""
-    groups = list(_grouped(files))
-    for number, group in enumerate(groups, 1):
-        yield _CommitStep(tuple(group), head if number == len(groups) else None)
+def _all(whole: Sequence[sw.AddedRows], head: int) -> Iterator[_CommitStep]:
+    """All rows of one state, in parts: the position comes with the last, for what comes twice does no harm."""
+    parts = [part for one in whole for part in one.split(ROWS_MAX)]
+    for number, part in enumerate(parts, 1):
+        yield _CommitStep((part,), head if number == len(parts) else None)
 
 
-def _grouped(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
-    group: list[DataFile] = []
-    rows = 0
-    for file in files:
-        if group and rows + file.rows > ROWS_MAX:
-            yield group
-            group, rows = [], 0
-        group.append(file)
-        rows += file.rows
-    if group:
-        yield group
-
-
-def _new(commits: Sequence[BronzeCommit], head: int) -> Iterator[_CommitStep]:
+def _new(commits: Sequence[sw.AddedRows], head: int) -> Iterator[_CommitStep]:
     """Whole commits, in order; commits behind the last that only rearrange rows are passed with it."""
-    pending: list[DataFile] = []
-    sizes = [sum(file.rows for file in commit.files) for commit in commits]
+    pending: list[sw.AddedRows] = []
     rows = 0
     for number, commit in enumerate(commits):
-        pending += commit.files
-        rows += sizes[number]
+        pending.append(commit)
+        rows += commit.row_count
         is_last = number + 1 == len(commits)
-        if is_last or rows + sizes[number + 1] > ROWS_MAX:
+        if is_last or rows + commits[number + 1].row_count > ROWS_MAX:
             yield _CommitStep(tuple(pending), head if is_last else commit.version)
             pending, rows = [], 0
 
 
 def _apply(job: TableJob, step: _CommitStep, done: Refined, batch: str) -> None:
     name = job.lineage.position_name
-    rows = job.lineage.read(step.files)
+    rows = job.lineage.read(step.brought)
     rows = _put_aside(job, rows, done)
     check_loads(job, rows)
     _tell_untold_keys(job, rows)
@@ -339,18 +325,11 @@ def _moved_without_value(job: TableJob, rows: pa.Table) -> dict[str, npt.NDArray
 
 def put_aside_before(job: TableJob) -> set[Record]:
     """The records of a table that silver was not given, by quarantine.  Raises SafewriteError."""
-    config = job.places.config
     try:
-        lineage = job.places.lineage(job.name, config.quarantine, config.quarantine_format)
-        lineage.look()
+        rows = job.places.records_aside(job.name, "silver").to_pylist()
     except TableNotFoundError:
         return set()
-    rows = lineage.read(lineage.whole(), ["table", "stage", "file", "tag", "line"]).to_pylist()
-    return {
-        (row["file"], row["tag"], row["line"])
-        for row in rows
-        if row["table"] == job.name and row["stage"] == "silver"
-    }
+    return {(row["file"], row["tag"], row["line"]) for row in rows}
 
 
 def _quarantined(job: TableJob, rows: pa.Table, bad: Mapping[int, str], done: Refined) -> pa.Table:

@@ -100,7 +100,7 @@ def _without_value(job: TableJob, rows: pa.Table) -> Iterator[tuple[int, str]]:
     if not lacks_any(rows).any():
         return
     keys = job.config.keys
-    silver = job.places.lineage(job.name, job.config.silver, job.config.format)
+    silver = job.places.lineage(job.name, job.silver, job.config.format)
     silver.look()
     have = {tuple(row.values()) for row in silver.read(silver.whole(), keys).to_pylist()}
     order = [*keys, *SEQUENCE, "_file", "_line", "_op", UNCHANGED]

@@ -30,10 +30,9 @@ from safewrite.medallion.config.watermark import Sync
 from safewrite.medallion.files.records import BadRecord
 from safewrite.medallion.files.rows import bronze_schema
 from safewrite.medallion.files.storage import Storage, storage
-from safewrite.medallion.lineage.delta import DeltaLineage, head_mark
 from safewrite.medallion.lineage.external_table import Foreign, ForeignDelta, ForeignIceberg
-from safewrite.medallion.lineage.iceberg import IcebergLineage
 from safewrite.medallion.lineage.lineage import Lineage
+from safewrite.medallion.lineage.marks import head_mark
 from safewrite.medallion.tables.schema_evolution import fit
 from safewrite.metrics import OnEvent, listener
 
@@ -104,11 +103,10 @@ class JobPlaces:
             self._catalog = self._catalog or table.catalog
         return cast("sw.Table", table)
 
-    def lineage(self, name: str, address: str, table_format: str) -> Lineage:
-        """What reads a table.  Raises as ``safewrite.open`` does."""
-        if table_format == "delta":
-            return DeltaLineage(name, address, self.command("replay", name), self.config.options())
-        return IcebergLineage(name, self.command("replay", name), self.open(address, "iceberg", None))
+    def lineage(self, name: str, table: sw.Table, table_format: str) -> Lineage:
+        """What reads a table of the job."""
+        place = storage(table.uri, self.config.options()) if table_format == "delta" else None
+        return Lineage(name, table, place, self.command("replay", name))
 
     def foreign(self, address: str, table_format: str) -> Foreign:
         """What reads a table that any engine may rewrite.  Raises as ``safewrite.open`` does."""
@@ -132,6 +130,15 @@ class JobPlaces:
         with suppress(Exception):  # what opens the table then says what is wrong
             return _metadata_location(self._catalog, address) == mark
         return False
+
+    def records_aside(self, name: str, stage: str) -> pa.Table:
+        """Where the records of a table in quarantine came from: ``file``, ``tag`` and ``line``; a crash may have put one there twice.
+
+        Raises as ``safewrite.open`` and ``Table.rows`` do; TableNotFoundError before there is a quarantine.
+        """
+        found = self.open(self.config.quarantine, self.config.quarantine_format, None)
+        rows = found.rows(where=[("table", "=", name), ("stage", "=", stage)])
+        return rows.select(["file", "tag", "line"]).group_by(["file", "tag", "line"]).aggregate([])
 
     @property
     def quarantine(self) -> sw.Table:
@@ -249,8 +256,7 @@ class TableJob:
     @cached_property
     def lineage(self) -> Lineage:
         """Bronze, as silver reads it."""
-        _ = self.bronze  # which makes it
-        return self.places.lineage(self.name, self.config.bronze, self.config.format)
+        return self.places.lineage(self.name, self.bronze, self.config.format)
 
 
 def _metadata_location(catalog: Any, address: str) -> str:
