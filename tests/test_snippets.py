@@ -18,6 +18,7 @@ BLOCK = re.compile(r"^(<!-- run -->\n)?```python\n(.*?)^```", re.MULTILINE | re.
 MUST_RUN = {
     "index.md", "tutorial.md", "delta.md", "iceberg.md", "lambda.md", "other-engines.md", "errors.md",
     "load-times.md", "operations.md", "wrangler.md", "apply-changes.md", "positions.md", "cdc/index.md", "medallion/index.md",
+    "reading-back.md",
 }  # fmt: skip
 
 

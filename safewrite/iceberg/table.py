@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from safewrite.boundary.public import public
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 from safewrite.iceberg.format import IcebergFormat
-from safewrite.iceberg.reads import read_files
+from safewrite.iceberg.reads import checked_tasks
+from safewrite.table.added import AddedRows
 from safewrite.table.verbs import Table
 
 if TYPE_CHECKING:
@@ -55,4 +56,6 @@ class IcebergTable(Table):
             UnsupportedTableError: a file cannot be read.
             StorageError: no answer.
         """
-        return read_files(self.iceberg, tasks, columns)
+        for one in checked_tasks(tasks):
+            for rows in AddedRows(self.version, None, (one,), self._read_added).tables(columns):
+                yield rows.select([name for name in self.schema.names if name in rows.column_names])

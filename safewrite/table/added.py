@@ -63,7 +63,7 @@ class AddedRows:
         """
         from safewrite.frames.parallel import windows
 
-        names = None if columns is None else tuple(columns)
+        names = _names(columns)
         for some in windows(self.files, lambda one: one.size, files=FILES_AT_ONCE, bytes_max=BYTES_AT_ONCE):
             yield self.reader(some, names)
 
@@ -71,7 +71,7 @@ class AddedRows:
         """All rows at once.  Raises as :meth:`tables`."""
         import pyarrow as pa
 
-        nothing = self.reader((), None if columns is None else tuple(columns))
+        nothing = self.reader((), _names(columns))
         return pa.concat_tables([nothing, *self.tables(columns)])
 
     def split(self, rows_max: int) -> list[AddedRows]:
@@ -131,15 +131,25 @@ def checked_position(version: Any, table_id: object, table: Format[Any, Any, Any
     return version
 
 
-def checked_columns(names: tuple[str, ...] | None, schema: pa.Schema) -> tuple[str, ...] | None:
+def _names(columns: object) -> tuple[Any, ...] | None:
+    """The names that were given: several, or one as a text."""
+    if columns is None or isinstance(columns, str):
+        return None if columns is None else (columns,)
+    return tuple(columns) if isinstance(columns, Iterable) else (columns,)
+
+
+def checked_columns(names: tuple[Any, ...] | None, schema: pa.Schema) -> tuple[str, ...] | None:
     """Columns as they were asked for.
 
     Raises:
-        InvalidInputError: there are none, or the table lacks one.
+        InvalidInputError: there are none, one comes twice, or the table lacks one.
     """
-    there = frozenset(schema.names)
-    if names is not None and not (names and there.issuperset(names)):
+    if names is None:
+        return None
+    plain = [name for name in names if isinstance(name, str) and name in schema.names]
+    if not names or len({*plain}) < len(names):
         raise InvalidInputError(
-            f"The table has no columns {shown(names)}. Nothing was read. It has: {', '.join(schema.names)}."
+            f"columns are names of columns of the table, each once, not {shown(names)}. Nothing was written. "
+            f"It has: {', '.join(map(shown, schema.names))}."
         )
-    return names
+    return tuple(plain)

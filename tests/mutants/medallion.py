@@ -17,6 +17,7 @@ ORDERING = alone("medallion/test_ordering.py")
 OUTSIDE = alone("medallion/test_outside.py")
 SYNC_ORDER = alone("medallion/test_sync_order.py")
 CHECK = alone("changes/test_check.py")
+FOLLOWED = alone("test_added_since.py")
 DELTA_GAP = "test_a_gap_of_a_delta_bronze_is_refused_and_replay_mends_it"
 ICEBERG_GAP = "test_a_gap_of_an_iceberg_bronze_is_refused_and_replay_mends_it"
 LOAD = "test_a_full_load_never_beats_a_change_or_a_deletion"
@@ -50,6 +51,38 @@ MEDALLION_MUTANTS = (
         (('    if operation != "append" or deleted or delete_files:\n', "    if False:\n"),),
         GAPS,
         ICEBERG_GAP,
+    ),
+    Mutant(
+        "follow-cleaned-up",
+        "the refusal of a log that lacks commits which are needed",
+        "delta/read/added.py",
+        (("        if commits is None:\n            raise table.gap(", "        if commits is None:\n            return found\n            raise table.gap("),),
+        FOLLOWED,
+        "test_commits_that_were_cleaned_up_or_expired_are_missed",
+    ),
+    Mutant(
+        "follow-other-id",
+        "the look for another table in the log",
+        "delta/read/added.py",
+        (('    if metadata is not None and metadata.get("id") != state.table_id:\n', "    if False:\n"),),
+        FOLLOWED,
+        "test_a_log_of_another_table_at_the_address_is_refused",
+    ),
+    Mutant(
+        "follow-no-ancestor",
+        "the refusal of a snapshot that is no ancestor",
+        "iceberg/read/added.py",
+        (("    if position in head.parents:\n", "    if position in head.parents:\n        return new[::-1]\n"),),
+        FOLLOWED,
+        "test_a_snapshot_of_another_branch_is_no_position",
+    ),
+    Mutant(
+        "follow-another-table",
+        "the look whether a version is of this table",
+        "table/added.py",
+        (("    if table_id not in (None, table.table_id):\n", "    if False:\n"),),
+        FOLLOWED,
+        "test_a_table_that_was_dropped_and_made_again_is_another",
     ),
     Mutant(
         "medallion-made-anew",

@@ -19,9 +19,8 @@ import pyarrow as pa
 
 from safewrite.delta.data.datafiles import TARGET_FILE_BYTES, DataFile, encode
 from safewrite.delta.data.julian_dates import check_calendar
-from safewrite.delta.data.pruning import constants
+from safewrite.delta.data.pruning import constants, may_match
 from safewrite.delta.data.rows import check_within, damaged, matching, read_rows, without
-from safewrite.delta.data.spans import Bounded
 from safewrite.delta.data.vector_files import Vectors, marked
 from safewrite.delta.log import indexing
 from safewrite.delta.log.actions import Action, Commit, FileKey, file_key, rows_of
@@ -176,24 +175,18 @@ class OverwriteTransaction(Transaction):
 
     def _undecided(self) -> list[FileKey]:
         """Decide by partition values and statistics; returns the files whose rows must be looked at."""
+        assert self.state is not None
         open_files: list[FileKey] = []
         for key, add in self.planned().adds.items():
             if key in self.verdicts:
                 continue
-            constants = self.constants(add)
-            outcomes = possible(self.predicate, constants)
-            if outcomes == {True}:
+            if possible(self.predicate, self.constants(add)) == {True}:
                 self.verdicts[key] = FileVerdict.REMOVE
-            elif True not in outcomes or True not in possible(self.predicate, self._bounds(add) | constants):
+            elif not may_match(self.predicate, add, state=self.state):
                 self.verdicts[key] = FileVerdict.KEEP
             else:
                 open_files.append(key)
         return open_files
-
-    def _bounds(self, add: Action) -> dict[str, Any]:
-        """Bounds of the predicate's columns in a file; they may leave it out, and never take it whole."""
-        assert self.state is not None
-        return dict(Bounded.of(self.state.schema, columns(self.predicate)).spans(add))
 
     def constants(self, add: Action) -> dict[str, Any]:
         """Columns of the predicate that have one value in all rows of a file: partition columns, and new ones (NULL)."""

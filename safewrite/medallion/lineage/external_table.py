@@ -59,7 +59,7 @@ class Foreign(ABC):
         return self.batches(columns).read_all()
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def translated(self) -> Iterator[None]:
         """What readers raise, as errors of safewrite."""
         try:
             yield
@@ -107,9 +107,9 @@ class ForeignDelta(Foreign):
                 "APPLY (PURGE)) and drop the table feature, or write a table without column mapping."
             ) from error
         except (ValueError, OverflowError):
-            with self.told():
+            with self.translated():
                 return _asked(self._table, columns, self.schema)
-        with self.told():
+        with self.translated():
             wanted = None if time is None else _not_before(time, self.schema.field(time).type, since_us)
             found: pa.RecordBatchReader = dataset.scanner(columns=list(columns), filter=wanted).to_reader()
         return found
@@ -165,7 +165,7 @@ class ForeignIceberg(Foreign):
             not_before: Any = GreaterThanOrEqual  # its type says other arguments than it takes
             wanted = not_before(time, bound.isoformat())
         try:
-            with self.told():
+            with self.translated():
                 scan = self._table.scan(row_filter=wanted, selected_fields=tuple(columns))
                 tables = self._safe.read_files(list(scan.plan_files()), list(columns))
                 first = next(tables, None)

@@ -61,7 +61,7 @@ class Surveyor:
             import duckdb
 
             try:
-                with self.bronze.told():
+                with self.bronze.translated():
                     yield connection
             except duckdb.Error as error:
                 raise StorageError(

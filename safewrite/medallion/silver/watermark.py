@@ -278,7 +278,7 @@ def _pieces(job: TableJob, floor: int | None, done: Refined) -> Iterator[pa.Tabl
 def _grouped(bronze: Foreign, reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
     group: list[pa.RecordBatch] = []
     rows = 0
-    with bronze.told():
+    with bronze.translated():
         for batch in reader:
             group.append(batch)
             rows += batch.num_rows
