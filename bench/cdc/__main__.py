@@ -45,12 +45,19 @@ def main() -> int:
         "--rivals", nargs="*", choices=[*NAMES, sink.NAME], default=[], help="who lands the same records too"
     )
     parser.add_argument("--rival-batches", type=int, default=5)
+    parser.add_argument(
+        "--engine", choices=["local", "spark"], default="local",
+        help="where records are decoded: in the drivers, or by executors on a cluster of two workers",
+    )  # fmt: skip
+    parser.add_argument("--executor-kills", type=int, default=0, help="SIGKILLs of executors (engine spark)")
     parser.add_argument("--out", type=Path, default=Path("out/cdc"), help="folder of the report")
     given = parser.parse_args()
     if given.rivals and given.source != "debezium":
         parser.error("--rivals read what Debezium writes: leave out --source")
     if given.outages and given.source != "avro":
         parser.error("--outages are of the schema registry: use --source avro")
+    if given.executor_kills and given.engine != "spark":
+        parser.error("--executor-kills are of executors: use --engine spark")
     forms = ("delta", "iceberg") if given.format == "both" else (given.format,)
     plan = Plan(
         given.seed,
@@ -64,6 +71,8 @@ def main() -> int:
         given.part,
         given.source,
         given.outages,
+        given.engine,
+        given.executor_kills,
     )
     console = screen()
     folder = Path(tempfile.mkdtemp(prefix="safewrite-cdc-"))
@@ -106,6 +115,8 @@ def show(outcome: Outcome, console: Console) -> None:
         )
         books.add_row(verdict.form, *map(str, numbers), str(outcome.broker_restarts), str(outcome.outages))
     console.print(books)
+    if outcome.executor_kills:
+        console.print(f"{outcome.executor_kills} executors were killed")
     if not outcome.is_hard:
         console.print("no transaction was under way during the snapshot: the run proves less", style="red")
     for name, why in outcome.stopped.items():

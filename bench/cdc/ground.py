@@ -163,7 +163,7 @@ class Job:
         code = "from safewrite.cli import main; main()"
         command = [sys.executable, "-c", code, "--log-level", "info", "cdc", "run"]
         command += ["--config", str(self.write_config()), "--jars", str(JARS), *settings]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
         with self.log.open("ab") as log:
             self._driver = spawn(command, log, env=environment, cwd=self.folder, own_group=True)
 

@@ -6,19 +6,22 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from bench.cdc import sink
 from bench.cdc.check import Difference, differences_from, read, rival_differences
+from bench.cdc.cluster import ExecutorKiller, on_cluster
 from bench.cdc.ground import Form, Job
 from bench.cdc.registry import Registry
 from bench.cdc.rivals import land
 from bench.cdc.scene import Captured, Scene, SourceName, scene
 from bench.cdc.topic import copy
+from bench.servers.spark import Cluster
 from safewrite.cdc import verify
 
 _WAITS = "The batch waits"
@@ -45,6 +48,9 @@ class Plan:
     source: SourceName = "debezium"
     outages: int = 0
     """How often the schema registry goes away (avro)."""
+    engine: Literal["local", "spark"] = "local"
+    """``spark``: the drivers are clients of a cluster of two workers, and their executors decode."""
+    executor_kills: int = 0
 
 
 @dataclass
@@ -79,6 +85,7 @@ class Outcome:
     verdicts: list[Verdict] = field(default_factory=list)
     broker_restarts: int = 0
     outages: int = 0
+    executor_kills: int = 0
     is_hard: bool = False
     """Whether a transaction was under way during Debezium's snapshot, as it always is to be."""
     topic: int = 0
@@ -102,16 +109,26 @@ class Outcome:
 def run(plan: Plan, folder: Path, say: Any = print) -> Outcome:
     """Run a plan in a folder."""
     started = time.monotonic()
-    with scene(plan.source, folder, plan.seed) as source:
+    with ExitStack() as stack:
+        source = stack.enter_context(scene(plan.source, folder, plan.seed))
         say(f"the servers run; {plan.changes} changes, seed {plan.seed}")
-        settings = {"parts": {"records": plan.part}}
+        settings = {"parts": {"records": plan.part}, "engine": plan.engine}
         jobs = [source.job(form, plan.batch, settings) for form in plan.forms]
-        try:
-            outcome = _under_faults(plan, source, jobs, say)
-            outcome.is_hard = source.is_hard
-        finally:
+        for job in jobs:
+            stack.callback(job.kill)
+        killer = None
+        if plan.engine == "spark":
+            cluster = stack.enter_context(Cluster(folder, memory="2g"))
             for job in jobs:
-                job.kill()
+                job.spark = on_cluster(cluster, len(jobs))
+            killer = stack.enter_context(ExecutorKiller(cluster, plan.executor_kills, plan.seed))
+        outcome = _under_faults(plan, source, jobs, say)
+        outcome.is_hard = source.is_hard
+        for job in jobs:
+            job.kill()
+        if killer is not None:
+            outcome.executor_kills = killer.done
+            say(f"{killer.done} executors were killed")
         for job, verdict in zip(jobs, outcome.verdicts, strict=True):
             verdict.tables.extend(differences_from(source.rows, source.tables, job))
             verdict.expected_dead = source.dead

@@ -74,11 +74,32 @@ class Mapped(Generic[S]):
         return bodies(self.reports)
 
 
+@dataclass(frozen=True)
+class Collected:
+    """What tasks made of a source: a report for each input, and their rows, in this process."""
+
+    reports: list[TaskReport]
+    rows: pa.Table
+
+    def bodies(self) -> list[Any]:
+        """See :func:`bodies`."""
+        return bodies(self.reports)
+
+
 class Engine(Protocol[S]):
     """Runs tasks; every one of them ends in exactly one report."""
 
     def map(self, source: S, task: Task) -> AbstractContextManager[Mapped[S]]:
         """Run a task on each input of a source; its rows are kept until the end of the block.
+
+        Raises:
+            StorageError: the engine could not run it.
+        """
+
+    def collect(self, source: S, task: Task) -> Collected:
+        """Run a task that gives rows on each input of a source, and take the rows into this process; they are few.
+
+        What an executor takes with it is computed again, for rows and reports come by one action.
 
         Raises:
             StorageError: the engine could not run it.

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.boundary.workers import Workers
-from safewrite.engine.abc import CHUNKS, PART, Mapped, Task, TaskAttempt, TaskReport, performed
+from safewrite.engine.abc import CHUNKS, PART, Collected, Mapped, Task, TaskAttempt, TaskReport, performed
 
 T = TypeVar("T")
 Source = Sequence[Iterable[pa.RecordBatch]]
@@ -39,6 +39,12 @@ class LocalEngine:
         made = _all_of([partial(_run, task, batches, part) for part, batches in enumerate(source)])
         rows = [batches for batches, _ in made]
         yield Mapped([report for _, report in made], rows, rows)
+
+    def collect(self, source: Source, task: Task) -> Collected:
+        """See :class:`safewrite.engine.abc.Engine`."""
+        with self.map(source, task) as mapped:
+            rows = [pa.Table.from_batches([row]) for batches in mapped.rows for row in batches]
+        return Collected(mapped.reports, pa.concat_tables([task.columns.empty_table(), *rows]))
 
     def exchange(self, source: Source, parts: int) -> Source:
         """See :class:`safewrite.engine.abc.Engine`."""

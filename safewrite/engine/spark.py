@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from safewrite.engine.abc import PART, Mapped, Task, TaskAttempt, TaskReport, performed
+from safewrite.engine.abc import PART, Collected, Mapped, Task, TaskAttempt, TaskReport, performed
 from safewrite.errors import InvalidInputError, StorageError
 from safewrite.text.rendering import said
 
@@ -49,16 +50,21 @@ class SparkEngine:
         Raises:
             ExecutorsLackPythonError: safewrite is not on every node.
         """
-        numbered = source.toDF(*(f"c{number}" for number in range(len(source.columns))))  # no dots in names
-        columns = [*(task.columns or ()), pa.field(REPORT, pa.binary())]
-        mapped = partial(_mapped, task=task, names=source.columns)
-        frame = numbered.mapInArrow(mapped, spark_schema(columns))
+        frame = _frame(source, task)
         if task.columns is None:
             yield Mapped(_reports(frame), frame, frame)
             return
         with kept(frame) as rows:
             told = rows.filter(f"{REPORT} IS NOT NULL").select(REPORT)
             yield Mapped(_reports(told), rows.filter(f"{REPORT} IS NULL").drop(REPORT), frame)
+
+    def collect(self, source: DataFrame, task: Task) -> Collected:
+        """See :class:`safewrite.engine.abc.Engine`."""
+        with spark_errors("run the tasks"):
+            found = arrow_of(_frame(source, task))
+        told = found.column(REPORT)
+        rows = found.filter(pc.is_null(told)).drop_columns([REPORT])
+        return Collected([pickle.loads(one) for one in told.drop_null().to_pylist()], rows)
 
     def exchange(self, source: DataFrame, parts: int) -> DataFrame:
         """See :class:`safewrite.engine.abc.Engine`."""
@@ -76,6 +82,29 @@ class SparkEngine:
         ids = self.session.range(0, len(tasks), 1, len(tasks))
         body = partial(_ran, tasks=[pickle.dumps(task) for task in tasks])
         return _reports(ids.mapInArrow(body, spark_schema([pa.field(REPORT, pa.binary())])))
+
+
+def arrow_of(frame: DataFrame) -> pa.Table:
+    """All rows of a frame, with its types and nulls; without rows the types may be missing.
+
+    PySpark 3.5 has under ``toPandas`` what 4.0 calls ``toArrow``: Arrow's own record batches, as the executors made them.
+    ``collect()`` gives the same values, for about twenty times the CPU and three times the memory.
+    """
+    if hasattr(frame, "toArrow"):
+        return frame.toArrow()
+    of_spark35: Any = frame
+    batches = of_spark35._collect_as_arrow()  # noqa: SLF001
+    # No batches for no rows.  3.5's own way to name the types needs distutils, which Python 3.12 has no more.
+    return (
+        pa.Table.from_batches(batches) if batches else pa.table({name: pa.nulls(0) for name in frame.columns})
+    )
+
+
+def _frame(source: DataFrame, task: Task) -> DataFrame:
+    """The rows of a task on each partition of a source, and its reports."""
+    numbered = source.toDF(*(f"c{number}" for number in range(len(source.columns))))  # no dots in names
+    columns = [*(task.columns or ()), pa.field(REPORT, pa.binary())]
+    return numbered.mapInArrow(partial(_mapped, task=task, names=source.columns), spark_schema(columns))
 
 
 @contextmanager

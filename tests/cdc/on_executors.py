@@ -26,9 +26,9 @@ def decoded(decoder: Decoder, records: KafkaRecords, ended: Mapping[Place, int] 
     inputs = [
         records.take(places).data.to_batches(max_chunksize=_BATCH) for places in records.partitions().values()
     ]
-    with LocalEngine().map(inputs, task) as mapped:
-        reports: list[DecodeReport] = pickle.loads(pickle.dumps(mapped.bodies()))
-        pieces = [data for rows in mapped.rows for row in rows for data in row.column("data").to_pylist()]
+    found = LocalEngine().collect(inputs, task)
+    reports: list[DecodeReport] = pickle.loads(pickle.dumps(found.bodies()))
+    pieces = found.rows.column("data").to_pylist()
     return decode_task.union(pieces, reports, records.prefixes)
 
 

@@ -29,9 +29,8 @@ def ran(records: list[KafkaRecord], task: DecodeTask) -> tuple[list[bytes], list
     """The rows and the reports of a task for each partition."""
     given = KafkaRecords.of(records)
     inputs = [given.take(places).data.to_batches() for places in given.partitions().values()]
-    with LocalEngine().map([*inputs, []], task) as mapped:
-        pieces = [data for rows in mapped.rows for row in rows for data in row.column("data").to_pylist()]
-        return pieces, mapped.bodies()
+    found = LocalEngine().collect([*inputs, []], task)
+    return found.rows.column("data").to_pylist(), found.bodies()
 
 
 def task(**more: Any) -> DecodeTask:

@@ -8,71 +8,18 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from bench.servers import servers
+from bench.servers.spark import WORKERS
 from tests.spark.session import Spark
 
 _ROOT = Path(__file__).resolve().parents[2]
-_DEPLOY = "org.apache.spark.deploy"
-WORKERS = 2
-
-
-class Master(servers.Server):
-    """The one whom applications ask for executors."""
-
-    name = "spark-master"
-    services = frozenset({"spark"})
-
-    @property
-    def endpoint_url(self) -> str:
-        """Spark's name for it."""
-        return f"spark://127.0.0.1:{self.port}"
-
-    def _command(self) -> tuple[list[str], dict[str, str]]:
-        options = ["--host", "127.0.0.1", "--port", str(self.port), "--webui-port", "0"]
-        return [_program(), f"{_DEPLOY}.master.Master", *options], _loopback("127.0.0.1")
-
-    def _ask(self) -> None:
-        import socket
-
-        socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
-
-
-class Cluster:
-    """A master and its workers, of one core each; a context manager."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Cluster:
-        self.master = self._stack.enter_context(Master(self._folder))
-        for number in range(WORKERS):
-            self._start_worker(f"127.0.0.{2 + number}")
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
-
-    def _start_worker(self, host: str) -> None:
-        options = ["--host", host, "--cores", "1", "--memory", "1g", "--webui-port", "0"]
-        options += ["--work-dir", str(self._folder / host), self.master.endpoint_url]
-        command = [_program(), f"{_DEPLOY}.worker.Worker", *options]
-        with (self._folder / f"worker-{host}.log").open("ab") as log:
-            worker = servers.spawn(command, log, env=os.environ | _loopback(host), cwd=self._folder)
-        self._stack.callback(servers.end, worker)
 
 
 @dataclass(frozen=True)
@@ -136,20 +83,6 @@ def main() -> None:
             stored = spark.session.table(name)
             receipts.append(reopen().append(stored, key="event-1").to_dict())
     (task.folder / "receipts.json").write_text(json.dumps(receipts))
-
-
-def _home() -> Path:
-    import pyspark
-
-    return Path(pyspark.__file__).parent
-
-
-def _program() -> str:
-    return str(_home() / "bin" / "spark-class")
-
-
-def _loopback(host: str) -> dict[str, str]:
-    return {"SPARK_HOME": str(_home()), "SPARK_LOCAL_IP": host, "SPARK_DAEMON_MEMORY": "256m"}
 
 
 if __name__ == "__main__":

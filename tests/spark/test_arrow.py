@@ -9,8 +9,9 @@ import pyspark
 import pytest
 
 import safewrite as sw
-from safewrite.cdc.kafka.arrow import arrow_of, refuse_other_sessions
+from safewrite.cdc.kafka.arrow import refuse_other_sessions
 from safewrite.cdc.records.records import KafkaRecords
+from safewrite.engine.spark import arrow_of
 from tests.spark.session import Spark
 
 pytestmark = pytest.mark.xdist_group("spark")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from safewrite.cdc.kafka.arrow import arrow_of
 from safewrite.cdc.kafka.micro_batches import Shortener
 from safewrite.cdc.records.prefixes import Prefix, Prefixes
 from safewrite.cdc.records.records import KafkaRecords
+from safewrite.engine.spark import arrow_of
 from tests.spark.session import Spark
 
 pytestmark = pytest.mark.xdist_group("spark")

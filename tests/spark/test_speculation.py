@@ -16,10 +16,11 @@ import pytest
 
 import safewrite as sw
 from bench.servers.catalogs import CatalogKind, load
+from bench.servers.spark import Cluster
 from safewrite.testing.faults import FaultKind, RequestStep, Rule
 from tests.integration.places import Place, once, visible
 from tests.servers import CatalogLab, PlannedProxy
-from tests.spark.cluster import Appends, Cluster
+from tests.spark.cluster import Appends
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long]
 

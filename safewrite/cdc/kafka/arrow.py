@@ -1,34 +1,16 @@
-"""Takes frames of Spark into the driver as Arrow tables, with PySpark 4 and with PySpark 3.5, which has no ``toArrow``."""
+"""Refuses Spark sessions whose frames cannot be taken into the driver."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 import safewrite as sw
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 _OLDEST = (3, 5)
-
-
-def arrow_of(frame: DataFrame) -> pa.Table:
-    """All rows of a frame, with its types and nulls; without rows the types may be missing.
-
-    PySpark 3.5 has under ``toPandas`` what 4.0 calls ``toArrow``: Arrow's own record batches, as the executors made them.
-    ``collect()`` gives the same values, for about twenty times the CPU and three times the memory.
-    """
-    if hasattr(frame, "toArrow"):
-        return frame.toArrow()
-    of_spark35: Any = frame
-    batches = of_spark35._collect_as_arrow()  # noqa: SLF001
-    # No batches for no rows.  3.5's own way to name the types needs distutils, which Python 3.12 has no more.
-    return (
-        pa.Table.from_batches(batches) if batches else pa.table({name: pa.nulls(0) for name in frame.columns})
-    )
 
 
 def refuse_other_sessions(spark: SparkSession) -> None:

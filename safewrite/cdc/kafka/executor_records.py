@@ -11,11 +11,10 @@ import pyarrow as pa
 
 from safewrite.cdc.envelopes.decode_task import DecodeTask, union
 from safewrite.cdc.envelopes.decoding import Decoded, Decoder
-from safewrite.cdc.kafka.arrow import arrow_of
 from safewrite.cdc.records.change_set import Place
 from safewrite.cdc.records.records import KafkaRecords
 from safewrite.engine.abc import DATA
-from safewrite.engine.spark import SparkEngine, spark_errors
+from safewrite.engine.spark import SparkEngine, arrow_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -78,14 +77,12 @@ class ExecutorDecoding:
         task = DecodeTask(
             decoder.envelope, decoder.settings, records.prefixes, records.starts, dict(ended), decoder.fewest
         )
-        engine = SparkEngine(records.frame.sparkSession)
-        with engine.map(records.frame, task) as mapped, spark_errors("decode the records"):
-            reports = mapped.bodies()
-            pieces = arrow_of(mapped.rows.select(DATA))
+        found = SparkEngine(records.frame.sparkSession).collect(records.frame, task)
+        reports = found.bodies()
         size, cut = sum(one.size for one in reports), sum(one.cut for one in reports)
         records.learn(sum(one.records for one in reports), size, size - cut if records.prefixes else None)
         for report in reports:
             for known, met in zip((decoder.keys, decoder.values), report.prefixes, strict=True):
                 for data in met:
                     known.of(data)
-        return union(pieces.column(DATA).to_pylist(), reports, records.prefixes)
+        return union(found.rows.column(DATA).to_pylist(), reports, records.prefixes)

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from safewrite.cdc.kafka.arrow import arrow_of
 from safewrite.cdc.kafka.batch_split import Cell, Limit, cut
 from safewrite.cdc.kafka.executor_records import ExecutorRecords
 from safewrite.cdc.kafka.source import Source, Told
 from safewrite.cdc.records.batch import Batch, Partition, Ranges, ranges_of
 from safewrite.cdc.records.prefixes import Prefixes
 from safewrite.cdc.records.records import KafkaRecords
+from safewrite.engine.spark import arrow_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,0 +1,105 @@
+"""Starts a Spark cluster on loopback: a master, and workers of one core, each a process of its own."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+from .servers import Server, end, spawn
+
+_DEPLOY = "org.apache.spark.deploy"
+WORKERS = 2
+_EXECUTOR = "CoarseGrainedExecutorBackend"
+
+
+class Master(Server):
+    """The one whom applications ask for executors."""
+
+    name = "spark-master"
+    services = frozenset({"spark"})
+
+    @property
+    def endpoint_url(self) -> str:
+        """Spark's name for it."""
+        return f"spark://127.0.0.1:{self.port}"
+
+    def _command(self) -> tuple[list[str], dict[str, str]]:
+        options = ["--host", "127.0.0.1", "--port", str(self.port), "--webui-port", "0"]
+        return [_program(), f"{_DEPLOY}.master.Master", *options], _loopback("127.0.0.1")
+
+    def _ask(self) -> None:
+        socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
+
+
+class Cluster:
+    """A master and its workers, of one core each; a context manager."""
+
+    def __init__(self, folder: Path, workers: int = WORKERS, memory: str = "1g") -> None:
+        self._folder, self.workers, self._memory = folder, workers, memory
+        self._stack = ExitStack()
+        self.pids: list[int] = []
+        """The process ids of the workers."""
+
+    def __enter__(self) -> Cluster:
+        self.master = self._stack.enter_context(Master(self._folder))
+        for number in range(self.workers):
+            self._start_worker(f"127.0.0.{2 + number}")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _start_worker(self, host: str) -> None:
+        options = ["--host", host, "--cores", "1", "--memory", self._memory, "--webui-port", "0"]
+        options += ["--work-dir", str(self._folder / host), self.master.endpoint_url]
+        command = [_program(), f"{_DEPLOY}.worker.Worker", *options]
+        with (self._folder / f"worker-{host}.log").open("ab") as log:
+            worker = spawn(command, log, env=os.environ | _loopback(host), cwd=self._folder)
+        self._stack.callback(end, worker)
+        self.pids.append(worker.pid)
+
+    def executors(self) -> list[int]:
+        """The process ids of the executors that run."""
+        found = processes()
+        return [pid for pid, (parent, line) in found.items() if parent in self.pids and _EXECUTOR in line]
+
+    def kill_executor(self, draw: random.Random) -> bool:
+        """SIGKILL to one executor; its worker starts another.  False where none runs."""
+        running = sorted(self.executors())
+        if running:
+            os.kill(draw.choice(running), signal.SIGKILL)
+        return bool(running)
+
+
+def _home() -> Path:
+    import pyspark
+
+    return Path(pyspark.__file__).parent
+
+
+def _program() -> str:
+    return str(_home() / "bin" / "spark-class")
+
+
+def _loopback(host: str) -> dict[str, str]:
+    return {"SPARK_HOME": str(_home()), "SPARK_LOCAL_IP": host, "SPARK_DAEMON_MEMORY": "256m"}
+
+
+def processes() -> dict[int, tuple[int, str]]:
+    """The processes that run: the parent and the command line of each."""
+    found = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int(place.joinpath("stat").read_text().rpartition(")")[2].split()[1])
+            line = place.joinpath("cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:  # it ended just now
+            continue
+        found[int(place.name)] = parent, line
+    return found
