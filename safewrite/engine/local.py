@@ -44,7 +44,7 @@ class LocalEngine:
         """See :class:`safewrite.engine.abc.Engine`."""
         with self.map(source, task) as mapped:
             rows = [pa.Table.from_batches([row]) for batches in mapped.rows for row in batches]
-        return Collected(mapped.reports, pa.concat_tables([task.columns.empty_table(), *rows]))
+        return Collected(mapped.reports, pa.concat_tables([(task.columns or CHUNKS).empty_table(), *rows]))
 
     def exchange(self, source: Source, parts: int) -> Source:
         """See :class:`safewrite.engine.abc.Engine`."""
