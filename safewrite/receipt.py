@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
@@ -26,6 +26,8 @@ class Receipt:
     committed before any try).  ``rows`` and ``files`` are those written: 0 rows for a delete.
     ``removed_rows`` counts the rows that this call removed; it is None where they were not counted: the write was
     committed before, Spark's own library committed it, or a removed file has no row count.  ``elapsed_s`` is monotonic time.
+    ``copied_bytes`` is the size of the files that this call wrote of rows that stay, because other rows of their old files went
+    (copy-on-write); None as for ``removed_rows``.
     ``changes`` counts, for ``apply_changes``, how many changes did what; it is None for a repeat whose commit the table
     no longer has (an expired snapshot, a log that was cleaned up), for only its key is remembered then.  ``txn`` is ``(app_id, version)``
     where the write was named by one.
@@ -43,6 +45,7 @@ class Receipt:
     txn: tuple[str, int] | None = None
     removed_rows: int | None = None
     changes: Mapping[str, int] | None = None
+    copied_bytes: int | None = None
 
     @classmethod
     def recalled(cls, table: str, version: int, entry: Mapping[str, Any], elapsed_s: float) -> Receipt:
@@ -113,6 +116,14 @@ class Counts(Protocol):
     def removed_rows(self) -> int | None: ...
 
 
+def copied_bytes(write: object) -> int | None:
+    """The bytes that a write that is committed has copied, if it counts them; a count that fails cannot undo the commit."""
+    with suppress(Exception):
+        count: Callable[[], int | None] = write.copied_bytes  # type: ignore[attr-defined]
+        return count()
+    return None
+
+
 def removed_rows(write: Counts) -> int | None:
     """How many rows a write that is committed has removed; a count that fails cannot undo the commit."""
     with suppress(Exception):
@@ -132,6 +143,7 @@ class Done:
     contended: bool = field(default=False, kw_only=True)
     removed_rows: int | None = field(default=None, kw_only=True)
     changes: Mapping[str, int] | None = field(default=None, kw_only=True)
+    copied_bytes: int | None = field(default=None, kw_only=True)
 
     def receipt(self, table: str, write: Named, elapsed_s: float) -> Receipt:
         """Make the caller's receipt."""
@@ -148,4 +160,5 @@ class Done:
             txn=write.txn,
             removed_rows=self.removed_rows,
             changes=self.changes,
+            copied_bytes=self.copied_bytes,
         )

@@ -340,17 +340,13 @@ def _bytes(values: pa.Array) -> Pair:
 
 def _equal_lengths(data: npt.NDArray[np.uint8]) -> Pair:
     """As :func:`_bytes` for strings of one length, a row for each: uuids, hexadecimal digests."""
-    rows, length = data.shape
-    count = (length + 7) >> 3
-    whole = np.zeros((rows, count * 8), np.uint8)
+    length = data.shape[1]
+    whole = np.zeros((len(data), (length + 7) // 8 * 8), np.uint8)
     whole[:, :length] = data
-    words = whole.view(np.uint64)
-    first, second = (np.full(rows, length, np.uint64) for _ in range(2))
-    for place in range(count):
-        shift = np.uint64((place + 1) * int(_GOLDEN) % 2**64)
-        one = _pair(words[:, place] + shift, "word")
-        first += one[0]
-        second += one[1]
+    first = second = np.full(len(data), length, np.uint64)
+    for place, words in enumerate(whole.view(np.uint64).T):
+        one = _pair(words + np.uint64((place + 1) * int(_GOLDEN) % 2**64), "word")
+        first, second = first + one[0], second + one[1]
     return first, second
 
 

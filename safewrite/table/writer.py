@@ -231,7 +231,9 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
             if own is not None:
                 known = replace(known, rows=own.rows, changes=own.changes)
                 if own.changes is not None:
-                    known = replace(known, removed_rows=None)  # counted for all members together
+                    known = replace(
+                        known, removed_rows=None, copied_bytes=None
+                    )  # counted for all members together
             member.answer = known.receipt(self.uri, member.write, since(self.world, started_s))
         if done is not None:
             self._receipt(done, plan.write, started_s)

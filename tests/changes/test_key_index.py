@@ -134,6 +134,16 @@ def test_a_key_that_a_file_holds_twice_is_refused_with_an_index_too(kind: str, t
         apply(lake.open(), [up((5, 0), "new", (1, "x"))])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_receipt_says_how_much_was_copied_of_rows_that_stay(kind: str, tmp_path: Path) -> None:
+    lake = made(kind, tmp_path)
+    first = apply(lake.open(), [up((1, 0), "old", (number, "x")) for number in range(10)])
+    assert first.copied_bytes == 0
+    again = apply(lake.open(), [up((2, 0), "new", (3, "x"))])
+    assert (again.copied_bytes > 0) == (kind in {"delta", "iceberg"})
+    assert again.to_dict()["copied_bytes"] == again.copied_bytes
+
+
 def test_a_table_that_took_the_place_of_another_is_not_answered_by_its_index(tmp_path: Path) -> None:
     """Same place, same names and sizes of files, other rows: as a restored copy of another table has them."""
     lake, wanted = marked(tmp_path / "a")

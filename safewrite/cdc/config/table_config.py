@@ -24,6 +24,13 @@ EPOCH, SEQUENCE = "_cdc_epoch", "_cdc_sequence"
 """Columns of every table: which count of the source's positions, and the position."""
 
 
+Reader = Literal[
+    "athena", "databricks", "deltalake", "duckdb", "polars", "pyarrow", "redshift", "spark", "trino"
+]
+READ_VECTORS: frozenset[Reader] = frozenset({"databricks", "deltalake", "duckdb", "polars", "spark", "trino"})
+"""Readers that leave out rows which a deletion vector takes away."""
+
+
 class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
@@ -38,9 +45,17 @@ class TableOptions(Strict):
     write_mode: Annotated[
         Literal["copy-on-write", "merge-on-read"],
         Field(
-            description="of a table that is created: files are rewritten, or position deletes are written (Iceberg)"
+            description="of a table that is created: files are rewritten, or rows that go are marked: in position deletes (Iceberg), or in "
+            "deletion vectors (Delta), for which readers must be named"
         ),
     ] = "copy-on-write"
+    readers: Annotated[
+        list[Reader],
+        Field(
+            description="of a Delta table that is created: all engines that read it. Where each of them reads deletion vectors (databricks, deltalake, "
+            "duckdb, polars, spark, trino), changes are marked in these as with write_mode merge-on-read; athena, pyarrow and redshift are taken not to"
+        ),
+    ] = Field(default_factory=list)
     sequence: Annotated[
         Literal["source", "precombine"],
         Field(
@@ -105,11 +120,19 @@ class TableOptions(Strict):
 
     @model_validator(mode="after")
     def _check_options(self) -> Self:
-        if self.write_mode == "merge-on-read" and self.format == "delta":
+        if self.write_mode == "merge-on-read" and self.format == "delta" and not self.marks_rows:
+            lacking = sorted({*self.readers} - READ_VECTORS)
             raise ValueError(
-                "write_mode merge-on-read is not there yet for format delta: changes are applied by rewriting files "
-                "(copy-on-write); leave it out"
+                "write_mode merge-on-read marks rows of Delta tables in deletion vectors, and "
+                + (
+                    f"these readers do not read them: {', '.join(lacking)}"
+                    if lacking
+                    else "not every engine reads them"
+                )
+                + ". Name all engines that read the table in readers, or leave write_mode out: files are rewritten then"
             )
+        if self.readers and self.format != "delta":
+            raise ValueError("readers is of Delta tables, and does nothing for format iceberg")
         if self.format_version is not None and self.format == "delta":
             raise ValueError("format_version is of Iceberg tables, and does nothing for format delta")
         if (self.sequence == "precombine") != (self.precombine_key is not None):
@@ -120,6 +143,13 @@ class TableOptions(Strict):
         _check_columns(self)
         _check_partitions(self)
         return self
+
+    @property
+    def marks_rows(self) -> bool:
+        """Whether rows that go are marked in a table that is created, and no file is rewritten for them."""
+        if self.format == "delta":
+            return bool(self.readers) and {*self.readers} <= READ_VECTORS
+        return self.write_mode == "merge-on-read"
 
     def on_misfit_of(self, column: str) -> OnMisfit:
         """What becomes of misfits of a source column."""

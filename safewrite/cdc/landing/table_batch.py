@@ -299,7 +299,7 @@ class TableBatch:
         # Changes that are late and no newer by the source's clock were sent again.  Late ones that are newer by it are
         # those of a source that was set back.
         again = known is not None and newest is not None and newest <= known
-        return found.apply_changes(
+        receipt = found.apply_changes(
             frame.data,
             keys=list(self.rows.keys),
             sequence_by=[EPOCH, *(table.precombine_key or ()), SEQUENCE],
@@ -311,6 +311,8 @@ class TableBatch:
             key=key_of(name, table.name, self.ranges),
             positions=moved,
         )
+        self.job.targets.tell_copies(table, receipt)
+        return receipt
 
     def _each(self) -> Callable[[], ChangeRows] | None:
         """What makes rows of all changes one by one, if some were projected as columns."""

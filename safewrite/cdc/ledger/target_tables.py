@@ -23,6 +23,10 @@ OURS = {EPOCH: pa.int64(), SEQUENCE: pa.string()}
 """Columns that the job adds to a table, by which its changes are ordered."""
 
 
+COPIED_BYTES, COPIED_PER_CHANGE = 64 * 2**20, 10 * 2**10
+"""A batch that copies so many bytes, and so many for each change, is warned of."""
+
+
 class TargetTables:
     """The tables of a job by name."""
 
@@ -30,6 +34,7 @@ class TargetTables:
         self._config = config
         self._on_event = on_event
         self._open: dict[str, sw.Table] = {}
+        self._warned: set[str] = set()
         self._lock = threading.Lock()
 
     def find(self, table: TargetTable) -> sw.Table | None:
@@ -77,8 +82,13 @@ class TargetTables:
         properties = {KEYS: json.dumps(list(keys))}
         if table.format_version is not None:
             properties["format-version"] = str(table.format_version)
-        if table.write_mode == "merge-on-read":
-            properties["write.merge.mode"] = table.write_mode
+        if table.marks_rows:
+            marks = (
+                ("delta.enableDeletionVectors", "true")
+                if table.format == "delta"
+                else ("write.merge.mode", "merge-on-read")
+            )
+            properties |= dict([marks])
         try:
             made = sw.create(
                 self._address(table), schema_of(keys, fields), partition_by=list(table.partition_by),
@@ -101,6 +111,30 @@ class TargetTables:
         found.append(pa.schema([*found.schema, *fields]).empty_table(), schema_mode="merge")
         log.info("table %s has new columns: %s", table.name, ", ".join(field.name for field in fields))
         return found.refresh()
+
+    def tell_copies(self, table: TargetTable, receipt: sw.Receipt) -> None:
+        """Warn once of a table of which a batch rewrites far more than it changes."""
+        counts, copied = receipt.changes or {}, receipt.copied_bytes or 0
+        changes = sum(count for name, count in counts.items() if name != "applied")
+        with self._lock:
+            if copied < COPIED_BYTES or copied < COPIED_PER_CHANGE * changes or table.name in self._warned:
+                return
+            self._warned.add(table.name)
+        cure = (
+            "name all engines that read it in readers, of which each reads deletion vectors"
+            if table.format == "delta"
+            else "set write_mode to merge-on-read"
+        )
+        log.warning(
+            "table %s: %s changes rewrote files of %.0f MB, %.1f kB for each change, and later batches will do the same: only files "
+            "that hold changed rows are rewritten, but all of their rows are. If changes hit all of the table, %s, before it is created; for a table that "
+            "is there, see the documentation of cdc, write_mode.",
+            table.name,
+            f"{changes:,}",
+            copied / 1e6,
+            copied / 1e3 / max(changes, 1),
+            cure,
+        )
 
     def _keep(self, table: TargetTable, found: sw.Table) -> sw.Table:
         with self._lock:

@@ -106,6 +106,10 @@ class OverwriteTransaction(Transaction):
         stay += sum(self.kept[key] for key in self.vectored())
         return sum(count for count in counts if count is not None) - stay
 
+    def copied_bytes(self) -> int | None:
+        """The bytes of new files that hold rows of replaced ones."""
+        return sum(file.mark.size for file in self.rewritten)
+
     def kept_rows(self) -> int | None:
         """How many rows of replaced files the new files have, by the plan."""
         stay = (FileVerdict.REWRITE, FileVerdict.MARK)

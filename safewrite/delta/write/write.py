@@ -195,6 +195,7 @@ def committed(
         contended=landed.contended,
         mixed=landed.mixed,
         removed_rows=receipt.removed_rows(candidate),
+        copied_bytes=receipt.copied_bytes(candidate),
         changes=named.changes,
     )
 

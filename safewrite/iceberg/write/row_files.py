@@ -70,10 +70,15 @@ class RowFilesPlan(ReplacePlan):
     """Which rows of a file are live, where rows of it are marked as gone; None where that is not known."""
     _stores: int = 0
     _dropped_rows: int | None = 0
+    _copied_bytes: int | None = None
 
     def removed_rows(self) -> int | None:
         """How many rows the snapshot removes; None where a file that goes whole has delete files."""
         return self._dropped_rows
+
+    def copied_bytes(self) -> int | None:
+        """The bytes of new files that hold rows of replaced ones."""
+        return self._copied_bytes
 
     def _remove_all(self, tasks: Mapping[Mark, FileScanTask]) -> None:
         """Let files go, with their rows unread."""
@@ -187,10 +192,11 @@ class RowFilesPlan(ReplacePlan):
         )
         left = [file for file in new if losing[file] not in self._losses]
         yield from self._rewrite_all(head, left, tasks, touched, schema)
-        dropped = 0
+        dropped, self._copied_bytes = 0, 0
         for file, mark in losing.items():
             loss = self._losses[mark]
             dropped += loss.rows
+            self._copied_bytes += sum(one.file_size_in_bytes for one in loss.rest)
             self._rewritten += loss.rest
             self._kept += loss.kept
             self._deletes += loss.deletes

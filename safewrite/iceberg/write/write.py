@@ -157,6 +157,7 @@ def committed(
         head=swapped.head,
         contended=swapped.contended,
         removed_rows=receipt.removed_rows(plan),
+        copied_bytes=receipt.copied_bytes(plan),
         changes=plan.write.changes,
     )
 
