@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -81,6 +82,33 @@ def test_keys_that_lie_far_apart_open_the_files_that_may_hold_one(
     assert opened(table, {"key": [value(n) for n in range(100)]}) == (10, 50)
     assert opened(table, where=[("key", "=", value(31))]) == (1, 1)
     assert opened(table, where=[("key", ">", value(83))]) == (2, 6)
+
+
+class Fetched(Stepwise):
+    """Notes which data files of Delta are fetched whole."""
+
+    def __init__(self, world: Any) -> None:
+        super().__init__(world)
+        self.whole: list[str] = []
+
+    def _step(self, step: str, effect: Effect) -> Outcome:
+        if isinstance(effect, Get) and effect.path.endswith(".parquet"):
+            self.whole.append(effect.path)
+        return self.world.perform(effect)
+
+
+def test_of_a_large_file_only_the_columns_that_are_asked_for_are_fetched(tmp_path: Path) -> None:
+    texts = Random(1)
+    table = sw.create(tmp_path / "t", pa.schema({"id": pa.int64(), "text": pa.string()}))
+    table.append([{"id": number, "text": texts.randbytes(40_000).hex()} for number in range(0, 60, 2)])
+    (one,) = table.added_since(-1)
+    assert one.files[0].size > 2**20
+    world = table.world = Fetched(table.world)
+    assert one.read(["id"])["id"].to_pylist() == [*range(0, 60, 2)]
+    assert table.rows({"id": [3]}).num_rows == table.rows(where="id = 5").num_rows == 0
+    assert world.whole == []
+    assert table.rows({"id": [4]})["id"].to_pylist() == [4]
+    assert len(world.whole) == 1
 
 
 def catalog(folder: Path) -> Any:

@@ -91,7 +91,7 @@ def read_rows(
 
 
 def stored_rows(
-    body: bytes, add: Action, state: Snapshot, names: Sequence[str] | None, gone: BitMap64 | None
+    body: bytes | RangedFile, add: Action, state: Snapshot, names: Sequence[str] | None, gone: BitMap64 | None
 ) -> pa.Table:
     """As :func:`whole_rows`, with all values as they are in the file: for those who only read.
 

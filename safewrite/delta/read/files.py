@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 
+from safewrite.changes.positions import Flags
 from safewrite.changes.reading import loose
+from safewrite.delta.data.column_reads import (
+    FILES_PLANNED,
+    WHOLE_BYTES,
+    ColumnRead,
+    bodies,
+    planned_reads,
+)
 from safewrite.delta.data.pruning import Pruning, may_match
-from safewrite.delta.data.rows import check_within, contents, size_of, stored_rows
+from safewrite.delta.data.rows import check_within, size_of, stored_rows
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log.actions import Action, rows_of
 from safewrite.delta.log.file_list_cache import KnownFiles
@@ -19,18 +28,30 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.table.lookup import RowFilter
 
+T = TypeVar("T")
+Read = Callable[[Sequence[str] | None], pa.Table]
+"""Decodes the live rows of one file, with all columns or some."""
+
 
 def rows_with(
     wanted: RowFilter, state: Snapshot, known: KnownFiles, vectors: Vectors, limits: Limits
 ) -> Generator[Effect, Outcome, pa.Table]:
-    """The wanted rows of a version.  Raises as :func:`read_files`."""
+    """The wanted rows of a version; of large files the columns to look at are fetched first.  Raises as :func:`read_files`."""
     replay = yield from known.load(state, limits)
     if wanted.predicate is None:
         may_hold = Pruning(wanted.values, state.partition_by, state.schema).may_hold
     else:
         may_hold = partial(may_match, wanted.predicate, state=state)
     adds = [add for add in replay.adds.values() if may_hold(add)]
-    return (yield from read_files(adds, state, vectors, limits, wanted=wanted))
+    large = [add for add in adds if size_of(add) > WHOLE_BYTES]
+    each = partial(_each, state=state, vectors=vectors, limits=limits)
+    hits = yield from each(large, lambda read: _flags(read, wanted).any(), columns=wanted.columns)
+    left = [add for add in adds if size_of(add) <= WHOLE_BYTES]
+    left += [add for add, hit in zip(large, hits, strict=True) if hit]
+    found = yield from each(left, lambda read: _wanted_rows(read, wanted))
+    return pa.concat_tables(
+        [loose(state.schema).empty_table(), *(table for table in found if table is not None)]
+    )
 
 
 def row_count(
@@ -51,38 +72,56 @@ def read_files(
     limits: Limits,
     *,
     columns: Sequence[str] | None = None,
-    wanted: RowFilter | None = None,
 ) -> Generator[Effect, Outcome, pa.Table]:
-    """The live rows of these files, all or those that are wanted, with all columns or some.
+    """The live rows of these files, with all columns or some; of large files only the bytes of these are fetched.
 
     Raises:
         StorageError: no answer, or a file that is not what the log says.
         UnsupportedTableError: a file lies outside the table, or cannot be read.
     """
-    for add in adds:
-        check_within(add)
-    yield from vectors.fetch(adds, limits)
     schema = loose(state.schema)
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])
-    found = [schema.empty_table()]
-    for some in windows(adds, size_of, files=LOOKED_AT_ONCE, bytes_max=LOOKED_BYTES):
-        bodies = yield from contents(some, limits, name="read.get_data")
-        some_rows = all_of(
-            [
-                partial(_rows, partial(stored_rows, body, add, state, gone=vectors.of(add)), columns, wanted)
-                for add, body in zip(some, bodies, strict=True)
-            ]
-        )
-        found += [table for tables in some_rows for table in tables]
-    return pa.concat_tables(found)
+    read = partial(_each, adds, lambda read: read(columns), columns=columns)
+    found = yield from read(state=state, vectors=vectors, limits=limits)
+    return pa.concat_tables([schema.empty_table(), *found])
 
 
-def _rows(
-    read: Callable[[Sequence[str] | None], pa.Table], columns: Sequence[str] | None, wanted: RowFilter | None
-) -> list[pa.Table]:
-    """The rows of one file; other columns are decoded only where a row is wanted.  Pure: it runs in a thread."""
-    if wanted is None:
-        return [read(columns)]
-    flags = wanted.flags(read(wanted.columns))
-    return [read(columns).filter(pa.array(flags))] if flags.any() else []
+def _each(
+    adds: Sequence[Action],
+    use: Callable[[Read], T],
+    *,
+    state: Snapshot,
+    vectors: Vectors,
+    limits: Limits,
+    columns: Sequence[str] | None = None,
+) -> Generator[Effect, Outcome, list[T]]:
+    """What ``use`` makes of each file, in threads; ``columns`` are those that it decodes (None: all)."""
+    for add in adds:
+        check_within(add)
+    yield from vectors.fetch(adds, limits)
+    found: list[T] = []
+    for first in range(0, len(adds), FILES_PLANNED):
+        some = adds[first : first + FILES_PLANNED]
+        reads = [ColumnRead(add) for add in some]
+        if columns is not None:
+            reads = yield from planned_reads(some, columns, limits)
+        for part in windows(reads, lambda one: one.nbytes, files=LOOKED_AT_ONCE, bytes_max=LOOKED_BYTES):
+            fetched = yield from bodies(part, limits, name="read.get_data")
+            found += all_of(
+                [
+                    partial(use, partial(stored_rows, body, one.add, state, gone=vectors.of(one.add)))
+                    for one, body in zip(part, fetched, strict=True)
+                ]
+            )
+    return found
+
+
+def _flags(read: Read, wanted: RowFilter) -> Flags:
+    return wanted.flags(read(wanted.columns))
+
+
+def _wanted_rows(read: Read, wanted: RowFilter) -> pa.Table | None:
+    """The wanted rows of one file; other columns are decoded only where there is one."""
+    flags = _flags(read, wanted)
+    return read(None).filter(pa.array(flags)) if flags.any() else None
