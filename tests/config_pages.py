@@ -14,6 +14,8 @@ from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
+from safewrite.intake.tables import TableAccess
+
 DOCS = Path(__file__).parent.parent / "docs"
 START, END = "<!-- fields -->", "<!-- end of fields -->"
 _PLAIN = {"string": "text", "integer": "whole number", "number": "number", "boolean": "`true` or `false`"}
@@ -49,7 +51,9 @@ def fields(schema: dict[str, Any]) -> dict[str, dict[str, str]]:
 
 
 def _walk(node: dict[str, Any], models: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
-    for name, field in node["properties"].items():
+    access = [name for name in TableAccess.model_fields if name in node["properties"]]
+    of_job = {name: field for name, field in node["properties"].items() if name not in access}
+    for name, field in (of_job | {name: node["properties"][name] for name in access}).items():
         inner = _table_of(field, models) if name == "tables" else _model_of(field, models)
         if inner is not None:
             below = _TABLE if name == "tables" else f"{prefix}{name}."

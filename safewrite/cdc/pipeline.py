@@ -19,7 +19,7 @@ from safewrite.cdc.kafka.source import Source
 from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.errors import without_secrets
-from safewrite.metrics import OnEvent, listener
+from safewrite.intake.reporting import OnEvent, listener
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

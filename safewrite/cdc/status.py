@@ -16,7 +16,8 @@ from safewrite.cdc.config.table_config import TableOptions, TargetTable
 from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.landing.origin import recorded_source
 from safewrite.cdc.records.batch import Partition, Range
-from safewrite.table.history import utc
+from safewrite.intake.reporting import command
+from safewrite.values.limits import utc
 
 State = Literal["ok", "behind", "not begun", "fenced", "needs restart", "unreadable"]
 STOPPED: frozenset[str] = frozenset({"fenced", "needs restart", "unreadable"})
@@ -155,7 +156,7 @@ class _Look:
         if done.get(self._landing.ledger.mark(name), 0) and not knows:
             return "needs restart", (
                 f"the job landed rows in {name}, and the table there has no positions of it: it was dropped, or created again. Restore "
-                f"it; or run `safewrite cdc restart --config FILE --table {name}` and have the source send its rows again"
+                f"it; or run `{command('cdc', 'restart', name)}` and have the source send its rows again"
             )
         if knows and not any(one.startswith(f"{job}/") for one in done):
             # A driver that died in its very first batch leaves this too; without a checkpoint or with that batch it goes on.

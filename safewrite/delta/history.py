@@ -19,7 +19,8 @@ from safewrite.delta.write.transaction import FINGERPRINT_OF
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Get, Missing, Ok, Outcome
 from safewrite.protocol.fetch import fetch, fetch_one
-from safewrite.table.history import CommittedWrite, HistoryEntry, count, first_of, utc
+from safewrite.table.history import CommittedWrite, HistoryEntry, count, first_of
+from safewrite.values.limits import utc
 
 COMMITS_AT_ONCE = 64
 """So many commit files are in memory."""

@@ -23,7 +23,8 @@ from safewrite.protocol import members
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
-from safewrite.table.history import CommittedWrite, HistoryEntry, count, first_of, utc
+from safewrite.table.history import CommittedWrite, HistoryEntry, count, first_of
+from safewrite.values.limits import utc
 
 if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from safewrite.errors import ConflictError, InvalidInputError, SafewriteError, without_secrets
+from safewrite.intake.reporting import OnEvent
+from safewrite.intake.settings import path_of
 from safewrite.medallion.bronze.known_files import catch_up, known_state
 from safewrite.medallion.bronze.landing import LandedFiles, is_news, land, land_lost
 from safewrite.medallion.bronze.source_truncates import note_truncate, warning_of
@@ -38,7 +40,6 @@ from safewrite.medallion.silver.apply import (
 )
 from safewrite.medallion.silver.watermark import sync
 from safewrite.medallion.tables.job import JobPlaces, TableJob, quarantine_rows
-from safewrite.metrics import OnEvent
 
 log = logging.getLogger("safewrite")
 _TRIES = 3
@@ -84,8 +85,7 @@ class Pipeline:
         self, config: str | Path | Mapping[str, Any] | Config, *, on_event: OnEvent | None = None
     ) -> None:
         self.config = config if isinstance(config, Config) else load(config)
-        path = Path(config) if isinstance(config, str | Path) else None
-        self.places = JobPlaces(self.config, path=path, on_event=on_event)
+        self.places = JobPlaces(self.config, path=path_of(config), on_event=on_event)
 
     def check(self) -> None:
         """Look for what every run would refuse, and ask no store and no catalog.

@@ -12,7 +12,6 @@ from safewrite.text.rendering import shown
 
 SHOWN_MAX = 10
 """So many members of a list that the table keeps in a file of its own are in an entry."""
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +128,6 @@ def no_version(version: int, uri: str) -> InvalidInputError:
 def first_of(entries: Sequence[Mapping[str, Any]]) -> tuple[CommittedWrite, ...]:
     """The first few of a long list, as an entry of the history shows them."""
     return tuple(CommittedWrite.of(entry) for entry in entries[:SHOWN_MAX])
-
-
-def utc(epoch_ms: object) -> dt.datetime | None:
-    """A time of the log; None where it is none that a calendar has."""
-    if isinstance(epoch_ms, bool) or not isinstance(epoch_ms, int | float):
-        return None
-    try:
-        return _EPOCH + dt.timedelta(milliseconds=epoch_ms)
-    except (OverflowError, ValueError):
-        return None
 
 
 def count(value: object) -> int | None:

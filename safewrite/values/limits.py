@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -11,6 +13,7 @@ DECIMAL_DIGITS_MAX = 38
 """Of Delta and Iceberg alike."""
 EXPONENT_MAX = 100_000
 """Of a decimal that is read at all: Arrow ends the process at one of ten million, and PostgreSQL's are up to 16,383."""
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 DAY_US = 86_400_000_000
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 """The years 1 to 9999, in days since 1970: Python, Spark and the file statistics have names for no others."""
@@ -39,3 +42,13 @@ def outside_calendar(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_
         return np.zeros(len(values), np.bool_)
     outside = pc.or_(pc.less(numbers, low), pc.greater(numbers, high))
     return np.asarray(pc.fill_null(outside, False).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def utc(epoch_ms: object) -> dt.datetime | None:
+    """A time of the log; None where it is none that a calendar has."""
+    if isinstance(epoch_ms, bool) or not isinstance(epoch_ms, int | float):
+        return None
+    try:
+        return _EPOCH + dt.timedelta(milliseconds=epoch_ms)
+    except (OverflowError, ValueError):
+        return None

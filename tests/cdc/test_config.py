@@ -43,7 +43,10 @@ def test_a_configuration_is_a_dict_a_text_or_a_file(tmp_path: Path) -> None:
 
 
 FAULTS: list[tuple[dict[str, Any], str, str]] = [
-    (config({"colour": "red"}), "tables.0.colour", "not permitted"),
+    (config({"colour": "red"}), "tables.0.colour", "there is no such field"),
+    (config({"primary_keys": ["id"]}), "tables.0.primary_keys", "did you mean primary_key?"),
+    (config(kafka={"topic": ["pg"]}), "kafka.topic", "did you mean topics?"),
+    (config(storage_option={}), "storage_option", "did you mean storage_options?"),
     (config({"primary_key": []}), "tables.0.primary_key", "at least 1"),
     (config({"primary_key": "id"}), "tables.0.primary_key", "valid array"),
     (config({"database": "a/b"}), "tables.0.database", "pattern"),
@@ -170,7 +173,9 @@ def test_all_faults_are_told_at_once() -> None:
         load(config({"colour": 1, "epoch": -1}, job=""))
 
 
-@pytest.mark.parametrize("given", ["", "{", "[]", "null", b"\xff", Path("nowhere.json"), {1: object()}])
+@pytest.mark.parametrize(
+    "given", ["", "{", "[]", "null", '{"job": "a", "job": "b"}', b"\xff", Path("nowhere.json"), {1: object()}]
+)
 def test_what_is_no_configuration_is_told_too(given: Any) -> None:
     with pytest.raises(sw.InvalidInputError, match="Nothing was read or written"):
         load(given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,8 @@ def followed(**more: Any) -> dict[str, Any]:
 
 WRONG: dict[str, tuple[list[str], Any, str]] = {
     "an unknown field": (["retries"], 3, "retries"),
-    "an unknown field of a table": (["defaults", "bronce"], "x", "tables.shop.orders.bronce"),
+    "an unknown field of a table": (["defaults", "bronce"], "x", "tables.shop.orders.bronce: there is no such field; did you mean bronze?"),
+    "an unknown field of a part": (["defaults", "files", "headers"], True, "files.headers: there is no such field; did you mean header?"),
     "no table": (["tables"], {}, "tables"),
     "a name without schema": (["tables"], {"orders": {}}, "tables"),
     "no keys": (["tables", "shop.orders", "keys"], [], "keys"),
@@ -129,7 +131,7 @@ def test_a_wrong_field_is_named(what: str) -> None:
     with pytest.raises(sw.InvalidInputError) as refused:
         load(changed(path, value))
     assert named in str(refused.value)
-    assert "Nothing was written" in str(refused.value)
+    assert "Nothing was read or written" in str(refused.value)
 
 
 def test_defaults_are_those_of_each_table_and_addresses_have_its_name() -> None:
@@ -162,6 +164,12 @@ def test_a_table_with_sync_has_no_part_in_how_raw_files_land() -> None:
         load({**GOOD, "defaults": {name: one for name, one in GOOD["defaults"].items() if name != "files"}})
     del both["tables"]["shop.orders"], both["raw"]
     assert load(both).landed == {}
+
+
+def test_a_configuration_in_text_is_no_path() -> None:
+    text = Pipeline(json.dumps(GOOD))
+    assert text.config == load(GOOD)
+    assert text.places.command("reset", "shop.orders") == "Pipeline(config).reset(['shop.orders'])"
 
 
 def test_a_file_that_is_no_configuration_says_so(tmp_path: Path) -> None:
@@ -207,9 +215,9 @@ CALLS: dict[str, tuple[Callable[[Pipeline], Any], str]] = {
     "a truncate after a number": (lambda job: job.truncate(["shop.orders"], after=7), "after= is the path"),  # type: ignore[arg-type]
     "a verify of a configuration": (lambda job: verify(GOOD), "verify(Pipeline(config))"),  # type: ignore[arg-type]
     "a verify of a text": (lambda job: verify(job, "shop.orders"), "tables= is a list of texts"),
-    "no configuration": (lambda job: load(None), "not a NoneType"),  # type: ignore[arg-type]
-    "a configuration of bytes": (lambda job: Pipeline(b"{}"), "not a bytes"),  # type: ignore[arg-type]
-    "a configuration that is a list": (lambda job: Pipeline([GOOD]), "not a list"),  # type: ignore[arg-type]
+    "no configuration": (lambda job: load(None), "not a JSON object but a NoneType"),  # type: ignore[arg-type]
+    "a configuration in text that is a list": (lambda job: Pipeline(b"[]"), "not a JSON object but a list"),  # type: ignore[arg-type]
+    "a configuration that is a list": (lambda job: Pipeline([GOOD]), "not a JSON object but a list"),  # type: ignore[arg-type]
 }
 
 
@@ -219,7 +227,7 @@ def test_a_wrong_call_says_what_is_right(what: str) -> None:
     with pytest.raises(sw.InvalidInputError) as refused:
         call(Pipeline(GOOD))
     assert told in str(refused.value), refused.value
-    assert "Nothing was written" in str(refused.value)
+    assert re.search("Nothing was (read or )?written", str(refused.value))
 
 
 UNUSABLE: dict[str, tuple[list[str], Any, str]] = {

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints, ValidationError, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
-import safewrite as sw
 from safewrite.cdc.config.column_rules import DecimalMode
-from safewrite.cdc.config.table_config import Name, Strict, TableFormat, TableOptions, TargetTable
+from safewrite.cdc.config.table_config import Name, TableOptions, TargetTable
 from safewrite.cdc.connect.placeholder import UNAVAILABLE_TEXT
 from safewrite.cdc.envelopes.registry import KINDS
 from safewrite.errors import without_secrets
+from safewrite.intake.settings import Strict, from_environment, read
+from safewrite.intake.tables import TableAccess, TableFormat
 
 _OURS = frozenset(
     {
@@ -165,7 +162,7 @@ class Trigger(Strict):
         return self
 
 
-class Config(Strict):
+class Config(TableAccess):
     """A job: change data of topics, landed in tables."""
 
     job: Annotated[
@@ -203,25 +200,6 @@ class Config(Strict):
     warehouse: Annotated[
         str | None, Field(min_length=1, description="Delta tables are warehouse/database/table")
     ] = None
-    catalog: Annotated[
-        str | dict[str, str] | None,
-        Field(
-            repr=False,
-            description="of Iceberg tables: a PyIceberg catalog's name or properties; env:NAME takes a property from the environment",
-        ),
-    ] = None
-    create_namespace: Annotated[
-        bool,
-        Field(
-            description="make namespaces (Glue: databases) of new Iceberg tables; else a missing one is refused"
-        ),
-    ] = False
-    lock_table: Annotated[str | None, Field(min_length=1)] = None
-    arbiter: Literal["dynamodb", "object-store"] | None = None
-    storage_options: Annotated[
-        dict[str, str],
-        Field(repr=False, description="deltalake's keys; env:NAME takes the value from the environment"),
-    ] = Field(default_factory=dict)
     parallel_tables: Annotated[int, Field(ge=1, le=64, description="tables that commit at once")] = 4
     job_tables: JobTables = JobTables()
     unknown_tables: Annotated[
@@ -236,18 +214,6 @@ class Config(Strict):
     def decimals(self) -> DecimalMode | None:
         """How texts of decimals are written that come without a schema; None where it is not known."""
         return KINDS[self.envelope].decimals or self.decimal_handling_mode
-
-    def options(self) -> dict[str, str]:
-        """``storage_options`` with what the environment has.
-
-        Raises:
-            InvalidInputError: an environment variable that is named is not set.
-        """
-        return resolved(self.storage_options, "storage_options")
-
-    def catalog_settings(self) -> str | dict[str, str] | None:
-        """``catalog`` with what the environment has.  Raises as :meth:`options`."""
-        return resolved(self.catalog, "catalog") if isinstance(self.catalog, dict) else self.catalog
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -307,19 +273,7 @@ class Config(Strict):
                 "delta" not in formats and self.warehouse is not None,
                 "warehouse does nothing: no table is of format delta (Iceberg's catalog knows its own)",
             ),
-            ("iceberg" in formats and self.catalog is None, "catalog is needed for tables of format iceberg"),
-            (
-                "iceberg" not in formats and self.catalog is not None,
-                "catalog does nothing: no table is of format iceberg",
-            ),
-            (
-                "delta" not in formats and self.arbiter is not None,
-                "arbiter does nothing: no table is of format delta",
-            ),
-            (
-                self.lock_table is not None and self.arbiter == "object-store",
-                "lock_table does nothing with arbiter object-store",
-            ),
+            *((True, text) for text in self.contradictions(formats)),
         ]
 
 
@@ -332,57 +286,10 @@ def load(given: Any) -> Config:
     """
     if isinstance(given, Config):
         return given
-    try:
-        if isinstance(given, str) and not given.lstrip().startswith("{"):
-            given = Path(given)
-        if isinstance(given, Path):
-            given = given.read_text("utf-8")
-        if isinstance(given, str | bytes):
-            return Config.model_validate_json(given)
-        return Config.model_validate_json(json.dumps(given))
-    except ValidationError as error:
-        told = "\n".join(f"  {_field(one['loc'])}: {_plain(one['msg'])}" for one in error.errors())
-        count = error.error_count()
-        raise sw.InvalidInputError(
-            f"The configuration of the job has {count} fault{'s' * (count > 1)}:\n{told}\nNothing was read or written. Correct these "
-            "fields; `safewrite cdc schema` prints what there is."
-        ) from error
-    except (OSError, TypeError, ValueError, RecursionError) as error:
-        raise sw.InvalidInputError(
-            f"The configuration of the job cannot be read ({error}). Nothing was read or written. Give a file of JSON."
-        ) from error
+    more = "`safewrite cdc schema` prints what there is"
+    return read(given, Config, lambda found: Config.model_validate_json(json.dumps(found)), more=more)
 
 
 def json_schema() -> dict[str, Any]:
     """The JSON schema of a configuration."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}
-
-
-def from_environment(value: str, name: str) -> str:
-    """The value itself, or of ``env:NAME`` what the environment has.
-
-    Raises:
-        InvalidInputError: the variable is not set.
-    """
-    if not value.startswith("env:"):
-        return value
-    variable = value.removeprefix("env:")
-    if variable not in os.environ:
-        raise sw.InvalidInputError(
-            f"{name} is in the environment variable {variable}, which is not set. Nothing was read or written. Set it."
-        )
-    return os.environ[variable]
-
-
-def resolved(given: Mapping[str, str], field: str) -> dict[str, str]:
-    """Settings with what the environment has in the place of each ``env:NAME``.  Raises as :func:`from_environment`."""
-    return {name: from_environment(value, f"{field}.{name}") for name, value in given.items()}
-
-
-def _field(where: tuple[int | str, ...]) -> str:
-    # A field of several kinds has one fault for each, named after it in brackets.
-    return ".".join(str(part) for part in where if "[" not in str(part)) or "(whole)"
-
-
-def _plain(message: str) -> str:
-    return re.sub(r"^Value error, ", "", message)

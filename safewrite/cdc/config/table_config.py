@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from safewrite.cdc.connect.misfits import OnMisfit
+from safewrite.intake.settings import Strict, Text
+from safewrite.intake.tables import TableFormat
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\s./\\]+$")]
-Column = Annotated[str, StringConstraints(min_length=1)]
-TableFormat = Literal["delta", "iceberg"]
 ColumnType = Literal["string", "int64", "float64", "boolean"]
 _TYPES = {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "boolean": pa.bool_()}
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -29,10 +29,6 @@ Reader = Literal[
 ]
 READ_VECTORS: frozenset[Reader] = frozenset({"databricks", "deltalake", "duckdb", "polars", "spark", "trino"})
 """Readers that leave out rows which a deletion vector takes away."""
-
-
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
 
 class TableOptions(Strict):
@@ -63,41 +59,41 @@ class TableOptions(Strict):
         ),
     ] = "source"
     precombine_key: Annotated[
-        list[Column] | None,
+        list[Text] | None,
         Field(min_length=1, description="the columns of sequence=precombine, as in the table"),
     ] = None
     timestamp_fields: Annotated[
-        dict[Column, str],
+        dict[Text, str],
         Field(
             description="source columns that are times but do not come as such: iso8601, epoch_s, epoch_ms, epoch_us, or a "
             "pattern of strptime"
         ),
     ] = Field(default_factory=dict)
     decimal_fields: Annotated[
-        dict[Column, tuple[int, int]],
+        dict[Text, tuple[int, int]],
         Field(
             description="source columns that are decimals but come as texts or numbers: [precision, scale]"
         ),
     ] = Field(default_factory=dict)
     column_types: Annotated[
-        dict[Column, ColumnType],
+        dict[Text, ColumnType],
         Field(
             description="types of columns that a table gets where no schema names them, as in the table: string, int64, float64 or "
             "boolean; a column that is NULL in the first batch has no type else"
         ),
     ] = Field(default_factory=dict)
     partition_by: Annotated[
-        list[Column],
+        list[Text],
         Field(description="of a table that is created; Iceberg takes transforms such as day(ts)"),
     ] = Field(default_factory=list)
-    name_mapping: Annotated[dict[Column, Column], Field(description="source column to column")] = Field(
+    name_mapping: Annotated[dict[Text, Text], Field(description="source column to column")] = Field(
         default_factory=dict
     )
-    leave_out: Annotated[list[Column], Field(description="source columns that do not land")] = Field(
+    leave_out: Annotated[list[Text], Field(description="source columns that do not land")] = Field(
         default_factory=list
     )
     on_misfit: Annotated[
-        Literal["dead-letter", "null", "floor"] | dict[Column, OnMisfit],
+        Literal["dead-letter", "null", "floor"] | dict[Text, OnMisfit],
         Field(
             description="what becomes of a value that its column cannot hold as it is, for all columns or by source column: "
             "dead-letter, null, floor (a time, to the microsecond before it); by column also text: all values of it are texts"
@@ -187,14 +183,14 @@ class TargetTable(TableOptions):
         ),
     ] = None
     primary_key: Annotated[
-        list[Column] | None,
+        list[Text] | None,
         Field(
             min_length=1, description="columns as in the table; default: those of the record's key (Debezium)"
         ),
     ] = None
 
     shard_column: Annotated[
-        Column | None,
+        Text | None,
         Field(
             description="the table takes the rows of every source that source matches (shards), and this column, which is part of the "
             "key, tells them apart: one of primary_key, or else a column in which the job writes the source's name"

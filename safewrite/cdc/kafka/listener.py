@@ -15,8 +15,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from safewrite import metrics
 from safewrite.cdc.ledger.reporting import tell_stream
+from safewrite.intake.reporting import Listener
 
 
 class QueryListener(StreamingQueryListener):
@@ -25,9 +25,7 @@ class QueryListener(StreamingQueryListener):
     Rows by table are not told here but where the ledger is written, so that none of them is missing when the driver ends.
     """
 
-    def __init__(
-        self, job: str, query: str, session: SparkSession, on_event: metrics.Listener | None
-    ) -> None:
+    def __init__(self, job: str, query: str, session: SparkSession, on_event: Listener | None) -> None:
         self._job, self._query, self._session, self._on_event = job, query, session, on_event
         self._runs: set[str] = set()
         self._in_java: Any = None

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from safewrite.cdc.config.job import Config, from_environment
+from safewrite.cdc.config.job import Config
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.connect.registry import Registry
 from safewrite.cdc.envelopes.decoding import Decoded, Decoder
@@ -25,7 +25,8 @@ from safewrite.cdc.ledger.target_tables import TargetTables
 from safewrite.cdc.records.batch import Batch, remaining
 from safewrite.cdc.records.change_set import ChangeSet, Place
 from safewrite.cdc.records.records import KafkaRecords
-from safewrite.metrics import OnEvent, listener
+from safewrite.intake.reporting import OnEvent, listener
+from safewrite.intake.settings import from_environment
 
 log = logging.getLogger("safewrite")
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import safewrite as sw
 from safewrite.cdc.config.table_config import TargetTable
+from safewrite.intake.reporting import command
 
 LAST_EPOCH = "epoch"
 """The position of a table that says which epoch its last changes were of, if it is not the first."""
@@ -22,7 +23,7 @@ def refuse_made_anew(job: str, table: TargetTable, positions: Mapping[str, int],
         raise sw.ConflictError(
             f"The job {job!r} landed rows in {table.name}, and the table there has no positions of it: it was "
             "dropped, or dropped and created again, and rows from before are not in it. Nothing of the batch was committed. "
-            f"Restore it; or declare that it begins now with `safewrite cdc restart --config FILE --table {table.name}`, and "
+            f"Restore it; or declare that it begins now with `{command('cdc', 'restart', table.name)}`, and "
             "have the source send its rows again (a snapshot).",
             kind=sw.Kind.TABLE_REPLACED,
         )

@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Sequence
 
 from safewrite.cdc.config.job import Config
-from safewrite.cdc.config.table_config import TableFormat, TableOptions, TargetTable
+from safewrite.cdc.config.table_config import TableOptions, TargetTable
 from safewrite.cdc.records.change import DeadLetter, SourceTable, UndecodableError
 from safewrite.cdc.records.change_set import ChangeSet
+from safewrite.intake.tables import TableFormat
 
 _NAME = re.compile(r"[^\s./\\]{1,200}")
 _NAME_BYTES_MAX = 255

@@ -8,9 +8,7 @@ from typing import Any
 
 import safewrite as sw
 from safewrite.cdc.ledger.ledger import LedgerEntry
-from safewrite.metrics import Listener
-
-log = logging.getLogger("safewrite")
+from safewrite.intake.reporting import Listener, report
 
 
 def tell_batch(lines: Sequence[LedgerEntry], on_event: Listener | None) -> None:
@@ -21,23 +19,18 @@ def tell_batch(lines: Sequence[LedgerEntry], on_event: Listener | None) -> None:
     for line in lines:
         if not line.records:
             continue
-        numbers = _numbers(line)
         text = (
             f"{line.records} records, {line.applied} applied, {line.late} late, {line.duplicate} duplicate, "
             f"{line.superseded} superseded, {line.dead} dead, {line.ignored} ignored"
         )
-        extra = {"table": line.table or line.job, "kind": "table_batch", **numbers}
-        log.info("batch %s of %s: %s: %s", line.batch, line.job, line.table or "no table", text, extra=extra)
-        if on_event is not None:
-            on_event(sw.Event("table_batch", line.table or line.job, f"batch {line.batch}: {text}", numbers))
+        event = sw.Event("table_batch", line.table or line.job, f"batch {line.batch}: {text}", _numbers(line))
+        report(f"batch {line.batch} of {line.job}: {line.table or 'no table'}: {text}", event, on_event)
 
 
 def tell_stream(job: str, text: str, numbers: Mapping[str, Any], on_event: Listener | None) -> None:
     """Tell how far the stream of a job is, or that it ended by an error."""
     level = logging.ERROR if numbers.get("failed") else logging.INFO
-    log.log(level, "stream of %s: %s", job, text, extra={"table": job, "kind": "stream", **numbers})
-    if on_event is not None:
-        on_event(sw.Event("stream", job, text, numbers))
+    report(f"stream of {job}: {text}", sw.Event("stream", job, text, numbers), on_event, level=level)
 
 
 def _numbers(line: LedgerEntry) -> dict[str, Any]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
 import safewrite as sw
 from safewrite.cdc.config.job import Config
-from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TableFormat, TargetTable
-from safewrite.metrics import OnEvent
+from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable
+from safewrite.intake.reporting import Listener
 
 log = logging.getLogger("safewrite")
 
@@ -30,7 +30,7 @@ COPIED_BYTES, COPIED_PER_CHANGE = 64 * 2**20, 10 * 2**10
 class TargetTables:
     """The tables of a job by name."""
 
-    def __init__(self, config: Config, *, on_event: OnEvent | None = None) -> None:
+    def __init__(self, config: Config, *, on_event: Listener | None = None) -> None:
         self._config = config
         self._on_event = on_event
         self._open: dict[str, sw.Table] = {}
@@ -72,7 +72,7 @@ class TargetTables:
 
     def _opened(self, table: TargetTable) -> sw.Table | None:
         try:
-            found = sw.open(self._address(table), **self._settings(table.format))
+            found = sw.open(self._address(table), **self._opening(table))
         except sw.TableNotFoundError:
             return None
         return self._keep(table, found)
@@ -89,16 +89,10 @@ class TargetTables:
                 else ("write.merge.mode", "merge-on-read")
             )
             properties |= dict([marks])
-        try:
-            made = sw.create(
-                self._address(table), schema_of(keys, fields), partition_by=list(table.partition_by),
-                properties=properties, create_namespace=table.format == "iceberg" and self._config.create_namespace,
-                **self._settings(table.format),
-            )  # fmt: skip
-        except sw.ConflictError as error:
-            if error.kind is not sw.Kind.TABLE_EXISTS:
-                raise
-            made = sw.open(self._address(table), **self._settings(table.format))
+        made = self._config.created(
+            self._address(table), schema_of(keys, fields), table.format, self._opening(table),
+            partition_by=list(table.partition_by), properties=properties,
+        )  # fmt: skip
         log.info("table %s was created with the columns %s", table.name, ", ".join(made.schema.names))
         return self._keep(table, made)
 
@@ -145,16 +139,8 @@ class TargetTables:
             return table.name
         return f"{str(self._config.warehouse).rstrip('/')}/{table.database}/{table.table}"
 
-    def _settings(self, form: TableFormat) -> dict[str, Any]:
-        config = self._config
-        given: Mapping[str, Any] = {
-            "catalog": config.catalog_settings() if form == "iceberg" else None,
-            "lock_table": config.lock_table,
-            "arbiter": config.arbiter if form == "delta" else None,
-            "storage_options": config.options() or None,
-            "on_event": self._on_event,
-        }
-        return {name: value for name, value in given.items() if value is not None}
+    def _opening(self, table: TargetTable) -> dict[str, Any]:
+        return self._config.opening(table.format, self._on_event)
 
 
 def keys_of(found: sw.Table | None) -> tuple[str, ...] | None:

@@ -13,7 +13,7 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Get, Missing, Outcome
 from safewrite.protocol.fetch import fetch_one
 from safewrite.table.added import AddedFile, AddedRows, Followed
-from safewrite.table.history import utc
+from safewrite.values.limits import utc
 
 COMMITS_AT_ONCE = 64
 """So many commit files are in memory."""

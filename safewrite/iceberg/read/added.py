@@ -15,7 +15,7 @@ from safewrite.protocol.ask import Limits, ask, unanswered
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.table.added import AddedFile, AddedRows, Followed
-from safewrite.table.history import utc
+from safewrite.values.limits import utc
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask

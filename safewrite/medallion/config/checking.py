@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from safewrite.errors import InvalidInputError
-from safewrite.medallion.config.job import Config
+from safewrite.intake.settings import refused
+from safewrite.medallion.config.job import MORE, Config
 
 _LOCAL = ("/", "./", "../", "~")
 
@@ -19,11 +19,8 @@ def check_config(config: Config) -> None:
     Raises:
         InvalidInputError: every field that is wrong is named.
     """
-    told = [*_addresses(config), *_raw(config), *_libraries(config)]
-    if told:
-        raise InvalidInputError(
-            f"The configuration cannot be used. {'; '.join(told)}. Nothing was read or written. Correct the fields that are named."
-        )
+    if faults := [*_addresses(config), *_raw(config), *_libraries(config)]:
+        raise refused(faults, MORE)
 
 
 def _addresses(config: Config) -> Iterator[str]:

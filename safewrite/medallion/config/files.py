@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
-from safewrite.medallion.config.model import STRICT, Text
+from safewrite.intake.settings import Strict, Text
 
 if TYPE_CHECKING:
     from typing import Self
@@ -16,10 +16,8 @@ REST = "*"
 _OF_CSV = ("header", "order", "null_value", "delimiter", "rfc4180", "no_sup_value")
 
 
-class Files(BaseModel):
+class Files(Strict):
     """How DMS writes the files of a table."""
-
-    model_config = STRICT
 
     kind: Literal["csv", "parquet"]
     header: bool | None = None
@@ -33,9 +31,9 @@ class Files(BaseModel):
     """The column of AR_H_CHANGE_SEQ; without it changes are ordered by file name and line."""
     before_image: Text | None = None
     """The prefix of columns with the values before an update, such as ``BI_``."""
-    ignore: list[Text] = []
+    ignore: list[Text] = Field(default_factory=list)
     """Columns of the files that bronze does not keep."""
-    optional: list[Text] = []
+    optional: list[Text] = Field(default_factory=list)
     """Columns that a file may lack: those from before the source had them, or since it has them no longer; NULL then."""
     null_value: str | None = None
     """CSV: the unquoted text that stands for NULL; DMS writes NULL unless CsvNullValue says otherwise."""

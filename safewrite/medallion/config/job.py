@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pyarrow as pa
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from safewrite.errors import InvalidInputError, without_secrets
+from safewrite.errors import without_secrets
+from safewrite.intake.settings import Strict, Text, read
+from safewrite.intake.tables import TableAccess, TableFormat
 from safewrite.medallion.config.bronze_columns import BRONZE_COLUMNS, UNCHANGED
 from safewrite.medallion.config.column_types import arrow_type
 from safewrite.medallion.config.files import REST, Files
 from safewrite.medallion.config.full_load_epochs import Reload, check_reload
-from safewrite.medallion.config.model import STRICT, Text, once, resolved
 from safewrite.medallion.config.rules import Quality
 from safewrite.medallion.config.watermark import Sync
 
 if TYPE_CHECKING:
     from typing import Self
 
+MORE = "docs/medallion/configuration.md lists all of them"
 LANDING = ("files", "epoch", "reload", "on_overwritten", "restarted_load")
 """Settings of a table that say how its raw files land."""
 _NEEDED = ("_delete", "_truncate", "_row", "_op")
 """Names that changes of silver need beside the table's own."""
-
-
-def _catalog(found: Any) -> Any:
-    is_map = isinstance(found, dict) and all(isinstance(one, str) for pair in found.items() for one in pair)
-    if found is None or is_map or (isinstance(found, str) and found.strip()):
-        return found
-    raise ValueError(
-        "the name of a catalog in PyIceberg's configuration, or an object of its properties, all texts"
-    )
 
 
 def _is_type(name: Any) -> Any:
@@ -46,14 +38,12 @@ def _is_type(name: Any) -> Any:
 TypeName = Annotated[str, BeforeValidator(_is_type)]
 
 
-class TableConfig(BaseModel):
+class TableConfig(Strict):
     """One table of the source, from its files to silver."""
-
-    model_config = STRICT
 
     bronze: Text
     silver: Text
-    format: Literal["delta", "iceberg"]
+    format: TableFormat
     keys: Annotated[list[Text], Field(min_length=1)]
     columns: Annotated[dict[Text, TypeName], Field(min_length=1)] | None = None
     """Names and types, in the order of the source; without it those of the existing silver table."""
@@ -128,10 +118,8 @@ class TableConfig(BaseModel):
             raise ValueError(f"columns: {clash} are {what} too")
 
 
-class Raw(BaseModel):
+class Raw(Strict):
     """Where DMS puts its files."""
-
-    model_config = STRICT
 
     location: Text
     layout: Literal["per_table", "mixed"] = "per_table"
@@ -154,10 +142,8 @@ class Raw(BaseModel):
 NOWHERE = Raw(location="/dev/null")  # all tables follow a bronze of others
 
 
-class Config(BaseModel):
+class Config(TableAccess):
     """A medallion job; :func:`load` reads it."""
-
-    model_config = STRICT
 
     job: Annotated[str, Field(pattern=r"^[\w.-]{1,100}$")]
     raw: Raw = NOWHERE
@@ -165,20 +151,11 @@ class Config(BaseModel):
     """A folder for what the job remembers to save requests; losing it loses no more than time."""
     quarantine: Text
     """The table of records that could not be taken, in the format ``quarantine_format``."""
-    quarantine_format: Literal["delta", "iceberg"] = "delta"
-    catalog: Annotated[str | dict[str, str] | None, BeforeValidator(_catalog), Field(repr=False)] = None
-    """Iceberg: the properties of a catalog, or its name in PyIceberg's configuration."""
-    storage_options: Annotated[dict[str, str], Field(repr=False)] = {}
-    """deltalake's keys.  Here and in ``catalog``, ``env:NAME`` stands for a value of the environment."""
-    create_namespace: bool = False
-    """Iceberg: whether namespaces (Glue: databases) of new tables are made; else a missing one is refused."""
-    lock_table: str | None = None
-    arbiter: Literal["dynamodb", "object-store"] | None = None
-    """Delta: who decides between writers, as in ``safewrite.open``."""
+    quarantine_format: TableFormat = "delta"
     workers: Annotated[int, Field(ge=1, le=64)] = 8
     unknown_tables: Literal["raise", "quarantine"] = "raise"
     """What becomes of files and rows of a table that is not configured."""
-    ignored_tables: list[Text] = []
+    ignored_tables: list[Text] = Field(default_factory=list)
     tables: Annotated[
         dict[Annotated[str, Field(pattern=r"^[^/.]+\.[^/.]+$")], TableConfig], Field(min_length=1)
     ]
@@ -186,10 +163,8 @@ class Config(BaseModel):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         formats = {self.quarantine_format, *(table.format for table in self.tables.values())}
-        if ("iceberg" in formats) != (self.catalog is not None):
-            raise ValueError("catalog: needed for Iceberg tables, and of no use without one")
-        if self.arbiter is not None and "delta" not in formats:
-            raise ValueError("arbiter: for Delta tables only; the arbiter of Iceberg tables is their catalog")
+        if wrong := next(self.contradictions(formats), None):
+            raise ValueError(wrong)
         addresses = [(self.quarantine_format, plain(self.quarantine))]
         for name, table in self.tables.items():
             addresses += [(table.format, plain(table.bronze)), (table.format, plain(table.silver))]
@@ -211,14 +186,6 @@ class Config(BaseModel):
         if self.raw.layout == "mixed":
             self._check_mixed()
         return self
-
-    def options(self) -> dict[str, str]:
-        """``storage_options`` with what the environment has.  Raises InvalidInputError where it lacks a variable."""
-        return resolved(self.storage_options, "storage_options")
-
-    def catalog_settings(self) -> str | dict[str, str]:
-        """``catalog`` likewise; a name is one of PyIceberg's configuration."""
-        return self.catalog if isinstance(self.catalog, str) else resolved(self.catalog or {}, "catalog")
 
     @property
     def landed(self) -> dict[str, TableConfig]:
@@ -271,38 +238,14 @@ def _head(order: list[str]) -> list[str]:
 
 @without_secrets
 def load(source: str | Path | Mapping[str, Any]) -> Config:
-    """Read a configuration: a path of a JSON file, or what such a file holds.
+    """Read a configuration: a path of a JSON file, or what such a file holds, as a dict or as text.
 
     ``defaults`` holds settings that all tables share; ``{schema}`` and ``{table}`` in addresses are those of the source.
 
     Raises:
         InvalidInputError: it cannot be used; every wrong field is named.
     """
-    if not isinstance(source, str | Path | Mapping):
-        raise InvalidInputError(
-            f"A configuration is a path of a JSON file, or what such a file holds, not a {type(source).__name__}. Nothing was written."
-        )
-    given = _parsed(Path(source)) if isinstance(source, str | Path) else dict(source)
-    try:
-        return Config.model_validate(_with_defaults(given))
-    except ValidationError as error:
-        told = "; ".join(f"{_field(one['loc'])}: {_message(one)}" for one in error.errors())
-        raise InvalidInputError(
-            f"The configuration cannot be used. {told}. Nothing was written. Correct the fields that are named; "
-            "docs/medallion/configuration.md lists all of them."
-        ) from error
-
-
-def _parsed(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=once)
-    except (OSError, ValueError, RecursionError) as error:
-        raise InvalidInputError(
-            f"The configuration {path} cannot be read: {error}. Nothing was written. Give the path of a JSON file."
-        ) from error
-    if not isinstance(found, dict):
-        raise InvalidInputError(f"The configuration {path} is no JSON object. Nothing was written.")
-    return found
+    return read(source, Config, lambda given: Config.model_validate(_with_defaults(given)), more=MORE)
 
 
 def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
@@ -337,11 +280,3 @@ def _addressed(name: str, table: dict[str, Any]) -> dict[str, Any]:
         if isinstance(table.get(layer), str):
             table[layer] = re.sub(r"\{(?:schema|table)\}", lambda found: places[found[0]], table[layer])
     return table
-
-
-def _field(loc: tuple[int | str, ...]) -> str:
-    return ".".join(str(part) for part in loc if part != "[key]") or "(the whole)"
-
-
-def _message(error: Any) -> str:
-    return str(error["msg"]).removeprefix("Value error, ").rstrip(".")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
-from safewrite.medallion.config.model import STRICT, Text
+from safewrite.intake.settings import Strict, Text
 
 if TYPE_CHECKING:
     from typing import Self
@@ -17,10 +17,8 @@ DELETES = ("D",)
 OVERLAP_MAX_S = 10 * 366 * 86_400
 
 
-class Sync(BaseModel):
+class Sync(Strict):
     """A bronze table that others write, and may rewrite: its rows are taken by time, and ordered by ``sequence``."""
-
-    model_config = STRICT
 
     time: Text
     """The column of the time at which a row came into bronze: a timestamp or a date."""

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 
 import safewrite as sw
 from safewrite.errors import SafewriteError
+from safewrite.intake.reporting import Listener, report
 from safewrite.medallion.bronze.state import BronzeState
 from safewrite.medallion.files.layout import SourceFile
 from safewrite.medallion.lineage.lineage import Lineage
-from safewrite.metrics import Listener
 
 if TYPE_CHECKING:
     from safewrite.medallion.report.run import TableRun
-
-log = logging.getLogger("safewrite")
 
 
 def note_lag(
@@ -60,14 +58,7 @@ def tell(run: TableRun, on_event: Listener | None) -> None:
             f"{name} {value:.2f}" if isinstance(value, float) else f"{name} {value}"
             for name, value in numbers.items()
         )
+    details = {**numbers, **({"error": run.error_kind} if run.error_kind else {})}
+    line = f"{run.table}: {text}"
     level = logging.INFO if run.news else logging.DEBUG
-    log.log(
-        level,
-        "medallion: %s: %s",
-        run.table,
-        text,
-        extra={"table": run.table, "kind": "table_run", **numbers},
-    )
-    if on_event is not None:
-        details = {**numbers, **({"error": run.error_kind} if run.error_kind else {})}
-        on_event(sw.Event("table_run", run.table, f"{run.table}: {text}", details))
+    report(f"medallion: {line}", sw.Event("table_run", run.table, line, details), on_event, level=level)

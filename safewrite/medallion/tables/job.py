@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shlex
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,13 +15,12 @@ import pyarrow as pa
 
 import safewrite as sw
 from safewrite.errors import (
-    ConflictError,
     InternalError,
     InvalidInputError,
-    Kind,
     SafewriteError,
     TableNotFoundError,
 )
+from safewrite.intake.reporting import OnEvent, command, listener
 from safewrite.medallion.config.bronze_columns import BRONZE_COLUMNS, SEQUENCE
 from safewrite.medallion.config.column_types import arrow_type
 from safewrite.medallion.config.job import Config, TableConfig
@@ -34,7 +32,6 @@ from safewrite.medallion.lineage.external_table import Foreign, ForeignDelta, Fo
 from safewrite.medallion.lineage.lineage import Lineage
 from safewrite.medallion.lineage.marks import head_mark
 from safewrite.medallion.tables.schema_evolution import fit
-from safewrite.metrics import OnEvent, listener
 
 QUARANTINE = pa.schema(
     [
@@ -72,33 +69,15 @@ class JobPlaces:
         self._catalog: Any = None
         """That of the first Iceberg table that was opened, for all others."""
 
-    def settings(self, table_format: str) -> dict[str, Any]:
-        """How ``safewrite.open`` reaches a table."""
-        config = self.config
-        shared: dict[str, Any] = {"storage_options": config.options() or None}
-        if self.on_event is not None:
-            shared["on_event"] = self.on_event
-        if config.lock_table is not None:
-            shared["lock_table"] = config.lock_table
-        if table_format == "iceberg":
-            return shared | {"catalog": self._catalog or self.config.catalog_settings()}
-        return shared | ({"arbiter": config.arbiter} if config.arbiter else {})
-
     def open(self, address: str, table_format: str, schema: pa.Schema | None) -> sw.Table:
         """Open a table, or make it with ``schema``.  Raises as ``safewrite.open`` does."""
-        settings = self.settings(table_format)
+        opening = self.config.opening(table_format, self.on_event, catalog=self._catalog)
         try:
-            table: Any = sw.open(address, **settings)
+            table: Any = sw.open(address, **opening)
         except TableNotFoundError:
             if schema is None or self.read_only:
                 raise
-            try:
-                makes = table_format == "iceberg" and self.config.create_namespace
-                table = sw.create(address, schema, create_namespace=makes, **settings)
-            except ConflictError as error:
-                if error.kind != Kind.TABLE_EXISTS:
-                    raise
-                table = sw.open(address, **settings)  # another run made it meanwhile
+            table = self.config.created(address, schema, table_format, opening)
         if table_format == "iceberg":
             self._catalog = self._catalog or table.catalog
         return cast("sw.Table", table)
@@ -118,7 +97,7 @@ class JobPlaces:
         """What replays, verifies or truncates a table, as a user can copy it: a command, or a call where the configuration is no file."""
         if self.path is None:
             return f"{'verify(Pipeline(config), ' if verb == 'verify' else f'Pipeline(config).{verb}('}[{name!r}])"
-        return shlex.join(["safewrite", "medallion", verb, "--config", str(self.path), "--table", name])
+        return command("medallion", verb, name, self.path)
 
     def stands(self, address: str, table_format: str, version: int, mark: str) -> bool:
         """Whether a table is still at the state that a mark was made of; asks once or twice, and opens nothing."""

@@ -1,0 +1,1 @@
+"""Does what both jobs, ``cdc`` and ``medallion``, do alike: reads a configuration, reaches tables, reports."""
