@@ -47,7 +47,9 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 def _cast(values: pa.Array, target: pa.DataType) -> pa.Array:
     try:
-        return decimals.cast(values, target) if pa.types.is_decimal(target) else pc.cast(values, target)
+        if pa.types.is_decimal(target):
+            return decimals.cast(values, target)
+        return pc.cast(values, target, safe=True)
     except pa.ArrowInvalid as error:
         raise NotExactError(str(error).splitlines()[0]) from error
 

@@ -276,6 +276,14 @@ MUTANTS = (
         "DID NOT RAISE",
     ),
     Mutant(
+        "M23-decimals",
+        "the look at decimals that overflow",
+        "values/decimals.py",
+        (("    if found.precision - found.scale + kind.scale <= DECIMAL_DIGITS_MAX:\n", "    if True:\n"),),
+        pytest("values/test_decimals.py::test_a_decimal_of_another_scale_is_equal_or_refused"),
+        "test_a_decimal_of_another_scale_is_equal_or_refused",
+    ),
+    Mutant(
         "M23-fraction",
         "the check for fractions",
         "values/casts.py",
