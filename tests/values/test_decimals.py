@@ -4,7 +4,7 @@ from decimal import Decimal, InvalidOperation
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from safewrite.values import decimals
@@ -44,6 +44,9 @@ def one(array: pa.Array, why: object) -> Decimal | None:
     return found
 
 
+@example("1e-41", pa.decimal128(38, 2))
+@example("100e37", pa.decimal128(38, 2))
+@example("9" * 30, pa.decimal128(38, 20))
 @given(TEXTS, KINDS)
 def test_a_text_is_the_number_that_is_written_or_refused(text: str, kind: pa.DataType) -> None:
     expected = Decimal(text)
@@ -51,6 +54,7 @@ def test_a_text_is_the_number_that_is_written_or_refused(text: str, kind: pa.Dat
     assert one(found, why) == (expected if fits(expected, kind) else None)
 
 
+@example("99", 0, pa.decimal128(38, 38), False)
 @given(st.one_of(DIGITS, NINES), st.integers(0, 38), KINDS, st.booleans())
 def test_a_decimal_of_another_scale_is_equal_or_refused(
     text: str, scale: int, kind: pa.DataType, is_wide: bool
@@ -68,6 +72,7 @@ def test_a_whole_number_is_equal_or_refused(value: int, kind: pa.DataType) -> No
     assert one(found, why) == (value if fits(Decimal(value), kind) else None)
 
 
+@example("1e-41", pa.decimal128(38, 2))
 @given(TEXTS, KINDS)
 def test_a_decimal_of_python_is_given_to_arrow_only_if_arrow_reads_it(text: str, kind: pa.DataType) -> None:
     value = Decimal(text)
