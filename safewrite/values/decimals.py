@@ -56,8 +56,6 @@ def storable(value: Decimal) -> Decimal:
     Raises:
         NotExactError: it has more digits than any column, before the point or behind it.
     """
-    if not value:
-        return Decimal(0)
     exponent = value.as_tuple().exponent
     if not isinstance(exponent, int) or (
         exponent >= -DECIMAL_DIGITS_MAX and value.adjusted() < DECIMAL_DIGITS_MAX

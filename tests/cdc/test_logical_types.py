@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from safewrite.cdc.connect.columns import given_of
 from safewrite.cdc.connect.logical_types.column import UNREADABLE, LogicalColumn, RowFallback
+from safewrite.cdc.connect.logical_types.declared import declared_decimal, declared_time
 from safewrite.cdc.connect.logical_types.plain import IN_AVRO, IN_JSON
 from safewrite.cdc.connect.logical_types.schemas import _BY_NAME, column_of
 
@@ -87,24 +88,66 @@ CASES += [(schema, IN_AVRO) for schema in SCHEMAS if schema["type"] in {"bytes",
 def test_a_column_is_read_as_its_values_are(
     schema: dict[str, Any], carried: Any, data: st.DataObject
 ) -> None:
-    column, kind = column_of(schema), given_of(schema, carried)
-    values = data.draw(st.lists(st.none() | values_of(kind, schema.get("name")), max_size=8))
-    given_values = pa.array(values, kind)
+    kind = given_of(schema, carried)
+    agree(column_of(schema), pa.array(data.draw(values_in(kind, schema.get("name"))), kind))
+
+
+def values_in(kind: pa.DataType, name: Any) -> st.SearchStrategy[list[Any]]:
+    return st.lists(st.none() | values_of(kind, name), max_size=8)
+
+
+def agree(column: LogicalColumn, values: pa.Array) -> None:
+    """The column of values has each value as it is by itself, or doubts it."""
     fallback = RowFallback(len(values))
-    read = column.reader(kind)
-    try:
-        found = read(given_values, fallback)
-    except UNREADABLE:  # a text that is shaped as a time: all records are read one by one
-        assert any(one(column, value) is UNREADABLE for value in values)
-        return
+    found = column.reader(values.type)(values, fallback)
     assert found.type == column.type
     doubted = fallback.mask()
-    for place, value in enumerate(given_values.to_pylist()):
+    for place, value in enumerate(values.to_pylist()):
         alone = one(column, value)
         if alone is UNREADABLE:
             assert doubted[place]
         elif not doubted[place]:
             assert repr(found[place].as_py()) == repr(alone)
+
+
+DECLARED = [
+    *((declared_time(form), kind) for form in ("epoch_s", "epoch_ms", "epoch_us") for kind in (pa.int64(), pa.string())),
+    *((declared_time("iso8601"), kind) for kind in (pa.string(), pa.int64())),
+    *((declared_decimal(9, 2, mode), kind) for mode in (None, "precise", "string") for kind in (pa.string(), pa.int64(), pa.float64())),
+    (declared_decimal(38, 30, "string"), pa.int64()),
+]  # fmt: skip
+NUMBERS = st.decimals(allow_nan=False).map(str) | st.sampled_from(
+    ["1e-41", "1E+39", "9" * 30, "+5", "1_0", " 7", "00.50"]
+)
+
+
+@pytest.mark.parametrize(("column", "kind"), DECLARED, ids=str)
+@settings(max_examples=40)
+@given(data=st.data())
+def test_a_declared_column_is_read_as_its_values_are(
+    column: LogicalColumn, kind: pa.DataType, data: st.DataObject
+) -> None:
+    drawn = values_in(kind, "Decimal") | st.lists(
+        NUMBERS | TIMES.map(lambda text: text.replace("T", " ")), max_size=8
+    )
+    agree(column, pa.array(data.draw(drawn if pa.types.is_string(kind) else values_in(kind, "")), kind))
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        (declared_time("epoch_ms"), 12_000), (declared_time("iso8601"), "2024-02-29 23:59:59.5"),
+        (declared_time("iso8601"), "2024-02-29T23:59:59+01:00"), (declared_decimal(9, 2, "string"), "-12.50"),
+        (declared_decimal(9, 2, "precise"), "AQID"), (declared_decimal(9, 2, None), 12),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_plain_values_of_declared_columns_are_in_no_doubt(column: LogicalColumn, value: Any) -> None:
+    values = pa.array([value, None])
+    assert values.type in column.arrays
+    fallback = RowFallback(2)
+    assert column.reader(values.type)(values, fallback).to_pylist() == [one(column, value), None]
+    assert not fallback.any
 
 
 @pytest.mark.parametrize(

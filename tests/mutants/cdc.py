@@ -51,8 +51,8 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-base64",
         "the one reading of decimals without a schema",
-        "cdc/config/column_rules.py",
-        (("            if self.decimals is None:\n", "            if False:\n"),),
+        "cdc/connect/logical_types/declared.py",
+        (("isinstance(value, str) and texts is None:", "False:"),),
         MISFITS,
         "test_a_text_of_a_decimal_without_a_schema_is_read_in_one_way",
     ),

@@ -118,6 +118,7 @@ PARTS: tuple[tuple[str, tuple[Killer, ...]], ...] = (
             "connect/columns",
             "connect/logical_types/column",
             "connect/logical_types/decimals",
+            "connect/logical_types/declared",
             "connect/logical_types/plain",
             "connect/logical_types/schemas",
             "connect/logical_types/times",

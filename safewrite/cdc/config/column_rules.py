@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
 from safewrite.cdc.config.table_config import TargetTable
+from safewrite.cdc.connect.logical_types.column import LogicalColumn
+from safewrite.cdc.connect.logical_types.declared import DecimalMode, declared_decimal, declared_time
 from safewrite.cdc.connect.misfits import Misfit, OnMisfit, text_of
-from safewrite.cdc.connect.values import as_decimal, as_time, decimal_of_bytes
 from safewrite.cdc.records.change import UndecodableError
 
-DecimalMode = Literal["precise", "string", "double"]
-"""Debezium's ``decimal.handling.mode``."""
 _INSTANT = pa.timestamp("us", tz="UTC")
 
 
@@ -65,8 +64,11 @@ class ColumnRules:
                 return value
         elif mode == "text" and self.is_text(name):
             return text_of(value)
+        column = self.column(name, has_schema=has_schema)
+        if column is None:
+            return value
         try:
-            return self._as_declared(name, value, is_floored=mode == "floor", has_schema=has_schema)
+            return column.floor(value) if mode == "floor" and column.floor else column.read(value)
         except (ValueError, OverflowError, pa.ArrowException) as error:
             if mode == "null":
                 return None
@@ -91,31 +93,14 @@ class ColumnRules:
         )
         raise UndecodableError(f"{misfit.why}; on_misfit {hint}")
 
-    def _as_declared(self, name: str, value: Any, *, is_floored: bool, has_schema: bool) -> Any:
-        if name in self.table.timestamp_fields:
-            return as_time(value, self.table.timestamp_fields[name], is_floored=is_floored)
-        if name in self.table.decimal_fields:
-            return self.decimal(name, value, has_schema=has_schema)
-        return value
-
-    def decimal(self, name: str, value: Any, *, has_schema: bool) -> Any:
-        """A value of ``decimal_fields``, exactly.
-
-        Raises:
-            UndecodableError, ArrowInvalid: it is none of that precision and scale, or it is not known how it is written.
-        """
-        precision, scale = self.table.decimal_fields[name]
-        if isinstance(value, dict) and set(value) == {"scale", "value"}:  # VariableScaleDecimal
-            value = decimal_of_bytes(value["value"], value["scale"])
-        elif isinstance(value, str) and not has_schema:
-            if self.decimals is None:
-                raise UndecodableError(
-                    f"the text {value!r} came without a schema, and may be a number or base64 of Connect's Decimal; set "
-                    "decimal_handling_mode to what decimal.handling.mode of the connector is (its default is precise)"
-                )
-            if self.decimals == "precise":
-                value = decimal_of_bytes(value, scale)
-        return as_decimal(value, precision, scale)
+    def column(self, name: str, *, has_schema: bool) -> LogicalColumn | None:
+        """How values of a source column are read that the configuration declares; None for others."""
+        table = self.table
+        if name in table.timestamp_fields:
+            return declared_time(table.timestamp_fields[name])
+        if name in table.decimal_fields:
+            return declared_decimal(*table.decimal_fields[name], "string" if has_schema else self.decimals)
+        return None
 
     def _kind(self, name: str) -> pa.DataType | None:
         to = self.table.name_mapping.get(name, name)

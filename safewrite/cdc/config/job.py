@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from safewrite.cdc.config.column_rules import DecimalMode
 from safewrite.cdc.config.table_config import Name, TableOptions, TargetTable
+from safewrite.cdc.connect.logical_types.declared import DecimalMode
 from safewrite.cdc.connect.placeholder import UNAVAILABLE_TEXT
 from safewrite.cdc.envelopes.registry import KINDS
 from safewrite.errors import without_secrets

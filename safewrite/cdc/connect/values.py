@@ -5,23 +5,21 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal, InvalidOperation
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
-from safewrite.cdc.connect.logical_types.decimals import bounded, unscaled
-from safewrite.cdc.connect.logical_types.times import floored_instant, instant
 from safewrite.cdc.connect.misfits import shortened
 from safewrite.cdc.records.change import UNAVAILABLE, UndecodableError
+from safewrite.values.decimals import storable
 from safewrite.values.limits import DECIMAL_DIGITS_MAX
 
 BINARY_DIGITS = 17
 """So many digits tell every binary number of 64 bits from all others; what has more is a decimal."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MISFITS = (pa.ArrowException, ValueError, TypeError, OverflowError, ArithmeticError, AttributeError)
-UNITS_US = {"epoch_s": 1_000_000, "epoch_ms": 1000, "epoch_us": 1}
 
 
 def array_of(values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
@@ -138,59 +136,6 @@ def is_told(value: Any) -> bool:
     return value is not UNAVAILABLE and bool(value)
 
 
-# --- configured columns -------------------------------------------------------------------------------
-def as_time(value: Any, form: str, *, is_floored: bool = False) -> datetime:
-    """A time of a text or number, as ``timestamp_fields`` say it is written; a moment in UTC.
-
-    Args:
-        is_floored: whether one that is finer than a microsecond is the microsecond before it.
-    """
-    if isinstance(value, datetime):
-        return value if value.tzinfo else value.replace(tzinfo=UTC)
-    if form in UNITS_US:
-        if isinstance(value, bool) or not isinstance(value, int | str):
-            raise UndecodableError(f"{value!r} is no time of {form}")
-        return _EPOCH + timedelta(microseconds=int(value) * UNITS_US[form])
-    if not isinstance(value, str):
-        raise UndecodableError(f"{value!r} is no time of the form {form}")
-    if form == "iso8601":
-        text = value if _has_zone(value) else f"{value}+00:00"
-        return floored_instant(text) if is_floored else instant(text)
-    found = datetime.strptime(value, form)  # noqa: DTZ007 - the zone is added below
-    return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
-
-
-def _has_zone(text: str) -> bool:
-    clock = text[10:]
-    return "+" in clock or "-" in clock or clock.endswith(("Z", "z"))
-
-
-def as_decimal(value: Any, precision: int, scale: int) -> Decimal:
-    """A decimal of a text or number, exactly."""
-    if isinstance(value, bool) or not isinstance(value, int | str | Decimal | float):
-        raise UndecodableError(f"{value!r} is no decimal")
-    try:
-        # A column of the source that is binary already (float of Avro) is the shortest number that reads back as it.
-        found = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
-    except InvalidOperation as error:
-        raise UndecodableError(f"{value!r} is no decimal") from error
-    if not found.is_finite():
-        raise UndecodableError(f"{value!r} is no finite decimal")
-    pa.scalar(bounded(found), pa.decimal128(precision, scale))
-    return found
-
-
-def decimal_of_bytes(value: Any, scale: Any) -> Decimal:
-    """A decimal of Connect's: its unscaled number in base64.
-
-    Raises:
-        UndecodableError: it is none.
-    """
-    if type(scale) is not int:
-        raise UndecodableError(f"{scale!r} is no scale of a decimal")
-    return unscaled(value, scale)
-
-
 # --- one value for a column ---------------------------------------------------------------------------
 def _reader(kind: pa.DataType) -> Callable[[Any], Any]:
     for matches, read in _READERS:
@@ -253,7 +198,7 @@ def json_of(value: Any) -> str:
 def _exact(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         raise _refused(value, "decimal")
-    return bounded(value) if isinstance(value, Decimal) else value
+    return storable(value) if isinstance(value, Decimal) else value
 
 
 def _shaped(kind: pa.DataType) -> Callable[[Any], Any]:
@@ -273,7 +218,7 @@ def _has_shape(value: Any, kind: pa.DataType) -> bool:
     if value is None:
         return True
     if isinstance(value, Decimal):
-        bounded(value)
+        storable(value)
     if pa.types.is_struct(kind):
         known = {field.name: field.type for field in kind}
         return isinstance(value, dict) and all(

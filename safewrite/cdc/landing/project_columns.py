@@ -16,10 +16,9 @@ import pyarrow.compute as pc
 from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable
 from safewrite.cdc.connect.columns import UnsuitedError
-from safewrite.cdc.connect.logical_types.column import RowFallback, one_by_one
-from safewrite.cdc.connect.logical_types.times import INSTANT, times
+from safewrite.cdc.connect.logical_types.column import RowFallback
 from safewrite.cdc.connect.misfits import text_of
-from safewrite.cdc.connect.values import UNITS_US, as_time, digits_pattern, json_of
+from safewrite.cdc.connect.values import digits_pattern, json_of
 from safewrite.cdc.records.change_set import AFTER, BEFORE, KEY, OP, POSITION, ColumnBatch
 
 Columns = Mapping[str, Any]
@@ -183,9 +182,12 @@ def _named(
         to = table.name_mapping.get(name, name)
         if to in found or to in {EPOCH, SEQUENCE}:
             raise UnsuitedError(f"two columns of the name {to!r}, or one that the job keeps")
-        found[to] = (
-            _as_texts(values, batch) if rules.is_text(name) else _read(rules, batch, name, values, fallback)
-        )
+        declared = rules.column(name, has_schema=not batch.is_inferred)
+        if rules.is_text(name):
+            values = _as_texts(values, batch)
+        elif declared is not None:
+            values = declared.reader(values.type)(values.combine_chunks(), fallback)
+        found[to] = values
     if table.shard_column is None or not table.writes_shard:
         return found
     if table.shard_column in found:
@@ -209,29 +211,8 @@ def _as_texts(values: Any, batch: ColumnBatch) -> Any:
     )
 
 
-def _read(rules: ColumnRules, batch: ColumnBatch, name: str, values: Any, fallback: RowFallback) -> Any:
-    table = rules.table
-    form = table.timestamp_fields.get(name)
-    if form is not None:
-        return _times(values, form, fallback)
-    if name in table.decimal_fields:
-        kind, has_schema = pa.decimal128(*table.decimal_fields[name]), not batch.is_inferred
-        return one_by_one(
-            values, kind, lambda value: rules.decimal(name, value, has_schema=has_schema), fallback
-        )
-    return values
-
-
 def _texts(lists: Any) -> Any:
     """Lists as texts of JSON."""
     return pa.chunked_array(
         [pa.array([None if one is None else json_of(one) for one in lists.to_pylist()], pa.string())]
     )
-
-
-def _times(values: Any, form: str, fallback: RowFallback) -> Any:
-    if pa.types.is_timestamp(values.type):  # a time without a zone is taken for UTC
-        return values.cast(INSTANT)
-    if form in UNITS_US and pa.types.is_int64(values.type):
-        return times(UNITS_US[form], INSTANT)(values, fallback)
-    return one_by_one(values, INSTANT, lambda value: as_time(value, form), fallback)

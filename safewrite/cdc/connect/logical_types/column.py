@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from safewrite.cdc.connect.misfits import plain_of, text_of
 from safewrite.cdc.records.change import UndecodableError
+from safewrite.values.fit import Convert, fit
 
 Read = Callable[[Any], Any]
 """Reads one value that is not NULL."""
@@ -119,3 +120,20 @@ def one_by_one(
     if unread:
         fallback.at(unread)
     return pa.array(found, type_)
+
+
+def by_array(kind: pa.DataType, into: Convert, pattern: str | None = None) -> ReadArray:
+    """Reads columns by a conversion of arrays: the rows of values that it refuses, or of texts that are written otherwise, fall back."""
+
+    def read(values: pa.Array, fallback: RowFallback) -> pa.Array:
+        if pattern is not None:
+            plain = pc.match_substring_regex(values, pattern)
+            if not pc.all(plain).as_py():
+                fallback.unless(pc.fill_null(plain, True))
+                values = pc.if_else(plain, values, None)
+        found, why = fit(values, kind, into)
+        if why:
+            fallback.at(why)
+        return found
+
+    return read

@@ -13,6 +13,7 @@ from safewrite.cdc.connect.logical_types.column import UNREADABLE, LogicalColumn
 from safewrite.cdc.connect.logical_types.plain import binary, whole
 from safewrite.cdc.connect.misfits import plain_of
 from safewrite.cdc.records.change import UndecodableError
+from safewrite.values.decimals import bounded
 from safewrite.values.limits import DECIMAL_DIGITS_MAX, EXPONENT_MAX
 
 
@@ -25,18 +26,6 @@ def unscaled(value: Any, scale: int) -> Decimal:
     number = Decimal(int.from_bytes(binary(value), "big", signed=True))
     sign, digits, _ = number.as_tuple()
     return Decimal((sign, digits, -scale))  # exact, however many digits it has
-
-
-def bounded(value: Decimal) -> Decimal:
-    """A decimal that can be written without an exponent; Arrow ends the process at one of a hundred million.
-
-    Raises:
-        UndecodableError: it has far too many digits.
-    """
-    exponent = value.as_tuple().exponent
-    if isinstance(exponent, int) and abs(exponent) > EXPONENT_MAX:
-        raise UndecodableError(f"a decimal of exponent {exponent} is refused: {EXPONENT_MAX} is the most")
-    return value
 
 
 def decimal(schema: Mapping[str, Any]) -> LogicalColumn:
@@ -54,7 +43,7 @@ def decimal(schema: Mapping[str, Any]) -> LogicalColumn:
             return plain_of(value)
 
     kind = pa.decimal128(precision, scale)
-    arrays = dict.fromkeys((pa.string(), pa.binary()), _unscaled_array(kind))
+    arrays = dict.fromkeys((pa.string(), pa.binary()), unscaled_array(kind))
     return LogicalColumn(kind, lambda value: _decimal_of(value, scale), plain=plain, arrays=arrays)
 
 
@@ -72,8 +61,8 @@ def _variable_decimal(value: Any) -> str:
 VARIABLE_SCALE = LogicalColumn(pa.string(), _variable_decimal)
 
 
-def _unscaled_array(type_: pa.DataType) -> ReadArray:
-    """Reads unscaled numbers, in two's complement; Arrow's decimals have the lowest byte first."""
+def unscaled_array(type_: pa.DataType) -> ReadArray:
+    """Makes the reader of a column: it reads unscaled numbers, in two's complement; Arrow's decimals have the lowest byte first."""
     limit = 10**type_.precision
 
     def read(values: pa.Array, fallback: RowFallback) -> pa.Array:

@@ -10,16 +10,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.cdc.connect.logical_types.column import LogicalColumn, Read, ReadArray, RowFallback
+from safewrite.cdc.connect.logical_types.column import LogicalColumn, Read, ReadArray, RowFallback, by_array
 from safewrite.cdc.connect.logical_types.plain import text, whole
 from safewrite.cdc.connect.misfits import clock_text, date_text, moment_text, plain_of
 from safewrite.cdc.records.change import UndecodableError
+from safewrite.values.casts import in_calendar
 from safewrite.values.limits import DAY_US, FIRST_DAY, LAST_DAY, span_of
 
 _EPOCH, _EPOCH_DATE = datetime(1970, 1, 1), date(1970, 1, 1)  # noqa: DTZ001 - a time without zone on purpose
 _FINER = re.compile(r"\.[0-9]{6}[0-9]*?[1-9]")
 """A fraction of a second below the microsecond."""
-_ZONED = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
+_ZONED = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
 LOCAL, INSTANT = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
 
 
@@ -141,15 +142,7 @@ def _day_array(values: pa.Array, fallback: RowFallback) -> pa.Array:
     return _within(values, fallback, FIRST_DAY, LAST_DAY).cast(pa.int32()).cast(pa.date32())
 
 
-def _instants(values: pa.Array, fallback: RowFallback) -> pa.Array:
-    plain = pc.match_substring_regex(values, _ZONED)
-    if not pc.all(plain).as_py():
-        fallback.unless(pc.fill_null(plain, True))
-        values = pc.if_else(plain, values, None)
-    return times(1, INSTANT)(
-        values.cast(INSTANT).cast(pa.int64()), fallback
-    )  # a month 13 is an error of Arrow's
-
-
+instants = by_array(INSTANT, lambda texts: in_calendar(texts.cast(INSTANT)), _ZONED)
+"""Reads texts of ISO 8601 with a zone."""
 DATE = LogicalColumn(pa.date32(), _days, plain=_counted(date_text), arrays={pa.int64(): _day_array})
-ZONED = LogicalColumn(INSTANT, instant, floored_instant, _instant_text, {pa.string(): _instants})
+ZONED = LogicalColumn(INSTANT, instant, floored_instant, _instant_text, {pa.string(): instants})
