@@ -51,7 +51,7 @@ class _Task:
     """What a run is to do to silver besides what is new."""
 
     again: bool = False
-    anew: bool = False
+    reset: bool = False
     since_ms: int | None = None
     is_truncate: bool = False
     after: str | None = None
@@ -134,7 +134,7 @@ class Pipeline:
                 zone.  Then no files are landed again.  None: all that bronze holds.
 
         Raises:
-            InvalidInputError: a name is not configured, or ``since`` is no time.
+            InvalidInputError: a name is not configured, or ``since`` is not a time.
         """
         tables = texts("tables", tables)
         if since is None:
@@ -143,15 +143,15 @@ class Pipeline:
 
     @without_secrets
     def reset(self, tables: Iterable[str]) -> Run:
-        """Make silver of the tables anew from bronze: what silver has, and remembers of deleted keys, goes first.
+        """Rebuild silver of the tables from bronze: its rows, and what it remembers of deleted keys, go first.
 
-        A table of up to a million rows of bronze is made anew in one commit, and readers see it before or after.  A larger one is
-        being filled for a while; if that breaks off, the next run does the rest.  Safe beside a running job.
+        A table of up to a million rows of bronze is rebuilt in one commit, and readers see it before or after.  A larger one
+        takes several commits; if they break off, the next run does the rest.  Safe while the job runs.
 
         Raises:
             InvalidInputError: a name is not configured.
         """
-        return self._each(texts("tables", tables), _Task(again=True, anew=True))
+        return self._each(texts("tables", tables), _Task(again=True, reset=True))
 
     def truncate(self, tables: Iterable[str], *, after: str | None = None) -> Run:
         """Follow a TRUNCATE at the source, at which DMS removes the table's files: all rows go that came before it.
@@ -200,7 +200,7 @@ class Pipeline:
         return run
 
     def job(self, name: str) -> TableJob:
-        """A table, with connections of its own: what another run made anew is not mistaken for what was there."""
+        """A table, with connections of its own: a table that another run created again is not mistaken for the one before."""
         return TableJob(name, self.config.tables[name], self.places)
 
     def named(self, tables: Iterable[str] | None) -> list[str]:
@@ -306,7 +306,7 @@ class Pipeline:
             return
         if job.config.sync is not None:
             self._tried(
-                lambda: sync(job, run.refined, again=again or task.since_ms is not None, anew=task.anew)
+                lambda: sync(job, run.refined, again=again or task.since_ms is not None, reset=task.reset)
             )
             self._note_heads(job, BronzeState(), [job.foreign.head, job.foreign.mark()])
             return
@@ -323,7 +323,7 @@ class Pipeline:
             if again:
                 land_lost(job, sources, mixed, run.landed)
         except BaseException:
-            with suppress(SafewriteError):  # what stopped the run is told
+            with suppress(SafewriteError):  # the run reports what stopped it
                 self._note_landed(job, state, run.landed)
             raise
         if task.is_truncate:
@@ -357,7 +357,7 @@ class Pipeline:
         since_ms = task.since_ms
         if since_ms is not None:
             refine_since(job, done, since_ms)
-        self._tried(lambda: refine(job, done, again=task.again, anew=task.anew))
+        self._tried(lambda: refine(job, done, again=task.again, reset=task.reset))
 
     @staticmethod
     def _tried(bring: Callable[[], None]) -> None:

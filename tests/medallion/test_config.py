@@ -104,7 +104,7 @@ WRONG: dict[str, tuple[list[str], Any, str]] = {
     "a way of quotes for Parquet": (["defaults", "files"], {"kind": "parquet", "rfc4180": False}, "rfc4180: for CSV only"),
     "a way of quotes that is none": (["defaults", "files", "rfc4180"], "no", "files.rfc4180"),
     "no value for Parquet": (["defaults", "files"], {"kind": "parquet", "no_sup_value": "?"}, "no_sup_value: for CSV only"),
-    "no value that is NULL too": (["defaults", "files", "no_sup_value"], "NULL", "nobody can tell NULL from a value"),
+    "no value that is NULL too": (["defaults", "files", "no_sup_value"], "NULL", "cannot stand for a value that the log lacks"),
     "no value that is nothing": (["defaults", "files", "no_sup_value"], "", "files.no_sup_value"),
     "a quote between values": (["defaults", "files", "delimiter"], '"', "files.delimiter"),
     "a line end between values": (["defaults", "files", "delimiter"], "\n", "files.delimiter"),
@@ -140,7 +140,9 @@ def test_defaults_are_those_of_each_table_and_addresses_have_its_name() -> None:
     assert (table.bronze, table.silver) == ("lake/bronze/shop/orders", "lake/silver/shop/orders")
     own = load(changed(["tables", "shop.orders", "files"], {"op": "operation"})).tables["shop.orders"]
     assert (own.files.kind, own.files.op) == ("csv", "operation")
-    assert load(changed(["raw"], MIXED) | {"defaults": GOOD["defaults"] | {"files": ORDER}}).beside == (
+    assert load(
+        changed(["raw"], MIXED) | {"defaults": GOOD["defaults"] | {"files": ORDER}}
+    ).owner_columns == (
         "table",
         "schema",
     )
@@ -245,7 +247,7 @@ UNUSABLE: dict[str, tuple[list[str], Any, str]] = {
     "raw files where there is no folder": (
         ["raw"],
         {"location": "./nowhere"},
-        "raw.location: there is no folder ./nowhere",
+        "raw.location: no folder ./nowhere here",
     ),
     "raw files on another store": (["raw"], {"location": "abfs://c/raw"}, "neither s3:// nor a local folder"),
     "a state on another store": (["state"], "gs://b/state", "'gs://b/state' is neither"),

@@ -78,7 +78,7 @@ def compact_and_vacuum(job: Lab) -> None:
     bronze_of(job).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
 
 
-def make_anew(job: Lab) -> None:
+def create_again(job: Lab) -> None:
     shutil.rmtree(job.address("bronze", NAME))
 
 
@@ -89,7 +89,7 @@ DELTA_GAPS: dict[str, tuple[Callable[[Lab], None], str]] = {
     "overwritten": (overwrite_by_another, "removed rows"),
     "log cleaned up": (clean_up_log, "cleaned up"),
     "files vacuumed": (compact_and_vacuum, "is gone"),
-    "made anew": (make_anew, "made anew"),
+    "created again": (create_again, "created again"),
 }
 
 
@@ -119,7 +119,7 @@ def test_a_refusal_names_a_call_where_the_configuration_is_no_file(tmp_path: Pat
     job = lab(tmp_path, "delta")
     job.begin()
     job.run()
-    make_anew(job)
+    create_again(job)
     pipeline = Pipeline(job.config)
     (one,) = pipeline.run().tables
     assert f"`Pipeline(config).replay(['{NAME}'])`" in str(one.error)
@@ -216,7 +216,7 @@ ICEBERG_GAPS: dict[str, tuple[Callable[[Lab], None], str]] = {
     "overwritten": (overwrite_iceberg, "removed rows"),
     "overwritten in part": (overwrite_some_iceberg, "removed rows"),
     "snapshots expired": (expire, "has expired"),
-    "made anew": (drop, "made anew"),
+    "created again": (drop, "created again"),
 }
 
 
@@ -244,7 +244,7 @@ def test_a_gap_of_an_iceberg_bronze_is_refused_and_replay_mends_it(gap: str, tmp
 
 
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
-def test_a_silver_that_was_dropped_is_made_anew_from_bronze(table_format: str, tmp_path: Path) -> None:
+def test_a_silver_that_was_dropped_is_rebuilt_from_bronze(table_format: str, tmp_path: Path) -> None:
     job = lab(tmp_path, table_format)
     job.begin()
     for table in job.tables:

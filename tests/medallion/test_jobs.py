@@ -94,7 +94,7 @@ def test_updates_that_do_not_tell_the_key_before_are_counted_in_the_log(
     job = Shop(tmp_path)
     job.put("shop/orders/20261101-000000001.csv", HEAD + "I,1,1.00,10\nU,1,2.00,11\nU,2,2.00,12\n")
     job.run()
-    (text,) = [one.getMessage() for one in caplog.records if "do not tell the key" in one.getMessage()]
+    (text,) = [one.getMessage() for one in caplog.records if "lack the key" in one.getMessage()]
     assert "shop.orders: 2 updates" in text
 
 

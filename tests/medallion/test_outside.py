@@ -251,7 +251,7 @@ def test_a_truncate_needs_files_that_are_gone_or_the_last_before_it(job: Job) ->
     job.put(SECOND, HEAD + "I,9,9.00,20\n")
     job.run()
     pipeline = Pipeline(job.shop.config)
-    for after, told in ((None, "no file of it is gone"), ("x.csv", "'x.csv' is no file of DMS")):
+    for after, told in ((None, "no file of it is gone"), ("x.csv", "no rows of a change file 'x.csv'")):
         (failed,) = pipeline.truncate([TABLE], after=after).tables
         assert (failed.error_kind, told in str(failed.error)) == ("invalid_input", True), failed.error
     assert pipeline.truncate([TABLE], after=f"shop/orders/{FIRST}.csv").ok

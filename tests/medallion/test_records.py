@@ -197,7 +197,7 @@ def test_a_mixed_file_is_split_by_table_and_keeps_its_numbers() -> None:
         bytes(part.data),
         config.tables["shop.orders"].files,
         ["id", "note"],
-        config.beside,
+        config.owner_columns,
     )
     assert [row[3:] for row in rows(own)] == [(b"1", b"a\nb"), (b"2", b"c"), (b"3", b"x")]
     assert [(one.line, one.text) for one in found.strangers] == [(4, "I,customers,shop,7"), (5, "bad")]

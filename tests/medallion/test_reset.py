@@ -1,4 +1,4 @@
-"""Silver is made anew from bronze, or takes bronze again from a time on, by commands that are safe beside a running job."""
+"""Silver is rebuilt from bronze, or takes bronze again from a time on, by commands that are safe while a job runs."""
 
 from __future__ import annotations
 

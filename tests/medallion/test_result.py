@@ -107,7 +107,7 @@ def test_a_function_judges_the_rows_of_a_batch(tmp_path: Path) -> None:
     assert [(row["line"], row["reason"]) for row in job.rows("aside")] == [(1, "refused by is_small")]
     set_in(job, "defaults", "quality", "functions", to=[tells_wrong])
     job.put("shop/orders/20261101-000000003.csv", HEAD + "I,8,8.00,30\n")
-    assert "it told of 2 rows, and there are 1" in str(job.run().tables[0].error)
+    assert "it judged 2 rows, and there are 1" in str(job.run().tables[0].error)
     assert job.silver() == {1: "1.00", 2: "2.00"}
 
 

@@ -1,4 +1,4 @@
-"""Adds everything up again: files against bronze and quarantine, and bronze, folded by other code, against silver."""
+"""Adds everything up again: compares files with bronze and quarantine, and silver with bronze folded by other code."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _folded(
 ) -> tuple[dict[Key, list[str]], dict[Key, list[list[str] | None]]]:
     """What bronze says of each key; rows of epochs before the first, and from before a truncate, are gone.
 
-    Beside it what keys may be instead: a replay under other rules takes rows that were put aside before.
+    Also what keys may be instead: a replay under other rules takes rows that were put aside before.
     """
     keys, own = columns
     changes: dict[Key, list[_Change]] = {}

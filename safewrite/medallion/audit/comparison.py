@@ -99,20 +99,20 @@ def _judge(
             deleted[key] = max(deleted.get(key, place), place)
     late: list[str] = []
     unlike: list[str] = []
-    told: Counter[Any] = Counter()
+    matched: Counter[Any] = Counter()
     for row in rows:
         key, place = tuple(row[name] for name in keys), _place(job, row)
         there = have.get(key)
         if _is_accounted(job, row, there, deleted.get(key)):
             if there is not None and _place(job, there) == place and not _is_delete(job, row):
-                told[key] += 1
+                matched[key] += 1
                 if any(repr(row[name]) != repr(there[name]) for name in own):
                     unlike.append(str(key))
         elif _at_us(row[how.time]) >= mark.floor:
             audit.behind += 1
         else:
             late.append(named(job, row))
-    audit.late, audit.beyond = len(late), len(have.keys() - told.keys())
+    audit.late, audit.beyond = len(late), len(have.keys() - matched.keys())
     audit.tell("rows of silver are not as bronze has them", unlike)
     if how.late == "take":  # by the next run
         audit.behind += len(late)
@@ -125,7 +125,7 @@ def _judge(
 
 
 def _is_accounted(job: TableJob, row: _Row, there: _Row | None, deleted: Any) -> bool:
-    """Whether silver has this change of a key, or a newer one; nobody can see in silver which deletes it took."""
+    """Whether silver has this change of a key, or a newer one; silver does not show which deletes it took."""
     place = _place(job, row)
     if None in place or any(row[key] is None for key in job.config.keys):
         return False

@@ -1,4 +1,4 @@
-"""What an accounting of one table found."""
+"""Holds what an accounting of one table found."""
 
 from __future__ import annotations
 

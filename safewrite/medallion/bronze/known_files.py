@@ -1,4 +1,4 @@
-"""Tells which files bronze has: by what was remembered, as far as bronze is still that table and grew from there, or by itself."""
+"""Says which files bronze has: the remembered ones while bronze is that table and only grew, else those that bronze names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from safewrite.medallion.tables.job import TableJob
 
 
 def known_state(job: TableJob, state: BronzeState | None) -> BronzeState:
-    """What the tables have: what was remembered, if bronze is still that table and grew from there; else read anew.
+    """What the tables have: what was remembered, if bronze is still that table and grew from there; else read again.
 
     Raises:
         SafewriteError: bronze cannot be read.

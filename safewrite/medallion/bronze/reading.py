@@ -1,4 +1,4 @@
-"""Reads raw files: the records that are a table's, what bronze rows they make, and which of its contents a file has now."""
+"""Reads raw files: their records, the bronze rows of these, and the tag of the content that a file has now."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ class FileRead:
 
     def rows(self, job: TableJob) -> BronzeRows:
         """What bronze has of it, or is to have.  Raises InvalidInputError for other columns than the table's."""
-        beside = job.places.config.beside if self.source.is_mixed else ()
-        return bronze_rows(self.source, self.tag, self.records, job.config, job.columns, beside=beside)
+        owner_columns = job.places.config.owner_columns if self.source.is_mixed else ()
+        return bronze_rows(
+            self.source, self.tag, self.records, job.config, job.columns, owner_columns=owner_columns
+        )
 
 
 def read_file(job: TableJob, source: SourceFile, mixed: MixedFiles, known: Mapping[str, Content]) -> FileRead:
@@ -59,15 +61,15 @@ def key_of_touch(source: SourceFile, tag: str) -> str:
 
 def records_of(job: TableJob, source: SourceFile, mixed: MixedFiles) -> tuple[Records, str]:
     """The records of a file that are this table's, and the tag of the file's content.  Raises as :func:`read_file`."""
-    files, columns, beside = job.config.files, job.columns.names, job.places.config.beside
+    files, columns, owner_columns = job.config.files, job.columns.names, job.places.config.owner_columns
     if not source.is_mixed:
         content, tag = job.places.raw.read(source.raw)
-        return split(source, content, files, columns, beside), tag
+        return split(source, content, files, columns, owner_columns), tag
     whole = mixed.get(source)
     part = whole.parts[job.name]
     # Unpacked already, and numbered as in the whole file.
     plain = replace(source, raw=replace(source.raw, path=source.path.removesuffix(".gz").removesuffix(".GZ")))
-    found = split(plain, bytes(part.data), files, columns, beside)
+    found = split(plain, bytes(part.data), files, columns, owner_columns)
     if found.count != len(part.lines):
         raise InvalidInputError(
             f"{source.path} cannot be read: two readers find {found.count} and {len(part.lines)} records of {job.name} in it, "

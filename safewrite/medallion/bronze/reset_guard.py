@@ -1,6 +1,6 @@
 """Refuses files whose changes would be older than what a table has: of an earlier task's epoch, or in another order.
 
-Silver would pass over them as late, and nothing would tell.
+Silver would pass over them as late, without an error.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def new_task_advice(job: TableJob) -> str:
     """What to do where a full load came again."""
     epoch = job.config.epoch + 1
     return (
-        f'If the table was loaded anew (a reload in DMS), set "epoch": {epoch}, "reload": "truncate" and "restarted_load": "fold" '
+        f'If the table was loaded again (a reload in DMS), set "epoch": {epoch}, "reload": "truncate" and "restarted_load": "fold" '
         "for it, once change files from before the load are landed or taken away: the new load is then the whole table. If the first load "
         'was broken off and begun again before there were changes, "restarted_load": "fold" alone is enough.'
     )
@@ -89,7 +89,7 @@ def check_order(job: TableJob, state: BronzeState, files: Sequence[BronzeRows]) 
             raise InvalidInputError(
                 f"Changes of {job.name} were ordered by {known.by}, up to {known.highest}, and now come ordered by {by}: those of "
                 f"{one.source.path} would be older, and silver would pass over them. Nothing of this file was landed, nor of those "
-                f"that came with it. Order them by {known.by} as before, or raise epoch, from which on the order counts anew."
+                f"that came with it. Order them by {known.by} as before, or raise epoch, from which on the order starts again."
             )
 
 

@@ -1,4 +1,4 @@
-"""Puts back into bronze what was removed from it: an overwrite, a RESTORE or a delete took rows whose files are there."""
+"""Restores rows that an overwrite, a RESTORE or a delete removed from bronze, from raw files that are still there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from safewrite.medallion.tables.job import TableJob, short_key
 Lines = dict[tuple[str, str], set[int]]
 """The records of each file, by path and tag, that bronze holds."""
 TAGGED = ["_file", "_tag", "_epoch", "_seq"]
-"""The columns of bronze that tell the contents of files apart."""
+"""The columns of bronze by which the contents of files differ."""
 
 
 def key_of_content(path: str, tag: str) -> str:
@@ -152,6 +152,6 @@ def _past_rows(job: TableJob, path: str, tag: str) -> pa.Table:
 
 def _of_no_epoch(job: TableJob, path: str) -> BronzeGapError:
     return job.lineage.gap(
-        f"all rows of {path} were removed from it, and nothing tells any more whether they were of epoch "
+        f"all rows of {path} were removed from it, and nothing shows any more whether they were of epoch "
         f"{job.config.epoch} or of one before: replay once under the epoch of that file's task, then set epoch back"
     )

@@ -1,7 +1,7 @@
-"""Follows a TRUNCATE at the source: DMS removes the files of the table, and tells nothing of it in files.
+"""Follows a TRUNCATE at the source, at which DMS removes the table's files and writes no record of it.
 
-So a run tells that the files are gone, and the operator says that it was a TRUNCATE.  That becomes a row of bronze with the
-operation T, so that each reset and each replay takes it in its place: after the changes of the files that are gone.
+A run reports that the files are gone, and the operator says that it was a TRUNCATE.  Bronze then gets a row with the
+operation T, so that each reset and each replay applies it in its place: after the changes of the files that are gone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def warning_of(job: TableJob, state: BronzeState | None, sources: Sequence[Sourc
     newest = max(known, key=lambda path: order_of_path(path) or (False, 0, path))
     return (
         f"All {len(known)} files of {job.name} that were there at the last run are gone from {job.places.raw.uri}, the newest "
-        f"{newest}. DMS removes them at a TRUNCATE of the source, and tells nothing else of it: silver keeps the rows. If the "
+        f"{newest}. DMS removes them at a TRUNCATE of the source and writes no record of it, so silver keeps the rows. If the "
         f"source was truncated: `{job.places.command('truncate', job.name)}`. If files are archived or expire, nothing is to be done."
     )
 
@@ -66,23 +66,23 @@ def note_truncate(job: TableJob, sources: Sequence[SourceFile], after: str | Non
     """Note in bronze that the source was truncated after a file, or after the last of those that are gone; bronze's versions.
 
     Raises:
-        InvalidInputError: nobody can tell where the truncate has its place.
+        InvalidInputError: the place of the truncate is not clear.
         SafewriteError: as ``append``.
     """
     job.lineage.look()
     rows = job.lineage.read(job.lineage.whole(), _TOLD)
     last = _last(job, rows, sources, after)
-    told = rows.to_pylist()
+    landed = rows.to_pylist()
     mine = [
         (row["_seq"], row["_op"])
-        for row in told
+        for row in landed
         if row["_epoch"] == job.config.epoch and (row["_op"] == TRUNCATED_OP or _order(row["_file"]) <= last)
     ]
     before = [seq for seq, op in mine if op != TRUNCATED_OP]
     seq = Decimal(int(max(before)) + 1) if before else BEFORE_ALL  # of more digits than sums of decimals have
     later = [
         row
-        for row in told
+        for row in landed
         if row["_epoch"] == job.config.epoch and row["_op"] != TRUNCATED_OP and _order(row["_file"]) > last
     ]
     if any(row["_seq"] == seq for row in later):
@@ -114,7 +114,7 @@ def _last(job: TableJob, rows: pa.Table, sources: Sequence[SourceFile], after: s
     if after is not None:
         last = order_of_path(after)
         if last is None or not any(_order(path) <= last for path in pc.unique(rows["_file"]).to_pylist()):
-            raise _unclear(job, f"{after!r} is no file of DMS that bronze has rows of, nor is one before it")
+            raise _unclear(job, f"bronze has no rows of a change file {after!r} of DMS, nor of one before it")
         return last
     if job.places.config.raw.layout == "mixed":
         raise _unclear(job, "its change files are those of all tables, and stay")
@@ -135,6 +135,6 @@ def _order(path: str) -> _Order:
 
 def _unclear(job: TableJob, why: str) -> InvalidInputError:
     return InvalidInputError(
-        f"Where the truncate of {job.name} has its place cannot be told: {why}. Nothing was written for it. Name the last change file "
+        f"The place of the truncate of {job.name} among the changes is not clear: {why}. Nothing was written for it. Name the last change file "
         "from before the TRUNCATE, with after= or --after: all rows up to that file go, and those of later files stay."
     )

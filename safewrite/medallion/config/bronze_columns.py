@@ -17,7 +17,7 @@ BRONZE_COLUMNS = pa.schema(
         pa.field("_line", pa.int64(), nullable=False),
     ]
 )
-"""What a bronze row has beside the columns of its source."""
+"""Columns that a bronze row has besides those of its source."""
 SEQUENCE = ("_epoch", "_seq")
 """The columns that order the changes of a key; silver has them too."""
 UNCHANGED = "_unchanged"
@@ -26,8 +26,8 @@ UNCHANGED_FIELD = pa.field(UNCHANGED, pa.list_(pa.string()))
 OLD = "_old_"
 """Before a key column: its value before an update, where files bring that."""
 TRUNCATED_OP = "T"
-"""What bronze says of a truncate of the source, which no file tells."""
+"""The ``_op`` of a truncate of the source, which is in no file."""
 TRUNCATE_FILE = "(truncate)"
-"""The file that it gives for one."""
+"""The ``_file`` of a truncate."""
 BEFORE_ALL = Decimal(-(10**37))
 """Older than every row of a full load, and so only newer than earlier epochs."""

@@ -1,4 +1,4 @@
-"""Finds what every run of a configuration would refuse, before there is one; asks no store and no catalog."""
+"""Finds what would make every run of a configuration fail, without a request to a store or a catalog."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _addresses(config: Config) -> Iterator[str]:
             yield f"{field}: {address} has a brace; only {{schema}} and {{table}} of bronze and silver are replaced"
         elif table_format == "iceberg":
             if not re.fullmatch(r"[^./\\:]+(\.[^./\\:]+)+", address):
-                yield f"{field}: {address} is no name of an Iceberg table; it is namespace.table"
+                yield f"{field}: {address} does not name an Iceberg table; write namespace.table"
         elif "://" in address:
             scheme = address.partition("://")[0]
             if scheme not in ("s3", "s3a", "s3n", "file"):
@@ -46,7 +46,7 @@ def _addresses(config: Config) -> Iterator[str]:
 def _raw(config: Config) -> Iterator[str]:
     address = config.raw.location
     if config.landed and "://" not in address and not Path(address).is_dir():
-        yield f"raw.location: there is no folder {address} here"
+        yield f"raw.location: no folder {address} here"
 
 
 def _libraries(config: Config) -> Iterator[str]:

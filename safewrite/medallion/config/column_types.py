@@ -27,5 +27,5 @@ def arrow_type(name: Any) -> pa.DataType:
     if decimal and 1 <= int(decimal[1]) <= 38 and int(decimal[2]) <= int(decimal[1]):
         found = pa.decimal128(int(decimal[1]), int(decimal[2]))
     if found is None:
-        raise ValueError(f"{name!r} is no type; there are {', '.join(_PLAIN)} and decimal(p,s)")
+        raise ValueError(f"{name!r} is not a type; there are {', '.join(_PLAIN)} and decimal(p,s)")
     return found

@@ -63,7 +63,7 @@ class Files(Strict):
             )
         if self.no_sup_value is not None and self.no_sup_value == (self.null_value or "NULL"):
             raise ValueError(
-                f"no_sup_value: {self.no_sup_value!r} stands for NULL too, so nobody can tell NULL from a value that the log lacks; "
+                f"no_sup_value: {self.no_sup_value!r} stands for NULL too, and cannot stand for a value that the log lacks; "
                 "give CsvNoSupValue of the DMS endpoint a text of its own"
             )
         if self.order is not None:

@@ -1,4 +1,4 @@
-"""Says of each epoch whether it begins with an empty table, or with what the epochs before left."""
+"""Says of each epoch whether its full load replaces the table or adds to it."""
 
 from __future__ import annotations
 

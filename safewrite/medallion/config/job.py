@@ -27,7 +27,7 @@ MORE = "docs/medallion/configuration.md lists all of them"
 LANDING = ("files", "epoch", "reload", "on_overwritten", "restarted_load")
 """Settings of a table that say how its raw files land."""
 _NEEDED = ("_delete", "_truncate", "_row", "_op")
-"""Names that changes of silver need beside the table's own."""
+"""Names that changes of silver need besides the table's own."""
 
 
 def _is_type(name: Any) -> Any:
@@ -193,8 +193,8 @@ class Config(TableAccess):
         return {name: table for name, table in self.tables.items() if table.sync is None}
 
     @property
-    def beside(self) -> tuple[str, ...]:
-        """Columns of mixed files that only tell whose record it is."""
+    def owner_columns(self) -> tuple[str, ...]:
+        """Columns of mixed files that only say which table a record belongs to."""
         return tuple(name for name in (self.raw.table_column, self.raw.schema_column) if name is not None)
 
     def _check_mixed(self) -> None:

@@ -1,4 +1,4 @@
-"""The rules of a table's quality: for the rows of a batch, and for what silver would become."""
+"""Defines the quality rules of a table: for the rows of a batch, and for what silver would become."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Quality(Strict):
     conditions: list[Text] = Field(default_factory=list)
     """SQL, as DuckDB reads it, such as ``price >= 0``: a row for which it is false is quarantined."""
     functions: list[Function] = Field(default_factory=list)
-    """Called with an Arrow table of new rows; tells of each whether it is good."""
+    """Called with an Arrow table of new rows; says of each whether it is good."""
     result: Result = Result()
     null_share_max: dict[Text, Share] = Field(default_factory=dict)
     """So large a share of a batch may have NULL in a column; beyond it the table fails."""

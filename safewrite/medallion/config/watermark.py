@@ -27,7 +27,7 @@ class Sync(Strict):
     sequence: Annotated[list[Text], Field(min_length=1)]
     """Columns that order the changes of one key; silver has them too."""
     op: Text | None = None
-    """The column that tells deletes from other changes; without it no row is a delete."""
+    """The column that says which rows are deletes; without it no row is a delete."""
     upserts: Annotated[list[Text], Field(min_length=1)] | None = None
     deletes: Annotated[list[Text], Field(min_length=1)] | None = None
     late: Literal["raise", "take"] = "raise"

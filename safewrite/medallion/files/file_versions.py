@@ -1,4 +1,4 @@
-"""Tells apart the contents that a file of a full load had one after the other: one that comes back later is new."""
+"""Distinguishes the contents that a file of a full load has had: one that comes back later is new."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells from its path what a file of DMS is: whose table, full load or changes, and its place in the order."""
+"""Reads from the path of a file what DMS wrote in it: whose table, full load or changes, and its place in the order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splits a file into records: columns of raw values, and those records that are none."""
+"""Splits a file into records: columns of raw values, and the records that cannot be read."""
 
 from __future__ import annotations
 
@@ -71,9 +71,13 @@ def _shown(value: object) -> object:
 
 
 def split(
-    source: SourceFile, content: bytes, files: Files, columns: Sequence[str], beside: Sequence[str] = ()
+    source: SourceFile,
+    content: bytes,
+    files: Files,
+    columns: Sequence[str],
+    owner_columns: Sequence[str] = (),
 ) -> Records:
-    """The records of a file of one table, which has ``columns``; ``beside`` name the table in mixed files only.
+    """The records of a file of one table, which has ``columns``; ``owner_columns`` name the table in mixed files only.
 
     Raises:
         InvalidInputError: the file cannot be read as a whole.
@@ -85,15 +89,15 @@ def split(
     data = unpacked(source, content)
     if files.order is None:
         return _with_header(source, data, files) if data else _nothing(_needed(source, files, columns))
-    return _without_header(source, data, files, names_of(source, files, columns, beside))
+    return _without_header(source, data, files, names_of(source, files, columns, owner_columns))
 
 
 def names_of(
-    source: SourceFile, files: Files, columns: Sequence[str], beside: Sequence[str] = ()
+    source: SourceFile, files: Files, columns: Sequence[str], owner_columns: Sequence[str] = ()
 ) -> list[str]:
     """The columns of a CSV file without header."""
     assert files.order is not None
-    left_out = set() if source.is_mixed else set(beside)
+    left_out = set() if source.is_mixed else set(owner_columns)
     if source.is_load and not files.op_in_full_load:
         left_out.add(files.op)
     order = [name for name in files.order if name not in left_out]
@@ -190,7 +194,7 @@ def _nothing(names: Sequence[str]) -> Records:
 def _count(source: SourceFile, data: bytes, files: Files) -> tuple[int, list[int]]:
     """Count records by another reader: Arrow takes a quote that is never closed to the end of the file as one value.
 
-    Beside that the line on which each ends; nothing where each is a line.
+    Also the line on which each ends; nothing where each is a line.
     """
     is_plain = files.rfc4180 is False or b'"' not in data
     if is_plain and b"\r" not in data:
@@ -228,7 +232,7 @@ def without_doubtful(
     """Put aside a record of several lines of which the first and the last would be records where quotes are no more than text.
 
     So looks what DMS writes with ``Rfc4180=false`` where a value begins with a quote: it swallows the records after it.  A
-    value in quotes with line ends and delimiters may look so too, and nobody can tell.
+    value in quotes with line ends and delimiters may look so too.
     """
     marks = records.rows.num_columns - 1
     spans = zip([0, *ends], ends, strict=False)

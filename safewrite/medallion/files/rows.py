@@ -1,4 +1,4 @@
-"""Makes bronze rows of a file's records: types, operation, place in the order; what cannot be taken is told apart."""
+"""Makes bronze rows of a file's records: types, operation, place in the order; what cannot be taken is kept apart."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class _Faults:
     def note(self, bad: npt.NDArray[np.bool_], reason: str, value: pa.ChunkedArray | None = None) -> None:
         for row in np.flatnonzero(bad).tolist():
             if row not in self.reasons:
-                told = f": {_short(plain_value(value, row))}" if value is not None else ""
-                self.reasons[row] = reason + told
+                shown = f": {_short(plain_value(value, row))}" if value is not None else ""
+                self.reasons[row] = reason + shown
 
     def good(self) -> npt.NDArray[np.bool_]:
         good = np.ones(len(self.records.lines), np.bool_)
@@ -89,14 +89,14 @@ def bronze_rows(
     table: TableConfig,
     columns: pa.Schema,
     *,
-    beside: Sequence[str] = (),
+    owner_columns: Sequence[str] = (),
 ) -> BronzeRows:
-    """Read the records of one file of a table; ``beside`` names columns that only tell whose record it is.
+    """Read the records of one file of a table; ``owner_columns`` names columns that only tell whose record it is.
 
     Raises:
         InvalidInputError: the file has other columns than the table.
     """
-    check_columns(source, records.rows.column_names, table, columns, beside)
+    check_columns(source, records.rows.column_names, table, columns, owner_columns)
     faults = _Faults(records)
     count = len(records.lines)
     ops = _ops(source, records, table, faults)
@@ -171,7 +171,7 @@ def check_columns(
     found: Sequence[str],
     table: TableConfig,
     columns: pa.Schema,
-    beside: Sequence[str] = (),
+    owner_columns: Sequence[str] = (),
 ) -> None:
     """Refuse a file with other columns than the table has: neither drop one in silence nor fill one with NULL.
 
@@ -180,7 +180,7 @@ def check_columns(
     """
     files = table.files
     needed = set(columns.names) | {name for name in (files.timestamp, files.change_seq) if name}
-    allowed = needed | {*files.ignore, *beside}
+    allowed = needed | {*files.ignore, *owner_columns}
     if not source.is_load or files.op_in_full_load:
         needed.add(files.op)
     if source.is_load:  # columns that DMS fills from the log may be left out of a full load

@@ -1,4 +1,4 @@
-"""Values that the source's log lacks, and which stay as they are: bronze tells of each update which columns those are.
+"""Marks values that the source's log lacks and silver keeps: bronze lists for each update the columns without a value.
 
 DMS writes a text of its own for them (``CsvNoSupValue``) where a database's log has changed columns and keys alone, such as
 Oracle's with supplemental logging of keys.

@@ -1,4 +1,4 @@
-"""Reads one state of a table that any engine may write and rewrite; how it came about is not asked."""
+"""Reads one state of a table that any engine may write and rewrite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells how far each table has come: a line in the log, and an event for metrics."""
+"""Reports how far each table has come: a line in the log, and an event for metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run did, for each table and as a whole."""
+"""Holds what a run did, for each table and as a whole."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TableRun:
     lag_files: int = 0
     """Raw files that are still to be landed."""
     lag_commits: int | None = 0
-    """Commits of bronze that silver has yet to take; None if nobody knows."""
+    """Commits of bronze that silver has yet to take; None if they could not be counted."""
     lag_s: float = 0.0
     """Age of the oldest of these files and commits; 0 if there is none."""
 

@@ -28,7 +28,7 @@ log = logging.getLogger("safewrite")
 ROWS_MAX = 1_000_000
 """So many rows of bronze, or those of one commit if it has more, go into one commit of silver."""
 RESET = "reset"
-"""The position of silver that is odd while it is made anew in several commits: whoever comes next applies all of bronze."""
+"""The position of silver that is odd while it is rebuilt in several commits: whoever comes next applies all of bronze."""
 TRUNCATED = "truncated"
 """The position of silver that names the last epoch whose ``reload: "truncate"`` it took."""
 
@@ -67,21 +67,21 @@ class Refined:
 class _CommitStep:
     """What bronze's commits brought, for one commit of silver; ``to`` is where bronze's position comes to by it, None if it stays.
 
-    ``anew``: what silver has goes in it.  ``resets``: where the position of :data:`RESET` comes to, None if it stays.
+    ``reset``: what silver has goes in it.  ``resets``: where the position of :data:`RESET` comes to, None if it stays.
     ``truncates``: the epochs that begin with an empty table, and whose beginning goes in it.
     """
 
     brought: tuple[sw.AddedRows, ...]
     to: int | None
-    anew: bool = False
+    reset: bool = False
     resets: int | None = None
     truncates: tuple[int, ...] = ()
 
 
-def refine(job: TableJob, done: Refined, *, again: bool = False, anew: bool = False) -> None:
+def refine(job: TableJob, done: Refined, *, again: bool = False, reset: bool = False) -> None:
     """Bring silver to bronze's head and note it in ``done``.
 
-    ``again`` applies all that bronze holds, from whatever position; ``anew`` does so after what silver has is gone.
+    ``again`` applies all that bronze holds, from whatever position; ``reset`` does so after what silver has is gone.
 
     Raises:
         ConflictError: bronze cannot be followed from silver's position, or another run moves it.
@@ -94,10 +94,10 @@ def refine(job: TableJob, done: Refined, *, again: bool = False, anew: bool = Fa
     positions = job.silver.positions()
     at = positions.get(name)
     if at is None and not again and any(one.startswith("bronze/") for one in positions):
-        raise lineage.gap("it is another table than the one that silver took (made anew)")
+        raise lineage.gap("it is another table than the one that silver took (created again)")
     done.position, done.resets, done.stamp = at, positions.get(RESET), positions.get(lineage.commit_name)
     done.truncated = positions.get(TRUNCATED)
-    again = again or anew or is_under_way(positions)
+    again = again or reset or is_under_way(positions)
     if at is not None and not again and not lineage.is_same(at, done.stamp):
         raise lineage.gap(
             f"silver took version {at}, and bronze has another commit of that number: it was put back since"
@@ -105,7 +105,7 @@ def refine(job: TableJob, done: Refined, *, again: bool = False, anew: bool = Fa
     if again or at is None:
         steps = list(_all(lineage.whole(), lineage.head))
         if again:
-            steps = _resetting(steps, lineage.head, done.resets or 0, anew=anew)
+            steps = _resetting(steps, lineage.head, done.resets or 0, reset=reset)
     else:
         steps = list(_new(lineage.since(at), lineage.head))
     steps = _truncating(job, steps, 0 if again else done.truncated or 0)
@@ -130,18 +130,18 @@ def refine_since(job: TableJob, done: Refined, since_ms: int) -> None:
 
 
 def is_under_way(positions: Mapping[str, int]) -> bool:
-    """Whether silver is being made anew, or that broke off."""
+    """Whether silver is being rebuilt, or that broke off."""
     return positions.get(RESET, 0) % 2 == 1
 
 
-def _resetting(steps: Sequence[_CommitStep], head: int, resets: int, *, anew: bool) -> list[_CommitStep]:
-    """Steps through all of bronze; between the first of several that begin anew and the last, :data:`RESET` is odd."""
+def _resetting(steps: Sequence[_CommitStep], head: int, resets: int, *, reset: bool) -> list[_CommitStep]:
+    """Steps through all of bronze; between the first of several that rebuild silver and the last, :data:`RESET` is odd."""
     found = list(steps)
-    if anew and not found:
+    if reset and not found:
         found = [_CommitStep((), head if head >= 0 else None)]
-    if anew:
+    if reset:
         found[0] = replace(
-            found[0], anew=True, resets=resets + 1 if len(found) > 1 and not resets % 2 else None
+            found[0], reset=True, resets=resets + 1 if len(found) > 1 and not resets % 2 else None
         )
         resets = found[0].resets or resets
     if found and resets % 2:
@@ -207,7 +207,7 @@ def _apply(job: TableJob, step: _CommitStep, done: Refined, batch: str) -> None:
     def take(rows: pa.Table, key: str) -> None:
         changes, split = changes_of(rows, job.config.keys, job.silver_schema.names)
         changes, truncates = with_truncates(changes, step.truncates)
-        write(job, changes, done, key=key, moves=moves or None, split=split + truncates, anew=step.anew)
+        write(job, changes, done, key=key, moves=moves or None, split=split + truncates, reset=step.reset)
 
     try:
         take(good, key)
@@ -234,12 +234,12 @@ def write(
     key: str,
     moves: Mapping[str, tuple[int | None, int]] | None,
     split: int = 0,
-    anew: bool = False,
+    reset: bool = False,
     is_needed: Callable[[Mapping[str, int]], bool] | None = None,
 ) -> bool:
     """Apply changes in one commit of silver that moves positions, and compare its counts with the changes.
 
-    ``split`` of the changes are in no row of bronze.  ``anew``: all that silver has goes.  ``is_needed`` says by the counts
+    ``split`` of the changes are in no row of bronze.  ``reset``: all that silver has goes.  ``is_needed`` says by the counts
     whether there is to be a commit at all; the answer is whether there is.
 
     Raises:
@@ -259,7 +259,7 @@ def write(
             sequence_by=job.sequence,
             delete_when=DELETE,
             truncate_when=TRUNCATE if TRUNCATE in changes.column_names else None,
-            full_refresh=anew,
+            full_refresh=reset,
             unchanged=UNCHANGED if UNCHANGED in changes.column_names else None,
             all_late="count",
             check=check,
@@ -272,14 +272,14 @@ def write(
     except InvalidInputError as error:
         if "full_refresh=" not in error.message and "sequence_by=" not in error.message:
             raise
-        told = InvalidInputError(
+        advised = InvalidInputError(
             f"{error.message} In this job keys and sequence are fields of the configuration, and "
             f"`{job.places.command('reset', job.name)}` rebuilds silver from bronze.",
             kind=error.kind,
             key=error.key,
         )
-        told.unordered = error.unordered
-        raise told from error
+        advised.unordered = error.unordered
+        raise advised from error
     counts = {what: count for what, count in (receipt.changes or {}).items() if what != "applied"}
     if sum(counts.values()) != changes.num_rows:
         raise InternalError(
@@ -305,7 +305,7 @@ def _tell_untold_keys(job: TableJob, rows: pa.Table) -> None:
     count = pc.sum(pc.equal(rows["_op"], "U")).as_py() if not job.config.files.before_image else 0
     if count:
         log.info(
-            "medallion: %s: %d updates do not tell the key that their row had; where one changed it, the old row stays "
+            "medallion: %s: %d updates lack the key that their row had; where one changed it, the old row stays "
             "(files.before_image)",
             job.name,
             count,
@@ -336,8 +336,8 @@ def _quarantined(job: TableJob, rows: pa.Table, bad: Mapping[int, str], done: Re
     where: dict[tuple[str, str], list[BadRecord]] = {}
     for row, reason in bad.items():
         one = {name: rows[name][row].as_py() for name in rows.column_names}
-        told = ", ".join(f"{name}={value!r}" for name, value in one.items() if not name.startswith("_"))
-        where.setdefault((one["_file"], one["_tag"]), []).append(BadRecord(one["_line"], reason, told))
+        text = ", ".join(f"{name}={value!r}" for name, value in one.items() if not name.startswith("_"))
+        where.setdefault((one["_file"], one["_tag"]), []).append(BadRecord(one["_line"], reason, text))
     batches = [
         (
             f"{file}#{tag}",
@@ -363,7 +363,7 @@ def truncated_epoch(job: TableJob) -> int:
     try:
         silver = job.places.open(job.config.silver, job.config.format, None)
         return silver.positions().get(TRUNCATED, 1)
-    except SafewriteError:  # what is wrong with silver is told where it is needed
+    except SafewriteError:  # silver reports what is wrong with it where it is needed
         return 1
 
 

@@ -1,4 +1,4 @@
-"""Makes changes of silver of bronze's rows: upserts, deletes, and truncates, which take away all before them."""
+"""Makes changes of silver from rows of bronze: upserts, deletes, and truncates, which remove all rows before them."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ class Surveyor:
 
     def __init__(self, bronze: Foreign, sync: Sync, keys: Sequence[str]) -> None:
         self.bronze, self.sync, self.keys = bronze, sync, list(keys)
-        told = [sync.time, *self.keys, *sync.sequence, *([sync.op] if sync.op else [])]
-        self.narrow = list(dict.fromkeys(told))
+        names = [sync.time, *self.keys, *sync.sequence, *([sync.op] if sync.op else [])]
+        self.narrow = list(dict.fromkeys(names))
 
     @property
     def _at(self) -> str:
@@ -56,7 +56,7 @@ class Surveyor:
 
     @contextmanager
     def _asked(self) -> Iterator[Any]:
-        """A connection, whose errors are told as those of safewrite."""
+        """A connection whose errors are those of safewrite."""
         with closed_duckdb("A sync by time counts") as connection:
             import duckdb
 

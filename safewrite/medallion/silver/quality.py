@@ -1,4 +1,4 @@
-"""Judges a batch before silver takes it, and what silver would become: bad rows are told, what is bad as a whole is refused."""
+"""Judges a batch before silver takes it, and what silver would become: names bad rows, and refuses what is bad as a whole."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _refused_by(function: Any, rows: pa.Table, name: str) -> npt.NDArray[np.bool
         raise _no_rule(
             name,
             f"functions: {function.__name__}",
-            f"it told of {len(good)} rows, and there are {rows.num_rows}",
+            f"it judged {len(good)} rows, and there are {rows.num_rows}",
         )
     return ~_true(good)
 
@@ -131,11 +131,11 @@ def check_result(rows: pa.Table, counts: Mapping[str, int], rules: Result, name:
             raise _refused_result(name, f"not true: {query}")
     for function in rules.functions:
         try:
-            told = function(rows, dict(counts))
+            why = function(rows, dict(counts))
         except Exception as error:
             raise _no_rule(name, f"result.functions: {function.__name__}", error) from error
-        if told is not None:
-            raise _refused_result(name, f"{function.__name__} says: {told}")
+        if why is not None:
+            raise _refused_result(name, f"{function.__name__} says: {why}")
 
 
 def _answer(query: str, rows: pa.Table, name: str) -> bool:

@@ -1,7 +1,7 @@
-"""Finds changes that silver cannot take, so that they stop no table: of two with one place in the order, or without a value.
+"""Finds changes that silver cannot take, and that go to quarantine: two with one place in the order, or one without a value.
 
 Within a batch the place in the files decides between changes of one sequence.  What silver took from an earlier batch stays,
-and the other is put aside: nobody else can tell which is right.
+and the other is put aside: nothing says which is right.
 """
 
 from __future__ import annotations
@@ -104,11 +104,11 @@ def _without_value(job: TableJob, rows: pa.Table) -> Iterator[tuple[int, str]]:
     silver.look()
     have = {tuple(row.values()) for row in silver.read(silver.whole(), keys).to_pylist()}
     order = [*keys, *SEQUENCE, "_file", "_line", "_op", UNCHANGED]
-    told = sorted(
+    in_order = sorted(
         enumerate(rows.select(order).to_pylist()),
         key=lambda one: (*(one[1][name] for name in SEQUENCE), place_of(one[1]["_file"], one[1]["_line"])),
     )
-    for number, row in told:
+    for number, row in in_order:
         key = tuple(row[name] for name in keys)
         if row["_op"] == TRUNCATED_OP:
             have.clear()

@@ -1,6 +1,6 @@
-"""Finds rows of a bronze table of others that nothing orders: of one key and sequence, and unequal.
+"""Finds rows of others' bronze that have one key and sequence but unequal values, so that nothing orders them.
 
-Of such rows silver's own stays.  Where silver has none, the first by ``sync.time`` counts; of equal times none does.
+Where silver has one of these rows, it stays.  Else the first by ``sync.time`` is taken; of rows with equal times none is.
 """
 
 from __future__ import annotations

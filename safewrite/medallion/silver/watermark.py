@@ -71,10 +71,10 @@ def mark_of(positions: Mapping[str, int | None], column: str) -> WatermarkPositi
     return WatermarkPosition(**known) if len(known) == len(found) else None
 
 
-def sync(job: TableJob, done: Refined, *, again: bool = False, anew: bool = False) -> None:
+def sync(job: TableJob, done: Refined, *, again: bool = False, reset: bool = False) -> None:
     """Bring silver to bronze's newest state and note it in ``done``; ``again`` applies all rows, whatever their time.
 
-    ``anew`` does so after what silver has is gone.
+    ``reset`` does so after what silver has is gone.
 
     Raises:
         LateRowsError: rows came later than the overlap; all others were taken.
@@ -88,16 +88,16 @@ def sync(job: TableJob, done: Refined, *, again: bool = False, anew: bool = Fals
     check_columns(job, bronze.schema)
     positions = job.silver.positions()
     known = mark_of(positions, how.time)
-    anew = anew or is_under_way(positions)
+    reset = reset or is_under_way(positions)
     surveyor = Surveyor(bronze, how, job.config.keys)
     newest = surveyor.newest_us()
-    if known is None or again or anew:
+    if known is None or again or reset:
         watermark = max(0, newest or 0)
         floor = max(0, watermark - how.overlap_s * SECOND_US)
         found = surveyor.survey(floor, floor)
         mark = _mark(watermark, floor, found.below, found.above)
-        if anew or known is not None or found.below.rows + found.above.rows:
-            _take(job, _pieces(job, None, done), _Step(done, positions, mark, anew=anew))
+        if reset or known is not None or found.below.rows + found.above.rows:
+            _take(job, _pieces(job, None, done), _Step(done, positions, mark, reset=reset))
         done.watermark = watermark
         return
     watermark = max(known.watermark, newest or 0)
@@ -137,7 +137,7 @@ def check_columns(job: TableJob, have: pa.Schema) -> None:
     ]
     wanted += [("sync.time", how.time), *([("sync.op", how.op)] if how.op else [])]
     there = frozenset(have.names)
-    lacking = [f"{field}: {name} is no column of it" for field, name in wanted if name not in there]
+    lacking = [f"{field}: {name} is not a column of it" for field, name in wanted if name not in there]
     kind = have.field(how.time).type if how.time in there else None
     if kind is not None and not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         lacking.append(f"sync.time: {how.time} is a {kind}, and no timestamp or date")
@@ -157,7 +157,7 @@ def check_columns(job: TableJob, have: pa.Schema) -> None:
 
 # --- rows as changes of silver ----------------------------------------------------------------------
 def changes_of(job: TableJob, rows: pa.Table) -> tuple[pa.Table, dict[str, npt.NDArray[np.bool_]]]:
-    """Rows of bronze with ``_op`` (U or D) beside silver's columns, and which cannot be a change, by reason."""
+    """Rows of bronze with ``_op`` (U or D) and silver's columns, and which cannot be a change, by reason."""
     how = job.sync
     changes = rows.select(job.silver_schema.names)
     count = rows.num_rows
@@ -213,15 +213,15 @@ def _good(job: TableJob, rows: pa.Table, done: Refined, *, counts: bool) -> pa.T
 def _put_aside(
     job: TableJob, changes: pa.Table, found: Mapping[int, str], done: Refined, *, by_content: bool
 ) -> pa.Table:
-    """Commit rows to quarantine, under names that tell rows of one key and sequence apart if that is wanted; give the others."""
+    """Commit rows to quarantine, under names that differ for rows of one key and sequence if that is wanted; give the others."""
     where: dict[str, list[BadRecord]] = {}
     for number, reason in found.items():
         row = _row(changes, number)
-        told = ", ".join(f"{name}={value!r}" for name, value in row.items() if name not in _OWN)
+        text = ", ".join(f"{name}={value!r}" for name, value in row.items() if name not in _OWN)
         tag = named(job, row)
         if by_content:
             tag = tag_of(tag, row, job.silver_schema.names, is_delete=row["_op"] == "D")
-        where.setdefault(tag, []).append(BadRecord(0, reason, told))
+        where.setdefault(tag, []).append(BadRecord(0, reason, text))
     uri = job.config.bronze
     # The same row under other columns, as when one was added since, is another record of quarantine.
     batches = [
@@ -305,7 +305,7 @@ class _Step:
     done: Refined
     positions: Mapping[str, int | None]
     mark: WatermarkPosition
-    anew: bool = False
+    reset: bool = False
 
 
 def _take(job: TableJob, pieces: Iterator[pa.Table], step: _Step, *, must: bool = True) -> None:
@@ -313,8 +313,8 @@ def _take(job: TableJob, pieces: Iterator[pa.Table], step: _Step, *, must: bool 
 
     Not ``must``: the mark stays, and so there is a commit only if a change takes effect.
     """
-    told = {name_of(job.sync.time, part): value for part, value in asdict(step.mark).items()}
-    moves = {name: (step.positions.get(name), value) for name, value in told.items()}
+    parts = {name_of(job.sync.time, part): value for part, value in asdict(step.mark).items()}
+    moves = {name: (step.positions.get(name), value) for name, value in parts.items()}
     batch = f"medallion/{job.places.config.job}/{job.name}/time/{uuid.uuid4()}"
     changes = next(pieces, None)
     if changes is None:
@@ -322,12 +322,12 @@ def _take(job: TableJob, pieces: Iterator[pa.Table], step: _Step, *, must: bool 
     number, resets = 0, step.positions.get(RESET)
     while changes is not None:
         following = next(pieces, None)
-        anew = step.anew and not number
+        reset = step.reset and not number
         moved = moves if following is None else {}
-        if (resets or 0) % 2 if following is None else anew and not (resets or 0) % 2:
+        if (resets or 0) % 2 if following is None else reset and not (resets or 0) % 2:
             moved, resets = {**moved, RESET: (resets, (resets or 0) + 1)}, (resets or 0) + 1
         key = f"{batch}/{number}"
-        with_moves: dict[str, Any] = {"moves": moved or None, "anew": anew}
+        with_moves: dict[str, Any] = {"moves": moved or None, "reset": reset}
         with_moves["is_needed"] = None if must else _takes_effect
         try:
             _write(job, changes, step.done, key, with_moves)

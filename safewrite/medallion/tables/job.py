@@ -94,7 +94,7 @@ class JobPlaces:
         return ForeignIceberg(self.open(address, "iceberg", None))
 
     def command(self, verb: Literal["replay", "reset", "verify", "truncate"], name: str) -> str:
-        """What replays, verifies or truncates a table, as a user can copy it: a command, or a call where the configuration is no file."""
+        """The command for a table, as a user can copy it; a call of Python where the configuration is not in a file."""
         if self.path is None:
             return f"{'verify(Pipeline(config), ' if verb == 'verify' else f'Pipeline(config).{verb}('}[{name!r}])"
         return command("medallion", verb, name, self.path)
@@ -136,7 +136,7 @@ class JobPlaces:
         Rules may change between a crash and the next run: other records, or other reasons, are another batch.
 
         Raises:
-            SafewriteError: they are not there, or nobody knows.
+            SafewriteError: they are not there, or that is not known.
         """
         if not batches:
             return 0
@@ -259,12 +259,12 @@ def quarantine_rows(name: str, stage: str, file: str, tag: str, bad: Sequence[Ba
 
 
 def _digest(rows: pa.Table) -> str:
-    told = repr([rows[name].to_pylist() for name in ("line", "reason", "text")])
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    content = repr([rows[name].to_pylist() for name in ("line", "reason", "text")])
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def short_key(text: str) -> str:
-    """A key of a write: long ones are cut, and told apart by a hash."""
+    """A key of a write: long ones are cut, and end in a hash."""
     raw = text.encode()
     return (
         text if len(raw) <= 1000 else f"{raw[:900].decode(errors='ignore')}~{hashlib.sha256(raw).hexdigest()}"

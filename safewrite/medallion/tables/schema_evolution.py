@@ -34,7 +34,7 @@ def fit(table: sw.Table, wanted: pa.Schema, name: str, *, read_only: bool) -> sw
     if unfit or (lacking and read_only):
         raise InvalidInputError(
             f"{table.uri} of {name} lacks the columns {[one.name for one in lacking]}. Nothing was written. "
-            + ("Drop it, and it is made anew." if unfit else "The next run adds them.")
+            + ("Drop it, and the next run creates it." if unfit else "The next run adds them.")
         )
     wider = [one for one in wanted if one.name in there and is_wider(have.field(one.name).type, one.type)]
     if wider and not read_only:
@@ -57,10 +57,10 @@ def is_wider(have: pa.DataType, want: pa.DataType) -> bool:
 
 
 def _widen(table: Any, fields: list[pa.Field], name: str) -> None:
-    told = ", ".join(f"{one.name} to {one.type}" for one in fields)
+    wanted = ", ".join(f"{one.name} to {one.type}" for one in fields)
     if not hasattr(table, "iceberg"):
         raise InvalidInputError(
-            f"{table.uri} of {name} cannot be widened ({told}): Delta needs a table feature for that which readers lack. Nothing "
+            f"{table.uri} of {name} cannot be widened ({wanted}): Delta needs a table feature for that which readers lack. Nothing "
             "was written. Give bronze and silver of the table new addresses, and all files that are still there land again with "
             "the wider type; or keep the type, and values that do not fit go to quarantine."
         )
@@ -72,16 +72,16 @@ def _widen(table: Any, fields: list[pa.Field], name: str) -> None:
                 update.update_column(one.name, field_type=_iceberg_type(one.type))
     except ValidationError as error:
         raise InvalidInputError(
-            f"{table.uri} of {name} cannot be widened ({told}): {error}. Nothing was written. Give bronze and silver of the table "
+            f"{table.uri} of {name} cannot be widened ({wanted}): {error}. Nothing was written. Give bronze and silver of the table "
             "new addresses, and all files that are still there land again; or keep the type."
         ) from error
     except CommitFailedException as error:
         raise ConflictError(
-            f"{table.uri} of {name} could not be widened ({told}): another commit came first. Nothing was written. Run again."
+            f"{table.uri} of {name} could not be widened ({wanted}): another commit came first. Nothing was written. Run again."
         ) from error
     except OSError as error:
         raise StorageError(
-            f"{table.uri} of {name} could not be widened ({told}): {error}. No rows were written. Run again."
+            f"{table.uri} of {name} could not be widened ({wanted}): {error}. No rows were written. Run again."
         ) from error
 
 
