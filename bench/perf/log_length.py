@@ -45,8 +45,8 @@ def run(scale: Scale, folder: Path) -> Scenario:
         aims=tuple(_aims(lines)),
         notes=(
             (
-                "Every tenth append writes a checkpoint of all files and so grows with the log; the median leaves it "
-                "out, the mean of the ratios and max do not. `mean ratio` is mean to mean."
+                "Every tenth append of safewrite lets a thread write a checkpoint of all files, which grows with the log; deltalake's "
+                "writes it itself. The median leaves it out, the mean of the ratios and max do not. `mean ratio` is mean to mean."
             ),
             (
                 "The long log is made of copies of one real commit, their data files left out: no append reads them. "
@@ -141,8 +141,10 @@ def _pair(arm: str, temperature: str, short: int, long: int, found: dict[str, li
 
 
 def _aims(lines: list[Line]) -> list[Aim]:
-    return [
-        at_most(f"{line.case} : {line.peer}, {line.arm}", 1.1, line.ratio.median)
-        for line in lines
-        if line.arm in writers.SAFE and line.ratio is not None
-    ]
+    aims = []
+    for line in lines:
+        if line.arm in writers.SAFE and line.ratio is not None:
+            case = f"{line.case} : {line.peer}, {line.arm}"
+            aims.append(at_most(case, 1.1, line.ratio.median))
+            aims.append(at_most(f"{case}, mean", 1.1, line.extra["mean ratio"]))
+    return aims

@@ -138,9 +138,13 @@ class List(Effect):
         return f"Listing {self.prefix or 'the table'}"
 
 
+PROVED = "proved"
+"""What ``Ok`` of an upload has where the store's answer shows that it holds these bytes: its checksum of them is ours."""
+
+
 @dataclass(frozen=True, slots=True)
 class Put(Effect):
-    """Write an object whose name no other writer uses: ``Ok | Busy | Failed | Unknown``; repeatable."""
+    """Write an object whose name no other writer uses: ``Ok(PROVED | None) | Busy | Failed | Unknown``; repeatable."""
 
     path: str
     body: bytes = field(repr=False)
@@ -151,7 +155,7 @@ class Put(Effect):
 
 @dataclass(frozen=True, slots=True)
 class PutIfAbsent(Effect):
-    """Create an object, or be refused: ``Ok | Exists | Busy | Failed | Unknown`` (S3 If-None-Match: *)."""
+    """Create an object, or be refused: ``Ok(PROVED | None) | Exists | Busy | Failed | Unknown`` (S3 If-None-Match: *)."""
 
     path: str
     body: bytes = field(repr=False)

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from safewrite.errors import InternalError, Kind, StorageError
 from safewrite.protocol.ask import Limits, ask, unanswered
-from safewrite.protocol.effects import Effect, GetTail, Missing, Ok, Outcome, Put, Together
+from safewrite.protocol.effects import PROVED, Effect, GetTail, Missing, Ok, Outcome, Put, Together
 from safewrite.protocol.values import Tail
 
 T = TypeVar("T")
@@ -62,13 +62,23 @@ class Mark:
         return replace(self, tail_digest=digest) if self.tail_digest in (None, digest) else None
 
 
+def of_data(path: str, body: bytes) -> Put:
+    """The effect that uploads a file."""
+    return Put(path, body, name="stage.put_data")
+
+
+def is_full(window: Sequence[T], size_of: Callable[[T], int]) -> bool:
+    """Whether a window is uploaded before the next file is made; one that is not full is the last."""
+    return len(window) >= WINDOW_FILES or sum(map(size_of, window)) >= WINDOW_BYTES
+
+
 def windows(files: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
     """The files a window at a time, so that memory holds no more than a window."""
     window: list[T] = []
     for file in files:
         window.append(file)
         del file  # a large file must be gone before the next one is made
-        if len(window) >= WINDOW_FILES or sum(map(size_of, window)) >= WINDOW_BYTES:
+        if is_full(window, size_of):
             full, window = window, []
             yield full
             del full
@@ -76,14 +86,20 @@ def windows(files: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]
         yield window
 
 
-def upload(puts: Iterable[tuple[str, bytes]], limits: Limits) -> Generator[Effect, Outcome, None]:
-    """Put files under names of their own.
+def upload(puts: Iterable[Put], limits: Limits) -> Generator[Effect, Outcome, frozenset[str]]:
+    """Put files under names of their own; returns the paths of those that the store's own answers show to be whole.
 
     Raises:
         StorageError: an upload failed for good; nothing was committed.
     """
-    effects = tuple(Put(path, body, name="stage.put_data") for path, body in puts)
-    yield from perform_all(effects, limits, "stage.upload")
+    effects = tuple(puts)
+    answers = yield from perform_all(effects, limits, "stage.upload")
+    return proved(effects, answers)
+
+
+def proved(puts: Sequence[Put], answers: Sequence[Outcome]) -> frozenset[str]:
+    """The paths of those uploads whose answers show that the store holds their bytes."""
+    return frozenset(put.path for put, answer in zip(puts, answers, strict=False) if answer == Ok(PROVED))
 
 
 def check(marks: Sequence[Mark], limits: Limits) -> Generator[Effect, Outcome, list[Mark]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from safewrite.protocol.effects import Busy, Missing, Ok, Outcome, Unknown
+from safewrite.protocol.effects import PROVED, Busy, Missing, Ok, Outcome, Unknown
 from safewrite.protocol.values import Listed, Tail
 from safewrite.stores import call_limit
 from safewrite.stores.aws import ServerClock, classify_error, is_empty
@@ -119,7 +119,7 @@ class S3Objects:
         if etag not in (None, digest.hexdigest()):
             # The object is not what was sent: a data file is sent again, a commit is read back.
             return Unknown(f"{path} was damaged on its way") if condition else Busy(f"{path} was damaged")
-        return Ok()
+        return Ok(None if etag is None else PROVED)
 
 
 def _md5_of(answer: dict[str, Any]) -> str | None:

@@ -220,7 +220,7 @@ def test_a_commit_that_cannot_be_read_back_is_unknown_never_called_absent(
     table = impatient(place.through(fault_proxy).open())
     fault_proxy.plan(
         Rule(kind=lost, steps=(RequestStep.PUT_COMMIT,)),
-        Rule(kind=FaultKind.FORBIDDEN_403, steps=(RequestStep.GET_COMMIT,)),
+        Rule(kind=FaultKind.FORBIDDEN_403, path_regex=r"/0{19}1\.json$", method="GET"),
     )
     with pytest.raises(sw.CommitUnknownError) as caught:
         table.append(rows(2), key="event")

@@ -26,6 +26,7 @@ from safewrite.protocol import keys
 from safewrite.protocol.delta.claim import LOG, commit_path
 from safewrite.protocol.delta.commit import Arbiter
 from safewrite.protocol.effects import (
+    PROVED,
     Busy,
     Effect,
     Exists,
@@ -158,7 +159,7 @@ def test_a_damaged_upload_is_not_believed() -> None:  # G5
 
 def test_a_damaged_download_is_not_believed() -> None:  # A19, G5
     objects = S3Objects(DamagingS3(damaged="download"), "lake", "orders")
-    assert objects.put(commit_path(1), b"mine") == Ok()
+    assert objects.put(commit_path(1), b"mine") == Ok(PROVED)
     assert isinstance(objects.get(commit_path(1)), Unknown)
 
 

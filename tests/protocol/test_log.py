@@ -120,25 +120,37 @@ BODY, DIGEST = b"body", "841a2d689ad86bd1611447453c22c6fc"
 ANCHOR = Anchor(3, claim.commit_path(3), DIGEST)
 
 
-def test_a_listing_with_the_right_tag_proves_that_the_log_is_the_same() -> None:
-    asked = script(Ok(listed(3, etag=DIGEST)))
-    asked.run(catch_up.prove(attempt(3, anchor=ANCHOR)))
+def test_the_commit_that_was_seen_last_proves_that_the_log_is_the_same() -> None:
+    for answers in ([Ok(BODY)], [Unknown(), Ok(), Ok(BODY)]):
+        asked = script(*answers)
+        asked.run(catch_up.prove(attempt(3, anchor=ANCHOR)))
+        assert asked.names[0] == "commit.get_anchor"
     script().run(catch_up.prove(attempt(-1, accounted=-1)))
+    for other in (Ok(b"other"), Missing()):
+        with pytest.raises(ConflictError) as told:
+            script(other).run(catch_up.prove(attempt(3, anchor=ANCHOR)))
+        assert told.value.kind is Kind.TABLE_REPLACED
+    with pytest.raises(StorageError, match="forbidden"):
+        script(Failed("forbidden")).run(catch_up.prove(attempt(3, anchor=ANCHOR)))
+
+
+def test_a_listing_with_the_right_tag_proves_that_the_log_is_the_same() -> None:
+    script().run(catch_up._prove(attempt(3, anchor=ANCHOR), listed(3, etag=DIGEST)))
 
 
 def test_a_file_of_the_log_is_read_where_the_listing_proves_nothing() -> None:
-    for answers in ([Ok(BODY)], [Unknown(), Ok(), Ok(BODY)]):
-        script(Ok(listed(3)), *answers).run(catch_up.prove(attempt(3, anchor=ANCHOR)))
+    script(Ok(BODY)).run(catch_up._prove(attempt(3, anchor=ANCHOR), listed(3)))
     for other in (Ok(b"other"), Missing()):
         with pytest.raises(ConflictError) as told:
-            script(Ok(listed(3)), other).run(catch_up.prove(attempt(3, anchor=ANCHOR)))
+            script(other).run(catch_up._prove(attempt(3, anchor=ANCHOR), listed(3)))
         assert told.value.kind is Kind.TABLE_REPLACED
-    with pytest.raises(StorageError, match="forbidden"):
-        script(Ok(listed(3)), Failed("forbidden")).run(catch_up.prove(attempt(3, anchor=ANCHOR)))
 
 
 def test_a_listing_without_the_version_that_was_seen_is_another_log() -> None:
     for anchor in (ANCHOR, None, replace(ANCHOR, version=2)):
+        with pytest.raises(ConflictError):
+            script().run(catch_up._prove(attempt(3, anchor=anchor), listed(4)))
+    for anchor in (None, replace(ANCHOR, version=2)):
         with pytest.raises(ConflictError):
             script(Ok(listed(4))).run(catch_up.prove(attempt(3, anchor=anchor)))
     script(Ok(listed(3))).run(catch_up.prove(attempt(3)))

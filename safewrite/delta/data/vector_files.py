@@ -153,7 +153,7 @@ class Vectors:
         encoded = [(vectors.serialized(vector), len(vector)) for vector in wider.values()]
         body, described = vectors.file_of(encoded, name)
         path = vectors.file_name(name)
-        yield from staging.upload([(path, body)], limits)
+        yield from staging.upload([staging.of_data(path, body)], limits)
         self._stored[path] = Mark.of(path, len(body), body[-TAIL_BYTES_MAX:])
         return dict(zip(wider, described, strict=True))
 

@@ -254,7 +254,8 @@ class ApplyTransaction(RowFilesTransaction):
                 drawn = yield NewId(name="apply.id")
                 assert isinstance(drawn, Ok)
                 self.memory_number = uuid.UUID(str(drawn.value)).int >> 65
-            yield from staging.upload([(memory_path(self.memory_number), after.encode())], self.limits)
+            put = staging.of_data(memory_path(self.memory_number), after.encode())
+            yield from staging.upload([put], self.limits)
 
     # --- rows that are there ----------------------------------------------------------------------
     def _look(self, touched: Touched[FileKey], memory: Memory) -> Generator[Effect, Outcome, None]:

@@ -119,11 +119,11 @@ def _write_many(
 
 def _stage(candidate: Transaction, encode: Encode, limits: Limits) -> Generator[Effect, Outcome, None]:
     members = candidate.write.members
-    candidate.files = yield from stage(encode(members), candidate.timestamp_ms, limits)
+    candidate.files = yield from stage(encode(members), candidate.timestamp_ms, limits, leaves_last=True)
     candidate.write = candidate.regrouped(len(candidate.files))
     put = candidate.member_file
     if put is not None:
-        yield from staging.upload([(put.path, put.body)], limits)
+        yield from staging.upload([put], limits)
 
 
 def _leave_out(state: _State) -> Generator[Effect, Outcome, None]:

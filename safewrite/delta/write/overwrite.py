@@ -26,7 +26,7 @@ from safewrite.delta.log import indexing
 from safewrite.delta.log.actions import Action, Commit, FileKey, file_key, rows_of
 from safewrite.delta.log.features import check_overwrite, marks_rows
 from safewrite.delta.log.replay import LogReplay, load_files
-from safewrite.delta.write.staging import StagedFile, recheck, stage
+from safewrite.delta.write.staging import StagedFile, secure, stage
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.write import (
     DeltaDone,
@@ -147,7 +147,8 @@ class OverwriteTransaction(Transaction):
 
     def recheck(self) -> Generator[Effect, Outcome, None]:
         """See ``safewrite.protocol.delta.commit.Candidate.recheck``."""
-        yield from recheck((*self.files, *self.rewritten), self.limits)
+        yield from super().recheck()
+        yield from secure(self.rewritten, self.limits)
         yield from check(self.vectors.marks(self.marked.values()), self.limits)
 
     # --- the plan ---------------------------------------------------------------------------------

@@ -3,56 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from safewrite.delta.data.datafiles import DataFile
 from safewrite.delta.log.actions import rows_of
 from safewrite.protocol import staging
 from safewrite.protocol.accounts import check_added
-from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, Outcome
+from safewrite.protocol.ask import Limits, side_by_side
+from safewrite.protocol.effects import Effect, Outcome, Put
 from safewrite.protocol.staging import Mark
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """An uploaded data file, what its end must look like, and what the commit says of it."""
+    """A data file, what its end must look like, and what the commit says of it.
+
+    ``put`` uploads it, where that is still to be done.
+    """
 
     mark: Mark
     rows: int
     action: dict[str, Any]
+    put: Put | None = field(default=None, repr=False)
 
 
 def stage(
-    files: Iterable[DataFile], modification_time_ms: int, limits: Limits
+    files: Iterable[DataFile], modification_time_ms: int, limits: Limits, *, leaves_last: bool = False
 ) -> Generator[Effect, Outcome, tuple[StagedFile, ...]]:
-    """Upload data files, a window at a time.
+    """Upload data files, a window at a time; ``leaves_last`` leaves the last window to :func:`secure`.
 
     Raises:
         StorageError: an upload failed for good; nothing was committed.
     """
     staged: list[StagedFile] = []
-    for window in staging.windows(files, lambda file: file.size):
+    for window in staging.windows(files, _size):
+        puts = [staging.of_data(file.path, file.body) for file in window]
+        is_left = leaves_last and not staging.is_full(window, _size)
         staged += [
             StagedFile(
                 Mark.of_parquet(file.path, file.size, file.body),
                 file.rows,
                 file.add_action(modification_time_ms),
+                put if is_left else None,
             )
-            for file in window
+            for file, put in zip(window, puts, strict=True)
         ]
-        yield from staging.upload([(file.path, file.body) for file in window], limits)
+        if not is_left:
+            yield from staging.upload(puts, limits)
     return tuple(staged)
 
 
-def recheck(files: Sequence[StagedFile], limits: Limits) -> Generator[Effect, Outcome, None]:
-    """Make sure that every file is still there as it was written.
+def secure(files: Sequence[StagedFile], limits: Limits) -> Generator[Effect, Outcome, tuple[StagedFile, ...]]:
+    """Upload what is still to be uploaded, and make sure that every file is there as it was written.
+
+    A file is read back, but for one whose upload has just shown that the store holds these bytes: a read would tell no more
+    than that answer, and what vanishes after it could vanish after the read.
 
     Raises:
-        StorageError: kind DATA_FILE_DAMAGED if a file is gone or differs; nothing was committed.
+        StorageError: an upload failed for good; or kind DATA_FILE_DAMAGED if a file is gone or differs. Nothing was committed.
     """
-    yield from staging.check([file.mark for file in files], limits)
+    before = [file.mark for file in files if file.put is None]
+    puts = [file.put for file in files if file.put is not None]
+    _, proved = yield from side_by_side(staging.check(before, limits), staging.upload(puts, limits))
+    assert isinstance(proved, frozenset)
+    left = [file.mark for file in files if file.put is not None and file.mark.path not in proved]
+    yield from staging.check(left, limits)
+    return tuple(replace(file, put=None) for file in files)
+
+
+def _size(file: DataFile) -> int:
+    return file.size
 
 
 def accounted(actions: list[dict[str, Any]], new: int, kept: int | None, key: str) -> list[dict[str, Any]]:

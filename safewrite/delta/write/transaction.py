@@ -15,7 +15,7 @@ from safewrite.delta.write import conflicts
 from safewrite.delta.write.conflicts import VERSION_OF
 from safewrite.delta.write.members import COLUMNS, ENGINE, Entry, brief, carried, listing, summed_up
 from safewrite.delta.write.restored_positions import check_in_effect, check_rival
-from safewrite.delta.write.staging import StagedFile, accounted, recheck
+from safewrite.delta.write.staging import StagedFile, accounted, secure
 from safewrite.errors import (
     ConflictError,
     ForeignWriterError,
@@ -396,4 +396,4 @@ class Transaction:
 
     def recheck(self) -> Generator[Effect, Outcome, None]:
         """See ``safewrite.protocol.delta.commit.Candidate.recheck``."""
-        yield from recheck(self.files, self.limits)
+        self.files = yield from secure(self.files, self.limits)

@@ -81,8 +81,8 @@ def _write(  # noqa: PLR0917 - one caller, just above
     if recalled.done is not None:
         return recalled.done
     yield from candidate.prepare()
-    files = (*candidate.files, *(yield from stage(encode(), candidate.timestamp_ms, limits)))
-    candidate.files = files
+    made = yield from stage(encode(), candidate.timestamp_ms, limits, leaves_last=True)
+    candidate.files = files = (*candidate.files, *made)
     candidate.write = named = replace(candidate.write, files=len(files))
     record = replace(recalled.record, fingerprint=named.fingerprint)
     try:

@@ -82,7 +82,7 @@ class Candidate(Protocol):
         """
 
     def recheck(self) -> Steps:
-        """Make sure that every file this commit will name is still there, whole (B1, G5)."""
+        """Make sure that every file this commit will name is there, whole; upload what is not there yet (B1, G5)."""
 
 
 @dataclass(frozen=True, slots=True)
