@@ -158,11 +158,15 @@ def recall(key: str, limits: Limits) -> Generator[Effect, Outcome, LedgerRecord 
     return outcome.value
 
 
+def committing(record: LedgerRecord, version: int) -> LedgerCommit:
+    """The effect that puts COMMITTED."""
+    return LedgerCommit(replace(record, version=version, in_doubt_at=None), name="ledger.commit")
+
+
 def remember(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effect, Outcome, None]:
     """Put COMMITTED.  Losing it only makes a repeat read the log: nothing here can undo the commit."""
-    done = replace(record, version=version, in_doubt_at=None)
     try:
-        yield from ask(LedgerCommit(done, name="ledger.commit"), limits)
+        yield from ask(committing(record, version), limits)
     except Exception:
         log.warning("after the commit of version %d: the ledger was not told", version, exc_info=True)
 

@@ -15,6 +15,7 @@ from safewrite.errors import (
     StorageError,
     UnsafeConfigError,
 )
+from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta import catch_up, claim, commit
 from safewrite.protocol.delta.candidate import Anchor, Arbiter, Found, Try
@@ -28,9 +29,10 @@ from safewrite.protocol.effects import (
     Missing,
     Ok,
     PutEntryIfAbsent,
+    Together,
     Unknown,
 )
-from safewrite.protocol.values import Entry, Listed
+from safewrite.protocol.values import Entry, LedgerRecord, Listed
 from tests.protocol.scripts import script
 
 LIMITS = Limits(attempts=3, asks=2, timeout_s=10.0, recheck_s=60.0)
@@ -163,6 +165,32 @@ def test_an_anchor_of_which_nothing_was_read_needs_only_be_there() -> None:
     script(Ok(listed(3))).run(catch_up.prove(attempt(3, anchor=replace(ANCHOR, digest=""))))
     seen = replace(ANCHOR, digest="", listed=listed(3)[0])
     script(Ok(listed(3))).run(catch_up.prove(attempt(3, anchor=seen)))
+
+
+# --- the read-back ------------------------------------------------------------------------------------
+def test_the_ledger_is_told_with_the_read_back() -> None:
+    for answer, remembered in ((Ok(), True), (Unknown(), False), (Busy(), False)):
+        state = attempt(3)
+        state.record = LedgerRecord("event", 3, "1:0")
+        asked = script(Ok((Ok(BODY), answer)))
+        asked.run(commit._verify(state, 4, BODY, None))
+        (together,) = asked.asked
+        assert isinstance(together, Together)
+        assert together.effects[1] == keys.committing(state.record, 4)
+        assert state.remembered is remembered
+
+
+def test_what_the_ledger_raises_takes_no_ack_back() -> None:
+    state = attempt(3)
+    state.record = LedgerRecord("event", 3, "1:0")
+    steps = commit._verify(state, 4, BODY, None)
+    next(steps)
+    again = steps.throw(RuntimeError("the ledger"))
+    assert isinstance(again, Together)
+    assert [effect.name for effect in again.effects] == ["commit.verify"]
+    with pytest.raises(StopIteration):
+        steps.send(Ok((Ok(BODY),)))
+    assert not state.remembered
 
 
 # --- what came before ---------------------------------------------------------------------------------

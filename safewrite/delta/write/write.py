@@ -93,6 +93,7 @@ def _write(  # noqa: PLR0917 - one caller, just above
             limits=limits,
             queue_first=queue_first,
             fresh=fresh or recalled.looked,
+            record=record if _in_ledger(named) else None,
         )
     except CommitUnknownError as error:
         if error.version is not None:
@@ -182,7 +183,7 @@ def committed(
 ) -> Generator[Effect, Outcome, DeltaDone]:
     """Record this call's commit, which stands, and describe it."""
     named = candidate.write
-    if _in_ledger(named):
+    if _in_ledger(named) and not landed.remembered:
         yield from keys.remember(record, landed.version, limits)
     state = candidate.landed(landed.version)
     return DeltaDone(

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
-from safewrite.protocol.values import Listed
+from safewrite.protocol.values import LedgerRecord, Listed
 
 Steps = Generator[Effect, Outcome, None]
 
@@ -121,6 +121,9 @@ class Try:
     anchor: Anchor | None = None
     in_doubt_at: int | None = None
     """The version being tried: from the first request on, only an answer says whose it is."""
+    record: LedgerRecord | None = None
+    """What the ledger is to be told with the read-back; ``remembered`` once it answered."""
+    remembered: bool = False
     mixed: bool = False
     """A version was met that no writer claimed in the lock table: others commit by conditional PUT."""
 

@@ -29,7 +29,7 @@ from safewrite.errors import (
     RetriesExhaustedError,
     SafewriteError,
 )
-from safewrite.protocol import ticket_queue
+from safewrite.protocol import keys, ticket_queue
 from safewrite.protocol.ask import Limits, Patience, ask, overdue, side_by_side, unanswered
 from safewrite.protocol.contention import spread
 from safewrite.protocol.delta import claim as claims
@@ -61,7 +61,7 @@ from safewrite.protocol.effects import (
     Together,
     Unknown,
 )
-from safewrite.protocol.values import Entry
+from safewrite.protocol.values import Entry, LedgerRecord
 from safewrite.text.rendering import said
 
 __all__ = [
@@ -89,6 +89,8 @@ class Landed:
     """Other writers were met on the way: the next write should queue at once."""
     mixed: bool = False
     """Writers that know no lock table were met: from now on claims must be sealed."""
+    remembered: bool = False
+    """The ledger has the commit already."""
 
 
 def commit(
@@ -99,12 +101,14 @@ def commit(
     limits: Limits,
     queue_first: bool = False,
     fresh: bool = False,
+    record: LedgerRecord | None = None,
 ) -> Generator[Effect, Outcome, Landed]:
     """Commit a candidate that has taken every version up to ``seen`` into account (-1: no table).
 
     ``queue_first`` waits for a turn before the first try.  ``fresh`` says that ``seen`` was the
     newest version a moment ago and nothing was unfinished: the first try is made without reading entries
-    and commits again.  Both are guesses about what is quicker; a wrong one costs an attempt.
+    and commits again.  Both are guesses about what is quicker; a wrong one costs an attempt.  ``record`` is the ledger's of the
+    candidate's key: the commit is put there while it is read back, for whoever believes the ledger asks the log as well.
 
     Raises:
         NotCommittedError: a subclass; nothing landed and nothing can land later.
@@ -112,7 +116,14 @@ def commit(
         ForeignWriterError: our bytes were replaced after the store had accepted them.
     """
     state = Try(
-        candidate, seen, arbiter, limits, queue_first, fresh and not queue_first, anchor=candidate.anchor
+        candidate,
+        seen,
+        arbiter,
+        limits,
+        queue_first,
+        fresh and not queue_first,
+        anchor=candidate.anchor,
+        record=record,
     )
     try:
         landed = yield from _commit(state)
@@ -173,7 +184,7 @@ def _commit(state: Try) -> Generator[Effect, Outcome, Landed]:
         state.attempts += 1
         version = state.seen + 1
         if (yield from try_version(state, version, now_s)):
-            return Landed(version, state.attempts, False, state.contended, state.mixed)
+            return Landed(version, state.attempts, False, state.contended, state.mixed, state.remembered)
         state.contended, state.fresh = True, False
         yield from _leave_lost_turn(state, now_s)
         if state.ticket is None and not (yield from queue(state)):
@@ -309,11 +320,18 @@ def _put_commit(
 def _verify(state: Try, version: int, body: bytes, entry: Entry | None) -> Steps:
     """VERIFY before the ack: what stands under our version must be our bytes (A11, A12, A19, M3)."""
     get = Get(claims.commit_path(version), name="commit.verify")
-    closing = _closing(state, entry)
-    answers = yield Together((get, *closing), name="commit.verify_and_close")
+    told = () if state.record is None else (keys.committing(state.record, version),)
+    try:
+        answers = yield Together((get, *_closing(state, entry), *told), name="commit.verify_and_close")
+    except Exception:
+        if not told:
+            raise
+        state.record = None  # what the ledger raises takes no ack back
+        yield from _verify(state, version, body, entry)
+        return
     assert isinstance(answers, Ok)
     assert isinstance(answers.value, tuple)
-    state.ticket = None
+    state.ticket, state.remembered = None, bool(told) and isinstance(answers.value[-1], Ok)
     standing = answers.value[0]
     if not isinstance(standing, Ok):
         standing = yield from ask(get, state.limits)
