@@ -151,7 +151,7 @@ class _StoppedError(Exception):
 
 
 class _Stopping:
-    """A world that can be told to perform nothing more."""
+    """A world that performs nothing more once it is stopped."""
 
     def __init__(self, world: Performer) -> None:
         self._world, self.stopped = world, False

@@ -122,7 +122,7 @@ class Try:
     in_doubt_at: int | None = None
     """The version being tried: from the first request on, only an answer says whose it is."""
     record: LedgerRecord | None = None
-    """What the ledger is to be told with the read-back; ``remembered`` once it answered."""
+    """Put into the ledger with the read-back; ``remembered`` once it answered."""
     remembered: bool = False
     mixed: bool = False
     """A version was met that no writer claimed in the lock table: others commit by conditional PUT."""

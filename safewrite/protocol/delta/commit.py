@@ -320,18 +320,18 @@ def _put_commit(
 def _verify(state: Try, version: int, body: bytes, entry: Entry | None) -> Steps:
     """VERIFY before the ack: what stands under our version must be our bytes (A11, A12, A19, M3)."""
     get = Get(claims.commit_path(version), name="commit.verify")
-    told = () if state.record is None else (keys.committing(state.record, version),)
+    remembering = () if state.record is None else (keys.committing(state.record, version),)
     try:
-        answers = yield Together((get, *_closing(state, entry), *told), name="commit.verify_and_close")
+        answers = yield Together((get, *_closing(state, entry), *remembering), name="commit.verify_and_close")
     except Exception:
-        if not told:
+        if not remembering:
             raise
         state.record = None  # what the ledger raises takes no ack back
         yield from _verify(state, version, body, entry)
         return
     assert isinstance(answers, Ok)
     assert isinstance(answers.value, tuple)
-    state.ticket, state.remembered = None, bool(told) and isinstance(answers.value[-1], Ok)
+    state.ticket, state.remembered = None, bool(remembering) and isinstance(answers.value[-1], Ok)
     standing = answers.value[0]
     if not isinstance(standing, Ok):
         standing = yield from ask(get, state.limits)
