@@ -93,7 +93,7 @@ SAMPLED_TRANSFERS = short_and_long(product(KINDS, TRANSFERS), FEW_STEPS, MANY_ST
 
 @pytest.mark.parametrize(("lab", "kind", "faults"), SAMPLED_TRANSFERS, indirect=["lab"])
 def test_uploads_and_downloads_whose_answer_is_lost_change_nothing(
-    lab: CatalogLab, place: Place, kind: FaultKind, faults: int
+    lab: CatalogLab, place: Place, monkeypatch: pytest.MonkeyPatch, kind: FaultKind, faults: int
 ) -> None:
     """G2: every file has a name of its own, so it may be put again; Iceberg's REST catalog writes its metadata.
 
@@ -105,6 +105,8 @@ def test_uploads_and_downloads_whose_answer_is_lost_change_nothing(
     # PyArrow, which PyIceberg writes metadata with, gives up an upload whose completion was answered with 503.
     theirs = lab.kind == "rest" or kind is FaultKind.ERROR_503
     for step in (*UPLOADS, *DOWNLOADS, *(() if theirs else (RequestStep.PUT_METADATA,))):
+        if step is RequestStep.GET_DATA:  # as where ETags are no MD5s, which an upload would be proved by
+            monkeypatch.setattr("safewrite.stores.s3.PROVED", None)
         lab.proxy.plan(Rule(kind=kind, steps=(step,), every=2))
         ids += append_until(tables, lab.proxy, faults, first=len(ids) + 1)
     lab.proxy.clear()

@@ -199,7 +199,12 @@ ICEBERG_MUTANTS = (
         "M27-iceberg",
         "the look at the data files before the commit",
         "iceberg/write/staging.py",
-        (("        marks = self._marks if due else []\n", "        marks: list[Mark] = []\n"),),
+        (
+            (
+                "        unproved = [mark for put, mark in self._left if put.path not in proved]\n",
+                "        unproved: list[Mark] = []\n",
+            ),
+        ),
         OWN,
         "test_a_data_file_that_was_damaged_before_the_commit_is_noticed",
     ),

@@ -163,6 +163,20 @@ def test_a_damaged_download_is_not_believed() -> None:  # A19, G5
     assert isinstance(objects.get(commit_path(1)), Unknown)
 
 
+@pytest.mark.parametrize(
+    "shown",
+    [{}, {"ETag": '"0-2"'}, {"ETag": f'"{_md5(b"rows")}"', "ServerSideEncryption": "aws:kms"}],
+    ids=["no tag", "of parts", "encrypted"],
+)
+def test_an_upload_proves_its_bytes_by_their_md5_only(shown: dict[str, str]) -> None:  # G5, M27
+    class Showing(HonestS3):
+        def put_object(self, **given: Any) -> dict[str, Any]:
+            return {**super().put_object(**given), **shown}
+
+    assert S3Objects(Showing(), "lake", "orders").put("data.parquet", b"rows") == Ok()
+    assert S3Objects(DamagingS3(damaged=""), "lake", "orders").put("data.parquet", b"rows") == Ok(PROVED)
+
+
 class Paged:
     """Answers a query or a listing in pages of one item each."""
 
