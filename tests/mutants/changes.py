@@ -206,7 +206,7 @@ CHANGE_MUTANTS = (
         VECTOR_FILES,
         (
             (
-                '            places = np.flatnonzero(live_rows(add["path"], gone, rows))[places]\n',
+                '            places = places + np.searchsorted(_before(add["path"], gone, rows), places, side="right")\n',
                 "            pass\n",
             ),
         ),
