@@ -156,7 +156,7 @@ bench-cdc: install ## What the change data job costs without Kafka and Spark: ro
 .PHONY: bench-cdc-rivals
 bench-cdc-rivals: install .envs/kafka2delta/.installed $(JARS)/spark/.copied $(JARS)/kafka/.copied $(JARS)/iceberg-sink/.copied $(JARS)/spark-avro/.copied ## The change data job beside Iceberg's sink for Kafka Connect (a topic of inserts, killed too) and kafka2delta; needs Java 17 and Maven (BENCH_ARGS for the first)
 	@$(PY) -W ignore -m bench.cdc.drain $(BENCH_ARGS)
-	@$(PY) -W ignore -m bench.cdc.flat
+	@$(PY) -W ignore -m bench.cdc.versus_kafka2delta
 
 .PHONY: truth-medallion
 truth-medallion: install ## Silver of 80 tables against the truth of their source, the job killed again and again, and the recipe that people copy (MEDALLION_ARGS="--tables 8 --files 300")

@@ -16,7 +16,7 @@ import psycopg2
 import psycopg2.extras
 import pyarrow as pa
 
-from bench.cdc.ground import DATABASE, Job
+from bench.cdc.source_stack import DATABASE, Job
 from bench.cdc.workload import TABLES, Key, SourceTable
 
 OURS = frozenset({"_cdc_epoch", "_cdc_sequence"})

@@ -7,7 +7,7 @@ import threading
 from types import TracebackType
 from typing import Self
 
-from bench.cdc.ground import ROOT, SMALL_SPARK
+from bench.cdc.source_stack import ROOT, SMALL_SPARK
 from bench.servers.spark import Cluster
 
 _BETWEEN_S = (2.0, 12.0)

@@ -27,9 +27,9 @@ import pyarrow as pa
 from rich.table import Table
 
 from bench.cdc import sink
-from bench.cdc.ground import DATABASE, SMALL_SPARK, Form, Job
 from bench.cdc.inserts import PARTITIONS, TABLE, TOPIC, fill
 from bench.cdc.producer import Producer
+from bench.cdc.source_stack import DATABASE, SMALL_SPARK, Form, Job
 from bench.screen import screen
 from bench.servers.connect import IcebergSink
 from bench.servers.kafka import Kafka

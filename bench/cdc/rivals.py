@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.cdc.ground import DATABASE, JARS, ROOT, SMALL_SPARK
+from bench.cdc.source_stack import DATABASE, JARS, ROOT, SMALL_SPARK
 from bench.cdc.workload import TABLES, SourceTable
 
 if TYPE_CHECKING:

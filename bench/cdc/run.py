@@ -16,10 +16,10 @@ import pyarrow as pa
 from bench.cdc import sink
 from bench.cdc.check import Difference, differences_from, read, rival_differences
 from bench.cdc.cluster import ExecutorKiller, on_cluster
-from bench.cdc.ground import Form, Job
 from bench.cdc.registry import Registry
 from bench.cdc.rivals import land
-from bench.cdc.scene import Captured, Scene, SourceName, scene
+from bench.cdc.source_stack import Form, Job
+from bench.cdc.sources import Captured, ChangeSource, SourceName, scene
 from bench.cdc.topic import copy
 from bench.servers.spark import Cluster
 from safewrite.cdc import verify
@@ -156,7 +156,7 @@ def _rival(
     return stopped, rival_differences(address, folder / name)
 
 
-def _under_faults(plan: Plan, servers: Scene, jobs: Sequence[Job], say: Any) -> Outcome:
+def _under_faults(plan: Plan, servers: ChangeSource, jobs: Sequence[Job], say: Any) -> Outcome:
     draw = random.Random(plan.seed)
     failed: list[BaseException] = []
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.cdc.ground import JARS, PATTERN, ROOT, SMALL_SPARK
+from bench.cdc.source_stack import JARS, PATTERN, ROOT, SMALL_SPARK
 from safewrite.spark.jars import jars_from
 
 COLUMNS = ("topic", "partition", "offset", "key", "value", "headers")

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from bench.medallion.plain import Place, PlainDelta, PlainIceberg, run, same
 from bench.medallion.spark import PlainSpark, session
-from bench.perf.lab import Lab
+from bench.perf.harness import Harness
 from bench.screen import screen
 from safewrite.medallion import Pipeline
 
@@ -156,7 +156,7 @@ def warm_up(folder: Path, spark: Any) -> None:
 
 def without_news(folder: Path, tables: int) -> tuple[float, float]:
     """Requests and seconds of each table in a process that knows nothing, on S3 behind a counting proxy."""
-    with Lab(folder) as lab:
+    with Harness(folder) as lab:
         assert lab.cloud is not None
         s3 = lab.cloud.boto3_client("s3")
         s3.create_bucket(Bucket="speed")

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.medallion.dms import SourceTable
-from bench.medallion.lab import Lab, lab, mixed_lab
+from bench.medallion.harness import Harness, lab, mixed_lab
+from bench.medallion.killed_run import POINTS
 from bench.medallion.recipe import Damage, damage
-from bench.medallion.victim import POINTS
 from safewrite.medallion import Pipeline, verify
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +57,7 @@ class Verdict:
 class Story:
     """One job over ``tables`` tables, told until there are so many files and so many kills."""
 
-    def __init__(self, job: Lab, seed: int, *, mixed: bool, tell: Tell) -> None:
+    def __init__(self, job: Harness, seed: int, *, mixed: bool, tell: Tell) -> None:
         self.job, self.mixed, self.tell = job, mixed, tell
         self.random = random.Random(seed)
         self.rounds: list[list[str]] = []
@@ -230,6 +230,6 @@ def tell_story(
     return Story(job, seed, mixed=mixed, tell=tell).run(files, kills)
 
 
-def _victim(job: Lab, point: str, times: int) -> subprocess.Popen[str]:
-    given = [sys.executable, "-m", "bench.medallion.victim", str(job.write_config()), point, str(times)]
+def _victim(job: Harness, point: str, times: int) -> subprocess.Popen[str]:
+    given = [sys.executable, "-m", "bench.medallion.killed_run", str(job.write_config()), point, str(times)]
     return subprocess.Popen(given, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)

@@ -14,7 +14,7 @@ from . import change_tables, change_writers
 from .change_tables import RECENT, SCATTERED, Load
 from .changes_child import MERGE, ON_DELTA, OURS_DELTA, OURS_ICEBERG, OURS_MARKED, OURS_VECTORS, UPSERT
 from .figures import Aim, Line, Scenario, at_least, at_most, interleave, paired
-from .lab import Lab, child, module
+from .harness import Harness, child, module
 from .scale import Scale
 
 LIMIT_S = 1_800.0
@@ -181,7 +181,7 @@ def _line(case: str, arm: str, took: Mapping[str, _Took], load: Load, needed: _T
 # --- many writers -------------------------------------------------------------------------------------
 def _contend(scale: Scale, folder: Path, broken: list[str]) -> list[Line]:
     lines: list[Line] = []
-    with Lab(folder, delay_s=scale.delay_s) as lab:
+    with Harness(folder, delay_s=scale.delay_s) as lab:
         for processes in scale.change_writers:
             cells: dict[str, Callable[[], dict[str, Any]]] = {
                 arm: partial(_cell, lab, arm, processes, scale) for arm in change_writers.ARMS
@@ -201,7 +201,7 @@ def _contend(scale: Scale, folder: Path, broken: list[str]) -> list[Line]:
     return lines
 
 
-def _cell(lab: Lab, arm: str, processes: int, scale: Scale) -> dict[str, Any]:
+def _cell(lab: Harness, arm: str, processes: int, scale: Scale) -> dict[str, Any]:
     place = lab.place(arm)
     change_writers.create_for(arm, place, processes)
     window_s = scale.change_window_s

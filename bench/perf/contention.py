@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ..stress.proxies.proxy import CONTROL_PATH
-from .contest import DELTA, Contest, Ground
+from .contest import DELTA, Contest, Place
 from .figures import Aim, Line, Scenario, at_least, at_most, interleave, paired
-from .lab import child, module
+from .harness import child, module
 from .scale import Scale
 
 LIMIT_S = 400.0
@@ -60,7 +60,7 @@ def run(scale: Scale, folder: Path, contest: Contest = DELTA) -> Scenario:
 
 
 def _cell(
-    contest: Contest, lab: Ground, arm: str, processes: int, scale: Scale, *, slow: bool
+    contest: Contest, lab: Place, arm: str, processes: int, scale: Scale, *, slow: bool
 ) -> dict[str, Any]:
     writers = contest.calls
     place = lab.place(arm, slow=slow)

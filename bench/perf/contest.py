@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 from ..stress.proxies.proxy import FaultProxy
 from . import writers
-from .iceberg_lab import Catalog, IcebergLab
+from .harness import Harness
+from .iceberg_harness import Catalog, IcebergHarness
 from .iceberg_writers import LEASED, PLAIN, PYICEBERG
-from .lab import Lab
 
 
-class Ground(Protocol):
+class Place(Protocol):
     """Servers on loopback, near and by a slower way that counts requests."""
 
     folder: Path
@@ -50,7 +50,7 @@ class Contest:
     contended: Mapping[str, tuple[float, float]]
     """For each arm the least that contenders must commit of what the peer's do: near and away."""
     notes: tuple[str, ...]
-    ground: Callable[[Path, float], AbstractContextManager[Ground]]
+    ground: Callable[[Path, float], AbstractContextManager[Place]]
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ DELTA = Contest(
             "against its plain append."
         ),
     ),
-    ground=lambda folder, delay_s: Lab(folder, delay_s=delay_s),
+    ground=lambda folder, delay_s: Harness(folder, delay_s=delay_s),
 )
 
 
@@ -113,5 +113,5 @@ def iceberg(catalog: Catalog) -> Contest:
                 "are held against its plain append."
             ),
         ),
-        ground=lambda folder, delay_s: IcebergLab(folder, catalog, delay_s=delay_s),
+        ground=lambda folder, delay_s: IcebergHarness(folder, catalog, delay_s=delay_s),
     )

@@ -14,7 +14,7 @@ from typing import Any
 from . import writers
 from .contention import unsound
 from .figures import Curve, Line, Scenario, at_most
-from .lab import Lab, child, module
+from .harness import Harness, child, module
 from .scale import Scale
 
 EVENT_ROWS = 10
@@ -55,7 +55,7 @@ def run(scale: Scale, folder: Path) -> Scenario:
     over_at = time.monotonic() + scale.curve_budget_s
     found: dict[Cell, dict[str, Any]] = {}
     left_out: list[str] = []
-    with Lab(folder, delay_s=scale.delay_s) as lab:
+    with Harness(folder, delay_s=scale.delay_s) as lab:
         reads = _reads(lab, scale)
         for cell in cells(scale):
             if time.monotonic() > over_at:
@@ -113,7 +113,7 @@ def _notes(scale: Scale, left_out: Sequence[str]) -> Iterator[str]:
 
 
 # --- writing ------------------------------------------------------------------------------------------
-def _measure(lab: Lab, cell: Cell, scale: Scale) -> dict[str, Any]:
+def _measure(lab: Harness, cell: Cell, scale: Scale) -> dict[str, Any]:
     place = lab.place(cell.arm)
     writers.create(cell.arm, place, writers.schema())
     window_s = max(scale.curve_window_s, 2.5 * cell.every_s) + 0.1 * cell.writers * (not cell.every_s)
@@ -159,13 +159,13 @@ def _line(cell: Cell, found: Mapping[str, Any]) -> Line:
 
 
 # --- reading ------------------------------------------------------------------------------------------
-def _reads(lab: Lab, scale: Scale) -> dict[int, float]:
+def _reads(lab: Harness, scale: Scale) -> dict[int, float]:
     """Of each number of files: milliseconds to read them all."""
     _read(lab, 1)  # loads the reader
     return {files: _read(lab, files) for files in scale.curve_files}
 
 
-def _read(lab: Lab, files: int) -> float:
+def _read(lab: Harness, files: int) -> float:
     import pyarrow as pa
     from deltalake import DeltaTable, write_deltalake
 

@@ -20,8 +20,8 @@ from ..servers.aws_lambda.sandbox import Setup
 from ..servers.aws_lambda.sqs import Queue
 from . import writers
 from .figures import Aim, Line, Scenario, at_most, interleave, paired
+from .harness import ROOT, Harness
 from .imports import wrangler_python
-from .lab import ROOT, Lab
 from .scale import Scale
 
 WRANGLER, WRANGLER_EACH = "awswrangler", "awswrangler, a commit per message"
@@ -79,7 +79,7 @@ def run(scale: Scale, folder: Path) -> Scenario:
     arms = [*writers.SAFE]
     if python is not None:
         arms += [WRANGLER_EACH, WRANGLER] if scale.function_each else [WRANGLER]
-    with Lab(folder) as lab:
+    with Harness(folder) as lab:
         cells: dict[str, Callable[[], Cell]] = {
             arm: partial(work_off, lab, arm, scale, sys.executable if arm in writers.SAFE else str(python))
             for arm in arms
@@ -112,7 +112,7 @@ def _notes(python: Path | None) -> Iterable[str]:
 
 
 # --- one arm ------------------------------------------------------------------------------------------
-def work_off(lab: Lab, arm: str, scale: Scale, python: str) -> Cell:
+def work_off(lab: Harness, arm: str, scale: Scale, python: str) -> Cell:
     """Send the messages, let a new function on a new table write them, and read the table back."""
     assert lab.cloud is not None
     place = lab.place("function")

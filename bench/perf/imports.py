@@ -14,7 +14,7 @@ from typing import Any
 
 from . import writers
 from .figures import Aim, Line, Scenario, at_most, interleave, paired
-from .lab import ROOT, Lab, child
+from .harness import ROOT, Harness, child
 from .scale import Scale
 
 LIMIT_S = 120.0
@@ -44,7 +44,7 @@ def run(scale: Scale, folder: Path) -> Scenario:
             "compiled one of another: sizes on disk differ too, and are not measured here."
         ),
     ]
-    with Lab(folder) as lab:
+    with Harness(folder) as lab:
         for arm in writers.ARMS:
             place = lab.place(arm)
             _create(arm, place)

@@ -11,7 +11,7 @@ from typing import Any
 
 from . import writers
 from .figures import Aim, Line, Scenario, at_most, interleave, paired
-from .lab import Lab
+from .harness import Harness
 from .scale import Scale
 
 INTERVAL = "10"
@@ -23,7 +23,7 @@ def run(scale: Scale, folder: Path) -> Scenario:
     """Time appends to a short and to a long log, turn by turn."""
     lines: list[Line] = []
     short, long = scale.log_versions
-    with Lab(folder, seaweed=True) as lab:
+    with Harness(folder, seaweed=True) as lab:
         frame = writers.make_frame(ROWS)
         for temperature, opener in (("warm", writers.opened), ("cold", writers.opening)):
             arms: dict[str, Callable[[], float]] = {}
@@ -56,7 +56,7 @@ def run(scale: Scale, folder: Path) -> Scenario:
     )
 
 
-def make_table(lab: Lab, arm: str, versions: int) -> writers.Place:
+def make_table(lab: Harness, arm: str, versions: int) -> writers.Place:
     """A table at version ``versions``: one real append, copies of its commit, and a checkpoint at the end."""
     place = lab.place(arm)
     writers.create(arm, place, writers.schema(), properties={"delta.checkpointInterval": INTERVAL})
@@ -97,7 +97,7 @@ def _copied(body: bytes, version: int) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def _forget_entries(lab: Lab, place: writers.Place) -> None:
+def _forget_entries(lab: Harness, place: writers.Place) -> None:
     """Remove entries for versions before the copies: they would show writers that bypass the lock table."""
     from safewrite.stores.dynamodb import DynamoDBLocks, spark_path
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .contest import DELTA, Contest, Ground
+from .contest import DELTA, Contest, Place
 from .figures import Aim, Line, Scenario, at_most, interleave, paired
 from .scale import Scale
 from .writers import Append
@@ -43,7 +43,7 @@ def run(scale: Scale, folder: Path, contest: Contest = DELTA) -> Scenario:
 
 
 def _case(
-    contest: Contest, lab: Ground, case: str, temperature: str, *, rows: int, rounds: int, slow: bool
+    contest: Contest, lab: Place, case: str, temperature: str, *, rows: int, rounds: int, slow: bool
 ) -> list[Line]:
     writers = contest.calls
     frame = writers.frame_of(rows)
@@ -77,7 +77,7 @@ def _case(
 
 
 def _timed(
-    append: Append, frame: Any, keyed: bool, lab: Ground | None, counts: list[Counter[str]]
+    append: Append, frame: Any, keyed: bool, lab: Place | None, counts: list[Counter[str]]
 ) -> Callable[[], float]:
     def once() -> float:
         key = f"event-{len(counts)}" if keyed else None

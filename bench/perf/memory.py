@@ -7,7 +7,7 @@ from typing import Any
 
 from . import writers
 from .figures import Aim, Line, Scenario, at_most, paired
-from .lab import Lab, child, module
+from .harness import Harness, child, module
 from .scale import Scale
 
 LIMIT_S = 600.0
@@ -17,7 +17,7 @@ MIB = 2**20
 def run(scale: Scale, folder: Path) -> Scenario:
     """Append the frame once by each library, to local disk and to S3, each in a process of its own."""
     lines: list[Line] = []
-    with Lab(folder) as lab:
+    with Harness(folder) as lab:
         for case, safe in (("local disk", writers.LOCAL), ("S3", writers.OBJECT_STORE)):
             found = {}
             for arm in (safe, writers.DELTALAKE):

@@ -24,7 +24,7 @@ from ..servers.catalogs import IcebergRest, Postgres, catalog_properties
 from ..stress.spark_reader import JARS, catalog_settings, s3a_settings, session_settings
 from . import spark_pairs
 from .figures import Spread, in_turn
-from .lab import LOCK_TABLE, Lab
+from .harness import LOCK_TABLE, Harness
 from .spark_pairs import CATALOG, RATIO_MAX, Feed, Pair
 
 PAIRS = ("delta", "iceberg", "stream")
@@ -32,7 +32,7 @@ WARM_UPS = 3
 _PART_MIN_S = 0.001
 
 
-def _session(lab: Lab, folder: Path, catalog: Mapping[str, str]) -> Any:
+def _session(lab: Harness, folder: Path, catalog: Mapping[str, str]) -> Any:
     from pyspark.sql import SparkSession
 
     assert lab.cloud is not None
@@ -54,7 +54,7 @@ def _session(lab: Lab, folder: Path, catalog: Mapping[str, str]) -> Any:
     return attach(session, storage_options=options)
 
 
-def _catalog(lab: Lab, folder: Path, stack: ExitStack) -> dict[str, str]:
+def _catalog(lab: Harness, folder: Path, stack: ExitStack) -> dict[str, str]:
     """A REST catalog whose tables are on the lab's S3; PyIceberg's properties for it."""
     assert lab.cloud is not None
     warehouse = f"s3://{servers.SEAWEED_BUCKET}/rest"
@@ -77,7 +77,7 @@ def main(
         raise typer.BadParameter(f"--only is of {', '.join(PAIRS)}, not {only!r}")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-spark-")))
-        lab = stack.enter_context(Lab(folder, seaweed=True))
+        lab = stack.enter_context(Harness(folder, seaweed=True))
         catalog = _catalog(lab, folder, stack)
         session = _session(lab, folder, catalog)
         stack.callback(session.stop)

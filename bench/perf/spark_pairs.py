@@ -17,7 +17,7 @@ from safewrite.iceberg.table import IcebergTable
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.stores.world import Performer
 
-from .lab import Lab
+from .harness import Harness
 
 RATIO_MAX = 1.05
 CATALOG = "lake"
@@ -71,7 +71,7 @@ class Pair:
         self.clocked.took_s.clear()
 
 
-def delta(session: Any, lab: Lab, frame: Any) -> Pair:
+def delta(session: Any, lab: Harness, frame: Any) -> Pair:
     """Plain Delta appends, by safewrite's log store and by Delta's for a single driver.
 
     ``S3SingleDriverLogStore`` asks no arbiter, so it is the least that a commit can cost.
@@ -130,7 +130,7 @@ def kept(frame: Any) -> Feed:
     return feed
 
 
-def streamed(session: Any, lab: Lab, frame: Any, folder: Path) -> Feed:
+def streamed(session: Any, lab: Harness, frame: Any, folder: Path) -> Feed:
     """A stream over a Delta table that has the frame in each of its files: its offsets tell its batches."""
     uri = lab.place("source").uri.replace("s3://", "plain://")
 

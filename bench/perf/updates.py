@@ -10,7 +10,7 @@ from typing import Any
 
 from . import update_tables
 from .figures import Aim, Line, Scenario, at_most
-from .lab import child, module
+from .harness import child, module
 from .scale import Scale
 from .update_tables import NUMBER, UUID, Load
 

@@ -14,14 +14,14 @@ from safewrite.testing.checker import CheckResult, Flaw, Judgement, Read, check,
 from safewrite.testing.history import EventKind, IntendedWrite, read_events, read_writes
 
 from .change_check import Comparison
-from .delta_ground import DeltaGround
+from .delta_target import DeltaTarget
 from .fleet import RUNNING, Fleet, Tally, WriterSpec
-from .ground import Counts, FinalReads, Ground, UnreadableTableError, Way
-from .iceberg_ground import IcebergGround
+from .iceberg_target import IcebergTarget
 from .plans import lambda_arms, spark_writers
 from .plans.menu import make_arm
 from .plans.plan import ArmPlan, Settings, WriterPlan, place_traps
 from .stage import Stage, python_of
+from .target import Counts, FinalReads, Target, UnreadableTableError, Way
 
 LIVE_READ_EVERY_S = 15.0
 
@@ -119,7 +119,7 @@ class ArmRun:
         self.folder = folder / name
         self.folder.mkdir(parents=True, exist_ok=True)
         self.arm = make_arm(name, settings)
-        self.ground: Ground = self._make_ground()
+        self.ground: Target = self._make_ground()
         self.steps: dict[str, tuple[str, ...]] = {}
         self._live: list[Any] = []
         """What :meth:`_look` has seen."""
@@ -130,8 +130,8 @@ class ArmRun:
         """Whether the table is read while its writers are at work."""
         return not self.arm.naive
 
-    def _make_ground(self) -> Ground:
-        make = DeltaGround if self.arm.catalog is None else IcebergGround
+    def _make_ground(self) -> Target:
+        make = DeltaTarget if self.arm.catalog is None else IcebergTarget
         return make(self.arm, self.settings, self.stage, self.folder)
 
     def execute(self, tick: Callable[[ArmPlan, Fleet], None]) -> ArmResult:
@@ -150,7 +150,7 @@ class ArmRun:
     def _execute(self, tick: Callable[[Fleet], None]) -> ArmResult:
         self._check_not_stopped()
         if self.arm.arbiter is not None:
-            self.steps = self.ground.rehearse()
+            self.steps = self.target.rehearse()
             self.arm = place_traps(self.arm, self.steps, self.settings)
             self.arm = lambda_arms.place_traps(self.arm, self.steps, self.settings)
         self.ground.create()

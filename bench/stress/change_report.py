@@ -9,7 +9,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from . import words
+from . import glossary
 from .arm import ArmResult
 from .change_check import ChangeFlaw
 from .writers import change_log
@@ -58,7 +58,7 @@ def cells(arm: Mapping[str, Any]) -> dict[str, object]:
         "verdict": "destroyed" if arm["destroyed"] else arm["verdict"], "processes": arm["processes"],
         "changes": f"{log['changes']:,}", "keys": f"{log['keys']:,}", "batches": f"{log['acked_batches']} of {log['batches']}",
         "twice": log["delivered_twice"], **flaws, "other flaws": others, "acks/s": f"{arm['commits_per_s']:.1f}",
-        "tries/ack": arm["attempts_per_ack"] or "–", "faults": sum(words.faults_of(arm).values()),
+        "tries/ack": arm["attempts_per_ack"] or "–", "faults": sum(glossary.faults_of(arm).values()),
         "kills": sum(arm["kills"].values()), "pauses": sum(arm["pauses"].values()),
     }  # fmt: skip
 
@@ -80,8 +80,8 @@ def _of(arms: list[dict[str, Any]]) -> str:
     flaws = _flaws(arms)
     said = ", ".join(f"{count:,} {name}" for name, count in flaws.items() if count)
     kills = sum(sum(arm["kills"].values()) for arm in arms)
-    faults = sum(sum(words.faults_of(arm).values()) for arm in arms)
-    under = f"{words.counted(faults, 'fault')} and {words.counted(kills, 'kill')}"
+    faults = sum(sum(glossary.faults_of(arm).values()) for arm in arms)
+    under = f"{glossary.counted(faults, 'fault')} and {glossary.counted(kills, 'kill')}"
     told = f"{said}" if said else f"0 of {keys:,} keys were doubled, revived, stale, missing or altered"
     return f"After {changes:,} changes by apply_changes, {told}, under {under}."
 

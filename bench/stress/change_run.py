@@ -9,8 +9,8 @@ from safewrite.testing.history import EventKind, IntendedWrite
 
 from .arm import ArmRun, Findings
 from .change_check import Ack, Checker, Comparison, Seen
-from .change_ground import ChangeGround, DeltaChanges, FinalLooks, IcebergChanges
-from .ground import UnreadableTableError
+from .change_target import ChangeTarget, DeltaChanges, FinalLooks, IcebergChanges
+from .target import UnreadableTableError
 from .writers import change_log
 
 READERS_MIN = 3
@@ -24,9 +24,9 @@ class ChangesRun(ArmRun):
         """Always: a doubled key may be deleted later, and was there for every reader until then."""
         return True
 
-    def _make_ground(self) -> ChangeGround:
+    def _make_ground(self) -> ChangeTarget:
         make = DeltaChanges if self.arm.catalog is None else IcebergChanges
-        self._keyed: ChangeGround = make(self.arm, self.settings, self.stage, self.folder)
+        self._keyed: ChangeTarget = make(self.arm, self.settings, self.stage, self.folder)
         return self._keyed
 
     def _look(self) -> None:

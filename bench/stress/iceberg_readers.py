@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from safewrite.testing.checker import Read, ReplayedLog
 from safewrite.testing.history import COLUMNS
 
-from .ground import UnreadableTableError
+from .target import UnreadableTableError
 
 ADDED, DELETED = 1, 2
 """Status of a manifest's entry."""

@@ -24,7 +24,7 @@ from deltalake import DeltaTable
 from safewrite.testing.checker import Read, ReplayedLog
 from safewrite.testing.history import COLUMNS
 
-from .ground import UnreadableTableError
+from .target import UnreadableTableError
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from safewrite.testing.checker import Flaw
 from safewrite.testing.faults import FaultKind, RequestStep
 from safewrite.testing.history import EventKind, IntendedWrite
 
-from . import change_report, plots, words
+from . import change_report, glossary, plots
 from .arm import ArmResult
 from .change_check import ChangeFlaw
 from .plans import spark_writers
@@ -59,8 +59,13 @@ def to_dict(result: Result) -> dict[str, Any]:
         "arms": [_arm(arm) for arm in result.arms],
         "not_tested": list(NOT_TESTED),
     }
-    said = " ".join(part for part in (words.sentence(summary), change_report.sentence(summary)) if part)
-    return {"sentence": said, "lacking": words.lacking(summary), "meaning": words.meaning(summary), **summary}
+    said = " ".join(part for part in (glossary.sentence(summary), change_report.sentence(summary)) if part)
+    return {
+        "sentence": said,
+        "lacking": glossary.lacking(summary),
+        "meaning": glossary.meaning(summary),
+        **summary,
+    }
 
 
 def _arm(arm: ArmResult) -> dict[str, Any]:
@@ -187,14 +192,14 @@ def render(result: Result, summary: dict[str, Any]) -> str:
     }  # fmt: skip
     return environment.get_template("report.html.j2").render(
         run=summary, figures=figures, bars=[_bar(arm) for arm in summary["arms"] if not arm["changes"]], flaws=[str(flaw) for flaw in Flaw],
-        words=words.WORDS, key_flaws=[str(flaw) for flaw in ChangeFlaw],
+        words=glossary.WORDS, key_flaws=[str(flaw) for flaw in ChangeFlaw],
     )  # fmt: skip
 
 
 def _bar(arm: dict[str, Any]) -> dict[str, Any]:
     """The percentages of an arm's acked rows that are there once, lost, and doubled."""
     rows = arm["rows"]
-    acked, twice = max(1, rows["acked_rows"]), words.doubled(rows)
+    acked, twice = max(1, rows["acked_rows"]), glossary.doubled(rows)
     lost = 100 * rows["lost"] / acked
     doubled = 100 * min(acked, twice) / acked
     return {
@@ -226,7 +231,7 @@ def show(result: Result, summary: dict[str, Any], console: Console, folder: Path
     for name in ("bitten", "torn", "phantom", "zombie", "unknown") + (
         ("revived", "stale") if len(arms) < len(summary["arms"]) else ()
     ):
-        console.print(f"[bold]{name}[/bold]: {words.WORDS[name]}", highlight=False, style="dim")
+        console.print(f"[bold]{name}[/bold]: {glossary.WORDS[name]}", highlight=False, style="dim")
     console.print()
     console.print(f"verdict: [{colour}]{summary['verdict']}[/{colour}]. {summary['meaning']}")
     for reason in summary["reasons"]:
@@ -245,7 +250,7 @@ def _cells(arm: dict[str, Any]) -> dict[str, object]:
     return {
         "verdict": "destroyed" if arm["destroyed"] else arm["verdict"], "processes": arm["processes"], "kinds": len(arm["kinds"]),
         "acked rows": f"{rows['acked_rows']:,}", "lost": f"{rows['lost']:,}",
-        "doubled": f"{words.doubled(rows):,}", **flaws, "unknown": rows["unknown"],
+        "doubled": f"{glossary.doubled(rows):,}", **flaws, "unknown": rows["unknown"],
         "acks/s": f"{arm['commits_per_s']:.1f}", "tries/ack": arm["attempts_per_ack"] or "–",
         "faults": arm["faults_fired"], "kills": sum(arm["kills"].values()) + arm["spark_kills"],
         "pauses": sum(arm["pauses"].values()),

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from bench.cdc.check import Difference, differences
-from bench.cdc.ground import Job, ground
+from bench.cdc.source_stack import Job, ground
 
 ROUNDS, CHANGES = 3, 300
 

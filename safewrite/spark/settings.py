@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.delta.spark.session import ARBITER, LOCK_TABLE, LOG_STORE, SCHEMES
 from safewrite.errors import InvalidInputError, MissingExtraError
-from safewrite.spark.given import check_arbiter, check_catalogs, check_jars, check_own
+from safewrite.spark.arguments import check_arbiter, check_catalogs, check_jars, check_own
 from safewrite.spark.jars import jars_from, logstore_jar
 from safewrite.text.rendering import shown
 

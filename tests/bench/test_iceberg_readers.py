@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
-from bench.stress.ground import UnreadableTableError
 from bench.stress.iceberg_readers import Objects, follow, read_duckdb, read_lineage, repeated_files
+from bench.stress.target import UnreadableTableError
 from bench.stress.writers.common import to_arrow
 from safewrite.testing.checker import Flaw, check
 from safewrite.testing.history import IntendedWrite, make_rows

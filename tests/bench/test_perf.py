@@ -13,7 +13,7 @@ from bench.perf import __main__ as perf
 from bench.perf import contender, contention, curves, functions, imports, lone, plots, report, writers
 from bench.perf.contest import DELTA
 from bench.perf.figures import Aim, Curve, Line, Scenario, at_least, at_most, interleave, paired
-from bench.perf.lab import Lab
+from bench.perf.harness import Harness
 from bench.perf.log_length import make_table
 from bench.perf.scale import TINY
 from bench.servers.aws_lambda.function import Invocation
@@ -109,7 +109,7 @@ def test_members_are_held_against_one_append_of_the_same_rows() -> None:
 def test_a_long_log_made_of_copies_reads_as_a_table_and_takes_appends(tmp_path: Path) -> None:
     from deltalake import DeltaTable
 
-    with Lab(tmp_path, seaweed=True) as lab:
+    with Harness(tmp_path, seaweed=True) as lab:
         for arm in writers.ARMS:
             place = make_table(lab, arm, 12)
             writers.opening(arm, place)(writers.make_frame(7))

@@ -15,7 +15,7 @@ from pyiceberg.catalog import load_catalog
 import safewrite as sw
 from bench.perf import contention, iceberg_writers, lone, writers
 from bench.perf.contest import DELTA, iceberg
-from bench.perf.iceberg_lab import IcebergLab
+from bench.perf.iceberg_harness import IcebergHarness
 from bench.perf.scale import TINY
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def test_contention_acks_every_append_and_counts_the_attempts_of_all(tmp_path: P
 
 
 def test_tables_of_a_sql_catalog_take_appends_near_and_by_the_slow_way(tmp_path: Path) -> None:
-    with IcebergLab(tmp_path, "sql", delay_s=0.001) as lab:
+    with IcebergHarness(tmp_path, "sql", delay_s=0.001) as lab:
         for slow in (False, True):
             for arm in (PLAIN, LEASED, PYICEBERG):
                 place = lab.place(arm, slow=slow)

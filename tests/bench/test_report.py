@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from bench.stress import report, words
+from bench.stress import glossary, report
 from bench.stress.arm import ArmResult
 from bench.stress.plans.plan import Settings
 from bench.stress.progress import Progress
@@ -80,13 +80,13 @@ def test_one_lost_row_of_safewrite_is_in_the_sentence() -> None:
 def test_no_flaw_is_left_out_of_the_sentence(flaw: str) -> None:
     summary = summary_of(kept())
     summary["arms"][0]["rows"][flaw] = 2
-    assert f"Other flaws: {flaw} 2." in words.sentence(summary)
+    assert f"Other flaws: {flaw} 2." in glossary.sentence(summary)
 
 
 def test_rows_that_only_the_log_has_twice_are_doubled() -> None:
     summary = summary_of(kept())
     summary["arms"][0]["rows"]["recommitted"] = 4
-    assert "4 doubled" in words.sentence(summary)
+    assert "4 doubled" in glossary.sentence(summary)
 
 
 def test_a_destroyed_table_is_in_the_sentence() -> None:
@@ -108,20 +108,20 @@ def test_page_and_terminal_say_the_same_sentence() -> None:
 # --- words ------------------------------------------------------------------------------------------
 def test_every_row_of_the_closing_table_is_explained() -> None:
     for arm in summary_of(kept(), bitten())["arms"]:
-        assert set(report._cells(arm)) <= words.WORDS.keys()
-        assert arm["verdict"] in words.WORDS
+        assert set(report._cells(arm)) <= glossary.WORDS.keys()
+        assert arm["verdict"] in glossary.WORDS
 
 
 def test_every_word_of_the_live_table_is_explained_and_has_what_was_lost() -> None:
     progress = Progress(Console(file=io.StringIO()))
     headings = {str(column.header) for column in progress._table().columns}
-    assert headings - {"state", "acked"} <= words.WORDS.keys()
+    assert headings - {"state", "acked"} <= glossary.WORDS.keys()
     assert {"lost", "doubled"} <= headings
 
 
 def test_every_flaw_and_verdict_is_explained() -> None:
-    assert {str(flaw) for flaw in Flaw} <= words.WORDS.keys()
-    assert {"valid", "INVALID", "UNKNOWN", "bitten", "unharmed", "table destroyed"} <= words.WORDS.keys()
+    assert {str(flaw) for flaw in Flaw} <= glossary.WORDS.keys()
+    assert {"valid", "INVALID", "UNKNOWN", "bitten", "unharmed", "table destroyed"} <= glossary.WORDS.keys()
 
 
 def test_every_heading_of_the_pages_main_table_is_explained_where_it_stands() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from bench.cdc import drain, sink
 from bench.cdc.avro import DebeziumAvro
-from bench.cdc.flat import Flat, made
 from bench.cdc.registry import Registry
+from bench.cdc.versus_kafka2delta import Flat, made
 
 
 @dataclass

@@ -14,7 +14,7 @@ import pytest
 
 from bench.stress import change_check, change_run
 from bench.stress.change_check import Ack, ChangeFlaw, Checker, Seen
-from bench.stress.change_ground import FinalLooks
+from bench.stress.change_target import FinalLooks
 from bench.stress.plans import change_arms, menu
 from bench.stress.plans.plan import Settings, place_traps
 from bench.stress.writers import change_log

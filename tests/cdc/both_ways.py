@@ -18,7 +18,7 @@ from safewrite.cdc.landing.table_batch import TableBatch
 from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.cdc.records.change import DeadLetter, KafkaRecord
 from tests.cdc import on_executors
-from tests.cdc.lakes import Job
+from tests.cdc.jobs import Job
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.cdc.lakes import Job, Source, cut
+from tests.cdc.jobs import Job, Source, cut
 
 CHANGES = 400
 

@@ -14,8 +14,8 @@ import pyspark
 import pytest
 
 from bench.cdc import dms
-from bench.cdc.ground import JARS, SMALL_SPARK
-from bench.cdc.scene import TOPIC, Generated, scene
+from bench.cdc.source_stack import JARS, SMALL_SPARK
+from bench.cdc.sources import TOPIC, Generated, scene
 from safewrite.spark.jars import jars_from
 
 ROOT = Path(__file__).parents[2]

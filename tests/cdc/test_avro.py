@@ -19,7 +19,7 @@ from fastavro import parse_schema, schemaless_writer
 import safewrite as sw
 from safewrite.cdc.connect.registry import Registry
 from tests.cdc.events import decoded, event, postgres, record
-from tests.cdc.lakes import Job
+from tests.cdc.jobs import Job
 
 
 class Schemas:

@@ -13,7 +13,7 @@ from bench.cdc.topic import copy
 from bench.servers.kafka import Kafka
 from safewrite.cdc.records.batch import Batch
 from safewrite.cdc.records.records import KafkaRecords
-from tests.cdc.lakes import Job
+from tests.cdc.jobs import Job
 from tests.cdc.worlds import PARTITIONS, Source
 
 TOPIC = "shop.public.a"

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from safewrite.cdc import Pipeline
 from safewrite.cli.app import app
 from tests.cdc.events import record
-from tests.cdc.lakes import Job, change
+from tests.cdc.jobs import Job, change
 from tests.metrics.test_metrics import Meter
 
 

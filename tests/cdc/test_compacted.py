@@ -14,7 +14,7 @@ from safewrite.cdc.records.batch import Batch
 from safewrite.cdc.records.change import KafkaRecord
 from safewrite.cdc.records.records import KafkaRecords
 from tests.cdc.events import CUSTOMER, event, postgres, record, struct, with_schema
-from tests.cdc.lakes import FORM_AND_SCHEMAS, Job
+from tests.cdc.jobs import FORM_AND_SCHEMAS, Job
 
 FORMS = ("delta", "iceberg")
 TOPIC = "pg.public.a"

@@ -21,8 +21,8 @@ from safewrite.cdc.records.records import KafkaRecords
 from safewrite.engine.local import LocalEngine
 from tests.cdc import on_executors
 from tests.cdc.events import record
-from tests.cdc.lakes import Job, Source, change, cut
-from tests.cdc.test_blocks import inserts
+from tests.cdc.jobs import Job, Source, change, cut
+from tests.cdc.test_column_batches import inserts
 
 
 def ran(records: list[KafkaRecord], task: DecodeTask) -> tuple[list[bytes], list[DecodeReport]]:

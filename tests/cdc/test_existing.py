@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 import safewrite as sw
-from tests.cdc.lakes import Job, change
+from tests.cdc.jobs import Job, change
 
 FORMS = ("delta", "iceberg")
 FIELDS: list[tuple[str, Any, bool]] = [

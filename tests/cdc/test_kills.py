@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cdc.jobs import Job, Source
 from tests.cdc.killed import CHANGES
-from tests.cdc.lakes import Job, Source
 
 ROOT = Path(__file__).parents[2]
 

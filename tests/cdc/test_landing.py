@@ -18,7 +18,7 @@ from safewrite.cdc.landing.landing import Landing, TableBatch
 from safewrite.cdc.records.change import KafkaRecord
 from safewrite.errors import Kind
 from tests.cdc.events import event, postgres, record
-from tests.cdc.lakes import Job, Source, change, cut
+from tests.cdc.jobs import Job, Source, change, cut
 from tests.sampling import some
 
 TABLES: list[dict[str, Any]] = [{"table": name} for name in "abc"]

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from safewrite.cdc.ledger import target_tables
-from tests.cdc.lakes import Job, change
+from tests.cdc.jobs import Job, change
 
 
 @pytest.mark.parametrize(

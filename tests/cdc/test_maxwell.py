@@ -12,7 +12,7 @@ from safewrite.cdc.config.job import load
 from safewrite.cdc.envelopes.maxwell.events import of_maxwell
 from safewrite.cdc.records.change import KafkaRecord, Op, SourceChange
 from tests.cdc.events import decoded, record
-from tests.cdc.lakes import Job
+from tests.cdc.jobs import Job
 
 SETTINGS: dict[str, Any] = {"envelope": "maxwell-json"}
 HASH_KEY = b'{"database":"test","table":"e","pk.id":1,"pk.c":"2016-10-21 05:33:37.523000"}'

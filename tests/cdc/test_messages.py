@@ -16,7 +16,7 @@ from safewrite.cdc import Pipeline
 from safewrite.cdc.kafka.admin import PATIENCE_S, KafkaAdmin, reason_of, refuse_without_jars
 from safewrite.cli.app import Level, _Lines, _log
 from tests.cdc.events import record
-from tests.cdc.lakes import Job, change
+from tests.cdc.jobs import Job, change
 from tests.cdc.test_commands import answer
 
 

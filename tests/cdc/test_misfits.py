@@ -16,8 +16,8 @@ import pytest
 from safewrite.cdc.records.change import KafkaRecord
 from tests.cdc.both_ways import outcomes
 from tests.cdc.events import event, postgres, record, struct, with_schema
-from tests.cdc.lakes import Job
-from tests.cdc.test_blocks import ID, decimal, equal, inserts, named, row
+from tests.cdc.jobs import Job
+from tests.cdc.test_column_batches import ID, decimal, equal, inserts, named, row
 
 TIME, CONNECT = "io.debezium.time.", "org.apache.kafka.connect.data."
 NANO, MICRO = named("int64", f"{TIME}NanoTimestamp"), named("int64", f"{TIME}MicroTimestamp")

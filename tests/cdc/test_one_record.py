@@ -17,7 +17,7 @@ from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.records.change import KafkaRecord, UndecodableError
 from safewrite.cdc.records.records import KafkaRecords
 from tests.cdc.events import event, postgres, record, with_schema
-from tests.cdc.lakes import Job, change
+from tests.cdc.jobs import Job, change
 
 FORMS = ("delta", "iceberg")
 WHICH = [

@@ -14,7 +14,7 @@ from safewrite.cdc.kafka.batch_split import Cell, Limit, cut, part_of_heap
 from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.records.batch import Batch, Partition, Range, Ranges
 from safewrite.cdc.records.records import KafkaRecords
-from tests.cdc.lakes import Job, Source
+from tests.cdc.jobs import Job, Source
 from tests.cdc.test_landing import CrashError, dying, equal
 from tests.sampling import some
 

@@ -18,7 +18,7 @@ from bench.cdc.registry import Registry as Server
 from safewrite.cdc.connect.registry import Registry
 from safewrite.cdc.records.batch import Batch
 from safewrite.cdc.records.change import KafkaRecord, UndecodableError
-from tests.cdc.lakes import Job
+from tests.cdc.jobs import Job
 
 SCHEMA = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
 

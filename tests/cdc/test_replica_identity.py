@@ -12,7 +12,7 @@ import pytest
 
 from safewrite.cdc.records.change import KafkaRecord
 from tests.cdc.events import event, postgres, record, with_schema
-from tests.cdc.lakes import FORM_AND_SCHEMAS, Job
+from tests.cdc.jobs import FORM_AND_SCHEMAS, Job
 
 FORMS = ("delta", "iceberg")
 _KINDS = {"id": "int64", "email": "string", "n": "int64", "at": "string", "moment": "int64"}

@@ -15,7 +15,7 @@ from pyiceberg.catalog import load_catalog
 import safewrite as sw
 from safewrite.cdc.records.change import KafkaRecord
 from tests.cdc.events import dms, event, postgres, record, with_schema
-from tests.cdc.lakes import Job, change
+from tests.cdc.jobs import Job, change
 
 TEXT = "__debezium_unavailable_value"
 

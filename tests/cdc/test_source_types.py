@@ -18,8 +18,8 @@ from safewrite.medallion.config.column_types import arrow_type
 from safewrite.medallion.files import text_parsing
 from tests.cdc.both_ways import outcomes
 from tests.cdc.source_types import DEBEZIUM, DMS_JSON, FILES, Misfit, SourceType, Value
-from tests.cdc.test_blocks import equal, inserts
-from tests.cdc.test_blocks_bare import of_dms
+from tests.cdc.test_column_batches import equal, inserts
+from tests.cdc.test_column_batches_bare import of_dms
 
 PAGE = Path(__file__).parents[2] / "docs" / "values.md"
 HEADS = ("source's type", "column", "does not fit", "what lands it")

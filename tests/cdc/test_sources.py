@@ -12,7 +12,7 @@ import safewrite as sw
 from safewrite.cdc.records.change import KafkaRecord
 from safewrite.cdc.status import status
 from tests.cdc.events import event, postgres, record
-from tests.cdc.lakes import FORM_AND_SCHEMAS, Job
+from tests.cdc.jobs import FORM_AND_SCHEMAS, Job
 
 FORMS = ("delta", "iceberg")
 CREATE = {"unknown_tables": "create", "unknown_database": "raw"}

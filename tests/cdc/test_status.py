@@ -15,7 +15,7 @@ from safewrite.cdc.ledger.ledger import LEDGER_SCHEMA
 from safewrite.cdc.records.batch import Partition, Range
 from safewrite.cdc.status import Reach, Status, TableStatus, status
 from tests.cdc.events import record
-from tests.cdc.lakes import Job, change
+from tests.cdc.jobs import Job, change
 from tests.cdc.test_commands import answer, run
 from tests.cdc.test_landing import CrashError, dying
 

@@ -17,7 +17,7 @@ from safewrite.cdc.records.change import KafkaRecord, Op, SourceChange
 from safewrite.cdc.records.records import KafkaRecords
 from tests.cdc.both_ways import outcomes
 from tests.cdc.events import decoded, record, struct
-from tests.cdc.lakes import Job
+from tests.cdc.jobs import Job
 
 JSON = "debezium-unwrapped-json"
 ROW = {"id": 1, "name": "Ada"}

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.cdc.lakes import Job
+from tests.cdc.jobs import Job
 from tests.cdc.source_types import DEBEZIUM
-from tests.cdc.test_blocks import equal, inserts
+from tests.cdc.test_column_batches import equal, inserts
 from tests.cdc.value_worlds import World
 
 

@@ -24,7 +24,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from safewrite.cdc.records.batch import Batch
 from safewrite.cdc.records.change import KafkaRecord
 from tests.cdc.events import event, postgres, record, told_with_schemas
-from tests.cdc.lakes import Job
+from tests.cdc.jobs import Job
 
 ODD = ("ORDER#1", "A%B", "a%20b", "${x}", "漢" * 90, "\ud800", "Ünïcode", "a?b", "select", "x" * 250)
 PARTITIONS, KEYS, PHASES = 2, 12, 4

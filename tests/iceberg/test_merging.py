@@ -13,7 +13,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 
 import safewrite as sw
-from safewrite.iceberg.data.known import KnownManifests
+from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.table import IcebergTable
 from safewrite.iceberg.write.merging import COUNT_MIN, ENABLED, TARGET_BYTES, MergeRule
 from safewrite.protocol.effects import Effect, Failed, Get, Ok, Outcome

@@ -29,7 +29,7 @@ from safewrite.errors import (
 )
 from safewrite.iceberg.catalog.commit_request import MARK, CommitRequest, bind
 from safewrite.iceberg.catalog.outcomes import classify_error
-from safewrite.iceberg.data.known import KnownManifests
+from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.metadata import head_of
 from safewrite.iceberg.table import IcebergTable
 from safewrite.iceberg.write.append import check_unchanged

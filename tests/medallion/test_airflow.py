@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.medallion.lab import Lab, lab
+from bench.medallion.harness import Harness, lab
 from tests.medallion.airflow import HOME, ROOT, Airflow
 
 pytestmark = pytest.mark.long
@@ -15,7 +15,7 @@ DAG = ROOT / "examples" / "medallion" / "airflow_dag.py"
 TIMEOUT_S = 3600
 
 
-def airflow(job: Lab, folder: Path) -> Airflow:
+def airflow(job: Harness, folder: Path) -> Airflow:
     assert HOME.exists(), "make test-long builds the environment of Airflow"
     (folder / "dags").mkdir()
     shutil.copy(DAG, folder / "dags")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from bench.medallion.lab import Lab, lab
+from bench.medallion.harness import Harness, lab
 from safewrite.cli.app import app
 from tests.medallion.airflow import ROOT
 
@@ -72,7 +72,7 @@ class _Task:
         return found
 
 
-def run_dag(job: Lab, monkeypatch: pytest.MonkeyPatch) -> Tasks:
+def run_dag(job: Harness, monkeypatch: pytest.MonkeyPatch) -> Tasks:
     """A run of the DAG, its commands in this process."""
     tasks, sdk, errors = Tasks(), ModuleType("airflow.sdk"), ModuleType("airflow.sdk.exceptions")
     errors.AirflowFailException = FailError  # type: ignore[attr-defined]

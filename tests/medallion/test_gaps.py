@@ -17,14 +17,14 @@ from pyiceberg.table import Table
 from typer.testing import CliRunner
 
 import safewrite as sw
-from bench.medallion.lab import Lab, lab
+from bench.medallion.harness import Harness, lab
 from safewrite.cli.app import app
 from safewrite.medallion import Pipeline
 
 NAME = "shop.t00"
 
 
-def stopped(job: Lab) -> str:
+def stopped(job: Harness) -> str:
     """Run, and expect that the table is refused; says why."""
     run = Pipeline(job.write_config()).run()
     assert not run.ok
@@ -39,24 +39,24 @@ def mend(told: str) -> None:
     assert done.exit_code == 0, done.output
 
 
-def bronze_of(job: Lab) -> deltalake.DeltaTable:
+def bronze_of(job: Harness) -> deltalake.DeltaTable:
     return deltalake.DeltaTable(job.address("bronze", NAME))
 
 
 # --- Delta ------------------------------------------------------------------------------------------------
-def delete_rows(job: Lab) -> None:
+def delete_rows(job: Harness) -> None:
     bronze_of(job).delete("_op = 'U'")
 
 
-def restore(job: Lab) -> None:
+def restore(job: Harness) -> None:
     bronze_of(job).restore(1)
 
 
-def overwrite(job: Lab) -> None:
+def overwrite(job: Harness) -> None:
     sw.open(job.address("bronze", NAME)).delete("true", key="all")
 
 
-def overwrite_by_another(job: Lab) -> None:
+def overwrite_by_another(job: Harness) -> None:
     """Another engine replaces all rows by every second of them."""
     rows = job.read("bronze", NAME)
     deltalake.write_deltalake(
@@ -64,7 +64,7 @@ def overwrite_by_another(job: Lab) -> None:
     )
 
 
-def clean_up_log(job: Lab) -> None:
+def clean_up_log(job: Harness) -> None:
     """As a checkpoint and the end of the log's retention do; the files of commits that silver did not take are gone."""
     table = bronze_of(job)
     table.create_checkpoint()
@@ -72,17 +72,17 @@ def clean_up_log(job: Lab) -> None:
         path.unlink()
 
 
-def compact_and_vacuum(job: Lab) -> None:
+def compact_and_vacuum(job: Harness) -> None:
     table = bronze_of(job)
     table.optimize.compact()
     bronze_of(job).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
 
 
-def create_again(job: Lab) -> None:
+def create_again(job: Harness) -> None:
     shutil.rmtree(job.address("bronze", NAME))
 
 
-DELTA_GAPS: dict[str, tuple[Callable[[Lab], None], str]] = {
+DELTA_GAPS: dict[str, tuple[Callable[[Harness], None], str]] = {
     "rows deleted": (delete_rows, "removed rows"),
     "restored": (restore, "were removed"),
     "emptied": (overwrite, "removed"),
@@ -126,7 +126,7 @@ def test_a_refusal_names_a_call_where_the_configuration_is_no_file(tmp_path: Pat
     assert pipeline.replay([NAME]).ok
 
 
-def land_only(job: Lab) -> None:
+def land_only(job: Harness) -> None:
     """Bronze gets files that silver does not, as when a run is killed between the two."""
     pipeline = Pipeline(job.config)
     own = pipeline._refine
@@ -161,15 +161,15 @@ def test_a_compaction_of_bronze_is_passed_over(tmp_path: Path) -> None:
 
 
 # --- Iceberg ------------------------------------------------------------------------------------------------
-def iceberg_bronze(job: Lab) -> Table:
+def iceberg_bronze(job: Harness) -> Table:
     return load_catalog("default", **job.catalog).load_table(job.address("bronze", NAME))
 
 
-def delete_rows_iceberg(job: Lab) -> None:
+def delete_rows_iceberg(job: Harness) -> None:
     iceberg_bronze(job).delete("_op = 'U'")
 
 
-def roll_back(job: Lab) -> None:
+def roll_back(job: Harness) -> None:
     table = iceberg_bronze(job)
     parent = table.current_snapshot().parent_snapshot_id
     first = table.metadata.snapshot_by_id(parent)
@@ -179,7 +179,7 @@ def roll_back(job: Lab) -> None:
     table.manage_snapshots().rollback_to_snapshot(roots[0].snapshot_id).commit()
 
 
-def expire(job: Lab) -> None:
+def expire(job: Harness) -> None:
     sw.open(job.address("bronze", NAME), catalog=job.catalog).append(_one_more(job), key="more")
     table = iceberg_bronze(job)
     newest = table.metadata.current_snapshot_id
@@ -187,30 +187,30 @@ def expire(job: Lab) -> None:
     table.maintenance.expire_snapshots().by_ids(old).commit()
 
 
-def overwrite_iceberg(job: Lab) -> None:
+def overwrite_iceberg(job: Harness) -> None:
     """Another engine replaces all rows by every second of them."""
     rows = job.read("bronze", NAME)
     iceberg_bronze(job).overwrite(rows.take(list(range(0, rows.num_rows, 2))))
 
 
-def overwrite_some_iceberg(job: Lab) -> None:
+def overwrite_some_iceberg(job: Harness) -> None:
     """Another engine replaces the rows of updates by one of them: PyIceberg rewrites the files that hold more than these."""
     rows = job.read("bronze", NAME)
     updates = rows.filter(pc.equal(rows["_op"], "U"))
     iceberg_bronze(job).overwrite(updates.slice(0, 1), overwrite_filter="_op = 'U'")
 
 
-def _one_more(job: Lab) -> pa.Table:
+def _one_more(job: Harness) -> pa.Table:
     """A change that another writer appended."""
     row = job.read("bronze", NAME).slice(0, 1)
     return row.set_column(row.column_names.index("_file"), "_file", pa.array(["by hand"]))
 
 
-def drop(job: Lab) -> None:
+def drop(job: Harness) -> None:
     load_catalog("default", **job.catalog).drop_table(job.address("bronze", NAME))
 
 
-ICEBERG_GAPS: dict[str, tuple[Callable[[Lab], None], str]] = {
+ICEBERG_GAPS: dict[str, tuple[Callable[[Harness], None], str]] = {
     "rows deleted": (delete_rows_iceberg, "removed rows"),
     "rolled back": (roll_back, "rolled back"),
     "overwritten": (overwrite_iceberg, "removed rows"),

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from bench.medallion.dms import Dms, SourceTable
-from bench.medallion.lab import Lab, lab
-from bench.medallion.victim import POINTS
+from bench.medallion.harness import Harness, lab
+from bench.medallion.killed_run import POINTS
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120
 FORMATS = ("delta", "iceberg")
 
 
-def start(job: Lab, point: str, times: int) -> subprocess.Popen[str]:
-    given = [sys.executable, "-m", "bench.medallion.victim", str(job.write_config()), point, str(times)]
+def start(job: Harness, point: str, times: int) -> subprocess.Popen[str]:
+    given = [sys.executable, "-m", "bench.medallion.killed_run", str(job.write_config()), point, str(times)]
     return subprocess.Popen(given, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
@@ -35,7 +35,7 @@ def spoil(dms: Dms, table: SourceTable) -> int:
     return 1
 
 
-def tell(job: Lab, points: list[tuple[str, int]]) -> int:
+def tell(job: Harness, points: list[tuple[str, int]]) -> int:
     """Change the source, kill a run at each point, and see that the next one mends it; how many records are spoiled."""
     job.begin(10)
     job.go_on(10)
@@ -56,7 +56,7 @@ def tell(job: Lab, points: list[tuple[str, int]]) -> int:
     return spoiled
 
 
-def check(job: Lab, spoiled: int) -> None:
+def check(job: Harness, spoiled: int) -> None:
     assert job.wrong() == {}
     assert job.flaws() == []
     assert job.read("bronze", job.tables[0].name).num_rows > 0

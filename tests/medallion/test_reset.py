@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import safewrite as sw
-from bench.medallion.lab import Lab, lab
+from bench.medallion.harness import Harness, lab
 from safewrite.cli.app import app
 from safewrite.medallion import Pipeline, verify
 from safewrite.medallion.silver import apply
@@ -20,7 +20,7 @@ NAME = "shop.t00"
 
 
 @pytest.fixture(params=["delta", "iceberg"])
-def job(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
+def job(request: pytest.FixtureRequest, tmp_path: Path) -> Harness:
     made = lab(tmp_path, request.param)
     made.begin()
     for table in made.tables:
@@ -29,19 +29,19 @@ def job(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
     return made
 
 
-def silver(job: Lab) -> sw.Table:
+def silver(job: Harness) -> sw.Table:
     return sw.open(
         job.address("silver", NAME), catalog=job.catalog if job.table_format == "iceberg" else None
     )
 
 
-def command(job: Lab, *arguments: str) -> Any:
+def command(job: Harness, *arguments: str) -> Any:
     return CliRunner().invoke(
         app, ["medallion", arguments[0], "--config", str(job.write_config()), "--table", NAME, *arguments[1:]]
     )
 
 
-def spoil(job: Lab) -> None:
+def spoil(job: Harness) -> None:
     """As a bad rule or a by-hand repair does: replays pass over what they think that silver has."""
     first = job.read("silver", NAME).slice(0, 1).to_pylist()[0]
     wrong = {**first, "_epoch": 99, "name": "wrong"}
@@ -49,7 +49,7 @@ def spoil(job: Lab) -> None:
     silver(job).apply_changes([wrong], keys=keys, sequence_by=["_epoch", "_seq"])
 
 
-def test_a_reset_makes_silver_what_bronze_says(job: Lab) -> None:
+def test_a_reset_makes_silver_what_bronze_says(job: Harness) -> None:
     spoil(job)
     assert job.wrong()
     assert Pipeline(job.config).replay([NAME]).ok
@@ -64,7 +64,9 @@ def test_a_reset_makes_silver_what_bronze_says(job: Lab) -> None:
     assert verify(Pipeline(job.config))[0].clean
 
 
-def test_a_reset_that_breaks_off_is_ended_by_the_next_run(job: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reset_that_breaks_off_is_ended_by_the_next_run(
+    job: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job.go_on()
     job.run()
     spoil(job)
@@ -91,7 +93,7 @@ def test_a_reset_that_breaks_off_is_ended_by_the_next_run(job: Lab, monkeypatch:
 
 
 def test_a_run_that_ends_beside_a_reset_which_breaks_off_leaves_something_to_do(
-    job: Lab, monkeypatch: pytest.MonkeyPatch
+    job: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run has brought silver to bronze's head; then silver is half made, before the run notes that all is done."""
     job.go_on()
@@ -119,7 +121,7 @@ def test_a_run_that_ends_beside_a_reset_which_breaks_off_leaves_something_to_do(
     assert (job.wrong(), silver(job).positions()["reset"]) == ({}, 2)
 
 
-def test_a_run_beside_a_reset_harms_nothing(job: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_beside_a_reset_harms_nothing(job: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another run lands and takes what is new, once before the reset's first commit and once after it."""
     spoil(job)
     monkeypatch.setattr(apply, "ROWS_MAX", 1)
@@ -140,7 +142,7 @@ def test_a_run_beside_a_reset_harms_nothing(job: Lab, monkeypatch: pytest.Monkey
     assert verify(Pipeline(job.config))[0].clean
 
 
-def test_a_replay_from_a_time_takes_what_came_since(job: Lab) -> None:
+def test_a_replay_from_a_time_takes_what_came_since(job: Harness) -> None:
     time.sleep(0.002)  # the clock of the next commits is past this one
     since = dt.datetime.now(dt.UTC)
     before = job.read("bronze", NAME).num_rows

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from bench.medallion.dms import COLUMNS, Dms, same
-from bench.medallion.lab import lab
+from bench.medallion.harness import lab
 from bench.servers.servers import Ministack
 from safewrite.medallion import Pipeline
 from safewrite.medallion.files.storage import storage

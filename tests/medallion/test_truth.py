@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.medallion.lab import Lab, lab
+from bench.medallion.harness import Harness, lab
 from safewrite.medallion import Pipeline, Run
 
 FORMATS = ("delta", "iceberg")
 
 
-def tell_the_whole_story(job: Lab) -> None:
+def tell_the_whole_story(job: Harness) -> None:
     """All that DMS and its operators do to files, with a look at silver after each."""
     job.begin(loads=3)  # a full load that is begun again, with what is there by then
     job.run()

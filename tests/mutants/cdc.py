@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.killers import Mutant, alone
 
-BLOCKS, AVRO, BARE = (alone(f"cdc/test_blocks{form}.py") for form in ("", "_avro", "_bare"))
+BLOCKS, AVRO, BARE = (alone(f"cdc/test_column_batches{form}.py") for form in ("", "_avro", "_bare"))
 SOURCES, COMPACTED, IDENTITY = (
     alone(f"cdc/test_{name}.py") for name in ("sources", "compacted", "replica_identity")
 )

@@ -110,7 +110,14 @@ PARTS: tuple[tuple[str, tuple[Killer, ...]], ...] = (
     *(
         (
             f"cdc/{name}.py",
-            (quick("cdc/test_blocks.py", "cdc/test_blocks_avro.py", "cdc/test_blocks_bare.py"), *EVENTS),
+            (
+                quick(
+                    "cdc/test_column_batches.py",
+                    "cdc/test_column_batches_avro.py",
+                    "cdc/test_column_batches_bare.py",
+                ),
+                *EVENTS,
+            ),
         )
         for name in (
             "envelopes/by_columns",

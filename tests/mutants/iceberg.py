@@ -315,7 +315,7 @@ ICEBERG_MUTANTS = (
     Mutant(
         "known-table",
         "the table's id, where manifests that are known are looked up",
-        "iceberg/data/known.py",
+        "iceberg/data/known_manifests.py",
         (
             (
                 "        return self._manifests.get(_key(table_id, manifest))\n",

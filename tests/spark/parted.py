@@ -8,7 +8,7 @@ from typing import Any
 
 from safewrite.cdc import Pipeline
 from safewrite.cdc.records.batch import Batch
-from tests.cdc.lakes import Job
+from tests.cdc.jobs import Job
 from tests.spark.session import Spark
 
 RECORDS = 40

@@ -25,7 +25,7 @@ from safewrite.cdc.landing.landing import TableBatch
 from safewrite.cdc.records.change import KafkaRecord
 from safewrite.cli.app import app
 from tests.cdc.events import record
-from tests.cdc.lakes import Job, Source, change
+from tests.cdc.jobs import Job, Source, change
 from tests.spark.parted import RECORDS, pipeline
 from tests.spark.session import Spark
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import FileScanTask
 
-    from safewrite.iceberg.data.known import KnownManifests
+    from safewrite.iceberg.data.known_manifests import KnownManifests
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from pyiceberg.table import DataScan, FileScanTask, ManifestGroupPlanner, _min_s
 from pyiceberg.types import DateType, IntegerType, LongType, StringType, TimestampType, TimestamptzType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from safewrite.iceberg.data.known import FilterSpan, KnownManifests, Manifest
+from safewrite.iceberg.data.known_manifests import FilterSpan, KnownManifests, Manifest
 
 _ORDERED = (IntegerType, LongType, DateType, TimestampType, TimestamptzType, StringType)
 """Types whose bounds are in the order of their values; floats have NaN, and others are left to PyIceberg."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import DataScan, FileScanTask, Table
 
     from safewrite.iceberg.catalog.commit_request import CommitRequest, CreateRequest, MetadataCommit
-    from safewrite.iceberg.data.known import KnownManifests
+    from safewrite.iceberg.data.known_manifests import KnownManifests
     from safewrite.protocol.iceberg.head import TableVersion
     from safewrite.stores.abc import Ledger, TicketQueue
 

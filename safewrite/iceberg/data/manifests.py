@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Operation, Snapshot
 
-    from safewrite.iceberg.data.known import KnownManifests
+    from safewrite.iceberg.data.known_manifests import KnownManifests
 
 READ_AT_ONCE = 64
 """So many manifests are asked for together."""

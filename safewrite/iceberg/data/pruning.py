@@ -36,7 +36,7 @@ from pyiceberg.types import (
 from safewrite.frames.predicate import Both, Compare, Predicate
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.iceberg.data.expressions import may_match, must_match
-from safewrite.iceberg.data.known import bound_of
+from safewrite.iceberg.data.known_manifests import bound_of
 from safewrite.iceberg.data.partitions import typed
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from safewrite.frames.replace_where import EVERYTHING
-from safewrite.iceberg.data.known import KnownManifests
+from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.data.manifests import entries_of, live_manifests
 from safewrite.iceberg.data.reading import planned
 from safewrite.iceberg.metadata import table_of

@@ -10,7 +10,7 @@ import pyarrow as pa
 from safewrite.changes.reading import loose
 from safewrite.frames.parallel import LOOKED_AT_ONCE, LOOKED_BYTES, windows
 from safewrite.frames.replace_where import EVERYTHING
-from safewrite.iceberg.data.known import KnownManifests
+from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.data.pruning import Pruning, holding, within
 from safewrite.iceberg.data.reading import WHOLE_BYTES, planned, rows_of
 from safewrite.iceberg.data.schema import arrow_schema

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from safewrite.errors import ConflictError, Kind, SafewriteError
 from safewrite.iceberg.catalog.commit_request import CommitRequest
-from safewrite.iceberg.data.known import KnownManifests
+from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.data.manifests import (
     added_manifest,
     live_manifests,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from safewrite.errors import StorageError, UnsupportedTableError
-from safewrite.iceberg.data.known import KnownManifests
+from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.data.manifests import entries_of, entry, manifest_of
 from safewrite.iceberg.metadata import table_of
 from safewrite.protocol.ask import Limits

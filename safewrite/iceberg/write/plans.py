@@ -14,7 +14,7 @@ from safewrite.arguments.reading import reading
 from safewrite.errors import InvalidInputError
 from safewrite.frames import Prepared, as_frame, joined, prepare
 from safewrite.frames.prepare import refuse_untyped
-from safewrite.iceberg.data.known import KnownManifests
+from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
 from safewrite.iceberg.metadata import MAIN, table_of
 from safewrite.iceberg.write import creation

@@ -1,4 +1,4 @@
-"""Stresses a table under a change log, of both formats; see :class:`bench.stress.ground.Ground`."""
+"""Stresses a table under a change log, of both formats; see :class:`bench.stress.target.Ground`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from . import change_readers, ground, iceberg_readers, readers
+from . import change_readers, iceberg_readers, readers, target
 from .change_check import Seen
-from .delta_ground import DeltaGround
-from .ground import Ground, UnreadableTableError
-from .iceberg_ground import NAMESPACE, IcebergGround
+from .delta_target import DeltaTarget
+from .iceberg_target import NAMESPACE, IcebergTarget
+from .target import Target, UnreadableTableError
 from .writers import change_log
 
 PARTITION_BY = ["region"]
@@ -33,7 +33,7 @@ class FinalLooks:
     flaws: list[str] = field(default_factory=list)
 
 
-class ChangeGround(Ground, Protocol):
+class ChangeTarget(Target, Protocol):
     """A ground whose rows have keys."""
 
     def look(self) -> Seen:
@@ -43,7 +43,7 @@ class ChangeGround(Ground, Protocol):
         """Read by every reader, past the proxies; raises :class:`UnreadableTableError`."""
 
 
-class DeltaChanges(DeltaGround):
+class DeltaChanges(DeltaTarget):
     """A Delta table."""
 
     def rehearse(self) -> dict[str, tuple[str, ...]]:
@@ -84,7 +84,7 @@ class DeltaChanges(DeltaGround):
         return FinalLooks(seen, replay.versions)
 
 
-class IcebergChanges(IcebergGround):
+class IcebergChanges(IcebergTarget):
     """An Iceberg table."""
 
     def rehearse(self) -> dict[str, tuple[str, ...]]:
@@ -140,6 +140,6 @@ def _rehearse(open_table: Callable[[], Any]) -> dict[str, tuple[str, ...]]:
     }  # fmt: skip
     open_table().apply_changes(change_log.to_arrow(first), key="rehearsal-1", **how)
     table = open_table()
-    names = ground.note_names(table.world)
+    names = target.note_names(table.world)
     table.apply_changes(change_log.to_arrow(then), key="rehearsal-2", **how)
     return {"key": tuple(names)}

@@ -1,4 +1,4 @@
-"""Lands the same changes by the job and by kafka2delta: ``python -m bench.cdc.flat``; what differs, and rows a second of CPU.
+"""Lands the same changes by the job and by kafka2delta: ``python -m bench.cdc.versus_kafka2delta``; what differs, and rows a second of CPU.
 
 One generator makes the changes twice from one seed: as Debezium's Avro for the job, and flattened (``ExtractNewRecordState`` with
 ``__deleted`` and a log sequence number) for kafka2delta, which reads nothing else.  Both get the same batches without Kafka,
@@ -40,8 +40,8 @@ from bench.cdc.generator import (
     Row,
     partition_of,
 )
-from bench.cdc.ground import DATABASE, JARS, ROOT
 from bench.cdc.registry import Registry
+from bench.cdc.source_stack import DATABASE, JARS, ROOT
 from bench.screen import screen
 from safewrite.cdc.config.job import load
 from safewrite.cdc.landing.landing import Landing
@@ -230,7 +230,7 @@ def by_kafka2delta(registry: Registry, seed: int, changes: int, batches: int, fo
 
 def main() -> None:
     """Land, print the report and write it."""
-    parser = argparse.ArgumentParser(prog="python -m bench.cdc.flat", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.cdc.versus_kafka2delta", description=__doc__)
     parser.add_argument("--changes", type=int, default=1000)
     parser.add_argument("--batches", type=int, default=8)
     parser.add_argument("--seed", type=int, default=4)

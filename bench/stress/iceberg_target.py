@@ -13,21 +13,21 @@ from safewrite.testing.faults import FaultKind, FaultPlan, Rule
 from safewrite.testing.history import make_rows
 
 from ..servers import catalogs
-from . import ground, iceberg_readers
-from .ground import FinalReads, UnreadableTableError, Way
+from . import iceberg_readers, target
 from .plans.plan import ArmPlan, Settings, WriterPlan
 from .proxies.pgproxy import STEPS as PG_STEPS
 from .proxies.pgproxy import PgProxy
 from .proxies.proxy import FaultProxy
 from .stage import Stage
+from .target import FinalReads, UnreadableTableError, Way
 from .writers import common
 
 CATALOG, NAMESPACE = "stress", "stress"
 _HTTP_ONLY = (FaultKind.TRUNCATE_BODY, FaultKind.FLIP_BIT)
 
 
-class IcebergGround:
-    """The table of one arm; see :class:`bench.stress.ground.Ground`."""
+class IcebergTarget:
+    """The table of one arm; see :class:`bench.stress.target.Ground`."""
 
     def __init__(self, arm: ArmPlan, settings: Settings, stage: Stage, folder: Path) -> None:
         assert arm.catalog is not None
@@ -68,7 +68,7 @@ class IcebergGround:
         name = self.table + "_rehearsal"
         self._create(name)
         options: dict[str, Any] = {"storage_options": self.stage.cloud.storage_options(), **self._lock_table}
-        return ground.rehearse(lambda: sw.open(name, catalog=self._direct, **options), schema_mode="merge")
+        return target.rehearse(lambda: sw.open(name, catalog=self._direct, **options), schema_mode="merge")
 
     def create(self) -> None:
         self._create(self.table)

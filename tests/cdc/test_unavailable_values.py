@@ -10,7 +10,7 @@ import pytest
 
 from safewrite.cdc.records.change import KafkaRecord
 from tests.cdc.events import event, postgres, record
-from tests.cdc.lakes import Job, Rows, change, cut
+from tests.cdc.jobs import Job, Rows, change, cut
 
 GONE = "__debezium_unavailable_value"
 

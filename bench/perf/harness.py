@@ -26,7 +26,7 @@ class ChildError(RuntimeError):
     """A measured process failed; the message ends with what it said."""
 
 
-class Lab:
+class Harness:
     """S3 and DynamoDB on loopback; a context manager.
 
     ``seaweed`` takes SeaweedFS for S3: its listings start where they are asked to, as those of S3 do, while

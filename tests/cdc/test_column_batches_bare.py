@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.records.change import KafkaRecord
 from safewrite.cdc.records.records import KafkaRecords
-from tests.cdc import test_blocks
+from tests.cdc import test_column_batches
 from tests.cdc.both_ways import Outcome, outcomes
 from tests.cdc.events import dms, event, postgres, record
 
@@ -350,15 +350,17 @@ def test_a_key_that_lacks_a_field_is_read_by_itself() -> None:
 
 
 def test_records_with_their_schema_and_without_are_of_one_batch() -> None:
-    text = [test_blocks.ID, {"type": "string", "field": "v"}]
+    text = [test_column_batches.ID, {"type": "string", "field": "v"}]
     records = []
     for at in range(200):
-        with_schema = test_blocks.row("c", {"id": at, "v": "x"}, text, at)
+        with_schema = test_column_batches.row("c", {"id": at, "v": "x"}, text, at)
         records.append(with_schema if at % 2 else debezium("insert", {"id": at, "v": "x"}, at))
     found = equal(records)
     assert found.by_columns == 200
     halves = [
-        test_blocks.row("c", {"id": at, "v": 0.5}, [test_blocks.ID, {"type": "double", "field": "v"}], at)
+        test_column_batches.row(
+            "c", {"id": at, "v": 0.5}, [test_column_batches.ID, {"type": "double", "field": "v"}], at
+        )
         for at in range(9)
     ]
     halves += [debezium("insert", {"id": at, "v": 0.5}, at) for at in range(9, 18)]

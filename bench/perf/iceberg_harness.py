@@ -22,7 +22,7 @@ Catalog: TypeAlias = Literal["sql", "rest", "glue"]
 _NAMESPACE, _BUCKET, _LOCK_TABLE = "bench", "iceberg", "locks"
 
 
-class IcebergLab:
+class IcebergHarness:
     """One catalog on loopback with S3 and DynamoDB; a context manager.
 
     ``delay_s`` is held back before each request of the slow way; a statement to PostgreSQL is one. The REST

@@ -14,7 +14,7 @@ from safewrite import cdc, metrics
 from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.ledger.reporting import tell_stream
 from tests.cdc.events import record
-from tests.cdc.lakes import Job, change
+from tests.cdc.jobs import Job, change
 from tests.metrics.test_metrics import Meter, problems
 
 

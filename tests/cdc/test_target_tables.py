@@ -17,7 +17,7 @@ from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.landing.landing import Landing, TableBatch
 from safewrite.cdc.ledger.target_tables import TargetTables
 from safewrite.stores.local import LocalObjects
-from tests.cdc.lakes import Job, Source, change
+from tests.cdc.jobs import Job, Source, change
 
 TABLES: list[dict[str, Any]] = [{"table": name} for name in "abc"]
 LOOKS = {"delta": 5, "iceberg": 6}

@@ -43,7 +43,7 @@ Form = Literal["delta", "iceberg"]
 
 
 @dataclass
-class Ground:
+class SourceStack:
     """The servers, and the workload whose tables they capture."""
 
     folder: Path
@@ -56,7 +56,7 @@ class Ground:
 
 
 @contextmanager
-def ground(folder: Path, seed: int) -> Iterator[Ground]:
+def ground(folder: Path, seed: int) -> Iterator[SourceStack]:
     """All servers, the tables created and captured."""
     with ExitStack() as stack:
         postgres = stack.enter_context(Postgres(folder, settings={"wal_level": "logical"}))
@@ -86,7 +86,7 @@ def ground(folder: Path, seed: int) -> Iterator[Ground]:
         stack.enter_context(debezium)
         under_way.end()
         _wait_until_it_streams(address)
-        yield Ground(folder, kafka, debezium, address, workload, under_way.came)
+        yield SourceStack(folder, kafka, debezium, address, workload, under_way.came)
 
 
 def _wait_until_it_streams(address: str) -> None:

@@ -16,7 +16,7 @@ from safewrite.medallion import Pipeline, Run, verify
 
 
 @dataclass
-class Lab:
+class Harness:
     """A job and its source.  ``more`` changes the configuration, ``defaults`` that of each table."""
 
     folder: Path
@@ -139,13 +139,13 @@ class Lab:
 MIXED = {"layout": "mixed", "mixed_folder": "cdc", "schema_column": "sch", "table_column": "tab"}
 
 
-def mixed_lab(folder: Path, table_format: str, *, seed: int = 1, tables: int = 1, **settings: Any) -> Lab:
+def mixed_lab(folder: Path, table_format: str, *, seed: int = 1, tables: int = 1, **settings: Any) -> Harness:
     """A job whose change files are common to all tables."""
     dms = Dms(folder / "raw", seed, tables, mixed=True)
     more = {"raw": {"location": str(dms.root), **MIXED}} | settings.pop("more", {})
-    return Lab(folder, table_format, dms, more=more, **settings)
+    return Harness(folder, table_format, dms, more=more, **settings)
 
 
-def lab(folder: Path, table_format: str, *, seed: int = 1, tables: int = 1, **settings: Any) -> Lab:
+def lab(folder: Path, table_format: str, *, seed: int = 1, tables: int = 1, **settings: Any) -> Harness:
     """A job of ``tables`` tables."""
-    return Lab(folder, table_format, Dms(folder / "raw", seed, tables), **settings)
+    return Harness(folder, table_format, Dms(folder / "raw", seed, tables), **settings)

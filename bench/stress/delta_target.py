@@ -15,16 +15,16 @@ from safewrite.testing.checker import Read
 from safewrite.testing.faults import FaultPlan, Rule
 from safewrite.testing.history import make_rows
 
-from . import ground, readers
-from .ground import FinalReads, Way
+from . import readers, target
 from .plans.plan import ArmPlan, Settings, WriterPlan
 from .proxies.proxy import FaultProxy
 from .stage import Stage
+from .target import FinalReads, Way
 from .writers import common
 
 
-class DeltaGround:
-    """The table of one arm; see :class:`bench.stress.ground.Ground`."""
+class DeltaTarget:
+    """The table of one arm; see :class:`bench.stress.target.Ground`."""
 
     def __init__(self, arm: ArmPlan, settings: Settings, stage: Stage, folder: Path) -> None:
         self.arm = arm
@@ -42,7 +42,7 @@ class DeltaGround:
         uri = self.table + "-rehearsal"
         self._create(uri)
         options = self.stage.cloud.storage_options()
-        return ground.rehearse(lambda: sw.open(uri, storage_options=options, **self._arbiter()))
+        return target.rehearse(lambda: sw.open(uri, storage_options=options, **self._arbiter()))
 
     def create(self) -> None:
         self._create(self.table)
@@ -98,7 +98,7 @@ class DeltaGround:
             replayed, log = readers.read_replay(self.place, replay)
             return FinalReads([replayed, *self._others(folder)], log, replay.versions)
         except (DeltaError, duckdb.Error) as error:
-            raise ground.UnreadableTableError(str(error)) from error
+            raise target.UnreadableTableError(str(error)) from error
 
     def _others(self, folder: Path) -> list[Read]:
         if self.arm.change_feed:

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from bench.cdc import avro, dms, generator
 from bench.cdc.check import Rows, is_marked, read, source_rows
 from bench.cdc.generator import Envelope, Generator
-from bench.cdc.ground import DATABASE, PATTERN, Form, Ground, Job, ground
 from bench.cdc.producer import Producer
 from bench.cdc.registry import Registry
+from bench.cdc.source_stack import DATABASE, PATTERN, Form, Job, SourceStack, ground
 from bench.cdc.workload import TABLES, SourceTable
 from bench.servers.kafka import Kafka
 
@@ -38,7 +38,7 @@ class Workload(Protocol):
         """The last changes of a run."""
 
 
-class Scene(Protocol):
+class ChangeSource(Protocol):
     """What a run needs to know of its source."""
 
     kafka: Kafka
@@ -68,7 +68,7 @@ class Scene(Protocol):
 class Captured:
     """PostgreSQL behind Debezium."""
 
-    servers: Ground
+    servers: SourceStack
     tables: Sequence[SourceTable] = TABLES
     pattern: str = PATTERN
     registry: Registry | None = None
@@ -156,7 +156,7 @@ class Generated:
 
 
 @contextmanager
-def scene(source: SourceName, folder: Path, seed: int) -> Iterator[Scene]:
+def scene(source: SourceName, folder: Path, seed: int) -> Iterator[ChangeSource]:
     """All servers of a source, its first rows made."""
     if source == "debezium":
         with ground(folder, seed) as servers:

@@ -58,7 +58,7 @@ class FinalReads:
     flaws: list[str] = field(default_factory=list)
 
 
-class Ground(Protocol):
+class Target(Protocol):
     """One table, before, during and after its writers."""
 
     @property
