@@ -271,7 +271,7 @@ MUTANTS = (
         "M23",
         "the check of casts",
         "values/casts.py",
-        (("else pc.cast(values, target)\n", "else pc.cast(values, target, safe=False)\n"),),
+        (("return pc.cast(values, target, safe=True)", "return pc.cast(values, target, safe=False)"),),
         pytest("frames/test_conform.py::test_a_value_that_would_change_is_refused_by_row_and_value"),
         "DID NOT RAISE",
     ),
