@@ -153,6 +153,10 @@ truth-cdc: install jars $(JARS)/connect/.copied $(JARS)/iceberg-sink/.copied ## 
 bench-cdc: install ## What the change data job costs without Kafka and Spark: rows a second of CPU, idle tables, later batches (BENCH_ARGS)
 	@$(PY) -W ignore -m bench.cdc.throughput $(BENCH_ARGS)
 
+.PHONY: bench-cdc-scale
+bench-cdc-scale: install $(JARS)/spark/.copied $(JARS)/kafka/.copied ## The change data job on clusters of one and of two executors, both engines: CPU of each kind of process by record (BENCH_ARGS="--json FILE")
+	@$(PY) -W ignore -m bench.cdc.scale $(BENCH_ARGS)
+
 .PHONY: bench-cdc-rivals
 bench-cdc-rivals: install .envs/kafka2delta/.installed $(JARS)/spark/.copied $(JARS)/kafka/.copied $(JARS)/iceberg-sink/.copied $(JARS)/spark-avro/.copied ## The change data job beside Iceberg's sink for Kafka Connect (a topic of inserts, killed too) and kafka2delta; needs Java 17 and Maven (BENCH_ARGS for the first)
 	@$(PY) -W ignore -m bench.cdc.drain $(BENCH_ARGS)

@@ -1,0 +1,229 @@
+"""Measures whether the job grows with executors: ``python -m bench.cdc.scale --json FILE``, by process and by row.
+
+A topic is full before the job starts on a standalone cluster of one and of two executors with a core each.  From the second
+commit of the ledger to the last one, CPU is counted apart: the driver's Python, its Java, the executors' Java (they fetch) and
+their Python (it decodes).  What starts and compiles comes before the second commit, so it is not in the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+from rich.table import Table
+
+from bench.cdc.cluster import on_cluster
+from bench.cdc.events import Events
+from bench.cdc.ground import DATABASE, Job
+from bench.cdc.producer import Producer
+from bench.screen import screen
+from bench.servers.kafka import Kafka
+from bench.servers.spark import Cluster, processes
+
+TOPIC, PARTITIONS = "shop.public.all", 4
+_STUCK_S, _POLL_S = 240.0, 0.1
+SCENES: Mapping[str, tuple[int, float]] = {"hot": (20, 0.99), "even": (20, 0.0)}
+"""The tables of a scene, and the part of the records that is of the first of them."""
+KINDS = ("driver's Python", "driver's Java", "executors' Java", "executors' Python")
+
+
+@dataclass
+class Scaled:
+    """What a run did with the records between the second commit of its ledger and the last."""
+
+    scene: str
+    engine: str
+    executors: int
+    rows: int = 0
+    batches: int = 0
+    wall_s: float = 0.0
+    cpu_us: dict[str, float] = field(default_factory=dict)
+    """Microseconds of CPU for a record, by the kind of process."""
+    shares: list[float] = field(default_factory=list)
+    """The part of the executors' CPU that each of them took."""
+    driver_mib: float = 0.0
+    """The most that the driver's Python had in memory."""
+
+    @property
+    def rate(self) -> float:
+        """Records a second of wall."""
+        return self.rows / self.wall_s if self.wall_s else 0.0
+
+
+def fill(producer: Producer, rows: int, scene: str) -> None:
+    """Send inserts, each of an id of its own, of all tables of a scene."""
+    tables, hot = SCENES[scene]
+    events = Events()
+    for first in range(0, rows, 1000):
+        table = 0 if (first // 1000 % 100) < hot * 100 else first // 1000 % tables
+        for one in events.batch(0, range(first, min(rows, first + 1000)), lambda _: "c", table).records:
+            producer.send(first // 1000 % PARTITIONS, one.key, one.value)
+    if (told := producer.flush()) != rows:
+        raise RuntimeError(f"{rows} records were made, and the broker took {told}")
+
+
+def run(kafka: Kafka, folder: Path, told: Scaled, rows: int, batch: int) -> Scaled:
+    """Land the whole topic, and count."""
+    folder.mkdir()
+    tables, _ = SCENES[told.scene]
+    settings = {
+        "tables": [{"database": DATABASE, "table": f"t{number}", "primary_key": ["id"]} for number in range(tables)],
+        "kafka": {"servers": kafka.endpoint_url, "topics": [TOPIC], "max_offsets_per_trigger": batch},
+        "parts": {"records": batch, "bytes": 1 << 30},
+        "engine": told.engine,
+        "parallel_tables": 2,
+    }  # fmt: skip
+    with ExitStack() as stack:
+        cluster = stack.enter_context(Cluster(folder, told.executors, "2g"))
+        spark = on_cluster(cluster) | {
+            "spark.executor.memory": "1g", "spark.driver.memory": "2g", "spark.speculation": "false",
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC", "spark.locality.wait": "0",
+        }  # fmt: skip
+        job = Job(folder, "delta", kafka.endpoint_url, settings, batch, spark)
+        stack.callback(job.kill)
+        job.start()
+        _watch(job, cluster, rows, told)
+    return told
+
+
+def _watch(job: Job, cluster: Cluster, rows: int, told: Scaled) -> None:
+    """Look at the processes at each commit of the ledger, until all records are in it."""
+    deadline, seen, points = time.monotonic() + _STUCK_S, 0, list[tuple[float, int, dict[int, float]]]()
+    kinds: dict[int, str] = {}
+    while seen < rows:
+        if job.ended is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"the job stopped at {seen} of {rows} records:\n{job.log.read_text()[-2000:]}")
+        spent, now = _spent(job, cluster, kinds), _landed(job)
+        told.driver_mib = max(told.driver_mib, _peak_mib(job.pid))
+        if now > seen:
+            seen, deadline = now, time.monotonic() + _STUCK_S
+            points.append((time.monotonic(), now, spent))
+        time.sleep(_POLL_S)
+    (first_s, first, before), (last_s, last, after) = points[1], points[-1]
+    told.rows, told.wall_s, told.batches = last - first, last_s - first_s, len(points) - 2
+    grown = {pid: spent - before.get(pid, 0.0) for pid, spent in after.items()}
+    for kind in KINDS:
+        whole = sum(spent for pid, spent in grown.items() if kinds[pid].startswith(kind))
+        told.cpu_us[kind] = whole / max(1, told.rows) * 1e6
+    of_executors: dict[str, float] = {}
+    for pid, spent in grown.items():
+        if kinds[pid].startswith("executors"):
+            name = kinds[pid].rpartition(" ")[2]
+            of_executors[name] = of_executors.get(name, 0.0) + spent
+    whole = sum(of_executors.values())
+    told.shares = sorted(spent / whole for spent in of_executors.values() if whole)
+
+
+def _landed(job: Job) -> int:
+    place = job.lake / "cdc" / "shop-delta_ledger"
+    if not (place / "_delta_log").exists():
+        return 0
+    ledger = pa.table(deltalake.DeltaTable(str(place)).to_pyarrow_table(columns=["records"]))
+    return sum(ledger.column("records").to_pylist())
+
+
+def _spent(job: Job, cluster: Cluster, kinds: dict[int, str]) -> dict[int, float]:
+    """Seconds of CPU of each process, and what kind it is; an executor is named by its worker."""
+    running = processes()
+    workers = {pid: f"{number}" for number, pid in enumerate(cluster.pids)}
+
+    def of(pid: int) -> str | None:
+        line, above = running[pid][1], pid
+        while above in running:
+            if above in workers:
+                is_java = "java" in line.split(" ")[0]
+                return (
+                    None
+                    if pid in workers
+                    else f"executors' {'Java' if is_java else 'Python'} {workers[above]}"
+                )
+            if above == job.pid:
+                return KINDS[0] if pid == job.pid else KINDS[1]
+            above = running[above][0]
+        return None
+
+    found = {}
+    for pid in running:
+        kind = of(pid)
+        if kind is not None:
+            kinds[pid] = kind
+            found[pid] = _cpu_s(pid)
+    return found
+
+
+def _cpu_s(pid: int) -> float:
+    try:
+        parts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _peak_mib(pid: int) -> float:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 0.0)
+
+
+def main() -> None:
+    """Print a row for each run, and write them."""
+    parser = argparse.ArgumentParser(prog="python -m bench.cdc.scale", description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--batch", type=int, default=100_000, help="records in a batch")
+    parser.add_argument("--scenes", nargs="*", choices=SCENES, default=[*SCENES])
+    parser.add_argument("--engines", nargs="*", choices=["local", "spark"], default=["local", "spark"])
+    parser.add_argument("--executors", nargs="*", type=int, default=[1, 2])
+    parser.add_argument("--json", type=Path, help="file of the figures")
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="safewrite-scale-"))
+    told, say = list[Scaled](), screen().print
+    for scene in given.scenes:
+        (folder / scene).mkdir()
+        with Kafka(folder / scene) as kafka:
+            with Producer(kafka, TOPIC, PARTITIONS, folder / "producer.log") as producer:
+                fill(producer, given.rows, scene)
+            for engine in given.engines:
+                for executors in given.executors:
+                    made = Scaled(scene, engine, executors)
+                    run(kafka, folder / scene / f"{engine}-{executors}", made, given.rows, given.batch)
+                    say(json.dumps(asdict(made)))
+                    told.append(made)
+    if given.json is not None:
+        given.json.write_text(json.dumps([asdict(one) | {"rate": one.rate} for one in told], indent=1))
+    grid = Table(
+        "scene",
+        "engine",
+        "executors",
+        "records/s",
+        *(f"{kind}, us" for kind in KINDS),
+        "shares",
+        "driver, MiB",
+    )
+    for one in told:
+        cpu = (f"{one.cpu_us[kind]:.2f}" for kind in KINDS)
+        shares = " ".join(f"{share:.0%}" for share in one.shares)
+        grid.add_row(
+            one.scene,
+            one.engine,
+            str(one.executors),
+            f"{one.rate:,.0f}",
+            *cpu,
+            shares,
+            f"{one.driver_mib:.0f}",
+        )
+    say(grid)
+
+
+if __name__ == "__main__":
+    main()
