@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from safewrite.cdc.connect.logical_types.declared import declared_decimal, declared_time
-from safewrite.cdc.connect.values import array_of
 from safewrite.cdc.records.change import UndecodableError
+from safewrite.values.objects import array_of
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import pytest
 
 from safewrite.cdc.connect.logical_types.column import UNREADABLE
 from safewrite.cdc.connect.logical_types.schemas import column_of
-from safewrite.cdc.connect.values import array_of
 from safewrite.values.casts import convert
 from safewrite.values.declared import declared
 from safewrite.values.fit import fit
+from safewrite.values.objects import array_of
 from safewrite.values.refusals import OtherMeaningError
 
 PAGE = Path(__file__).parents[2] / "docs" / "values.md"

@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.cdc.connect.columns import UnsuitedError, flags
-from safewrite.cdc.connect.values import BINARY_DIGITS, digits_pattern
+from safewrite.cdc.connect.values import digits_pattern
 from safewrite.cdc.records.prefixes import NUMBERS_AS_WRITTEN
 from safewrite.cdc.records.records import KafkaRecords
+from safewrite.values.objects import BINARY_DIGITS
 
 Kinds = dict[str, Any]
 """The kinds of a struct's fields: the name of one of Connect's types, ``NULL``, that of a list, or the kinds of a struct."""

@@ -13,12 +13,13 @@ import pyarrow.compute as pc
 
 import safewrite as sw
 from safewrite.cdc.config.table_config import TargetTable, partition_columns
-from safewrite.cdc.connect.values import array_of, merged, type_of
+from safewrite.cdc.connect.values import merged, type_of
 from safewrite.cdc.landing.project_columns import Projected
 from safewrite.cdc.landing.rows import ChangeRow, ChangeRows
 from safewrite.cdc.landing.rules import Rules
 from safewrite.cdc.ledger.target_tables import OURS
 from safewrite.cdc.records.change import DeadLetter, Op
+from safewrite.values.objects import array_of, column_of
 from safewrite.values.types import is_column_name
 
 OP = "_cdc_op"
@@ -131,7 +132,7 @@ def _of_columns(table: TargetTable, part: Projected, fit: _Fit) -> _FramePart:
         values, misfits = part.columns.get(name), dict[int, str]()
         if name not in fit.clashes:
             arrays[name], misfits = (
-                (pa.nulls(length, kind), misfits) if values is None else _fitted(values, kind)
+                (pa.nulls(length, kind), misfits) if values is None else column_of(values, kind)
             )
             misfits = {} if name in fit.nulls else misfits
             misfits = fit.rules.misfits(name, arrays[name], written) | misfits
@@ -168,11 +169,6 @@ def _nulled(table: TargetTable, names: Iterable[str], keys: Sequence[str]) -> fr
     return frozenset(
         name for name in names if name not in needed and table.on_misfit_of(sources.get(name, name)) == "null"
     )
-
-
-def _fitted(values: Any, kind: pa.DataType) -> tuple[Any, dict[int, str]]:
-    """A column under another type: as a list of values would fit it."""
-    return (values, {}) if values.type == kind else array_of(values.to_pylist(), kind)
 
 
 def _of_keys(keys: Sequence[str], types: Mapping[str, pa.DataType]) -> dict[str, str]:

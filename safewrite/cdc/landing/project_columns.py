@@ -18,8 +18,9 @@ from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable
 from safewrite.cdc.connect.columns import UnsuitedError
 from safewrite.cdc.connect.logical_types.column import RowFallback
 from safewrite.cdc.connect.misfits import text_of
-from safewrite.cdc.connect.values import digits_pattern, json_of
+from safewrite.cdc.connect.values import digits_pattern
 from safewrite.cdc.records.change_set import AFTER, BEFORE, KEY, OP, POSITION, ColumnBatch
+from safewrite.values.objects import json_of
 
 Columns = Mapping[str, Any]
 _LONG = digits_pattern(16)

@@ -16,10 +16,11 @@ import pyarrow as pa
 
 from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable
 from safewrite.cdc.connect.misfits import Misfit
-from safewrite.cdc.connect.values import array_of, is_nan
 from safewrite.cdc.envelopes.position import OFFSET_WIDTH
 from safewrite.cdc.landing.rows import ChangeRow, ChangeRows
 from safewrite.cdc.records.change import UNAVAILABLE, DeadLetter, KafkaRecord, Op, UndecodableError
+from safewrite.values.objects import array_of
+from safewrite.values.python import is_nan
 
 Key = tuple[Any, ...]
 Read = Callable[[Sequence[Key]], Sequence[Mapping[str, Any]]]

@@ -14,9 +14,10 @@ import pyarrow as pa
 from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.table_config import EPOCH, SEQUENCE
 from safewrite.cdc.connect.misfits import Misfit
-from safewrite.cdc.connect.values import is_nan, is_told
+from safewrite.cdc.connect.values import is_told
 from safewrite.cdc.landing.project_columns import Projected
 from safewrite.cdc.records.change import UNAVAILABLE, DeadLetter, Op, SourceChange, UndecodableError
+from safewrite.values.python import is_nan
 
 
 @dataclass(slots=True)
