@@ -14,8 +14,11 @@ from typing import Any
 import pytest
 
 import safewrite as sw
+from safewrite.cdc.connect.registry import Registry
+from safewrite.cdc.envelopes import decode_task
 from safewrite.cdc.envelopes.decode_task import DecodeReport, DecodeTask, union
 from safewrite.cdc.envelopes.decoding import Decoder
+from safewrite.cdc.envelopes.envelope import EnvelopeSettings
 from safewrite.cdc.records.change import UNAVAILABLE, KafkaRecord
 from safewrite.cdc.records.records import KafkaRecords
 from safewrite.engine.local import LocalEngine
@@ -55,10 +58,10 @@ def test_all_records_are_told_and_arrive() -> None:
     assert [place for one in reports for place in one.places] == [("topic", 0), ("topic", 1)]
 
 
-@pytest.mark.parametrize("lost", range(3))
+@pytest.mark.parametrize("lost", range(4))
 def test_a_row_of_a_task_that_is_missing_is_noticed(lost: int) -> None:
     pieces, reports = ran(RECORDS, task())
-    assert len(pieces) == 3
+    assert len(pieces) == 4
     with pytest.raises(sw.InternalError, match="Nothing of the batch was committed"):
         union(pieces[:lost] + pieces[lost + 1 :], reports, ())
     with pytest.raises(sw.InternalError, match="Nothing of the batch was committed"):
@@ -92,6 +95,25 @@ def test_the_bytes_of_records_are_unpacked_where_one_is_looked_at() -> None:
     (batch,) = union(pieces, reports, ()).columns
     assert list(batch.records) == RECORDS[:3]
     assert [letter.record for letter in union(pieces, reports, ()).letters("why")] == RECORDS[:3]
+
+
+def test_what_is_read_one_by_one_comes_in_rows_of_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode_task, "_CHANGES", 2)
+    strange = [record(b"\xff", b"k", offset=at) for at in range(5)]
+    alone = [record(None, {"id": at}, offset=5 + at) for at in range(3)]
+    rows = [change("t", "a", 1, lsn=at, offset=8 + at) for at in range(5)]
+    pieces, reports = ran([*strange, *alone, *rows], task())
+    found = union(pieces, reports, ())
+    assert (len(pieces), len(found.dead), len(found.unmet), len(found.rows)) == (6, 5, 3, 5)
+
+
+def test_a_task_takes_the_registry_along() -> None:
+    registry = Registry("http://127.0.0.1:1", "user", "secret", patience_s=0.0)
+    made = task(envelope="debezium-avro", settings=EnvelopeSettings(registry))
+    sent = pickle.loads(pickle.dumps(made))
+    assert sent == made
+    with pytest.raises(sw.StorageError, match="gave no answer about schema 7"):
+        ran([KafkaRecord("topic", 0, 0, None, b"\0\0\0\0\7x")], sent)
 
 
 def test_what_a_process_knows_by_identity_arrives_as_itself() -> None:

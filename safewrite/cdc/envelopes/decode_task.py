@@ -127,13 +127,15 @@ def _piece(what: PackedBatch | Decoded) -> pa.RecordBatch:
 
 def _pieces(found: Decoded) -> Iterator[Decoded]:
     """What was not read by columns, some at a time; the changes of one record stay together."""
-    rest = Decoded(dead=found.dead, unmet=found.unmet)
+    for start in range(0, max(len(found.dead), len(found.unmet)), _CHANGES):
+        yield Decoded(dead=found.dead[start : start + _CHANGES], unmet=found.unmet[start : start + _CHANGES])
+    rest = Decoded()
     for _, changes in groupby(found.rows, key=lambda change: id(change.record)):
         rest.rows += changes
         if len(rest.rows) >= _CHANGES:
             yield rest
             rest = Decoded()
-    if rest.rows or rest.dead or rest.unmet:
+    if rest.rows:
         yield rest
 
 
