@@ -64,8 +64,9 @@ class Touched(Generic[FileT]):
     A data file never changes, so what was found in it serves every plan of one write.
     """
 
-    def __init__(self, batch: ChangeBatch, schema: pa.Schema) -> None:
+    def __init__(self, batch: ChangeBatch, schema: pa.Schema, *, needs_whole: bool = False) -> None:
         self._batch = batch
+        self._always_whole = needs_whole
         self._wanted = wanted(batch)
         self._names = (*batch.keys, *batch.sequence_by)
         self._changed = batch.table.select(self._names)
@@ -75,9 +76,10 @@ class Touched(Generic[FileT]):
         self._owners: list[FileT] = []
         self._numbers = np.zeros(0, np.int64)
         self._goes: dict[FileT, list[int]] = {}
+        self._dropped = np.zeros(0, np.int64)
         self._cut: tuple[Any, ...] | None = None
         self._kept: dict[FileT, tuple[Any, int]] = {}
-        self._needs_whole = bool(batch.absent)
+        self._needs_whole = needs_whole or bool(batch.absent)
         self.lookup = KeyLookup.of(batch.table.select(batch.keys)) if indexable(schema, batch.keys) else None
         """The keys of the batch as they are looked for in indexes; None for types that have none."""
 
@@ -93,7 +95,8 @@ class Touched(Generic[FileT]):
 
     def unseen(self, files: Collection[FileT], memory: Memory) -> list[FileT]:
         """Begin a plan on these files: those that must be looked through; what is known of others is forgotten."""
-        self._needs_whole = bool(self._batch.absent) or bool(memory.carried.num_rows)
+        carries = bool(self._batch.absent) or bool(memory.carried.num_rows)
+        self._needs_whole = self._always_whole or carries
         self._found = {
             file: hits
             for file, hits in self._found.items()
@@ -184,8 +187,14 @@ class Touched(Generic[FileT]):
     def decided(self, decision: Decision, memory: Memory) -> None:
         """Take what was decided: which rows go, and up to where everything does."""
         self._cut = decision.floor if decision.floor != memory.floor else None
+        self._dropped = decision.dropped
         for place in decision.dropped.tolist():
             self._goes.setdefault(self._owners[place], []).append(int(self._numbers[place]))
+
+    def gone_rows(self) -> pa.Table:
+        """The rows that go, with all columns if files were looked through so; a truncate takes more."""
+        rows = pa.concat_tables([self._nothing, *(hits.rows for hits in self._found.values())])
+        return rows.take(pa.array(self._dropped))
 
     @property
     def is_cut(self) -> bool:

@@ -53,7 +53,7 @@ def test_what_is_remembered_fits_columns_that_were_widened_since(tmp_path: Path)
     assert apply(table, [up((2, 0)), up((2**40, 0), "new", OTHER)]).changes["late"] == 1
 
 
-@pytest.mark.parametrize("setting", ["delta.appendOnly", "delta.enableChangeDataFeed"])
+@pytest.mark.parametrize("setting", ["delta.appendOnly"])
 def test_a_table_that_takes_no_rewrites_is_refused_before_anything_is_uploaded(
     setting: str, tmp_path: Path
 ) -> None:

@@ -311,7 +311,6 @@ def test_a_file_outside_the_table_is_not_rewritten(table):
     ("properties", "where", "feature"),
     [
         ({"delta.appendOnly": "true"}, None, "appendOnly"),
-        ({"delta.enableChangeDataFeed": "true"}, "n > 0", "changeDataFeed"),
     ],
 )
 def test_tables_that_forbid_it_are_refused_by_feature(table, properties, where, feature):

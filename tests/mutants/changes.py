@@ -13,6 +13,7 @@ RIVALS = alone("changes/test_rivals.py")
 REFRESH, OUTSIDE = alone("changes/test_refresh.py"), alone("changes/test_outside.py")
 KEYS = alone("changes/test_key_index.py")
 DECIDE = "changes/decide.py"
+FEED = alone("delta/test_change_feed.py")
 INDEX, LOOKUP = "changes/key_index.py", "delta/data/key_lookup.py"
 DELTA = "delta/write/apply.py"
 VECTOR_FILES = "delta/data/vector_files.py"
@@ -389,5 +390,50 @@ CHANGE_MUTANTS = (
         (("(numbers - before)[lives]", "numbers[lives]"),),
         KEYS,
         "test_random_batches_leave_what_they_leave_without_indexes",
+    ),
+    Mutant(
+        "feed-images",
+        "the images of an update in the change data feed",
+        "delta/write/change_feed.py",
+        (('np.where(before, "update_postimage", "insert")', 'np.where(before, "insert", "insert")'),),
+        FEED,
+        "test_the_two_images_of_an_update_have_one_key",
+    ),
+    Mutant(
+        "feed-whole-files",
+        "rows of files that go whole, in the change data feed",
+        "delta/write/overwrite.py",
+        (("        for add in whole:\n", "        for add in whole[:0]:\n"),),
+        FEED,
+        "test_the_feed_of_a_delete_is_the_rows_that_went",
+    ),
+    Mutant(
+        "feed-rivals",
+        "the rows of rivals' files in the change data feed",
+        "delta/write/overwrite.py",
+        (("        if undecided or gone or not is_fed:\n", "        if undecided or gone:\n"),),
+        FEED,
+        "test_a_delete_that_takes_rows_of_a_rival_too_has_them_in_the_feed",
+    ),
+    Mutant(
+        "feed-whole-rows",
+        "all columns of rows that go, in the change data feed",
+        "changes/candidate_rows.py",
+        (
+            (
+                "        self._needs_whole = self._always_whole or carries\n",
+                "        self._needs_whole = carries\n",
+            ),
+        ),
+        FEED,
+        "test_the_feed_of_random_batches_makes_each_version_of_the_one_before",
+    ),
+    Mutant(
+        "feed-truncate",
+        "the rows that a truncate takes, in the change data feed",
+        "delta/write/row_files.py",
+        (("        if not touched.is_cut:\n", "        if True:\n"),),
+        FEED,
+        "test_rows_that_a_truncate_takes_are_deletes_in_the_feed",
     ),
 )

@@ -73,8 +73,13 @@ def check_append(state: Snapshot) -> None:
     _refuse(state, list(_reasons(state)))
 
 
+def feeds_changes(state: Snapshot) -> bool:
+    """Whether the table's change data feed is on: a commit that rewrites files then has change files."""
+    return _true(state, "delta.enableChangeDataFeed")
+
+
 def check_overwrite(state: Snapshot, *, rewrites: bool = False) -> None:
-    """Make sure that files may be removed, and with ``rewrites`` that files may be rewritten.
+    """Make sure that files may be removed, and with ``rewrites`` that files may be rewritten without change files.
 
     Raises:
         UnsupportedTableError: as ``check_append``; also for append-only tables, and for ``rewrites``
@@ -83,9 +88,9 @@ def check_overwrite(state: Snapshot, *, rewrites: bool = False) -> None:
     reasons = list(_reasons(state))
     if _true(state, "delta.appendOnly"):
         reasons.append("appendOnly: the table is append-only (delta.appendOnly = true)")
-    if rewrites and _true(state, "delta.enableChangeDataFeed"):
+    if rewrites and feeds_changes(state):
         reasons.append(
-            "changeDataFeed: rewriting files would show kept rows as changed; overwrite whole partitions"
+            "changeDataFeed: rewriting files would show kept rows as changed; overwrite whole partitions, or apply changes by key"
         )
     _refuse(state, reasons)
 
@@ -278,7 +283,7 @@ HONOURED = frozenset(
         *VARIANTS,  # judged by the columns
         "appendOnly",  # appends are what it allows; overwrites are refused
         "checkpointProtection",  # concerns the clean-up of the log only, which is left to others
-        "changeDataFeed",  # commits that only add files, or only replace whole files, need no change files
+        "changeDataFeed",  # apply_changes and delete write change files; commits of whole files need none
         VECTORS,  # rows under one are gone for every write; written where the table wants them
         "domainMetadata",  # domains are kept in checkpoints, and none is touched
         "inCommitTimestamp-preview",

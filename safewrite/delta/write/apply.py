@@ -29,8 +29,9 @@ from safewrite.delta.data.key_lookup import look_through
 from safewrite.delta.data.pruning import Pruning
 from safewrite.delta.data.rows import check_within, damaged
 from safewrite.delta.log.actions import Action, Commit, FileKey
-from safewrite.delta.log.features import check_overwrite
+from safewrite.delta.log.features import check_overwrite, feeds_changes
 from safewrite.delta.log.file_list_cache import KnownFiles
+from safewrite.delta.write.change_feed import change_rows, staged_changes
 from safewrite.delta.write.conflicts import check_moved
 from safewrite.delta.write.overwrite import (
     FileVerdict,
@@ -204,7 +205,8 @@ class ApplyTransaction(RowFilesTransaction):
         assert self.state is not None
         self.is_stale, self.plans = False, self.plans + 1
         memory = yield from self._recall_memory()
-        touched = self._touched or Touched[FileKey](self._batch(), self.state.schema)
+        feeds = feeds_changes(self.state)
+        touched = self._touched or Touched[FileKey](self._batch(), self.state.schema, needs_whole=feeds)
         self._touched = touched
         if not self.refreshes:
             yield from self._look(touched, memory)
@@ -219,6 +221,9 @@ class ApplyTransaction(RowFilesTransaction):
             self._remove_all()
         else:
             yield from self._replace(touched)
+        self.change_files = ()
+        if feeds and not self.refreshes:
+            yield from self._feed_changes(touched, settled)
         if not touched.is_cut and not self.refreshes:
             check_accounts(decision, settled.rows.num_rows + decided.again, self.removed_rows())
         yield from self._remember(memory, decided.memory)
@@ -297,11 +302,25 @@ class ApplyTransaction(RowFilesTransaction):
         self.verdicts = dict.fromkeys(live, FileVerdict.KEEP)
         losing = [key for key in live if touched.may_lose(key)]
         if losing:
-            check_overwrite(self.state, rewrites=True)
+            check_overwrite(self.state)
         for key in losing:
             check_within(live[key])
         yield from self.vectors.fetch([live[key] for key in losing], self.limits)
         yield from self._take_out(losing, touched)
+
+    def _feed_changes(
+        self, touched: Touched[FileKey], settled: TableEffect
+    ) -> Generator[Effect, Outcome, None]:
+        """Upload change files, unless rows only come."""
+        assert self.state is not None
+        assert self.spec is not None
+        gone = self._gone_rows(touched)
+        if gone.num_rows:
+            rows = change_rows(gone, settled.rows, self.spec.keys)
+            name = f"{self.commit_id}-changes{self.plans}"
+            self.change_files = yield from staged_changes(
+                rows, self.state, name, self.timestamp_ms, self.limits
+            )
 
     def _remove_all(self) -> None:
         """Let all live files go, with their rows unread."""

@@ -20,12 +20,13 @@ import pyarrow as pa
 from safewrite.delta.data.datafiles import TARGET_FILE_BYTES, DataFile, encode
 from safewrite.delta.data.julian_dates import check_calendar
 from safewrite.delta.data.pruning import constants, may_match
-from safewrite.delta.data.rows import check_within, damaged, matching, read_rows, without
+from safewrite.delta.data.rows import check_within, damaged, matching, read_rows, whole_rows, without
 from safewrite.delta.data.vector_files import Vectors, marked
 from safewrite.delta.log import indexing
 from safewrite.delta.log.actions import Action, Commit, FileKey, file_key, rows_of
-from safewrite.delta.log.features import check_overwrite, marks_rows
+from safewrite.delta.log.features import check_overwrite, feeds_changes, marks_rows
 from safewrite.delta.log.replay import LogReplay, load_files
+from safewrite.delta.write.change_feed import replaced_rows, staged_changes
 from safewrite.delta.write.staging import StagedFile, secure, stage
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.write import (
@@ -77,6 +78,12 @@ class OverwriteTransaction(Transaction):
     verdicts: dict[FileKey, FileVerdict] = field(default_factory=dict, repr=False)
     kept: dict[FileKey, int] = field(default_factory=dict, repr=False)
     """How many rows stay of each file that is rewritten, or gets another deletion vector."""
+    came: Prepared | None = None
+    """The rows that come, where the table's change data feed may need them."""
+    _gone: dict[FileKey, pa.Table] = field(default_factory=dict, repr=False)
+    """The rows that go of each file, where the feed may need them."""
+    change_files: tuple[StagedFile, ...] = ()
+    """What the table's change data feed gets."""
     marked: dict[FileKey, Action] = field(default_factory=dict, repr=False)
     """The ``add`` of each file that gets another deletion vector."""
 
@@ -85,7 +92,8 @@ class OverwriteTransaction(Transaction):
         """``add`` actions of the new rows and of files in place of others, ``remove`` actions of what they replace."""
         removes = [removal(add, self.timestamp_ms) for add in self.replaced()]
         marked = [{"add": self.marked[key]} for key in self.vectored()]
-        return [file.action for file in (*self.files, *self.rewritten)] + marked + removes
+        files = (*self.files, *self.rewritten, *self.change_files)
+        return [file.action for file in files] + marked + removes
 
     def vectored(self) -> list[FileKey]:
         """The live files that stay under another deletion vector."""
@@ -148,7 +156,7 @@ class OverwriteTransaction(Transaction):
     def recheck(self) -> Generator[Effect, Outcome, None]:
         """See ``safewrite.protocol.delta.commit.Candidate.recheck``."""
         yield from super().recheck()
-        yield from secure(self.rewritten, self.limits)
+        yield from secure((*self.rewritten, *self.change_files), self.limits)
         yield from check(self.vectors.marks(self.marked.values()), self.limits)
 
     # --- the plan ---------------------------------------------------------------------------------
@@ -163,8 +171,6 @@ class OverwriteTransaction(Transaction):
         check_overwrite(self.state)
         self.active = yield from load_files(self.state, limits=self.limits)
         undecided = self._undecided()
-        if undecided:
-            check_overwrite(self.state, rewrites=True)
         for key in undecided:
             check_within(self.active.adds[key])
         yield from self.vectors.fetch([self.active.adds[key] for key in undecided], self.limits)
@@ -177,6 +183,21 @@ class OverwriteTransaction(Transaction):
         self.rewritten = tuple(staged)
         stored = yield from self.vectors.store(wider, self.limits)
         self.marked = {key: marked(self.active.adds[key], vector) for key, vector in stored.items()}
+        if feeds_changes(self.state) and (self.rewritten or self.marked):
+            yield from self._feed()
+
+    def _feed(self) -> Generator[Effect, Outcome, None]:
+        """Upload change files of all rows that go and come, those of files that go whole too."""
+        assert self.state is not None
+        whole = [add for add in self.replaced() if file_key(add) not in self._gone]
+        yield from self.vectors.fetch(whole, self.limits)
+        for add in whole:
+            check_within(add)
+            body = yield from self.body_of(add)
+            self._gone[file_key(add)] = whole_rows(body, add, self.state, None, self.vectors.of(add))[0]
+        rows = replaced_rows([*self._gone.values()], self.came)
+        name = f"{self.commit_id}-changes"
+        self.change_files = yield from staged_changes(rows, self.state, name, self.timestamp_ms, self.limits)
 
     def _undecided(self) -> list[FileKey]:
         """Decide by partition values and statistics; returns the files whose rows must be looked at."""
@@ -225,6 +246,8 @@ class OverwriteTransaction(Transaction):
         goes = matching(rows, self.constants(add), self.predicate, self._schema_after())
         if not goes.any():
             return FileVerdict.KEEP, ()
+        if feeds_changes(state):
+            self._gone[file_key(add)] = whole_rows(body, add, state, None, gone)[0].filter(pa.array(goes))
         if goes.all():
             return FileVerdict.REMOVE, ()
         key, places = file_key(add), np.flatnonzero(goes)
@@ -280,7 +303,8 @@ class OverwriteTransaction(Transaction):
         live = self.active.adds
         partly = (FileVerdict.REWRITE, FileVerdict.MARK)
         gone = [key for key, verdict in self.verdicts.items() if verdict in partly and key not in live]
-        if undecided or gone:
+        is_fed = not self.change_files or self._gone.keys() == {file_key(add) for add in self.replaced()}
+        if undecided or gone or not is_fed:
             raise ConflictError(
                 f"Version {version} added or removed files whose rows this write must look at. Nothing was "
                 "committed; call again."

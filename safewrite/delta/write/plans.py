@@ -190,6 +190,7 @@ class Planner:
             predicate=predicate,
             target_file_size=self.target_file_size,
             vectors=self.vectors(),
+            came=prepared if features.feeds_changes(state) else None,
         )
 
     def delete(self, where: Any, state: Snapshot, name: Identity) -> OverwriteTransaction:

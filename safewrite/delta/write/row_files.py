@@ -16,7 +16,7 @@ from safewrite.changes.candidate_rows import Touched, filtered
 from safewrite.delta.data.rows import contents, size_of, whole_rows
 from safewrite.delta.data.vector_files import marked
 from safewrite.delta.log.actions import Action, FileKey
-from safewrite.delta.log.features import marks_rows
+from safewrite.delta.log.features import feeds_changes, marks_rows
 from safewrite.delta.write.overwrite import FileVerdict, OverwriteTransaction
 from safewrite.delta.write.staging import StagedFile, stage
 from safewrite.frames import prepare
@@ -36,6 +36,7 @@ class _Rest:
     verdict: FileVerdict
     rows: int
     files: Sequence[DataFile] = ()
+    gone: pa.Table | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class _Made:
     rows: int
     files: Sequence[StagedFile] = ()
     vector: Action | None = None
+    gone: pa.Table | None = None
+    """The rows that a truncate took, where the table's change data feed is on."""
 
 
 @dataclass
@@ -86,6 +89,15 @@ class RowFilesTransaction(OverwriteTransaction):
             if made.vector is not None:
                 self.marked[key] = marked(live[key], made.vector)
         self.rewritten = tuple(staged)
+
+    def _gone_rows(self, touched: Touched[FileKey]) -> pa.Table:
+        """The rows that the commit takes away; all columns of them, where files were looked through so."""
+        if not touched.is_cut:
+            return touched.gone_rows()
+        made = [self._made[touched.mark(key)] for key in self.planned().adds if touched.may_lose(key)]
+        return pa.concat_tables(
+            [touched.gone_rows().slice(0, 0), *(one.gone for one in made if one.gone is not None)]
+        )
 
     def _mark(self, losing: Sequence[FileKey], touched: Touched[FileKey]) -> Generator[Effect, Outcome, None]:
         """Store the next vectors of files that keep most of their rows; one that loses all goes without a look."""
@@ -152,7 +164,7 @@ class RowFilesTransaction(OverwriteTransaction):
         staged = iter((yield from stage(files, self.timestamp_ms, self.limits)))
         for key, rest in zip(some, made, strict=True):
             own = tuple(next(staged) for _ in rest.files)
-            self._made[touched.mark(key)] = _Made(rest.verdict, rest.rows, own)
+            self._made[touched.mark(key)] = _Made(rest.verdict, rest.rows, own, gone=rest.gone)
 
     def _without(
         self, add: Action, key: FileKey, touched: Touched[FileKey], body: Handed[bytes], number: int
@@ -165,12 +177,13 @@ class RowFilesTransaction(OverwriteTransaction):
         stays = touched.stays(key, table)
         if stays.all():
             return _Rest(FileVerdict.KEEP, table.num_rows)
+        gone = table.filter(pa.array(~stays)) if touched.is_cut and feeds_changes(self.state) else None
         if not stays.any():
-            return _Rest(FileVerdict.REMOVE, 0)
+            return _Rest(FileVerdict.REMOVE, 0, gone=gone)
         schema = pa.schema([f for f in self.state.schema if f.name not in self.state.partition_by])
         columns = [table.column(name) for name in schema.names]
         del table
         kept = filtered(columns, schema, stays)
         check_calendar(footer, kept, add["path"])
         files = tuple(self.remainder(add, prepare(kept, schema, named=False), number))
-        return _Rest(FileVerdict.REWRITE, kept.num_rows, files)
+        return _Rest(FileVerdict.REWRITE, kept.num_rows, files, gone)

@@ -1,0 +1,86 @@
+"""Writes the change files of a commit, where the table's change data feed is on (PROTOCOL.md, "Add CDC File").
+
+A reader of the feed takes the rows of a version from its change files alone, if it has any: so they hold all rows that came
+and went.  A commit that only adds files, or only removes whole ones, needs none: its rows are the changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from safewrite.changes.positions import meeting
+from safewrite.delta.data.datafiles import encode
+from safewrite.delta.log.actions import Action
+from safewrite.delta.log.snapshot import Snapshot
+from safewrite.delta.write.staging import StagedFile, stage
+from safewrite.errors import UnsupportedTableError
+from safewrite.frames import Prepared, prepare
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.effects import Effect, Outcome
+
+TYPE = "_change_type"
+"""The column that says what became of a row."""
+FOLDER = "_change_data/"
+
+
+def change_rows(gone: pa.Table, came: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The rows that go and come, each with its type: those of one key are the two images of an update."""
+    again = meeting(came.select(keys), gone.select(keys))
+    before = meeting(gone.select(keys), came.select(keys))
+    parts = [
+        typed(gone, np.where(again, "update_preimage", "delete")),
+        typed(came, np.where(before, "update_postimage", "insert")),
+    ]
+    return pa.concat_tables(parts, promote_options="default")
+
+
+def replaced_rows(gone: Sequence[pa.Table], came: Prepared | None) -> pa.Table:
+    """The rows that an overwrite or a delete takes away, and those that it brings, each with its type."""
+    parts = [*(typed(rows, "delete") for rows in gone)]
+    parts += [typed(rows, "insert") for rows in (came.tables() if came is not None else ())]
+    return pa.concat_tables(parts, promote_options="default")
+
+
+def typed(rows: pa.Table, types: str | npt.NDArray[np.str_]) -> pa.Table:
+    """Rows with the type of their change, or of each.
+
+    Raises:
+        UnsupportedTableError: the table has a column of the name that the feed gives to another.
+    """
+    if TYPE in rows.schema.names:
+        raise UnsupportedTableError(
+            f"The table has a column {TYPE}, and its change data feed another of that name. Nothing was committed. Rename it."
+        )
+    named = pa.repeat(types, rows.num_rows) if isinstance(types, str) else pa.array(types, pa.string())
+    return rows.append_column(pa.field(TYPE, pa.string(), nullable=False), named)
+
+
+def staged_changes(
+    rows: pa.Table, state: Snapshot, write_id: str, timestamp_ms: int, limits: Limits
+) -> Generator[Effect, Outcome, tuple[StagedFile, ...]]:
+    """Upload the change files of a commit.
+
+    Raises:
+        StorageError: an upload failed for good; nothing was committed.
+    """
+    partition_by = tuple(state.partition_by)
+    files = encode(
+        prepare(rows, rows.schema, partition_by=partition_by, named=False),
+        partition_by=partition_by,
+        write_id=write_id,
+    )
+    staged = yield from stage(
+        (replace(file, path=f"{FOLDER}{file.path}") for file in files), timestamp_ms, limits
+    )
+    return tuple(replace(file, action=_action(file.action["add"])) for file in staged)
+
+
+def _action(add: Action) -> dict[str, Any]:
+    kept = {name: add[name] for name in ("path", "partitionValues", "size")}
+    return {"cdc": {**kept, "dataChange": False}}
