@@ -19,7 +19,7 @@ from bench.cdc.cluster import ExecutorKiller, on_cluster
 from bench.cdc.registry import Registry
 from bench.cdc.rivals import land
 from bench.cdc.source_stack import Form, Job
-from bench.cdc.sources import Captured, ChangeSource, SourceName, scene
+from bench.cdc.sources import Captured, ChangeSource, SourceName, change_source
 from bench.cdc.topic import copy
 from bench.servers.spark import Cluster
 from safewrite.cdc import verify
@@ -110,7 +110,7 @@ def run(plan: Plan, folder: Path, say: Any = print) -> Outcome:
     """Run a plan in a folder."""
     started = time.monotonic()
     with ExitStack() as stack:
-        source = stack.enter_context(scene(plan.source, folder, plan.seed))
+        source = stack.enter_context(change_source(plan.source, folder, plan.seed))
         say(f"the servers run; {plan.changes} changes, seed {plan.seed}")
         settings = {"parts": {"records": plan.part}, "engine": plan.engine}
         jobs = [source.job(form, plan.batch, settings) for form in plan.forms]

@@ -56,7 +56,7 @@ class SourceStack:
 
 
 @contextmanager
-def ground(folder: Path, seed: int) -> Iterator[SourceStack]:
+def source_stack(folder: Path, seed: int) -> Iterator[SourceStack]:
     """All servers, the tables created and captured."""
     with ExitStack() as stack:
         postgres = stack.enter_context(Postgres(folder, settings={"wal_level": "logical"}))

@@ -1,4 +1,4 @@
-"""The two scenes of a run: a database that Debezium captures, and a generator that writes change data to Kafka itself."""
+"""Provides the two sources of a run: a database that Debezium captures, and a generator that writes to Kafka itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.cdc.check import Rows, is_marked, read, source_rows
 from bench.cdc.generator import Envelope, Generator
 from bench.cdc.producer import Producer
 from bench.cdc.registry import Registry
-from bench.cdc.source_stack import DATABASE, PATTERN, Form, Job, SourceStack, ground
+from bench.cdc.source_stack import DATABASE, PATTERN, Form, Job, SourceStack, source_stack
 from bench.cdc.workload import TABLES, SourceTable
 from bench.servers.kafka import Kafka
 
@@ -156,10 +156,10 @@ class Generated:
 
 
 @contextmanager
-def scene(source: SourceName, folder: Path, seed: int) -> Iterator[ChangeSource]:
+def change_source(source: SourceName, folder: Path, seed: int) -> Iterator[ChangeSource]:
     """All servers of a source, its first rows made."""
     if source == "debezium":
-        with ground(folder, seed) as servers:
+        with source_stack(folder, seed) as servers:
             yield Captured(servers)
         return
     with (

@@ -119,7 +119,7 @@ class ArmRun:
         self.folder = folder / name
         self.folder.mkdir(parents=True, exist_ok=True)
         self.arm = make_arm(name, settings)
-        self.ground: Target = self._make_ground()
+        self.target: Target = self._make_target()
         self.steps: dict[str, tuple[str, ...]] = {}
         self._live: list[Any] = []
         """What :meth:`_look` has seen."""
@@ -130,7 +130,7 @@ class ArmRun:
         """Whether the table is read while its writers are at work."""
         return not self.arm.naive
 
-    def _make_ground(self) -> Target:
+    def _make_target(self) -> Target:
         make = DeltaTarget if self.arm.catalog is None else IcebergTarget
         return make(self.arm, self.settings, self.stage, self.folder)
 
@@ -153,11 +153,11 @@ class ArmRun:
             self.steps = self.target.rehearse()
             self.arm = place_traps(self.arm, self.steps, self.settings)
             self.arm = lambda_arms.place_traps(self.arm, self.steps, self.settings)
-        self.ground.create()
+        self.target.create()
         with contextlib.ExitStack() as stack:
             seed = self.settings.seed
-            ours = self.ground.way(stack, "faults", self.arm.faults, seed)
-            theirs = self.ground.way(stack, "peer-faults", self.arm.peer_faults, seed + 1)
+            ours = self.target.way(stack, "faults", self.arm.faults, seed)
+            theirs = self.target.way(stack, "peer-faults", self.arm.peer_faults, seed + 1)
             specs = [
                 self._spec(writer, ours if writer.ours else theirs, theirs) for writer in self.arm.writers
             ]
@@ -184,10 +184,10 @@ class ArmRun:
             "kind": writer.kind, "arm": self.arm.name, "writer": writer.number, "seed": self.settings.seed,
             "appends": writer.appends, "rows": writer.rows, "arbiter": self.arm.arbiter,
             "traps": list(writer.traps), "history": str(self.folder / f"writer-{writer.number}.history.jsonl"),
-            "time_limit_s": self.settings.arm_limit_s, **self.ground.config(writer, way), **dict(writer.habits),
+            "time_limit_s": self.settings.arm_limit_s, **self.target.config(writer, way), **dict(writer.habits),
         }  # fmt: skip
         if writer.spark:
-            config["spark_way"] = self.ground.config(writer, theirs)
+            config["spark_way"] = self.target.config(writer, theirs)
         return WriterSpec(writer.kind, python_of(writer.environment), writer.program, config)
 
     @contextlib.contextmanager
@@ -238,14 +238,14 @@ class ArmRun:
             judgement = Judgement(None, (*judgement.reasons, *errors, *gaps))
         marks = [{**e, "source": "ledger"} for e in marked] + [{**e, "source": "proxy"} for e in events]
         return ArmResult(
-            self.arm, self.ground.table, elapsed_s, found.verdict, judgement, fleet.tally, faults, peer_faults,
+            self.arm, self.target.table, elapsed_s, found.verdict, judgement, fleet.tally, faults, peer_faults,
             marks, found.versions, len(self._live), self.steps, errors, chores, found.destroyed, fired,
             found.comparison, self.settings.seed,
         )  # fmt: skip
 
     def _look(self) -> None:
         """Read the table while writers are at work."""
-        self._live.append(self.ground.read_now())
+        self._live.append(self.target.read_now())
 
     def _look_back(
         self, writes: list[IntendedWrite], said: list[dict[str, Any]], fired: dict[str, int]
@@ -253,7 +253,7 @@ class ArmRun:
         """Read the table when its writers have ended, and judge."""
         destroyed = ""
         try:
-            final = self.ground.read_all(self.folder / "files")
+            final = self.target.read_all(self.folder / "files")
         except UnreadableTableError as error:
             # Rows that cannot be read are lost: an empty read says so, row by row.
             destroyed = str(error)

@@ -24,7 +24,7 @@ class ChangesRun(ArmRun):
         """Always: a doubled key may be deleted later, and was there for every reader until then."""
         return True
 
-    def _make_ground(self) -> ChangeTarget:
+    def _make_target(self) -> ChangeTarget:
         make = DeltaChanges if self.arm.catalog is None else IcebergChanges
         self._keyed: ChangeTarget = make(self.arm, self.settings, self.stage, self.folder)
         return self._keyed

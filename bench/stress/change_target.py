@@ -34,7 +34,7 @@ class FinalLooks:
 
 
 class ChangeTarget(Target, Protocol):
-    """A ground whose rows have keys."""
+    """A target whose rows have keys."""
 
     def look(self) -> Seen:
         """Read while writers are at work."""

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from bench.cdc.check import Difference, differences
-from bench.cdc.source_stack import Job, ground
+from bench.cdc.source_stack import Job, source_stack
 
 ROUNDS, CHANGES = 3, 300
 
@@ -19,7 +19,7 @@ ROUNDS, CHANGES = 3, 300
 def main(folder: Path) -> list[Difference]:
     """Change, land and compare; what the last comparison found."""
     found: list[Difference] = []
-    with ground(folder, seed=7) as servers:
+    with source_stack(folder, seed=7) as servers:
         job = Job(folder, "delta", servers.kafka.endpoint_url)
         job.start()
         try:

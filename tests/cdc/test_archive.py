@@ -15,7 +15,7 @@ import pytest
 
 from bench.cdc import dms
 from bench.cdc.source_stack import JARS, SMALL_SPARK
-from bench.cdc.sources import TOPIC, Generated, scene
+from bench.cdc.sources import TOPIC, Generated, change_source
 from safewrite.spark.jars import jars_from
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +46,7 @@ def test_an_archive_of_the_wheel_lands_records_by_spark_submit(tmp_path: Path) -
     (tmp_path / "made").mkdir()
     with tarfile.open(packed(tmp_path / "made")) as archive:
         archive.extractall(tmp_path / "cluster", filter="fully_trusted")
-    with scene("dms", tmp_path, 1) as source:
+    with change_source("dms", tmp_path, 1) as source:
         assert isinstance(source, Generated)
         source.workload.run(300)
         config = {
