@@ -58,6 +58,10 @@ def main() -> int:
         parser.error("--outages are of the schema registry: use --source avro")
     if given.executor_kills and given.engine != "spark":
         parser.error("--executor-kills are of executors: use --engine spark")
+    if given.outages and given.engine == "spark":
+        parser.error(
+            "a driver whose executors ask the registry does not say that it waits: leave out --outages"
+        )
     forms = ("delta", "iceberg") if given.format == "both" else (given.format,)
     plan = Plan(
         given.seed,

@@ -1,0 +1,64 @@
+"""What the driver learns of records that it never has: their prefixes, which Spark then cuts off, and what they weigh."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from safewrite.cdc.envelopes.decoding import Decoder
+from safewrite.cdc.kafka import executor_records
+from safewrite.cdc.kafka.executor_records import ExecutorDecoding, ExecutorRecords
+from safewrite.cdc.records.records import KafkaRecords
+from safewrite.engine.local import LocalEngine
+from tests.cdc.test_column_batches import TEXTS, inserts, row
+
+
+class OneProcess:
+    """Spark's engine without Spark: the frame is the list of inputs."""
+
+    def __init__(self, session: object) -> None:
+        pass
+
+    def collect(self, frame: Any, task: Any) -> Any:
+        return LocalEngine().collect(frame.inputs, task)
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor_records, "SparkEngine", OneProcess)
+
+
+def there(data: pa.Table, prefixes: tuple[bytes, ...], told: list[Any]) -> ExecutorRecords:
+    frame: Any = SimpleNamespace(inputs=[data.to_batches()], sparkSession=None)
+    return ExecutorRecords(frame, prefixes, lambda *given: told.append(given))
+
+
+def test_prefixes_that_executors_meet_are_cut_off_the_next_batch() -> None:
+    decoder, told = Decoder("debezium-json"), list[Any]()
+    decoder.fewest = 1
+    decode = ExecutorDecoding(decoder)
+    given = KafkaRecords.of(inserts({"type": "string"}, ["x"] * 5))
+    assert decode(there(given.data, (), told), {}).by_columns == 5
+    (prefix,) = decoder.values.newest(9)
+    assert given[0].value is not None
+    assert given[0].value.startswith(prefix)
+    assert told == [(5, given.data.nbytes, None)]
+    values = [one.value[len(prefix) :] for one in given if one.value is not None]
+    at = given.data.schema.get_field_index
+    data = given.data.set_column(at("value"), "value", pa.array(values, pa.binary()))
+    data = data.set_column(at("value_prefix"), "value_prefix", pa.array([0] * 5, pa.int32()))
+    found = decode(there(data, (prefix,), told), {})
+    assert list(found.columns[0].records) == list(given), "the driver puts prefixes before the bytes again"
+    assert told[1] == (5, data.nbytes + 5 * len(prefix), data.nbytes)
+
+
+def test_records_before_a_position_stay_away_and_those_of_the_driver_are_decoded_there() -> None:
+    decoder, told = Decoder("debezium-json"), list[Any]()
+    records = KafkaRecords.of([row("c", {"id": at, "v": "x"}, TEXTS, at) for at in range(4)])
+    since = there(records.data, (), told).since({("topic", 0): 3})
+    assert ExecutorDecoding(decoder)(since, {}).records == 1
+    assert ExecutorDecoding(decoder)(records, {}).records == 4
+    assert len(told) == 1
