@@ -173,12 +173,17 @@ def test_all_faults_are_told_at_once() -> None:
         load(config({"colour": 1, "epoch": -1}, job=""))
 
 
-@pytest.mark.parametrize(
-    "given", ["", "{", "[]", "null", '{"job": "a", "job": "b"}', b"\xff", Path("nowhere.json"), {1: object()}]
-)
+@pytest.mark.parametrize("given", ["", "{", "[]", "null", b"\xff", Path("nowhere.json"), {1: object()}])
 def test_what_is_no_configuration_is_told_too(given: Any) -> None:
     with pytest.raises(sw.InvalidInputError, match="Nothing was read or written"):
         load(given)
+
+
+def test_a_name_that_comes_twice_is_refused() -> None:
+    """Readers of JSON keep the last: of two tables lists one would be left out."""
+    text = json.dumps(config()).replace('"kafka"', '"job": "sales", "kafka"')
+    with pytest.raises(sw.InvalidInputError, match=r"\['job'\] comes twice"):
+        load(text)
 
 
 def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,22 @@ KEY_MISFIT = "test_a_key_that_does_not_fit_lands_as_a_text_or_not_at_all"
 
 CDC_MUTANTS = (
     Mutant(
+        "cdc-config-twice",
+        "names that come once in an object of a configuration",
+        "intake/settings.py",
+        (("    if twice:\n", "    if False:\n"),),
+        alone("cdc/test_config.py"),
+        "test_a_name_that_comes_twice_is_refused",
+    ),
+    Mutant(
+        "cdc-table-made-meanwhile",
+        "a table that another run made meanwhile",
+        "intake/tables.py",
+        (("            if error.kind is not sw.Kind.TABLE_EXISTS:\n", "            if error:\n"),),
+        alone("test_intake.py"),
+        "test_a_table_that_another_run_made_meanwhile_is_opened_as_it_is",
+    ),
+    Mutant(
         "cdc-before",
         "the row before a change that is read as far as it is needed",
         "cdc/landing/rows.py",

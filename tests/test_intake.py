@@ -1,0 +1,50 @@
+"""What jobs do alike: a table that two runs create at once is one, and reports are lines with numbers and events."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import safewrite as sw
+from safewrite.intake.reporting import command, report
+from safewrite.intake.tables import TableAccess
+
+SCHEMA = pa.schema([("id", pa.int64())])
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+def test_a_table_that_another_run_made_meanwhile_is_opened_as_it_is(
+    table_format: str, tmp_path: Path
+) -> None:
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}"}
+    access = TableAccess(
+        catalog=catalog if table_format == "iceberg" else None, create_namespace=table_format == "iceberg"
+    )
+    address = "db.t" if table_format == "iceberg" else str(tmp_path / "t")
+    opening = access.opening(table_format, None)
+    made, again = (access.created(address, schema, table_format, opening) for schema in (SCHEMA, SCHEMA))
+    made.append(SCHEMA.empty_table().slice(0), key="a")
+    assert again.refresh().resolve("a") is not None, "it is one table"
+
+
+def test_a_report_is_a_line_with_numbers_and_an_event(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[sw.Event] = []
+    event = sw.Event("stream", "job", "100 % behind", {"lag": 3})
+    with caplog.at_level(logging.INFO, "safewrite"):
+        report("stream of job: 100 % behind", event, heard.append)
+        report("stream of job: 100 % behind", event, None)
+    (first, second) = caplog.records
+    assert (first.getMessage(), first.__dict__["lag"], first.__dict__["kind"]) == (
+        "stream of job: 100 % behind",
+        3,
+        "stream",
+    )
+    assert (heard, second.getMessage()) == ([event], first.getMessage())
+
+
+def test_a_command_can_be_copied_into_a_shell() -> None:
+    assert command("cdc", "restart", "db.t") == "safewrite cdc restart --config FILE --table db.t"
+    assert "'my jobs/a.json'" in command("medallion", "reset", "s.t", Path("my jobs/a.json"))
