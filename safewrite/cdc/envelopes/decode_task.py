@@ -7,6 +7,7 @@ tombstones come back as they are.  Its report has counts, so that nothing that a
 from __future__ import annotations
 
 import pickle
+import struct
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from safewrite.cdc.records.prefixes import Prefixes
 from safewrite.cdc.records.records import KafkaRecords
 from safewrite.engine.abc import CHUNKS, TaskAttempt
 
+_CODEC, _SIZE = "lz4", struct.Struct(">q")
 _PREFIXES_MAX = 64
 _CHANGES = 5000
 """About so many changes that were read one by one come in one row."""
@@ -71,7 +73,7 @@ class DecodeTask:
 
     @property
     def columns(self) -> pa.Schema:
-        """The rows: ``data`` is a ``PackedBatch`` or a ``Decoded`` without column batches, pickled."""
+        """The rows: ``data`` is a ``PackedBatch`` or a ``Decoded`` without column batches (``_piece``)."""
         return CHUNKS
 
     def __call__(
@@ -120,9 +122,20 @@ def _decoder(envelope: str, settings: EnvelopeSettings) -> Decoder:
 
 
 def _piece(what: PackedBatch | Decoded) -> pa.RecordBatch:
+    data = pickle.dumps(what)
+    # Records that were read one by one have their schemas around them again, each the same text.
+    packed = pa.compress(data, _CODEC, asbytes=True) if isinstance(what, Decoded) else b""
+    sent = _SIZE.pack(len(data)) + packed if packed else _SIZE.pack(0) + data
     return pa.RecordBatch.from_arrays(
-        [pa.array([0], pa.int32()), pa.array([pickle.dumps(what)], pa.binary())], schema=CHUNKS
+        [pa.array([0], pa.int32()), pa.array([sent], pa.binary())], schema=CHUNKS
     )
+
+
+def _of_piece(sent: bytes) -> PackedBatch | Decoded:
+    (size,) = _SIZE.unpack_from(sent)
+    rest = memoryview(sent)[_SIZE.size :]
+    made: PackedBatch | Decoded = pickle.loads(pa.decompress(rest, size, _CODEC) if size else rest)
+    return made
 
 
 def _pieces(found: Decoded) -> Iterator[Decoded]:
@@ -153,7 +166,7 @@ def union(pieces: Iterable[bytes], reports: Sequence[DecodeReport], prefixes: Se
     """
     found, packed, others = Decoded(), list[PackedBatch](), 0
     for data in pieces:
-        piece = pickle.loads(data)
+        piece = _of_piece(data)
         if isinstance(piece, PackedBatch):
             packed.append(piece)
             continue
