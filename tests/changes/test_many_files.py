@@ -83,6 +83,21 @@ def test_rows_of_every_file_go_and_all_others_stay(kind: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_of_keys_that_lie_far_apart_the_files_between_them_are_not_read(kind: str, tmp_path: Path) -> None:
+    lake = many(kind, tmp_path)
+    table = lake.open()
+    told = table.world = Told(table.world)
+    apply(table, [up((2, 0), "first", (0, "x")), up((2, 0), "last", (FILES - 1, "x"))])
+    read = {
+        effect.path if isinstance(effect, Get) else effect.task.file.file_path  # type: ignore[attr-defined]
+        for step, effect in told.effects
+        if step.startswith(("apply.get_data", "apply.read_rows", "overwrite.get_data"))
+    }
+    assert len(read) == 2
+    assert (lake.rows()[0, "x"], lake.rows()[FILES - 1, "x"]) == ("first", "last")
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_changes_that_are_there_already_are_duplicates_though_only_their_keys_were_looked_at(
     kind: str, tmp_path: Path
 ) -> None:

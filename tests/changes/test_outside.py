@@ -99,7 +99,7 @@ def test_a_plan_that_a_rival_made_old_reads_only_what_is_new(lake: Lake) -> None
             "the first file, and the rival's rest of it: not its other rows"
         )
     else:
-        assert len([step for step, _ in told.effects if step.startswith("apply.read_rows")]) == 3
+        assert len([step for step, _ in told.effects if step.startswith("apply.read_rows")]) == 2
 
 
 def test_writers_of_many_kinds_of_keys_are_all_acked(lake: Lake) -> None:

@@ -27,7 +27,7 @@ from safewrite.changes.unchanged_values import TableEffect
 from safewrite.errors import InternalError, Kind, StorageError
 from safewrite.frames.predicate import Predicate
 from safewrite.frames.replace_where import EVERYTHING
-from safewrite.iceberg.data.pruning import within
+from safewrite.iceberg.data.pruning import holding, within
 from safewrite.iceberg.data.reading import planned
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
@@ -84,7 +84,11 @@ class ApplyPlan(RowFilesPlan):
         schema = arrow_schema(table_of(head).metadata.schema())
         memory = yield from self._recalled(head, self.spec, schema)
         refreshes = self.spec.full_refresh
-        tasks = yield from self._tasks(head, EVERYTHING if refreshes else within(wanted(self._batch())))
+        values = wanted(self._batch())
+        tasks = yield from self._tasks(head, EVERYTHING if refreshes else within(values))
+        if not refreshes:
+            left = holding([*tasks.values()], values, table_of(head).metadata)
+            tasks = {_mark_of(task): task for task in left}
         touched = self._touched = self._touched or Touched[Mark](self._batch(), schema)
         if not refreshes:
             yield from self._look(head, tasks, touched, memory, schema)
@@ -134,9 +138,7 @@ class ApplyPlan(RowFilesPlan):
         self, head: TableVersion, predicate: Predicate
     ) -> Generator[Effect, Outcome, dict[Mark, FileScanTask]]:
         tasks = yield from planned(head, predicate, self.known, self.limits)
-        return {
-            (task.file.file_path, *sorted(d.file_path for d in task.delete_files)): task for task in tasks
-        }
+        return {_mark_of(task): task for task in tasks}
 
     def _insert(
         self, head: TableVersion, settled: TableEffect, schema: pa.Schema
@@ -266,3 +268,7 @@ def _described(write: Write, decided: Decided, files: int) -> Write:
         for one in write.members
     ]
     return replace(Write.group(write.key, members, files), rows=rows)
+
+
+def _mark_of(task: FileScanTask) -> Mark:
+    return (task.file.file_path, *sorted(one.file_path for one in task.delete_files))
