@@ -23,8 +23,8 @@ from rich.table import Table
 
 from bench.cdc.cluster import on_cluster
 from bench.cdc.events import Events
-from bench.cdc.ground import DATABASE, Job
 from bench.cdc.producer import Producer
+from bench.cdc.source_stack import DATABASE, Job
 from bench.screen import screen
 from bench.servers.kafka import Kafka
 from bench.servers.spark import Cluster, processes
