@@ -24,9 +24,9 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=3, help="SIGKILLs of each job's driver")
     parser.add_argument(
         "--source",
-        choices=["debezium", "dms", "avro"],
+        choices=["debezium", "dms", "avro", "maxwell", "unwrapped"],
         default="debezium",
-        help="PostgreSQL behind Debezium, or a generator of AWS DMS's JSON or of Debezium's Avro",
+        help="PostgreSQL behind Debezium, or a generator of AWS DMS's JSON, of Debezium's Avro, of Maxwell's JSON or of unwrapped events",
     )
     parser.add_argument(
         "--outages", type=int, default=0, help="how often the schema registry goes away (avro)"

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 import pyarrow.compute as pc
 
-from bench.cdc import avro, dms, generator
+from bench.cdc import avro, dms, generator, maxwell, unwrapped
 from bench.cdc.check import Rows, is_marked, read, source_rows
 from bench.cdc.generator import Envelope, Generator
 from bench.cdc.producer import Producer
@@ -20,7 +20,7 @@ from bench.cdc.source_stack import DATABASE, PATTERN, Form, Job, SourceStack, so
 from bench.cdc.workload import TABLES, SourceTable
 from bench.servers.kafka import Kafka
 
-SourceName = Literal["debezium", "dms", "avro"]
+SourceName = Literal["debezium", "dms", "avro", "maxwell", "unwrapped"]
 TOPIC = "changes"
 
 
@@ -167,16 +167,23 @@ def change_source(source: SourceName, folder: Path, seed: int) -> Iterator[Chang
         Registry() as registry,
         Producer(kafka, TOPIC, generator.PARTITIONS, folder / "producer.log") as producer,
     ):
-        made: Envelope
-        if source == "dms":
-            made, settings = dms.Dms(seed), dms.settings()
-        else:
-            made, settings = avro.DebeziumAvro(registry), avro.settings(registry)
+        made, settings = generated(source, seed, registry)
         changes = Generator(seed, made, lambda record: producer.send(*record))
         changes.load()
         workload = Sent(changes, producer.flush)
         workload.mark()
         yield Generated(folder, kafka, workload, settings, registry if source == "avro" else None)
+
+
+def generated(source: SourceName, seed: int, registry: Registry) -> tuple[Envelope, dict[str, Any]]:
+    """The envelope of a source that is generated, and what the job's configuration says about its records."""
+    if source == "dms":
+        return dms.Dms(seed), dms.settings()
+    if source == "maxwell":
+        return maxwell.Maxwell(), maxwell.settings()
+    if source == "unwrapped":
+        return unwrapped.Unwrapped(), unwrapped.settings()
+    return avro.DebeziumAvro(registry), avro.settings(registry)
 
 
 def _naive(value: Any) -> Any:

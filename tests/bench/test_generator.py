@@ -10,11 +10,11 @@ from typing import Any
 import deltalake
 import pytest
 
-from bench.cdc import avro, dms
 from bench.cdc.check import compare, lake_rows
-from bench.cdc.generator import PARTITIONS, TABLES, Envelope, Generator
+from bench.cdc.generator import PARTITIONS, TABLES, Generator
 from bench.cdc.registry import Registry
 from bench.cdc.run import Plan, run
+from bench.cdc.sources import SourceName, generated
 from safewrite.cdc.config.job import load
 from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.records.batch import Batch
@@ -25,8 +25,8 @@ def naive(row: dict[str, Any]) -> dict[str, Any]:
     return {name: one.replace(tzinfo=None) if isinstance(one, datetime) else one for name, one in row.items()}
 
 
-@pytest.mark.parametrize("source", ["dms", "avro"])
-def test_a_lake_equals_the_truth_of_the_generator(source: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", ["dms", "avro", "maxwell", "unwrapped"])
+def test_a_lake_equals_the_truth_of_the_generator(source: SourceName, tmp_path: Path) -> None:
     """Three partitions, read at different speeds; then one value of the truth is changed, and the checker sees it."""
     records: list[KafkaRecord] = []
     offsets: Counter[int] = Counter()
@@ -36,8 +36,7 @@ def test_a_lake_equals_the_truth_of_the_generator(source: str, tmp_path: Path) -
         offsets[one.partition] += 1
 
     with Registry() as registry:
-        envelope: Envelope = dms.Dms(14) if source == "dms" else avro.DebeziumAvro(registry)
-        settings = dms.settings() if source == "dms" else avro.settings(registry)
+        envelope, settings = generated(source, 14, registry)
         settings["tables"] = [{"database": "lake", **one} for one in settings["tables"]]
         generator = Generator(14, envelope, send)
         generator.load()
