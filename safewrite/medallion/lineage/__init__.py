@@ -1,1 +1,1 @@
-"""Reads bronze and silver as other engines do: what came in since a position, and one state as a whole."""
+"""Follows bronze by what its commits added, and reads tables of other engines."""

@@ -1,4 +1,8 @@
-"""Reads one state of a table that any engine may write and rewrite."""
+"""Reads one state of a table that any engine may write and rewrite.
+
+By deltalake and PyIceberg: ``safewrite.open`` refuses tables whose features only a writer must know, and ``verify`` is not to read by
+the code that wrote.
+"""
 
 from __future__ import annotations
 
