@@ -21,13 +21,14 @@ BINARY_DIGITS = 17
 _MISFITS = (pa.ArrowException, ValueError, TypeError, OverflowError, ArithmeticError, AttributeError)
 
 
-def column_of(values: pa.ChunkedArray, kind: pa.DataType) -> tuple[Any, dict[int, str]]:
+def column_of(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> tuple[Any, dict[int, str]]:
     """A column under another type, as :func:`array_of` makes it of its values; at once where all fit."""
     if values.type == kind:
         return values, {}
     if _is_alike(values.type, kind):
+        whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
         try:
-            return convert(values.combine_chunks(), kind), {}
+            return convert(whole, kind), {}
         except NotExactError:
             pass  # find which below
     return array_of(values.to_pylist(), kind)

@@ -377,13 +377,23 @@ _SOUND = st.fixed_dictionaries({"id": st.integers(0, 3), "v": st.sampled_from([N
 _ANY = st.tuples(st.sampled_from(["load", "insert", "update", "delete"]), _SOUND | _SOUND | _ROWS, st.none() | _SOUND | _ROWS)  # fmt: skip
 
 
+def test_decimals_without_a_value_fit_a_column_of_another_precision() -> None:
+    decimals = pa.schema({"id": pa.int64(), "v": pa.decimal128(20, 2)})
+    found = equal([debezium("load", {"id": 0, "v": None}, 0)], schema=decimals, decimal_fields={"v": [9, 1]})
+    assert found.by_columns == 1
+    assert [one["v"] for (one,) in found.rows.values()] == [None]
+
+
 @settings(deadline=None)
 @given(
     st.lists(_ANY, max_size=12),
     st.sampled_from([{}, {"sequence": "precombine", "precombine_key": ["v"]}, {"decimal_fields": {"v": [9, 1]}}]),
     st.sampled_from(TABLES),
     st.sampled_from(sorted(MAKERS)),
+    st.integers(1, 2),
 )  # fmt: skip
-def test_any_records_are_read_alike(records: list[Any], table: Row, schema: Any, maker: str) -> None:
+def test_any_records_are_read_alike(
+    records: list[Any], table: Row, schema: Any, maker: str, partitions: int
+) -> None:
     made = [MAKERS[maker](op, row, at, before) for at, (op, row, before) in enumerate(records)]
-    equal(made, schema=schema, **table)
+    equal([replace(one, partition=one.offset % partitions) for one in made], schema=schema, **table)
