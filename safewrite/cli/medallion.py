@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from safewrite.cli.shared import EXIT_LOST, OutputOption, Screen, grid_of, plain
-from safewrite.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -206,13 +205,8 @@ def verify(
 
 
 def _pipeline(config: Path, namespace: str | None = None) -> Pipeline:
-    try:
-        from safewrite.medallion.pipeline import Pipeline
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            f"This needs {error.name}, which is not installed. Nothing was written. Install it: "
-            f"{MissingExtraError.command('medallion')}"
-        ) from error
+    from safewrite.medallion.pipeline import Pipeline
+
     if namespace is None:
         return Pipeline(config)
     from safewrite.metrics import emf

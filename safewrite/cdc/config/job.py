@@ -236,10 +236,7 @@ class Config(TableAccess):
         formats = {table.format for table in self.tables} | {self.job_tables.format}
         formats |= {(self.defaults or TableOptions()).format} if create else set()
         return [
-            (
-                "registry" in kind.options and self.registry is None,
-                f"registry is needed for envelope {name}",
-            ),
+            ("registry" in kind.options and self.registry is None, f"registry is needed for envelope {name}"),
             *(
                 (
                     option not in kind.options and getattr(self, option) is not None,

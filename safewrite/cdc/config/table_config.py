@@ -83,8 +83,7 @@ class TableOptions(Strict):
         ),
     ] = Field(default_factory=dict)
     partition_by: Annotated[
-        list[Text],
-        Field(description="of a table that is created; Iceberg takes transforms such as day(ts)"),
+        list[Text], Field(description="of a table that is created; Iceberg takes transforms such as day(ts)")
     ] = Field(default_factory=list)
     name_mapping: Annotated[dict[Text, Text], Field(description="source column to column")] = Field(
         default_factory=dict

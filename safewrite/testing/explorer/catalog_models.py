@@ -115,10 +115,7 @@ CATALOG_MODELS = {
         CatalogModel("iceberg-two", "two writers, REST catalog", (_ONE, _TWO)),
         CatalogModel("iceberg-two-sql", "two writers, SQL catalog or Glue", (_ONE, _TWO), "location"),
         CatalogModel(
-            "iceberg-retry",
-            "a zombie and its retry with one key, REST catalog",
-            _TWICE,
-            helpers=_LEDGER,
+            "iceberg-retry", "a zombie and its retry with one key, REST catalog", _TWICE, helpers=_LEDGER
         ),
         CatalogModel(
             "iceberg-retry-sql",
@@ -137,12 +134,7 @@ CATALOG_MODELS = {
             faults=1,
             long_faults=2,
         ),
-        CatalogModel(
-            "iceberg-plain",
-            "with a plain optimistic writer",
-            (_SAME, _OTHER),
-            helpers=_LEDGER,
-        ),
+        CatalogModel("iceberg-plain", "with a plain optimistic writer", (_SAME, _OTHER), helpers=_LEDGER),
         CatalogModel(
             "iceberg-plain-sql",
             "with a plain optimistic writer, SQL catalog or Glue",

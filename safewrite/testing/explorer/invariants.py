@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING
 from safewrite.errors import Kind, SafewriteError
 from safewrite.protocol.effects import Effect
 from safewrite.stores.world import run
-from safewrite.testing.explorer.automaton import (
-    Acked,
-    Broken,
-    Down,
-    InDoubt,
-    Node,
-    NotCommitted,
-    Place,
-)
+from safewrite.testing.explorer.automaton import Acked, Broken, Down, InDoubt, Node, NotCommitted, Place
 from safewrite.testing.explorer.changes import NOTHING, applied, told_by
 from safewrite.testing.explorer.immutable import Store
 from safewrite.testing.explorer.rows import parse, safewrite

@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING
 from safewrite.errors import CommitUnknownError, SafewriteError
 from safewrite.protocol.effects import Effect, Ok, Outcome, Together
 from safewrite.stores.world import run
-from safewrite.testing.explorer.automaton import (
-    TICK_S,
-    Acked,
-    Broken,
-    Down,
-    InDoubt,
-    Node,
-    NotCommitted,
-)
+from safewrite.testing.explorer.automaton import TICK_S, Acked, Broken, Down, InDoubt, Node, NotCommitted
 from safewrite.testing.explorer.catalogs import Catalog
 from safewrite.testing.explorer.invariants import FORESEEN
 

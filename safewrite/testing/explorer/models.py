@@ -213,14 +213,7 @@ MODELS = {
             1,
             2,
         ),
-        Model(
-            "changes-locks",
-            "the same with a lock table",
-            (_DELETE, _INSERT),
-            LOCKS,
-            1,
-            2,
-        ),
+        Model("changes-locks", "the same with a lock table", (_DELETE, _INSERT), LOCKS, 1, 2),
         Model(
             "changes-lease",
             "the same, planned again within turns",

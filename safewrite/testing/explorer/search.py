@@ -15,18 +15,8 @@ from safewrite.protocol.delta.commit import version_of
 from safewrite.protocol.effects import Busy, Effect, Exists, Failed, Ok, Outcome, Unknown
 from safewrite.protocol.iceberg.change import SwapTable
 from safewrite.protocol.iceberg.head import TableVersion
-from safewrite.testing.explorer.automaton import (
-    Automaton,
-    Down,
-    InDoubt,
-    Interned,
-)
-from safewrite.testing.explorer.catalogs import (
-    Expire,
-    RollBack,
-    SetProperty,
-    SwapLocation,
-)
+from safewrite.testing.explorer.automaton import Automaton, Down, InDoubt, Interned
+from safewrite.testing.explorer.catalogs import Expire, RollBack, SetProperty, SwapLocation
 from safewrite.testing.explorer.immutable import Copy, OverwriteEntry
 from safewrite.testing.explorer.rows import parse
 from safewrite.testing.explorer.space import Space
