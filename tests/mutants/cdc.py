@@ -23,6 +23,7 @@ BYTES = "test_bytes_that_are_no_events_are_dead_letters_or_ignored_alike"
 SNAPSHOTS = "test_snapshots_and_what_was_under_way_are_ordered_alike"
 
 MISFITS = alone("cdc/test_misfits.py")
+THERE, THERE_FILE = alone("cdc/test_decode_task.py"), "cdc/envelopes/decode_task.py"
 KEY_MISFIT = "test_a_key_that_does_not_fit_lands_as_a_text_or_not_at_all"
 
 
@@ -372,5 +373,42 @@ CDC_MUTANTS = (
         ((" & ~deletes if", " if"),),
         UNWRAPPED,
         "test_a_delete_that_its_headers_tell_of_is_no_tombstone",
+    ),
+    Mutant(
+        "cdc-executors-count",
+        "the count of what executors sent against what they read",
+        THERE_FILE,
+        (("    _check(reports, found.by_columns, others)\n", ""),),
+        THERE,
+        "test_a_row_of_a_task_that_is_missing_is_noticed[0]",
+    ),
+    Mutant(
+        "cdc-executors-partition",
+        "the refusal of a partition in two tasks",
+        THERE_FILE,
+        (("if times > 1", "if times > 2"),),
+        THERE,
+        "test_a_partition_in_two_tasks_is_refused",
+    ),
+    Mutant(
+        "cdc-executors-starts",
+        "the positions of the job, before which executors decode nothing",
+        THERE_FILE,
+        (("        if self.starts is not None:\n", "        if False:\n"),),
+        THERE,
+        "test_records_before_the_position_of_the_job_are_left_out",
+    ),
+    Mutant(
+        "cdc-executors-unavailable",
+        "the identity of a value that was left out, in another process",
+        "cdc/records/change.py",
+        (
+            (
+                '        return "UNAVAILABLE"  # the same object in each process\n',
+                "        return object.__reduce_ex__(self, 2)  # type: ignore[return-value]\n",
+            ),
+        ),
+        THERE,
+        "test_what_a_process_knows_by_identity_arrives_as_itself",
     ),
 )
