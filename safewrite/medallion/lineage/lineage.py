@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import dropwhile
 from typing import Any
 
@@ -135,7 +136,9 @@ class Lineage:
         schema = self._table.schema
         nothing = schema.empty_table() if columns is None else schema.empty_table().select(list(columns))
         with self._refused():
-            found = [rows for one in brought for rows in one.tables(columns)]
+            files = tuple(file for one in brought for file in one.files)
+            # As one commit's: the files of many small commits are read side by side.
+            found = list(replace(brought[0], files=files).tables(columns)) if files else []
         return pa.concat_tables([nothing, *found], promote_options="permissive")
 
     # --- refusals -----------------------------------------------------------------------------------
