@@ -12,8 +12,9 @@ import mmap
 import shutil
 import tempfile
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -35,7 +36,9 @@ MEMORY_BYTES = 64 * 2**20
 """So much is kept in memory; the rest in temporary files."""
 DISK_BYTES = 2**30
 """The temporary files take so much at most, and no more than a quarter of what is free."""
-ENTRY_MAX_ROWS = 2**32 - 1
+OLD_S = 900.0
+"""An index that was not used for so long gives way to another.  If a younger one did, tables that are too many for the room would
+take it from each other with every batch, and make all indexes each time."""
 _SEEN_MAX = 50_000
 _ROW, _HASH = "safewrite.row", "safewrite.hash"
 
@@ -158,7 +161,7 @@ class _Kept:
     index: KeyIndex
     nbytes: int
     is_in_memory: bool
-    used: int
+    used_s: float
 
 
 @dataclass
@@ -169,14 +172,8 @@ class KnownKeys:
     disk_bytes: int = DISK_BYTES
     _kept: OrderedDict[IndexName, _Kept] = field(default_factory=OrderedDict, repr=False)
     _seen: OrderedDict[IndexName, None] = field(default_factory=OrderedDict, repr=False)
-    _clock: int = 0
+    now_s: Callable[[], float] = time.monotonic
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-
-    def begin(self) -> int:
-        """Begin a look-up: what it takes or asks for is not given up for another file of the same look-up."""
-        with self._lock:
-            self._clock += 1
-            return self._clock
 
     def get(self, name: IndexName) -> KeyIndex | None:
         """The index of a file, if it is kept."""
@@ -184,7 +181,7 @@ class KnownKeys:
             kept = self._kept.get(name)
             if kept is None:
                 return None
-            kept.used = self._clock
+            kept.used_s = self.now_s()
             self._kept.move_to_end(name)
             return kept.index
 
@@ -217,14 +214,14 @@ class KnownKeys:
             except OSError:
                 return
         with self._lock:
-            self._kept[name] = _Kept(index, size, in_memory, self._clock)
+            self._kept[name] = _Kept(index, size, in_memory, self.now_s())
             self._kept.move_to_end(name)
 
     def _has_room(self, size: int, limit: int, *, is_in_memory: bool) -> bool:
-        """Make room by giving up what was not used by the newest look-ups; whether there is enough."""
+        """Make room by giving up what was not used for long; whether there is enough."""
         mine = [(name, kept) for name, kept in self._kept.items() if kept.is_in_memory == is_in_memory]
         used = sum(kept.nbytes for _, kept in mine)
-        old = [(name, kept) for name, kept in mine if kept.used < self._clock - 1]
+        old = [(name, kept) for name, kept in mine if kept.used_s < self.now_s() - OLD_S]
         if used - sum(kept.nbytes for _, kept in old) + size > limit:
             return False
         for name, kept in old:

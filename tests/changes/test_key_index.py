@@ -351,17 +351,17 @@ def index_of(rows: int) -> KeyIndex:
 
 
 def test_as_much_is_kept_as_there_is_room_for() -> None:
-    """In memory, then on disk; an index that was not used lately goes first, and one of this look-up never."""
-    size = index_of(100).nbytes
-    known = KnownKeys(memory_bytes=2 * size, disk_bytes=2 * size)
-    known.begin()
+    """In memory, then on disk; only an index that was not used for long gives way to another."""
+    size, now_s = index_of(100).nbytes, [0.0]
+    known = KnownKeys(memory_bytes=2 * size, disk_bytes=2 * size, now_s=lambda: now_s[0])
     for number in range(6):
         known.put((number,), index_of(100))
     assert [number for number in range(6) if known.get((number,))] == [0, 1, 2, 3]
-    for _ in range(2):
-        known.begin()
-        assert known.get((3,)) is not None
-    known.begin()
+    now_s[0] = key_index.OLD_S - 1
+    assert known.get((3,)) is not None
+    known.put((8,), index_of(100))
+    assert known.get((8,)) is None, "all others may be used again soon"
+    now_s[0] = key_index.OLD_S + 1
     known.put((9,), index_of(100))
     assert known.get((9,)) is not None
     assert known.get((3,)) is not None

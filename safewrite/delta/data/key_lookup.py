@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from safewrite.changes.candidate_rows import Hits, Touched
-from safewrite.changes.key_index import IndexName, KeyIndex, known_keys
+from safewrite.changes.key_index import IndexName, KeyIndex
 from safewrite.changes.positions import Numbers
 from safewrite.delta.data.column_reads import FILES_PLANNED, Body, bodies, planned_reads
 from safewrite.delta.data.rows import contents, live_rows, size_of, whole_rows
@@ -39,7 +39,6 @@ def look_through(
     Raises:
         StorageError: a file is gone or not what the log says, or the store gave no answer.
     """
-    known_keys.begin()
     names = {key: _name(add, state, vectors, touched.columns) for key, add in files.items()}
     unread, whole = list[FileKey](), list[FileKey]()
     for key, add in files.items():

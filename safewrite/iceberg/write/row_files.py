@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from safewrite.changes.candidate_rows import Touched, filtered
-from safewrite.changes.key_index import IndexName, known_keys
+from safewrite.changes.key_index import IndexName
 from safewrite.changes.memory import Memory
 from safewrite.changes.positions import Flags, Numbers
 from safewrite.frames.parallel import Begun, given_back, windows
@@ -129,7 +129,6 @@ class RowFilesPlan(ReplacePlan):
         touched: Touched[Mark],
     ) -> Generator[Effect, Outcome, list[Mark]]:
         """Note what kept indexes tell of files; those that must be read are left."""
-        known_keys.begin()
         left = []
         for file in files:
             task, gone = tasks[file], None
