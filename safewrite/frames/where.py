@@ -22,6 +22,7 @@ from safewrite.frames.predicate import Both, Compare, Constant, Either, In, IsNu
 from safewrite.frames.spans import Op
 from safewrite.text.rendering import shown
 from safewrite.text.strings import plain
+from safewrite.values.decimals import storable
 from safewrite.values.types import is_bytes
 
 Condition: TypeAlias = tuple[str, str, Any]
@@ -368,7 +369,7 @@ def _decimal(value: Any, kind: Any) -> Decimal | None:
     if not isinstance(value, int | float | Decimal):
         return None
     exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
-    pa.scalar(exact, kind)  # raises where it does not fit, or has more digits than the column
+    pa.scalar(storable(exact), kind)  # raises where it does not fit, or has more digits than the column
     return exact
 
 

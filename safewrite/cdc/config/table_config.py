@@ -12,6 +12,7 @@ from pydantic import Field, StringConstraints, model_validator
 from safewrite.cdc.connect.misfits import OnMisfit
 from safewrite.intake.settings import Strict, Text
 from safewrite.intake.tables import TableFormat
+from safewrite.values.limits import DECIMAL_DIGITS_MAX
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\s./\\]+$")]
 ColumnType = Literal["string", "int64", "float64", "boolean"]
@@ -133,8 +134,10 @@ class TableOptions(Strict):
         if (self.sequence == "precombine") != (self.precombine_key is not None):
             raise ValueError("sequence precombine and precombine_key go together")
         for name, (precision, scale) in self.decimal_fields.items():
-            if not 0 <= scale <= precision or not 1 <= precision <= 38:
-                raise ValueError(f"decimal_fields of {name}: a precision up to 38 and a scale up to that")
+            if not 0 <= scale <= precision or not 1 <= precision <= DECIMAL_DIGITS_MAX:
+                raise ValueError(
+                    f"decimal_fields of {name}: a precision up to {DECIMAL_DIGITS_MAX} and a scale up to that"
+                )
         _check_columns(self)
         _check_partitions(self)
         return self

@@ -7,6 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from safewrite.values.limits import DECIMAL_DIGITS_MAX
+
 _PLAIN = {
     "int8": pa.int8(), "int16": pa.int16(), "int32": pa.int32(), "int64": pa.int64(),
     "float32": pa.float32(), "float64": pa.float64(), "string": pa.string(), "bool": pa.bool_(),
@@ -24,7 +26,7 @@ def arrow_type(name: Any) -> pa.DataType:
     """
     found = _PLAIN.get(name) if isinstance(name, str) else None
     decimal = _DECIMAL.fullmatch(name) if isinstance(name, str) else None
-    if decimal and 1 <= int(decimal[1]) <= 38 and int(decimal[2]) <= int(decimal[1]):
+    if decimal and 1 <= int(decimal[1]) <= DECIMAL_DIGITS_MAX and int(decimal[2]) <= int(decimal[1]):
         found = pa.decimal128(int(decimal[1]), int(decimal[2]))
     if found is None:
         raise ValueError(f"{name!r} is not a type; there are {', '.join(_PLAIN)} and decimal(p,s)")

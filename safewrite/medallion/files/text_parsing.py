@@ -63,13 +63,6 @@ def _texts(values: pa.ChunkedArray, outside: npt.NDArray[np.bool_]) -> list[Any]
     ]
 
 
-def decimal_number(text: str) -> int:
-    """A change sequence as a number.  Raises ValueError for anything but digits."""
-    if not re.fullmatch(r"[0-9]{1,38}", text):
-        raise ValueError(f"{text!r} is no number of at most 38 digits")
-    return int(text)
-
-
 def stamp_number(name: str) -> int:
     """The time in the name of a change file (yyyymmdd-hhmmss and up to four digits of the second) as a number of 18 digits.
 
