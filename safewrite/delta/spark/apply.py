@@ -60,6 +60,10 @@ class SparkApplyTransaction(ApplyTransaction):
     _removed: int | None = 0
     _kept: int = 0
 
+    def copied_bytes(self) -> int | None:
+        """Spark's files hold new rows and others alike."""
+        return None
+
     def removed_rows(self) -> int | None:
         """How many rows the commit removes, those left out that its new files have again."""
         return self._removed
