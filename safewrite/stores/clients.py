@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 CLIENTS_MAX = 16
 """Clients that a process keeps."""
-CONNECTIONS = 80
-"""Connections that a client keeps open where they are used: a job has up to 64 threads, and its process 16 for requests side by side.
+CONNECTIONS = 112
+"""Connections that a client keeps open where they are used: a job has up to 64 threads, and its process 48 for requests side by side.
 With fewer, each request above them opens one of its own and throws it away."""
 
 

@@ -23,8 +23,9 @@ from safewrite.stores.inside import climbs, refused
 
 T = TypeVar("T")
 
-THREADS = 16
-"""Requests under way at once in a process; as many connections are kept open."""
+THREADS = 48
+"""Requests under way at once in a process.  A hundred keys of one commit are a request each where no lock table is; a thread begins when
+it is needed."""
 LEDGER_TTL_S = 14 * 24 * 3600
 """The replay horizon: the longest that SQS keeps a message."""
 
@@ -164,6 +165,8 @@ class World:
 
     def _together(self, effects: tuple[Effect, ...]) -> tuple[Outcome, ...]:
         kinds, ledger = {type(effect) for effect in effects}, self.ledger
+        if len(kinds) > 1 and len(kinds & _OF_LEDGER) == 1:
+            return self._with_ledger(effects)
         if len(effects) > 1 and len(kinds) == 1 and kinds <= _OF_LEDGER:
             if isinstance(ledger, BatchLedger):
                 size = ledger.batch_max
@@ -173,6 +176,18 @@ class World:
             if isinstance(ledger, GroupLedger) and kinds != {fx.LedgerGet}:
                 return self._ask_in_groups(ledger, effects)
         return tuple(self._side_by_side([partial(self.perform, effect) for effect in effects]))
+
+    def _with_ledger(self, effects: tuple[Effect, ...]) -> tuple[Outcome, ...]:
+        """What the ledger is asked in one call, and each of the others in its own."""
+        own = tuple(effect for effect in effects if type(effect) in _OF_LEDGER)
+        others = [effect for effect in effects if type(effect) not in _OF_LEDGER]
+        calls: list[Callable[[], tuple[Outcome, ...]]] = [partial(self._alone, effect) for effect in others]
+        *answers, asked = self._side_by_side([*calls, partial(self._together, own)])
+        rest, mine = iter(answer for (answer,) in answers), iter(asked)
+        return tuple(next(mine if type(effect) in _OF_LEDGER else rest) for effect in effects)
+
+    def _alone(self, effect: Effect) -> tuple[Outcome, ...]:
+        return (self.perform(effect),)
 
     def _ask_in_groups(self, ledger: GroupLedger, effects: tuple[Effect, ...]) -> tuple[Outcome, ...]:
         """A request for each intent, and one for many results."""

@@ -169,20 +169,21 @@ def test_an_anchor_of_which_nothing_was_read_needs_only_be_there() -> None:
 
 # --- the read-back ------------------------------------------------------------------------------------
 def test_the_ledger_is_told_with_the_read_back() -> None:
-    for answer, remembered in ((Ok(), True), (Unknown(), False), (Busy(), False)):
+    records = tuple(LedgerRecord(key, 3, "1:0") for key in ("event", "other"))
+    for answer in (Ok(), Unknown(), Busy()):
         state = attempt(3)
-        state.record = LedgerRecord("event", 3, "1:0")
-        asked = script(Ok((Ok(BODY), answer)))
+        state.records = records
+        asked = script(Ok((Ok(BODY), answer, Ok())))
         asked.run(commit._verify(state, 4, BODY, None))
         (together,) = asked.asked
         assert isinstance(together, Together)
-        assert together.effects[1] == keys.committing(state.record, 4)
-        assert state.remembered is remembered
+        assert together.effects[1:] == tuple(keys.committing(record, 4) for record in records)
+        assert state.remembered == ({"event", "other"} if answer == Ok() else {"other"})
 
 
 def test_what_the_ledger_raises_takes_no_ack_back() -> None:
     state = attempt(3)
-    state.record = LedgerRecord("event", 3, "1:0")
+    state.records = (LedgerRecord("event", 3, "1:0"),)
     steps = commit._verify(state, 4, BODY, None)
     next(steps)
     again = steps.throw(RuntimeError("the ledger"))

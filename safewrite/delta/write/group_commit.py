@@ -93,16 +93,16 @@ def _write_many(
                 limits=limits,
                 queue_first=queue_first,
                 fresh=fresh or looked,
+                records=_records(state),
             )
         except MembersMetError:
             state.seen, queue_first, fresh, looked = candidate.reached, False, False, False
             continue
         except CommitUnknownError as error:
             if error.version is not None:
-                ours = [state.records[w.key] for w in candidate.write.members if w.key in state.records]
-                yield from keys.doubt_all(ours, error.version, limits)
+                yield from keys.doubt_all(_records(state), error.version, limits)
             raise
-        yield from _remember(state, landed.version)
+        yield from _remember(state, landed.version, landed.remembered)
         done = DeltaDone(
             landed.version,
             False,
@@ -149,9 +149,17 @@ def _as_answer(state: _State, write: Write, met: Met) -> Generator[Effect, Outco
     return repeat(write, met.version, entry)
 
 
-def _remember(state: _State, version: int | None) -> Generator[Effect, Outcome, None]:
+def _records(state: _State) -> list[LedgerRecord]:
+    """The ledger's records of the members that are to be committed."""
+    return [state.records[w.key] for w in state.candidate.write.members if w.key in state.records]
+
+
+def _remember(
+    state: _State, version: int | None, remembered: frozenset[str] = frozenset()
+) -> Generator[Effect, Outcome, None]:
     members = state.candidate.write.members
-    yield from remember_members(members, version, state.known, state.records, state.limits)
+    records = {key: record for key, record in state.records.items() if key not in remembered}
+    yield from remember_members(members, version, state.known, records, state.limits)
 
 
 # --- what earlier calls may have done ---------------------------------------------------------------

@@ -93,7 +93,7 @@ def _write(  # noqa: PLR0917 - one caller, just above
             limits=limits,
             queue_first=queue_first,
             fresh=fresh or recalled.looked,
-            record=record if _in_ledger(named) else None,
+            records=(record,) if _in_ledger(named) else (),
         )
     except CommitUnknownError as error:
         if error.version is not None:
@@ -183,7 +183,7 @@ def committed(
 ) -> Generator[Effect, Outcome, DeltaDone]:
     """Record this call's commit, which stands, and describe it."""
     named = candidate.write
-    if _in_ledger(named) and not landed.remembered:
+    if _in_ledger(named) and named.key not in landed.remembered:
         yield from keys.remember(record, landed.version, limits)
     state = candidate.landed(landed.version)
     return DeltaDone(

@@ -121,9 +121,9 @@ class Try:
     anchor: Anchor | None = None
     in_doubt_at: int | None = None
     """The version being tried: from the first request on, only an answer says whose it is."""
-    record: LedgerRecord | None = None
-    """Put into the ledger with the read-back; ``remembered`` once it answered."""
-    remembered: bool = False
+    records: tuple[LedgerRecord, ...] = ()
+    """Put into the ledger with the read-back; the keys of those that it took are ``remembered``."""
+    remembered: frozenset[str] = frozenset()
     mixed: bool = False
     """A version was met that no writer claimed in the lock table: others commit by conditional PUT."""
 

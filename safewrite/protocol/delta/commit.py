@@ -19,7 +19,7 @@ can never both land.  No attempt leaves N for N+1 while N is in doubt.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from safewrite.errors import (
@@ -89,8 +89,8 @@ class Landed:
     """Other writers were met on the way: the next write should queue at once."""
     mixed: bool = False
     """Writers that know no lock table were met: from now on claims must be sealed."""
-    remembered: bool = False
-    """The ledger has the commit already."""
+    remembered: frozenset[str] = frozenset()
+    """Keys for which the ledger has the commit already."""
 
 
 def commit(
@@ -101,14 +101,14 @@ def commit(
     limits: Limits,
     queue_first: bool = False,
     fresh: bool = False,
-    record: LedgerRecord | None = None,
+    records: Sequence[LedgerRecord] = (),
 ) -> Generator[Effect, Outcome, Landed]:
     """Commit a candidate that has taken every version up to ``seen`` into account (-1: no table).
 
     ``queue_first`` waits for a turn before the first try.  ``fresh`` says that ``seen`` was the
     newest version a moment ago and nothing was unfinished: the first try is made without reading entries
-    and commits again.  Both are guesses about what is quicker; a wrong one costs an attempt.  ``record`` is the ledger's of the
-    candidate's key: the commit is put there while it is read back, for whoever believes the ledger asks the log as well.
+    and commits again.  Both are guesses about what is quicker; a wrong one costs an attempt.  ``records`` are the ledger's of the
+    candidate's keys: the commit is put there while it is read back, for whoever believes the ledger asks the log as well.
 
     Raises:
         NotCommittedError: a subclass; nothing landed and nothing can land later.
@@ -123,7 +123,7 @@ def commit(
         queue_first,
         fresh and not queue_first,
         anchor=candidate.anchor,
-        record=record,
+        records=tuple(records),
     )
     try:
         landed = yield from _commit(state)
@@ -320,18 +320,22 @@ def _put_commit(
 def _verify(state: Try, version: int, body: bytes, entry: Entry | None) -> Steps:
     """VERIFY before the ack: what stands under our version must be our bytes (A11, A12, A19, M3)."""
     get = Get(claims.commit_path(version), name="commit.verify")
-    remembering = () if state.record is None else (keys.committing(state.record, version),)
+    remembering = [keys.committing(record, version) for record in state.records]
     try:
         answers = yield Together((get, *_closing(state, entry), *remembering), name="commit.verify_and_close")
     except Exception:
         if not remembering:
             raise
-        state.record = None  # what the ledger raises takes no ack back
+        state.records = ()  # what the ledger raises takes no ack back
         yield from _verify(state, version, body, entry)
         return
     assert isinstance(answers, Ok)
     assert isinstance(answers.value, tuple)
-    state.ticket, state.remembered = None, bool(remembering) and isinstance(answers.value[-1], Ok)
+    state.ticket = None
+    last = answers.value[len(answers.value) - len(remembering) :]
+    state.remembered = frozenset(
+        record.key for record, answer in zip(state.records, last, strict=True) if isinstance(answer, Ok)
+    )
     standing = answers.value[0]
     if not isinstance(standing, Ok):
         standing = yield from ask(get, state.limits)
