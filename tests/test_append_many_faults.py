@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,15 @@ class Unheard(Performer):
     def perform(self, effect: Effect) -> Outcome:
         if isinstance(effect, LedgerCommit):
             return Ok()
-        if isinstance(effect, Together) and all(isinstance(one, LedgerCommit) for one in effect.effects):
-            return Ok((Ok(),) * len(effect.effects))
+        if isinstance(effect, Together):
+            heard = tuple(one for one in effect.effects if not isinstance(one, LedgerCommit))
+            done = self.world.perform(replace(effect, effects=heard)) if heard else Ok(())
+            assert isinstance(done, Ok)
+            assert isinstance(done.value, tuple)
+            answers = iter(done.value)
+            return Ok(
+                tuple(Ok() if isinstance(one, LedgerCommit) else next(answers) for one in effect.effects)
+            )
         return self.world.perform(effect)
 
 

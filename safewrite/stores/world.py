@@ -182,7 +182,8 @@ class World:
         own = tuple(effect for effect in effects if type(effect) in _OF_LEDGER)
         others = [effect for effect in effects if type(effect) not in _OF_LEDGER]
         calls: list[Callable[[], tuple[Outcome, ...]]] = [partial(self._alone, effect) for effect in others]
-        *answers, asked = self._side_by_side([*calls, partial(self._together, own)])
+        calls.append(partial(self._together, own))
+        *answers, asked = self._side_by_side(calls)
         rest, mine = iter(answer for (answer,) in answers), iter(asked)
         return tuple(next(mine if type(effect) in _OF_LEDGER else rest) for effect in effects)
 
