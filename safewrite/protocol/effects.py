@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from safewrite.protocol.values import Entry, LedgerRecord
 
@@ -83,44 +83,40 @@ Outcome: TypeAlias = Ok | Exists | Missing | Busy | Failed | Unknown
 class Effect:
     """One request of a protocol."""
 
+    SAYS: ClassVar = "A request to the store"
+    """What is being done, in the user's words, as the subject of a sentence; ``{0}`` is the effect."""
+
     name: str = ""
 
     def __str__(self) -> str:
-        """What is being done, in the user's words, as the subject of a sentence."""
-        return "A request to the store"
+        return self.SAYS.format(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Get(Effect):
     """Read a whole object: ``Ok(bytes) | Missing | Unknown``."""
 
+    SAYS = "Reading {0.path}"
     path: str
-
-    def __str__(self) -> str:
-        return f"Reading {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class GetRange(Effect):
     """Read ``length`` bytes from ``start``: ``Ok(bytes) | Missing | Unknown``."""
 
+    SAYS = "Reading {0.path}"
     path: str
     start: int
     length: int
-
-    def __str__(self) -> str:
-        return f"Reading {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class GetTail(Effect):
     """Read the last ``length`` bytes: ``Ok(Tail) | Missing | Unknown``."""
 
+    SAYS = "Reading the end of {0.path}"
     path: str
     length: int
-
-    def __str__(self) -> str:
-        return f"Reading the end of {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,32 +142,26 @@ PROVED = "proved"
 class Put(Effect):
     """Write an object whose name no other writer uses: ``Ok(PROVED | None) | Busy | Failed | Unknown``; repeatable."""
 
+    SAYS = "Writing {0.path}"
     path: str
     body: bytes = field(repr=False)
-
-    def __str__(self) -> str:
-        return f"Writing {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class PutIfAbsent(Effect):
     """Create an object, or be refused: ``Ok(PROVED | None) | Exists | Busy | Failed | Unknown`` (S3 If-None-Match: *)."""
 
+    SAYS = "Creating {0.path}"
     path: str
     body: bytes = field(repr=False)
-
-    def __str__(self) -> str:
-        return f"Creating {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class Delete(Effect):
     """Remove an object that no commit can name: ``Ok | Unknown``."""
 
+    SAYS = "Deleting {0.path}"
     path: str
-
-    def __str__(self) -> str:
-        return f"Deleting {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +172,8 @@ class NewestEntry(Effect):
     another lock domain for the same table (A15).
     """
 
+    SAYS = "Reading the lock table"
     other_spelling: bool = False
-
-    def __str__(self) -> str:
-        return "Reading the lock table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,30 +183,24 @@ class EntriesAfter(Effect):
     ``Ok(tuple[Entry, ...]) | Unknown``; ``file_name`` ``""`` means all.
     """
 
+    SAYS = "Reading the lock table"
     file_name: str
-
-    def __str__(self) -> str:
-        return "Reading the lock table"
 
 
 @dataclass(frozen=True, slots=True)
 class GetEntry(Effect):
     """One lock-table entry, read consistently: ``Ok(Entry) | Missing | Unknown``."""
 
+    SAYS = "Reading the entry {0.file_name} of the lock table"
     file_name: str
-
-    def __str__(self) -> str:
-        return f"Reading the entry {self.file_name} of the lock table"
 
 
 @dataclass(frozen=True, slots=True)
 class PutEntryIfAbsent(Effect):
     """Claim a version in the lock table: ``Ok | Exists | Busy | Failed | Unknown``."""
 
+    SAYS = "Claiming version {0.entry.version} in the lock table"
     entry: Entry
-
-    def __str__(self) -> str:
-        return f"Claiming version {self.entry.version} in the lock table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,67 +212,55 @@ class CompleteEntry(Effect):
     The world sets ``expireTime`` to ``entry_ttl_s`` after its own (server-checked) time.
     """
 
+    SAYS = "Completing the entry of version {0.entry.version} in the lock table"
     entry: Entry
     entry_ttl_s: int
-
-    def __str__(self) -> str:
-        return f"Completing the entry of version {self.entry.version} in the lock table"
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerGet(Effect):
     """Read the record of a key, consistently: ``Ok(LedgerRecord) | Missing | Unknown``."""
 
+    SAYS = "Looking the key up in the ledger"
     key: str
-
-    def __str__(self) -> str:
-        return "Looking the key up in the ledger"
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerIntend(Effect):
     """Record INTENT if the key is new: ``Ok | Exists | Busy | Failed | Unknown``."""
 
+    SAYS = "Recording the key in the ledger"
     record: LedgerRecord
-
-    def __str__(self) -> str:
-        return "Recording the key in the ledger"
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerCommit(Effect):
     """Record COMMITTED for a key whose commit is verified: ``Ok | Busy | Failed | Unknown``; repeatable."""
 
+    SAYS = "Recording the commit in the ledger"
     record: LedgerRecord
-
-    def __str__(self) -> str:
-        return "Recording the commit in the ledger"
 
 
 @dataclass(frozen=True, slots=True)
 class TakeTicket(Effect):
     """Join the table's queue: ``Ok((ticket, Queue)) | Busy | Failed | Unknown``."""
 
-    def __str__(self) -> str:
-        return "Joining the queue of writers"
+    SAYS = "Joining the queue of writers"
 
 
 @dataclass(frozen=True, slots=True)
 class ReadQueue(Effect):
     """Look at the queue: ``Ok(Queue) | Missing | Unknown``."""
 
-    def __str__(self) -> str:
-        return "Reading the queue of writers"
+    SAYS = "Reading the queue of writers"
 
 
 @dataclass(frozen=True, slots=True)
 class PassTurn(Effect):
     """Serve the ticket after ``ticket``, if ``ticket`` is being served: ``Ok | Exists | Unknown``."""
 
+    SAYS = "Ending a turn in the queue of writers"
     ticket: int
-
-    def __str__(self) -> str:
-        return "Ending a turn in the queue of writers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,11 +270,9 @@ class HoldTurn(Effect):
     ``Missing``: this queue has no place for it, and its writers wait as long as for any turn.
     """
 
+    SAYS = "Holding a turn in the queue of writers"
     ticket: int
     hold_s: float
-
-    def __str__(self) -> str:
-        return "Holding a turn in the queue of writers"
 
 
 @dataclass(frozen=True, slots=True)

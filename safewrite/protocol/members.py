@@ -9,25 +9,68 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Self
 
 from safewrite.errors import NotCommittedError, ReplayMismatchError
 from safewrite.protocol import keys
 
+COLUMNS = "columns"
+"""Digests of a write's columns (``safewrite.frames.column_digests``): they explain a mismatch, and decide nothing."""
 _HASH_BYTES, _HASH_CHARS = 15, 20  # 120 bits, which base64 spells without padding
 
 
-class MemberWrite(Protocol):
-    """A write that can share a commit with others."""
+@dataclass(frozen=True, slots=True)
+class MemberWrite:
+    """What identifies one write, in the commit that carries it.
+
+    ``members`` are the writes of a group, which has a generated key of its own that no history shows;
+    ``columns`` are digests of columns, all but the ``volatile`` ones.
+    """
+
+    key: str
+    fingerprint: str
+    rows: int = 0
+    files: int = 0
+    txn: tuple[str, int] | None = None
+    members: tuple[Self, ...] = ()
+    volatile: tuple[str, ...] = ()
+    columns: str = ""
+    changes: Mapping[str, int] | None = None
+    """How many changes did what, where changes were applied."""
+
+    @classmethod
+    def group(cls, key: str, members: Sequence[Self], files: int = 0) -> Self:
+        """One write of many members."""
+        rows = sum(write.rows for write in members)
+        own = (write if write.files == files else replace(write, files=files) for write in members)
+        return cls(key, "", rows, files, members=tuple(own))
 
     @property
-    def key(self) -> str: ...
+    def each(self) -> tuple[Self, ...]:
+        """The writes that the commit carries: the members of a group, or this one."""
+        return self.members or (self,)
 
-    @property
-    def fingerprint(self) -> str: ...
+    def entry(self) -> dict[str, Any]:
+        """How a list of writes describes it, without digests of columns."""
+        named: dict[str, Any] = {"txn": list(self.txn)} if self.txn else {}
+        if self.volatile:
+            named["volatile"] = list(self.volatile)
+        if self.changes is not None:
+            named["changes"] = dict(self.changes)
+        return {
+            "key": self.key,
+            "fingerprint": self.fingerprint,
+            "rows": self.rows,
+            "files": self.files,
+            **named,
+        }
+
+    def whole_entry(self) -> dict[str, Any]:
+        """As :meth:`entry`, with the digests of columns."""
+        return self.entry() | ({COLUMNS: self.columns} if self.columns else {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,12 @@ class FaultKind(StrEnum):
     """One bit in the middle of the body is flipped, likewise (G5)."""
 
 
+PERFORMED = frozenset(kind for kind in FaultKind if kind.startswith("lost_answer")) | {
+    FaultKind.PRECONDITION_412
+}
+"""The faults of an answer whose request the store has executed at once."""
+
+
 class RequestStep(StrEnum):
     """The purpose of a request.  ``get_*`` steps are GET and HEAD; a rule's ``method`` tells them apart."""
 

@@ -61,7 +61,9 @@ def candidate(table: Table, data: pa.Table, where=None, *, key: str | None = Non
     prepared = prepare(data, state.schema, partition_by=state.partition_by)
     check_rows(prepared, predicate)
     fingerprint = prepared.fingerprint
-    write = Write(key or f"key-{uuid.uuid4()}", str(fingerprint), fingerprint.int63, prepared.rows)
+    write = Write(
+        key or f"key-{uuid.uuid4()}", str(fingerprint), prepared.rows, fingerprint_int63=fingerprint.int63
+    )
     wanted = OverwriteTransaction(
         commit_id=str(uuid.uuid4()),
         write=named(write, predicate),
@@ -487,7 +489,7 @@ def test_the_same_rows_and_key_with_another_where_are_no_repeat(table):
 
 
 def test_a_plain_append_and_an_overwrite_never_share_a_fingerprint():
-    write = Write("k", "v1:1:abc", 5, 1)
+    write = Write("k", "v1:1:abc", 1, fingerprint_int63=5)
     whole, part = named(write, EVERYTHING), named(write, parse("n = 1", pa.schema({"n": pa.int64()})))
     assert len({write.fingerprint, whole.fingerprint, part.fingerprint}) == 3
     assert len({write.fingerprint_int63, whole.fingerprint_int63, part.fingerprint_int63}) == 3

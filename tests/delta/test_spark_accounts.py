@@ -43,7 +43,7 @@ def body_of(table: Any, removes: list[int], added: list[int], **metrics: int) ->
 
 
 def account(table: Any, body: bytes, *, whole: bool) -> None:
-    write = Write("k", "v1:1:0", 1, 1)
+    write = Write("k", "v1:1:0", 1, fingerprint_int63=1)
     made = SparkTransaction(
         commit_id="c", write=write, timestamp_ms=0, limits=table.limits, state=table._format._state, exact=whole, mode="Overwrite"
     )  # fmt: skip

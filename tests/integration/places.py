@@ -19,10 +19,28 @@ import pyarrow.parquet as pq
 import safewrite as sw
 from bench.servers import servers
 from safewrite.protocol.ask import Limits
+from safewrite.testing.faults import RequestStep
 from safewrite.testing.steps import At, Side
 
 ARBITERS = ("dynamodb", "object-store", "local")
 LEASE_S = 0.2
+WRITES = {
+    "dynamodb": (
+        RequestStep.PUT_DATA,
+        RequestStep.PUT_TEMP,
+        RequestStep.DDB_PUT_ENTRY,
+        RequestStep.PUT_COMMIT,
+        RequestStep.DDB_UPDATE_ENTRY,
+        RequestStep.PUT_LEDGER,
+    ),
+    "object-store": (
+        RequestStep.PUT_DATA,
+        RequestStep.PUT_COMMIT,
+        RequestStep.PUT_LEDGER,
+        RequestStep.UPDATE_LEDGER,
+    ),
+}
+"""The steps of an append that change something, by arbiter."""
 
 
 class CrashError(BaseException):

@@ -9,25 +9,9 @@ import pytest
 
 import safewrite as sw
 from safewrite.testing.faults import FaultKind, RequestStep, Rule
-from tests.integration.places import Place, impatient, once, rows, visible
+from tests.integration.places import WRITES, Place, impatient, once, rows, visible
 from tests.servers import PlannedProxy
 
-STEPS = {
-    "dynamodb": (
-        RequestStep.PUT_DATA,
-        RequestStep.PUT_TEMP,
-        RequestStep.DDB_PUT_ENTRY,
-        RequestStep.PUT_COMMIT,
-        RequestStep.DDB_UPDATE_ENTRY,
-        RequestStep.PUT_LEDGER,
-    ),
-    "object-store": (
-        RequestStep.PUT_DATA,
-        RequestStep.PUT_COMMIT,
-        RequestStep.PUT_LEDGER,
-        RequestStep.UPDATE_LEDGER,
-    ),
-}
 LATE_S = 0.3
 
 
@@ -45,23 +29,23 @@ def undecided_or_landed(place: Place, key: str) -> bool:
         return True
 
 
-@pytest.mark.parametrize("arbiter", STEPS)
+@pytest.mark.parametrize("arbiter", WRITES)
 def test_a_request_that_arrives_late_beside_its_own_repeat_is_once(
     new_place: Callable[[str], Place], fault_proxy: PlannedProxy, arbiter: str
 ) -> None:
     place = new_place(arbiter)
     table = place.through(fault_proxy).open(create=True)
     fault_proxy.plan(
-        *(Rule(kind=FaultKind.LATE, steps=(step,), every=2, delay_s=0.02) for step in STEPS[arbiter])
+        *(Rule(kind=FaultKind.LATE, steps=(step,), every=2, delay_s=0.02) for step in WRITES[arbiter])
     )
     for number in range(30):
         assert table.append(rows(number), key=f"event-{number}").outcome == "committed"
-    assert len(fault_proxy.counts()) == len(STEPS[arbiter])
+    assert len(fault_proxy.counts()) == len(WRITES[arbiter])
     time.sleep(0.1)
     assert visible([place.ids(), place.replayed_ids()]) == once(*range(30))
 
 
-@pytest.mark.parametrize(("arbiter", "step"), [(a, step) for a in STEPS for step in STEPS[a]])
+@pytest.mark.parametrize(("arbiter", "step"), [(a, step) for a in WRITES for step in WRITES[a]])
 def test_what_a_client_gave_up_on_is_never_lost_doubled_or_called_absent(
     new_place: Callable[[str], Place], fault_proxy: PlannedProxy, arbiter: str, step: RequestStep
 ) -> None:

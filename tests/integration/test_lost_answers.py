@@ -9,26 +9,10 @@ import pytest
 
 import safewrite as sw
 from safewrite.testing.faults import FaultKind, RequestStep, Rule
-from tests.integration.places import Place, impatient, once, rows, visible
+from tests.integration.places import WRITES, Place, impatient, once, rows, visible
 from tests.sampling import short_and_long, some
 from tests.servers import PlannedProxy
 
-WRITES = {
-    "dynamodb": (
-        RequestStep.PUT_DATA,
-        RequestStep.PUT_TEMP,
-        RequestStep.DDB_PUT_ENTRY,
-        RequestStep.PUT_COMMIT,
-        RequestStep.DDB_UPDATE_ENTRY,
-        RequestStep.PUT_LEDGER,
-    ),
-    "object-store": (
-        RequestStep.PUT_DATA,
-        RequestStep.PUT_COMMIT,
-        RequestStep.PUT_LEDGER,
-        RequestStep.UPDATE_LEDGER,
-    ),
-}
 CASES = [(arbiter, step) for arbiter, steps in WRITES.items() for step in steps]
 READS = (
     RequestStep.GET_COMMIT,

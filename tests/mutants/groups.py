@@ -18,8 +18,8 @@ GROUP_MUTANTS = (
         "delta/write/members.py",
         (
             (
-                "    entries = [write.to_log() for write in writes]\n",
-                "    entries = [write.to_log() for write in writes[:-1] or writes]\n",
+                "    entries = [write.whole_entry() for write in writes]\n",
+                "    entries = [write.whole_entry() for write in writes[:-1] or writes]\n",
             ),
         ),
         OWN,

@@ -17,14 +17,14 @@ PEERS = b'{"commitInfo":{"operation":"WRITE"}}\n'
 def named() -> SparkTransaction:
     """A write that knows the table up to version 12."""
     state = Snapshot(12, {"minReaderVersion": 1, "minWriterVersion": 2}, metadata()["metaData"])
-    write = Write("orders/7", "spark1:ab", 7, rows=3)
+    write = Write("orders/7", "spark1:ab", 3, fingerprint_int63=7)
     return SparkTransaction(commit_id="mine", write=write, timestamp_ms=0, limits=Limits(), state=state)
 
 
 def summary(key: str) -> str:
     """What the lock table tells of a commit of safewrite."""
-    write = Write(key, "spark1:ab", 7, rows=3)
-    return json.dumps({"commitId": "theirs", "writes": [write.to_log()], "txns": {"orders": 7}})
+    write = Write(key, "spark1:ab", 3, fingerprint_int63=7)
+    return json.dumps({"commitId": "theirs", "writes": [write.whole_entry()], "txns": {"orders": 7}})
 
 
 def test_commits_of_peers_that_are_read_whole_and_of_ours_that_are_known_by_summary_may_follow_each_other() -> (

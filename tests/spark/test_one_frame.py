@@ -128,13 +128,13 @@ def commit_of(*stats: str | None) -> bytes:
 
 def candidate(named_by: Callable[[int], Write] | None = None) -> SparkTransaction:
     """A write of three rows."""
-    write = Write("orders/7", "offsets1:3:ab", 7, rows=3)
+    write = Write("orders/7", "offsets1:3:ab", 3, fingerprint_int63=7)
     return SparkTransaction("mine", write, 0, Limits(), exact=True, named_by=named_by)
 
 
 def test_the_number_of_rows_is_that_of_the_files_and_never_guessed() -> None:
     two, three = '{"numRecords":2}', '{"numRecords":3}'
-    write = candidate(lambda rows: Write("orders/7", f"offsets1:{rows}:ab", 7, rows))
+    write = candidate(lambda rows: Write("orders/7", f"offsets1:{rows}:ab", rows, fingerprint_int63=7))
     write.count(commit_of(two, three))
     assert (write.write.rows, write.write.files, write.write.fingerprint) == (5, 2, "offsets1:5:ab")
     with pytest.raises(sw.InternalError, match="does not say how many rows"):
@@ -161,7 +161,7 @@ def test_an_overwrite_of_some_rows_adds_those_that_were_counted_and_those_that_d
         b'{"commitInfo":{}}', json.dumps({"commitInfo": {"operationMetrics": metrics}}).encode()
     )
     body = whole + b"\n" + json.dumps({"add": kept}, separators=(",", ":")).encode()
-    write = SparkTransaction("mine", Write("orders/7", "v1:3:ab", 7, rows=3), 0, Limits())
+    write = SparkTransaction("mine", Write("orders/7", "v1:3:ab", 3, fingerprint_int63=7), 0, Limits())
     if is_right:
         write.count(body)
         assert write.write.files == 3

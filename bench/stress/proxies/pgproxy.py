@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
-from safewrite.testing.faults import FaultKind, FaultPlan, Faults, Request, RequestStep
+from safewrite.testing.faults import PERFORMED, FaultKind, FaultPlan, Faults, Request, RequestStep
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,16 +46,6 @@ STEPS = frozenset(step for _, step in _STEPS)
 """The steps of an Iceberg commit that a database performs."""
 
 _CUTTING = frozenset({FaultKind.LOST_ANSWER, FaultKind.CUT, FaultKind.LATE})
-_PERFORMED_FIRST = frozenset(
-    {
-        FaultKind.LOST_ANSWER,
-        FaultKind.LOST_ANSWER_500,
-        FaultKind.LOST_ANSWER_502,
-        FaultKind.LOST_ANSWER_503,
-        FaultKind.LOST_ANSWER_504,
-        FaultKind.PRECONDITION_412,
-    }
-)
 # SQLSTATEs: internal error, connection failure, administrator's shutdown, cancelled (a timeout),
 # serialization failure, too many connections, insufficient privilege.
 _SQLSTATES: Mapping[FaultKind, str] = {
@@ -216,7 +206,7 @@ class _Session:
         if kind is FaultKind.LATE:
             self._client.transport.abort()
             await asyncio.sleep(fault.delay_s)
-        if kind in _PERFORMED_FIRST or kind is FaultKind.LATE:
+        if kind in PERFORMED or kind is FaultKind.LATE:
             await self._perform(message)
         elif kind is not FaultKind.CUT:
             # A query that the client believes failed must not be pending here.

@@ -29,6 +29,7 @@ from typing import IO, TYPE_CHECKING, Any, Self
 
 from safewrite.testing.faults import (
     GLUE_PREFIX,
+    PERFORMED,
     Fault,
     FaultKind,
     FaultPlan,
@@ -52,17 +53,7 @@ _MODULE = __spec__.name  # below `bench` in a checkout, below `safewrite_bench` 
 _RUN = (sys.executable, "-m", _MODULE)
 _ROOT = Path(__file__).resolve().parents[_MODULE.count(".")]
 
-_PERFORMED_FIRST = frozenset(
-    {
-        FaultKind.LOST_ANSWER,
-        FaultKind.LOST_ANSWER_500,
-        FaultKind.LOST_ANSWER_502,
-        FaultKind.LOST_ANSWER_503,
-        FaultKind.LOST_ANSWER_504,
-        FaultKind.PRECONDITION_412,
-        FaultKind.DELAY,
-    }
-)
+_PERFORMED_FIRST = PERFORMED | {FaultKind.DELAY}
 _CORRUPTING = frozenset({FaultKind.TRUNCATE_BODY, FaultKind.FLIP_BIT})
 
 

@@ -53,7 +53,7 @@ def raise_retention(
     key = keys.generated(str(uuid.uuid4()), state.version)
     candidate = PropertiesCandidate(
         commit_id=str(uuid.uuid4()),
-        write=Write(key, "v1:0:" + "0" * 32, 0, 0),
+        write=Write(key, "v1:0:" + "0" * 32),
         timestamp_ms=world.wall_ms(),
         limits=Limits(),
         state=state,

@@ -121,7 +121,7 @@ def _record_arbiter(connection: Connection, state: Snapshot, engine_version: str
     ours = connection.properties()
     candidate = PropertiesCandidate(
         commit_id=str(uuid.uuid4()),
-        write=Write(keys.generated(str(uuid.uuid4()), state.version), "v1:0:" + "0" * 32, 0, 0),
+        write=Write(keys.generated(str(uuid.uuid4()), state.version), "v1:0:" + "0" * 32),
         timestamp_ms=connection.world.wall_ms(),
         limits=Limits(),
         state=state,

@@ -230,9 +230,9 @@ def _candidate(
     write = Write(
         f"rescue:{one.attempt.version}:{digest}",
         f"v1:{rows}:{digest}",
-        int(digest[:15], 16),
         rows,
         len(files),
+        fingerprint_int63=int(digest[:15], 16),
     )
     return RescueCandidate(
         commit_id=commit_id,

@@ -70,7 +70,7 @@ class SparkTransaction(Transaction):
         """Delta's commit with the write's name in it; every other line stays as it is."""
         first, *rest = body.splitlines()
         info = {**self.properties, **json.loads(first)["commitInfo"]}
-        info[ENGINE] = {"commitId": self.commit_id, "writes": [self.write.to_log()]}
+        info[ENGINE] = {"commitId": self.commit_id, "writes": [self.write.whole_entry()]}
         named = [{"commitInfo": info}, *({"txn": txn} for txn in self._txns(version))]
         lines = [json.dumps(one, separators=(",", ":"), ensure_ascii=False).encode() for one in named]
         self._made[version] = b"\n".join([*lines, *rest]) + b"\n"

@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from safewrite.delta.log.actions import Commit, commit_path, parse
 from safewrite.errors import Kind, StorageError
@@ -17,8 +17,6 @@ from safewrite.protocol.effects import Effect, Get, Missing, Ok, Outcome, Put
 from safewrite.protocol.fetch import fetch, fetch_one
 
 ENGINE = "safewrite"
-COLUMNS = "columns"
-"""Digests of a write's columns (``safewrite.frames.column_digests``): they explain a mismatch, and decide nothing."""
 FOLDER = "_safewrite/members/"
 """The underscore keeps Delta's VACUUM away (PROTOCOL.md: hidden directories)."""
 INLINE_BYTES_MAX = 32 * 1024
@@ -27,18 +25,9 @@ INLINE_BYTES_MAX = 32 * 1024
 Entry = Mapping[str, Any]
 
 
-class Loggable(Protocol):
-    """A write as ``commitInfo`` describes it."""
-
-    @property
-    def key(self) -> str: ...
-
-    def to_log(self) -> dict[str, Any]: ...
-
-
-def listing(writes: Sequence[Loggable], commit_id: str) -> tuple[dict[str, Any], Put | None]:
+def listing(writes: Sequence[members.MemberWrite], commit_id: str) -> tuple[dict[str, Any], Put | None]:
     """What ``commitInfo`` says of a commit's writes, and the file of them that it needs, if it needs one."""
-    entries = [write.to_log() for write in writes]
+    entries = [write.whole_entry() for write in writes]
     body = _encoded(entries)
     if len(writes) == 1 or len(body) <= INLINE_BYTES_MAX:
         return {"writes": entries}, None
@@ -57,7 +46,9 @@ def listing(writes: Sequence[Loggable], commit_id: str) -> tuple[dict[str, Any],
 
 def brief(listed: Mapping[str, Any]) -> dict[str, Any]:
     """What :func:`listing` says, without the digests of columns."""
-    kept = [{name: one for name, one in entry.items() if name != COLUMNS} for entry in listed["writes"]]
+    kept = [
+        {name: one for name, one in entry.items() if name != members.COLUMNS} for entry in listed["writes"]
+    ]
     return {**listed, "writes": kept}
 
 

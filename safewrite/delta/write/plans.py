@@ -157,8 +157,8 @@ class Planner:
         return Write(
             key,
             str(fingerprint),
-            fingerprint.int63,
             prepared.rows,
+            fingerprint_int63=fingerprint.int63,
             txn=name.txn,
             volatile=prepared.volatile,
             columns=prepared.column_digests if name.is_given else "",
@@ -249,7 +249,7 @@ class Planner:
 
         features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=name.txn is not None)
         key = name.key_for(self.new_id, state.version)
-        write = Write(key, str(fingerprint), fingerprint.int63, 0, txn=name.txn, changes={})
+        write = Write(key, str(fingerprint), txn=name.txn, changes={}, fingerprint_int63=fingerprint.int63)
         if spec.full_refresh:
             write = named(write, EVERYTHING, "full_refresh")
         return self._applying(write, state)
@@ -277,7 +277,9 @@ class Planner:
         changes = self._changes(data, spec, state)
         features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=name.txn is not None)
         key, fingerprint = name.key_for(self.new_id, state.version), changes.fingerprint
-        return changes, Write(key, str(fingerprint), fingerprint.int63, 0, txn=name.txn, changes={})
+        return changes, Write(
+            key, str(fingerprint), txn=name.txn, changes={}, fingerprint_int63=fingerprint.int63
+        )
 
     def _group_of_changes(
         self, members: Sequence[Member], spec: Spec, state: Snapshot

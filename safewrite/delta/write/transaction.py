@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from safewrite.delta.log import actions
@@ -13,7 +13,7 @@ from safewrite.delta.log.features import check_txns_stay
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import conflicts
 from safewrite.delta.write.conflicts import VERSION_OF
-from safewrite.delta.write.members import COLUMNS, ENGINE, Entry, brief, carried, listing, summed_up
+from safewrite.delta.write.members import ENGINE, Entry, brief, carried, listing, summed_up
 from safewrite.delta.write.restored_positions import check_in_effect, check_rival
 from safewrite.delta.write.staging import StagedFile, accounted, secure
 from safewrite.errors import (
@@ -38,53 +38,10 @@ SUMMARY_CHARS_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
-    """What identifies one write, in the commit that carries it.
+class Write(members.MemberWrite):
+    """What identifies one write, in the commit that carries it."""
 
-    ``members`` are the writes of a group, which has a generated key of its own that no history shows;
-    ``columns`` are digests of columns, all but the ``volatile`` ones.
-    """
-
-    key: str
-    fingerprint: str
-    fingerprint_int63: int
-    rows: int
-    files: int = 0
-    txn: tuple[str, int] | None = None
-    members: tuple[Write, ...] = ()
-    volatile: tuple[str, ...] = ()
-    columns: str = ""
-    changes: Mapping[str, int] | None = None
-    """How many changes did what, where changes were applied."""
-
-    @property
-    def each(self) -> tuple[Write, ...]:
-        """The writes that the commit carries: the members of a group, or this one."""
-        return self.members or (self,)
-
-    @classmethod
-    def group(cls, key: str, members: Sequence[Write], files: int = 0) -> Write:
-        """One write of many members."""
-        rows = sum(write.rows for write in members)
-        own = (write if write.files == files else replace(write, files=files) for write in members)
-        return cls(key, "", 0, rows, files, members=tuple(own))
-
-    def to_log(self) -> dict[str, Any]:
-        """The form in which ``commitInfo`` carries it."""
-        named: dict[str, Any] = {"txn": list(self.txn)} if self.txn else {}
-        if self.volatile:
-            named["volatile"] = list(self.volatile)
-        if self.columns:
-            named[COLUMNS] = self.columns
-        if self.changes is not None:
-            named["changes"] = dict(self.changes)
-        return {
-            "key": self.key,
-            "fingerprint": self.fingerprint,
-            "rows": self.rows,
-            "files": self.files,
-            **named,
-        }
+    fingerprint_int63: int = field(default=0, kw_only=True)
 
 
 @dataclass

@@ -22,12 +22,10 @@ class PlanFiles(Effect):
     Else ``Failed | Missing | Unknown``.  ``known`` has the manifests that were decoded before, and takes those of now.
     """
 
+    SAYS = "Reading the table's manifests"
     head: TableVersion
     row_filter: BooleanExpression
     known: KnownManifests | None = field(default=None, compare=False, repr=False)
-
-    def __str__(self) -> str:
-        return "Reading the table's manifests"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +35,7 @@ class ReadRows(Effect):
     ``columns`` are those to be read; None is all of them.
     """
 
+    SAYS = "Reading {0.task.file.file_path}"
     head: TableVersion
     task: FileScanTask
     columns: tuple[str, ...] | None = None
-
-    def __str__(self) -> str:
-        return f"Reading {self.task.file.file_path}"

@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import Kind, StorageError
 from safewrite.iceberg.catalog.files import MemoryFile
@@ -46,19 +46,7 @@ LISTS_AT_ONCE = 64
 Entry = Mapping[str, Any]
 
 
-class ListedWrite(Protocol):
-    """A write as a group's list describes it."""
-
-    @property
-    def key(self) -> str: ...
-
-    @property
-    def columns(self) -> str: ...
-
-    def entry(self) -> dict[str, Any]: ...
-
-
-def summary(writes: Sequence[ListedWrite]) -> dict[str, str]:
+def summary(writes: Sequence[members.MemberWrite]) -> dict[str, str]:
     """Properties of the snapshot that carries a group."""
     text = _text(writes)
     if len(text) > INLINE_CHARS_MAX:
@@ -66,15 +54,15 @@ def summary(writes: Sequence[ListedWrite]) -> dict[str, str]:
     return {MEMBERS: text, MEMBER_KEYS: members.packed(write.key for write in writes)}
 
 
-def header(writes: Sequence[ListedWrite]) -> dict[str, str]:
+def header(writes: Sequence[members.MemberWrite]) -> dict[str, str]:
     """What the header of the snapshot's manifest list says of its writes; {} where the summary says it all."""
-    digests = [{"columns": write.columns} if write.columns else {} for write in writes]
-    if not any(digests) and (len(writes) == 1 or len(_text(writes)) <= INLINE_CHARS_MAX):
+    has_digests = any(write.columns for write in writes)
+    if not has_digests and (len(writes) == 1 or len(_text(writes)) <= INLINE_CHARS_MAX):
         return {}
-    return {MEMBERS: _json([write.entry() | one for write, one in zip(writes, digests, strict=True)])}
+    return {MEMBERS: _json([write.whole_entry() for write in writes])}
 
 
-def _text(writes: Sequence[ListedWrite]) -> str:
+def _text(writes: Sequence[members.MemberWrite]) -> str:
     return _json([write.entry() for write in writes])
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from safewrite.errors import ReplayMismatchError
@@ -14,57 +14,15 @@ from safewrite.iceberg.write.members import CHANGES, FILES, FINGERPRINT, KEY, RO
 from safewrite.protocol import keys
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
-from safewrite.protocol.members import Met
+from safewrite.protocol.members import MemberWrite, Met
 from safewrite.version import __version__
 
 ENGINE = "safewrite.version"
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
-    """What identifies one write, in the snapshot that carries it.
-
-    ``members`` are the writes of a group, which has a generated key of its own that no history shows;
-    ``columns`` are digests of columns, all but the ``volatile`` ones.
-    """
-
-    key: str
-    fingerprint: str
-    rows: int
-    files: int = 0
-    txn: tuple[str, int] | None = None
-    members: tuple[Write, ...] = ()
-    volatile: tuple[str, ...] = ()
-    columns: str = ""
-    changes: Mapping[str, int] | None = None
-    """How many changes did what, where changes were applied."""
-
-    @classmethod
-    def group(cls, key: str, members: Sequence[Write], files: int = 0) -> Write:
-        """One write of many members."""
-        rows = sum(write.rows for write in members)
-        own = (write if write.files == files else replace(write, files=files) for write in members)
-        return cls(key, "", rows, files, members=tuple(own))
-
-    @property
-    def each(self) -> tuple[Write, ...]:
-        """The writes that the snapshot carries: the members of a group, or this one."""
-        return self.members or (self,)
-
-    def entry(self) -> dict[str, Any]:
-        """How a list of writes describes it."""
-        named: dict[str, Any] = {"txn": list(self.txn)} if self.txn else {}
-        if self.volatile:
-            named["volatile"] = list(self.volatile)
-        if self.changes is not None:
-            named["changes"] = dict(self.changes)
-        return {
-            "key": self.key,
-            "fingerprint": self.fingerprint,
-            "rows": self.rows,
-            "files": self.files,
-            **named,
-        }
+class Write(MemberWrite):
+    """What identifies one write, in the snapshot that carries it."""
 
     def summary(self) -> dict[str, str]:
         """Properties of the snapshot."""

@@ -15,18 +15,15 @@ from safewrite.protocol.iceberg.head import TableVersion
 class LoadTable(Effect):
     """The table as its catalog shows it now: ``Ok(TableVersion) | Missing | Failed | Unknown``."""
 
-    def __str__(self) -> str:
-        return "Loading the table from its catalog"
+    SAYS = "Loading the table from its catalog"
 
 
 @dataclass(frozen=True, slots=True)
 class ReadMetadata(Effect):
     """The table as an earlier metadata file shows it: ``Ok(TableVersion) | Missing | Unknown``."""
 
+    SAYS = "Reading {0.location}"
     location: str
-
-    def __str__(self) -> str:
-        return f"Reading {self.location}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +33,16 @@ class SwapTable(Effect):
     ``Exists``: refused, because the base is not the table any more or another writer is just changing it.
     """
 
+    SAYS = "Committing to the catalog"
     change: TableChange
-
-    def __str__(self) -> str:
-        return "Committing to the catalog"
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTable(Effect):
     """Make a table if there is none of its name: ``Ok | Exists | Missing | Busy | Failed | Unknown``."""
 
+    SAYS = "Creating the table in its catalog"
     creation: Creation
-
-    def __str__(self) -> str:
-        return "Creating the table in its catalog"
 
 
 # --- what is committed -----------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import json
 from collections.abc import Generator
 from dataclasses import dataclass
 
+from safewrite.delta.write.transaction import Write
 from safewrite.delta.write.write import DeltaDone
 from safewrite.delta.write.write import write as write_once
 from safewrite.errors import StorageError
@@ -14,7 +15,7 @@ from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.commit import Arbiter, Found
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome
 from safewrite.testing.explorer.automaton import Program
-from safewrite.testing.explorer.rows import LIMITS, NamedWrite, RowCandidate, body_of, opened
+from safewrite.testing.explorer.rows import LIMITS, RowCandidate, body_of, opened
 
 Change = tuple[int, bool]
 """Its sequence, and whether it deletes."""
@@ -91,7 +92,7 @@ def changing(
         assert isinstance(there.value, bytes)
         told = told_by(there.value)
         newest = NOTHING if told is None else told[1]
-    row = Changing(NamedWrite(key), attempt, seen, table_id=table_id, change=change, newest=newest)
+    row = Changing(Write(key, "1:0", 1), attempt, seen, table_id=table_id, change=change, newest=newest)
     done: DeltaDone = yield from write_once(
         row,  # type: ignore[arg-type]
         tuple,

@@ -88,7 +88,7 @@ def group(key: str, attempt: str, arbiter: Arbiter, *, exists: bool, again: bool
     if again:
         seen, table_id = yield from opened(attempt)
     while True:
-        writes = [Write(one, "1:0", 0, 1) for one in key.split("+")]
+        writes = [Write(one, "1:0", 1) for one in key.split("+")]
         rows = GroupCandidate(
             Write.group("group", writes), attempt, seen, table_id, creating=seen < 0, reached=seen
         )

@@ -7,6 +7,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from functools import cache
 
+from safewrite.delta.write.transaction import Write
 from safewrite.delta.write.write import DeltaDone
 from safewrite.delta.write.write import write as write_once
 from safewrite.errors import ConflictError, Kind, StorageError
@@ -20,23 +21,11 @@ from safewrite.testing.explorer.automaton import Program
 LIMITS = Limits(attempts=3, asks=2, timeout_s=1e9, lease_s=3.0, recheck_s=1e9)
 
 
-@dataclass(frozen=True, slots=True)
-class NamedWrite:
-    """What ``safewrite.delta.write.write`` needs to know of a write."""
-
-    key: str
-    fingerprint: str = "1:0"
-    rows: int = 1
-    files: int = 0
-    txn: None = None
-    changes: None = None
-
-
 @dataclass(slots=True)
 class RowCandidate:
     """A write of one row as a candidate; its commit file holds its key and its attempt, no more."""
 
-    write: NamedWrite
+    write: Write
     attempt: str
     accounted: int
     creating: bool = False
@@ -116,7 +105,7 @@ def safewrite(
     if again:
         seen, table_id = yield from opened(attempt)
     while True:
-        row = RowCandidate(NamedWrite(key), attempt, seen, creating=seen < 0, table_id=table_id)
+        row = RowCandidate(Write(key, "1:0", 1), attempt, seen, creating=seen < 0, table_id=table_id)
         try:
             done: DeltaDone = yield from write_once(
                 row,  # type: ignore[arg-type]
