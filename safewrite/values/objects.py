@@ -15,6 +15,7 @@ from safewrite.text.rendering import shown
 from safewrite.values.casts import convert
 from safewrite.values.decimals import storable
 from safewrite.values.refusals import NotExactError
+from safewrite.values.types import is_list
 
 BINARY_DIGITS = 17
 """So many digits tell every binary number of 64 bits from all others; what has more is a decimal."""
@@ -91,7 +92,6 @@ _SIMPLE: tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...] = (
     (pa.types.is_boolean, frozenset({bool, _NULL})),
     (pa.types.is_binary, frozenset({bytes, _NULL})),
     (pa.types.is_date, frozenset({date, _NULL})),
-    (pa.types.is_time, frozenset({time, _NULL})),
 )
 
 
@@ -169,39 +169,54 @@ def _exact(value: Any) -> Any:
 
 
 def _shaped(kind: pa.DataType) -> Callable[[Any], Any]:
+    """Reads lists, structs and maps of no other shape than a type, and what is in them as columns are read.
+
+    Left to itself Arrow takes a text for a list of its letters, passes over fields, and makes 1 of 1.5; a NULL for a key of a
+    map ends the process.
+    """
+    if pa.types.is_struct(kind):
+        return _struct_reader(kind)
+    if pa.types.is_map(kind):
+        return _map_reader(kind)
+    if not is_list(kind):
+        return _refuser(kind)
+    inner = _or_null(_reader(kind.value_type))
+
     def read(value: Any) -> Any:
-        if not _has_shape(value, kind):
+        if not isinstance(value, list):
             raise _refused(value, f"value of {kind}")
-        return value
+        return [inner(one) for one in value]
 
     return read
 
 
-def _has_shape(value: Any, kind: pa.DataType) -> bool:
-    """Whether a value has no other lists, pairs and fields than a type.
+def _struct_reader(kind: pa.StructType) -> Callable[[Any], Any]:
+    inner = {field.name: _or_null(_reader(field.type)) for field in kind}
 
-    Arrow takes a text for a list of its letters and passes over fields; a NULL for a pair of a map ends the process.
-    """
-    if value is None:
-        return True
-    if isinstance(value, Decimal):
-        storable(value)
-    if pa.types.is_struct(kind):
-        known = {field.name: field.type for field in kind}
-        return isinstance(value, dict) and all(
-            _has_shape(one, known[name]) if name in known else one is None for name, one in value.items()
-        )
-    if pa.types.is_map(kind):
-        return isinstance(value, dict | list) and all(
-            isinstance(pair, tuple)
-            and len(pair) == 2
-            and pair[0] is not None
-            and _has_shape(pair[1], kind.item_type)
-            for pair in (value.items() if isinstance(value, dict) else value)
-        )
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return isinstance(value, list) and all(_has_shape(one, kind.value_type) for one in value)
-    return True
+    def read(value: Any) -> Any:
+        if not isinstance(value, dict) or any(value[name] is not None for name in value.keys() - inner):
+            raise _refused(value, f"value of {kind}")
+        return {name: inner[name](one) for name, one in value.items() if name in inner}
+
+    return read
+
+
+def _map_reader(kind: pa.MapType) -> Callable[[Any], Any]:
+    key, item = _reader(kind.key_type), _or_null(_reader(kind.item_type))
+
+    def read(value: Any) -> Any:
+        pairs = list(value.items()) if isinstance(value, dict) else value
+        if not isinstance(pairs, list) or any(
+            not isinstance(pair, tuple) or len(pair) != 2 or pair[0] is None for pair in pairs
+        ):
+            raise _refused(value, f"value of {kind}")
+        return [(key(one), item(other)) for one, other in pairs]
+
+    return read
+
+
+def _or_null(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else read(value)
 
 
 def _local(value: Any) -> datetime:
@@ -217,6 +232,12 @@ def _local(value: Any) -> datetime:
 def _zoned(value: Any) -> datetime:
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise _refused(value, "time with a zone")
+    return value
+
+
+def _clock(value: Any) -> time:
+    if not isinstance(value, time) or value.tzinfo is not None:  # Arrow drops the zone
+        raise _refused(value, "time of day without a zone")
     return value
 
 
@@ -240,5 +261,5 @@ _READERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...]
     (pa.types.is_fixed_size_binary, _instance(bytes, "bytes")),
     (pa.types.is_decimal, _exact),
     (pa.types.is_date, _instance(date, "date", datetime)),
-    (pa.types.is_time, _instance(time, "time of day")),
+    (pa.types.is_time, _clock),
 )

@@ -60,6 +60,47 @@ def test_a_whole_number_is_no_other_number(kind: pa.DataType, value: int) -> Non
     assert array_of([value, 1.5], kind)[1].keys() == {0}
 
 
+WITHIN = [
+    (pa.list_, lambda value: [value], lambda found: found[0]),
+    (lambda kind: pa.struct([("f", kind)]), lambda value: {"f": value}, lambda found: found["f"]),
+    (lambda kind: pa.map_(pa.string(), kind), lambda value: {"k": value}, lambda found: found[0][1]),
+    (lambda kind: pa.map_(kind, pa.bool_()), lambda value: [(value, True)], lambda found: found[0][0]),
+    (lambda kind: pa.list_(pa.list_(kind)), lambda value: [[None], [value]], lambda found: found[1][0]),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@given(data=st.data())
+def test_a_value_within_another_fits_as_it_does_by_itself(kind: pa.DataType, data: st.DataObject) -> None:
+    """Arrow makes 1 of 1.5 in a list of whole numbers, and a day of a time."""
+    value = data.draw(st.one_of(*FOUND.values()))
+    alone, why = array_of([value], kind)
+    for kind_of, wrap, unwrap in WITHIN:
+        found, reasons = array_of([wrap(value)], kind_of(kind))
+        assert bool(reasons) == bool(why)
+        if not why:
+            assert repr(unwrap(found[0].as_py())) == repr(alone[0].as_py())
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ([1.5], pa.list_(pa.int64())),
+        ({"f": Decimal("1.5")}, pa.struct([("f", pa.int32())])),
+        ({"k": 0.1}, pa.map_(pa.string(), pa.float32())),
+        ([b"a"], pa.list_(pa.string())),
+        ([datetime(2026, 1, 1, 5)], pa.list_(pa.date32())),  # noqa: DTZ001 - on purpose
+        ([datetime(2026, 1, 1, 5, tzinfo=UTC)], pa.list_(pa.timestamp("us"))),
+        ([datetime(2026, 1, 1, 5)], pa.list_(pa.timestamp("us", "UTC"))),  # noqa: DTZ001 - on purpose
+        (time(1, tzinfo=UTC), pa.time64("us")),
+    ],
+    ids=str,
+)
+def test_what_arrow_would_alter_is_refused(value: Any, kind: pa.DataType) -> None:
+    found, why = array_of([None, value], kind)
+    assert (found.to_pylist(), why.keys()) == ([None, None], {1})
+
+
 def test_a_type_that_no_value_of_a_source_fits_refuses_each_by_itself() -> None:
     found, why = array_of([None, Decimal(1), time()], pa.duration("us"))
     assert (found.null_count, why.keys()) == (3, {1, 2})
