@@ -49,6 +49,8 @@ def _cast(values: pa.Array, target: pa.DataType) -> pa.Array:
     try:
         if pa.types.is_decimal(target):
             return decimals.cast(values, target)
+        if pa.types.is_decimal(values.type):
+            return decimals.whole(values, target)
         return pc.cast(values, target, safe=True)
     except pa.ArrowInvalid as error:
         raise NotExactError(str(error).splitlines()[0]) from error

@@ -38,6 +38,17 @@ def cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return values.cast(pa.decimal256(_WIDEST, kind.scale)).cast(kind)
 
 
+def whole(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Decimals as whole numbers of a type.
+
+    Raises:
+        ArrowInvalid: one does not fit.
+    """
+    if values.type.scale < 0:  # Arrow multiplies in as few bits as the decimals have
+        values = values.cast(pa.decimal256(_WIDEST, values.type.scale)).cast(pa.decimal256(_WIDEST, 0))
+    return values.cast(kind)
+
+
 def bounded(value: Decimal) -> Decimal:
     """A decimal that can be written without an exponent.
 

@@ -36,8 +36,11 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
         raise OtherMeaningError(f"a {found} is no {kind}")
     if pa.types.is_timestamp(kind) and pa.types.is_timestamp(found) and found.tz is None and kind.tz:
         return array.cast(pa.timestamp("us")).cast(kind)  # DMS writes UTC without saying so
-    is_exact = pa.types.is_decimal(kind) and not pa.types.is_floating(found)
-    values = decimals.cast(array, kind) if is_exact else array.cast(kind)
+    if pa.types.is_decimal(kind) and not pa.types.is_floating(found):
+        return decimals.cast(array, kind)
+    if pa.types.is_integer(kind) and pa.types.is_decimal(found):
+        return decimals.whole(array, kind)
+    values = array.cast(kind)
     may_lose = _family(kind) == "time" or pa.types.is_floating(kind) or pa.types.is_floating(found)
     if may_lose and not pc.all(pc.fill_null(_same(values.cast(found), array), True)).as_py():
         raise NotExactError("digits would be lost")

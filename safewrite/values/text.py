@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from safewrite.values import decimals
 
 _WHOLE = r"^-?[0-9]+$"
-_SAME_WHOLE = r"^\+?(-?[0-9]+)(?:\.0*)?$"
+_SAME_WHOLE = r"^(?:\+?([0-9]+)|(-[0-9]+))(?:\.0*)?$"
 """The spellings of a whole number: Oracle's NUMBER comes as 7.0000000000."""
 _PLUS = r"^\+([0-9.])"
 _MIDNIGHT = r"^(\d{4}-\d\d-\d\d)[ T]00:00(?::00(?:\.0*)?)?$"
@@ -19,6 +19,7 @@ _ZEROS = r"(\.\d{6})0+(\s*(?:Z|[+-][\d:]+)?)$"
 """Digits past the microsecond that say nothing: SQL Server's datetime2 has seven."""
 _BLANK = r"(\d)\s+(Z|[+-]\d{2}(?::?\d{2})?)$"
 _INFINITE = r"(?i)inf"
+_ZERO = r"^-?[0.]+(?:[eE]|$)"
 _ZONE = r"(?:Z|[+-]\d{2}(?::?\d{2})?)$"
 
 
@@ -32,7 +33,7 @@ def parsed(texts: pa.Array, kind: pa.DataType) -> pa.Array:
         return texts
     if pa.types.is_integer(kind):
         if not pc.all(pc.fill_null(pc.match_substring_regex(texts, _WHOLE), True)).as_py():
-            texts = pc.replace_substring_regex(texts, _SAME_WHOLE, r"\1")
+            texts = pc.replace_substring_regex(texts, _SAME_WHOLE, r"\1\2")
         if not pc.all(
             pc.fill_null(pc.match_substring_regex(texts, _WHOLE), True)
         ).as_py():  # Arrow reads 0x1F too
@@ -41,13 +42,7 @@ def parsed(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_date(kind):
         return pc.replace_substring_regex(texts, _MIDNIGHT, r"\1").cast(kind)
     if pa.types.is_floating(kind):
-        found = pc.replace_substring_regex(texts, _PLUS, r"\1").cast(kind)
-        said = pc.match_substring_regex(
-            texts, _INFINITE
-        )  # 1e999 is no infinity, but a number that does not fit
-        if not pc.all(pc.fill_null(pc.or_(pc.invert(pc.is_inf(found)), said), True)).as_py():
-            raise ValueError("too large")
-        return found
+        return _binary(pc.replace_substring_regex(texts, _PLUS, r"\1"), kind)
     if pa.types.is_timestamp(kind):
         return _times(texts, kind)
     if pa.types.is_binary(kind):
@@ -55,6 +50,20 @@ def parsed(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(kind):
         return decimals.of_texts(texts, kind)
     return texts.cast(kind)
+
+
+def _binary(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Binary numbers: 1e999 is no infinity, and 1e-999 no zero, but numbers that do not fit."""
+    found = texts.cast(kind)
+    for is_beyond, as_said, why in (
+        (pc.is_inf(found), _INFINITE, "too large"),
+        (pc.equal(found, pa.scalar(0.0, kind)), _ZERO, "too near to zero"),
+    ):
+        if pc.any(is_beyond).as_py():
+            said = pc.match_substring_regex(texts, as_said)
+            if pc.any(pc.and_not(is_beyond, said)).as_py():
+                raise ValueError(why)
+    return found
 
 
 def _whole(text: str) -> str:

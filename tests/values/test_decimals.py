@@ -92,3 +92,23 @@ def test_an_exponent_that_python_does_not_read_is_refused(text: str) -> None:
     assert fit(
         pa.array([text]), pa.decimal128(5, 2), lambda some: decimals.of_texts(some, pa.decimal128(5, 2))
     )[1]
+
+
+@pytest.mark.skipif(
+    not hasattr(pa, "decimal32"), reason="pyarrow before 18 has no decimals of 32 and 64 bits"
+)
+@pytest.mark.parametrize("name", ["decimal32", "decimal64", "decimal128"])
+@given(unscaled=st.integers(-(10**9) + 1, 10**9 - 1), scale=st.integers(-12, 0))
+def test_a_decimal_of_thousands_is_equal_as_a_whole_number_or_refused(
+    name: str, unscaled: int, scale: int
+) -> None:
+    kind = getattr(pa, name)(9, scale)
+    raw = pa.py_buffer(unscaled.to_bytes(kind.bit_width // 8, "little", signed=True))
+    values = pa.Array.from_buffers(kind, 1, [None, raw])
+    for target in (pa.int32(), pa.int64()):
+        for into in (lambda: convert(values, target), lambda: declared(target, texts=False)(values)):  # noqa: B023
+            try:
+                found = into()
+            except ValueError:
+                continue
+            assert found[0].as_py() == unscaled * 10**-scale

@@ -1,0 +1,48 @@
+"""Texts of numbers are the numbers that are written, or are refused."""
+
+import math
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safewrite.values.text import parsed
+
+SPELLED = st.from_regex(r"[+-]?[+-]?[0-9]{0,4}(\.[0-9]{0,4})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
+
+
+@given(text=SPELLED, kind=st.sampled_from([pa.int8(), pa.int64()]))
+def test_a_whole_number_is_the_one_that_is_written(text: str, kind: pa.DataType) -> None:
+    try:
+        found = parsed(pa.array([text]), kind)[0].as_py()
+    except ValueError:
+        return
+    assert found == Decimal(text)
+
+
+@pytest.mark.parametrize("text", ["+-1", "-+1", "+-1.0", "++1", "+"])
+def test_a_text_of_two_signs_is_no_number(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        parsed(pa.array(["1", text]), pa.int64())
+
+
+@given(text=SPELLED)
+def test_a_float_is_the_nearest_one_and_zero_only_for_zero(text: str) -> None:
+    try:
+        found = parsed(pa.array(["0", "-0.0", "0e5", None, text]), pa.float64())[4].as_py()
+    except ValueError:
+        return
+    assert found == float(text)
+    assert math.copysign(1, found) == math.copysign(1, float(text))
+    assert (found == 0) == (Decimal(text) == 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [("1e-400", pa.float64()), ("-2e-324", pa.float64()), ("1e-46", pa.float32()), ("1e400", pa.float64())],
+)
+def test_a_float_too_near_to_zero_or_too_large_is_refused(text: str, kind: pa.DataType) -> None:
+    with pytest.raises(ValueError, match="too"):
+        parsed(pa.array([text]), kind)
