@@ -355,9 +355,11 @@ def _whole(value: Any, kind: pa.DataType) -> int | None:
 def _floating(value: Any) -> float | None:
     if not isinstance(value, int | float | Decimal) or math.isnan(value):
         return None
-    if isinstance(value, int) and int(float(value)) != value:
+    found = float(value)
+    if isinstance(value, int) and int(found) != value:
         return None
-    return float(value)
+    is_beyond = (found == 0 != value) or (math.isinf(found) and found != value)  # 1e-400 is no zero
+    return None if is_beyond else found
 
 
 def _is_vast(value: float | Decimal) -> bool:

@@ -71,6 +71,8 @@ def test_a_scalar_of_numpy_or_pandas_is_its_value(column: str, value: Any, same:
         ("f", np.nan),
         ("f", 2**53 + 1),
         ("f", np.longdouble(1) / 3),
+        ("f", Decimal("1E-400")),
+        ("f", Decimal("-1E+400")),
         ("m", Decimal("1E-41")),
         ("s", np.array("x")),
     ],
