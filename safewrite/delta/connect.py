@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,8 @@ from safewrite.stores.world import World
 if TYPE_CHECKING:
     import boto3
 
+    from safewrite.stores.travel import StoreAddress
+
 
 @dataclass(frozen=True, slots=True)
 class Connection:
@@ -42,11 +44,26 @@ class Connection:
     lock_table: str | None = None
     lock_table_id: str | None = None
     endpoint: str = "local"
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False)
+    travels: bool = True
+    """Whether another process can connect in the same way."""
 
     @property
     def lock_path(self) -> str:
         """The spelling of the table's path that claims use; '' without a lock table."""
         return str(getattr(self.world.locks, "table_path", ""))
+
+    def store(self) -> StoreAddress | None:
+        """The table's objects, as another process reaches them; None where it cannot."""
+        from safewrite.stores.travel import StoreAddress, travelling
+
+        address = self.address
+        if not address.is_s3:
+            return StoreAddress(address.uri)
+        options = travelling(self.storage_options) if self.travels else None
+        if options is None:
+            return None
+        return StoreAddress(address.uri, address.bucket, address.prefix, tuple(sorted(options.items())))
 
     def properties(self) -> dict[str, str]:
         """What a table records of its arbiter."""
@@ -95,7 +112,15 @@ def connect(
     endpoint = "aws" if str(s3.meta.endpoint_url).endswith(".amazonaws.com") else str(s3.meta.endpoint_url)
     if choice.lock_table is None:
         world = World(objects, ledger=ObjectLedger(objects), wall_ms=clock)
-        return Connection(address, choice.name, Arbiter(lock_table=False), world, endpoint=endpoint)
+        return Connection(
+            address,
+            choice.name,
+            Arbiter(lock_table=False),
+            world,
+            endpoint=endpoint,
+            storage_options=storage_options,
+            travels=boto3_session is None,
+        )
     from safewrite.stores import lock_table as lock_tables
     from safewrite.stores.dynamodb import DynamoDBLedger, DynamoDBLocks, DynamoDBQueue, spark_path
 
@@ -119,6 +144,8 @@ def connect(
         table_name,
         unique,
         endpoint=endpoint,
+        storage_options=storage_options,
+        travels=boto3_session is None,
     )
 
 

@@ -299,15 +299,20 @@ class DeltaFormat:
     def write_spark(
         self, held: Held, operation: Operation, name: Identity, *, queue_first: bool
     ) -> tuple[DeltaDone, Write] | Receipt:
-        """Let Spark write the files of its DataFrame, or the whole commit."""
+        """Let tasks on the executors write the files of a DataFrame, or Delta's own library the whole commit."""
+        from safewrite.delta.spark import by_tasks
         from safewrite.delta.spark import write as spark
 
         frame, changes = held.rows, operation.changes is not None
+        if not changes:
+            made = by_tasks.write(self, held, operation, name, queue_first=queue_first)
+            if made is not None:
+                return made
         if self._state is None and not changes and held.computed is None:
             parts = () if self.planner.first is None else tuple(self.planner.first.partition_by)
             with spark.first(held, parts, operation) as kept:
                 return self.write_spark(kept, operation, name, queue_first=queue_first)
-        state = self._ready_for_spark(None if changes else lambda: spark.new_schema(frame))
+        state = self.ready_for_spark(None if changes else lambda: spark.new_schema(frame))
         place = spark.Place(
             self.connection,
             self.world,
@@ -357,7 +362,7 @@ class DeltaFormat:
         table_id = self._existing().table_id
         read_anew(context, lambda relation: table_id_of(relation) == table_id)
 
-    def _ready_for_spark(self, schema: Callable[[], pa.Schema] | None) -> Snapshot:
+    def ready_for_spark(self, schema: Callable[[], pa.Schema] | None) -> Snapshot:
         """The table as it is now, created if it may be, its arbiter recorded: Delta's commits record none."""
         if self._state is None and schema is not None:
             try:

@@ -27,11 +27,14 @@ if TYPE_CHECKING:
 
 REPORT = "_safewrite_report"
 
+_LACKING = ("No module named", "ModuleNotFoundError", "PYTHON_VERSION_MISMATCH", "Cannot run program")
+"""What Spark says where executors have no Python, another one than the driver, or lack a package of it."""
+
 log = logging.getLogger("safewrite")
 
 
 class ExecutorsLackPythonError(InvalidInputError):
-    """Spark's executors cannot import safewrite or what it needs."""
+    """Spark's executors cannot run safewrite: they lack it, what it needs, or the driver's Python."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ def spark_errors(what: str) -> Iterator[None]:
         yield
     except (PySparkException, Py4JError) as error:
         text = str(getattr(error, "java_exception", error))
-        if "No module named" in text or "ModuleNotFoundError" in text:
+        if any(sign in text for sign in _LACKING):
             raise ExecutorsLackPythonError(
                 "Spark's executors lack a Python package: rows and changes are worked on there, by safewrite and pyarrow. "
                 f"Nothing was committed. Install safewrite on every node. {_said(text)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +16,7 @@ from safewrite.values.types import is_bytes, is_text, is_uuid
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
+K = TypeVar("K")
 
 
 _SAMPLES, _SAMPLE_ROWS = 4, 512
@@ -37,20 +38,62 @@ class FileDraft(Protocol[T_co]):
         """Finish the file, and return it."""
 
 
+class Roll(Generic[T]):
+    """Files of rows that come one after another; a new file is begun once the last has ``target`` bytes."""
+
+    def __init__(self, target: int, begin: Callable[[], FileDraft[T]]) -> None:
+        self._target, self._begin = target, begin
+        self._current: FileDraft[T] | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file that is open."""
+        return 0 if self._current is None else self._current.size
+
+    def write(self, table: pa.Table) -> Iterator[T]:
+        """Append rows; the files that are full now."""
+        for part in _parts(table, self._target):
+            if self._current is None:
+                self._current = self._begin()
+            self._current.write(part)
+            if self._current.size >= self._target:
+                yield from self.close()
+
+    def close(self) -> Iterator[T]:
+        """The file that is open, if there is one."""
+        full, self._current = self._current, None
+        if full is not None:
+            yield full.close()
+
+
 def rolled(tables: Iterable[pa.Table], target: int, begin: Callable[[], FileDraft[T]]) -> Iterator[T]:
     """Closed files of the rows; a new one is begun once the last has ``target`` bytes."""
-    current: FileDraft[T] | None = None
+    roll = Roll(target, begin)
     for table in tables:
-        for part in _parts(table, target):
-            if current is None:
-                current = begin()
-            current.write(part)
-            if current.size >= target:
-                full, current = current, None
-                yield full.close()
-                del full
-    if current is not None:
-        yield current.close()
+        yield from roll.write(table)
+    yield from roll.close()
+
+
+OPEN_BYTES = 256 * 2**20
+"""Files of partitions that are open together have at most about so many bytes."""
+
+
+def dealt(
+    groups: Iterable[tuple[K, pa.Table]], target: int, begin: Callable[[], FileDraft[T]]
+) -> Iterator[tuple[K, T]]:
+    """Closed files of rows that come by partition, in any order; each partition has a file open, as far as memory allows."""
+    rolls: dict[K, Roll[T]] = {}
+    for key, table in groups:
+        roll = rolls.setdefault(key, Roll(target, begin))
+        for made in roll.write(table):
+            yield key, made
+        if sum(one.size for one in rolls.values()) > OPEN_BYTES:
+            largest = max(rolls, key=lambda one: rolls[one].size)
+            for made in rolls.pop(largest).close():
+                yield largest, made
+    for key in [*rolls]:
+        for made in rolls.pop(key).close():
+            yield key, made
 
 
 def _parts(table: pa.Table, target: int) -> Iterator[pa.Table]:

@@ -53,6 +53,15 @@ class Prepared:
     _slice_rows: int = _SLICE_ROWS
     _allow_missing: bool = False
 
+    @classmethod
+    def kept(cls, table: pa.Table, partition_by: tuple[str, ...] = ()) -> Prepared:
+        """Rows that were conformed elsewhere, as they are; they get no fingerprint."""
+        nothing = Fingerprinter().result()
+        slice_rows = max(table.num_rows, 1)
+        return cls(
+            table.schema, table.num_rows, nothing, (), partition_by, _kept=table, _slice_rows=slice_rows
+        )
+
     def tables(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """The conformed rows in slices, any number of times; of all columns, or of those named."""
         for start in range(0, self.rows, self._slice_rows):

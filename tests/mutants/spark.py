@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.killers import Mutant, alone
 
 ACCOUNTS, ZONELESS = alone("delta/test_spark_accounts.py"), alone("delta/test_zoneless_partitions.py")
+TASKS = alone("delta/test_tasks.py")
 
 SPARK_MUTANTS = (
     Mutant(
@@ -22,6 +23,19 @@ SPARK_MUTANTS = (
         (("        if self.exact and removes != live.keys():\n", "        if False:\n"),),
         ACCOUNTS,
         "test_an_overwrite_of_everything_must_remove_every_file",
+    ),
+    Mutant(
+        "spark-union",
+        "the look whether tasks report a file twice, or other rows than they counted",
+        "delta/write/tasks.py",
+        (
+            (
+                "    if len(paths) != len(files) or (rows != tally.rows and not tally.faults):\n",
+                "    if False:\n",
+            ),
+        ),
+        TASKS,
+        "test_a_union_that_lacks_or_doubles_something_is_refused",
     ),
     Mutant(
         "zoneless",

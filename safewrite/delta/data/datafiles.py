@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -15,7 +16,7 @@ from safewrite.delta.data.stats import FileStats
 from safewrite.delta.log.indexing import Indexed, Path
 from safewrite.errors import InternalError, InvalidInputError
 from safewrite.frames.grouping import tables_of
-from safewrite.frames.parquet import ParquetDraft, rolled
+from safewrite.frames.parquet import ParquetDraft, dealt, rolled
 from safewrite.frames.prepare import Prepared
 
 TARGET_FILE_BYTES = 128 * 2**20
@@ -70,35 +71,111 @@ def encode(
     are in memory, if the caller drops each file before it asks for the next.  A frame without rows gives no file.  Raises InternalError if the
     rows in the footers are not the rows given (G5, H10).
     """
-    if not _WRITE_ID.fullmatch(write_id):
-        raise InvalidInputError(
-            f"write_id {write_id!r} must be letters, digits, '.', '_' or '-' (at most 100)."
-        )
     if tuple(partition_by) != prepared.partition_by:
         raise InvalidInputError(
             f"The rows were prepared for partitions {list(prepared.partition_by)}, not {list(partition_by)}. "
             "Pass the same partition_by to prepare()."
         )
-    if target_file_size < 1:
-        raise InvalidInputError(f"target_file_size is {target_file_size}; it must be at least 1 byte.")
-    names = [n for n in prepared.schema.names if n not in set(partition_by)]
-    schema = pa.schema([prepared.schema.field(n).remove_metadata() for n in names])
-    leaves = indexed.leaves(schema)
+    layout = FileLayout(
+        prepared.schema, tuple(partition_by), write_id, "", target_file_size, compression, indexed, room
+    )
     written = ordinal = 0
     for values, tables in _partitions(prepared, partition_by):
-        folder = directory(values, partition_by)
-        if room is not None:  # a value that a change carries on was not among those that the caller gave
-            room.check_folder(folder)
-        stored = (pa.Table.from_arrays([t.column(n) for n in names], schema=schema) for t in tables)
-        files = rolled(stored, target_file_size, lambda: _Draft(schema, compression, leaves))
-        for body, stats in files:
-            path = f"{folder}part-{ordinal:05d}-{write_id}-c000.{_suffix(compression)}"
-            yield DataFile(path, body, stats.rows, values, stats.to_json())
+        layout.check(values)
+        for body, stats in rolled(map(layout.stored, tables), target_file_size, layout.begin):
+            yield layout.file(ordinal, values, body, stats)
             written += stats.rows
             ordinal += 1
             del body
     if written != prepared.rows:
         raise InternalError(f"{prepared.rows} rows were given and {written} encoded; please report this.")
+
+
+def encode_stream(tables: Iterable[pa.Table], layout: FileLayout) -> Iterator[DataFile]:
+    """The data files of rows that come in any order and are never in memory together.
+
+    Each table should have many rows of each of its partitions: they become a row group.  Raises as :func:`encode`.
+    """
+    rows = written = 0
+
+    def groups() -> Iterator[tuple[tuple[tuple[str, str | None], ...], pa.Table]]:
+        nonlocal rows
+        for table in tables:
+            rows += table.num_rows
+            part = Prepared.kept(table, layout.partition_by)
+            for values, some in _partitions(part, layout.partition_by):
+                layout.check(values)
+                for one in some:
+                    yield tuple(values.items()), layout.stored(one)
+
+    made = dealt(groups(), layout.target_file_size, layout.begin)
+    for ordinal, (values, (body, stats)) in enumerate(made):
+        yield layout.file(ordinal, dict(values), body, stats)
+        written += stats.rows
+        del body
+    if written != rows:
+        raise InternalError(f"{rows} rows were given and {written} encoded; please report this.")
+
+
+@dataclass(frozen=True)
+class FileLayout:
+    """How data files of a table are made and named; picklable.
+
+    ``write_id`` makes the paths unique (B1, C10); ``room`` is how long they may be; ``indexed`` chooses the columns that get
+    statistics.
+    """
+
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+    write_id: str
+    attempt: str = ""
+    """The try of a task that makes the files; '' where a write is no task."""
+    target_file_size: int = TARGET_FILE_BYTES
+    compression: Compression = "snappy"
+    indexed: Indexed = FIRST_COLUMNS
+    room: Room | None = None
+
+    def __post_init__(self) -> None:
+        if not _WRITE_ID.fullmatch(self.write_id):
+            raise InvalidInputError(
+                f"write_id {self.write_id!r} must be letters, digits, '.', '_' or '-' (at most 100)."
+            )
+        if self.target_file_size < 1:
+            raise InvalidInputError(
+                f"target_file_size is {self.target_file_size}; it must be at least 1 byte."
+            )
+
+    @cached_property
+    def _stored(self) -> pa.Schema:
+        """The columns that are in the files."""
+        names = [n for n in self.schema.names if n not in set(self.partition_by)]
+        return pa.schema([self.schema.field(n).remove_metadata() for n in names])
+
+    @cached_property
+    def _leaves(self) -> Container[Path]:
+        return self.indexed.leaves(self._stored)
+
+    def stored(self, table: pa.Table) -> pa.Table:
+        """Rows as a file has them."""
+        return pa.Table.from_arrays([table.column(n) for n in self._stored.names], schema=self._stored)
+
+    def begin(self) -> _Draft:
+        """A file without rows."""
+        return _Draft(self._stored, self.compression, self._leaves)
+
+    def check(self, values: dict[str, str | None]) -> None:
+        """Refuse a partition whose folder is too long: a value that a change carries on was not among those that the caller gave."""
+        if self.room is not None:
+            self.room.check_folder(directory(values, self.partition_by))
+
+    def file(self, ordinal: int, values: dict[str, str | None], body: bytes, stats: FileStats) -> DataFile:
+        """A closed file of a partition."""
+        folder = directory(values, self.partition_by)
+        name = f"part-{ordinal:05d}-{self.write_id}"
+        if self.attempt:  # all files of a write that are in a folder can be listed by their first letters
+            name = f"part-{self.write_id}-{self.attempt}-{ordinal:05d}"
+        path = f"{folder}{name}-c000.{_suffix(self.compression)}"
+        return DataFile(path, body, stats.rows, values, stats.to_json())
 
 
 def _suffix(compression: Compression) -> str:

@@ -92,7 +92,7 @@ def write(place: Place, operation: Operation) -> tuple[DeltaDone, SparkTransacti
     """
     frame = place.held.frame
     _check_session(frame.sparkSession, place.connection)
-    job = _job(place.held.rows, place.state.schema, place.state.partition_by, operation)
+    job = rows_of(place.held.rows, place.state.schema, place.state.partition_by, operation)
     there = seems_there(place)
 
     def by(origin: BatchOrigin | None) -> tuple[DeltaDone, SparkTransaction]:
@@ -112,7 +112,7 @@ def seems_there(place: Place) -> bool:
 
 
 @dataclass(frozen=True)
-class _Job:
+class Rows:
     """Rows on their way, checked by their types; ``checks`` are for their values."""
 
     rows: Conformed
@@ -148,7 +148,7 @@ class _Job:
         return writer.option("mergeSchema", "true") if self.rows.added else writer
 
 
-def _job(frame: DataFrame, schema: pa.Schema, partition_by: tuple[str, ...], operation: Operation) -> _Job:
+def rows_of(frame: DataFrame, schema: pa.Schema, partition_by: tuple[str, ...], operation: Operation) -> Rows:
     rows = conformed(frame, schema, partition_by=partition_by, schema_mode=operation.schema_mode)
     check_columns(operation.volatile, rows.schema.names, frame.columns)
     predicate = None
@@ -157,7 +157,7 @@ def _job(frame: DataFrame, schema: pa.Schema, partition_by: tuple[str, ...], ope
         predicate = EVERYTHING if operation.where is None else parse(operation.where, rows.schema)
         check_where(operation.volatile, columns(predicate))
         checks = [*checks, inside(predicate)] if operation.where is not None else checks
-    return _Job(rows, operation, predicate, checks)
+    return Rows(rows, operation, predicate, checks)
 
 
 @contextmanager
@@ -167,19 +167,19 @@ def first(held: Held, partition_by: tuple[str, ...], operation: Operation) -> It
     Raises:
         As :func:`write`.
     """
-    job = _job(held.frame, new_schema(held.frame), partition_by, operation)
+    job = rows_of(held.frame, new_schema(held.frame), partition_by, operation)
     with computed(job.rows.frame, job.checks, volatile=operation.volatile) as batch:
         yield replace(held, computed=batch.frame)
 
 
-def _write_counted(job: _Job, place: Place, origin: BatchOrigin | None) -> tuple[DeltaDone, SparkTransaction]:
+def _write_counted(job: Rows, place: Place, origin: BatchOrigin | None) -> tuple[DeltaDone, SparkTransaction]:
     """Compute the rows and count them, then let Delta write them as they are."""
     with computed(job.rows.frame, job.checks, origin, job.operation.volatile) as batch:
         candidate = job.candidate(batch, place)
         return _once(candidate, place, place.held.of(batch.frame), job), candidate
 
 
-def _write_once(job: _Job, place: Place, origin: BatchOrigin) -> tuple[DeltaDone, SparkTransaction]:
+def _write_once(job: Rows, place: Place, origin: BatchOrigin) -> tuple[DeltaDone, SparkTransaction]:
     """Let Delta compute and write the rows in one pass: its commit says how many they are."""
 
     def named_by(rows: int) -> Write:
@@ -197,7 +197,7 @@ def counted(frame: DataFrame, state: Snapshot, volatile: tuple[str, ...] = ()) -
         return batch
 
 
-def _once(candidate: SparkTransaction, place: Place, frame: DataFrame, job: _Job) -> DeltaDone:
+def _once(candidate: SparkTransaction, place: Place, frame: DataFrame, job: Rows) -> DeltaDone:
     try:
         recalled = run(recall(candidate, arbiter=place.arbiter, limits=place.limits), place.world)
         if recalled.done is not None:

@@ -24,9 +24,11 @@ from safewrite.table.group import changes_of
 from safewrite.version import __version__
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from safewrite.changes.reading import Changes
     from safewrite.changes.spec import Spec
-    from safewrite.delta.data.datafiles import DataFile
+    from safewrite.delta.data.datafiles import DataFile, FileLayout
     from safewrite.delta.data.partitions import Room
     from safewrite.delta.data.vector_files import Vectors
     from safewrite.delta.write.apply import ApplyTransaction
@@ -174,15 +176,19 @@ class Planner:
         where: Where | None,
         state: Snapshot | None,
         name: Identity,
+        counted: Counted | None = None,
     ) -> Transaction:
-        """A transaction that replaces the rows where ``where`` is true; an append where there is no table."""
+        """A transaction that replaces the rows where ``where`` is true; an append where there is no table.
+
+        ``counted`` names the rows where ``prepared`` has none of them.
+        """
         from safewrite.delta.write.overwrite import OverwriteTransaction, named
         from safewrite.frames.replace_where import EVERYTHING, check_rows
         from safewrite.frames.where import parse
 
         predicate = EVERYTHING if where is None else parse(where, prepared.schema)
         check_rows(prepared, predicate)
-        write = named(self.name(prepared, name, state), predicate)
+        write = named(self.name(counted or prepared, name, state), predicate)
         if state is None:
             return self.append(prepared, write, None)
         return OverwriteTransaction(
@@ -311,6 +317,21 @@ class Planner:
             room=self._room,
             target_file_size=self.target_file_size,
             indexed=indexing.of(metadata.get("configuration") or {}),
+        )
+
+    def layout(self, schema: pa.Schema, state: Snapshot | None) -> FileLayout:
+        """How tasks make data files of a write; they are named by an id of their own."""
+        from safewrite.delta.data.datafiles import FileLayout
+
+        first = self.first or creation.NewTable()
+        properties = first.properties if state is None else state.properties
+        return FileLayout(
+            schema,
+            tuple(first.partition_by) if state is None else state.partition_by,
+            self.new_id(),
+            target_file_size=self.target_file_size,
+            indexed=indexing.of(properties),
+            room=self._room,
         )
 
     def _common(self, prepared: Prepared, named: Write, state: Snapshot | None) -> dict[str, Any]:

@@ -187,4 +187,9 @@ def _metrics(frame: DataFrame, origin: BatchOrigin | None, volatile: tuple[str, 
 
 def _fingerprint(found: Mapping[str, Any], volatile: tuple[str, ...]) -> Fingerprint:
     rows, high, low = (int(found.get(name) or 0) for name in _METRICS)
+    return fingerprint_of(rows, high, low, volatile)
+
+
+def fingerprint_of(rows: int, high: int, low: int, volatile: tuple[str, ...]) -> Fingerprint:
+    """The fingerprint of so many rows, by the sums of both halves of their hashes."""
     return Fingerprint(rows, f"{high:016x}{low:016x}", KIND).leaving_out(volatile)

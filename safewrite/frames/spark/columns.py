@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from safewrite.errors import InvalidInputError, WouldAlterError
 from safewrite.frames import prepare
-from safewrite.frames.prepare import HIVE_NULL
+from safewrite.frames.prepare import HIVE_NULL, Prepared
 from safewrite.frames.spark.batch import Check
 from safewrite.frames.spark.hashes import quoted
 from safewrite.text.rendering import said
@@ -40,8 +40,18 @@ class Conformed:
     """A frame with exactly the table's columns, then those that the table does not have yet."""
 
     frame: DataFrame
-    schema: pa.Schema
-    added: tuple[pa.Field, ...]
+    nothing: Prepared
+    """What the checks of names and types found: the schema, its new columns, and no rows."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return self.nothing.schema
+
+    @property
+    def added(self) -> tuple[pa.Field, ...]:
+        """The columns that the table does not have yet."""
+        return self.nothing.added
 
     def checks(self, partition_by: Sequence[str] = ()) -> list[Check]:
         """The checks of its rows: for NULL, and for partition values that some reader misreads (H5)."""
@@ -81,7 +91,7 @@ def conformed(
     wanted = {field.name: from_arrow_type(field.type, prefer_timestamp_ntz=True) for field in prepared.schema}
     if list(wanted) != list(present) or not all(_same(present[name], kind) for name, kind in wanted.items()):
         frame = frame.select(*(_column(name, kind, present.get(name)) for name, kind in wanted.items()))
-    return Conformed(frame, prepared.schema, prepared.added)
+    return Conformed(frame, prepared)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
