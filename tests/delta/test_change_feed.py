@@ -138,6 +138,22 @@ def test_the_feed_of_an_overwrite_is_the_rows_that_went_and_came(table: Any) -> 
     assert sorted(told["insert"]) == sorted(values(rows((2, "n"), (3, "z"))))
 
 
+@pytest.mark.parametrize("how", ["delete", "overwrite", "refresh"])
+def test_a_file_that_goes_whole_has_the_rows_in_the_feed_that_were_left_in_it(table: Any, how: str) -> None:
+    table.append(rows((1, "x"), (2, "x"), (3, "x")))
+    table.delete("a = 2")
+    before, again = rows_of(table), rows((4, "x"))
+    if how == "delete":
+        version = table.delete("a >= 0").version
+    elif how == "overwrite":
+        version = table.overwrite(again).version
+    else:
+        version = apply(table, [up((2, 0), "new", (4, "x"))], full_refresh=True, all_late="error").version
+    told = feed(table, version)
+    assert after(before, told) == rows_of(table)
+    assert sorted(row[0] for row in told["delete"]) == [1, 3]
+
+
 def rows(*keys: tuple[int, str]) -> pa.Table:
     return pa.Table.from_pylist(
         [dict(zip(SCHEMA.names, (*key, 1, 0, "row"), strict=True)) for key in keys], SCHEMA

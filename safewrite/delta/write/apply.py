@@ -16,6 +16,8 @@ from collections.abc import Callable, Container, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from safewrite.changes.accounting import check_accounts
 from safewrite.changes.candidate_rows import Touched, wanted
 from safewrite.changes.decide import ChangeBatch
@@ -222,7 +224,7 @@ class ApplyTransaction(RowFilesTransaction):
         else:
             yield from self._replace(touched)
         self.change_files = ()
-        if feeds and not self.refreshes:
+        if feeds:
             yield from self._feed_changes(touched, settled)
         if not touched.is_cut and not self.refreshes:
             check_accounts(decision, settled.rows.num_rows + decided.again, self.removed_rows())
@@ -311,10 +313,16 @@ class ApplyTransaction(RowFilesTransaction):
     def _feed_changes(
         self, touched: Touched[FileKey], settled: TableEffect
     ) -> Generator[Effect, Outcome, None]:
-        """Upload change files, unless rows only come."""
+        """Upload change files, unless rows only come, or all go in files that a reader of the feed takes whole."""
         assert self.state is not None
         assert self.spec is not None
-        gone = self._gone_rows(touched)
+        if self.refreshes and not self.loses_marked():
+            return
+        if self.refreshes:
+            files = yield from self.rows_of_files(self.replaced())
+            gone = pa.concat_tables(files.values())
+        else:
+            gone = self._gone_rows(touched)
         if gone.num_rows:
             rows = change_rows(gone, settled.rows, self.spec.keys)
             name = f"{self.commit_id}-changes{self.plans}"

@@ -1,7 +1,8 @@
 """Writes the change files of a commit, where the table's change data feed is on (PROTOCOL.md, "Add CDC File").
 
 A reader of the feed takes the rows of a version from its change files alone, if it has any: so they hold all rows that came
-and went.  A commit that only adds files, or only removes whole ones, needs none: its rows are the changes.
+and went.  A commit that only adds files, or only removes whole ones without deletion vectors, needs none: its rows are the
+changes.  Of a removed file with a vector deltalake's reader takes the rows that had gone before.
 """
 
 from __future__ import annotations

@@ -183,21 +183,32 @@ class OverwriteTransaction(Transaction):
         self.rewritten = tuple(staged)
         stored = yield from self.vectors.store(wider, self.limits)
         self.marked = {key: marked(self.active.adds[key], vector) for key, vector in stored.items()}
-        if feeds_changes(self.state) and (self.rewritten or self.marked):
+        if feeds_changes(self.state) and (self.rewritten or self.marked or self.loses_marked()):
             yield from self._feed()
 
     def _feed(self) -> Generator[Effect, Outcome, None]:
         """Upload change files of all rows that go and come, those of files that go whole too."""
         assert self.state is not None
         whole = [add for add in self.replaced() if file_key(add) not in self._gone]
-        yield from self.vectors.fetch(whole, self.limits)
-        for add in whole:
-            check_within(add)
-            body = yield from self.body_of(add)
-            self._gone[file_key(add)] = whole_rows(body, add, self.state, None, self.vectors.of(add))[0]
+        self._gone |= yield from self.rows_of_files(whole)
         rows = replaced_rows([*self._gone.values()], self.came)
         name = f"{self.commit_id}-changes"
         self.change_files = yield from staged_changes(rows, self.state, name, self.timestamp_ms, self.limits)
+
+    def loses_marked(self) -> bool:
+        """Whether a file with a deletion vector goes whole: without change files, deltalake's feed has the rows of its vector."""
+        return any(add.get("deletionVector") for add in self.replaced())
+
+    def rows_of_files(self, adds: Sequence[Action]) -> Generator[Effect, Outcome, dict[FileKey, pa.Table]]:
+        """The live rows of some files.  Raises as :meth:`body_of`."""
+        assert self.state is not None
+        yield from self.vectors.fetch(adds, self.limits)
+        found = {}
+        for add in adds:
+            check_within(add)
+            body = yield from self.body_of(add)
+            found[file_key(add)] = whole_rows(body, add, self.state, None, self.vectors.of(add))[0]
+        return found
 
     def _undecided(self) -> list[FileKey]:
         """Decide by partition values and statistics; returns the files whose rows must be looked at."""
