@@ -58,4 +58,5 @@ class IcebergTable(Table):
         """
         for one in checked_tasks(tasks):
             for rows in AddedRows(self.version, None, (one,), self._read_added).tables(columns):
-                yield rows.select([name for name in self.schema.names if name in rows.column_names])
+                there = frozenset(rows.column_names)
+                yield rows.select([name for name in self.schema.names if name in there])

@@ -146,7 +146,8 @@ def checked_columns(names: tuple[Any, ...] | None, schema: pa.Schema) -> tuple[s
     """
     if names is None:
         return None
-    plain = [name for name in names if isinstance(name, str) and name in schema.names]
+    there = frozenset(schema.names)
+    plain = [name for name in names if isinstance(name, str) and name in there]
     if not names or len({*plain}) < len(names):
         raise InvalidInputError(
             f"columns are names of columns of the table, each once, not {shown(names)}. Nothing was written. "

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
+from safewrite.delta import upkeep
 from tests.spark.session import Spark
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -28,9 +29,11 @@ def root(tmp_path: Path) -> Path:
     )
     for number in range(8):
         table.append(rows(number), **({"txn": (APP, number)} if number in (3, 4) else {}))
+        upkeep.finish()
     table.overwrite(rows(100, day="d1"), where="day = 'd1'")
     for number in (8, 9):
         table.append(rows(number))
+        upkeep.finish()
     return tmp_path / "t"
 
 

@@ -27,6 +27,11 @@ CASES = {
     "object-store": (RequestStep.PUT_COMMIT,),
 }
 KINDS = (FaultKind.LOST_ANSWER, FaultKind.LOST_ANSWER_500, FaultKind.PRECONDITION_412, FaultKind.CUT)
+LOST_COMMIT = Rule(
+    kind=FaultKind.CUT,
+    steps=(RequestStep.PUT_COMMIT, RequestStep.GET_COMMIT),
+    path_regex=r"0{19}1\.json$",  # the commit before it is read to prove the log
+)
 IN_DOUBT = re.compile(r"landed\(session, '(\S+)', (\d+), '(\S+)'\)")
 
 
@@ -103,7 +108,7 @@ def test_a_claim_left_without_its_commit_is_finished_by_whoever_asks(hooked: Hoo
     """A5: E(N) stands, N.json was never put."""
     table = hooked("dynamodb")
     table.write(1)
-    table.proxy.plan(Rule(kind=FaultKind.CUT, steps=(RequestStep.PUT_COMMIT, RequestStep.GET_COMMIT)))
+    table.proxy.plan(LOST_COMMIT)
     named = in_doubt(table, 2)
     assert table.place.ids() == once(1)
     assert landed(table.spark.session, *named) is True
@@ -114,7 +119,7 @@ def test_a_claim_left_without_its_commit_is_finished_by_whoever_asks(hooked: Hoo
 def test_a_commit_that_never_came_is_undecided_until_another_takes_its_version(hooked: Hooked) -> None:
     table = hooked("object-store")
     table.write(1)
-    table.proxy.plan(Rule(kind=FaultKind.CUT, steps=(RequestStep.PUT_COMMIT, RequestStep.GET_COMMIT)))
+    table.proxy.plan(LOST_COMMIT)
     named = in_doubt(table, 2)
     assert landed(table.spark.session, *named) is None
     table.place.open().append(rows(3), key="pandas")
