@@ -17,7 +17,6 @@ from bench.servers.servers import Ministack
 from safewrite.cli import main
 from safewrite.cli import stress as stress_command
 from safewrite.cli.app import app
-from safewrite.delta import upkeep
 from safewrite.testing.history import EventKind, HistoryFile, Row, make_rows
 from tests.delta.spark import Neighbourhood, neighbourhood, rows
 from tests.test_public_surface import run_without
@@ -331,16 +330,10 @@ def test_verify_of_an_empty_ledger_proves_nothing(local: str, tmp_path: Path) ->
     assert run("verify", local, "--ledger", "/dev/null")[0] == 2
 
 
-def without_checkpoints(place: str) -> sw.Table:
-    """A new table, and a writer of a process that ends before it makes one."""
-    table = sw.open(place, create=True)
-    table._format.checkpoints = False  # type: ignore[attr-defined]
-    return table
-
-
 def test_a_checkpoint_that_writers_had_no_time_for_is_made_by_command(tmp_path: Path) -> None:
     place = str(tmp_path / "orders")
-    hurried = without_checkpoints(place)
+    hurried = sw.open(place, create=True)
+    hurried._format.checkpoints = False  # type: ignore[attr-defined]
     for n in range(11):
         assert hurried.append(pa.table({"id": [n]})).version == n
     log_files = tmp_path / "orders" / "_delta_log"
@@ -352,20 +345,6 @@ def test_a_checkpoint_that_writers_had_no_time_for_is_made_by_command(tmp_path: 
     assert sw.open(place).append(pa.table({"id": [11]})).version == 11
     assert run("checkpoint", tmp_path / "nothing")[0] == 2
     assert run("checkpoint", "db.orders", "--catalog", "none")[0] == 2
-
-
-def test_a_writer_with_time_makes_the_checkpoint_that_hurried_ones_left(tmp_path: Path) -> None:
-    place = str(tmp_path / "orders")
-    hurried = without_checkpoints(place)
-    for n in range(24):
-        hurried.append(pa.table({"id": [n]}))
-    patient = sw.open(place)
-    patient.append(pa.table({"id": [24]}))
-    assert not list((tmp_path / "orders" / "_delta_log").glob("*.checkpoint.parquet"))
-    patient.append(pa.table({"id": [25]}))
-    upkeep.finish()
-    (made,) = (tmp_path / "orders" / "_delta_log").glob("*.checkpoint.parquet")
-    assert made.name.startswith("00000000000000000025")
 
 
 def test_a_retention_for_which_every_open_refuses_is_raised_by_repair(local: str) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from safewrite.frames.conform import conform
 
 HASH, FAULTS = "_safewrite_hash", "_safewrite_faults"
-"""What stands beside the columns of a row: its hash, and the number of the first check that it fails, from 1; 0 for none."""
+"""The columns that a row gets after its own: its hash, and the number of the first check that it fails, from 1; 0 for none."""
 _LOW_BITS, _HALF = 0xFFFFFFFF, 32
 
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -303,3 +304,18 @@ def test_a_write_that_fails_leaves_nothing_under_way(path: Path, function: sw.Ta
     upkeep.finish()
     assert made(path) == [4]
     assert ids(path) == list(range(5))
+
+
+def test_a_writer_with_time_makes_the_checkpoint_that_hurried_ones_left(tmp_path: Path) -> None:
+    place = str(tmp_path / "orders")
+    hurried = sw.open(place, create=True)
+    hurried._format.checkpoints = False  # type: ignore[attr-defined]
+    for n in range(24):
+        hurried.append(pa.table({"id": [n]}))
+    patient = sw.open(place)
+    patient.append(pa.table({"id": [24]}))
+    assert not list((tmp_path / "orders" / "_delta_log").glob("*.checkpoint.parquet"))
+    patient.append(pa.table({"id": [25]}))
+    upkeep.finish()
+    (made,) = (tmp_path / "orders" / "_delta_log").glob("*.checkpoint.parquet")
+    assert made.name.startswith("00000000000000000025")

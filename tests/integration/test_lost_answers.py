@@ -179,7 +179,9 @@ def test_a_write_that_never_gets_an_answer_is_absent_or_unknown_and_the_same_key
     place = new_place(arbiter)
     place.open(create=True).append(rows(-1), key="before")
     for number, step in enumerate(WRITES[arbiter]):
-        table = impatient(place.through(fault_proxy).open())
+        # A store that throttles is asked until the time is used up.
+        limits = {"timeout_s": 5.0} if kind is FaultKind.THROTTLE else {}
+        table = impatient(place.through(fault_proxy).open(), **limits)
         table.world.backoff_s = 0.001  # type: ignore[attr-defined]
         fault_proxy.plan(Rule(kind=kind, steps=(step,)))
         error = refusal(table, number)
