@@ -136,6 +136,20 @@ ADDED: tuple[tuple[float, str, str, Column], ...] = (
 """Part of the workload done, table, column."""
 
 
+def declared_tables(schema: str) -> list[dict[str, Any]]:
+    """Settings of all tables for an envelope that names no types: keys, times and decimals are declared."""
+    tables = []
+    for name, shape in SHAPES.items():
+        columns = shape.columns | {column: made for _, table, column, made in ADDED if table == name}
+        times = {column: "iso8601" for column, made in columns.items() if made.kind == "timestamp"}
+        decimals = {column: list(made.digits) for column, made in columns.items() if made.digits}
+        tables.append(
+            {"table": name, "source": f"{schema}.{name}", "primary_key": [*shape.key], "timestamp_fields": times,
+             "decimal_fields": decimals}
+        )  # fmt: skip
+    return tables
+
+
 def partition_of(table: str, key: Key) -> int:
     """All changes of a key are in one partition."""
     return zlib.crc32(repr((table, key)).encode()) % PARTITIONS

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from bench.cdc.generator import ADDED, SHAPES, Event, Record, Row, partition_of
+from bench.cdc.generator import SHAPES, Event, Record, Row, declared_tables, partition_of
 
 _UNKNOWN = "ghosts"
 
@@ -47,16 +47,7 @@ class Maxwell:
 
 def settings() -> dict[str, Any]:
     """What the job's configuration says about these records: Maxwell names no types."""
-    tables = []
-    for name, shape in SHAPES.items():
-        columns = shape.columns | {column: made for _, table, column, made in ADDED if table == name}
-        times = {column: "iso8601" for column, made in columns.items() if made.kind == "timestamp"}
-        decimals = {column: list(made.digits) for column, made in columns.items() if made.digits}
-        tables.append(
-            {"table": name, "source": f"shop.{name}", "primary_key": [*shape.key], "timestamp_fields": times,
-             "decimal_fields": decimals}
-        )  # fmt: skip
-    return {"envelope": "maxwell-json", "tables": tables}
+    return {"envelope": "maxwell-json", "tables": declared_tables("shop")}
 
 
 def _record(event: Event, content: dict[str, Any]) -> Record:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,20 +21,26 @@ SHARES = {"u": 0.6, "d": 0.2, "c": 0.2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class BatchPlan:
     """A table of ``rows`` in ``files``, and ``rounds`` batches of ``changes``."""
 
     rows: int
     files: int
     changes: int
     rounds: int
-    keys: Keys
-    columns: int = 0
-    """Further columns of a row: by turns a number that does not repeat and a text of 24 signs."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for another process."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load(BatchPlan):
+    """Batches of recent or of scattered keys, in rows of so many further ``columns``."""
+
+    keys: Keys
+    columns: int = 0
+    """Further columns of a row: by turns a number that does not repeat and a text of 24 signs."""
 
 
 def schema(columns: int = 0) -> pa.Schema:
@@ -89,31 +95,42 @@ def base(load: Load) -> Iterator[pa.Table]:
 
 def batch(load: Load, number: int) -> pa.Table:
     """One batch, every key once; no two batches have a key in common."""
+    first = load.rows - load.rows // RECENT_SHARE if load.keys == RECENT else 0
+    return drawn_batch(load, number, lambda ids: rows_of(ids, 2 + number, load.columns), first=first)
+
+
+def drawn_batch(
+    load: BatchPlan, number: int, rows_of_ids: Callable[[Any], pa.Table], *, first: int = 0
+) -> pa.Table:
+    """Updates and deletes of rows from ``first`` on, and inserts, in any order; no two batches have a row in common."""
     import numpy as np
     import pyarrow as pa
 
     rng = np.random.default_rng([number, load.rows])
     sizes = {op: int(share * load.changes) for op, share in SHARES.items()}
-    first = load.rows - load.rows // RECENT_SHARE if load.keys == RECENT else 0
     mine = np.arange(first + number, load.rows, load.rounds)
     there = rng.choice(mine, sizes["u"] + sizes["d"], replace=False)
     new = load.rows + number * sizes["c"] + np.arange(sizes["c"])
-    table = rows_of(np.concatenate([there, new]), 2 + number, load.columns)
+    table = rows_of_ids(np.concatenate([there, new]))
     ops = np.repeat(list(sizes), list(sizes.values()))
     return table.append_column("op", pa.array(ops)).take(pa.array(rng.permutation(table.num_rows)))
 
 
 def wanted(load: Load) -> dict[str, int]:
     """What the table must add up to after all batches."""
+    return added_up(load, (batch(load, number) for number in range(load.rounds)), "id")
+
+
+def added_up(load: BatchPlan, batches: Iterable[pa.Table], ids_in: str) -> dict[str, int]:
+    """What a table adds up to after all batches, whose rows have their numbers in the column ``ids_in``."""
     import pyarrow.compute as pc
 
     rows, ids, lsns = load.rows, load.rows * (load.rows - 1) // 2, load.rows
-    for number in range(load.rounds):
-        table = batch(load, number)
+    for number, table in enumerate(batches):
         for op, sign, old in (("c", 1, 0), ("d", -1, 1), ("u", 0, 1)):
             part = table.filter(pc.equal(table.column("op"), op))
             rows += sign * part.num_rows
-            ids += sign * (pc.sum(part.column("id")).as_py() or 0)
+            ids += sign * (pc.sum(part.column(ids_in)).as_py() or 0)
             lsns += (0 if op == "d" else (2 + number) * part.num_rows) - old * part.num_rows
     return {"rows": rows, "ids": ids, "lsns": lsns}
 

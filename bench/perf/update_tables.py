@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from .change_tables import SHARES, TABLE, catalog, found, want_vectors
+from .change_tables import TABLE, BatchPlan, added_up, catalog, drawn_batch, found, want_vectors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,18 +24,10 @@ _TEXT_LENGTH = 36
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """A table of ``rows`` in ``files``, and ``rounds`` batches of ``changes`` to rows of all files."""
+class Load(BatchPlan):
+    """Batches of changes to rows of all files, by keys of one kind."""
 
-    rows: int
-    files: int
-    changes: int
-    rounds: int
     keys: Keys
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for another process."""
-        return asdict(self)
 
 
 def keys_of(ids: Ids, kind: Keys) -> pa.Array:
@@ -90,32 +82,12 @@ def base(load: Load) -> Iterator[pa.Table]:
 
 def batch(load: Load, number: int) -> pa.Table:
     """One batch, every key once; no two batches have a key in common."""
-    import numpy as np
-    import pyarrow as pa
-
-    rng = np.random.default_rng([number, load.rows])
-    sizes = {op: int(share * load.changes) for op, share in SHARES.items()}
-    mine = np.arange(number, load.rows, load.rounds)
-    there = rng.choice(mine, sizes["u"] + sizes["d"], replace=False)
-    new = load.rows + number * sizes["c"] + np.arange(sizes["c"])
-    table = rows_of(np.concatenate([there, new]), 2 + number, load.keys)
-    ops = np.repeat(list(sizes), list(sizes.values()))
-    return table.append_column("op", pa.array(ops)).take(pa.array(rng.permutation(table.num_rows)))
+    return drawn_batch(load, number, lambda ids: rows_of(ids, 2 + number, load.keys))
 
 
 def wanted(load: Load) -> dict[str, int]:
     """What the table must add up to after all batches."""
-    import pyarrow.compute as pc
-
-    rows, ids, lsns = load.rows, load.rows * (load.rows - 1) // 2, load.rows
-    for number in range(load.rounds):
-        table = batch(load, number)
-        for op, sign, old in (("c", 1, 0), ("d", -1, 1), ("u", 0, 1)):
-            part = table.filter(pc.equal(table.column("op"), op))
-            rows += sign * part.num_rows
-            ids += sign * (pc.sum(part.column("number")).as_py() or 0)
-            lsns += (0 if op == "d" else (2 + number) * part.num_rows) - old * part.num_rows
-    return {"rows": rows, "ids": ids, "lsns": lsns}
+    return added_up(load, (batch(load, number) for number in range(load.rounds)), "number")
 
 
 def make_delta(load: Load, place: str, options: dict[str, str] | None = None, *, vectors: bool) -> None:
