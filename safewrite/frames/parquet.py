@@ -75,7 +75,7 @@ def rolled(tables: Iterable[pa.Table], target: int, begin: Callable[[], FileDraf
 
 
 OPEN_BYTES = 256 * 2**20
-"""Files of partitions that are open together have at most about so many bytes."""
+"""The limit for the sum of the bytes in all files that are open at once, one for each partition."""
 
 
 def dealt(

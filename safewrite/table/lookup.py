@@ -74,8 +74,8 @@ def checked_keys(keys: object, schema: pa.Schema) -> pa.Table:
     unfit = [one.name for one in mine if pa.types.is_nested(one.type) or pa.types.is_floating(one.type)]
     if unfit or not named:
         raise InvalidInputError(
-            f"rows() takes a frame of key columns, and {unfit or 'a frame without columns'} cannot be keys: floats (NaN, -0.0) and "
-            'nested values are not. Nothing was written. Give other columns, such as {"id": [1, 2]}.'
+            f"rows() takes a frame of key columns, not of {unfit or 'none'}: floats (NaN, -0.0) and nested values cannot be keys. "
+            'Nothing was written. Give other columns, such as {"id": [1, 2]}.'
         )
     prepared = prepare(keys, mine, named=False)
     return pa.concat_tables([mine.empty_table(), *prepared.tables()])

@@ -89,7 +89,7 @@ def _is_of_partitions(where: Where | None, state: Snapshot) -> bool:
 
 
 def _has_library(held: Held, connection: Connection) -> bool:
-    """Whether the session has safewrite's jar, through which Delta's own library commits; it is told of the table then."""
+    """Whether the session has safewrite's jar, through which Delta's library commits; if so, registers the table with it."""
     try:
         hook_of(attach(held.frame.sparkSession)).commits.know(connection)
     except MissingExtraError:

@@ -191,5 +191,5 @@ def _fingerprint(found: Mapping[str, Any], volatile: tuple[str, ...]) -> Fingerp
 
 
 def fingerprint_of(rows: int, high: int, low: int, volatile: tuple[str, ...]) -> Fingerprint:
-    """The fingerprint of so many rows, by the sums of both halves of their hashes."""
+    """The fingerprint of ``rows`` rows from the sums of the high and the low halves of their hashes."""
     return Fingerprint(rows, f"{high:016x}{low:016x}", KIND).leaving_out(volatile)
