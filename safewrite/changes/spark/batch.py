@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from safewrite.changes import read_task
+from safewrite.changes.read_task import ReadReport
 from safewrite.changes.reading import check_target, parsed
-from safewrite.changes.spark import tasks
-from safewrite.changes.spark.tasks import ReadReport
 from safewrite.changes.spec import Spec
 from safewrite.engine.spark import SparkEngine
 from safewrite.frames.fingerprint import Fingerprint
@@ -81,9 +81,9 @@ def changes_of(
     """
     check_target(spec, schema)
     spec = parsed(replace(spec, check=None), arrow_schema(held.frame.schema))  # the driver checks
-    task = tasks.ReadChanges(spec, schema, partition_by)
+    task = read_task.ReadChanges(spec, schema, partition_by)
     with SparkEngine(held.frame.sparkSession).map(held.frame, task) as mapped:
-        whole = ReadReport(tasks.no_truncates(spec, schema))
+        whole = ReadReport(read_task.no_truncates(spec, schema))
         for report in mapped.bodies():
             whole.add(report)
         fingerprint = whole.fingerprint if origin is None else origin.fingerprint(whole.fingerprint.rows)

@@ -15,13 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from safewrite.changes import by_part
+from safewrite.changes.by_part import FILE, KIND, POS, Answer, Question, RowKind
 from safewrite.changes.decide import ChangeBatch, ChangeOp, Decision, KnownRows, decide
 from safewrite.changes.memory import Memory
 from safewrite.changes.positions import Numbers, Position
+from safewrite.changes.read_task import PLACE
 from safewrite.changes.reading import loose
-from safewrite.changes.spark import tasks
 from safewrite.changes.spark.batch import SparkChanges, count_read, rows_read
-from safewrite.changes.spark.tasks import FILE, KIND, PLACE, POS, Answer, Question, RowKind
 from safewrite.changes.unchanged_values import TableEffect
 from safewrite.engine.spark import SparkEngine, spark_schema
 from safewrite.errors import InternalError
@@ -119,7 +120,7 @@ def _decided(
 ) -> Iterator[tuple[DataFrame, Answer]]:
     """Let the tasks decide."""
     spec, schema = changes.spec, changes.schema
-    columns = tasks.questioned(schema)
+    columns = by_part.questioned(schema)
     question = Question(
         spec,
         schema,
@@ -138,8 +139,8 @@ def _decided(
         given = given.unionByName(_full(found, columns, RowKind.ROW))
     parts = max(1, -(-changes.rows // TASK_ROWS))
     given = given.repartition(parts, *map(quoted, spec.keys)) if parts > 1 else given.repartition(1)
-    with SparkEngine(changes.session).map(given, tasks.Decide(question)) as answers:
-        told = tasks.joined(answers.bodies(), cuts.counts)
+    with SparkEngine(changes.session).map(given, by_part.Decide(question)) as answers:
+        told = by_part.joined(answers.bodies(), cuts.counts)
         if rows is not None and counted:
             check_read(rows_read(answers.ran), rows.count)
         yield answers.rows, told
@@ -191,7 +192,7 @@ def _truncates(changes: SparkChanges, memory: Memory) -> Decision:
         InvalidInputError: a tombstone has the sequence of one.
     """
     cuts, wide = changes.report.truncates.sort_by(PLACE), loose(changes.schema)
-    table = tasks.full(cuts, wide)
+    table = by_part.full(cuts, wide)
     spec = changes.spec
     ops = np.full(cuts.num_rows, ChangeOp.TRUNCATE, np.int8)
     stones = memory.tombstones.select([*spec.keys, *spec.sequence_by])

@@ -1,0 +1,140 @@
+"""Reads changes in a task: checks and conforms those of one input, and tells the driver what it must know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.changes.decide import ChangeBatch, ChangeOp
+from safewrite.changes.positions import Flags, values_of
+from safewrite.changes.reading import loose, read
+from safewrite.changes.spec import Spec
+from safewrite.engine.abc import TaskAttempt
+from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
+
+OP, PLACE, ABSENT = "_safewrite_op", "_safewrite_place", "_safewrite_absent"
+OF_CHANGES = pa.schema([(OP, pa.int8()), (PLACE, pa.int64()), (ABSENT, pa.list_(pa.string()))])
+"""What stands beside a change's own columns."""
+PIECE_BYTES = 64 * 2**20
+"""So much of a partition is read at once."""
+VALUES_MAX = 10_000
+"""So many values of a key column are told one by one, else the lowest and the highest."""
+PARTITION_ROWS = 2**33
+"""More rows than a partition has: places of changes grow from partition to partition."""
+
+
+@dataclass
+class ReadReport:
+    """What the driver must know of the changes of a partition.
+
+    ``ends`` are the lowest and highest value of each key column, ``values`` all that it has, or None where they are many.
+    """
+
+    truncates: pa.Table
+    fingerprint: Fingerprint = field(default_factory=lambda: Fingerprinter().result())
+    ends: dict[str, pa.Array] = field(default_factory=dict)
+    values: dict[str, pa.Array | None] = field(default_factory=dict)
+
+    def add(self, other: ReadReport) -> None:
+        """Take another report in."""
+        self.fingerprint = self.fingerprint.plus(other.fingerprint)
+        self.truncates = pa.concat_tables([self.truncates, other.truncates])
+        for name, ends in other.ends.items():
+            self.ends[name] = _ends(pa.concat_arrays([self.ends.get(name, ends), ends]))
+        for name, values in other.values.items():
+            known = self.values.get(name, values)
+            self.values[name] = None if known is None or values is None else _few(known, values)
+
+
+def _ends(values: pa.Array) -> pa.Array:
+    """The lowest and the highest of some values."""
+    least = pc.min_max(values)
+    return pa.array([least["min"], least["max"]], values.type)
+
+
+def _few(*values: pa.Array) -> pa.Array | None:
+    """The values that some arrays have, once each; None if they are many."""
+    found = pc.unique(pa.concat_arrays(values))
+    return found if len(found) <= VALUES_MAX else None
+
+
+@dataclass(frozen=True)
+class ReadChanges:
+    """Gives the changes of a partition under the target's schema, without truncates, and reports a :class:`ReadReport`."""
+
+    spec: Spec
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+
+    @property
+    def columns(self) -> pa.Schema:
+        """Those of the target, and what stands beside them."""
+        return pa.schema([*loose(self.schema), *OF_CHANGES])
+
+    def __call__(
+        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
+    ) -> Generator[pa.RecordBatch, None, ReadReport]:
+        """Read the changes of a partition."""
+        place = at.part * PARTITION_ROWS
+        whole = ReadReport(no_truncates(self.spec, self.schema))
+        for piece in _pieces(batches):
+            changes = read(piece, self.spec, self.schema, self.partition_by)
+            batch, rows = changes.batch, changes.batch.table.num_rows
+            places = pa.array(np.arange(place, place + rows))
+            place += rows
+            whole.add(_told(batch, changes.fingerprint, places, self.spec, self.schema))
+            beside = [pa.array(batch.ops), places, _lists(batch.absent, rows)]
+            table = pa.table([*batch.table.columns, *beside], self.columns)
+            yield from table.filter(pa.array(batch.ops != ChangeOp.TRUNCATE)).to_batches()
+        return whole
+
+
+def _told(
+    batch: ChangeBatch, fingerprint: Fingerprint, places: pa.Array, spec: Spec, schema: pa.Schema
+) -> ReadReport:
+    truncates = batch.table.select(spec.sequence_by).append_column(PLACE, places)
+    truncates = truncates.filter(pa.array(batch.ops == ChangeOp.TRUNCATE)).cast(_truncates(spec, schema))
+    report = ReadReport(truncates, fingerprint)
+    for name, values in values_of(batch.table, spec.keys).items():
+        if len(values):
+            report.ends[name] = _ends(values)
+        report.values[name] = _few(values)
+    return report
+
+
+def no_truncates(spec: Spec, schema: pa.Schema) -> pa.Table:
+    """A table of truncates, without any."""
+    return _truncates(spec, schema).empty_table()
+
+
+def _truncates(spec: Spec, schema: pa.Schema) -> pa.Schema:
+    fields = [loose(schema).field(name) for name in spec.sequence_by]
+    return pa.schema([*fields, pa.field(PLACE, pa.int64())])
+
+
+def _lists(absent: Mapping[str, Flags], rows: int) -> pa.Array:
+    """For each change the columns that it does not bring."""
+    kind = pa.list_(pa.string())
+    if not absent:
+        return pa.nulls(rows, kind)
+    names = np.array([*absent], object)
+    flags = np.stack([absent[name] for name in absent], axis=1)
+    ends = np.concatenate([[0], np.cumsum(flags.sum(axis=1))])
+    words = names[np.nonzero(flags)[1]]
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(words, pa.string())).cast(kind)
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches, some at a time."""
+    some: list[pa.RecordBatch] = []
+    for batch in batches:
+        some.append(batch)
+        if sum(one.nbytes for one in some) >= PIECE_BYTES:
+            yield pa.Table.from_batches(some)
+            some = []
+    if some:
+        yield pa.Table.from_batches(some)
