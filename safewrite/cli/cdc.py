@@ -1,9 +1,10 @@
-"""Runs the commands of ``safewrite cdc``: run, check, schema, status, verify, restart."""
+"""Runs the commands of ``safewrite cdc``: run, check, convert, schema, status, verify, restart."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -91,6 +92,106 @@ def check(context: typer.Context, config: ConfigFile, output: OutputOption = Non
             console.print(grid)
 
         screen.show({"job": found.job, "tables": tables}, text)
+
+
+@cdc.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def convert(
+    context: typer.Context,
+    *,
+    tables: Annotated[
+        str, typer.Option("--tablejsonfile", "--tableconffile", help="The recipe's table file: a JSON list.")
+    ],
+    arguments: Annotated[
+        Path | None,
+        typer.Option(
+            "--arguments", help="JSON file of the job's arguments: an object, or `aws glue get-job`."
+        ),
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option("--write", help="File to write; else the answer shows it.")
+    ] = None,
+    output: OutputOption = None,
+) -> None:
+    """Make a configuration of a Glue or EMR recipe's table file and arguments, and say what each setting becomes.
+
+    Takes the recipe's own arguments as they are: --jobname, --topics, --kafkaserver, --icebergdb, --warehouse ...
+    """
+    screen = Screen(context, output)
+    with screen.errors():
+        from safewrite.cdc.config.recipe import convert as made_of
+
+        given = _arguments_in(arguments) | _extra(context.args)
+        found = made_of(_text_of(tables), given)
+        text = json.dumps(found.config, indent=2) + "\n"
+        if write is not None:
+            _write_new(write, text)
+
+        def show(console: Console) -> None:
+            grid = grid_of("in the recipe", "here", "what changes")
+            for one in found.settings:
+                grid.add_row(plain(one.name), plain(one.becomes), plain(one.changes))
+            console.print(grid)
+            if write is None:
+                typer.echo(text, nl=False)
+            else:
+                console.print(
+                    f"{plain(str(write))} is written. `safewrite cdc check --config {plain(str(write))}` reads it."
+                )
+
+        settings = [asdict(one) for one in found.settings]
+        screen.show({"config": found.config, "settings": settings}, show)
+
+
+def _text_of(path: str) -> str:
+    if "://" in path:
+        raise InvalidInputError(
+            f"The table file {path} is in a bucket. Nothing was written. Copy it first: `aws s3 cp {path} table.json`."
+        )
+    try:
+        return Path(path).read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(
+            f"The table file {path} cannot be read ({error}). Nothing was written. Give the recipe's JSON file."
+        ) from error
+
+
+def _arguments_in(path: Path | None) -> dict[str, str]:
+    """The arguments in a file; Glue's answer has them inside."""
+    if path is None:
+        return {}
+    text = _text_of(str(path))
+    try:
+        found = json.loads(text)
+        found = found.get("Job", found)
+        found = found.get("DefaultArguments", found)
+        if all(isinstance(one, str) for one in found.values()):
+            return dict(found)
+    except (ValueError, AttributeError):
+        pass
+    raise InvalidInputError(
+        f"{path} is not a JSON object of arguments and texts. Nothing was written. Give one, or what `aws glue get-job` says."
+    )
+
+
+def _extra(given: Sequence[str]) -> dict[str, str]:
+    """Arguments of the command line that are the recipe's: ``--name value`` or ``--name=value``."""
+    found, left = dict[str, str](), list(given)
+    while left:
+        name, equals, value = left.pop(0).partition("=")
+        if not name.startswith("--") or not (equals or left):
+            raise InvalidInputError(
+                f"{name} is not an argument with a value. Nothing was written. Write --name value."
+            )
+        found[name] = value if equals else left.pop(0)
+    return found
+
+
+def _write_new(path: Path, text: str) -> None:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be written ({error}). Name a new file.") from error
 
 
 @cdc.command()

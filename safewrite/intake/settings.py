@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
@@ -116,8 +116,13 @@ def _why(fault: Any, model: type[BaseModel]) -> str:
     *place, name = fault["loc"] or [""]
     if fault["type"] != "extra_forbidden":
         return str(fault["msg"]).removeprefix("Value error, ").rstrip(".")
-    near = get_close_matches(str(name), _fields_at(model, place), 1)
-    return f"there is no such field{f'; did you mean {near[0]}?' if near else ''}"
+    return f"there is no such field{meant(str(name), _fields_at(model, place))}"
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """What an error about an unknown name says of the known one that was probably meant; empty where none is near."""
+    near = get_close_matches(name, sorted(known), 1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _fields_at(model: type[BaseModel], place: Sequence[int | str]) -> list[str]:
@@ -125,7 +130,7 @@ def _fields_at(model: type[BaseModel], place: Sequence[int | str]) -> list[str]:
     for part in place:
         field = model.model_fields.get(str(part))
         model = model if field is None else next(_parts(field.annotation), model)
-    return list(model.model_fields)
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _parts(kind: Any) -> Iterator[type[BaseModel]]:
