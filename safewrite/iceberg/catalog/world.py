@@ -47,7 +47,40 @@ _locks = _Locks()
 os.register_at_fork(after_in_child=_locks.__init__)  # type: ignore[misc]
 
 
-class CatalogWorld(World):
+class FilesWorld(World):
+    """Performs effects on the files of one table; it asks no catalog, so it commits nothing."""
+
+    def __init__(
+        self,
+        table: Table | None,
+        identifier: tuple[str, ...],
+        *,
+        ledger: Ledger | None = None,
+        queue: TicketQueue | None = None,
+    ) -> None:
+        super().__init__(
+            FileStore(self._file_io, ".".join(identifier)), ledger=ledger or _NoLedger(), queue=queue
+        )
+        self.table = table
+
+    def perform(self, effect: Effect) -> Outcome:
+        match effect:
+            case ReadRows(head, task, columns):
+                table = table_of(head)
+                return read_rows(table.metadata, table.io, task, columns)
+            case _:
+                return super().perform(effect)
+
+    def leads_out(self, path: str) -> bool:
+        """See :meth:`World.leads_out`; the files of an Iceberg table may stand anywhere, and are named as they are."""
+        return leads_astray(path, "" if self.table is None else self.table.location())
+
+    def _file_io(self) -> FileIO:
+        assert self.table is not None, "the table is loaded before its files are touched"
+        return self.table.io
+
+
+class CatalogWorld(FilesWorld):
     """Performs effects on one table of one catalog.
 
     The catalog must be the plain one, not the decorator.  Its clients are not all made for threads, so one
@@ -63,13 +96,10 @@ class CatalogWorld(World):
         ledger: Ledger | None = None,
         queue: TicketQueue | None = None,
     ) -> None:
-        super().__init__(
-            FileStore(self._file_io, ".".join(identifier)), ledger=ledger or _NoLedger(), queue=queue
-        )
+        super().__init__(None, identifier, ledger=ledger, queue=queue)
         self.catalog = catalog
         self.identifier = identifier
         self.branch = branch
-        self.table: Table | None = None
         self._one_at_a_time = _locks.of(catalog)
 
     def perform(self, effect: Effect) -> Outcome:
@@ -84,9 +114,6 @@ class CatalogWorld(World):
                 return self._swap(creation.staged, creation)  # type: ignore[attr-defined, arg-type]
             case PlanFiles(head, row_filter, known):
                 return self._plan_files(head, row_filter, known)
-            case ReadRows(head, task, columns):
-                table = table_of(head)
-                return read_rows(table.metadata, table.io, task, columns)
             case _:
                 return super().perform(effect)
 
@@ -140,14 +167,6 @@ class CatalogWorld(World):
         table = table_of(head)
         scan = table.scan() if row_filter is None else table.scan(row_filter=row_filter)
         return scan if self.branch == MAIN else scan.use_ref(self.branch)
-
-    def leads_out(self, path: str) -> bool:
-        """See :meth:`World.leads_out`; the files of an Iceberg table may stand anywhere, and are named as they are."""
-        return leads_astray(path, "" if self.table is None else self.table.location())
-
-    def _file_io(self) -> FileIO:
-        assert self.table is not None, "the table is loaded before its files are touched"
-        return self.table.io
 
 
 def _planned(scan: DataScan, head: TableVersion, known: KnownManifests | None) -> tuple[FileScanTask, ...]:
