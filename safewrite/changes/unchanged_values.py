@@ -68,14 +68,14 @@ def settle(batch: ChangeBatch, known: KnownRows) -> TableEffect:
     full = batch.table
     for name, origin in origins.items():
         full = full.set_column(full.schema.get_field_index(name), full.schema.field(name), origin.filled())
-    decision = decide(replace(batch, table=full), known)
+    decision = decide(replace(batch, table=full), replace(known, rows=_renewed(known, origins)))
     rows = full.take(pa.array(decision.upserts, pa.int64()))
     if not origins:
         return TableEffect(decision, rows, pa.concat_tables([others, _untouched(batch, near, decision)]))
     for origin in origins.values():
         origin.check_known(decision)
     mended = np.unique(np.concatenate([origin.mended(decision) for origin in origins.values()]))
-    patched = _patched(known, origins, mended)
+    patched = _renewed(known, origins).take(pa.array(mended, pa.int64()))
     counts = replace(
         decision.counts,
         late=decision.counts.late - len(mended),
@@ -132,12 +132,12 @@ def _untouched(batch: ChangeBatch, known: KnownRows, decision: Decision) -> pa.T
     return known.carried.filter(pa.array(stays))
 
 
-def _patched(known: KnownRows, origins: dict[str, _Origins], mended: Numbers) -> pa.Table:
-    """Rows whose carried values came late, with the newer ones."""
+def _renewed(known: KnownRows, origins: dict[str, _Origins]) -> pa.Table:
+    """The table's rows, with newer ones of their carried values that came late."""
     rows = known.rows
     for name, origin in origins.items():
         rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), origin.renewed())
-    return rows.take(pa.array(mended, pa.int64()))
+    return rows
 
 
 class _Origins:
@@ -153,8 +153,7 @@ class _Origins:
         self.count = known.rows.num_rows
         own = known.carried.filter(pc.field(COLUMN) == name)
         self.sequence = self._sequences(own)
-        rows, changes = self._filled_forward()
-        self.of_rows = np.where(self.carries & (rows >= 0), rows, np.arange(self.count))
+        self.of_rows, changes, self.holders = self._filled_forward()
         self.of_changes = np.where(self.absent, changes, self.count + np.arange(len(self.absent)))
 
     def _sequences(self, own: pa.Table) -> pa.Table:
@@ -176,8 +175,12 @@ class _Origins:
             of[: self.count] = np.where(self.carries, len(of) + found, of[: self.count])
         return whole.take(pa.array(of))
 
-    def _filled_forward(self) -> tuple[Numbers, Numbers]:
-        """For each row and each change the last value at or before its own sequence; -1 where a deletion came after it."""
+    def _filled_forward(self) -> tuple[Numbers, Numbers, Numbers]:
+        """For each row and each change the last value at or before its own sequence; -1 where a deletion came after it.
+
+        A deletion from before a row is late: it takes nothing from the row, so nothing from the changes after it.  For each
+        change there is also the number of the row or change that held the value last, which may have carried it on.
+        """
         keys = self.batch.keys
         names = (*keys, *self.batch.sequence_by)
         keyed = np.flatnonzero(self.batch.ops != ChangeOp.TRUNCATE)
@@ -196,18 +199,27 @@ class _Origins:
         whole = pa.concat_tables(parts).combine_chunks()
         order = in_order(whole, names, kind, place)
         kind, place = kind[order], place[order]
-        deletes = np.zeros(len(kind), np.bool_)
-        is_change = kind == _CHANGE
+        sorted_keys = whole.select(keys).take(pa.array(order))
+        is_row, is_change = kind == _ASKS, kind == _CHANGE
+        deletes = kind == _TOMBSTONE
         deletes[is_change] = self.batch.ops[place[is_change]] == ChangeOp.DELETE
         brings = (kind == _BRINGS) | (is_change & ~deletes)
         brings[is_change] &= ~self.absent[place[is_change]]
-        value = np.where(kind == _BRINGS, place, self.count + place)
-        last = _last_before(brings | deletes | (kind == _TOMBSTONE), whole.select(keys).take(pa.array(order)))
-        found = np.where((last >= 0) & brings[last], value[last], -1)
-        of_rows, of_changes = np.full(self.count, -1), np.full(table.num_rows, -1)
-        of_rows[place[kind == _ASKS]] = found[kind == _ASKS]
-        of_changes[place[is_change]] = found[is_change]
-        return of_rows, of_changes
+        value = np.where(is_change, self.count + place, place)
+        last = _last_before(brings, sorted_keys)[is_row]
+        newer = np.where(last >= 0, value[last], -1)
+        at = place[is_row]
+        of_rows = np.arange(self.count)
+        of_rows[at] = np.where(self.carries[at] & (newer >= 0), newer, at)
+        value[is_row] = of_rows[at]
+        brings |= is_row
+        last = _last_before(brings | deletes, sorted_keys)[is_change]
+        at = place[is_change]
+        found = (last >= 0) & brings[last]
+        of_changes, holders = np.full(table.num_rows, -1), np.full(table.num_rows, -1)
+        of_changes[at] = np.where(found, value[last], -1)
+        holders[at] = np.where(found, np.where(is_row[last], place[last], value[last]), -1)
+        return of_rows, of_changes, holders
 
     def filled(self) -> pa.ChunkedArray:
         """The column of the batch, with the values that changes lack."""
@@ -220,11 +232,13 @@ class _Origins:
     def check_known(self, decision: Decision) -> None:
         """Refuse to write a row of which nobody knows this value."""
         upserts = decision.upserts
-        source = self.of_changes[upserts]
-        unknown = source < 0
+        unknown = self.of_changes[upserts] < 0
         if decision.floor is not None and len(upserts):
-            taken = self.sequence.take(pa.array(np.maximum(source, 0)))
-            before = compared([taken.column(name) for name in self.batch.sequence_by], decision.floor) < 0
+            # A row that a truncate left has all of its values, however old they are.
+            names = list(self.batch.sequence_by)
+            held = pa.concat_tables([self.known.rows.select(names), self.batch.table.select(names)])
+            held = held.take(pa.array(np.maximum(self.holders[upserts], 0)))
+            before = compared([held.column(name) for name in names], decision.floor) < 0
             unknown |= self.absent[upserts] & before
         if unknown.any():
             rows = self.batch.table.select(self.batch.keys).take(pa.array(upserts[unknown], pa.int64()))

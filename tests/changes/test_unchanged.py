@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import safewrite as sw
+from safewrite.testing.reading import rows_of
 from tests.changes.test_tables import Lake as Tables
 
 SCHEMA = pa.schema(
@@ -36,12 +38,12 @@ Event = dict[str, Any]
 class Lake:
     """A table of either format, as its owner reads it."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
+    def __init__(self, kind: str, folder: Path, properties: dict[str, str] | None = None) -> None:
         self._tables = Tables(kind, folder)
         if kind == "delta":
-            self.table: Any = sw.create(str(folder / "notes"), SCHEMA)
+            self.table: Any = sw.create(str(folder / "notes"), SCHEMA, properties=properties)
         else:
-            self.table = sw.create("db.notes", SCHEMA, catalog=self._tables._catalog)
+            self.table = sw.create("db.notes", SCHEMA, catalog=self._tables._catalog, properties=properties)
         self.kind, self.folder = kind, folder
 
     def open(self) -> Any:
@@ -50,23 +52,25 @@ class Lake:
         return sw.open("db.notes", catalog=self._tables._catalog)
 
     def apply(self, *events: Event, **how: Any) -> dict[str, int]:
-        kinds = {"op": pa.string(), "lacks": pa.list_(pa.string())}
-        schema = pa.schema(
-            [*(field.with_nullable(True) for field in SCHEMA), *(pa.field(n, k) for n, k in kinds.items())]
-        )
-        receipt = self.open().apply_changes(pa.Table.from_pylist(list(events), schema), **HOW | how)
+        receipt = self.open().apply_changes(frame(events), **HOW | how)
         counts = {name: count for name, count in receipt.changes.items() if count and name != "applied"}
         assert sum(counts.values()) == len(events)
         return counts
 
-    def rows(self) -> list[dict[str, Any]]:
-        if self.kind == "delta":
-            import deltalake
+    def many(self, *batches: list[Event]) -> list[Any]:
+        """What a group commit tells of each batch; of a refused one that, if it lacks a value."""
+        members = [(str(number), frame(events)) for number, events in enumerate(batches)]
+        told = self.open().apply_changes_many(members, **HOW)
+        return ["unchanged=" if "unchanged=" in str(one) else one for one in told]
 
-            found = deltalake.DeltaTable(str(self.folder / "notes")).to_pyarrow_table()
-        else:
-            found = self._tables._catalog.load_table("db.notes").scan().to_arrow()
-        return sorted(found.to_pylist(), key=lambda row: row["id"])
+    def rows(self) -> list[dict[str, Any]]:
+        return sorted(rows_of(self.open()).to_pylist(), key=lambda row: row["id"])
+
+
+def frame(events: Iterable[Event]) -> pa.Table:
+    kinds = {"op": pa.string(), "lacks": pa.list_(pa.string())}
+    schema = [*(field.with_nullable(True) for field in SCHEMA), *(pa.field(n, k) for n, k in kinds.items())]
+    return pa.Table.from_pylist(list(events), pa.schema(schema))
 
 
 @pytest.fixture(params=["delta", "iceberg"])

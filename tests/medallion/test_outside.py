@@ -317,6 +317,23 @@ def test_a_value_that_the_log_lacks_stays_as_it_is(tmp_path: Path) -> None:
             assert (job.silver("name"), job.silver()) == ({1: "Eve", 6: "?"}, {1: "7.00", 6: "6.00"})
 
 
+def test_a_late_delete_takes_no_values_from_a_row_of_silver(tmp_path: Path) -> None:
+    """Another record of the batch is put aside; those that silver has the values of are not, and what is missing comes later."""
+    job = Job(tmp_path, "delta", {"id": "int64", "name": "string", "price": "string"})
+    job.files(no_sup_value="?", change_seq="seq")
+    job.put(LOAD, "id,name,price,seq\n1,Ada,1.00,NULL\n2,Bea,2.00,NULL\n")
+    job.put(FIRST, "Op,id,name,price,seq\nU,1,?,7.00,30\n")
+    job.run()
+    late = "D,1,?,?,25\nU,1,?,8.00,40\n"
+    job.put(SECOND, f"Op,id,name,price,seq\n{late}U,5,?,5.00,41\nD,2,?,?,42\nU,2,?,9.00,43\n")
+    job.run()
+    assert (job.silver("name"), job.silver()) == ({1: "Ada"}, {1: "8.00"})
+    assert [row["line"] for row in job.aside()] == [3, 5]
+    job.put("20261103-000000001", "Op,id,name,price,seq\nI,1,Ann,6.00,26\n")
+    job.run()
+    assert (job.silver("name"), job.silver(), job.flaws()) == ({1: "Ann"}, {1: "8.00"}, [])
+
+
 def test_a_change_of_a_key_without_its_other_values_is_put_aside(tmp_path: Path) -> None:
     """T3-C5: nobody knows the values of the new row."""
     job = Job(tmp_path, "delta", {"id": "int64", "price": "string"})

@@ -7,6 +7,7 @@ from tests.mutants.killers import Mutant, alone, model
 MEANING, TABLES = alone("changes/test_decide.py"), alone("changes/test_tables.py")
 """A mutant says which of these must fail."""
 UNCHANGED = alone("changes/test_unchanged.py")
+LATE = alone("changes/test_late_changes.py")
 MEMBERS = alone("changes/test_members.py")
 VECTORS, MARKS = alone("changes/test_vectors.py"), alone("changes/test_marks.py")
 RIVALS = alone("changes/test_rivals.py")
@@ -123,6 +124,30 @@ CHANGE_MUTANTS = (
         (("        if unknown.any():\n", "        if False:\n"),),
         UNCHANGED,
         "test_a_truncate_ends_what_rows_carry_on",
+    ),
+    Mutant(
+        "carried-late-delete",
+        "the values of a row against a deletion that comes late",
+        CARRIED,
+        (("        brings |= is_row\n", ""),),
+        LATE,
+        "test_every_batch_of_three_changes_leaves_what_the_oracle_says",
+    ),
+    Mutant(
+        "carried-late-truncate",
+        "the values of a row against a truncate that comes late",
+        CARRIED,
+        (("np.where(is_row[last], place[last], value[last])", "value[last]"),),
+        LATE,
+        "test_a_truncate_takes_what_is_older_and_nothing_from_a_newer_row",
+    ),
+    Mutant(
+        "carried-replay",
+        "the newer value that comes with its row again",
+        CARRIED,
+        (("replace(known, rows=_renewed(known, origins))", "known"),),
+        LATE,
+        "test_every_batch_of_three_changes_leaves_what_the_oracle_says",
     ),
     Mutant(
         "renew",

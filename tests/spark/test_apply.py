@@ -245,7 +245,8 @@ def test_values_that_spark_changes_leave_out_are_carried_on(
     assert go(put(3, note="newer", name="c")) == {"updated": 1}
     late = pa.Table.from_pylist([put(4, note="newest", name="d")], schema)
     assert counted(table.open().apply_changes(late, **unchanged.HOW)) == {"updated": 1}
-    wanted = [row(6, "e", "newest", None), row(1, "z", "note z", [1], 2)]
+    assert go(unchanged.gone(5), put(7, name="g")) == {"updated": 1, "late": 1}
+    wanted = [row(7, "g", "newest", None), row(1, "z", "note z", [1], 2)]
     assert sorted(table.found(), key=lambda one: int(one["id"])) == wanted
     with pytest.raises(sw.InvalidInputError, match="comes without 'note'"):
         go(put(9, 3, name="x"))

@@ -102,7 +102,10 @@ def _without_value(job: TableJob, rows: pa.Table) -> Iterator[tuple[int, str]]:
     keys = job.config.keys
     silver = job.places.lineage(job.name, job.silver, job.config.format)
     silver.look()
-    have = {tuple(row.values()) for row in silver.read(silver.whole(), keys).to_pylist()}
+    have = {
+        tuple(row[name] for name in keys): tuple(row[name] for name in SEQUENCE)
+        for row in silver.read(silver.whole(), [*keys, *SEQUENCE]).to_pylist()
+    }
     order = [*keys, *SEQUENCE, "_file", "_line", "_op", UNCHANGED]
     in_order = sorted(
         enumerate(rows.select(order).to_pylist()),
@@ -110,17 +113,20 @@ def _without_value(job: TableJob, rows: pa.Table) -> Iterator[tuple[int, str]]:
     )
     for number, row in in_order:
         key = tuple(row[name] for name in keys)
+        at = tuple(row[name] for name in SEQUENCE)
+        # A row of silver that is newer than a delete or truncate stays, with its values.
         if row["_op"] == TRUNCATED_OP:
-            have.clear()
+            have = {one: since for one, since in have.items() if since > at}
         elif row["_op"] == "D":
-            have.discard(key)
+            if key in have and have[key] <= at:
+                del have[key]
         elif names_of(row) and key not in have:
             yield (
                 number,
                 f"the log lacks its {', '.join(names_of(row))}, and silver has no row of its key to keep them of",
             )
         else:
-            have.add(key)
+            have[key] = max(at, have.get(key, at))
 
 
 def _says(row: _Row) -> str:
