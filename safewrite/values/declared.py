@@ -41,7 +41,9 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_integer(kind) and pa.types.is_decimal(found):
         return decimals.whole(array, kind)
     values = array.cast(kind)
-    may_lose = _family(kind) == "time" or pa.types.is_floating(kind) or pa.types.is_floating(found)
+    may_lose = (
+        _family(kind) in ("time", "time of day") or pa.types.is_floating(kind) or pa.types.is_floating(found)
+    )
     if may_lose and not pc.all(pc.fill_null(_same(values.cast(found), array), True)).as_py():
         raise NotExactError("digits would be lost")
     return values
@@ -58,6 +60,8 @@ def _family(kind: pa.DataType) -> str:
         return "number"
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return "time"
+    if pa.types.is_time(kind):
+        return "time of day"
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return "bytes"
     return str(kind)

@@ -17,6 +17,7 @@ _PLUS = r"^\+([0-9.])"
 _MIDNIGHT = r"^(\d{4}-\d\d-\d\d)[ T]00:00(?::00(?:\.0*)?)?$"
 _ZEROS = r"(\.\d{6})0+(\s*(?:Z|[+-][\d:]+)?)$"
 """Digits past the microsecond that say nothing: SQL Server's datetime2 has seven."""
+_CLOCK = r"^\d\d:\d\d(:\d\d(\.\d+)?)?$"
 _BLANK = r"(\d)\s+(Z|[+-]\d{2}(?::?\d{2})?)$"
 _INFINITE = r"(?i)inf"
 _ZERO = r"^-?[0.]+(?:[eE]|$)"
@@ -49,7 +50,7 @@ def parsed(texts: pa.Array, kind: pa.DataType) -> pa.Array:
         return from_hex(texts.cast(pa.binary()))
     if pa.types.is_decimal(kind):
         return decimals.of_texts(texts, kind)
-    return texts.cast(kind)
+    return _clock_times(texts) if pa.types.is_time64(kind) else texts.cast(kind)
 
 
 def _binary(texts: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -74,6 +75,14 @@ def _whole(text: str) -> str:
     if found != found.to_integral_value():
         raise ValueError("no whole number")
     return str(int(found))
+
+
+def _clock_times(texts: pa.Array) -> pa.Array:
+    """Times of a day, to the microsecond, without a zone; MySQL's spans of more than a day are none."""
+    if not pc.all(pc.fill_null(pc.match_substring_regex(texts, _CLOCK), True)).as_py():
+        raise ValueError("no time of a day")
+    times = pc.binary_join_element_wise("1970-01-01", pc.replace_substring_regex(texts, _ZEROS, r"\1"), " ")
+    return times.cast(pa.timestamp("us")).cast(pa.time64("us"))
 
 
 def _times(texts: pa.Array, kind: pa.DataType) -> pa.Array:

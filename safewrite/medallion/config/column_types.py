@@ -13,7 +13,7 @@ _PLAIN = {
     "int8": pa.int8(), "int16": pa.int16(), "int32": pa.int32(), "int64": pa.int64(),
     "float32": pa.float32(), "float64": pa.float64(), "string": pa.string(), "bool": pa.bool_(),
     "date": pa.date32(), "timestamp": pa.timestamp("us"), "timestamptz": pa.timestamp("us", "UTC"),
-    "binary": pa.binary(),
+    "binary": pa.binary(), "time": pa.time64("us"),
 }  # fmt: skip
 _DECIMAL = re.compile(r"decimal\((\d{1,2}),\s*(\d{1,2})\)")
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 REST = "*"
 """Stands in ``order`` for the columns of the table."""
-_OF_CSV = ("header", "order", "null_value", "delimiter", "rfc4180", "no_sup_value")
+_OF_CSV = ("header", "order", "null_value", "delimiter", "row_delimiter", "rfc4180", "no_sup_value")
 
 
 class Files(Strict):
@@ -26,6 +26,8 @@ class Files(Strict):
     """CSV without header: the columns as they come; ``*`` stands for those of the table."""
     op: Text = "Op"
     op_in_full_load: bool = False
+    changes: Literal["all", "inserts", "inserts_and_updates"] = "all"
+    """The changes that DMS writes (CdcInsertsOnly, CdcInsertsAndUpdates); ``op`` may then be in no file."""
     timestamp: Text | None = None
     change_seq: Text | None = None
     """The column of AR_H_CHANGE_SEQ; without it changes are ordered by file name and line."""
@@ -38,6 +40,8 @@ class Files(Strict):
     null_value: str | None = None
     """CSV: the unquoted text that stands for NULL; DMS writes NULL unless CsvNullValue says otherwise."""
     delimiter: Annotated[str, Field(pattern=r'^[^"\r\n]$')] | None = None
+    row_delimiter: Annotated[str, Field(pattern=r'^[^"]+$')] | None = None
+    """CSV: the text that ends a record, a line end unless said otherwise (CsvRowDelimiter)."""
     rfc4180: bool | None = None
     """CSV: whether values with quotes, delimiters or line ends stand in quotes (DMS's Rfc4180); unsaid, a record that both ways of
     reading make sense of is put aside."""
@@ -66,9 +70,15 @@ class Files(Strict):
                 f"no_sup_value: {self.no_sup_value!r} stands for NULL too, and cannot stand for a value that the log lacks; "
                 "give CsvNoSupValue of the DMS endpoint a text of its own"
             )
+        if self.row_delimiter is not None and (self.delimiter or ",") in self.row_delimiter:
+            raise ValueError("row_delimiter: it has the delimiter of columns in it")
         if self.order is not None:
             self._check_order(self.order)
         return self
+
+    def has_op(self, *, is_load: bool) -> bool:
+        """Whether DMS writes the operation in files of a full load, or of changes."""
+        return self.op_in_full_load or not (is_load or self.changes != "all")
 
     def _check_order(self, order: list[str]) -> None:
         if order.count(REST) != 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -72,6 +73,11 @@ class TableConfig(Strict):
             if floats:
                 raise ValueError(
                     f"keys: {floats} are floating-point numbers, which engines do not compare alike"
+                )
+            clocks = [name for name, kind in self.columns.items() if kind == "time"]
+            if clocks and self.format == "delta":
+                raise ValueError(
+                    f"columns: {clocks} are times of a day, which Delta has no type for; declare them as string"
                 )
             alike = sorted(name for name in names if sum(name.lower() == one.lower() for one in names) > 1)
             if alike:
@@ -156,6 +162,7 @@ class Config(TableAccess):
     unknown_tables: Literal["raise", "quarantine"] = "raise"
     """What becomes of files and rows of a table that is not configured."""
     ignored_tables: list[Text] = Field(default_factory=list)
+    """Tables that are passed over, by name or by pattern: ``*`` stands for any letters, ``?`` for one."""
     tables: Annotated[
         dict[Annotated[str, Field(pattern=r"^[^/.]+\.[^/.]+$")], TableConfig], Field(min_length=1)
     ]
@@ -192,6 +199,10 @@ class Config(TableAccess):
         """The tables that have raw files."""
         return {name: table for name, table in self.tables.items() if table.sync is None}
 
+    def ignores(self, name: str) -> bool:
+        """Whether a table is passed over; one that is configured never is."""
+        return name not in self.tables and any(_is_like(name, one) for one in self.ignored_tables)
+
     @property
     def owner_columns(self) -> tuple[str, ...]:
         """Columns of mixed files that only say which table a record belongs to."""
@@ -207,13 +218,26 @@ class Config(TableAccess):
                     f"tables.{name}.files.order: mixed files are CSV without header, and what stands before '*' is the same "
                     "for all tables"
                 )
-            if (files.rfc4180, files.delimiter) != (first.rfc4180, first.delimiter):
+            shared = ("rfc4180", "delimiter", "row_delimiter", "changes")
+            unlike = [one for one in shared if getattr(files, one) != getattr(first, one)]
+            if unlike or files.has_op(is_load=False) != first.has_op(is_load=False):
                 raise ValueError(
-                    f"tables.{name}.files: rfc4180 and delimiter are the same for all tables, as they share mixed files"
+                    f"tables.{name}.files: {', '.join(unlike or ['op_in_full_load'])} must be the same for all tables, as they share "
+                    "mixed files"
                 )
             lacking = [column for column in columns if column not in _head(order)]
             if lacking:
                 raise ValueError(f"tables.{name}.files.order: {lacking} must stand before '*'")
+
+
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    parts = {"*": ".*", "?": "."}
+    return re.compile("".join(parts.get(one) or re.escape(one) for one in text), re.DOTALL)
+
+
+def _is_like(name: str, pattern: str) -> bool:
+    return name == pattern or _pattern(pattern).fullmatch(name) is not None
 
 
 def plain(address: str) -> str:

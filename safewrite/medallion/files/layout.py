@@ -11,7 +11,8 @@ from safewrite.medallion.files.storage import RawFile
 from safewrite.medallion.files.text_parsing import stamp_number
 
 _SUFFIX = re.compile(r"\.(?P<kind>csv|parquet)(?P<gz>\.gz)?$", re.IGNORECASE)
-_LOAD = re.compile(r"LOAD([0-9A-Fa-f]{8})$")
+_LOAD = re.compile(r"LOAD([0-9A-Fa-f]{5}|[0-9A-Fa-f]{8})(?:_(?:[A-Za-z][A-Za-z_]*)?[0-9]{1,5})?$")
+"""Full loads by segments have the segment in a folder or behind the number; names that end otherwise are those of copies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def sort_out(files: Iterable[RawFile], config: Config) -> SortedFiles:
             found.unknown.append(raw)
         elif (name := f"{parts[0]}.{parts[1]}") in found.tables:
             found.tables[name].append(source)
-        elif name not in config.ignored_tables:
+        elif not config.ignores(name):
             found.unknown.append(raw)
     for sources in (*found.tables.values(), found.mixed):
         sources.sort(key=lambda source: source.order)
@@ -82,7 +83,7 @@ def odd(path: str, config: Config) -> tuple[str, str]:
     )
     if in_mixed or (len(parts) > 2 and ".".join(parts[:2]) in config.landed):
         return (
-            "its name is none that DMS gives (LOAD00000001 or yyyymmdd-hhmmssfff, and .csv, .csv.gz or .parquet), as with a copy",
+            "its name is none that DMS gives (LOAD00000001, LOAD00000001_segment1 or yyyymmdd-hhmmssfff, and .csv, .csv.gz or .parquet), as with a copy",
             "Take it away, or give it such a name",
         )
     named = ".".join(parts[:2]).lower()
@@ -113,7 +114,7 @@ def tables_of(addresses: Iterable[str], config: Config) -> set[str] | None:
         name = ".".join(parts[:2])
         if len(parts) > 2 and name in config.landed:
             found.add(name)
-        elif len(parts) < 3 or name not in config.ignored_tables:
+        elif len(parts) < 3 or not config.ignores(name):
             return None
     return found
 

@@ -6,7 +6,7 @@ import csv
 import io
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +15,7 @@ from safewrite.errors import InvalidInputError
 from safewrite.medallion.config.files import REST
 from safewrite.medallion.config.job import Config
 from safewrite.medallion.files.layout import SourceFile
-from safewrite.medallion.files.records import RFC_ADVICE, TEXT_MAX, BadRecord, any_length, unpacked
+from safewrite.medallion.files.records import RFC_ADVICE, TEXT_MAX, BadRecord, any_length, ends_in, unpacked
 from safewrite.medallion.files.storage import Storage
 
 BYTES_KEPT = 256 * 2**20
@@ -96,7 +96,8 @@ def split_mixed(source: SourceFile, tag: str, data: bytes, config: Config) -> Mi
     """
     files = next(iter(config.landed.values())).files
     assert files.order is not None
-    head = files.order[: files.order.index(REST)]
+    order = [name for name in files.order if name != files.op or files.has_op(is_load=False)]
+    head = order[: order.index(REST)]
     delimiter = files.delimiter or ","
     at_schema, at_table = (
         head.index(str(name)) for name in (config.raw.schema_column, config.raw.table_column)
@@ -104,20 +105,23 @@ def split_mixed(source: SourceFile, tag: str, data: bytes, config: Config) -> Mi
     parts: dict[str, Part] = {name: Part() for name in config.landed}
     strangers: list[BadRecord] = []
     ignored = line = 0
-    is_quoted, known = files.rfc4180 is not False, {*parts, *config.ignored_tables}
+    is_quoted = files.rfc4180 is not False
+    ends = ends_in(source, data, files)
+    data = data if ends is None else ends.lines(data)
     for line, record in enumerate(_records(source, data) if is_quoted else _lines(data), 1):
         values = _first(record, delimiter, len(head), is_quoted=is_quoted)
         name = f"{values[at_schema]}.{values[at_table]}" if len(values) == len(head) else ""
         if (part := parts.get(name)) is not None:
-            part.data += record + b"\n"
+            part.data += record + b"\n" if ends is None else ends.back(record + b"\n")
             part.lines.append(line)
-            if files.rfc4180 is None and _swallows(record, delimiter, (at_schema, at_table), known):
+            if files.rfc4180 is None and _swallows(record, delimiter, (at_schema, at_table), config):
                 part.doubtful.append(line)
-        elif name in config.ignored_tables:
+        elif name and config.ignores(name):
             ignored += 1
         else:
             reason = f"the table {name} is not configured" if name else "it does not say of which table it is"
-            strangers.append(BadRecord(line, reason, record.decode("utf-8", "backslashreplace")[:TEXT_MAX]))
+            text = record if ends is None else ends.back(record)
+            strangers.append(BadRecord(line, reason, text.decode("utf-8", "backslashreplace")[:TEXT_MAX]))
     return Mixed(tag, parts, strangers, ignored, line)
 
 
@@ -126,12 +130,12 @@ def _lines(data: bytes) -> list[bytes]:
     return pieces[:-1] if pieces[-1] == b"" else pieces
 
 
-def _swallows(record: bytes, delimiter: str, at: tuple[int, int], known: Set[str]) -> bool:
+def _swallows(record: bytes, delimiter: str, at: tuple[int, int], config: Config) -> bool:
     """Whether each later line of a record names a table too, where quotes are no more than text."""
     _, *others = record.split(b"\n")
     return bool(others) and all(
         len(values := one.decode("utf-8", "replace").split(delimiter)) > max(at)
-        and f"{values[at[0]]}.{values[at[1]]}" in known
+        and ((name := f"{values[at[0]]}.{values[at[1]]}") in config.landed or config.ignores(name))
         for one in others
     )
 

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from safewrite.errors import InvalidInputError
 from safewrite.medallion.config.files import REST, Files
 from safewrite.medallion.files.layout import SourceFile
+from safewrite.medallion.files.row_ends import RowEnds, row_ends
 from safewrite.medallion.files.text_parsing import plain_value
 
 TEXT_MAX = 100_000
@@ -87,6 +88,26 @@ def split(
     if files.kind == "parquet":
         return _parquet(source, content) if content else _nothing(_needed(source, files, columns))
     data = unpacked(source, content)
+    ends = ends_in(source, data, files)
+    found = _texts(source, data if ends is None else ends.lines(data), files, (columns, owner_columns))
+    if ends is None:
+        return found
+    rows = pa.table([ends.values(column) for column in found.rows.columns], schema=found.rows.schema)
+    return replace(found, rows=rows, bad=[replace(one, text=ends.text(one.text)) for one in found.bad])
+
+
+def ends_in(source: SourceFile, data: bytes, files: Files) -> RowEnds | None:
+    """How the records of a CSV file end; None where each ends with a line end.  Raises InvalidInputError."""
+    try:
+        return row_ends(files, data)
+    except ValueError as error:
+        raise _unreadable(source, f"files.row_delimiter: {error}") from error
+
+
+def _texts(
+    source: SourceFile, data: bytes, files: Files, names: tuple[Sequence[str], Sequence[str]]
+) -> Records:
+    columns, owner_columns = names
     if files.order is None:
         return _with_header(source, data, files) if data else _nothing(_needed(source, files, columns))
     return _without_header(source, data, files, names_of(source, files, columns, owner_columns))
@@ -98,7 +119,7 @@ def names_of(
     """The columns of a CSV file without header."""
     assert files.order is not None
     left_out = set() if source.is_mixed else set(owner_columns)
-    if source.is_load and not files.op_in_full_load:
+    if not files.has_op(is_load=source.is_load):
         left_out.add(files.op)
     order = [name for name in files.order if name not in left_out]
     return [name for part in order for name in (columns if part == REST else [part])]
@@ -181,7 +202,7 @@ def _csv(source: SourceFile, data: bytes, files: Files, names: list[str]) -> Rec
 
 def _needed(source: SourceFile, files: Files, columns: Sequence[str]) -> list[str]:
     """The columns of a file without a byte, which names none."""
-    op = [files.op] if not source.is_load or files.op_in_full_load else []
+    op = [files.op] if files.has_op(is_load=source.is_load) else []
     return [*op, *columns, *(name for name in (files.timestamp, files.change_seq) if name is not None)]
 
 

@@ -23,6 +23,9 @@ _LOADED = "L"
 _SEQ = pa.decimal128(38, 0)
 _BELOW_ALL = pa.scalar(10**36, pa.decimal128(37, 0))
 """Rows of a full load count up from minus this, and so are older than every change."""
+OPS = {"all": ["I", "U", "D"], "inserts": ["I"], "inserts_and_updates": ["I", "U"]}
+"""The operations of change files, by ``files.changes``.  Of files without the column every change has the last one: silver takes an
+update of a key that it has no row of as an insert."""
 LINE_DIGITS = 14
 """Of the sequence of a change that is ordered by its file: above them is the number of the file."""
 _PER_MS = 10**19
@@ -181,8 +184,10 @@ def check_columns(
     files = table.files
     needed = set(columns.names) | {name for name in (files.timestamp, files.change_seq) if name}
     allowed = needed | {*files.ignore, *owner_columns}
-    if not source.is_load or files.op_in_full_load:
+    if files.has_op(is_load=source.is_load):
         needed.add(files.op)
+    elif not source.is_load:
+        allowed.add(files.op)
     if source.is_load:  # columns that DMS fills from the log may be left out of a full load
         needed -= {name for name in (files.timestamp, files.change_seq) if name}
     allowed |= needed
@@ -215,9 +220,12 @@ def _column(
 def _ops(source: SourceFile, records: Records, table: TableConfig, faults: _Faults) -> pa.ChunkedArray:
     if source.is_load and not table.files.op_in_full_load:
         return pa.chunked_array([pa.array([_LOADED] * len(records.lines), pa.string())])
+    written = OPS[table.files.changes]
+    if table.files.op not in records.rows.column_names:
+        return pa.chunked_array([pa.array([written[-1]] * len(records.lines), pa.string())])
     raw = records.rows.column(table.files.op)
     ops, bad = read(raw, pa.string(), texts=records.texts)
-    allowed = pa.array(["I"] if source.is_load else ["I", "U", "D"])
+    allowed = pa.array(["I"] if source.is_load else written)
     unknown = _mask(pc.invert(pc.is_in(ops, value_set=allowed)))
     faults.note(bad | unknown, f"the operation is none of {', '.join(allowed.to_pylist())}", raw)
     return pa.chunked_array([pa.array([_LOADED] * len(ops), pa.string())]) if source.is_load else ops
