@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 
-from safewrite.errors import InvalidInputError, ReplayMismatchError
+from safewrite.errors import InvalidInputError, NotCommittedError, ReplayMismatchError
 from safewrite.protocol.ask import Limits, Patience, ask, side_by_side, unanswered
 from safewrite.protocol.effects import (
     Backoff,
@@ -190,6 +190,26 @@ def intend_all(
     """As :func:`intend`, for the members of a group, side by side."""
     answers = yield from side_by_side(*(intend(record, limits) for record in records))
     return [answer for answer in answers if isinstance(answer, tuple)]
+
+
+class KeysKnownError(NotCommittedError):
+    """Some keys of an attempt are known: earlier calls began under them, and what they did is to be found out first."""
+
+    def __init__(self, answers: Sequence[tuple[LedgerRecord, bool]]) -> None:
+        super().__init__("The ledger knows some of the keys. Nothing of this attempt was committed.")
+        self.answers = answers
+        """Those of :func:`intend_all`."""
+
+
+def intend_new(records: Sequence[LedgerRecord], limits: Limits) -> Generator[Effect, Outcome, None]:
+    """As :func:`intend_all`, for keys that are most likely new.
+
+    Raises:
+        KeysKnownError: some are not.
+    """
+    answers = yield from intend_all(records, limits)
+    if not all(ours for _, ours in answers):
+        raise KeysKnownError(answers)
 
 
 def remember_all(

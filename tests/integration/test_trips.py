@@ -19,8 +19,7 @@ STEPS = {
         {"commit.verify"},
     ],
     ("object-store", True): [
-        {"ledger.intend"},
-        {"stage.put_data", "commit.get_anchor"},
+        {"ledger.intend", "stage.put_data", "commit.get_anchor"},
         {"commit.put_commit"},
         {"commit.verify", "ledger.commit"},
     ],
@@ -31,8 +30,7 @@ STEPS = {
         {"commit.verify", "commit.complete"},
     ],
     ("dynamodb", True): [
-        {"ledger.intend"},
-        {"stage.put_data", "commit.get_anchor", "commit.put_temp"},
+        {"ledger.intend", "stage.put_data", "commit.get_anchor", "commit.put_temp"},
         {"commit.put_entry"},
         {"commit.put_commit"},
         {"commit.verify", "commit.complete", "ledger.commit"},

@@ -308,7 +308,7 @@ MUTANTS = (
         "M27",
         "the look at the data files before the commit",
         PROTOCOL,
-        (("        yield from state.candidate.recheck()\n", ""),),
+        (("        recheck = state.candidate.recheck()\n", "        recheck: Steps = (_ for _ in ())\n"),),
         OWN,
         "test_a_data_file_that_was_removed_before_the_commit_is_noticed",
     ),

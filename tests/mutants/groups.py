@@ -6,6 +6,7 @@ from tests.mutants.killers import Mutant, model, pytest
 
 OWN = pytest("test_append_many.py")
 """A mutant says which of these must fail."""
+LATE = pytest("test_intents_with_uploads.py")
 LEDGER = "stores/ledger.py"
 TRANSACTION, MANY = "delta/write/transaction.py", "delta/write/group_commit.py"
 LEFT_OUT = "test_members_that_were_committed_before_are_left_out"
@@ -204,5 +205,45 @@ GROUP_MUTANTS = (
         ),
         pytest("stores/test_ledger_groups.py"),
         "test_a_key_whose_intent_is_of_another_call_is_told_by_itself",
+    ),
+    Mutant(
+        "G11",
+        "the wait for the ledger before the commit of keys that go out with the upload",
+        "protocol/delta/commit.py",
+        (("side_by_side(recheck, opening) if opening is not None else recheck", "recheck"),),
+        model("retry-objects", 1),
+        "doubled",
+    ),
+    Mutant(
+        "G11-known",
+        "the stop where a key that went out with the upload is known",
+        "protocol/keys.py",
+        (("    if not all(ours for _, ours in answers):\n", "    if False:\n"),),
+        model("retry-objects", 1),
+        "doubled",
+    ),
+    Mutant(
+        "G11-files",
+        "the files of a group that goes on with them",
+        MANY,
+        (("            if not candidate.files:\n", "            if True:\n"),),
+        LATE,
+        "test_files_of_members_that_follow_a_dead_group_stay",
+    ),
+    Mutant(
+        "G11-left",
+        "the end of files that a repeat has uploaded",
+        "delta/write/write.py",
+        (("        yield from discard(files)\n", "        pass\n"),),
+        LATE,
+        "test_a_repeat_leaves_no_file",
+    ),
+    Mutant(
+        "G11-positions",
+        "that a repeat is known before the positions that it moved are looked at",
+        TRANSACTION,
+        (("        return self.few_rows and not self.positions\n", "        return self.few_rows\n"),),
+        LATE,
+        "test_a_repeat_of_moved_positions_is_a_repeat",
     ),
 )

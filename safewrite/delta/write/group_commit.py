@@ -10,7 +10,7 @@ from safewrite import receipt
 from safewrite.delta.data.datafiles import DataFile
 from safewrite.delta.log.actions import commit_path
 from safewrite.delta.write.members import Entry, Lists, carried
-from safewrite.delta.write.staging import stage
+from safewrite.delta.write.staging import are_light, discard, stage
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.write import (
     DeltaDone,
@@ -75,16 +75,24 @@ def _write_many(
     state: _State, encode: Encode, queue_first: bool, fresh: bool
 ) -> Generator[Effect, Outcome, Group]:
     candidate, limits = state.candidate, state.limits
-    looked = yield from _recall(state)
+    offered = yield from _offered(state)
+    light, looked = candidate.is_light, False
+    if not light:
+        looked = yield from _recall(state, (yield from keys.intend_all(offered, limits)))
     while True:
         yield from _leave_out(state)
         if not candidate.write.members:
             yield from _remember(state, None)
             return GroupDone(None, (), state.known)
-        yield from candidate.prepare()
-        if candidate.met:
-            continue  # members whose changes are refused
-        yield from _stage(candidate, encode, limits)
+        if not candidate.files:
+            yield from candidate.prepare()
+            if candidate.met:
+                continue  # members whose changes are refused
+            yield from _stage(candidate, encode, limits)
+        if light and not are_light(candidate.files):
+            light = False
+            looked = yield from _recall(state, (yield from keys.intend_all(offered, limits)))
+            continue
         try:
             landed = yield from commit(
                 candidate,
@@ -94,9 +102,18 @@ def _write_many(
                 queue_first=queue_first,
                 fresh=fresh or looked,
                 records=_records(state),
+                opening=keys.intend_new(offered, limits) if light else None,
             )
+        except keys.KeysKnownError as known:
+            files, light = candidate.files, False
+            looked = yield from _recall(state, known.answers)
+            yield from _leave_out(state)
+            if not candidate.files:
+                yield from discard(files)  # no attempt was begun with them
+            continue
         except MembersMetError:
-            state.seen, queue_first, fresh, looked = candidate.reached, False, False, False
+            light, queue_first, fresh, looked = False, False, False, False
+            state.seen = candidate.reached
             continue
         except CommitUnknownError as error:
             if error.version is not None:
@@ -163,18 +180,28 @@ def _remember(
 
 
 # --- what earlier calls may have done ---------------------------------------------------------------
-def _recall(state: _State) -> Generator[Effect, Outcome, bool]:
-    """Find the members that earlier calls wrote; True if the log was read to its end on the way."""
-    candidate, limits = state.candidate, state.limits
-    members = candidate.write.members
-    for write in members:
+def _offered(state: _State) -> Generator[Effect, Outcome, list[LedgerRecord]]:
+    """Find the batches that earlier calls wrote; returns the records of the keys, as they are for new ones."""
+    candidate = state.candidate
+    for write in candidate.write.members:
         if write.txn is not None:
             yield from _recall_txn(state, write)
-    named = [write for write in members if write.txn is None]
     offered = [
-        LedgerRecord(write.key, state.seen, write.fingerprint, table_id=candidate.table_id) for write in named
+        LedgerRecord(write.key, state.seen, write.fingerprint, table_id=candidate.table_id)
+        for write in candidate.write.members
+        if write.txn is None
     ]
-    answers = yield from keys.intend_all(offered, limits)
+    state.records = {record.key: record for record in offered}
+    return offered
+
+
+def _recall(state: _State, answers: Sequence[tuple[LedgerRecord, bool]]) -> Generator[Effect, Outcome, bool]:
+    """Find the members that earlier calls wrote; True if the log was read to its end on the way.
+
+    ``answers`` are the ledger's for the keys of the members, in their order.
+    """
+    candidate, limits = state.candidate, state.limits
+    named = [write for write in candidate.write.members if write.key in state.records]
     landed: list[tuple[Write, LedgerRecord]] = []
     earliest = None
     for write, (record, ours) in zip(named, answers, strict=True):

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from safewrite.table.group import Member
     from safewrite.table.operation import Operation
 
+FEW_ROWS = 10_000
+"""An append of so many rows, most of which are new, is encoded before the ledger is asked for its key."""
+
 
 @dataclass
 class Planner:
@@ -138,7 +141,7 @@ class Planner:
         writes = [member.write for member in members if isinstance(member.write, Write)]
         key = keys.generated(self.new_id(), state.version if state is not None else -1)
         whole = joined(list(parts.values()), schema)
-        candidate = Transaction(**self._common(whole, Write.group(key, writes), state))
+        candidate = self.append(whole, Write.group(key, writes), state)
 
         def encode(left: Sequence[Write]) -> Iterable[DataFile]:
             rows = whole if len(left) == len(parts) else joined([parts[write.key] for write in left], schema)
@@ -168,7 +171,7 @@ class Planner:
 
     def append(self, prepared: Prepared, named: Write, state: Snapshot | None) -> Transaction:
         """A transaction that adds the rows, and creates the table where ``state`` is None."""
-        return Transaction(**self._common(prepared, named, state))
+        return Transaction(**self._common(prepared, named, state), few_rows=prepared.rows <= FEW_ROWS)
 
     def overwrite(
         self,

@@ -11,8 +11,10 @@ from safewrite.delta.log.actions import rows_of
 from safewrite.protocol import staging
 from safewrite.protocol.accounts import check_added
 from safewrite.protocol.ask import Limits, side_by_side
-from safewrite.protocol.effects import Effect, Outcome, Put
+from safewrite.protocol.effects import Delete, Effect, Outcome, Put, Together
 from safewrite.protocol.staging import Mark
+
+LIGHT_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,21 @@ def secure(files: Sequence[StagedFile], limits: Limits) -> Generator[Effect, Out
     left = [file.mark for file in files if file.put is not None and file.mark.path not in proved]
     yield from staging.check(left, limits)
     return tuple(replace(file, put=None) for file in files)
+
+
+def are_light(files: Sequence[StagedFile]) -> bool:
+    """Whether the files go out in the commit's first step, and are so small that a repeat may upload them in vain."""
+    return (
+        all(file.put is not None for file in files) and sum(file.mark.size for file in files) <= LIGHT_BYTES
+    )
+
+
+def discard(files: Sequence[StagedFile]) -> Generator[Effect, Outcome, None]:
+    """Delete files that no commit names and none ever will: no attempt was begun with them, and their names do not come again."""
+    if files:
+        yield Together(
+            tuple(Delete(file.mark.path, name="stage.discard") for file in files), name="stage.discard"
+        )
 
 
 def _size(file: DataFile) -> int:

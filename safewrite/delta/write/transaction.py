@@ -73,6 +73,8 @@ class Transaction:
     """How far this commit takes the caller's sources."""
     accounted: int = -1
     table_id: str | None = None
+    few_rows: bool = False
+    """They may be encoded before it is known whether an earlier call wrote them."""
     operation: str = "WRITE"
     mode: str = "Append"
     _bodies: dict[int, bytes] = field(default_factory=dict, repr=False)
@@ -89,6 +91,12 @@ class Transaction:
     def anchor(self) -> Anchor | None:
         """See ``safewrite.protocol.delta.commit.Candidate.anchor``."""
         return self.state.anchor if self.state is not None else None
+
+    @property
+    def is_light(self) -> bool:
+        """Whether little is done in vain where it is found only with the upload that an earlier call wrote this."""
+        # A repeat must not be refused for positions that the earlier call moved.
+        return self.few_rows and not self.positions
 
     @property
     def reached(self) -> int:

@@ -12,7 +12,7 @@ from safewrite.delta.log.actions import commit_path
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.conflicts import VERSION_OF
 from safewrite.delta.write.members import Entry, Lists, carried, own_info
-from safewrite.delta.write.staging import stage
+from safewrite.delta.write.staging import are_light, discard, stage
 from safewrite.delta.write.transaction import (
     FINGERPRINT_OF,
     Transaction,
@@ -77,13 +77,44 @@ def _write(  # noqa: PLR0917 - one caller, just above
     queue_first: bool,
     fresh: bool,
 ) -> Generator[Effect, Outcome, DeltaDone]:
-    recalled = yield from recall(candidate, arbiter=arbiter, limits=limits)
-    if recalled.done is not None:
-        return recalled.done
+    light = candidate.is_light and _in_ledger(candidate.write)
+    if light:
+        recalled = Recalled(_first_record(candidate), candidate.accounted)
+    else:
+        recalled = yield from recall(candidate, arbiter=arbiter, limits=limits)
+        if recalled.done is not None:
+            return recalled.done
     yield from candidate.prepare()
     made = yield from stage(encode(), candidate.timestamp_ms, limits, leaves_last=True)
     candidate.files = files = (*candidate.files, *made)
-    candidate.write = named = replace(candidate.write, files=len(files))
+    candidate.write = replace(candidate.write, files=len(files))
+    intends = light and are_light(files)
+    if light and not intends:
+        recalled = yield from recall(candidate, arbiter=arbiter, limits=limits)
+        if recalled.done is not None:
+            return recalled.done
+    try:
+        return (yield from _committed_once(candidate, recalled, arbiter, limits, queue_first, fresh, intends))
+    except keys.KeysKnownError as known:
+        ((record, _),) = known.answers
+    recalled = yield from _recall_known(candidate, record, arbiter, limits)
+    if recalled.done is not None:
+        yield from discard(files)
+        return recalled.done
+    return (yield from _committed_once(candidate, recalled, arbiter, limits, queue_first, fresh, False))
+
+
+def _committed_once(  # noqa: PLR0917 - one caller, just above
+    candidate: Transaction,
+    recalled: Recalled,
+    arbiter: Arbiter,
+    limits: Limits,
+    queue_first: bool,
+    fresh: bool,
+    intends: bool,
+) -> Generator[Effect, Outcome, DeltaDone]:
+    """Commit what is staged; where it ``intends``, the key goes into the ledger with the upload, and is expected to be new."""
+    named = candidate.write
     record = replace(recalled.record, fingerprint=named.fingerprint)
     try:
         landed = yield from commit(
@@ -94,6 +125,7 @@ def _write(  # noqa: PLR0917 - one caller, just above
             queue_first=queue_first,
             fresh=fresh or recalled.looked,
             records=(record,) if _in_ledger(named) else (),
+            opening=keys.intend_new([record], limits) if intends else None,
         )
     except CommitUnknownError as error:
         if error.version is not None:
@@ -126,13 +158,28 @@ def recall(
     named = candidate.write
     generated_base = keys.base_of_generated(named.key)
     seen = candidate.accounted if generated_base is None else min(generated_base, candidate.accounted)
-    record = LedgerRecord(named.key, seen, named.fingerprint, table_id=candidate.table_id)
+    record = replace(_first_record(candidate), base_version=seen)
     if named.txn is not None:
         return Recalled(record, seen, done=(yield from recall_txn(named, candidate, arbiter, limits)))
     if generated_base == candidate.accounted:
         return Recalled(record, seen)
     record, ours = yield from keys.intend(record, limits)
-    if not ours and is_of_another(record, candidate.table_id):
+    if ours and generated_base is None:
+        return Recalled(record, seen)
+    return (yield from _recall_known(candidate, record, arbiter, limits))
+
+
+def _first_record(candidate: Transaction) -> LedgerRecord:
+    named = candidate.write
+    return LedgerRecord(named.key, candidate.accounted, named.fingerprint, table_id=candidate.table_id)
+
+
+def _recall_known(
+    candidate: Transaction, record: LedgerRecord, arbiter: Arbiter, limits: Limits
+) -> Generator[Effect, Outcome, Recalled]:
+    """Find out what the call did that put this record into the ledger."""
+    named, seen = candidate.write, candidate.accounted
+    if is_of_another(record, candidate.table_id):
         record = from_the_start(named, candidate.table_id)
     if record.version is not None:
         entry = yield from standing(record, record.version, limits)
@@ -140,8 +187,6 @@ def recall(
             keys.must_match(named.key, record.fingerprint, named.fingerprint, record.version)
             return Recalled(record, seen, done=repeat(named, record.version, entry, candidate.state))
         record = from_the_start(named, candidate.table_id)
-    if ours and generated_base is None:
-        return Recalled(record, seen)
     # An earlier call began under this key: look for its commit before uploading anything.
     found, seen = yield from look(candidate, min(seen, record.base_version), arbiter=arbiter, limits=limits)
     if found is None:

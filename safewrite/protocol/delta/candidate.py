@@ -124,6 +124,8 @@ class Try:
     records: tuple[LedgerRecord, ...] = ()
     """Put into the ledger with the read-back; the keys of those that it took are ``remembered``."""
     remembered: frozenset[str] = frozenset()
+    opening: Steps | None = None
+    """Runs with the first check of the files, before anything is claimed."""
     mixed: bool = False
     """A version was met that no writer claimed in the lock table: others commit by conditional PUT."""
 

@@ -102,6 +102,7 @@ def commit(
     queue_first: bool = False,
     fresh: bool = False,
     records: Sequence[LedgerRecord] = (),
+    opening: Steps | None = None,
 ) -> Generator[Effect, Outcome, Landed]:
     """Commit a candidate that has taken every version up to ``seen`` into account (-1: no table).
 
@@ -109,6 +110,8 @@ def commit(
     newest version a moment ago and nothing was unfinished: the first try is made without reading entries
     and commits again.  Both are guesses about what is quicker; a wrong one costs an attempt.  ``records`` are the ledger's of the
     candidate's keys: the commit is put there while it is read back, for whoever believes the ledger asks the log as well.
+    ``opening`` runs with the first check of the files; nothing is claimed or committed before it has ended, and what it
+    raises ends the commit.
 
     Raises:
         NotCommittedError: a subclass; nothing landed and nothing can land later.
@@ -124,6 +127,7 @@ def commit(
         fresh and not queue_first,
         anchor=candidate.anchor,
         records=tuple(records),
+        opening=opening,
     )
     try:
         landed = yield from _commit(state)
@@ -225,7 +229,9 @@ def check_patience(state: Try, elapsed_s: float) -> None:
 def _recheck(state: Try, now_s: float) -> Steps:
     """Check the data files unless that was done lately; always once before the first claim (M27)."""
     if state.checked_s is None or now_s - state.checked_s > state.limits.recheck_s:
-        yield from state.candidate.recheck()
+        opening, state.opening = state.opening, None
+        recheck = state.candidate.recheck()
+        yield from side_by_side(recheck, opening) if opening is not None else recheck
         state.checked_s = now_s
 
 
@@ -246,7 +252,7 @@ def try_version(state: Try, version: int, now_s: float) -> Generator[Effect, Out
     temp = claims.write_temp(entry, body, state.limits)
     try:
         yield from side_by_side(_recheck(state, now_s), _prove_unseen(state), temp)
-    except ConflictError:
+    except (ConflictError, keys.KeysKnownError):
         # No entry names it, and in another table it would look like another writer's claim.
         yield Delete(claims.LOG + entry.temp_path, name="commit.delete_temp")
         raise

@@ -35,6 +35,7 @@ def applied(state: State, change: Change) -> State:
 class Changing(RowCandidate):
     """A change of one key as a candidate; its commit file also holds the change, and what its plan made of the key."""
 
+    is_light: bool = False
     change: Change = NOTHING
     newest: State = NOTHING
     """The key in the last version that was examined."""

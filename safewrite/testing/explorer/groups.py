@@ -25,6 +25,7 @@ class GroupCandidate:
     accounted: int
     table_id: str
     creating: bool = False
+    is_light: bool = True
     reached: int = -1
     files: tuple[()] = ()
     member_file: None = None
@@ -82,7 +83,9 @@ class GroupCandidate:
         self.met.clear()
 
 
-def group(key: str, attempt: str, arbiter: Arbiter, *, exists: bool, again: bool, fresh: bool) -> Program:
+def group(
+    key: str, attempt: str, arbiter: Arbiter, *, exists: bool, again: bool, fresh: bool, light: bool = True
+) -> Program:
     """One call of ``append_many`` for the keys that ``key`` joins by ``+``; returns each key with its version."""
     seen, table_id = (0, "table") if exists else (-1, attempt)
     if again:
@@ -90,7 +93,13 @@ def group(key: str, attempt: str, arbiter: Arbiter, *, exists: bool, again: bool
     while True:
         writes = [Write(one, "1:0", 1) for one in key.split("+")]
         rows = GroupCandidate(
-            Write.group("group", writes), attempt, seen, table_id, creating=seen < 0, reached=seen
+            Write.group("group", writes),
+            attempt,
+            seen,
+            table_id,
+            creating=seen < 0,
+            is_light=light,
+            reached=seen,
         )
         try:
             done = yield from write_many(

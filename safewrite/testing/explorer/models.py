@@ -31,6 +31,8 @@ class WriterProcess:
     queue_first: bool = False
     fresh: bool = False
     """Whether it makes its first try at a version without looking at the log again."""
+    light: bool = True
+    """Whether its keys go into the ledger with the upload."""
     change: Change = NOTHING
     """What it does to the one key of a table under changes."""
 
@@ -102,6 +104,7 @@ class Model:
                 exists=self.exists,
                 again=incarnation > 0,
                 fresh=writer.fresh,
+                light=writer.light,
             )
         if writer.program == "changes":
             how = {"fresh": writer.fresh, "queue_first": writer.queue_first, "again": incarnation > 0}
@@ -114,6 +117,7 @@ class Model:
             again=incarnation > 0,
             fresh=writer.fresh,
             queue_first=writer.queue_first,
+            light=writer.light,
         )
 
 
@@ -164,6 +168,14 @@ MODELS = {
             2,
         ),
         Model(
+            "retry-early",
+            "the same, where the retry asks the ledger before it uploads",
+            (_SAME, replace(_SAME, restarts=0, fresh=True, light=False)),
+            OBJECTS,
+            1,
+            2,
+        ),
+        Model(
             "create-locks",
             "two writers create the table, lock table",
             (WriterProcess("safewrite", "a"), WriterProcess("safewrite", "b", fresh=True)),
@@ -185,6 +197,17 @@ MODELS = {
             "group-objects",
             "two groups that share a key, object store",
             (WriterProcess("group", "a+b"), WriterProcess("group", "b+c", restarts=0, fresh=True)),
+            OBJECTS,
+            1,
+            2,
+        ),
+        Model(
+            "group-early",
+            "the same, where one of them asks the ledger before it uploads",
+            (
+                WriterProcess("group", "a+b"),
+                WriterProcess("group", "b+c", restarts=0, fresh=True, light=False),
+            ),
             OBJECTS,
             1,
             2,

@@ -29,6 +29,7 @@ class RowCandidate:
     attempt: str
     accounted: int
     creating: bool = False
+    is_light: bool = True
     files: tuple[()] = ()
     state: None = None
     table_id: str | None = None
@@ -96,6 +97,7 @@ def safewrite(
     again: bool,
     fresh: bool = False,
     queue_first: bool = False,
+    light: bool = True,
 ) -> Program:
     """One call of ``append``: open (a first call has opened long ago, at version 0), then write.
 
@@ -105,7 +107,9 @@ def safewrite(
     if again:
         seen, table_id = yield from opened(attempt)
     while True:
-        row = RowCandidate(Write(key, "1:0", 1), attempt, seen, creating=seen < 0, table_id=table_id)
+        row = RowCandidate(
+            Write(key, "1:0", 1), attempt, seen, creating=seen < 0, is_light=light, table_id=table_id
+        )
         try:
             done: DeltaDone = yield from write_once(
                 row,  # type: ignore[arg-type]
