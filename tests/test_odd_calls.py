@@ -143,3 +143,8 @@ def test_an_argument_that_is_not_there_is_refused_as_python_does(bench: Bench) -
         bench.table.append([row(2)], bogus=1)
     with pytest.raises(TypeError):
         bench.table.sink()
+
+
+def test_a_version_of_more_digits_than_python_prints_is_refused(bench: Bench) -> None:
+    with pytest.raises(sw.InvalidInputError, match="has no version"):
+        bench.table.committed_writes(10**5000)

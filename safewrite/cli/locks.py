@@ -102,7 +102,7 @@ def _in_dynamodb(table: str, client: Any, lock_table: str, table_id: str) -> dic
     from botocore.exceptions import BotoCoreError, ClientError
 
     from safewrite.delta.maintenance.inspection import SCAN_PAGES_MAX
-    from safewrite.stores.dynamodb import aws_ledger
+    from safewrite.stores.dynamodb_ledger import aws_ledger
 
     ledger, queue = aws_ledger(client, lock_table, table_id)
     try:

@@ -122,7 +122,8 @@ def connect(
             travels=boto3_session is None,
         )
     from safewrite.stores import lock_table as lock_tables
-    from safewrite.stores.dynamodb import DynamoDBLedger, DynamoDBLocks, DynamoDBQueue, spark_path
+    from safewrite.stores.dynamodb import DynamoDBLocks, DynamoDBQueue, spark_path
+    from safewrite.stores.dynamodb_ledger import DynamoDBLedger
 
     table_name = choice.lock_table
     client, path = shared_client("dynamodb", boto3_session, storage_options), spark_path(address.uri)
@@ -131,7 +132,7 @@ def connect(
     world = World(
         objects,
         locks=DynamoDBLocks(client, table_name, path),
-        ledger=DynamoDBLedger(client, table_name, path),
+        ledger=DynamoDBLedger(client, table_name, path, in_groups=True),
         queue=DynamoDBQueue(client, table_name, path) if queue else None,
         wall_ms=clock,
     )

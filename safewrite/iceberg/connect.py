@@ -19,7 +19,7 @@ from safewrite.stores import call_limit
 from safewrite.stores.advice import cause_of, note_answer
 from safewrite.stores.call_limit import bound_client, bound_session
 from safewrite.stores.clients import shared_client
-from safewrite.stores.dynamodb import aws_ledger
+from safewrite.stores.dynamodb_ledger import aws_ledger
 from safewrite.stores.inside import climbs
 from safewrite.stores.settings import ICEBERG
 from safewrite.text.masking import note

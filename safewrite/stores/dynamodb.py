@@ -1,4 +1,4 @@
-"""Keeps the lock table in DynamoDB: commit entries of a Delta table, ledger and queue of any table.
+"""Keeps commit entries of a Delta table, and the ticket queue of any table, in the lock table in DynamoDB.
 
 Entries have the schema of Delta's ``S3DynamoDBLogStore`` (``tablePath`` HASH, ``fileName`` RANGE,
 ``tempPath``, ``complete`` as text, ``expireTime``), under the table path as Spark spells it
@@ -9,14 +9,12 @@ these two only, under ``iceberg:`` and its UUID: its catalog arbitrates.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
 from typing import Any
 
-from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Ok, Outcome
-from safewrite.protocol.values import Entry, LedgerRecord, Queue
+from safewrite.protocol.effects import Failed, Missing, Ok, Outcome
+from safewrite.protocol.values import Entry, Queue
 from safewrite.stores import call_limit
-from safewrite.stores.aws import classify_error, scanned
+from safewrite.stores.aws import classify_error
 
 Item = dict[str, Any]
 
@@ -26,12 +24,6 @@ ICEBERG = "iceberg:"
 """The start of an Iceberg table's path in a lock table; no Delta table's path has it."""
 QUEUE = "safewrite:lease:"
 """The start of the hash key of a table's ticket queue; the table's path follows."""
-
-
-def aws_ledger(client: Any, lock_table_name: str, table_id: object) -> tuple[DynamoDBLedger, DynamoDBQueue]:
-    """Ledger and queue of the Iceberg table with this UUID, in a lock table that Delta tables may share."""
-    path = f"{ICEBERG}{table_id}"
-    return DynamoDBLedger(client, lock_table_name, path), DynamoDBQueue(client, lock_table_name, path)
 
 
 def spark_path(uri: str) -> str:
@@ -75,7 +67,7 @@ class DynamoDBLocks:
                 Limit=1,
             )
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
-            return _read_meaning(error, self.table_name)
+            return read_meaning(error, self.table_name)
         items = answer.get("Items", [])
         return Ok(read_entry(items[0])) if items else Missing()
 
@@ -83,7 +75,7 @@ class DynamoDBLocks:
         try:
             return Ok(tuple(self.entries(file_name)))
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
-            return _read_meaning(error, self.table_name)
+            return read_meaning(error, self.table_name)
 
     def get_entry(self, file_name: str) -> Outcome:
         try:
@@ -91,7 +83,7 @@ class DynamoDBLocks:
                 TableName=self.table_name, Key=self._key(file_name), ConsistentRead=True
             )
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
-            return _read_meaning(error, self.table_name)
+            return read_meaning(error, self.table_name)
         item = answer.get("Item")
         return Ok(read_entry(item)) if item else Missing()
 
@@ -109,7 +101,7 @@ class DynamoDBLocks:
                 TableName=self.table_name, Item=item, ConditionExpression="attribute_not_exists(fileName)"
             )
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
-            return _write_meaning(error, self.table_name)
+            return write_meaning(error, self.table_name)
         return Ok()
 
     def complete_entry(self, entry: Entry, expire_time_s: int) -> Outcome:
@@ -126,7 +118,7 @@ class DynamoDBLocks:
                 },
             )
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
-            return _write_meaning(error, self.table_name)
+            return write_meaning(error, self.table_name)
         return Ok()
 
     def entries(self, after: str = "") -> list[Entry]:
@@ -158,122 +150,6 @@ class DynamoDBLocks:
         return {"tablePath": {"S": self.table_path}, "fileName": {"S": file_name}}
 
 
-class DynamoDBLedger:
-    """Idempotency keys, one item each, removed by the table's TTL after the replay horizon.
-
-    Many keys go into one transaction, which needs no other permissions than GetItem and PutItem, and costs twice
-    the capacity units.
-    """
-
-    batch_max = 100  # the most items of a transaction
-
-    def __init__(self, client: Any, table_name: str, table_path: str) -> None:
-        self.client = client
-        self.table_name = table_name
-        self.table_path = table_path
-
-    def get(self, key: str) -> Outcome:
-        try:
-            answer = self.client.get_item(TableName=self.table_name, Key=self._key(key), ConsistentRead=True)
-        except Exception as error:  # noqa: BLE001 - every failure has a meaning
-            return _read_meaning(error, self.table_name)
-        item = answer.get("Item")
-        return Ok(_record(item)) if item else Missing()
-
-    def intend(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
-        return self._put(record, expire_time_s, _ABSENT)
-
-    def commit(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
-        return self._put(record, expire_time_s, {})
-
-    def records(self, pages_max: int) -> tuple[list[LedgerRecord], bool]:
-        """The remembered keys, and whether these are all: for ``locks list``.  Raises botocore errors.
-
-        Each key has a hash key of its own, so the whole lock table is read, at most ``pages_max`` pages of it.
-        """
-        pages = scanned(
-            self.client,
-            TableName=self.table_name,
-            FilterExpression="begins_with(tablePath, :ours)",
-            ExpressionAttributeValues={":ours": {"S": self._prefix}},
-        )
-        found: list[LedgerRecord] = []
-        for number, page in enumerate(pages, start=1):
-            found += [_record(item) for item in page.get("Items", ())]
-            if number == pages_max:
-                return found, not page.get("LastEvaluatedKey")
-        return found, True
-
-    def get_many(self, names: Sequence[str]) -> tuple[Outcome, ...]:
-        gets = [{"Get": {"TableName": self.table_name, "Key": self._key(name)}} for name in names]
-        try:
-            answers = self.client.transact_get_items(TransactItems=gets)["Responses"]
-        except Exception as error:  # noqa: BLE001 - every failure has a meaning
-            return (_read_meaning(error, self.table_name),) * len(names)
-        items = (answer.get("Item") for answer in answers)
-        return tuple(Ok(_record(item)) if item else Missing() for item in items)
-
-    def intend_many(self, records: Sequence[LedgerRecord], expire_time_s: int) -> tuple[Outcome, ...]:
-        outcomes: dict[int, Outcome] = {}
-        while left := [at for at in range(len(records)) if at not in outcomes]:
-            # A transaction with a key that is known is refused whole, and says which: the others go again.
-            found = self._put_all([records[at] for at in left], expire_time_s, _ABSENT)
-            outcomes |= {at: outcome for at, outcome in zip(left, found, strict=True) if outcome is not None}
-        return tuple(outcomes[at] for at in range(len(records)))
-
-    def commit_many(self, records: Sequence[LedgerRecord], expire_time_s: int) -> tuple[Outcome, ...]:
-        found = self._put_all(records, expire_time_s, {})
-        return tuple(outcome or Busy("its transaction was refused") for outcome in found)
-
-    def _put_all(
-        self, records: Sequence[LedgerRecord], expire_time_s: int, condition: dict[str, str]
-    ) -> list[Outcome | None]:
-        """Put records together; None stands for one that was not put because of others."""
-        puts = [
-            {"Put": {"TableName": self.table_name, "Item": self._item(one, expire_time_s), **condition}}
-            for one in records
-        ]
-        try:
-            self.client.transact_write_items(TransactItems=puts)
-        except Exception as error:  # noqa: BLE001 - every failure has a meaning
-            reasons = _reasons(error)
-            if len(reasons) == len(records) and any(reasons):
-                return [_reason(reason) for reason in reasons]
-            return [_write_meaning(error, self.table_name)] * len(records)
-        return [Ok()] * len(records)
-
-    def _put(self, record: LedgerRecord, expire_time_s: int, condition: dict[str, str]) -> Outcome:
-        item = self._item(record, expire_time_s)
-        try:
-            self.client.put_item(TableName=self.table_name, Item=item, **condition)
-        except Exception as error:  # noqa: BLE001 - every failure has a meaning
-            return _write_meaning(error, self.table_name)
-        return Ok()
-
-    def _item(self, record: LedgerRecord, expire_time_s: int) -> Item:
-        item = self._key(record.key) | {
-            "key": {"S": record.key},
-            "baseVersion": {"N": str(record.base_version)},
-            "fingerprint": {"S": record.fingerprint},
-            "expireTime": {"N": str(expire_time_s)},
-        }
-        if record.version is not None:
-            item["version"] = {"N": str(record.version)}
-        if record.in_doubt_at is not None:
-            item["inDoubtAt"] = {"N": str(record.in_doubt_at)}
-        if record.table_id is not None:
-            item["tableId"] = {"S": record.table_id}
-        return item
-
-    def _key(self, key: str) -> Item:
-        digest = hashlib.sha256(key.encode()).hexdigest()[:40]
-        return {"tablePath": {"S": f"{self._prefix}{digest}"}, "fileName": {"S": "ledger"}}
-
-    @property
-    def _prefix(self) -> str:
-        return f"safewrite:ledger:{self.table_path}:"
-
-
 class DynamoDBQueue:
     """The ticket queue: two counters in one item."""
 
@@ -293,7 +169,7 @@ class DynamoDBQueue:
                 ReturnValues="ALL_NEW",
             )
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
-            return _write_meaning(error, self.table_name)
+            return write_meaning(error, self.table_name)
         queue = read_queue(answer["Attributes"])
         return Ok((queue.next - 1, queue))
 
@@ -301,7 +177,7 @@ class DynamoDBQueue:
         try:
             answer = self.client.get_item(TableName=self.table_name, Key=self.item_key, ConsistentRead=True)
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
-            return _read_meaning(error, self.table_name)
+            return read_meaning(error, self.table_name)
         item = answer.get("Item")
         return Ok(read_queue(item)) if item else Missing()
 
@@ -315,7 +191,7 @@ class DynamoDBQueue:
                 ExpressionAttributeValues={":after": {"N": str(ticket + 1)}, ":ticket": {"N": str(ticket)}},
             )
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
-            return _write_meaning(error, self.table_name)
+            return write_meaning(error, self.table_name)
         return Ok()
 
     def hold_turn(self, ticket: int, hold_s: float) -> Outcome:
@@ -329,7 +205,7 @@ class DynamoDBQueue:
                 ExpressionAttributeValues={":hold": {"N": f"{hold_s:.3f}"}, ":ticket": {"N": str(ticket)}},
             )
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
-            return _write_meaning(error, self.table_name)
+            return write_meaning(error, self.table_name)
         return Ok()
 
 
@@ -347,18 +223,6 @@ def read_entry(item: Item) -> Entry:
     )
 
 
-def _record(item: Item) -> LedgerRecord:
-    version, doubt = item.get("version", {}).get("N"), item.get("inDoubtAt", {}).get("N")
-    return LedgerRecord(
-        key=item["key"]["S"],
-        base_version=int(item["baseVersion"]["N"]),
-        fingerprint=item["fingerprint"]["S"],
-        version=int(version) if version else None,
-        in_doubt_at=int(doubt) if doubt else None,
-        table_id=item.get("tableId", {}).get("S"),
-    )
-
-
 def read_queue(item: Item) -> Queue:
     """A ticket queue as DynamoDB holds it."""
     is_held = item.get("holdTicket") == item["serving"]
@@ -366,28 +230,13 @@ def read_queue(item: Item) -> Queue:
     return Queue(serving=int(item["serving"]["N"]), next=int(item["nextTicket"]["N"]), hold_s=hold_s)
 
 
-def _reasons(error: Exception) -> list[str]:
-    """Why each item of a transaction was refused, "" where it was not; [] for other errors."""
-    # Of an error of the connection it is there, and None.
-    response = getattr(error, "response", None) or {}
-    if response.get("Error", {}).get("Code") != "TransactionCanceledException":
-        return []
-    codes = [str(one.get("Code") or "None") for one in response.get("CancellationReasons", ())]
-    return ["" if code == "None" else code for code in codes]
-
-
-def _reason(code: str) -> Outcome | None:
-    if code in {"", "ConditionalCheckFailed"}:
-        return Exists() if code else None
-    throttled = code in {"ThrottlingError", "ProvisionedThroughputExceeded"}
-    return Busy(f"refused in a transaction: {code}", throttled=throttled)
-
-
-def _read_meaning(error: Exception, table_name: str) -> Outcome:
+def read_meaning(error: Exception, table_name: str) -> Outcome:
+    """What an error of a read means."""
     return _named(classify_error(error, write=False), table_name)
 
 
-def _write_meaning(error: Exception, table_name: str) -> Outcome:
+def write_meaning(error: Exception, table_name: str) -> Outcome:
+    """What an error of a write means: performed, not performed, or unknown."""
     return _named(classify_error(error, write=True), table_name)
 
 

@@ -5,29 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from safewrite.protocol.effects import Missing, Ok, Outcome, Unknown
 from safewrite.protocol.values import LedgerRecord
 from safewrite.stores.abc import LedgerPart, ObjectStore
+from safewrite.stores.groups import Groups
 from safewrite.text.rendering import said
 
 FOLDER = "_safewrite/ledger/"
 """The underscore keeps Delta's VACUUM away (PROTOCOL.md: hidden directories)."""
-GROUPS_MAX = 256
-"""How many groups are remembered whose results are not known yet."""
 RESULTS_MAX = 8
 """How many results are kept that were read: a queue delivers the members of a group together again."""
-
-
-@dataclass
-class _Group:
-    """Keys whose intents name one result object, and what was put there, for which of them."""
-
-    keys: set[str]
-    told: frozenset[str] = frozenset()
-    body: bytes = b""
 
 
 class ObjectLedger:
@@ -42,7 +32,7 @@ class ObjectLedger:
     def __init__(self, objects: ObjectStore, *, folder: str = FOLDER) -> None:
         self.objects = objects
         self.folder = folder
-        self._groups: dict[str, _Group] = {}
+        self._groups = Groups()
         self._results: dict[str, dict[str, Any]] = {}
 
     def get(self, key: str) -> Outcome:
@@ -70,39 +60,20 @@ class ObjectLedger:
         return self.objects.put_if_absent(self._path(record.key, "intent"), body)
 
     def intended(self, group: str, answers: Mapping[str, Outcome]) -> None:
-        for known in self._groups.values():
-            known.keys -= answers.keys()
-        # Of the others, the intent that is there may name another group, or none.
-        ours = {key for key, answer in answers.items() if isinstance(answer, Ok)}
-        self._groups[group] = _Group(ours)
-        while len(self._groups) > GROUPS_MAX:
-            del self._groups[next(iter(self._groups))]
+        self._groups.intended(group, answers)
 
     def parts(self, records: Sequence[LedgerRecord]) -> list[LedgerPart]:
-        left = {record.key: record for record in records}
-        found: list[LedgerPart] = []
-        for name, group in self._groups.items():
-            own = {key for key in group.keys & left.keys() if left[key].version is not None}
-            # What was put there once may lack others.
-            if len(own) > 1 and group.told in (frozenset(), own):
-                found.append(LedgerPart(tuple(left.pop(key) for key in sorted(own)), name))
-        for group in self._groups.values():
-            group.keys -= left.keys()
-        return [*found, *(LedgerPart((record,)) for record in left.values())]
+        return self._groups.parts(records)
 
     def commit_part(self, part: LedgerPart, expire_time_s: int) -> Outcome:
         if part.group is None:
             (record,) = part.records
             return self.commit(record, expire_time_s)
-        group = self._groups[part.group]
-        if not group.told:
-            group.told = frozenset(record.key for record in part.records)
-            told = {"records": {record.key: asdict(record) for record in part.records}}
-            group.body = json.dumps(told | {"expire_time_s": expire_time_s}).encode()
-        # Asked again, the same is put: a request whose answer was lost may come late.
-        outcome = self.objects.put(self._group_path(part.group), group.body)
+        told = {"records": {record.key: asdict(record) for record in part.records}}
+        body = self._groups.body(part.group, json.dumps(told | {"expire_time_s": expire_time_s}).encode())
+        outcome = self.objects.put(self._group_path(part.group), body)
         if isinstance(outcome, Ok):
-            self._groups.pop(part.group, None)
+            self._groups.forget(part.group)
         return outcome
 
     def _told(self, group: str, key: str) -> Outcome:

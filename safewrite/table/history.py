@@ -120,7 +120,7 @@ def checked_version(version: Any) -> int:
 def no_version(version: int, uri: str) -> InvalidInputError:
     """The error where a table does not have a version, or no longer."""
     return InvalidInputError(
-        f"{uri} has no version {version}, or no longer: logs are cleaned up and snapshots expire. Nothing was written. "
+        f"{uri} has no version {shown(version)}, or no longer: logs are cleaned up and snapshots expire. Nothing was written. "
         "history() lists those that are there."
     )
 

@@ -143,6 +143,7 @@ PARTS: tuple[tuple[str, tuple[Killer, ...]], ...] = (
     ),
     ("stores/memory.py", (*DELTA[:1], HISTORIES)),
     ("stores/dynamodb.py", DELTA[:1]),
+    ("stores/dynamodb_ledger.py", DELTA[:1]),
     ("stores/s3.py", DELTA[:1]),
 )
 """The modules and folders of safewrite from which mutants are drawn, with what must notice them."""

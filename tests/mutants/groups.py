@@ -7,7 +7,8 @@ from tests.mutants.killers import Mutant, model, pytest
 OWN = pytest("test_append_many.py")
 """A mutant says which of these must fail."""
 LATE = pytest("test_intents_with_uploads.py")
-LEDGER = "stores/ledger.py"
+LEDGER, GROUPS = "stores/ledger.py", "stores/groups.py"
+TOLD = "            if len(own) > 1 and self._told.setdefault(name, own) == own:\n"
 TRANSACTION, MANY = "delta/write/transaction.py", "delta/write/group_commit.py"
 LEFT_OUT = "test_members_that_were_committed_before_are_left_out"
 MEANWHILE = "test_a_member_that_another_writer_commits_meanwhile_is_left_out"
@@ -188,23 +189,42 @@ GROUP_MUTANTS = (
     Mutant(
         "G10-late",
         "that the result of a group is put again as it was",
-        LEDGER,
-        (("        if not group.told:\n", "        if True:\n"),),
+        GROUPS,
+        (
+            ("        return self._bodies.setdefault(group, fresh)\n", "        return fresh\n"),
+            (TOLD, "            if len(own) > 1:\n"),
+        ),
         pytest("stores/test_ledger_groups.py"),
         "test_a_result_whose_answer_was_lost_is_put_again_as_it_was",
     ),
     Mutant(
         "G10-own",
         "that only intents of the call itself lead to its result",
-        LEDGER,
-        (
-            (
-                "        ours = {key for key, answer in answers.items() if isinstance(answer, Ok)}\n",
-                "        ours = set(answers)\n",
-            ),
-        ),
+        GROUPS,
+        (("{key for key, answer in answers.items() if isinstance(answer, Ok)}", "set(answers)"),),
         pytest("stores/test_ledger_groups.py"),
         "test_a_key_whose_intent_is_of_another_call_is_told_by_itself",
+    ),
+    Mutant(
+        "G10-dynamodb",
+        "the group's name while a key is in doubt, in DynamoDB",
+        "stores/dynamodb_ledger.py",
+        (
+            (
+                "        if record.version is not None:\n            return self._put(",
+                "        if True:\n            return self._put(",
+            ),
+        ),
+        pytest("stores/test_dynamodb_groups.py"),
+        "test_a_result_counts_before_a_doubt_of_another_attempt",
+    ),
+    Mutant(
+        "G10-kept",
+        "the longer life of a result in DynamoDB",
+        "stores/dynamodb_ledger.py",
+        (("str(expire_time_s + KEPT_LONGER_S)", "str(expire_time_s)"),),
+        pytest("stores/test_dynamodb_groups.py"),
+        "test_a_result_outlives_the_intents_that_lead_to_it",
     ),
     Mutant(
         "G11",

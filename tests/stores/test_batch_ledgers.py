@@ -24,7 +24,7 @@ from safewrite.protocol.effects import (
 )
 from safewrite.protocol.values import LedgerRecord
 from safewrite.stores.abc import Ledger
-from safewrite.stores.dynamodb import DynamoDBLedger, aws_ledger
+from safewrite.stores.dynamodb_ledger import DynamoDBLedger, aws_ledger
 from safewrite.stores.ledger import ObjectLedger
 from safewrite.stores.local import SqliteLedger
 from safewrite.stores.memory import MemoryObjects
@@ -35,11 +35,14 @@ FUTURE_S = 4_000_000_000
 RECORDS = [LedgerRecord(f"event-{n}", n, f"v1:{n}:ab") for n in range(250)]
 
 
-@pytest.fixture(params=["dynamodb", "local", "sql", "objects"])
+@pytest.fixture(params=["dynamodb", "dynamodb-groups", "local", "sql", "objects"])
 def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Ledger:
     if request.param == "dynamodb":
         client, name = (request.getfixturevalue(one) for one in ("dynamodb", "dynamodb_table"))
         return aws_ledger(client, name, uuid.uuid4())[0]
+    if request.param == "dynamodb-groups":
+        client, name = (request.getfixturevalue(one) for one in ("dynamodb", "dynamodb_table"))
+        return DynamoDBLedger(client, name, f"s3a://{uuid.uuid4()}/t", in_groups=True)
     if request.param == "objects":
         return ObjectLedger(MemoryObjects())
     if request.param == "local":

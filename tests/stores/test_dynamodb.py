@@ -16,7 +16,7 @@ from bench.servers.servers import Ministack
 from safewrite.cli.app import app
 from safewrite.protocol.effects import Exists, Missing, Ok
 from safewrite.protocol.values import LedgerRecord, Queue
-from safewrite.stores.dynamodb import aws_ledger
+from safewrite.stores.dynamodb_ledger import aws_ledger
 
 FUTURE_S = 4_000_000_000
 INTENT = LedgerRecord("event-1", 2**63 - 1, "v1:2:ab")

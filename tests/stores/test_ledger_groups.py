@@ -19,6 +19,7 @@ from safewrite.protocol.effects import (
     Unknown,
 )
 from safewrite.protocol.values import LedgerRecord
+from safewrite.stores import groups
 from safewrite.stores import ledger as ledgers
 from safewrite.stores.ledger import ObjectLedger
 from safewrite.stores.memory import MemoryObjects
@@ -209,7 +210,7 @@ def test_a_result_that_cannot_be_read_is_no_missing_one(store: Any) -> None:
 def test_calls_that_were_never_told_are_forgotten_and_still_right(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledgers, "GROUPS_MAX", 2)
+    monkeypatch.setattr(groups, "GROUPS_MAX", 2)
     ours = world(store)
     for start in range(0, 12, 3):
         ask(ours, LedgerIntend, RECORDS[start : start + 3])

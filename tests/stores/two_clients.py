@@ -10,7 +10,8 @@ from typing import Any
 from safewrite.protocol.effects import Outcome
 from safewrite.protocol.values import Entry, LedgerRecord
 from safewrite.stores import clients
-from safewrite.stores.dynamodb import DynamoDBLedger, DynamoDBLocks, DynamoDBQueue
+from safewrite.stores.dynamodb import DynamoDBLocks, DynamoDBQueue
+from safewrite.stores.dynamodb_ledger import DynamoDBLedger
 from safewrite.stores.s3 import S3Objects
 from safewrite.stores.signed import SignedDynamoDB, SignedS3
 

@@ -307,7 +307,8 @@ def now_ms(found: Inspection) -> int:
 def _read_lock_table(found: Inspection, options: Mapping[str, str] | None) -> None:
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from safewrite.stores.dynamodb import DynamoDBLedger, DynamoDBLocks, spark_path
+    from safewrite.stores.dynamodb import DynamoDBLocks, spark_path
+    from safewrite.stores.dynamodb_ledger import DynamoDBLedger
 
     assert found.lock_table is not None
     found.dynamodb = shared_client("dynamodb", None, options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
@@ -21,10 +21,21 @@ from safewrite.testing.explorer.immutable import Copy, OverwriteEntry
 from safewrite.testing.explorer.rows import parse
 from safewrite.testing.explorer.space import Space
 
-FAULTS = ("crash", "lost-before", "lost-after", "resent", "late", "busy", "denied", "conflict", "expire")
-"""The faults: the process is killed; a request is lost, or its answer; it is performed twice, or after its
-answer is given up; refused for now (409, throttling); refused for good (403); a catalog reports a conflict
-for what it has not performed; or a completed lock-table entry is removed by its time to live (A9, A11).
+FAULTS = (
+    "crash",
+    "lost-before",
+    "lost-after",
+    "resent",
+    "late",
+    "busy",
+    "denied",
+    "conflict",
+    "expire",
+    "forgotten",
+)
+"""The faults: the process is killed; a request is lost, or its answer; it is performed twice, or after its answer is given up;
+refused for now (409, throttling); refused for good (403); a catalog reports a conflict for what it has not performed; a completed
+lock-table entry is removed by its time to live (A9, A11); or the ledger shows an intent where a result was put.
 """
 
 _WRITES = (
@@ -257,16 +268,19 @@ class Explorer:
                 moves.append(move("conflict", Exists(), store))
             if not isinstance(effect, fx.Put) or version_of(effect.path) is not None:
                 moves.append(PossibleOutcome("late", unknown, store, True, ""))
+        if isinstance(outcome, Ok) and isinstance(outcome.value, values.LedgerRecord):
+            moves.append(move("forgotten", Ok(replace(outcome.value, version=None)), store))
         distinct = {(m.outcome, m.store, m.late): m for m in reversed(moves)}
         return [m for m in moves if distinct.get(m[1:4]) is m and (not m.fault or m.fault in self.kinds)]
 
     def _expiries(self, store: int) -> list[tuple[str, int]]:
         if store not in self._expiring:
             whole = self._stores.values[store]
+            left = {one: tuple(kept for kept in whole.entries if kept is not one) for one in whole.entries}
             self._expiring[store] = [
-                (entry.file_name, self._stores.number(whole._replace(entries=_without(whole.entries, entry))))
-                for entry in whole.entries
-                if entry.settled
+                (one.file_name, self._stores.number(whole._replace(entries=entries)))
+                for one, entries in left.items()
+                if one.settled
             ]
         return self._expiring[store]
 
@@ -384,7 +398,3 @@ def _told(outcome: Outcome) -> str:
     if isinstance(outcome, Ok) and isinstance(outcome.value, bytes):
         return f"Ok({' '.join(parse(outcome.value)) or 'another body'})"
     return "Ok()" if outcome == Ok() else str(outcome)
-
-
-def _without(entries: tuple[values.Entry, ...], entry: values.Entry) -> tuple[values.Entry, ...]:
-    return tuple(kept for kept in entries if kept is not entry)
