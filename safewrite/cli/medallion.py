@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,6 +37,21 @@ EmfOption = Annotated[
     typer.Option(
         "--emf",
         help="Print a line of CloudWatch's embedded metric format for each table and write, and no report.",
+    ),
+]
+
+
+class RunsOn(StrEnum):
+    """What reads files and writes bronze."""
+
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+EngineOption = Annotated[
+    RunsOn,
+    typer.Option(
+        help="What reads files and writes bronze: this process, or the executors of Spark, each with Python and safewrite."
     ),
 ]
 NamespaceOption = Annotated[
@@ -85,12 +101,13 @@ def run(
     html: HtmlOption = None,
     emf: EmfOption = False,
     namespace: NamespaceOption = "safewrite",
+    engine: EngineOption = RunsOn.LOCAL,
     output: OutputOption = None,
 ) -> None:
     """Land new files in bronze and bring silver to bronze's head.  Exits with 1 if a table failed."""
     _show(
         Screen(context, output),
-        lambda: _pipeline(config, namespace if emf else None).run(table),
+        lambda: _pipeline(config, namespace if emf else None, engine).run(table),
         html,
         is_quiet=emf,
     )
@@ -204,14 +221,14 @@ def verify(
     raise typer.Exit(0 if clean else EXIT_LOST)
 
 
-def _pipeline(config: Path, namespace: str | None = None) -> Pipeline:
+def _pipeline(config: Path, namespace: str | None = None, engine: RunsOn = RunsOn.LOCAL) -> Pipeline:
     from safewrite.medallion.pipeline import Pipeline
 
     if namespace is None:
-        return Pipeline(config)
+        return Pipeline(config, engine=engine.value)
     from safewrite.metrics import emf
 
-    return Pipeline(config, on_event=emf(namespace=namespace))
+    return Pipeline(config, engine=engine.value, on_event=emf(namespace=namespace))
 
 
 def _show(screen: Screen, run: Callable[[], Run], html: Path | None, *, is_quiet: bool = False) -> None:

@@ -55,7 +55,8 @@ class Connection:
 
     def store(self) -> StoreAddress | None:
         """The table's objects, as another process reaches them; None where it cannot."""
-        from safewrite.stores.travel import StoreAddress, travelling
+        from safewrite.engine.travel import travelling
+        from safewrite.stores.travel import StoreAddress
 
         address = self.address
         if not address.is_s3:

@@ -102,42 +102,37 @@ class Fingerprinter:
     """Adds up the fingerprint of conformed tables, in any order and cut anywhere; columns can be left out."""
 
     def __init__(self, volatile: Sequence[str] = ()) -> None:
-        self._rows = 0
+        self.rows = 0
         self._sums = [0, 0]
         self._volatile = tuple(volatile)
         self._columns: dict[str, int] = {}
 
     def update(self, conformed: pa.Table) -> None:
         """Add the rows of a table that has canonical types (as ``conform`` returns it)."""
-        self._rows += conformed.num_rows
+        self.rows += conformed.num_rows
         for batch in conformed.to_batches(max_chunksize=_BLOCK_ROWS):
             rows = _fields(_hashed(batch, self._volatile), batch.num_rows, "row", self._note)
             for lane, values in enumerate(rows):
                 self._sums[lane] = (self._sums[lane] + int(values.sum(dtype=np.uint64))) % 2**64
+
+    def add(self, other: Fingerprinter) -> None:
+        """Add the rows that another one counted, with the same columns left out."""
+        self.rows += other.rows
+        self._sums = [(own + theirs) % 2**64 for own, theirs in zip(self._sums, other._sums, strict=True)]
+        for name, total in other._columns.items():
+            self._columns[name] = (self._columns.get(name, 0) + total) % 2**64
 
     def _note(self, name: str, cells: Lane) -> None:
         self._columns[name] = (self._columns.get(name, 0) + int(cells.sum(dtype=np.uint64))) % 2**64
 
     def result(self) -> Fingerprint:
         """The fingerprint of all rows so far."""
-        rows = Fingerprint(self._rows, f"{self._sums[0]:016x}{self._sums[1]:016x}")
+        rows = Fingerprint(self.rows, f"{self._sums[0]:016x}{self._sums[1]:016x}")
         return rows.leaving_out(self._volatile)
 
     def column_digests(self) -> str:
         """Short digests of the columns so far; see ``safewrite.frames.column_digests``."""
         return packed(self._columns)
-
-
-class RowCounter(Fingerprinter):
-    """Counts rows that are never looked up by content; its result is not a fingerprint, and matches no write."""
-
-    def update(self, conformed: pa.Table) -> None:
-        """Add the rows of a table."""
-        self._rows += conformed.num_rows
-
-    def result(self) -> Fingerprint:
-        """The number of rows so far."""
-        return Fingerprint(self._rows, "", "unnamed")
 
 
 class PartsFingerprinter:

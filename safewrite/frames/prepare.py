@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,10 +16,13 @@ from safewrite.arguments.volatile import check_columns
 from safewrite.errors import InternalError, InvalidInputError, WouldAlterError
 from safewrite.frames.columns import Indices, filled
 from safewrite.frames.conform import conform
-from safewrite.frames.fingerprint import Fingerprint, Fingerprinter, PartsFingerprinter, RowCounter
+from safewrite.frames.fingerprint import Fingerprint, Fingerprinter, PartsFingerprinter
 from safewrite.frames.required import under
 from safewrite.frames.source import Frame, as_frame
 from safewrite.values.types import canonical_schema, canonical_type, check_names
+
+if TYPE_CHECKING:
+    from safewrite.frames.written import WrittenMember
 
 KEPT_BYTES = 64 * 2**20
 """Frames up to this size are converted once and kept; larger ones are converted again when written."""
@@ -48,6 +51,8 @@ class Prepared:
     partition_by: tuple[str, ...] = ()
     volatile: tuple[str, ...] = ()
     column_digests: str = ""
+    written: WrittenMember | None = field(default=None, repr=False)
+    """Where tasks wrote the rows to files already: then they are not here."""
     _frame: Frame | None = field(default=None, repr=False)
     _kept: pa.Table | None = field(default=None, repr=False)
     _slice_rows: int = _SLICE_ROWS
@@ -101,6 +106,18 @@ class Prepared:
         return conform(piece, schema, allow_missing=self._allow_missing, first_row=first_row)
 
 
+class _RowCounter(Fingerprinter):
+    """Counts rows that are never looked up by content; its result is not a fingerprint, and matches no write."""
+
+    def update(self, conformed: pa.Table) -> None:
+        """Add the rows of a table."""
+        self.rows += conformed.num_rows
+
+    def result(self) -> Fingerprint:
+        """The number of rows so far."""
+        return Fingerprint(self.rows, "", "unnamed")
+
+
 @reading("The data")
 def prepare(
     data: object,
@@ -123,7 +140,7 @@ def prepare(
     check_mode(schema_mode)
     frame = as_frame(data, target=target)
     draft = _draft(frame, target, partition_by, schema_mode == "merge", volatile)
-    return _checked(draft, frame, Fingerprinter(draft.volatile) if named else RowCounter())
+    return _checked(draft, frame, Fingerprinter(draft.volatile) if named else _RowCounter())
 
 
 def prepare_parts(
@@ -197,12 +214,13 @@ def _draft(
 def joined(parts: Sequence[Prepared], schema: pa.Schema) -> Prepared:
     """The rows of several prepared frames as one, under a schema that may end with columns that they lack.
 
-    Its rows are kept in memory, and it has no fingerprint of its own.
+    Its rows are kept in memory, and it has no fingerprint of its own.  Rows that tasks wrote to files are not among them.
     """
+    here = [part for part in parts if part.written is None]
     kept = pa.concat_tables(
-        [schema.empty_table(), *(_widened(table, schema) for part in parts for table in part.tables())]
+        [schema.empty_table(), *(_widened(table, schema) for part in here for table in part.tables())]
     )
-    slice_rows = min(part.slice_rows for part in parts)
+    slice_rows = min((part.slice_rows for part in here), default=_SLICE_ROWS)
     if kept.num_rows <= slice_rows:  # a chunk for each part would be encoded one by one
         kept = kept.combine_chunks()
     added = {field.name: field for part in parts for field in part.added}
@@ -243,7 +261,7 @@ def _look_at(draft: Prepared, prints: Fingerprinter | PartsFingerprinter, *, kee
     """Look at every row; returns those that are kept."""
     kept: list[pa.Table] = []
     for number, table in enumerate(draft.tables()):
-        _check_partition_values(table, draft.partition_by, number * draft.slice_rows)
+        check_partition_values(table, draft.partition_by, number * draft.slice_rows)
         prints.update(table)
         if keep:
             kept.append(table)
@@ -318,7 +336,7 @@ def _check_partitions(schema: pa.Schema, partition_by: Sequence[str]) -> None:
         )
 
 
-def _check_partition_values(table: pa.Table, partition_by: Sequence[str], first_row: int) -> None:
+def check_partition_values(table: pa.Table, partition_by: Sequence[str], first_row: int) -> None:
     """Refuse values that some reader takes for NULL or cannot read as a partition value (H5)."""
     for name in partition_by:
         column = table.column(name)

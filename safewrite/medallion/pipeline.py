@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from safewrite.errors import ConflictError, InvalidInputError, SafewriteError, without_secrets
 from safewrite.intake.reporting import OnEvent
@@ -39,6 +39,7 @@ from safewrite.medallion.silver.apply import (
     truncated_epoch,
 )
 from safewrite.medallion.silver.watermark import sync
+from safewrite.medallion.tables.engine import engine_of
 from safewrite.medallion.tables.job import JobPlaces, TableJob, quarantine_rows
 
 log = logging.getLogger("safewrite")
@@ -73,19 +74,27 @@ class Pipeline:
 
     Args:
         config: a path of a JSON file, what such a file holds, or a :class:`Config`.
+        engine: ``local``: this process reads and writes everything; ``spark``: the executors of its Spark session read the files
+            and write bronze, which needs Python with safewrite on each of them.
         on_event: is called with an event ``table_run`` for each table of a run, and with those of ``safewrite.open`` for the
             writes to its tables; ``safewrite.metrics`` makes metrics of them.
 
     Raises:
         InvalidInputError: the configuration cannot be used; every wrong field is named.
+        MissingExtraError: Spark is not installed.
     """
 
     @without_secrets
     def __init__(
-        self, config: str | Path | Mapping[str, Any] | Config, *, on_event: OnEvent | None = None
+        self,
+        config: str | Path | Mapping[str, Any] | Config,
+        *,
+        engine: Literal["local", "spark"] = "local",
+        on_event: OnEvent | None = None,
     ) -> None:
         self.config = config if isinstance(config, Config) else load(config)
-        self.places = JobPlaces(self.config, path=path_of(config), on_event=on_event)
+        tasks = engine_of(engine)
+        self.places = JobPlaces(self.config, path=path_of(config), on_event=on_event, engine=tasks)
 
     def check(self) -> None:
         """Look for what every run would refuse, and ask no store and no catalog.

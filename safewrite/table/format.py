@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from safewrite.changes.reading import Changes
+    from safewrite.engine.written import TaskWriter
     from safewrite.frames import Prepared
     from safewrite.frames.fingerprint import Counted
     from safewrite.frames.spark.held import Held
@@ -68,6 +69,9 @@ class Plans(Protocol[VersionT_contra, PlanT_co]):
 
     def count(self, data: Any, operation: Operation, on: VersionT_contra, /) -> Prepared:
         """The rows under the table's schema, which may have more columns than they."""
+
+    def task_writer(self, on: VersionT_contra, /) -> TaskWriter | None:
+        """What writes rows in tasks; None where another process cannot reach the table as this one does."""
 
     def name(self, counted: Counted, name: Identity, on: VersionT_contra, /) -> Named:
         """Name the write by the caller's key or batch, or by a generated key."""

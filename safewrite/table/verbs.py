@@ -28,6 +28,7 @@ from safewrite.text.strings import is_text, plain
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from safewrite.engine.written import TaskWriter
     from safewrite.frames.where import Where
 
 
@@ -92,6 +93,11 @@ class Table:
     def properties(self) -> dict[str, str]:
         """Table properties, as of ``version``."""
         return self._own().properties
+
+    @verb
+    def task_writer(self) -> TaskWriter | None:
+        """The pipelines' own: what writes rows in tasks, for :meth:`append_many` to commit; None where it cannot travel."""
+        return self._writer.task_writer()
 
     def _own(self) -> Format[Any, Any, Any]:
         """What this process knows of the table, not what it was forked with."""
@@ -322,9 +328,8 @@ class Table:
         gets its error in its place and does not hold up the others.
 
         Args:
-            members: ``(key, data)`` for each event; the key is a text or the ``(app_id, version)`` of a stream's
-                batch, the data as for :meth:`append`, but no Spark DataFrame.  A key that comes twice counts once.
-                The rows of all members are in memory at once.
+            members: ``(key, data)`` for each event; the key is a text or the ``(app_id, version)`` of a stream's batch, the data as for
+                :meth:`append`, but no Spark DataFrame.  A key that comes twice counts once.  The rows of all are in memory at once.
             groups: for each member the group of its queue whose order is kept (of a FIFO queue, a shard), or None.
                 After a member whose rows are at fault the others of its group are left out (kind HELD_BACK).
             schema_mode, properties, positions, timeout_s: as for :meth:`append`, for the whole commit.  Where all members

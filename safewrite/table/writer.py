@@ -36,6 +36,7 @@ from safewrite.table.mismatch import Explainer
 from safewrite.table.operation import Operation, naming
 
 if TYPE_CHECKING:
+    from safewrite.engine.written import TaskWriter
     from safewrite.frames import Prepared
     from safewrite.frames.fingerprint import Counted
 
@@ -66,6 +67,11 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
     def world(self) -> Performer:
         """The world that performs the effects of a write."""
         return self._format.world
+
+    def task_writer(self) -> TaskWriter | None:
+        """What writes rows of the known version in tasks."""
+        on = self._format.planned_on(Operation("append"), None, alone=False)
+        return self._format.planner.task_writer(on)
 
     # --- one write ----------------------------------------------------------------------------------
     @told

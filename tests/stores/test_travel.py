@@ -11,7 +11,8 @@ from unittest import mock
 import pytest
 from botocore.credentials import Credentials, RefreshableCredentials
 
-from safewrite.stores.travel import StoreAddress, travelling
+from safewrite.engine.travel import travelling
+from safewrite.stores.travel import StoreAddress
 
 
 @pytest.fixture(autouse=True)

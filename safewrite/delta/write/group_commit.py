@@ -10,7 +10,7 @@ from safewrite import receipt
 from safewrite.delta.data.datafiles import DataFile
 from safewrite.delta.log.actions import commit_path
 from safewrite.delta.write.members import Entry, Lists, carried
-from safewrite.delta.write.staging import are_light, discard, stage
+from safewrite.delta.write.staging import StagedFile, are_light, discard, stage
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.write import (
     DeltaDone,
@@ -31,7 +31,7 @@ from safewrite.protocol.members import MembersMetError, Met
 from safewrite.protocol.values import LedgerRecord
 from safewrite.table.operation import FirstOf, GroupDone, keyed_until_landed, remember_members
 
-Encode = Callable[[Sequence[Write]], Iterable[DataFile]]
+Encode = Callable[[Sequence[Write]], Iterable[DataFile | StagedFile]]
 Answer = DeltaDone | SafewriteError
 
 

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 from safewrite.delta.connect import Connection
@@ -16,6 +17,7 @@ from safewrite.delta.write import creation
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.errors import InternalError
 from safewrite.frames import Prepared, joined, prepare
+from safewrite.frames.written import MemberWriter, WrittenMember, files_of
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.keys import Identity
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from safewrite.delta.data.vector_files import Vectors
     from safewrite.delta.write.apply import ApplyTransaction
     from safewrite.delta.write.overwrite import OverwriteTransaction
+    from safewrite.delta.write.staging import StagedFile
     from safewrite.frames.fingerprint import Counted, Fingerprint
     from safewrite.frames.where import Where
     from safewrite.table.group import Member
@@ -118,6 +121,8 @@ class Planner:
         ``added`` of the result are the new columns of all so far.
         """
         mode, volatile = operation.schema_mode, operation.volatile
+        if isinstance(data, WrittenMember) and state is not None:
+            return data.prepared(earlier[-1].schema if earlier else state.schema, state.partition_by)
         if not earlier:
             return self.prepare(data, state, mode, volatile)
         last = earlier[-1]
@@ -132,7 +137,7 @@ class Planner:
 
     def group(
         self, members: Sequence[Member], operation: Operation, state: Snapshot | None
-    ) -> tuple[Transaction, Callable[[Sequence[Write]], Iterable[DataFile]]]:
+    ) -> tuple[Transaction, Callable[[Sequence[Write]], Iterable[DataFile | StagedFile]]]:
         """One transaction of all members; its encoder takes those whose files it is to make."""
         if operation.verb == "apply_changes":
             return self._group_of_changes(members, *_changing(operation, state))
@@ -143,9 +148,10 @@ class Planner:
         whole = joined(list(parts.values()), schema)
         candidate = self.append(whole, Write.group(key, writes), state)
 
-        def encode(left: Sequence[Write]) -> Iterable[DataFile]:
-            rows = whole if len(left) == len(parts) else joined([parts[write.key] for write in left], schema)
-            return self.encode(rows, candidate)
+        def encode(left: Sequence[Write]) -> Iterable[DataFile | StagedFile]:
+            some = [parts[write.key] for write in left]
+            rows = whole if len(left) == len(parts) else joined(some, schema)
+            return chain(files_of(some), self.encode(rows, candidate))
 
         return candidate, encode
 
@@ -292,7 +298,7 @@ class Planner:
 
     def _group_of_changes(
         self, members: Sequence[Member], spec: Spec, state: Snapshot
-    ) -> tuple[Transaction, Callable[[Sequence[Write]], Iterable[DataFile]]]:
+    ) -> tuple[Transaction, Callable[[Sequence[Write]], Iterable[DataFile | StagedFile]]]:
         """One transaction that applies the changes of all members."""
         from safewrite.delta.write.apply import ApplyTransaction
 
@@ -336,6 +342,17 @@ class Planner:
             indexed=indexing.of(properties),
             room=self._room,
         )
+
+    def task_writer(self, state: Snapshot | None) -> MemberWriter | None:
+        """What writes rows of this version in tasks; None where another process cannot reach its store."""
+        from safewrite.delta.write.tasks import DeltaFiles
+
+        store = None if state is None else self.connection.store()
+        if state is None or store is None:
+            return None
+        layout = self.layout(state.schema, state)
+        files = DeltaFiles(store, layout, self.connection.world.wall_ms(), self.limits)
+        return MemberWriter(state.schema, state.partition_by, files)
 
     def _common(self, prepared: Prepared, named: Write, state: Snapshot | None) -> dict[str, Any]:
         now_ms = self.connection.world.wall_ms()

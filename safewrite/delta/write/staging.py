@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,15 +31,29 @@ class StagedFile:
 
 
 def stage(
-    files: Iterable[DataFile], modification_time_ms: int, limits: Limits, *, leaves_last: bool = False
+    files: Iterable[DataFile | StagedFile],
+    modification_time_ms: int,
+    limits: Limits,
+    *,
+    leaves_last: bool = False,
 ) -> Generator[Effect, Outcome, tuple[StagedFile, ...]]:
     """Upload data files, a window at a time; ``leaves_last`` leaves the last window to :func:`secure`.
+
+    Files that tasks wrote are there already.
 
     Raises:
         StorageError: an upload failed for good; nothing was committed.
     """
     staged: list[StagedFile] = []
-    for window in staging.windows(files, _size):
+
+    def made() -> Iterator[DataFile]:
+        for file in files:
+            if isinstance(file, StagedFile):
+                staged.append(file)
+            else:
+                yield file
+
+    for window in staging.windows(made(), _size):
         puts = [staging.of_data(file.path, file.body) for file in window]
         is_left = leaves_last and not staging.is_full(window, _size)
         staged += [

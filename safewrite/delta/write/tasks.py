@@ -29,6 +29,21 @@ class WrittenFiles:
 
 
 @dataclass(frozen=True)
+class DeltaFiles:
+    """Makes data files of a table where a task runs; see ``safewrite.frames.written.TaskFiles``."""
+
+    store: StoreAddress
+    layout: FileLayout
+    now_ms: int
+    limits: Limits
+
+    def write(self, tables: Iterable[pa.Table], at: TaskAttempt) -> tuple[StagedFile, ...]:
+        """See ``safewrite.frames.written.TaskFiles``."""
+        layout = replace(self.layout, attempt=str(at))
+        return run(stage(encode_stream(tables, layout), self.now_ms, self.limits), self.store.world())
+
+
+@dataclass(frozen=True)
 class WriteFiles:
     """Writes the rows of an input to new files of a table, and reports them as :class:`WrittenFiles`."""
 
@@ -42,11 +57,10 @@ class WriteFiles:
         self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
     ) -> Generator[pa.RecordBatch, None, WrittenFiles]:
         """Write all rows; the names of files tell the attempt."""
-        layout = replace(self.layout, attempt=str(at))
         tally = Tally()
-        piece_bytes = DEALT_BYTES if layout.partition_by else PIECE_BYTES
-        tables = tally.counted(batches, layout.schema, piece_bytes)
-        files = run(stage(encode_stream(tables, layout), self.now_ms, self.limits), self.store.world())
+        piece_bytes = DEALT_BYTES if self.layout.partition_by else PIECE_BYTES
+        tables = tally.counted(batches, self.layout.schema, piece_bytes)
+        files = DeltaFiles(self.store, self.layout, self.now_ms, self.limits).write(tables, at)
         yield from ()
         return WrittenFiles(files, tally)
 

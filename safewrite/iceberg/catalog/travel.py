@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from safewrite.engine.travel import travelling
 from safewrite.iceberg.catalog.world import FilesWorld
 from safewrite.iceberg.metadata import head_of, table_of
-from safewrite.stores.travel import travelling
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

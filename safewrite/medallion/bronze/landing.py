@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from safewrite import Outcome, Receipt
 from safewrite.errors import InvalidInputError, ReplayMismatchError, SafewriteError
 from safewrite.medallion.bronze.known_files import catch_up, count_file
-from safewrite.medallion.bronze.reading import FileRead, key_of_touch, read_file, records_of
+from safewrite.medallion.bronze.reading import FileRead, key_of_touch, read_file, records_of, tag_in
 from safewrite.medallion.bronze.reset_guard import (
     check_epoch,
     check_order,
@@ -27,15 +28,18 @@ from safewrite.medallion.bronze.restore_rows import (
 )
 from safewrite.medallion.bronze.source_truncates import check_load_after_truncate
 from safewrite.medallion.bronze.state import BronzeState, KnownFile
+from safewrite.medallion.bronze.tasks import FileTasks
 from safewrite.medallion.files.file_versions import content_of
 from safewrite.medallion.files.layout import SourceFile
 from safewrite.medallion.files.mixed import MixedFiles
-from safewrite.medallion.files.rows import BronzeRows, all_bad, bronze_schema
+from safewrite.medallion.files.rows import BronzeRows, FileRows, all_bad, bronze_schema
 from safewrite.medallion.tables.job import TableJob, quarantine_rows, short_key
 
 FILES_MAX = 64
 BYTES_MAX = 128 * 2**20
 """So much of raw files goes into one commit."""
+TASK_FILES_MAX, TASK_BYTES_MAX = 1000, 64 * 2**30
+"""And so much where tasks write the rows."""
 
 
 @dataclass
@@ -61,6 +65,24 @@ class LandedFiles:
         self.quarantined += quarantined
 
 
+def tasks_of(job: TableJob, mixed: MixedFiles, state: BronzeState) -> FileTasks | None:
+    """What lands files by tasks; None where this process reads and writes all of them.
+
+    Raises:
+        InvalidInputError: executors cannot reach what this process reaches.
+    """
+    if job.places.engine is None:
+        return None
+    raw, writer = job.places.raw.travelling(), job.bronze.task_writer()
+    if raw is None or writer is None:
+        return None
+
+    def again(source: SourceFile) -> BronzeRows:
+        return read_file(job, source, mixed, state.contents(source.path)).rows(job)
+
+    return FileTasks(job, job.places.engine, raw, writer, again)
+
+
 def is_news(state: BronzeState | None, sources: Sequence[SourceFile]) -> bool:
     """Whether a listing holds a file that is not known as it is."""
     return state is None or any(not state.knows(source.raw, is_load=source.is_load) for source in sources)
@@ -79,19 +101,24 @@ def land(
         SafewriteError: as ``append_many``; what was landed before stays, and is not landed again.
     """
     news = [source for source in sources if not state.knows(source.raw, is_load=source.is_load)]
-    for number, group in enumerate(_groups(iter(news))):
+    tasks = tasks_of(job, mixed, state)
+    for number, group in enumerate(_groups(iter(news), by_tasks=tasks is not None)):
         if number:  # another run, of a later configuration, may have landed files of the next task meanwhile
             job.lineage.look()
             catch_up(job, state, landed.versions)
         check_epoch(job, state, group, again=landed.again)
-        _land_group(job, state, group, mixed, landed)
+        _land_group(job, state, group, (mixed, tasks), landed)
 
 
-def _groups(sources: Iterator[SourceFile]) -> Iterator[list[SourceFile]]:
+def _groups(sources: Iterator[SourceFile], *, by_tasks: bool = False) -> Iterator[list[SourceFile]]:
+    """The files of each commit.  Files of all tables, which this process splits, have commits of their own."""
     group: list[SourceFile] = []
     size = 0
     for source in sources:
-        if group and (len(group) == FILES_MAX or size + source.raw.size > BYTES_MAX):
+        is_there = by_tasks and not source.is_mixed
+        files_max, bytes_max = (TASK_FILES_MAX, TASK_BYTES_MAX) if is_there else (FILES_MAX, BYTES_MAX)
+        is_other = by_tasks and group and group[-1].is_mixed != source.is_mixed
+        if group and (is_other or len(group) == files_max or size + source.raw.size > bytes_max):
             yield group
             group, size = [], 0
         group.append(source)
@@ -101,18 +128,24 @@ def _groups(sources: Iterator[SourceFile]) -> Iterator[list[SourceFile]]:
 
 
 def _land_group(
-    job: TableJob, state: BronzeState, group: Sequence[SourceFile], mixed: MixedFiles, landed: LandedFiles
+    job: TableJob,
+    state: BronzeState,
+    group: Sequence[SourceFile],
+    readers: tuple[MixedFiles, FileTasks | None],
+    landed: LandedFiles,
 ) -> None:
-    ready: list[BronzeRows] = []
-    for source in group:
-        rows = _read(job, state, source, mixed, landed)
-        if rows is not None:
-            ready.append(rows)
+    mixed, tasks = readers
+    ready: Sequence[FileRows]
+    if tasks is not None and not group[0].is_mixed:
+        ready = tasks.land(list(_tagged(job, state, group, mixed, landed)))
+    else:
+        found = (_read(job, state, source, mixed, landed) for source in group)
+        ready = [rows for rows in found if rows is not None]
     check_order(job, state, ready)
     _check_share(job, ready)
     _quarantine(job, ready)
-    members = [one for one in ready if one.rows.num_rows or not one.source.is_mixed]
-    answers = job.bronze.append_many([(_key(one, state), one.rows) for one in members]) if members else []
+    members = [one for one in ready if one.count or not one.source.is_mixed]
+    answers = job.bronze.append_many([(_key(one, state), one.data) for one in members]) if members else []
     _repair(
         job, state, [one for one, answer in zip(members, answers, strict=True) if _is_repeat(answer)], landed
     )
@@ -128,7 +161,7 @@ def _land_group(
             _note(job, state, one, landed)
     _note_touched(job, state, landed)
     for one in ready:
-        if not one.rows.num_rows and one.source.is_mixed:
+        if not one.count and one.source.is_mixed:
             _note(job, state, one, landed)
 
 
@@ -136,14 +169,14 @@ def _is_repeat(answer: object) -> bool:
     return isinstance(answer, Receipt) and answer.outcome == Outcome.ALREADY_COMMITTED
 
 
-def _repair(job: TableJob, state: BronzeState, repeats: Sequence[BronzeRows], landed: LandedFiles) -> None:
+def _repair(job: TableJob, state: BronzeState, repeats: Sequence[FileRows], landed: LandedFiles) -> None:
     """A repeat proves that rows were committed; a RESTORE or an overwrite may have removed them since."""
-    asked = [one for one in repeats if one.rows.num_rows]
+    asked = [one for one in repeats if one.count]
     if asked:
         job.lineage.look()
         if catch_up(job, state, landed.versions):  # another run has just landed them, as a rule
             asked = [one for one in asked if one.tag not in state.files.get(one.source.path, {})]
-    missing = lost(lines_in_bronze(job), asked) if asked else []
+    missing = lost(lines_in_bronze(job), [one.again() for one in asked]) if asked else []
     if missing and not landed.again:
         raise job.lineage.gap(
             f"it knows {len(missing)} files whose rows were removed from it, such as {missing[0].source.path}"
@@ -168,8 +201,8 @@ def land_lost(job: TableJob, sources: Sequence[SourceFile], mixed: MixedFiles, l
         landed.versions |= versions
 
 
-def _note(job: TableJob, state: BronzeState, one: BronzeRows, landed: LandedFiles) -> None:
-    rows, quarantined = one.rows.num_rows, len(one.bad)
+def _note(job: TableJob, state: BronzeState, one: FileRows, landed: LandedFiles) -> None:
+    rows, quarantined = one.count, len(one.bad)
     raw = one.source.raw
     state.note(raw.path, one.tag, KnownFile(raw.mark, rows, quarantined, job.config.epoch, raw.changed_ms))
     note_order(job, state, one)
@@ -207,7 +240,7 @@ def _land_known_load(
 
 
 def _repair_or_refuse(
-    job: TableJob, state: BronzeState, one: BronzeRows, mixed: MixedFiles, landed: LandedFiles
+    job: TableJob, state: BronzeState, one: FileRows, mixed: MixedFiles, landed: LandedFiles
 ) -> None:
     """Bronze knows a file with other rows: as those of an earlier epoch, or with other content."""
     if one.tag in contents_ever(job, one.source.path, one.tag):
@@ -217,7 +250,7 @@ def _repair_or_refuse(
         _refuse_or_put_aside(job, state, read_file(job, one.source, mixed, {}), landed)
 
 
-def _key(one: BronzeRows, state: BronzeState) -> str:
+def _key(one: FileRows, state: BronzeState) -> str:
     """The path alone, so that bronze itself refuses other content under it; but for a load that began again."""
     return (
         key_of_content(one.source.path, one.tag)
@@ -230,27 +263,50 @@ def _read(
     job: TableJob, state: BronzeState, source: SourceFile, mixed: MixedFiles, landed: LandedFiles
 ) -> BronzeRows | None:
     """The rows of a file; None where nothing is to be landed."""
-    known = state.files.get(source.path)
     file = read_file(job, source, mixed, state.contents(source.path))
-    if known is not None and file.tag in known:
-        _note_again(state, file, landed)
-        return None
+    return file.rows(job) if _is_new(job, state, (source, file.tag), lambda: file, landed) else None
+
+
+def _tagged(
+    job: TableJob, state: BronzeState, group: Sequence[SourceFile], mixed: MixedFiles, landed: LandedFiles
+) -> Iterator[tuple[SourceFile, str]]:
+    """The files of which rows are to be landed, and the tags of what they hold."""
+    for source in group:
+        known = state.contents(source.path)
+        tag = tag_in(job, source, job.places.raw.tag(source.raw), known)
+        if _is_new(job, state, (source, tag), partial(read_file, job, source, mixed, known), landed):
+            yield source, tag
+
+
+def _is_new(
+    job: TableJob,
+    state: BronzeState,
+    now: tuple[SourceFile, str],
+    read: Callable[[], FileRead],
+    landed: LandedFiles,
+) -> bool:
+    """Whether the rows of a file, which has a tag now, are to be landed."""
+    source, tag = now
+    known = state.files.get(source.path)
+    if known is not None and tag in known:
+        _note_again(state, source, tag, landed)
+        return False
     if known is not None and not _may_come_again(job, source):
-        _refuse_or_put_aside(job, state, file, landed)
-        return None
+        _refuse_or_put_aside(job, state, read(), landed)
+        return False
     check_reload_in_task(job, source, state.contents(source.path))
     if state.truncated == job.config.epoch:
-        check_load_after_truncate(job, source, file.tag)
-    return file.rows(job)
+        check_load_after_truncate(job, source, tag)
+    return True
 
 
-def _note_again(state: BronzeState, file: FileRead, landed: LandedFiles) -> None:
+def _note_again(state: BronzeState, source: SourceFile, tag: str, landed: LandedFiles) -> None:
     """A file was touched, and holds the same."""
-    source, here = file.source, state.files[file.source.path][file.tag]
+    here = state.files[source.path][tag]
     if source.is_load and here.rows and here.changed_ms < source.raw.changed_ms:
-        landed.touched.append((source, file.tag))
+        landed.touched.append((source, tag))
     else:
-        state.note(source.path, file.tag, replace(here, mark=source.raw.mark))
+        state.note(source.path, tag, replace(here, mark=source.raw.mark))
 
 
 def _note_touched(job: TableJob, state: BronzeState, landed: LandedFiles) -> None:
@@ -290,10 +346,10 @@ def _refuse_or_put_aside(job: TableJob, state: BronzeState, file: FileRead, land
     landed.overwritten.append(source.path)
 
 
-def _check_share(job: TableJob, ready: Sequence[BronzeRows]) -> None:
+def _check_share(job: TableJob, ready: Sequence[FileRows]) -> None:
     """Refuse a batch with too many bad records: a changed source looks so."""
     bad = sum(len(one.bad) for one in ready)
-    count = bad + sum(one.rows.num_rows for one in ready)
+    count = bad + sum(one.count for one in ready)
     share_max = job.config.quality.quarantined_share_max
     if bad > share_max * count:
         first = next(one for one in ready if one.bad)
@@ -304,7 +360,7 @@ def _check_share(job: TableJob, ready: Sequence[BronzeRows]) -> None:
         )
 
 
-def _quarantine(job: TableJob, ready: Sequence[BronzeRows]) -> None:
+def _quarantine(job: TableJob, ready: Sequence[FileRows]) -> None:
     """Before bronze's commit: a crash between the two leaves records in quarantine that the repeat finds there."""
     job.places.put_aside(
         job.name,

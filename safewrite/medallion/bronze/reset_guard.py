@@ -15,7 +15,7 @@ from safewrite.errors import InvalidInputError, ReplayMismatchError
 from safewrite.medallion.bronze.state import BronzeState, Order
 from safewrite.medallion.files.file_versions import Contents
 from safewrite.medallion.files.layout import SourceFile
-from safewrite.medallion.files.rows import LINE_DIGITS, BronzeRows
+from safewrite.medallion.files.rows import LINE_DIGITS, FileRows
 from safewrite.medallion.files.text_parsing import stamp_number
 from safewrite.medallion.tables.job import TableJob, short_key
 
@@ -73,7 +73,7 @@ def check_reload_in_task(job: TableJob, source: SourceFile, known: Contents) -> 
         )
 
 
-def check_order(job: TableJob, state: BronzeState, files: Sequence[BronzeRows]) -> None:
+def check_order(job: TableJob, state: BronzeState, files: Sequence[FileRows]) -> None:
     """Refuse changes that are ordered otherwise than those before, and come below them.
 
     Raises:
@@ -84,8 +84,8 @@ def check_order(job: TableJob, state: BronzeState, files: Sequence[BronzeRows]) 
     if known is None or known.by == by:
         return
     for one in files:
-        lowest = None if one.source.is_load else pc.min(one.rows["_seq"]).as_py()
-        if lowest is not None and lowest <= int(known.highest):
+        span = None if one.source.is_load else one.span
+        if span is not None and span[0] <= int(known.highest):
             raise InvalidInputError(
                 f"Changes of {job.name} were ordered by {known.by}, up to {known.highest}, and now come ordered by {by}: those of "
                 f"{one.source.path} would be older, and silver would pass over them. Nothing of this file was landed, nor of those "
@@ -93,10 +93,10 @@ def check_order(job: TableJob, state: BronzeState, files: Sequence[BronzeRows]) 
             )
 
 
-def note_order(job: TableJob, state: BronzeState, one: BronzeRows) -> None:
+def note_order(job: TableJob, state: BronzeState, one: FileRows) -> None:
     """Remember how the changes of a landed file are ordered, and up to where they go."""
-    if not one.source.is_load and one.rows.num_rows:
-        state.note_order(job.config.epoch, Order(order_now(job), str(pc.max(one.rows["_seq"]).as_py())))
+    if not one.source.is_load and one.span is not None:
+        state.note_order(job.config.epoch, Order(order_now(job), str(one.span[1])))
 
 
 def order_of(path: str, highest: Decimal) -> Order | None:

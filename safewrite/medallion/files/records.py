@@ -23,6 +23,7 @@ from safewrite.medallion.files.layout import SourceFile
 from safewrite.medallion.files.row_ends import RowEnds, row_ends
 from safewrite.medallion.files.text_parsing import plain_value
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 TEXT_MAX = 100_000
 """So many characters of a record are kept in quarantine."""
 RFC_ADVICE = "If the DMS endpoint says Rfc4180=false, set files.rfc4180 to false; if it does not, and values stand in quotes, to true"
@@ -84,7 +85,7 @@ def split(
         InvalidInputError: the file cannot be read as a whole.
     """
     if source.kind != files.kind:
-        raise _unreadable(source, f"it is a {source.kind} file, and files.kind says {files.kind}")
+        raise unreadable(source, f"it is a {source.kind} file, and files.kind says {files.kind}")
     if files.kind == "parquet":
         return _parquet(source, content) if content else _nothing(_needed(source, files, columns))
     data = unpacked(source, content)
@@ -101,16 +102,19 @@ def ends_in(source: SourceFile, data: bytes, files: Files) -> RowEnds | None:
     try:
         return row_ends(files, data)
     except ValueError as error:
-        raise _unreadable(source, f"files.row_delimiter: {error}") from error
+        raise unreadable(source, f"files.row_delimiter: {error}") from error
 
 
 def _texts(
     source: SourceFile, data: bytes, files: Files, names: tuple[Sequence[str], Sequence[str]]
 ) -> Records:
     columns, owner_columns = names
-    if files.order is None:
-        return _with_header(source, data, files) if data else _nothing(_needed(source, files, columns))
-    return _without_header(source, data, files, names_of(source, files, columns, owner_columns))
+    if files.order is not None:
+        return csv_records(source, data, files, names_of(source, files, columns, owner_columns))
+    if not data:
+        return _nothing(_needed(source, files, columns))
+    found, length = header_of(source, data, files)
+    return csv_records(source, data[length:], files, found)
 
 
 def names_of(
@@ -131,19 +135,20 @@ def unpacked(source: SourceFile, content: bytes) -> bytes:
         try:
             content = gzip.decompress(content)
         except (OSError, EOFError, zlib.error) as error:
-            raise _unreadable(source, str(error)) from error
-    return content.removeprefix(b"\xef\xbb\xbf")
+            raise unreadable(source, str(error)) from error
+    return content.removeprefix(BYTE_ORDER_MARK)
 
 
 def _parquet(source: SourceFile, content: bytes) -> Records:
     try:
         rows = pq.ParquetFile(pa.BufferReader(content)).read()
     except (pa.ArrowException, OSError) as error:
-        raise _unreadable(source, str(error)) from error
+        raise unreadable(source, str(error)) from error
     return Records(rows, np.arange(1, rows.num_rows + 1, dtype=np.int64), False)
 
 
-def _with_header(source: SourceFile, data: bytes, files: Files) -> Records:
+def header_of(source: SourceFile, data: bytes, files: Files) -> tuple[list[str], int]:
+    """The columns that the first record of a CSV file names, and its bytes.  Raises InvalidInputError."""
     end = data.find(b"\n")
     head = data if end < 0 else data[: end + 1]
     try:
@@ -153,15 +158,12 @@ def _with_header(source: SourceFile, data: bytes, files: Files) -> Records:
         else:
             found = next(csv.reader(lines, delimiter=_delimiter(files), strict=True), [])
     except (csv.Error, UnicodeDecodeError) as error:
-        raise _unreadable(source, f"its header: {error}") from error
-    return _csv(source, data[len(head) :], files, found)
+        raise unreadable(source, f"its header: {error}") from error
+    return found, len(head)
 
 
-def _without_header(source: SourceFile, data: bytes, files: Files, names: list[str]) -> Records:
-    return _csv(source, data, files, names)
-
-
-def _csv(source: SourceFile, data: bytes, files: Files, names: list[str]) -> Records:
+def csv_records(source: SourceFile, data: bytes, files: Files, names: list[str]) -> Records:
+    """The records of a text that begins and ends as records do.  Raises InvalidInputError."""
     check_names(source, names)
     schema = pa.schema([(name, pa.binary()) for name in names])
     if not data:
@@ -190,11 +192,11 @@ def _csv(source: SourceFile, data: bytes, files: Files, names: list[str]) -> Rec
             ),
         )  # fmt: skip
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise _unreadable(source, str(error)) from error
+        raise unreadable(source, str(error)) from error
     lines = np.setdiff1d(np.arange(1, rows.num_rows + len(bad) + 1), [one.line for one in bad])
     records = Records(rows, lines.astype(np.int64), True, bad, null)
     if records.count != count or len(lines) != rows.num_rows:
-        raise _unreadable(source, f"two readers find {records.count} and {count} records in it")
+        raise unreadable(source, f"two readers find {records.count} and {count} records in it")
     if files.rfc4180 is not None or not ends or ends[-1] == count:
         return records
     return without_doubtful(records, data.splitlines(keepends=True), ends, _delimiter(files))
@@ -229,7 +231,7 @@ def _count(source: SourceFile, data: bytes, files: Files) -> tuple[int, list[int
             ends = [reader.line_num for _ in reader]
     except csv.Error as error:
         why = f"a quote is not closed, or something follows it ({error})"
-        raise _unreadable(source, f"{why}. {RFC_ADVICE}") from error
+        raise unreadable(source, f"{why}. {RFC_ADVICE}") from error
     return len(ends), ends
 
 
@@ -281,14 +283,15 @@ def without_doubtful(
 def check_names(source: SourceFile, names: Sequence[str]) -> None:
     """Refuse a header without names, or with one twice."""
     if not names or "" in names or len(set(names)) < len(names):
-        raise _unreadable(source, f"its columns have no name each, or one twice: {list(names)}")
+        raise unreadable(source, f"its columns have no name each, or one twice: {list(names)}")
 
 
 def _delimiter(files: Files) -> str:
     return files.delimiter or ","
 
 
-def _unreadable(source: SourceFile, why: str) -> InvalidInputError:
+def unreadable(source: SourceFile, why: str) -> InvalidInputError:
+    """The error for a file that cannot be read as a whole."""
     return InvalidInputError(
         f"{source.path} cannot be read: {why}. Nothing of it was written, and nothing of the files that came with it. "
         "Mend the file or take it away, or correct the table's files settings."

@@ -39,13 +39,18 @@ class RowEnds:
         )
 
 
+def are_lines(files: Files) -> bool:
+    """Whether each record ends with a line end."""
+    return files.row_delimiter in (None, "\n")
+
+
 def row_ends(files: Files, data: bytes) -> RowEnds | None:
     """How the records of a file end; None where each ends with a line end.
 
     Raises:
         ValueError: no byte is free to stand for line ends within values.
     """
-    if files.row_delimiter in (None, "\n"):
+    if are_lines(files):
         return None
     end = str(files.row_delimiter).encode()
     if len(end) == 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,8 @@ LINE_DIGITS = 14
 _PER_MS = 10**19
 """What a millisecond is worth in the sequence of a full load: below it are the file's number and the line."""
 
+Span = tuple[Decimal, Decimal]
+
 
 @dataclass(frozen=True)
 class BronzeRows:
@@ -40,6 +43,52 @@ class BronzeRows:
     tag: str
     rows: pa.Table
     bad: list[BadRecord] = field(default_factory=list)
+
+    @property
+    def data(self) -> Any:
+        """The rows, as ``append_many`` takes them."""
+        return self.rows
+
+    @property
+    def count(self) -> int:
+        """How many rows there are for bronze."""
+        return int(self.rows.num_rows)
+
+    @property
+    def span(self) -> Span | None:
+        """See :func:`span_of`."""
+        return span_of(self.rows)
+
+    def again(self) -> BronzeRows:
+        """The rows in this process: itself."""
+        return self
+
+
+class FileRows(Protocol):
+    """What becomes of a file, wherever its rows are."""
+
+    @property
+    def source(self) -> SourceFile: ...
+    @property
+    def tag(self) -> str: ...
+    @property
+    def bad(self) -> list[BadRecord]: ...
+    @property
+    def data(self) -> Any: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def span(self) -> Span | None: ...
+    def again(self) -> BronzeRows:
+        """The rows in this process.  Raises as when they were read first."""
+
+
+def span_of(rows: pa.Table) -> Span | None:
+    """The least and the greatest place in the order; None without rows."""
+    if not rows.num_rows:
+        return None
+    ends = pc.min_max(rows["_seq"]).as_py()
+    return ends["min"], ends["max"]
 
 
 def bronze_schema(table: TableConfig, columns: pa.Schema) -> pa.Schema:

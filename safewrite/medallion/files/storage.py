@@ -6,12 +6,14 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
+from safewrite.engine.travel import travelling
 from safewrite.errors import InvalidInputError, StorageError
 
 
@@ -51,6 +53,18 @@ class Storage(ABC):
         Raises:
             StorageError: it is gone, or is no longer what was listed.
         """
+
+    @abstractmethod
+    def read_part(self, file: RawFile, start: int, length: int) -> bytes:
+        """Some bytes of what was listed; fewer at its end.  Raises as :meth:`read`."""
+
+    @abstractmethod
+    def tag(self, file: RawFile) -> str:
+        """The tag of what was listed, without its bytes in memory.  Raises as :meth:`read`."""
+
+    @abstractmethod
+    def travelling(self) -> Storage | None:
+        """The same folder as another process reaches it, such as an executor of Spark; None where it cannot."""
 
     @abstractmethod
     def get(self, name: str) -> bytes | None:
@@ -114,16 +128,41 @@ class LocalStorage(Storage):
             ) from error
 
     def read(self, file: RawFile) -> tuple[bytes, str]:
-        path = Path(self.uri) / file.path
+        with self._opened(file) as opened:
+            content = opened.read()
+        if len(content) != file.size:
+            raise _changed(self.uri, file)
+        return content, hashlib.md5(content, usedforsecurity=False).hexdigest()
+
+    def read_part(self, file: RawFile, start: int, length: int) -> bytes:
+        with self._opened(file) as opened:
+            opened.seek(start)
+            content = opened.read(length)
+        if len(content) != max(0, min(length, file.size - start)):
+            raise _changed(self.uri, file)
+        return content
+
+    def tag(self, file: RawFile) -> str:
+        with self._opened(file) as opened:
+            digest = hashlib.md5(usedforsecurity=False)
+            while block := opened.read(2**20):
+                digest.update(block)
+            return digest.hexdigest()
+
+    def travelling(self) -> Storage:
+        return self
+
+    @contextmanager
+    def _opened(self, file: RawFile) -> Iterator[BinaryIO]:
+        """The file, which is still the one that was listed when the block ends."""
         try:
-            with path.open("rb") as opened:
-                content = opened.read()
+            with (Path(self.uri) / file.path).open("rb") as opened:
+                yield opened
                 found = os.fstat(opened.fileno())
         except OSError as error:
             raise _changed(self.uri, file) from error
-        if f"{found.st_size}-{found.st_mtime_ns}" != file.mark or len(content) != file.size:
+        if f"{found.st_size}-{found.st_mtime_ns}" != file.mark:
             raise _changed(self.uri, file)
-        return content, hashlib.md5(content, usedforsecurity=False).hexdigest()
 
     def get(self, name: str) -> bytes | None:
         self.check_inside(name)
@@ -193,19 +232,39 @@ class S3Storage(Storage):
                     yield RawFile(found["Key"].removeprefix(below), found["Size"], tag, changed_ms, tag)
 
     def read(self, file: RawFile) -> tuple[bytes, str]:
+        content = self._content(file)
+        if len(content) != file.size:
+            raise _changed(self.uri, file)
+        return content, self.tag(file)
+
+    def read_part(self, file: RawFile, start: int, length: int) -> bytes:
+        length = min(length, file.size - start)
+        if length <= 0:
+            return b""
+        content = self._content(file, Range=f"bytes={start}-{start + length - 1}")
+        if len(content) != length:
+            raise _changed(self.uri, file)
+        return content
+
+    def tag(self, file: RawFile) -> str:
         assert file.tag is not None
-        etag = file.tag.rpartition("-")[0]
+        return file.tag
+
+    def _content(self, file: RawFile, **what: str) -> bytes:
+        etag = self.tag(file).rpartition("-")[0]
         try:
             with _s3(f"{self.uri}/{file.path} cannot be read"):
                 answer = self.client.get_object(
-                    Bucket=self.bucket, Key=self._key(file.path), IfMatch=f'"{etag}"'
+                    Bucket=self.bucket, Key=self._key(file.path), IfMatch=f'"{etag}"', **what
                 )
-                content = answer["Body"].read()
+                content: bytes = answer["Body"].read()
         except _RefusedError as error:
             raise _changed(self.uri, file) from error
-        if len(content) != file.size:
-            raise _changed(self.uri, file)
-        return content, file.tag
+        return content
+
+    def travelling(self) -> Storage | None:
+        options = travelling(self.options)
+        return None if options is None else S3Storage(self.uri, options)
 
     def get(self, name: str) -> bytes | None:
         self.check_inside(name)
@@ -274,7 +333,7 @@ def _client(process: int, options: tuple[tuple[str, str], ...]) -> Any:
     return boto3.session.Session().client(
         "s3",
         endpoint_url=given.get("AWS_ENDPOINT_URL_S3") or given.get("AWS_ENDPOINT_URL"),
-        region_name=given.get("AWS_REGION"),
+        region_name=given.get("AWS_REGION") or given.get("AWS_DEFAULT_REGION"),
         aws_access_key_id=given.get("AWS_ACCESS_KEY_ID"),
         aws_secret_access_key=given.get("AWS_SECRET_ACCESS_KEY"),
         aws_session_token=given.get("AWS_SESSION_TOKEN"),

@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 import pyarrow as pa
 
 import safewrite as sw
+from safewrite.engine.abc import Engine
 from safewrite.errors import (
     InternalError,
     InvalidInputError,
@@ -51,6 +52,7 @@ class JobPlaces:
     """The addresses and connections that all tables of a job share.
 
     ``read_only``: no table is made.  ``path`` is the configuration's file, which commands in messages name; None without one.
+    ``engine`` runs tasks for files of raw; None: this process reads and writes all of them.
     """
 
     def __init__(
@@ -60,8 +62,10 @@ class JobPlaces:
         path: Path | None = None,
         read_only: bool = False,
         on_event: OnEvent | None = None,
+        engine: Engine[Any] | None = None,
     ) -> None:
         self.config, self.path, self.read_only, self.on_event = config, path, read_only, listener(on_event)
+        self.engine = engine
         self.raw: Storage = storage(config.raw.location, config.options())
         self.state: Storage = storage(config.state, config.options())
         self._lock = threading.Lock()

@@ -1,0 +1,264 @@
+"""Files that tasks read in parts and write to bronze, compared with the same files in one process."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import io
+import json
+import logging
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import safewrite as sw
+from safewrite.engine.abc import TaskAttempt
+from safewrite.engine.local import LocalEngine
+from safewrite.engine.written import WrittenRows
+from safewrite.errors import InternalError
+from safewrite.frames.written import MemberWriter, WrittenGroup
+from safewrite.medallion import Pipeline, verify
+from safewrite.medallion.bronze import landing, tasks
+from safewrite.medallion.files import parts
+from tests.medallion.test_jobs import Shop, set_in
+
+LOAD, CHANGES = "shop/orders/LOAD00000001", "shop/orders/20261101-000000001"
+VALUES = ["plain", '"a,b"', '"line\nbreak"', '"q""uote"', "NULL", '""', "é", "x" * 60]
+ODD = [*VALUES, 'in"side']
+"""With a quote within a value that is not in quotes, which misleads whoever counts quotes."""
+
+
+@dataclass
+class Twin:
+    """One folder of raw files, and two jobs on it: ``plain`` in this process, ``tasks`` by tasks."""
+
+    folder: Path
+    plain: Shop
+    tasks: Shop
+
+    def put(self, path: str, content: bytes) -> None:
+        place = self.folder / "raw" / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+
+    def pipelines(self) -> tuple[Pipeline, Pipeline]:
+        return Pipeline(self.plain.config), by_tasks(self.tasks.config)
+
+    def same(self) -> Any:
+        """Run both, and compare all that they left; the run by tasks."""
+        runs = [one.run() for one in self.pipelines()]
+        one, other = (run.to_dict()["tables"][0] for run in runs)
+        for name in ("landed", "refined", "error"):
+            assert one[name] == other[name]
+        assert tables(self.plain) == tables(self.tasks)
+        assert remembered(self.plain) == remembered(self.tasks)
+        assert keys(self.plain) == keys(self.tasks)
+        return runs[1]
+
+
+def by_tasks(config: dict[str, Any]) -> Pipeline:
+    pipeline = Pipeline(config)
+    pipeline.places.engine = LocalEngine()
+    return pipeline
+
+
+def tables(job: Shop) -> dict[str, list[str]]:
+    """The rows of all tables, bronze's own columns too."""
+    found = {}
+    for name in ("bronze/orders", "silver/orders", "aside"):
+        place = job.folder / name
+        rows = pa.table(deltalake.DeltaTable(place).to_pyarrow_table()).to_pylist() if place.exists() else []
+        found[name] = sorted(map(repr, rows))
+    return found
+
+
+def remembered(job: Shop) -> Any:
+    found = json.loads((job.folder / "state/shop/shop.orders.json").read_text())
+    return {name: found[name] for name in ("files", "orders", "epoch", "truncated")}
+
+
+def keys(job: Shop) -> dict[str, tuple[str, int]]:
+    """The files of bronze with their fingerprints, from the commits that brought them."""
+    entries = sw.open(job.folder / "bronze/orders").history()
+    found = {one.key: (one.fingerprint, one.rows) for entry in entries for one in entry.writes}
+    return {key: value for key, value in found.items() if not key.startswith("sw~")}
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of some kilobytes are cut."""
+    monkeypatch.setattr(tasks, "PART_BYTES", 2000)
+    monkeypatch.setattr(tasks, "_OVERHEAD_BYTES", 0)
+    monkeypatch.setattr(parts, "PIECE_BYTES", 320)
+    monkeypatch.setattr(parts, "_FETCHED", 128)
+    monkeypatch.setattr(parts, "_PIECE_ROWS", 7)
+
+
+@pytest.fixture
+def twins(tmp_path: Path, small_parts: None) -> Callable[..., Twin]:
+    def made(files: dict[str, Any], columns: dict[str, str] | None = None) -> Twin:
+        jobs = []
+        for name in ("plain", "tasks"):
+            (tmp_path / name).mkdir()
+            job = Shop(tmp_path / name, columns or {"id": "int64", "name": "string"})
+            set_in(job, "raw", "location", to=str(tmp_path / "raw"))
+            set_in(job, "defaults", "files", to=files)
+            jobs.append(job)
+        return Twin(tmp_path, *jobs)
+
+    return made
+
+
+def lines(draw: random.Random, values: list[str], count: int, *, op: bool, seq: bool) -> Iterator[str]:
+    for number in range(count):
+        first = [draw.choice("IIUDQ")] if op else []
+        own = [draw.choice([str(number % 37), str(number), "x"]), draw.choice(values)]
+        yield ",".join([*first, *own, *([str(number)] if seq else []), *draw.choice([[], [], [], ["more"]])])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_same_files_give_the_same_tables_and_receipts(
+    twins: Callable[..., Twin], seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """CSV with and without header, ordered by a column and by lines, packed and not, with quotes that mislead."""
+    draw = random.Random(seed)
+    header, seq, values = seed % 2 == 0, seed % 3 > 0, ODD if seed == 3 else VALUES
+    names = ["Op", "id", "name", *(["seq"] if seq else [])]
+    files: dict[str, Any] = {"kind": "csv", "header": header}
+    files |= {"change_seq": "seq"} if seq else {}
+    files |= {} if header else {"order": ["Op", "*", *(["seq"] if seq else [])]}
+    files |= {"rfc4180": True} if seed % 2 else {}
+    twin = twins(files)
+    for number, (path, count) in enumerate([(f"{CHANGES}.csv", 400), ("shop/orders/20261102-000000001.csv.gz", 200),
+                         (f"{LOAD}.csv", 300), ("shop/orders/20261103-000000001.csv", 3)]):  # fmt: skip
+        is_load = path.startswith(LOAD)
+        head = ",".join(names[1 if is_load else 0 :]) + "\n" if header else ""
+        text = "\n".join(lines(draw, values, count, op=not is_load, seq=seq))
+        body = ("\ufeff" * (number == 0) + head + text + "\n" * (number % 2)).encode()
+        twin.put(path, gzip.compress(body) if path.endswith(".gz") else body)
+    caplog.set_level(logging.INFO, "safewrite")
+    run = twin.same()
+    assert (run.ok, run.tables[0].landed.files) == (True, 4)
+    assert ("is read at once" in caplog.text) == (values is ODD)
+    assert len(deltalake.DeltaTable(twin.tasks.folder / "bronze/orders").file_uris()) > 1
+    assert run.tables[0].landed.rows > 100
+    assert run.tables[0].landed.quarantined > 50
+    assert [one.clean for one in verify(Pipeline(twin.tasks.config))] == [True]
+
+
+def test_parquet_is_read_by_row_groups(twins: Callable[..., Twin]) -> None:
+    twin = twins(
+        {"kind": "parquet", "change_seq": "seq"}, {"id": "int64", "name": "string", "price": "decimal(10,2)"}
+    )
+    draw = random.Random(1)
+    for number, count in enumerate((900, 0, 5)):
+        rows = pa.table({
+            "Op": pa.array([draw.choice("IUDQ") for _ in range(count)], pa.string()),
+            "id": pa.array([draw.choice([row % 50, None]) for row in range(count)], pa.int32()),
+            "name": pa.array([draw.choice(VALUES) for _ in range(count)], pa.string()).dictionary_encode(),
+            "price": pa.array([row / 4 for row in range(count)], pa.float64()),
+            "seq": pa.array([f"{1000 * number + row}" for row in range(count)], pa.string()),
+        })  # fmt: skip
+        sink = io.BytesIO()
+        pq.write_table(rows, sink, row_group_size=100)
+        twin.put(f"shop/orders/2026110{number + 1}-000000001.parquet", sink.getvalue())
+    run = twin.same()
+    assert (run.ok, run.tables[0].landed.rows_in_files) == (True, 905)
+    assert run.tables[0].landed.rows > 200
+    assert len(deltalake.DeltaTable(twin.tasks.folder / "bronze/orders").file_uris()) > 2
+
+
+def test_a_job_may_change_its_engine(twins: Callable[..., Twin]) -> None:
+    """What one engine landed the other knows, with and without its memory; a file that was written again is refused by both."""
+    twin = twins({"kind": "csv", "header": True, "change_seq": "seq"})
+    draw = random.Random(2)
+    engines = [by_tasks, Pipeline, by_tasks]
+    for number, engine in enumerate(engines):
+        text = "Op,id,name,seq\n" + "\n".join(lines(draw, VALUES, 200, op=True, seq=True))
+        twin.put(f"shop/orders/2026110{number + 1}-000000001.csv", text.encode())
+        assert engine(twin.tasks.config).run().tables[0].landed.files == 1
+        shutil.rmtree(twin.tasks.folder / "state")
+        for other in engines[:2]:
+            assert other(twin.tasks.config).run().tables[0].landed.files == 0
+    assert [one.clean for one in verify(Pipeline(twin.tasks.config))] == [True]
+    twin.put(f"{CHANGES}.csv", b"Op,id,name,seq\nI,1,other,1\n")
+    errors = [engine(twin.tasks.config).run().tables[0].error for engine in engines[:2]]
+    assert errors[0] == errors[1]
+    assert "was written again with other content" in str(errors[0])
+
+
+def test_a_file_that_another_run_landed_meanwhile_is_left_out(
+    twins: Callable[..., Twin], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows shared a data file with those of other files, which are written once more without it."""
+    twin = twins({"kind": "csv", "header": True, "change_seq": "seq"})
+    paths = [f"shop/orders/2026110{number}-000000001.csv" for number in (1, 2, 3)]
+    for number, path in enumerate(paths):
+        twin.put(path, f"Op,id,name,seq\nI,{number},a,{number}\nI,x,a,{number}\n".encode())
+    other = copy.deepcopy(twin.tasks.config)
+    other["raw"]["location"], other["state"] = f"{twin.folder}/raw2", f"{twin.folder}/state2"
+    place = twin.folder / "raw2" / paths[1]
+    place.parent.mkdir(parents=True)
+    shutil.copy2(twin.folder / "raw" / paths[1], place)
+    check = landing._check_share
+
+    def meanwhile(*given: Any) -> None:
+        monkeypatch.undo()
+        assert Pipeline(other).run().tables[0].landed.files == 1
+        check(*given)
+
+    monkeypatch.setattr(landing, "_check_share", meanwhile)
+    run = by_tasks(twin.tasks.config).run()
+    assert (run.ok, run.tables[0].landed.files) == (True, 3)
+    assert len(tables(twin.tasks)["bronze/orders"]) == 3
+    assert [one.clean for one in verify(Pipeline(twin.tasks.config))] == [True]
+
+
+@pytest.mark.parametrize("what", ["columns", "share", "kind"])
+def test_what_is_refused_is_refused_alike(twins: Callable[..., Twin], what: str) -> None:
+    twin = twins({"kind": "csv", "header": True, "change_seq": "seq"})
+    head = "Op,id,name,more,seq\n" if what == "columns" else "Op,id,name,seq\n"
+    draw = random.Random(3)
+    text = head + "\n".join(lines(draw, VALUES, 200, op=True, seq=True))
+    twin.put(f"{CHANGES}.{'parquet' if what == 'kind' else 'csv'}", text.encode())
+    for job in (twin.plain, twin.tasks):
+        set_in(job, "defaults", "quality", "quarantined_share_max", to=0.01)
+    errors = [pipeline.run().tables[0].error for pipeline in twin.pipelines()]
+    assert errors[0] == errors[1]
+    assert {"columns": "other columns", "share": "quarantined_share_max", "kind": "files.kind says"}[
+        what
+    ] in str(errors[0])
+    assert (
+        tables(twin.plain)
+        == tables(twin.tasks)
+        == {name: [] for name in ("bronze/orders", "silver/orders", "aside")}
+    )
+
+
+def test_rows_that_change_between_two_writes_are_committed_by_neither(small_parts: None) -> None:
+    """The second write of a group, without members that are there, must be of the same rows."""
+    schema = pa.schema([("id", pa.int64())])
+
+    class Files:
+        def write(self, tables: Any, at: Any) -> tuple[Any, ...]:
+            list(tables)
+            return ()
+
+    writer = MemberWriter(schema, (), Files())
+
+    def written(*ids: int) -> Any:
+        return writer.write([("a", pa.table({"id": ids}, schema=schema))], TaskAttempt(0, 0)).members
+
+    group = WrittenGroup(
+        schema, lambda names: [WrittenRows((), {})], (), {"a": written(1)["a"], "b": written(2)["a"]}
+    )
+    with pytest.raises(InternalError, match="other rows of"):
+        group.of(["a"])

@@ -1,0 +1,77 @@
+"""Raw files of a medallion job on Spark's executors."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+
+from safewrite.engine.abc import TaskAttempt
+from safewrite.engine.spark import SparkEngine
+from safewrite.medallion import Pipeline, verify
+from safewrite.medallion.bronze import tasks
+from tests.medallion.test_jobs import Shop, set_in
+from tests.medallion.test_tasks import VALUES, keys, lines, remembered, tables
+from tests.spark.session import Spark
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+@dataclass(frozen=True)
+class Dies:
+    """A task whose worker is killed once, when it has written its files."""
+
+    task: Any
+    noted: Path
+    columns: None = None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch], at: TaskAttempt) -> Generator[Any, None, Any]:
+        found = yield from self.task(batches, at)
+        if at.part == 1 and not self.noted.exists():
+            self.noted.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
+
+
+def test_a_killed_worker_leaves_no_row_and_the_next_run_lands_what_one_process_does(
+    spark: Spark, tmp_path: Path
+) -> None:
+    draw = random.Random(7)
+    jobs = []
+    for name in ("plain", "spark"):
+        (tmp_path / name).mkdir()
+        job = Shop(tmp_path / name, {"id": "int64", "name": "string"})
+        set_in(job, "raw", "location", to=str(tmp_path / "raw"))
+        jobs.append(job)
+    for number in (1, 2):
+        place = tmp_path / f"raw/shop/orders/2026110{number}-000000001.csv"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        text = "\n".join(lines(draw, VALUES, 2000, op=True, seq=True))
+        place.write_text(f"Op,id,name,seq\n{text}\n")
+    plain, there = jobs
+    assert Pipeline(plain.config).run().ok
+    run = SparkEngine.run
+
+    def dying(engine: SparkEngine, given: Sequence[Any]) -> list[Any]:
+        is_last = isinstance(given[0], tasks.LandParts)
+        return run(engine, [Dies(task, tmp_path / "noted") for task in given] if is_last else given)
+
+    with spark.careless(), mock.patch.object(tasks, "PART_BYTES", 20_000):
+        with mock.patch.object(SparkEngine, "run", dying):
+            failed = Pipeline(there.config, engine="spark").run()
+        assert "could not run the tasks" in str(failed.tables[0].error)
+        lost = {*(there.folder / "bronze/orders").rglob("*.parquet")}
+        assert lost
+        assert tables(there)["bronze/orders"] == []
+        assert Pipeline(there.config, engine="spark").run().ok
+    assert tables(plain) == tables(there)
+    assert (keys(plain), remembered(plain)) == (keys(there), remembered(there))
+    assert [one.clean for one in verify(Pipeline(there.config))] == [True]
