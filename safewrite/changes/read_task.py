@@ -22,7 +22,7 @@ OF_CHANGES = pa.schema([(OP, pa.int8()), (PLACE, pa.int64()), (ABSENT, pa.list_(
 PIECE_BYTES = 64 * 2**20
 """So much of a partition is read at once."""
 VALUES_MAX = 10_000
-"""So many values of a key column are told one by one, else the lowest and the highest."""
+"""So many values of a key column are listed one by one, else the lowest and the highest."""
 PARTITION_ROWS = 2**33
 """More rows than a partition has: places of changes grow from partition to partition."""
 

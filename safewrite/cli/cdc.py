@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from safewrite import InvalidInputError
-from safewrite.cli.shared import EXIT_LOST, OutputOption, Screen, grid_of, pairs, plain
+from safewrite.cli.shared import EXIT_LOST, OutputOption, Screen, grid_of, pairs, plain, show_converted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -122,24 +121,7 @@ def convert(
 
         given = _arguments_in(arguments) | _extra(context.args)
         found = made_of(_text_of(tables), given)
-        text = json.dumps(found.config, indent=2) + "\n"
-        if write is not None:
-            _write_new(write, text)
-
-        def show(console: Console) -> None:
-            grid = grid_of("in the recipe", "here", "what changes")
-            for one in found.settings:
-                grid.add_row(plain(one.name), plain(one.becomes), plain(one.changes))
-            console.print(grid)
-            if write is None:
-                typer.echo(text, nl=False)
-            else:
-                console.print(
-                    f"{plain(str(write))} is written. `safewrite cdc check --config {plain(str(write))}` reads it."
-                )
-
-        settings = [asdict(one) for one in found.settings]
-        screen.show({"config": found.config, "settings": settings}, show)
+        show_converted(screen, found.to_dict(), write, ("in the recipe", "safewrite cdc check"))
 
 
 def _text_of(path: str) -> str:
@@ -184,14 +166,6 @@ def _extra(given: Sequence[str]) -> dict[str, str]:
             )
         found[name] = value if equals else left.pop(0)
     return found
-
-
-def _write_new(path: Path, text: str) -> None:
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise InvalidInputError(f"{path} cannot be written ({error}). Name a new file.") from error
 
 
 @cdc.command()

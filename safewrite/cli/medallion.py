@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from safewrite.cli.shared import EXIT_LOST, OutputOption, Screen, grid_of, plain
+from safewrite.cli.shared import EXIT_LOST, OutputOption, Screen, grid_of, plain, show_converted
+from safewrite.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,6 +25,14 @@ medallion = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+
+class FormatOption(StrEnum):
+    """The format of tables."""
+
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+
 
 ConfigOption = Annotated[
     Path,
@@ -90,6 +99,63 @@ def check(context: typer.Context, *, config: ConfigOption, output: OutputOption 
             f"{plain(job.config.job)}: {len(names)} tables, the configuration can be used."
         ),
     )
+
+
+@medallion.command("from-dms")
+def from_dms(
+    context: typer.Context,
+    endpoint: Annotated[
+        Path, typer.Argument(metavar="ENDPOINT.json", help="What `aws dms describe-endpoints` says.")
+    ],
+    task: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TASK.json", help="What `aws dms describe-replication-tasks` says, or its table mappings."
+        ),
+    ],
+    *,
+    lake: Annotated[
+        str, typer.Option("--lake", help="Where the tables are to be: s3://bucket/prefix or a folder.")
+    ],
+    columns: Annotated[
+        Path | None,
+        typer.Option(
+            help="CSV of the source's columns, types and keys, which DMS does not tell; docs/medallion/from-dms.md has the query."
+        ),
+    ] = None,
+    table_format: Annotated[
+        FormatOption, typer.Option("--format", help="The format of the tables.")
+    ] = FormatOption.DELTA,
+    catalog: Annotated[
+        str | None, typer.Option(help="Iceberg: a catalog of PyIceberg's configuration; Glue without.")
+    ] = None,
+    job: Annotated[str | None, typer.Option(help="The name of the job; that of the task without.")] = None,
+    endpoint_name: Annotated[
+        str | None, typer.Option("--endpoint", help="The endpoint's identifier, where there are several.")
+    ] = None,
+    task_name: Annotated[
+        str | None, typer.Option("--task", help="The task's identifier, where there are several.")
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option("--write", help="File to write; else the answer shows it.")
+    ] = None,
+    output: OutputOption = None,
+) -> None:
+    """Make a configuration of a DMS endpoint and its task, say what each setting becomes, and warn of those that lose data."""
+    screen = Screen(context, output)
+    with screen.errors():
+        from safewrite.medallion.config.from_dms import Lake
+        from safewrite.medallion.config.from_dms import from_dms as made_of
+
+        made = made_of(
+            _text_of(endpoint),
+            _text_of(task),
+            Lake(lake, table_format.value, catalog),
+            columns=None if columns is None else _text_of(columns),
+            job=job,
+            names=(endpoint_name, task_name),
+        )
+        show_converted(screen, made.to_dict(), write, ("at DMS", "safewrite medallion check"))
 
 
 @medallion.command("run")
@@ -219,6 +285,15 @@ def verify(
     clean = all(one.clean for one in audits)
     screen.show({"clean": clean, "tables": [one.to_dict() for one in audits]}, text)
     raise typer.Exit(0 if clean else EXIT_LOST)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text("utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(
+            f"{path} cannot be read ({error}). Nothing was written. Give a file of text."
+        ) from error
 
 
 def _pipeline(config: Path, namespace: str | None = None, engine: RunsOn = RunsOn.LOCAL) -> Pipeline:

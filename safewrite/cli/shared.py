@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -237,3 +238,38 @@ def show_steps(screen: Screen, table: str, steps: Sequence[Step], nothing: str) 
         step.status == "failed" or (step.status == "skipped" and step.action == "rescue") for step in steps
     )
     raise typer.Exit(EXIT_LOST if unmended else 0)
+
+
+def show_converted(
+    screen: Screen, made: Mapping[str, Any], write: Path | None, words: tuple[str, str]
+) -> None:
+    """Show a configuration that was made of another tool's settings, or write it, and what became of each setting.
+
+    ``words``: where the settings are from, and the command that checks the configuration.
+    """
+    text = json.dumps(made["config"], indent=2) + "\n"
+    if write is not None:
+        _write_new(write, text)
+    where, check = words
+
+    def show(console: Console) -> None:
+        grid = grid_of(where, "here", "what changes")
+        for one in made["settings"]:
+            grid.add_row(plain(one["name"]), plain(one["becomes"]), plain(one["changes"]))
+        console.print(grid)
+        for warning in made["warnings"]:
+            console.print(f"[yellow]Look at this[/]: {plain(warning)}", highlight=False)
+        if write is None:
+            typer.echo(text, nl=False)
+        else:
+            console.print(f"{plain(str(write))} is written. `{check} --config {plain(str(write))}` reads it.")
+
+    screen.show(made, show)
+
+
+def _write_new(path: Path, text: str) -> None:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be written ({error}). Name a new file.") from error

@@ -54,7 +54,7 @@ def parsed(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _binary(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Binary numbers: 1e999 is no infinity, and 1e-999 no zero, but numbers that do not fit."""
+    """Binary numbers: 1e999 does not become infinity, nor 1e-999 zero; both do not fit."""
     found = texts.cast(kind)
     for is_beyond, as_said, why in (
         (pc.is_inf(found), _INFINITE, "too large"),

@@ -6,6 +6,7 @@ import datetime as dt
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -122,6 +123,9 @@ def test_changes_without_deletes_name_their_operation_only_where_full_loads_do(
     deleted = "D,2,two\n" * op_in_full_load
     put(job, "20261101-000000001.csv", f"{head}{op}2,two\n{update}{deleted}".encode())
     assert silver(job) == {1: "uno" if has_updates else "one", 2: "two"}
+    bronze = pa.table(deltalake.DeltaTable(str(tmp_path / "bronze/orders")).to_pyarrow_table()).to_pylist()
+    ops = {row["id"]: row["_op"] for row in bronze if "LOAD" not in row["_file"]}
+    assert ops[2] == ("U" if has_updates and not op_in_full_load else "I")
     aside = job.rows("aside")
     assert [row["reason"][:21] for row in aside] == ["the operation is none"] * op_in_full_load
 
@@ -153,7 +157,7 @@ def test_a_time_of_a_day_is_one_in_iceberg(tmp_path: Path, kind: str) -> None:
         put(
             job,
             "LOAD00000001.csv",
-            b"id,note\n1,10:15:30.1234560\n2,838:59:59\n3,NULL\n4,07:00\n5,10:00:00+02\n",
+            b"id,note\n1,10:15:30.1234560\n2,838:59:59\n3,NULL\n4,07:00\n5,10:00:00+02\n6,10\n",
         )
     else:
         set_in(job, "defaults", "files", to={"kind": "parquet"})
@@ -165,7 +169,7 @@ def test_a_time_of_a_day_is_one_in_iceberg(tmp_path: Path, kind: str) -> None:
     assert silver(job) == {1: dt.time(10, 15, 30, 123456), 3: None, 4: dt.time(7)}
     if kind == "csv":
         aside = {row["line"]: row["reason"] for row in job.rows("aside")}
-        assert set(aside) == {2, 5}
+        assert set(aside) == {2, 5, 6}
         assert "note is no time64[us]: '838:59:59'" in aside[2]
 
 

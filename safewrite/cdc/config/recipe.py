@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from safewrite.cdc.config.job import load
 from safewrite.errors import without_secrets
+from safewrite.intake.conversion import Converted
 from safewrite.intake.settings import Strict, Text, meant, read, refused
 
 _NAMES = {
@@ -55,27 +55,6 @@ class RecipeTables(Strict):
     """The recipe's table file."""
 
     tables: list[RecipeTable]
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A setting of the recipe: what it becomes here, and what changes in meaning; empty where nothing does."""
-
-    name: str
-    becomes: str
-    changes: str = ""
-
-
-@dataclass
-class Converted:
-    """A configuration, and what became of each setting of the recipe."""
-
-    config: dict[str, Any] = field(default_factory=dict)
-    settings: list[Setting] = field(default_factory=list)
-
-    def say(self, name: str, becomes: str, changes: str = "") -> None:
-        """Note what a setting becomes."""
-        self.settings.append(Setting(name, becomes, changes))
 
 
 @without_secrets

@@ -200,8 +200,8 @@ class Config(TableAccess):
         return {name: table for name, table in self.tables.items() if table.sync is None}
 
     def ignores(self, name: str) -> bool:
-        """Whether a table is passed over; one that is configured never is."""
-        return name not in self.tables and any(_is_like(name, one) for one in self.ignored_tables)
+        """Whether a table that is not configured is passed over."""
+        return any(_is_like(name, one) for one in self.ignored_tables)
 
     @property
     def owner_columns(self) -> tuple[str, ...]:

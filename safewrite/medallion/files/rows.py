@@ -165,12 +165,7 @@ def bronze_rows(
     }
     if table.files.before_image:
         for key in table.keys:
-            name = table.files.before_image + key
-            kind = columns.field(key).type
-            there = name in brought
-            found[OLD + key] = (
-                _column(records, name, kind, faults) if there else pa.chunked_array([pa.nulls(count, kind)])
-            )
+            found[OLD + key] = _old_key(records, table, columns.field(key), ops, faults)
     found[UNCHANGED] = listed(lacking, count)
     found["_op"] = ops
     for key in table.keys:
@@ -264,6 +259,22 @@ def _column(
     values, bad = read(raw, kind, texts=records.texts)
     faults.note(bad if forgiven is None else bad & ~forgiven, f"{name} is no {called(kind)}", raw)
     return values
+
+
+def _old_key(
+    records: Records, table: TableConfig, key: pa.Field, ops: pa.ChunkedArray, faults: _Faults
+) -> pa.ChunkedArray:
+    """The value of a key before an update; NULL for other changes, for which DMS writes an empty text or NULL."""
+    name = f"{table.files.before_image}{key.name}"
+    if name not in records.rows.column_names:
+        return pa.chunked_array([pa.nulls(len(records.lines), key.type)])
+    raw = records.rows.column(name)
+    has_one = pc.equal(ops, "U")
+    if records.texts and table.files.op not in records.rows.column_names:  # which may be an insert
+        has_one = pc.and_(has_one, pc.not_equal(raw, b""))
+    place = records.rows.column_names.index(name)
+    kept = pc.if_else(pc.fill_null(has_one, False), raw, pa.scalar(None, raw.type))
+    return _column(replace(records, rows=records.rows.set_column(place, name, kept)), name, key.type, faults)
 
 
 def _ops(source: SourceFile, records: Records, table: TableConfig, faults: _Faults) -> pa.ChunkedArray:
