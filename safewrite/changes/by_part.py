@@ -58,7 +58,8 @@ class Answer:
     """What was decided about some keys.
 
     ``taken`` are numbers of carried values that ``carried`` stands for.  ``lost`` are numbers of tombstones that go, ``deletes`` keys and sequence of new ones.  ``goes`` has the places of the
-    rows that go, by file, -1 where a format does not tell them.  ``needs_rows``: nothing was decided, for it takes whole rows.
+    rows that go, by file, -1 where a format does not tell them.  ``ties``: nothing was decided, for changes have the sequence of
+    rows in these files, whose other columns must be compared.
     """
 
     counts: ChangeCounts = field(default_factory=ChangeCounts)
@@ -69,7 +70,7 @@ class Answer:
     carried: pa.Table | None = None
     rows: Fingerprint = field(default_factory=lambda: Fingerprinter().result())
     drops: Fingerprint = field(default_factory=lambda: Fingerprinter().result())
-    needs_rows: bool = False
+    ties: frozenset[str] = frozenset()
 
 
 def questioned(schema: pa.Schema) -> pa.Schema:
@@ -96,22 +97,37 @@ class Decide:
         given = [pa.Table.from_batches([batch]).cast(self.columns) for batch in batches]
         whole = pa.concat_tables([self.columns.empty_table(), *given]).combine_chunks()
         del given
-        told, rows = answered(whole, self.question)
-        for table in rows:
-            yield from full(table, self.columns).to_batches()
+        found, keys = answered(whole, self.question), [*self.question.spec.keys, FILE]
+        for table, kind in ((found.gone.select(keys), RowKind.DROP), (found.come, RowKind.UPSERT)):
+            told = table.append_column(KIND, _kind(kind, table.num_rows))
+            yield from full(told, self.columns).to_batches()
+        told, drops = found.answer, found.gone.select(keys)
+        told.rows, told.drops = _fingerprint(found.come), _fingerprint(drops)
         return told
 
 
-def answered(table: pa.Table, question: Question) -> tuple[Answer, list[pa.Table]]:
-    """What becomes of the keys of a part, and the rows that say it: the keys of rows that go, and the rows to be written.
+@dataclass(frozen=True)
+class PartDecision:
+    """What was decided about the keys of a part: ``gone`` are rows of the table, ``come`` those to be written."""
 
-    ``table`` has all changes and rows of these keys, under :func:`questioned`.  Nothing comes back where it takes whole rows.
+    answer: Answer
+    gone: pa.Table
+    come: pa.Table
+
+
+def answered(table: pa.Table, question: Question) -> PartDecision:
+    """What becomes of the keys of a part.
+
+    ``table`` has all changes of these keys, and the rows of the table that have them, under :func:`questioned`.
     """
     spec = question.spec
     kinds = np.asarray(table.column(KIND).to_numpy())
     changes, rows = (table.filter(pa.array(kinds == kind)) for kind in (RowKind.CHANGE, RowKind.ROW))
-    if not question.whole and pc.any(_meet(changes, rows, (*spec.keys, *spec.sequence_by))).as_py():
-        return Answer(needs_rows=True), []
+    if not question.whole:
+        tied = rows.filter(_meet(changes, rows, (*spec.keys, *spec.sequence_by)))
+        if tied.num_rows:
+            ties = frozenset(pc.unique(tied.column(FILE)).to_pylist())
+            return PartDecision(Answer(ties=ties), rows.slice(0, 0), loose(question.schema).empty_table())
     batch = _batch(changes, question)
     remembered = (question.tombstones, question.carried)
     stones, carried = (one.filter(_meet(changes, one, spec.keys)) for one in remembered)
@@ -124,14 +140,12 @@ def answered(table: pa.Table, question: Question) -> tuple[Answer, list[pa.Table
     )
     settled = settle(batch, known)
     dropped = rows.take(pa.array(settled.decision.dropped, pa.int64()))
-    told = _summed(batch, settled, stones, dropped, spec)
+    told = _told(batch, settled, stones, dropped, spec)
     told.taken = _numbers(carried)
-    drops = dropped.select([*spec.keys, FILE]).append_column(KIND, _kind(RowKind.DROP, dropped.num_rows))
-    upserts = settled.rows.append_column(KIND, _kind(RowKind.UPSERT, settled.rows.num_rows))
-    return told, [drops, upserts]
+    return PartDecision(told, dropped, settled.rows)
 
 
-def _summed(
+def _told(
     batch: ChangeBatch, settled: TableEffect, stones: pa.Table, dropped: pa.Table, spec: Spec
 ) -> Answer:
     decision = settled.decision
@@ -145,8 +159,6 @@ def _summed(
         goes=_by_file(dropped),
         deletes=deletes.take(pa.array(decision.deletes, pa.int64())),
         carried=settled.carried,
-        rows=_fingerprint(settled.rows),
-        drops=_fingerprint(dropped.select([*spec.keys, FILE])),
     )
 
 
@@ -230,7 +242,7 @@ def joined(answers: Iterable[Answer], of_truncates: ChangeCounts) -> Answer:
     deletes, carried, lost, taken = [], [], [whole.lost], [whole.taken]
     for one in answers:
         tasks += 1
-        whole.needs_rows = whole.needs_rows or one.needs_rows
+        whole.ties |= one.ties
         for name in counts:
             counts[name] += getattr(one.counts, name)
         for file, places in one.goes.items():

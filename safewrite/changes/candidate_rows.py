@@ -6,7 +6,8 @@ change, where values are carried on, or where the file is rewritten.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -16,8 +17,9 @@ import pyarrow as pa
 from safewrite.changes.decide import ChangeBatch, Decision, KnownRows
 from safewrite.changes.key_index import IndexName, KeyIndex, KeyLookup, indexable, known_keys
 from safewrite.changes.memory import Memory
-from safewrite.changes.positions import Flags, Numbers, among, compared, meeting, values_of
+from safewrite.changes.positions import Flags, Numbers, Position, among, compared, meeting, values_of
 from safewrite.changes.reading import loose
+from safewrite.errors import InternalError
 from safewrite.frames.columns import filled
 
 KEPT_BYTES = 8 * 2**20
@@ -58,40 +60,152 @@ def filtered(columns: list[pa.ChunkedArray], schema: pa.Schema, stays: Flags) ->
     return pa.table(columns, schema=schema)
 
 
-class Touched(Generic[FileT]):
-    """The rows of a table that a batch may change, and where each lies; files are named as a format likes.
+class Sought(ABC, Generic[FileT]):
+    """Looks for the rows of data files that have keys of a batch, and keeps what was found; files are named as a format likes.
+
+    A data file never changes, so an index of its keys may serve many batches.
+    """
+
+    def __init__(self, keys: Sequence[str], sequence_by: Sequence[str], schema: pa.Schema) -> None:
+        self._keys, self._names = tuple(keys), (*keys, *sequence_by)
+        self._nothing = loose(schema).empty_table()
+        self._has_indexes = indexable(schema, keys)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns to look at first."""
+        return self._names
+
+    @abstractmethod
+    def search(self, table: pa.Table) -> Hits:
+        """The rows that have keys of the batch, of a table with some columns at least.  Safe in threads."""
+
+    @abstractmethod
+    def search_index(self, index: KeyIndex, gone: Numbers | None = None) -> Hits:
+        """As :meth:`search`, by the index of a file of which the rows at ``gone``, which ascend, are deleted.  Safe in threads."""
+
+    @abstractmethod
+    def suffices(self, hits: Hits) -> bool:
+        """Whether these columns are enough to decide by."""
+
+    @abstractmethod
+    def note(self, file: FileT, hits: Hits, read: object = None, size: int = 0) -> None:
+        """Keep what was found in a file; ``read``, of ``size`` bytes, may serve again."""
+
+    def asks_again(self, name: IndexName) -> bool:
+        """Whether a file that must be read is worth an index: its keys are asked for a second time."""
+        return self._has_indexes and known_keys.is_worth(name)
+
+    def kept_index(self, name: IndexName, rows: pa.Table) -> KeyIndex:
+        """The index of a file, by all of its rows; it is kept.  Safe in threads."""
+        index = KeyIndex.of(rows.select(self._names), self._keys)
+        known_keys.put(name, index)
+        return index
+
+    def known_index(self, name: IndexName) -> KeyIndex | None:
+        """The index of a file, if it is kept."""
+        return known_keys.get(name) if self._has_indexes else None
+
+    def _hits(self, rows: pa.Table, numbers: Numbers, of: int) -> Hits:
+        is_whole = not len(numbers) or set(self._nothing.column_names) <= set(rows.column_names)
+        return Hits(filled(rows, self._nothing.schema), numbers, of, is_whole)
+
+    def _indexed_hits(self, found: tuple[pa.Table, Numbers], index: KeyIndex, gone: Numbers | None) -> Hits:
+        return self._hits(*found, index.rows.num_rows - (0 if gone is None else len(gone)))
+
+
+class GoneRows(Generic[FileT]):
+    """The rows of a table that go by their places in files, and all before a position where a truncate came."""
+
+    def __init__(
+        self,
+        sequence_by: Sequence[str],
+        goes: dict[FileT, Numbers] | None = None,
+        cut: Position | None = None,
+        counts: Mapping[FileT, int] | None = None,
+    ) -> None:
+        self._sequence_by, self._goes, self._cut = tuple(sequence_by), goes or {}, cut
+        self._counts = counts or {}
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a truncate came: then any file of the table may lose rows."""
+        return self._cut is not None
+
+    @property
+    def cut(self) -> Position | None:
+        """The position of that truncate."""
+        return self._cut
+
+    def may_lose(self, file: FileT) -> bool:
+        """Whether a file may lose rows."""
+        return self.is_cut or file in self._goes
+
+    def mark(self, file: FileT) -> tuple[Any, ...]:
+        """Says which rows of a file go: files that were made of the others serve every plan with the same mark."""
+        return file, self.places(file).tobytes(), self._cut
+
+    def places(self, file: FileT) -> Numbers:
+        """The numbers of the rows of a file that go by their keys, ascending."""
+        return self._goes.get(file, np.zeros(0, np.int64))
+
+    def gone(self, file: FileT) -> Numbers | None:
+        """The numbers of the rows of a file that go; None if only its rows can tell."""
+        return None if self.is_cut else self.places(file)
+
+    def rows_of(self, file: FileT) -> int:
+        """How many rows a file has that was looked through."""
+        return self._counts[file]
+
+    def stays(self, file: FileT, table: pa.Table) -> Flags:
+        """Which rows of a file stay.  Safe in threads."""
+        return staying(table, self.places(file), self._sequence_by, self._cut)
+
+    def kept(self, file: FileT) -> Any:
+        """What was read of a file, once; None if it has to be read again."""
+        return None
+
+    def gone_rows(self) -> pa.Table:
+        """The rows that go, with all columns if files were looked through so; a truncate takes more."""
+        raise InternalError("The rows that go were asked for where they are not. Please report it.")
+
+
+def staying(table: pa.Table, gone: Numbers, sequence_by: Sequence[str], cut: Position | None) -> Flags:
+    """Which rows of a file stay, when those at ``gone`` go, and those before a position."""
+    stays = np.ones(table.num_rows, np.bool_)
+    stays[gone] = False
+    if cut is not None:
+        stays &= compared([table.column(name) for name in sequence_by], cut) >= 0
+    return stays
+
+
+class Touched(Sought[FileT], GoneRows[FileT]):
+    """The rows of a table that a batch may change, and where each lies.
 
     A data file never changes, so what was found in it serves every plan of one write.
     """
 
     def __init__(self, batch: ChangeBatch, schema: pa.Schema, *, needs_whole: bool = False) -> None:
+        Sought.__init__(self, batch.keys, batch.sequence_by, schema)
+        GoneRows.__init__(self, batch.sequence_by)
         self._batch = batch
         self._always_whole = needs_whole
         self._wanted = wanted(batch)
-        self._names = (*batch.keys, *batch.sequence_by)
         self._changed = batch.table.select(self._names)
         self._changed_values = self._wanted | values_of(self._changed, batch.sequence_by)
-        self._nothing = loose(schema).empty_table()
         self._found: dict[FileT, Hits] = {}
         self._owners: list[FileT] = []
         self._numbers = np.zeros(0, np.int64)
-        self._goes: dict[FileT, list[int]] = {}
         self._dropped = np.zeros(0, np.int64)
-        self._cut: tuple[Any, ...] | None = None
         self._kept: dict[FileT, tuple[Any, int]] = {}
         self._needs_whole = needs_whole or bool(batch.absent)
-        self.lookup = KeyLookup.of(batch.table.select(batch.keys)) if indexable(schema, batch.keys) else None
+        self.lookup = KeyLookup.of(batch.table.select(batch.keys)) if self._has_indexes else None
         """The keys of the batch as they are looked for in indexes; None for types that have none."""
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The key columns."""
         return self._batch.keys
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns to look at first."""
-        return self._names
 
     def unseen(self, files: Collection[FileT], memory: Memory) -> list[FileT]:
         """Begin a plan on these files: those that must be looked through; what is known of others is forgotten."""
@@ -126,31 +240,12 @@ class Touched(Generic[FileT]):
     def search(self, table: pa.Table) -> Hits:
         """The rows that have keys of the batch, of a table with some columns at least.  Safe in threads."""
         numbers = np.flatnonzero(among(table, self._wanted))
-        rows = table.take(pa.array(numbers))
-        is_whole = not len(numbers) or set(self._nothing.column_names) <= set(rows.column_names)
-        return Hits(filled(rows, self._nothing.schema), numbers, table.num_rows, is_whole)
-
-    def asks_again(self, name: IndexName) -> bool:
-        """Whether a file that must be read is worth an index: its keys are asked for a second time."""
-        return self.lookup is not None and known_keys.is_worth(name)
-
-    def kept_index(self, name: IndexName, rows: pa.Table) -> KeyIndex:
-        """The index of a file, by all of its rows; it is kept.  Safe in threads."""
-        index = KeyIndex.of(rows.select(self._names), self._batch.keys)
-        known_keys.put(name, index)
-        return index
-
-    def known_index(self, name: IndexName) -> KeyIndex | None:
-        """The index of a file, if it is kept."""
-        return None if self.lookup is None else known_keys.get(name)
+        return self._hits(table.take(pa.array(numbers)), numbers, table.num_rows)
 
     def search_index(self, index: KeyIndex, gone: Numbers | None = None) -> Hits:
         """As :meth:`search`, by the index of a file of which the rows at ``gone``, which ascend, are deleted.  Safe in threads."""
         assert self.lookup is not None
-        rows, numbers = self.lookup.rows_in(index, gone)
-        is_whole = not len(numbers) or set(self._nothing.column_names) <= set(rows.column_names)
-        left = index.rows.num_rows - (0 if gone is None else len(gone))
-        return Hits(filled(rows, self._nothing.schema), numbers, left, is_whole)
+        return self._indexed_hits(self.lookup.rows_in(index, gone), index, gone)
 
     def suffices(self, hits: Hits) -> bool:
         """Whether these columns are enough to decide by: no row ties with a change, and none carries values on."""
@@ -188,40 +283,16 @@ class Touched(Generic[FileT]):
         """Take what was decided: which rows go, and up to where everything does."""
         self._cut = decision.floor if decision.floor != memory.floor else None
         self._dropped = decision.dropped
+        goes: dict[FileT, list[int]] = {}
         for place in decision.dropped.tolist():
-            self._goes.setdefault(self._owners[place], []).append(int(self._numbers[place]))
+            goes.setdefault(self._owners[place], []).append(int(self._numbers[place]))
+        self._goes = {file: np.sort(np.array(places, np.int64)) for file, places in goes.items()}
 
     def gone_rows(self) -> pa.Table:
         """The rows that go, with all columns if files were looked through so; a truncate takes more."""
         rows = pa.concat_tables([self._nothing, *(hits.rows for hits in self._found.values())])
         return rows.take(pa.array(self._dropped))
 
-    @property
-    def is_cut(self) -> bool:
-        """Whether a truncate came: then any file of the table may lose rows."""
-        return self._cut is not None
-
-    def may_lose(self, file: FileT) -> bool:
-        """Whether a file may lose rows."""
-        return self.is_cut or file in self._goes
-
-    def mark(self, file: FileT) -> tuple[Any, ...]:
-        """Says which rows of a file go: files that were made of the others serve every plan with the same mark."""
-        return file, tuple(sorted(self._goes.get(file, ()))), self._cut
-
-    def gone(self, file: FileT) -> Numbers | None:
-        """The numbers of the rows of a file that go; None if only its rows can tell."""
-        return None if self.is_cut else np.sort(np.asarray(self._goes.get(file, []), np.int64))
-
     def rows_of(self, file: FileT) -> int:
         """How many rows a file has that was looked through."""
         return self._found[file].of
-
-    def stays(self, file: FileT, table: pa.Table) -> Flags:
-        """Which rows of a file stay.  Safe in threads."""
-        stays = np.ones(table.num_rows, np.bool_)
-        stays[self._goes.get(file, [])] = False
-        if self._cut is not None:
-            sequence = [table.column(name) for name in self._batch.sequence_by]
-            stays &= compared(sequence, self._cut) >= 0
-        return stays

@@ -103,6 +103,10 @@ class KeyIndex:
             at, sought = at[same], sought[same]
         return np.sort(np.concatenate(rows)), found
 
+    def living(self, gone: Numbers | None = None) -> tuple[pa.Table, Numbers]:
+        """All live rows, and their numbers among themselves; ``gone`` are those that are deleted, ascending."""
+        return _living(self.rows, np.arange(self.rows.num_rows), gone)
+
     # --- on disk ------------------------------------------------------------------------------------
     def on_disk(self) -> KeyIndex:
         """The same index in a temporary file without a name: it goes with the process.
@@ -121,6 +125,43 @@ class KeyIndex:
         rows = pa.table(read.columns[:-2], schema=self.rows.schema)
         hashes, numbers = (read.column(name).chunk(0).to_numpy() for name in (_HASH, _ROW))
         return KeyIndex(rows, hashes, numbers)
+
+
+def _living(rows: pa.Table, numbers: Numbers, gone: Numbers | None) -> tuple[pa.Table, Numbers]:
+    """Of rows with these numbers in a file those that live, and their numbers among all that do."""
+    if gone is None or not len(gone):
+        return rows, numbers
+    before = np.searchsorted(gone, numbers)
+    lives = gone[np.minimum(before, len(gone) - 1)] != numbers
+    return rows.filter(pa.array(lives)), (numbers - before)[lives]
+
+
+_BITS_LEAST, _BITS_MOST = 16, 26
+
+
+class HashSet:
+    """The hashes of keys that are looked for in many files; a table of bits tells most others at once."""
+
+    def __init__(self, hashes: Hashes) -> None:
+        """``hashes`` ascend, each once."""
+        self.hashes = hashes
+        bits = min(_BITS_MOST, max(_BITS_LEAST, len(hashes).bit_length() + 6))
+        self._mask = np.uint64(2**bits - 1)
+        self._near = np.zeros(2**bits, np.bool_)
+        self._near[hashes & self._mask] = True
+
+    def among(self, hashes: Hashes) -> Numbers:
+        """The places of those that are in the set."""
+        places = np.flatnonzero(self._near[hashes & self._mask])
+        if not len(places):
+            return places
+        at = np.minimum(np.searchsorted(self.hashes, hashes[places]), len(self.hashes) - 1)
+        return np.asarray(places[self.hashes[at] == hashes[places]])
+
+    def rows_in(self, index: KeyIndex, gone: Numbers | None = None) -> tuple[pa.Table, Numbers]:
+        """As :meth:`KeyLookup.rows_in`, by hashes alone."""
+        numbers, _ = index.find(self.hashes)
+        return _living(index.rows.take(pa.array(numbers)), numbers, gone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +190,7 @@ class KeyLookup:
         equal = among(rows, values_of(alike, alike.column_names))
         if not equal.all():
             numbers, rows = numbers[equal], rows.filter(pa.array(equal))
-        if gone is None or not len(gone):
-            return rows, numbers
-        before = np.searchsorted(gone, numbers)
-        lives = gone[np.minimum(before, len(gone) - 1)] != numbers
-        return rows.filter(pa.array(lives)), (numbers - before)[lives]
+        return _living(rows, numbers, gone)
 
 
 @dataclass

@@ -9,12 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from safewrite.changes.chunks import dealt
 from safewrite.changes.decide import ChangeBatch, ChangeOp
+from safewrite.changes.key_index import Hashes, key_hashes
 from safewrite.changes.positions import Flags, values_of
 from safewrite.changes.reading import loose, read
 from safewrite.changes.spec import Spec
-from safewrite.engine.abc import TaskAttempt
+from safewrite.engine.abc import CHUNKS, TaskAttempt
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
+from safewrite.frames.predicate import Both, Compare, Predicate
+from safewrite.frames.replace_where import EVERYTHING
 
 OP, PLACE, ABSENT = "_safewrite_op", "_safewrite_place", "_safewrite_absent"
 OF_CHANGES = pa.schema([(OP, pa.int8()), (PLACE, pa.int64()), (ABSENT, pa.list_(pa.string()))])
@@ -23,6 +27,8 @@ PIECE_BYTES = 64 * 2**20
 """So much of a partition is read at once."""
 VALUES_MAX = 10_000
 """So many values of a key column are listed one by one, else the lowest and the highest."""
+HASHES_MAX = 4_000_000
+"""Keys up to this number are looked for by their hashes; for more of them all rows come that may have one."""
 PARTITION_ROWS = 2**33
 """More rows than a partition has: places of changes grow from partition to partition."""
 
@@ -31,13 +37,15 @@ PARTITION_ROWS = 2**33
 class ReadReport:
     """What the driver must know of the changes of a partition.
 
-    ``ends`` are the lowest and highest value of each key column, ``values`` all that it has, or None where they are many.
+    ``ends`` are the lowest and highest value of each key column, ``values`` all that it has, or None where they are many;
+    ``hashes`` are those of whole keys, None where they are many.
     """
 
     truncates: pa.Table
     fingerprint: Fingerprint = field(default_factory=lambda: Fingerprinter().result())
     ends: dict[str, pa.Array] = field(default_factory=dict)
     values: dict[str, pa.Array | None] = field(default_factory=dict)
+    hashes: list[Hashes] | None = field(default_factory=list)
 
     def add(self, other: ReadReport) -> None:
         """Take another report in."""
@@ -48,6 +56,14 @@ class ReadReport:
         for name, values in other.values.items():
             known = self.values.get(name, values)
             self.values[name] = None if known is None or values is None else _few(known, values)
+        both = None if self.hashes is None or other.hashes is None else [*self.hashes, *other.hashes]
+        self.hashes = both if both is None or sum(map(len, both)) <= HASHES_MAX else None
+
+    def key_hashes(self) -> Hashes | None:
+        """The hashes of all keys, ascending, each once; None where they are many."""
+        return (
+            None if self.hashes is None else np.unique(np.concatenate([np.zeros(0, np.uint64), *self.hashes]))
+        )
 
 
 def _ends(values: pa.Array) -> pa.Array:
@@ -69,11 +85,13 @@ class ReadChanges:
     spec: Spec
     schema: pa.Schema
     partition_by: tuple[str, ...]
+    deals: bool = False
+    """Whether changes are given in chunks, dealt by their keys."""
 
     @property
     def columns(self) -> pa.Schema:
-        """Those of the target, and what stands beside them."""
-        return pa.schema([*loose(self.schema), *OF_CHANGES])
+        """Those of the target, and what stands beside them; or those of an exchange."""
+        return CHUNKS if self.deals else pa.schema([*loose(self.schema), *OF_CHANGES])
 
     def __call__(
         self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
@@ -88,8 +106,14 @@ class ReadChanges:
             place += rows
             whole.add(_told(batch, changes.fingerprint, places, self.spec, self.schema))
             beside = [pa.array(batch.ops), places, _lists(batch.absent, rows)]
-            table = pa.table([*batch.table.columns, *beside], self.columns)
-            yield from table.filter(pa.array(batch.ops != ChangeOp.TRUNCATE)).to_batches()
+            table = pa.table([*batch.table.columns, *beside], pa.schema([*loose(self.schema), *OF_CHANGES]))
+            table = table.filter(pa.array(batch.ops != ChangeOp.TRUNCATE))
+            if self.deals:
+                hashes = key_hashes(table, self.spec.keys)
+                whole.add(ReadReport(whole.truncates.slice(0, 0), hashes=[np.unique(hashes)]))
+                yield from dealt(table, hashes)
+            else:
+                yield from table.to_batches()
         return whole
 
 
@@ -138,3 +162,32 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
             some = []
     if some:
         yield pa.Table.from_batches(some)
+
+
+# --- what the driver has of them -------------------------------------------------------------------------
+@dataclass(frozen=True)
+class ReadBatch:
+    """Changes that tasks have read and checked, wherever they are, and what the driver knows of them."""
+
+    spec: Spec
+    schema: pa.Schema
+    report: ReadReport
+    fingerprint: Fingerprint
+
+    @property
+    def rows(self) -> int:
+        """How many changes there are."""
+        return self.report.fingerprint.rows
+
+    @property
+    def values(self) -> dict[str, pa.Array]:
+        """The values of key columns that have few."""
+        return {name: values for name, values in self.report.values.items() if values is not None}
+
+    @property
+    def bounds(self) -> Predicate:
+        """A condition that rows with keys of the batch satisfy."""
+        parts: list[Predicate] = []
+        for name, ends in self.report.ends.items():
+            parts += [Compare(name, ">=", ends[0].as_py()), Compare(name, "<=", ends[-1].as_py())]
+        return Both(tuple(parts)) if parts else EVERYTHING

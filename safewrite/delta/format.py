@@ -304,10 +304,10 @@ class DeltaFormat:
         from safewrite.delta.spark import write as spark
 
         frame, changes = held.rows, operation.changes is not None
-        if not changes:
-            made = by_tasks.write(self, held, operation, name, queue_first=queue_first)
-            if made is not None:
-                return made
+        by = by_tasks.apply if changes else by_tasks.write
+        made = by(self, held, operation, name, queue_first=queue_first)
+        if made is not None:
+            return made
         if self._state is None and not changes and held.computed is None:
             parts = () if self.planner.first is None else tuple(self.planner.first.partition_by)
             with spark.first(held, parts, operation) as kept:

@@ -106,7 +106,13 @@ class Engine(Protocol[S]):
         """
 
     def exchange(self, source: S, parts: int) -> S:
-        """Bring rows of :data:`CHUNKS` together: input ``i`` of the result has those of part ``i``."""
+        """Bring rows of :data:`CHUNKS` together: input ``i`` of the result has those whose part modulo ``parts`` is ``i``."""
+
+    def together(self, sources: Sequence[S]) -> S:
+        """The inputs of some sources that have the same columns."""
+
+    def numbers(self, count: int) -> S:
+        """A source whose input ``i`` has one row, with the number ``i``: for tasks that find their input by it."""
 
     def run(self, tasks: Sequence[Task]) -> list[TaskReport]:
         """Run tasks that have no input and give no rows.

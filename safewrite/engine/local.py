@@ -51,8 +51,16 @@ class LocalEngine:
         found: list[list[pa.RecordBatch]] = [[] for _ in range(parts)]
         for batch in itertools.chain.from_iterable(source):
             for part in pc.unique(batch.column(PART)).to_pylist():
-                found[part].append(batch.filter(pc.equal(batch.column(PART), part)).cast(CHUNKS))
+                found[part % parts].append(batch.filter(pc.equal(batch.column(PART), part)).cast(CHUNKS))
         return found
+
+    def together(self, sources: Sequence[Source]) -> Source:
+        """See :class:`safewrite.engine.abc.Engine`."""
+        return [*itertools.chain.from_iterable(sources)]
+
+    def numbers(self, count: int) -> Source:
+        """See :class:`safewrite.engine.abc.Engine`."""
+        return [[pa.record_batch({"number": pa.array([number])})] for number in range(count)]
 
     def run(self, tasks: Sequence[Task]) -> list[TaskReport]:
         """See :class:`safewrite.engine.abc.Engine`."""

@@ -74,15 +74,25 @@ class SparkEngine:
         import pyspark.sql.functions as f
 
         numbers = ", ".join(f"{number}" for number in _hashing_to(parts))
-        return source.withColumn(PART, f.expr(f"element_at(array({numbers}), {PART} + 1)")).repartition(
-            parts, PART
-        )
+        sent = f.expr(f"element_at(array({numbers}), {PART} % {parts} + 1)")
+        return source.withColumn(PART, sent).repartition(parts, PART)
+
+    def together(self, sources: Sequence[DataFrame]) -> DataFrame:
+        """See :class:`safewrite.engine.abc.Engine`."""
+        first, *others = sources
+        for other in others:
+            first = first.union(other)
+        return first
+
+    def numbers(self, count: int) -> DataFrame:
+        """See :class:`safewrite.engine.abc.Engine`."""
+        return self.session.range(0, count, 1, count)
 
     def run(self, tasks: Sequence[Task]) -> list[TaskReport]:
         """See :class:`safewrite.engine.abc.Engine`."""
         if not tasks:
             return []
-        ids = self.session.range(0, len(tasks), 1, len(tasks))
+        ids = self.numbers(len(tasks))
         body = partial(_ran, tasks=[pickle.dumps(task) for task in tasks])
         return _reports(ids.mapInArrow(body, spark_schema([pa.field(REPORT, pa.binary())])))
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import safewrite as sw
+from safewrite.delta.data.datafiles import FileLayout, encoded
 from tests.changes.test_decide import OTHER, K, up
 from tests.changes.test_tables import Lake, apply
 
@@ -29,8 +31,12 @@ def test_rows_that_are_written_twice_are_not_committed(
         write_id = how.pop("write_id")
         return [file for name in "ab" for file in encode(*args, write_id=f"{write_id}{name}", **how)]
 
+    def rest_twice(kept: Any, layout: FileLayout) -> list[Any]:
+        layouts = [replace(layout, write_id=f"{layout.write_id}{name}") for name in "ab"]
+        return [file for one in layouts for file in encoded(kept, one)]
+
     monkeypatch.setattr(module, "encode", twice)
-    monkeypatch.setattr("safewrite.delta.write.overwrite.encode", twice)
+    monkeypatch.setattr("safewrite.delta.write.overwrite.encoded", rest_twice)
     row = {"a": 7, "b": "x", "s": 1, "t": 0, "value": "p"}
     calls: dict[str, Any] = {
         "append": lambda table: table.append([row]),

@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from safewrite.changes import read_task
-from safewrite.changes.read_task import ReadReport
+from safewrite.changes.read_task import ReadBatch, ReadReport
 from safewrite.changes.reading import check_target, parsed
 from safewrite.changes.spec import Spec
 from safewrite.engine.spark import SparkEngine
-from safewrite.frames.fingerprint import Fingerprint
-from safewrite.frames.predicate import Both, Compare, Predicate
-from safewrite.frames.replace_where import EVERYTHING
 from safewrite.frames.spark.batch import BatchOrigin
 from safewrite.frames.spark.columns import arrow_schema
 
@@ -29,40 +26,18 @@ _READ = "safewrite_rows_read"
 
 
 @dataclass(frozen=True)
-class SparkChanges:
+class SparkChanges(ReadBatch):
     """Changes that are checked and kept: ``frame`` has them, without truncates, under the columns of the target.
 
-    ``schema`` is the target's; ``report`` has what the driver needs of them.
+    ``schema`` is the target's.
     """
 
     frame: DataFrame
-    spec: Spec
-    schema: pa.Schema
-    report: ReadReport
-    fingerprint: Fingerprint
-
-    @property
-    def rows(self) -> int:
-        """How many changes there are."""
-        return self.report.fingerprint.rows
 
     @property
     def session(self) -> SparkSession:
         """The session in which they are applied: a copy of the user's."""
         return self.frame.sparkSession
-
-    @property
-    def values(self) -> dict[str, pa.Array]:
-        """The values of key columns that have few."""
-        return {name: values for name, values in self.report.values.items() if values is not None}
-
-    @property
-    def bounds(self) -> Predicate:
-        """A condition that rows with keys of the batch satisfy."""
-        parts: list[Predicate] = []
-        for name, ends in self.report.ends.items():
-            parts += [Compare(name, ">=", ends[0].as_py()), Compare(name, "<=", ends[-1].as_py())]
-        return Both(tuple(parts)) if parts else EVERYTHING
 
 
 @contextmanager
@@ -87,7 +62,7 @@ def changes_of(
         for report in mapped.bodies():
             whole.add(report)
         fingerprint = whole.fingerprint if origin is None else origin.fingerprint(whole.fingerprint.rows)
-        yield SparkChanges(held.of(mapped.rows), spec, schema, whole, fingerprint)
+        yield SparkChanges(spec, schema, whole, fingerprint, held.of(mapped.rows))
 
 
 def count_read(rows: DataFrame) -> DataFrame:

@@ -11,19 +11,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from safewrite.changes import by_part
-from safewrite.changes.by_part import FILE, KIND, POS, Answer, Question, RowKind
-from safewrite.changes.decide import ChangeBatch, ChangeOp, Decision, KnownRows, decide
+from safewrite.changes.by_part import FILE, KIND, POS, Answer, RowKind
+from safewrite.changes.decide import Decision
 from safewrite.changes.memory import Memory
-from safewrite.changes.positions import Numbers, Position
-from safewrite.changes.read_task import PLACE
-from safewrite.changes.reading import loose
+from safewrite.changes.part_sums import BatchEffect, effect_of_truncates, needs_whole, question_of, summed
+from safewrite.changes.positions import Position
 from safewrite.changes.spark.batch import SparkChanges, count_read, rows_read
-from safewrite.changes.unchanged_values import TableEffect
 from safewrite.engine.spark import SparkEngine, spark_schema
 from safewrite.errors import InternalError
 from safewrite.frames.spark.hashes import quoted
@@ -54,24 +50,13 @@ RowsOf = Callable[[list[str]], LiveRows | None]
 
 
 @dataclass(frozen=True)
-class SparkPlan:
-    """What a batch does to a table.  ``frame`` has the rows to be written and the keys of rows that go.
-
-    ``settled`` says it in the words of other frames, without rows; ``goes`` has the places of rows that go, by file.
-    """
+class SparkPlan(BatchEffect):
+    """What a batch does to a table.  ``frame`` has the rows to be written, so many, and the keys of rows that go."""
 
     changes: SparkChanges
     frame: DataFrame
-    settled: TableEffect
-    deletes: ChangeBatch
-    goes: dict[str, Numbers]
-    cut: Position | None
     mark: tuple[str, ...]
     rows: int
-
-    def after(self, memory: Memory, now_ms: int) -> Memory:
-        """What is to be remembered after it."""
-        return memory.after(self.deletes, self.settled, now_ms)
 
     def upserts(self) -> DataFrame:
         """The rows that are written."""
@@ -87,11 +72,6 @@ class SparkPlan:
         left = _by_keys(rows, self._of(RowKind.DROP), self.changes.spec.keys, "left_anti", self.dropped)
         return left.select(*map(quoted, (*self.changes.schema.names, *also)))
 
-    @property
-    def dropped(self) -> int:
-        """How many rows of the keys go; a truncate may take more."""
-        return len(self.settled.decision.dropped)
-
     def _of(self, kind: RowKind) -> DataFrame:
         return self.frame.filter(f"{quoted(KIND)} = {int(kind)}")
 
@@ -104,10 +84,9 @@ def planned(changes: SparkChanges, memory: Memory, rows_of: RowsOf) -> Iterator[
         InvalidInputError: as ``safewrite.changes.decide.decide``.
         StorageError: Spark could not compute it.
     """
-    cuts = _truncates(changes, memory)
-    whole = changes.spec.unchanged is not None or memory.carried.num_rows > 0
-    with _decided(changes, memory, rows_of, cuts, whole=whole) as (frame, told):
-        if not told.needs_rows:
+    cuts = effect_of_truncates(changes, memory)
+    with _decided(changes, memory, rows_of, cuts, whole=needs_whole(changes, memory)) as (frame, told):
+        if not told.ties:
             yield _summed(changes, memory, frame, told, cuts)
             return
     with _decided(changes, memory, rows_of, cuts, whole=True) as (frame, told):
@@ -121,16 +100,7 @@ def _decided(
     """Let the tasks decide."""
     spec, schema = changes.spec, changes.schema
     columns = by_part.questioned(schema)
-    question = Question(
-        spec,
-        schema,
-        changes.report.truncates,
-        _within(_numbered(memory.tombstones), changes),
-        _numbered(memory.carried),
-        memory.floor,
-        memory.forgotten,
-        whole,
-    )
+    question = question_of(changes, memory, whole=whole)
     given = _full(changes.frame, columns, RowKind.CHANGE)
     rows = rows_of(schema.names if whole else [*spec.keys, *spec.sequence_by])
     counted = rows is not None and bool(changes.rows)
@@ -170,36 +140,6 @@ def _full(frame: DataFrame, columns: pa.Schema, kind: RowKind) -> DataFrame:
     ))  # fmt: skip
 
 
-def _numbered(table: pa.Table) -> pa.Table:
-    return table.append_column(PLACE, pa.array(np.arange(table.num_rows)))
-
-
-def _within(tombstones: pa.Table, changes: SparkChanges) -> pa.Table:
-    """The tombstones that may be of keys of the batch."""
-    for name, ends in changes.report.ends.items():
-        column = tombstones.column(name)
-        low, high = (end.cast(column.type) for end in (ends[0], ends[-1]))
-        inside = pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high))
-        tombstones = tombstones.filter(inside)
-    return tombstones
-
-
-# --- truncates -------------------------------------------------------------------------------------------
-def _truncates(changes: SparkChanges, memory: Memory) -> Decision:
-    """What the truncates of a batch do by themselves, to all that is remembered.
-
-    Raises:
-        InvalidInputError: a tombstone has the sequence of one.
-    """
-    cuts, wide = changes.report.truncates.sort_by(PLACE), loose(changes.schema)
-    table = by_part.full(cuts, wide)
-    spec = changes.spec
-    ops = np.full(cuts.num_rows, ChangeOp.TRUNCATE, np.int8)
-    stones = memory.tombstones.select([*spec.keys, *spec.sequence_by])
-    known = KnownRows(wide.empty_table(), stones, memory.floor, memory.forgotten)
-    return decide(ChangeBatch(table, ops, spec.keys, spec.sequence_by), known)
-
-
 def before(names: tuple[str, ...], position: Position) -> str:
     """The condition, in Spark's SQL, of rows before a position; NULL comes before everything."""
     condition = "FALSE"
@@ -213,43 +153,20 @@ def before(names: tuple[str, ...], position: Position) -> str:
 def _summed(
     changes: SparkChanges, memory: Memory, frame: DataFrame, told: Answer, cuts: Decision
 ) -> SparkPlan:
-    """The plan in the words of other frames."""
-    spec, wide = changes.spec, loose(changes.schema)
-    names = [*spec.keys, *spec.sequence_by]
-    none = memory.tombstones.select(names).slice(0, 0)
-    deletes = none if told.deletes is None else pa.concat_tables([none, told.deletes.cast(none.schema)])
-    batch = ChangeBatch(
-        deletes, np.full(deletes.num_rows, ChangeOp.DELETE, np.int8), spec.keys, spec.sequence_by
-    )
-    dropped = sum(map(len, told.goes.values()))
-    decision = Decision(
-        told.counts,
-        np.zeros(0, np.int64),
-        np.zeros(dropped, np.int64),
-        np.setdiff1d(cuts.kept, told.lost),
-        np.arange(deletes.num_rows),
-        cuts.floor,
-    )
-    carried = _carried(memory, told)
-    cut = cuts.floor if cuts.floor != memory.floor else None
-    if told.rows.rows != told.counts.inserted + told.counts.updated or told.drops.rows != dropped:
+    """The plan in the words of other frames.
+
+    Raises:
+        InternalError: there are other rows than were decided about.
+    """
+    found = summed(changes, memory, told, cuts)
+    if told.rows.rows != told.counts.inserted + told.counts.updated or told.drops.rows != found.dropped:
         raise InternalError(
             "Spark's tasks wrote other rows than they decided about. Nothing was committed. Please report it."
         )
     files = [f"{file}:{len(places)}" for file, places in sorted(told.goes.items())]
-    mark = (str(told.rows), str(told.drops), repr(cut), *files)
-    settled = TableEffect(decision, wide.empty_table(), carried)
-    return SparkPlan(changes, frame, settled, batch, told.goes, cut, mark, told.rows.rows)
-
-
-def _carried(memory: Memory, told: Answer) -> pa.Table:
-    """What is remembered of carried values: entries of keys that no task had stay as they are."""
-    stays = np.setdiff1d(np.arange(memory.carried.num_rows), told.taken)
-    kept_ones = memory.carried.take(pa.array(stays, pa.int64()))
-    return (
-        kept_ones
-        if told.carried is None
-        else pa.concat_tables([kept_ones, told.carried.cast(kept_ones.schema)])
+    mark = (str(told.rows), str(told.drops), repr(found.cut), *files)
+    return SparkPlan(
+        found.settled, found.deletes, found.goes, found.cut, changes, frame, mark, told.rows.rows
     )
 
 

@@ -79,10 +79,15 @@ def encode(
     layout = FileLayout(
         prepared.schema, tuple(partition_by), write_id, "", target_file_size, compression, indexed, room
     )
+    return encoded(prepared, layout)
+
+
+def encoded(prepared: Prepared, layout: FileLayout) -> Iterator[DataFile]:
+    """The data files of ``prepared``, as a layout says.  Raises as :func:`encode`."""
     written = ordinal = 0
-    for values, tables in _partitions(prepared, partition_by):
+    for values, tables in _partitions(prepared, layout.partition_by):
         layout.check(values)
-        for body, stats in rolled(map(layout.stored, tables), target_file_size, layout.begin):
+        for body, stats in rolled(map(layout.stored, tables), layout.target_file_size, layout.begin):
             yield layout.file(ordinal, values, body, stats)
             written += stats.rows
             ordinal += 1

@@ -10,13 +10,13 @@ from functools import partial
 
 import numpy as np
 
-from safewrite.changes.candidate_rows import Hits, Touched
+from safewrite.changes.candidate_rows import FileT, Hits, Sought
 from safewrite.changes.key_index import IndexName, KeyIndex
 from safewrite.changes.positions import Numbers
 from safewrite.delta.data.column_reads import FILES_PLANNED, Body, bodies, planned_reads
 from safewrite.delta.data.rows import contents, live_rows, size_of, whole_rows
 from safewrite.delta.data.vector_files import Vectors
-from safewrite.delta.log.actions import Action, FileKey, stats_of
+from safewrite.delta.log.actions import Action, stats_of
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.errors import InvalidInputError, WouldAlterError
 from safewrite.frames.parallel import LOOKED_AT_ONCE, LOOKED_BYTES, all_of, windows
@@ -28,8 +28,8 @@ KEY_BYTES = 4 * LOOKED_BYTES
 
 
 def look_through(
-    files: Mapping[FileKey, Action],
-    touched: Touched[FileKey],
+    files: Mapping[FileT, Action],
+    touched: Sought[FileT],
     state: Snapshot,
     vectors: Vectors,
     limits: Limits,
@@ -40,7 +40,7 @@ def look_through(
         StorageError: a file is gone or not what the log says, or the store gave no answer.
     """
     names = {key: _name(add, state, vectors, touched.columns) for key, add in files.items()}
-    unread, whole = list[FileKey](), list[FileKey]()
+    unread, whole = list[FileT](), list[FileT]()
     for key, add in files.items():
         index = touched.known_index(names[key])
         if index is None:
@@ -72,8 +72,8 @@ def look_through(
 
 
 def _read_whole(
-    files: Mapping[FileKey, Action],
-    touched: Touched[FileKey],
+    files: Mapping[FileT, Action],
+    touched: Sought[FileT],
     state: Snapshot,
     vectors: Vectors,
     limits: Limits,
@@ -93,7 +93,7 @@ def _read_whole(
 
 
 def _looked(
-    touched: Touched[FileKey], body: Body, named: tuple[IndexName, Action], state: Snapshot, vectors: Vectors
+    touched: Sought[FileT], body: Body, named: tuple[IndexName, Action], state: Snapshot, vectors: Vectors
 ) -> Hits | None:
     """The rows of a file by its key columns; None if these are not enough, and no others were fetched.  It runs in a thread."""
     _, add = named
@@ -108,7 +108,7 @@ def _looked(
 
 
 def _index(
-    touched: Touched[FileKey], body: Body, named: tuple[IndexName, Action], state: Snapshot
+    touched: Sought[FileT], body: Body, named: tuple[IndexName, Action], state: Snapshot
 ) -> KeyIndex | None:
     """The index of a file's rows, deleted ones too, if it is worth one; None where one of these rows cannot be read."""
     name, add = named
@@ -120,7 +120,7 @@ def _index(
         return None
 
 
-def _searched(touched: Touched[FileKey], body: bytes, add: Action, state: Snapshot, vectors: Vectors) -> Hits:
+def _searched(touched: Sought[FileT], body: bytes, add: Action, state: Snapshot, vectors: Vectors) -> Hits:
     return touched.search(whole_rows(body, add, state, None, vectors.of(add))[0])
 
 

@@ -13,11 +13,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from safewrite.changes.landing import Given
+from safewrite.changes.table_files import NotByTasksError
 from safewrite.delta.connect import Connection
 from safewrite.delta.log.features import feeds_changes
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.spark.session import attach, hook_of
 from safewrite.delta.spark.write import Rows, counted, rows_of
+from safewrite.delta.write.apply_by_tasks import transaction
 from safewrite.delta.write.creation import NewTable
 from safewrite.delta.write.plans import Planner
 from safewrite.delta.write.tasks import WriteFiles, WrittenFiles, union
@@ -26,7 +29,7 @@ from safewrite.engine.spark import ExecutorsLackPythonError, SparkEngine
 from safewrite.errors import InternalError, InvalidInputError, MissingExtraError, WouldAlterError
 from safewrite.frames.predicate import columns
 from safewrite.frames.spark.batch import BatchOrigin, SparkBatch, computed
-from safewrite.frames.spark.columns import new_schema
+from safewrite.frames.spark.columns import arrow_schema, new_schema
 from safewrite.frames.spark.stream import written
 from safewrite.frames.spark.tallied import marked, named_by
 from safewrite.frames.where import parse
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from safewrite.delta.format import DeltaFormat
     from safewrite.delta.write.transaction import Write
     from safewrite.delta.write.write import DeltaDone
+    from safewrite.frames.fingerprint import Fingerprint
     from safewrite.frames.spark.held import Held
     from safewrite.frames.where import Where
     from safewrite.receipt import Receipt
@@ -95,10 +99,6 @@ def _has_library(held: Held, connection: Connection) -> bool:
     except MissingExtraError:
         return False
     return True
-
-
-class NotByTasksError(Exception):
-    """A value that Spark has and Python has not, such as a year after 9999."""
 
 
 def write(
@@ -167,6 +167,41 @@ def _written(  # noqa: PLR0917 - one caller, just above
     return written(held.frame, name.txn, "" if state is None else state.table_id, by, seems_there=there)
 
 
+def apply(
+    table: DeltaFormat, held: Held, operation: Operation, name: Identity, *, queue_first: bool
+) -> tuple[DeltaDone, Write] | None:
+    """Apply the changes of a DataFrame once; None where Delta's own library is to read and write the files.
+
+    Raises:
+        As :func:`write`.
+    """
+    state, store, spec = table.ready_for_spark(None), table.connection.store(), operation.changes
+    assert spec is not None
+    if store is None or held.session.sparkContext in _lacking:
+        return None
+    frame = held.frame
+    columns = arrow_schema(frame.schema)
+
+    def by(origin: BatchOrigin | None) -> tuple[DeltaDone, Write]:
+        def named(found: Fingerprint) -> Fingerprint:
+            return found if origin is None else origin.fingerprint(found.rows)
+
+        given = Given(SparkEngine(frame.sparkSession), frame, columns, named)
+        with transaction(table.planner, store, state, given, (spec, name)) as plan:
+            plan.properties, plan.positions = operation.properties, operation.positions
+            return table.commit(plan, operation, tuple, queue_first=queue_first), plan.write
+
+    there = name.txn is not None and name.txn[1] <= state.txns.get(name.txn[0], -1)
+    try:
+        return written(frame, name.txn, state.table_id, by, seems_there=there)
+    except (ExecutorsLackPythonError, MissingExtraError, NotByTasksError) as error:
+        if not _has_library(held, table.connection):
+            raise
+        why = str(error)
+    log.info("Delta's own library applies the changes: %s", why, extra={"table": table.uri})
+    return None
+
+
 # --- rows on their way ---------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class TaskJob:
@@ -211,7 +246,7 @@ class TaskJob:
             with SparkEngine(frame.sparkSession).map(source, task) as mapped:
                 made = union(mapped.bodies())
         except WouldAlterError as error:
-            raise NotByTasksError from error
+            raise NotByTasksError(error.message) from error
         if rows not in (None, made.tally.rows):
             raise InternalError(
                 f"{rows} rows were counted and {made.tally.rows} written: the batch was computed a second time and gave other "

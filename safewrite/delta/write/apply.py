@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from safewrite.changes.accounting import check_accounts
-from safewrite.changes.candidate_rows import Touched, wanted
+from safewrite.changes.candidate_rows import GoneRows, Touched, wanted
 from safewrite.changes.decide import ChangeBatch
 from safewrite.changes.many import GroupOutcome as Decided
 from safewrite.changes.many import MemberChanges, alone, one_by_one, whole
@@ -297,7 +297,7 @@ class ApplyTransaction(RowFilesTransaction):
         self._seen_as = {key: add for key, add in self._seen_as.items() if key in live}
 
     # --- what goes --------------------------------------------------------------------------------
-    def _replace(self, touched: Touched[FileKey]) -> Generator[Effect, Outcome, None]:
+    def _replace(self, touched: GoneRows[FileKey]) -> Generator[Effect, Outcome, None]:
         """Take rows out of the files that lose some."""
         assert self.state is not None
         live = self.planned().adds

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 
-from safewrite.delta.data.datafiles import TARGET_FILE_BYTES, DataFile, encode
+from safewrite.delta.data.datafiles import TARGET_FILE_BYTES, DataFile, FileLayout, encoded
 from safewrite.delta.data.julian_dates import check_calendar
 from safewrite.delta.data.pruning import constants, may_match
 from safewrite.delta.data.rows import check_within, damaged, matching, read_rows, whole_rows, without
@@ -276,17 +276,14 @@ class OverwriteTransaction(Transaction):
     def remainder(self, add: Action, kept: Prepared, number: int) -> Iterable[DataFile]:
         """The files that take a file's place, of its rows that stay; ``number`` makes their names unique."""
         assert self.state is not None
-        path = unquote(add["path"])
-        files = encode(
-            kept,
-            partition_by=(),
-            write_id=f"{self.commit_id}-kept{number}",
+        layout = FileLayout(
+            kept.schema,
+            (),
+            f"{self.commit_id}-kept{number}",
             target_file_size=self.target_file_size,
             indexed=indexing.of(self.state.properties),
         )
-        folder = path[: path.rfind("/") + 1]
-        values = dict(add.get("partitionValues") or {})
-        return (replace(file, path=folder + file.path, partition_values=values) for file in files)
+        return remainder(add, kept, layout)
 
     def body_of(self, add: Action) -> Generator[Effect, Outcome, bytes]:
         """The bytes of a live data file.
@@ -320,6 +317,14 @@ class OverwriteTransaction(Transaction):
                 f"Version {version} added or removed files whose rows this write must look at. Nothing was "
                 "committed; call again."
             )
+
+
+def remainder(add: Action, kept: Prepared, layout: FileLayout) -> Iterable[DataFile]:
+    """The files that take a file's place, of its rows that stay, in its folder."""
+    path = unquote(add["path"])
+    folder = path[: path.rfind("/") + 1]
+    values = dict(add.get("partitionValues") or {})
+    return (replace(file, path=folder + file.path, partition_values=values) for file in encoded(kept, layout))
 
 
 def removal(add: Action, deletion_timestamp_ms: int) -> dict[str, Any]:

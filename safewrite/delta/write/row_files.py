@@ -5,21 +5,23 @@ In memory are the files that are worked on, those that go up and those that come
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from safewrite.changes.candidate_rows import Touched, filtered
+from safewrite.changes.candidate_rows import GoneRows, filtered
+from safewrite.changes.positions import Flags
 from safewrite.delta.data.rows import contents, size_of, whole_rows
 from safewrite.delta.data.vector_files import marked
 from safewrite.delta.log.actions import Action, FileKey
 from safewrite.delta.log.features import feeds_changes, marks_rows
+from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.overwrite import FileVerdict, OverwriteTransaction
 from safewrite.delta.write.staging import StagedFile, stage
-from safewrite.frames import prepare
+from safewrite.frames import Prepared, prepare
 from safewrite.frames.parallel import Begun, Handed, given_back, windows
 from safewrite.protocol.effects import Effect, Outcome
 
@@ -30,17 +32,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rest:
-    """What becomes of a file, how many of its rows stay, and the files that they are in then."""
+class FileRest:
+    """What becomes of a file, how many of its rows stay, of how many, and the files that they are in then."""
 
     verdict: FileVerdict
     rows: int
+    of: int
     files: Sequence[DataFile] = ()
     gone: pa.Table | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class MadeOfFile:
     """What became of a file: the uploaded files of its other rows, or its next deletion vector."""
 
     verdict: FileVerdict
@@ -55,7 +58,7 @@ class _Made:
 class RowFilesTransaction(OverwriteTransaction):
     """A write that takes single rows out of files.  What was made of a file serves every plan in which the same rows stay."""
 
-    _made: dict[tuple[Any, ...], _Made] = field(default_factory=dict, repr=False)
+    _made: dict[tuple[Any, ...], MadeOfFile] = field(default_factory=dict, repr=False)
     _rests: int = 0
     """How many files were rewritten so far, in all plans."""
 
@@ -75,7 +78,7 @@ class RowFilesTransaction(OverwriteTransaction):
         return whole_rows(body, add, self.state, names, self.vectors.of(add))
 
     def _take_out(
-        self, losing: Sequence[FileKey], touched: Touched[FileKey]
+        self, losing: Sequence[FileKey], touched: GoneRows[FileKey]
     ) -> Generator[Effect, Outcome, None]:
         """Take rows out of files: by deletion vectors where the table wants them, else by files without these rows."""
         live, staged = self.planned().adds, list[StagedFile]()
@@ -90,7 +93,7 @@ class RowFilesTransaction(OverwriteTransaction):
                 self.marked[key] = marked(live[key], made.vector)
         self.rewritten = tuple(staged)
 
-    def _gone_rows(self, touched: Touched[FileKey]) -> pa.Table:
+    def _gone_rows(self, touched: GoneRows[FileKey]) -> pa.Table:
         """The rows that the commit takes away; all columns of them, where files were looked through so."""
         if not touched.is_cut:
             return touched.gone_rows()
@@ -99,7 +102,9 @@ class RowFilesTransaction(OverwriteTransaction):
             [touched.gone_rows().slice(0, 0), *(one.gone for one in made if one.gone is not None)]
         )
 
-    def _mark(self, losing: Sequence[FileKey], touched: Touched[FileKey]) -> Generator[Effect, Outcome, None]:
+    def _mark(
+        self, losing: Sequence[FileKey], touched: GoneRows[FileKey]
+    ) -> Generator[Effect, Outcome, None]:
         """Store the next vectors of files that keep most of their rows; one that loses all goes without a look."""
         assert self.state is not None
         if touched.is_cut or not marks_rows(self.state):  # after a truncate the rows must be looked at
@@ -113,16 +118,18 @@ class RowFilesTransaction(OverwriteTransaction):
             if vector is not None:
                 wider[key] = vector
             elif not rows[key]:
-                self._made[touched.mark(key)] = _Made(FileVerdict.REMOVE, 0)
+                self._made[touched.mark(key)] = MadeOfFile(FileVerdict.REMOVE, 0)
         stored = yield from self.vectors.store(wider, self.limits)
         for key, named in stored.items():
-            self._made[touched.mark(key)] = _Made(FileVerdict.MARK, rows[key], vector=named)
+            self._made[touched.mark(key)] = MadeOfFile(FileVerdict.MARK, rows[key], vector=named)
 
-    def _make(self, losing: Sequence[FileKey], touched: Touched[FileKey]) -> Generator[Effect, Outcome, None]:
+    def _make(
+        self, losing: Sequence[FileKey], touched: GoneRows[FileKey]
+    ) -> Generator[Effect, Outcome, None]:
         """Make and upload the files of rows that stay: a few at a time, while those before go up and those after come."""
         live = self.planned().adds
         alone = len(losing) == 1
-        before: tuple[list[FileKey], Begun[_Rest]] | None = None
+        before: tuple[list[FileKey], Begun[FileRest]] | None = None
         try:
             for some in windows(losing, lambda key: size_of(live[key])):
                 bodies = yield from self._contents_again(some, touched)
@@ -148,7 +155,7 @@ class RowFilesTransaction(OverwriteTransaction):
                 before[1].forget()
 
     def _contents_again(
-        self, some: Sequence[FileKey], touched: Touched[FileKey]
+        self, some: Sequence[FileKey], touched: GoneRows[FileKey]
     ) -> Generator[Effect, Outcome, list[bytes]]:
         live = self.planned().adds
         kept = {key: touched.kept(key) for key in some}
@@ -158,32 +165,53 @@ class RowFilesTransaction(OverwriteTransaction):
         return [kept[key] for key in some]
 
     def _upload(
-        self, some: Sequence[FileKey], made: Sequence[_Rest], touched: Touched[FileKey]
+        self, some: Sequence[FileKey], made: Sequence[FileRest], touched: GoneRows[FileKey]
     ) -> Generator[Effect, Outcome, None]:
         files = [file for rest in made for file in rest.files]
         staged = iter((yield from stage(files, self.timestamp_ms, self.limits)))
         for key, rest in zip(some, made, strict=True):
             own = tuple(next(staged) for _ in rest.files)
-            self._made[touched.mark(key)] = _Made(rest.verdict, rest.rows, own, gone=rest.gone)
+            self._made[touched.mark(key)] = MadeOfFile(rest.verdict, rest.rows, own, gone=rest.gone)
 
     def _without(
-        self, add: Action, key: FileKey, touched: Touched[FileKey], body: Handed[bytes], number: int
-    ) -> _Rest:
+        self, add: Action, key: FileKey, touched: GoneRows[FileKey], body: Handed[bytes], number: int
+    ) -> FileRest:
         """What becomes of a file that may lose rows.  Pure: it runs in a thread."""
-        from safewrite.delta.data.julian_dates import check_calendar
-
         assert self.state is not None
-        table, footer = self._rows(body.taken(), add)
-        stays = touched.stays(key, table)
-        if stays.all():
-            return _Rest(FileVerdict.KEEP, table.num_rows)
-        gone = table.filter(pa.array(~stays)) if touched.is_cut and feeds_changes(self.state) else None
-        if not stays.any():
-            return _Rest(FileVerdict.REMOVE, 0, gone=gone)
-        schema = pa.schema([f for f in self.state.schema if f.name not in self.state.partition_by])
-        columns = [table.column(name) for name in schema.names]
-        del table
-        kept = filtered(columns, schema, stays)
-        check_calendar(footer, kept, add["path"])
-        files = tuple(self.remainder(add, prepare(kept, schema, named=False), number))
-        return _Rest(FileVerdict.REWRITE, kept.num_rows, files, gone)
+        stays = partial(touched.stays, key)
+        encode = partial(self.remainder, add, number=number)
+        keeps_gone = touched.is_cut and feeds_changes(self.state)
+        return rest_of(self._rows(body.taken(), add), add, self.state, stays, encode, keeps_gone=keeps_gone)
+
+
+def rest_of(
+    read: tuple[pa.Table, pq.FileMetaData],
+    add: Action,
+    state: Snapshot,
+    stays_of: Callable[[pa.Table], Flags],
+    encode: Callable[[Prepared], Iterable[DataFile]],
+    *,
+    keeps_gone: bool = False,
+) -> FileRest:
+    """What becomes of a file that may lose rows, of which the live ones and the footer were read.
+
+    Raises:
+        UnsupportedTableError: a row cannot be written again without loss.
+    """
+    from safewrite.delta.data.julian_dates import check_calendar
+
+    table, footer = read
+    stays = stays_of(table)
+    if stays.all():
+        return FileRest(FileVerdict.KEEP, table.num_rows, table.num_rows)
+    gone = table.filter(pa.array(~stays)) if keeps_gone else None
+    if not stays.any():
+        return FileRest(FileVerdict.REMOVE, 0, table.num_rows, gone=gone)
+    schema = pa.schema([f for f in state.schema if f.name not in state.partition_by])
+    columns = [table.column(name) for name in schema.names]
+    of = table.num_rows
+    del read, table
+    kept = filtered(columns, schema, stays)
+    check_calendar(footer, kept, add["path"])
+    files = tuple(encode(prepare(kept, schema, named=False)))
+    return FileRest(FileVerdict.REWRITE, kept.num_rows, of, files, gone)

@@ -1,0 +1,258 @@
+"""Lets tasks apply the changes of one batch to a table: looks keys up, decides and writes, rewrites files; the driver's half.
+
+A plan may be made again for a later version of the table.  Data files never change, so only new ones are looked through
+then, and where these have no row of a key, and none is gone that had, what was decided stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+
+from safewrite.changes.by_part import Answer, joined
+from safewrite.changes.chunks import parts_for
+from safewrite.changes.decide import Decision
+from safewrite.changes.land_tasks import Land, Landed, Looked, LookUp, Rewrite
+from safewrite.changes.memory import Memory
+from safewrite.changes.part_sums import BatchEffect, effect_of_truncates, needs_whole, question_of, summed
+from safewrite.changes.positions import Numbers
+from safewrite.changes.read_task import ReadBatch, ReadChanges, ReadReport, no_truncates
+from safewrite.changes.reading import check_target, parsed
+from safewrite.changes.spec import Spec
+from safewrite.changes.table_files import Before, LiveFile, Rest, TableFiles, WantedKeys
+from safewrite.engine.abc import Engine, bodies
+from safewrite.errors import InternalError
+from safewrite.frames.fingerprint import Fingerprint
+
+S = TypeVar("S")
+
+TASK_ROWS = 250_000
+"""About as many changes are decided about at once, by one task in its memory."""
+LOOK_BYTES, LOOK_FILES = 64 * 2**20, 64
+"""A task looks through so much of the table, at most."""
+REWRITE_BYTES = 32 * 2**20
+
+
+@dataclass(frozen=True)
+class Given(Generic[S]):
+    """Changes as a caller has them: a source of an engine, its columns, and how the batch is named by its rows.
+
+    ``shown`` makes of rows that were written, of some columns, what a caller's check is given.
+    """
+
+    engine: Engine[S]
+    source: S
+    columns: pa.Schema
+    named: Callable[[Fingerprint], Fingerprint] = lambda found: found
+    shown: Callable[[S, pa.Schema], Any] = lambda rows, columns: rows
+
+
+@contextmanager
+def read_in(
+    given: Given[S], spec: Spec, schema: pa.Schema, partition_by: tuple[str, ...] = ()
+) -> Iterator[tuple[ReadBatch, S]]:
+    """Read and check changes once, and keep them in chunks until the end of the block.
+
+    Raises:
+        WouldAlterError, InvalidInputError: as ``safewrite.changes.reading.read``.
+        StorageError: the engine could not compute them.
+    """
+    check_target(spec, schema)
+    spec = parsed(replace(spec, check=None), given.columns)  # the driver checks
+    with given.engine.map(given.source, ReadChanges(spec, schema, partition_by, deals=True)) as mapped:
+        report = ReadReport(no_truncates(spec, schema))
+        for one in mapped.bodies():
+            report.add(one)
+        yield ReadBatch(spec, schema, report, given.named(report.fingerprint)), mapped.rows
+
+
+@dataclass(frozen=True)
+class LandedBatch:
+    """What tasks did for a batch.  ``counts`` has, by file that was looked through, how many live rows it has.
+
+    ``frame`` are the rows that were written, where they were asked for, as long as the landing is open.
+    """
+
+    effect: BatchEffect
+    files: tuple[Any, ...]
+    change_files: tuple[Any, ...]
+    rows: int
+    counts: Mapping[str, int]
+    frame: Any = None
+
+
+@dataclass(frozen=True)
+class _Look(Generic[S]):
+    """A look-up: the rows that it gave, and what it says of files; ``number`` tells its files from those of others."""
+
+    number: int
+    source: S
+    told: Looked
+    is_whole: bool
+
+
+@dataclass
+class Landing(Generic[S]):
+    """One batch of changes on its way.  ``source`` has its changes in chunks; ``new_id`` names files."""
+
+    engine: Engine[S]
+    changes: ReadBatch
+    source: S
+    files: TableFiles
+    new_id: Callable[[], str]
+    whole: bool = False
+    """Whether rows are always looked up with all columns."""
+    gives_rows: bool = False
+    _looks: list[_Look[S]] = field(default_factory=list, repr=False)
+    _known: dict[str, _Look[S]] = field(default_factory=dict, repr=False)
+    """The look-up that says what is in a file, by the file's name."""
+    _last: tuple[object, Memory, LandedBatch] | None = field(default=None, repr=False)
+    _stack: ExitStack = field(default_factory=ExitStack, repr=False)
+
+    def close(self) -> None:
+        """Let the engine forget the rows that were looked up."""
+        self._stack.close()
+
+    # --- a plan -------------------------------------------------------------------------------------
+    def land(self, memory: Memory, files: Sequence[LiveFile]) -> LandedBatch:
+        """Decide about all changes on the files that may have rows of their keys, and write what comes.
+
+        Raises:
+            InvalidInputError: as ``safewrite.changes.decide.decide``.
+            StorageError: the engine could not run it, a file is gone or differs, or the store gave no answer.
+            InternalError: counts do not add up; nothing was committed.
+        """
+        cuts = effect_of_truncates(self.changes, memory)
+        whole = self.whole or needs_whole(self.changes, memory)
+        live = {file.name: file for file in files}
+        self._look_up(
+            [file for name, file in live.items() if not self._knows(name, whole=whole)], whole=whole
+        )
+        mark = frozenset(
+            (name, self._known[name].number) for name in live if self._known[name].told.given[name]
+        )
+        if self._last is not None and self._last[0] == mark and self._last[1].says_the_same(memory):
+            return replace(self._last[2], counts=self._counts(live))
+        told, written, frame = self._decided(memory, live, cuts, whole=whole)
+        if told.ties:
+            ties = {name.partition("/")[2] for name in told.ties}
+            self._look_up([live[name] for name in sorted(ties)], whole=True)
+            told, written, frame = self._decided(memory, live, cuts, whole=True)
+        effect = summed(self.changes, memory, told, cuts)
+        goes = {name.partition("/")[2]: places for name, places in effect.goes.items()}
+        rows = sum(one.written.rows for one in written)
+        if told.ties or rows != told.counts.inserted + told.counts.updated:
+            raise InternalError(
+                f"Tasks wrote {rows} rows, and decided about others. Nothing was committed. Please report it."
+            )
+        made = LandedBatch(
+            replace(effect, goes=goes),
+            tuple(file for one in written for file in one.written.files),
+            tuple(file for one in written for file in one.written.changes),
+            rows,
+            self._counts(live),
+            frame,
+        )
+        self._last = (mark, memory, made)
+        return made
+
+    def _knows(self, name: str, *, whole: bool) -> bool:
+        look = self._known.get(name)
+        return look is not None and (look.is_whole or not whole)
+
+    def _counts(self, live: Iterable[str]) -> dict[str, int]:
+        return {name: self._known[name].told.of[name] for name in live}
+
+    # --- look-ups -----------------------------------------------------------------------------------
+    def _look_up(self, files: Sequence[LiveFile], *, whole: bool) -> None:
+        """Look through files; what an earlier look-up said of them counts no more."""
+        if not files:
+            return
+        number, report, spec = len(self._looks), self.changes.report, self.changes.spec
+        named = [replace(file, name=f"{number}/{file.name}") for file in files]
+        groups = in_groups(named, LOOK_BYTES, LOOK_FILES)
+        wanted = WantedKeys(spec.keys, spec.sequence_by, self.changes.schema, report.key_hashes(), whole)
+        task = LookUp(self.files, groups, wanted, self._parts)
+        mapped = self._stack.enter_context(self.engine.map(self.engine.numbers(len(groups)), task))
+        told = Looked({}, {})
+        for one in mapped.bodies():
+            told.of.update({name.partition("/")[2]: count for name, count in one.of.items()})
+            told.given.update({name.partition("/")[2]: count for name, count in one.given.items()})
+        if told.of.keys() != {file.name for file in files}:
+            raise InternalError(
+                f"{len(files)} files were to be looked through, and {len(told.of)} were. Nothing was committed. Please report it."
+            )
+        look = _Look(number, mapped.rows, told, whole)
+        self._looks.append(look)
+        self._known |= dict.fromkeys(told.of, look)
+
+    @property
+    def _parts(self) -> int:
+        return parts_for(self.changes.rows, TASK_ROWS)
+
+    # --- the decision -------------------------------------------------------------------------------
+    def _decided(
+        self, memory: Memory, live: Mapping[str, LiveFile], cuts: Decision, *, whole: bool
+    ) -> tuple[Answer, list[Landed], Any]:
+        looks = [look for look in self._looks if any(self._known.get(name) is look for name in live)]
+        gone = frozenset(
+            f"{look.number}/{name}"
+            for look in looks
+            for name, given in look.told.given.items()
+            if given and (name not in live or self._known[name] is not look)
+        )
+        task = Land(
+            self.files.named(self.new_id()),
+            question_of(self.changes, memory, whole=whole),
+            gone,
+            self.gives_rows,
+        )
+        source = self.engine.together([self.source, *(look.source for look in looks)])
+        mapped = self._stack.enter_context(self.engine.map(self.engine.exchange(source, self._parts), task))
+        landed: list[Landed] = mapped.bodies()
+        expected = (
+            self.changes.rows - self.changes.report.truncates.num_rows,
+            sum(sum(look.told.given.values()) for look in looks),
+        )
+        found = sum(one.changes for one in landed), sum(one.rows for one in landed)
+        if found != expected:
+            raise InternalError(
+                f"{expected[0]} changes and {expected[1]} rows were sent to be decided about, and {found[0]} and {found[1]} came. "
+                "Nothing was committed. Please report it."
+            )
+        told = joined((one.answer for one in landed), cuts.counts)
+        return told, landed, mapped.rows if self.gives_rows else None
+
+    # --- files that lose rows -------------------------------------------------------------------------
+    def rewrite(self, work: Sequence[tuple[LiveFile, Numbers]], before: Before | None) -> dict[str, Rest]:
+        """Write the rows of files again that stay.
+
+        Raises:
+            UnsupportedTableError: a row cannot be written again without loss.
+            StorageError: as :meth:`land`.
+        """
+        gone = {file.name: numbers for file, numbers in work}
+        files = self.files.named(self.new_id())
+        groups = in_groups([file for file, _ in work], REWRITE_BYTES, LOOK_FILES)
+        tasks = [Rewrite(files, tuple((file, gone[file.name]) for file in some), before) for some in groups]
+        told = {}
+        for one in bodies(self.engine.run(tasks)):
+            told.update(one)
+        return told
+
+
+def in_groups(files: Iterable[LiveFile], nbytes: int, count: int) -> tuple[tuple[LiveFile, ...], ...]:
+    """Files in groups of about so many bytes, and at most so many files."""
+    groups: list[list[LiveFile]] = []
+    size = nbytes
+    for file in files:
+        if size + file.nbytes > nbytes or len(groups[-1]) >= count:
+            groups.append([])
+            size = 0
+        groups[-1].append(file)
+        size += file.nbytes
+    return tuple(map(tuple, groups))
