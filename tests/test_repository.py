@@ -31,6 +31,7 @@ _MERGE = "an apply of changes is an overwrite that decides by key: decision 0050
 LONG_CLASSES = {
     "safewrite.delta.write.row_files.RowFilesTransaction": _MERGE,
     "safewrite.delta.write.apply.ApplyTransaction": _MERGE,
+    "safewrite.delta.write.apply_by_tasks.TasksApplyTransaction": _MERGE,
     "safewrite.delta.spark.apply.SparkApplyTransaction": _MERGE,
     "safewrite.iceberg.write.row_files.RowFilesPlan": _MERGE,
     "safewrite.iceberg.write.apply.ApplyPlan": _MERGE,
@@ -40,7 +41,7 @@ LONG_CLASSES = {
 # Names that two or more classes of safewrite have, and why.
 TWICE = {
     "the same part of both table formats": (
-        "Connection Lists NewTable PartitionRows Planner Pruning StagedFile Write _Draft _Made _State"
+        "Connection Lists NewTable PartitionRows Planner Pruning StagedFile Write _Draft _State"
     ),
     "users know both jobs by these names": "Config Pipeline",
     "users know both: a step of a repair, and one of a drawn program, which prints itself": "Step",

@@ -99,11 +99,11 @@ class Decide:
         del given
         found, keys = answered(whole, self.question), [*self.question.spec.keys, FILE]
         for table, kind in ((found.gone.select(keys), RowKind.DROP), (found.come, RowKind.UPSERT)):
-            told = table.append_column(KIND, _kind(kind, table.num_rows))
-            yield from full(told, self.columns).to_batches()
-        told, drops = found.answer, found.gone.select(keys)
-        told.rows, told.drops = _fingerprint(found.come), _fingerprint(drops)
-        return told
+            rows = table.append_column(KIND, _kind(kind, table.num_rows))
+            yield from full(rows, self.columns).to_batches()
+        answer, drops = found.answer, found.gone.select(keys)
+        answer.rows, told.drops = _fingerprint(found.come), _fingerprint(drops)
+        return answer
 
 
 @dataclass(frozen=True)
@@ -140,12 +140,12 @@ def answered(table: pa.Table, question: Question) -> PartDecision:
     )
     settled = settle(batch, known)
     dropped = rows.take(pa.array(settled.decision.dropped, pa.int64()))
-    told = _told(batch, settled, stones, dropped, spec)
-    told.taken = _numbers(carried)
-    return PartDecision(told, dropped, settled.rows)
+    answer = _answer(batch, settled, stones, dropped, spec)
+    answer.taken = _numbers(carried)
+    return PartDecision(answer, dropped, settled.rows)
 
 
-def _told(
+def _answer(
     batch: ChangeBatch, settled: TableEffect, stones: pa.Table, dropped: pa.Table, spec: Spec
 ) -> Answer:
     decision = settled.decision

@@ -26,7 +26,7 @@ OF_CHANGES = pa.schema([(OP, pa.int8()), (PLACE, pa.int64()), (ABSENT, pa.list_(
 PIECE_BYTES = 64 * 2**20
 """So much of a partition is read at once."""
 VALUES_MAX = 10_000
-"""So many values of a key column are listed one by one, else the lowest and the highest."""
+"""So many values of a key column are listed, else the lowest and the highest."""
 HASHES_MAX = 4_000_000
 """Keys up to this number are looked for by their hashes; for more of them all rows come that may have one."""
 PARTITION_ROWS = 2**33
@@ -104,7 +104,7 @@ class ReadChanges:
             batch, rows = changes.batch, changes.batch.table.num_rows
             places = pa.array(np.arange(place, place + rows))
             place += rows
-            whole.add(_told(batch, changes.fingerprint, places, self.spec, self.schema))
+            whole.add(_reported(batch, changes.fingerprint, places, self.spec, self.schema))
             beside = [pa.array(batch.ops), places, _lists(batch.absent, rows)]
             table = pa.table([*batch.table.columns, *beside], pa.schema([*loose(self.schema), *OF_CHANGES]))
             table = table.filter(pa.array(batch.ops != ChangeOp.TRUNCATE))
@@ -117,7 +117,7 @@ class ReadChanges:
         return whole
 
 
-def _told(
+def _reported(
     batch: ChangeBatch, fingerprint: Fingerprint, places: pa.Array, spec: Spec, schema: pa.Schema
 ) -> ReadReport:
     truncates = batch.table.select(spec.sequence_by).append_column(PLACE, places)

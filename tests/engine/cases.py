@@ -10,7 +10,7 @@ import pytest
 
 import safewrite as sw
 from safewrite.engine.abc import Engine, bodies
-from tests.engine.tasks import IDS, Alone, Count, Deal, Gather, Refuse
+from tests.engine.tasks import IDS, Alone, Count, Deal, Gather, Numbers, Refuse
 
 SourceOf = Callable[[Sequence[range]], Any]
 """Makes a source: an input for each range of ids."""
@@ -41,6 +41,26 @@ def rows_stay_and_are_the_next_source(engine: Engine[Any], source_of: SourceOf) 
     assert sorted(id_ for _, _, ids in found for id_ in ids) == [*range(131)]
 
 
+def fewer_parts_than_were_dealt_to_take_them_by_their_remainder(
+    engine: Engine[Any], source_of: SourceOf
+) -> None:
+    """Of several sources together, whose rows were dealt before it was known how many parts there are."""
+    sources = [source_of([range(60)]), source_of([range(60, 90), range(90, 100)])]
+    with (
+        engine.map(engine.together(sources), Deal(8)) as dealt,
+        engine.map(engine.exchange(dealt.rows, 2), Gather()) as gathered,
+    ):
+        found = gathered.bodies()
+    assert [ids for _, _, ids in found] == [
+        [id_ for id_ in range(100) if id_ % 2 == part] for part in range(2)
+    ]
+
+
+def numbers_come_one_to_each_input(engine: Engine[Any], source_of: SourceOf) -> None:
+    with engine.map(engine.numbers(3), Numbers()) as mapped:
+        assert mapped.bodies() == [[0], [1], [2]]
+
+
 def an_error_of_ours_keeps_its_kind(engine: Engine[Any], source_of: SourceOf) -> None:
     with engine.map(source_of([range(4), range(4, 9)]), Refuse(6)) as mapped:
         assert [report.error is None for report in sorted(mapped.reports, key=lambda one: one.at.part)] == [
@@ -60,6 +80,8 @@ def tasks_without_input_report_in_their_order(engine: Engine[Any], source_of: So
 CASES = [
     one_report_for_each_input,
     rows_stay_and_are_the_next_source,
+    fewer_parts_than_were_dealt_to_take_them_by_their_remainder,
+    numbers_come_one_to_each_input,
     an_error_of_ours_keeps_its_kind,
     tasks_without_input_report_in_their_order,
 ]

@@ -116,3 +116,16 @@ class Alone:
         assert not [*batches]
         yield from ()
         return at.part, self.value
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Reports the numbers that came."""
+
+    columns: pa.Schema | None = None
+
+    def __call__(
+        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
+    ) -> Generator[pa.RecordBatch, None, list[int]]:
+        yield from ()
+        return [number for batch in batches for number in batch.column(0).to_pylist()]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from safewrite.changes.landing import Given
+from safewrite.changes.apply_job import Given
 from safewrite.changes.table_files import NotByTasksError
 from safewrite.delta.connect import Connection
 from safewrite.delta.log.features import feeds_changes

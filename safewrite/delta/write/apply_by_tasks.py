@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from safewrite.changes.accounting import check_accounts, check_result
+from safewrite.changes.apply_job import AppliedBatch, ApplyJob, Given, read_in
 from safewrite.changes.candidate_rows import GoneRows
-from safewrite.changes.landing import Given, LandedBatch, Landing, read_in
 from safewrite.changes.table_files import LiveFile
 from safewrite.delta.data.pruning import Pruning
 from safewrite.delta.data.rows import check_within, size_of
@@ -42,7 +42,7 @@ def transaction(
     """The transaction that applies changes, for as long as the engine keeps their rows.
 
     Raises:
-        As ``safewrite.changes.landing.read_in`` and ``Planner.applying``.
+        As ``safewrite.changes.apply_job.read_in`` and ``Planner.applying``.
     """
     spec, name = named
     with read_in(given, spec, state.schema, state.partition_by) as (changes, source):
@@ -56,7 +56,7 @@ def transaction(
             planner.connection.world.wall_ms(),
             planner.limits,
         )
-        landing = Landing(
+        job = ApplyJob(
             given.engine,
             changes,
             source,
@@ -66,11 +66,11 @@ def transaction(
             gives_rows=spec.check is not None,
         )
         settings = planner.applying(changes.fingerprint, spec, state, name)
-        with closing(landing):
+        with closing(job):
             yield TasksApplyTransaction(
                 **settings,
                 spec=spec,
-                landing=landing,
+                job=job,
                 shown=lambda rows: None if rows is None else given.shown(rows, state.schema),
             )
 
@@ -93,7 +93,7 @@ def holding(changes: ReadBatch, live: Mapping[FileKey, Action], state: Snapshot)
 class TasksApplyTransaction(ApplyTransaction):
     """Changes that an engine applies; files of the last plan serve the next where the same is decided."""
 
-    landing: Landing[Any] | None = None
+    job: ApplyJob[Any] | None = None
     shown: Callable[[Any], Any] = lambda rows: rows
 
     def renew(self) -> Generator[Effect, Outcome, None]:
@@ -107,38 +107,38 @@ class TasksApplyTransaction(ApplyTransaction):
 
     # --- the plan ---------------------------------------------------------------------------------
     def _plan(self) -> Generator[Effect, Outcome, None]:
-        landing, state = self._parts()
-        spec = landing.changes.spec
+        job, state = self._parts()
+        spec = job.changes.spec
         self.is_stale, self.plans = False, self.plans + 1
         memory = yield from self._recall_memory()
         live = self.planned().adds
-        looked = [] if self.refreshes else holding(landing.changes, live, state)
+        looked = [] if self.refreshes else holding(job.changes, live, state)
         for key in looked:
             check_within(live[key])
-        landed = landing.land(memory, [_live_file(key, live[key]) for key in looked])
-        self.settled = landed.effect.settled
+        applied = job.apply(memory, [_live_file(key, live[key]) for key in looked])
+        self.settled = applied.effect.settled
         decision = self.settled.decision
         assert self.spec is not None
-        check_result(self.spec, decision, self.shown(landed.frame))
+        check_result(self.spec, decision, self.shown(applied.frame))
         if self.refreshes:
             self._remove_all()
         else:
-            touched = _gone_rows(landed, looked, spec.sequence_by)
+            touched = _gone_rows(applied, looked, spec.sequence_by)
             yield from self._replace(touched)
             self._check_feed(touched)
-        self.files = landed.files
-        self.change_files = landed.change_files if landed.effect.goes else ()
-        if landed.effect.cut is None and not self.refreshes:
-            check_accounts(decision, landed.rows, self.removed_rows())
-        yield from self._remember(memory, landed.effect.after(memory, self.timestamp_ms))
+        self.files = applied.files
+        self.change_files = applied.change_files if applied.effect.goes else ()
+        if applied.effect.cut is None and not self.refreshes:
+            check_accounts(decision, applied.rows, self.removed_rows())
+        yield from self._remember(memory, applied.effect.after(memory, self.timestamp_ms))
         self.write = replace(
-            self.write, rows=landed.rows, files=len(self.files), changes=decision.counts.to_dict()
+            self.write, rows=applied.rows, files=len(self.files), changes=decision.counts.to_dict()
         )
 
-    def _parts(self) -> tuple[Landing[Any], Snapshot]:
-        if self.landing is None or self.state is None:
+    def _parts(self) -> tuple[ApplyJob[Any], Snapshot]:
+        if self.job is None or self.state is None:
             raise InternalError("Changes were committed before they were read. Please report it.")
-        return self.landing, self.state
+        return self.job, self.state
 
     def _check_feed(self, touched: GoneRows[FileKey]) -> None:
         """Refuse a truncate where a change data feed wants the rows that go: no task has them.
@@ -158,11 +158,11 @@ class TasksApplyTransaction(ApplyTransaction):
         yield from ()
         if not losing:
             return
-        landing, _ = self._parts()
+        job, _ = self._parts()
         live = self.planned().adds
         work = [(_live_file(key, live[key]), touched.places(key)) for key in losing]
-        before = None if touched.cut is None else (landing.changes.spec.sequence_by, touched.cut)
-        rests = landing.rewrite(work, before)
+        before = None if touched.cut is None else (job.changes.spec.sequence_by, touched.cut)
+        rests = job.rewrite(work, before)
         for key, (file, _) in zip(losing, work, strict=True):
             rest = rests[file.name]
             verdict = FileVerdict.REWRITE if rest.rows else FileVerdict.REMOVE
@@ -175,13 +175,13 @@ def _live_file(key: FileKey, add: Action) -> LiveFile:
 
 
 def _gone_rows(
-    landed: LandedBatch, looked: Sequence[FileKey], sequence_by: tuple[str, ...]
+    applied: AppliedBatch, looked: Sequence[FileKey], sequence_by: tuple[str, ...]
 ) -> GoneRows[FileKey]:
     """What goes, by live file."""
     by_name = {f"{path}#{vector or ''}": (path, vector) for path, vector in looked}
     return GoneRows(
         sequence_by,
-        {by_name[name]: places for name, places in landed.effect.goes.items()},
-        landed.effect.cut,
-        {by_name[name]: count for name, count in landed.counts.items()},
+        {by_name[name]: places for name, places in applied.effect.goes.items()},
+        applied.effect.cut,
+        {by_name[name]: count for name, count in applied.counts.items()},
     )

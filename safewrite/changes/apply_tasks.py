@@ -44,16 +44,16 @@ class LookUp:
         self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
     ) -> Generator[pa.RecordBatch, None, Looked]:
         """Look through the files of these groups."""
-        told = Looked({}, {})
+        found = Looked({}, {})
         some: list[pa.Table] = []
         for name, hits in self._hits(batches):
-            told.of[name], told.given[name] = hits.of, hits.rows.num_rows
+            found.of[name], found.given[name] = hits.of, hits.rows.num_rows
             some.append(self._named(name, hits))
             if sum(one.num_rows for one in some) >= GIVEN_ROWS:
                 yield from self._dealt(some)
                 some = []
         yield from self._dealt(some)
-        return told
+        return found
 
     def _hits(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, Hits]]:
         for batch in batches:
@@ -80,7 +80,7 @@ class LookUp:
 
 
 @dataclass(frozen=True)
-class Landed:
+class AppliedPart:
     """What became of a part: what was decided, what was written, and how many changes and rows of the table came to it."""
 
     answer: Answer
@@ -90,7 +90,7 @@ class Landed:
 
 
 @dataclass(frozen=True)
-class Land:
+class ApplyPart:
     """Decides about the keys of a part, and writes the rows that come; its input are chunks of changes and of rows of the table.
 
     Rows of files in ``gone``, which were looked through and are in the table no more, do not count.
@@ -109,7 +109,7 @@ class Land:
 
     def __call__(
         self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
-    ) -> Generator[pa.RecordBatch, None, Landed]:
+    ) -> Generator[pa.RecordBatch, None, AppliedPart]:
         """Decide about all keys of a part, and write."""
         whole = gathered(batches, questioned(self.question.schema))
         kinds = pc.fill_null(whole.column(KIND), int(RowKind.CHANGE))
@@ -123,7 +123,7 @@ class Land:
             written = self.files.write(decision.come, decision.gone.select(schema), str(at))
         if self.gives_rows:
             yield from decision.come.to_batches()
-        return Landed(decision.answer, written, *counts)
+        return AppliedPart(decision.answer, written, *counts)
 
     def _asked(self, whole: pa.Table, is_change: Flags) -> pa.Table:
         """The changes, and those rows of live files that have a key of theirs."""
@@ -149,7 +149,7 @@ class Rewrite:
     ) -> Generator[pa.RecordBatch, None, dict[str, Rest]]:
         """Rewrite one file after another."""
         yield from ()
-        told = {}
+        found = {}
         for number, (file, gone) in enumerate(self.work):
-            told[file.name] = self.files.rewrite(file, gone, self.before, f"{at}-kept{number}")
-        return told
+            found[file.name] = self.files.rewrite(file, gone, self.before, f"{at}-kept{number}")
+        return found

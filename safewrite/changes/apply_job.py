@@ -13,10 +13,10 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from safewrite.changes.apply_tasks import AppliedPart, ApplyPart, Looked, LookUp, Rewrite
 from safewrite.changes.by_part import Answer, joined
 from safewrite.changes.chunks import parts_for
 from safewrite.changes.decide import Decision
-from safewrite.changes.land_tasks import Land, Landed, Looked, LookUp, Rewrite
 from safewrite.changes.memory import Memory
 from safewrite.changes.part_sums import BatchEffect, effect_of_truncates, needs_whole, question_of, summed
 from safewrite.changes.positions import Numbers
@@ -71,10 +71,10 @@ def read_in(
 
 
 @dataclass(frozen=True)
-class LandedBatch:
+class AppliedBatch:
     """What tasks did for a batch.  ``counts`` has, by file that was looked through, how many live rows it has.
 
-    ``frame`` are the rows that were written, where they were asked for, as long as the landing is open.
+    ``frame`` are the rows that were written, where they were asked for, as long as the job is open.
     """
 
     effect: BatchEffect
@@ -86,17 +86,17 @@ class LandedBatch:
 
 
 @dataclass(frozen=True)
-class _Look(Generic[S]):
+class _KeyLook(Generic[S]):
     """A look-up: the rows that it gave, and what it says of files; ``number`` tells its files from those of others."""
 
     number: int
     source: S
-    told: Looked
+    found: Looked
     is_whole: bool
 
 
 @dataclass
-class Landing(Generic[S]):
+class ApplyJob(Generic[S]):
     """One batch of changes on its way.  ``source`` has its changes in chunks; ``new_id`` names files."""
 
     engine: Engine[S]
@@ -107,10 +107,10 @@ class Landing(Generic[S]):
     whole: bool = False
     """Whether rows are always looked up with all columns."""
     gives_rows: bool = False
-    _looks: list[_Look[S]] = field(default_factory=list, repr=False)
-    _known: dict[str, _Look[S]] = field(default_factory=dict, repr=False)
+    _looks: list[_KeyLook[S]] = field(default_factory=list, repr=False)
+    _known: dict[str, _KeyLook[S]] = field(default_factory=dict, repr=False)
     """The look-up that says what is in a file, by the file's name."""
-    _last: tuple[object, Memory, LandedBatch] | None = field(default=None, repr=False)
+    _last: tuple[object, Memory, AppliedBatch] | None = field(default=None, repr=False)
     _stack: ExitStack = field(default_factory=ExitStack, repr=False)
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class Landing(Generic[S]):
         self._stack.close()
 
     # --- a plan -------------------------------------------------------------------------------------
-    def land(self, memory: Memory, files: Sequence[LiveFile]) -> LandedBatch:
+    def apply(self, memory: Memory, files: Sequence[LiveFile]) -> AppliedBatch:
         """Decide about all changes on the files that may have rows of their keys, and write what comes.
 
         Raises:
@@ -132,24 +132,22 @@ class Landing(Generic[S]):
         self._look_up(
             [file for name, file in live.items() if not self._knows(name, whole=whole)], whole=whole
         )
-        mark = frozenset(
-            (name, self._known[name].number) for name in live if self._known[name].told.given[name]
-        )
-        if self._last is not None and self._last[0] == mark and self._last[1].says_the_same(memory):
-            return replace(self._last[2], counts=self._counts(live))
-        told, written, frame = self._decided(memory, live, cuts, whole=whole)
-        if told.ties:
-            ties = {name.partition("/")[2] for name in told.ties}
+        last = self._last
+        if last is not None and last[0] == self._mark(live) and last[1].says_the_same(memory):
+            return replace(last[2], counts=self._counts(live))
+        answer, written, frame = self._decided(memory, live, cuts, whole=whole)
+        if answer.ties:
+            ties = {name.partition("/")[2] for name in answer.ties}
             self._look_up([live[name] for name in sorted(ties)], whole=True)
-            told, written, frame = self._decided(memory, live, cuts, whole=True)
-        effect = summed(self.changes, memory, told, cuts)
+            answer, written, frame = self._decided(memory, live, cuts, whole=True)
+        effect = summed(self.changes, memory, answer, cuts)
         goes = {name.partition("/")[2]: places for name, places in effect.goes.items()}
         rows = sum(one.written.rows for one in written)
-        if told.ties or rows != told.counts.inserted + told.counts.updated:
+        if answer.ties or rows != answer.counts.inserted + answer.counts.updated:
             raise InternalError(
                 f"Tasks wrote {rows} rows, and decided about others. Nothing was committed. Please report it."
             )
-        made = LandedBatch(
+        made = AppliedBatch(
             replace(effect, goes=goes),
             tuple(file for one in written for file in one.written.files),
             tuple(file for one in written for file in one.written.changes),
@@ -157,15 +155,20 @@ class Landing(Generic[S]):
             self._counts(live),
             frame,
         )
-        self._last = (mark, memory, made)
+        self._last = (self._mark(live), memory, made)
         return made
 
     def _knows(self, name: str, *, whole: bool) -> bool:
         look = self._known.get(name)
         return look is not None and (look.is_whole or not whole)
 
+    def _mark(self, live: Iterable[str]) -> object:
+        """Says which files have rows with keys of the batch, and which look-up found them."""
+        known = self._known
+        return frozenset((name, known[name].number) for name in live if known[name].found.given[name])
+
     def _counts(self, live: Iterable[str]) -> dict[str, int]:
-        return {name: self._known[name].told.of[name] for name in live}
+        return {name: self._known[name].found.of[name] for name in live}
 
     # --- look-ups -----------------------------------------------------------------------------------
     def _look_up(self, files: Sequence[LiveFile], *, whole: bool) -> None:
@@ -178,17 +181,17 @@ class Landing(Generic[S]):
         wanted = WantedKeys(spec.keys, spec.sequence_by, self.changes.schema, report.key_hashes(), whole)
         task = LookUp(self.files, groups, wanted, self._parts)
         mapped = self._stack.enter_context(self.engine.map(self.engine.numbers(len(groups)), task))
-        told = Looked({}, {})
+        found = Looked({}, {})
         for one in mapped.bodies():
-            told.of.update({name.partition("/")[2]: count for name, count in one.of.items()})
-            told.given.update({name.partition("/")[2]: count for name, count in one.given.items()})
-        if told.of.keys() != {file.name for file in files}:
+            found.of.update({name.partition("/")[2]: count for name, count in one.of.items()})
+            found.given.update({name.partition("/")[2]: count for name, count in one.given.items()})
+        if found.of.keys() != {file.name for file in files}:
             raise InternalError(
-                f"{len(files)} files were to be looked through, and {len(told.of)} were. Nothing was committed. Please report it."
+                f"{len(files)} files were to be looked through, and {len(found.of)} were. Nothing was committed. Please report it."
             )
-        look = _Look(number, mapped.rows, told, whole)
+        look = _KeyLook(number, mapped.rows, found, whole)
         self._looks.append(look)
-        self._known |= dict.fromkeys(told.of, look)
+        self._known |= dict.fromkeys(found.of, look)
 
     @property
     def _parts(self) -> int:
@@ -197,15 +200,15 @@ class Landing(Generic[S]):
     # --- the decision -------------------------------------------------------------------------------
     def _decided(
         self, memory: Memory, live: Mapping[str, LiveFile], cuts: Decision, *, whole: bool
-    ) -> tuple[Answer, list[Landed], Any]:
+    ) -> tuple[Answer, list[AppliedPart], Any]:
         looks = [look for look in self._looks if any(self._known.get(name) is look for name in live)]
         gone = frozenset(
             f"{look.number}/{name}"
             for look in looks
-            for name, given in look.told.given.items()
+            for name, given in look.found.given.items()
             if given and (name not in live or self._known[name] is not look)
         )
-        task = Land(
+        task = ApplyPart(
             self.files.named(self.new_id()),
             question_of(self.changes, memory, whole=whole),
             gone,
@@ -213,36 +216,35 @@ class Landing(Generic[S]):
         )
         source = self.engine.together([self.source, *(look.source for look in looks)])
         mapped = self._stack.enter_context(self.engine.map(self.engine.exchange(source, self._parts), task))
-        landed: list[Landed] = mapped.bodies()
+        applied: list[AppliedPart] = mapped.bodies()
         expected = (
             self.changes.rows - self.changes.report.truncates.num_rows,
-            sum(sum(look.told.given.values()) for look in looks),
+            sum(sum(look.found.given.values()) for look in looks),
         )
-        found = sum(one.changes for one in landed), sum(one.rows for one in landed)
+        found = sum(one.changes for one in applied), sum(one.rows for one in applied)
         if found != expected:
             raise InternalError(
                 f"{expected[0]} changes and {expected[1]} rows were sent to be decided about, and {found[0]} and {found[1]} came. "
                 "Nothing was committed. Please report it."
             )
-        told = joined((one.answer for one in landed), cuts.counts)
-        return told, landed, mapped.rows if self.gives_rows else None
+        answer = joined((one.answer for one in applied), cuts.counts)
+        return answer, applied, mapped.rows if self.gives_rows else None
 
     # --- files that lose rows -------------------------------------------------------------------------
     def rewrite(self, work: Sequence[tuple[LiveFile, Numbers]], before: Before | None) -> dict[str, Rest]:
         """Write the rows of files again that stay.
 
         Raises:
-            UnsupportedTableError: a row cannot be written again without loss.
-            StorageError: as :meth:`land`.
+            NotByTasksError: a row cannot be written again without loss.
+            StorageError: as :meth:`apply`.
         """
         gone = {file.name: numbers for file, numbers in work}
-        files = self.files.named(self.new_id())
+        files, rests = self.files.named(self.new_id()), dict[str, Rest]()
         groups = in_groups([file for file, _ in work], REWRITE_BYTES, LOOK_FILES)
         tasks = [Rewrite(files, tuple((file, gone[file.name]) for file in some), before) for some in groups]
-        told = {}
         for one in bodies(self.engine.run(tasks)):
-            told.update(one)
-        return told
+            rests.update(one)
+        return rests
 
 
 def in_groups(files: Iterable[LiveFile], nbytes: int, count: int) -> tuple[tuple[LiveFile, ...], ...]:

@@ -1,0 +1,46 @@
+"""Lets ``apply_changes`` go by tasks in threads of this process, as those of Spark frames go by tasks on executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+
+from safewrite.changes.apply_job import Given
+from safewrite.delta.write import apply_by_tasks
+from safewrite.delta.write.plans import Planner
+from safewrite.engine.local import LocalEngine
+from safewrite.frames import as_frame
+
+
+def shown(rows: Sequence[Sequence[pa.RecordBatch]], columns: pa.Schema) -> pa.Table:
+    """The rows of a source of the local engine."""
+    tables = [pa.Table.from_batches([batch]).cast(columns) for part in rows for batch in part]
+    return pa.concat_tables([columns.empty_table(), *tables])
+
+
+def given(data: Any, schema: pa.Schema, inputs: int = 2) -> Given[Any]:
+    """Changes as a source with so many inputs; each row comes to one of them, in its order."""
+    frame = as_frame(data, target=schema)
+    table = frame.piece(0, frame.rows).combine_chunks()
+    size = max(1, -(-table.num_rows // inputs))
+    source = [table.slice(at, size).to_batches() for at in range(0, max(1, table.num_rows), size)]
+    return Given(LocalEngine(), source, table.schema, shown=shown)
+
+
+@contextmanager
+def by_tasks(inputs: int = 2) -> Iterator[None]:
+    """All changes are applied by tasks until the end of the block."""
+    with ExitStack() as stack:
+
+        def apply_changes(self: Planner, data: Any, spec: Any, state: Any, name: Any) -> Any:
+            store = self.connection.store()
+            assert store is not None
+            changes = given(data, state.schema, inputs)
+            return stack.enter_context(apply_by_tasks.transaction(self, store, state, changes, (spec, name)))
+
+        stack.enter_context(mock.patch.object(Planner, "apply_changes", apply_changes))
+        yield

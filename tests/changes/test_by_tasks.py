@@ -1,0 +1,169 @@
+"""Changes that tasks apply do to a table what those do that this process applies: rows, counts, receipts, feed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import deltalake
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import safewrite as sw
+from safewrite.changes import apply_job, read_task
+from safewrite.changes.apply_job import ApplyJob
+from safewrite.changes.apply_tasks import LookUp
+from safewrite.changes.key_index import HashSet
+from safewrite.changes.table_files import Rest
+from safewrite.testing.changes import Change
+from safewrite.testing.steps import At
+from tests.changes.tasked import by_tasks
+from tests.changes.test_decide import OTHER, K, changes, down, up
+from tests.changes.test_tables import COMMIT, SCHEMA, Lake, apply
+
+FEED = {"delta.enableChangeDataFeed": "true"}
+
+
+def outcome(table: Any, batch: list[Change], name: str) -> tuple[Any, ...]:
+    """What a call says of a batch, but for names and times."""
+    try:
+        receipt = apply(table, batch, key=name)
+    except sw.InvalidInputError as error:
+        return type(error), error.message
+    return receipt.outcome, receipt.version, receipt.rows, receipt.changes, str(receipt.fingerprint)
+
+
+@pytest.mark.parametrize(
+    ("kind", "partitioned", "task_rows"),
+    [
+        ("delta", True, 2),
+        ("vectors", False, 250_000),
+        pytest.param("delta", True, 250_000, marks=pytest.mark.long),
+        pytest.param("vectors", False, 2, marks=pytest.mark.long),
+    ],
+)
+def test_any_log_in_any_split_does_the_same_by_tasks(
+    kind: str, partitioned: bool, task_rows: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    @settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(st.lists(st.tuples(st.lists(changes, max_size=8), st.booleans()), min_size=1, max_size=5))
+    def check(steps: list[tuple[list[Change], bool]]) -> None:
+        vectors = kind == "vectors"
+        root = tmp_path_factory.mktemp("lakes")
+        one, other = (Lake("delta", root / name, partitioned, vectors) for name in ("one", "other"))
+        for number, (batch, by_hash) in enumerate(steps):
+            here = outcome(one.open(), batch, f"batch-{number}")
+            hashes = 100 if by_hash else 0
+            with by_tasks(), mock.patch.object(read_task, "HASHES_MAX", hashes):
+                assert outcome(other.open(), batch, f"batch-{number}") == here
+            assert other.rows() == one.rows()
+
+    with mock.patch.object(apply_job, "TASK_ROWS", task_rows):
+        check()
+
+
+def test_the_change_feed_has_what_tasks_did(tmp_path: Path) -> None:
+    found = []
+    batches = [
+        [up((1, 0), "a"), up((1, 0), "b", OTHER)],
+        [up((2, 0), "c"), down((2, 0), OTHER)],
+        [up((3, 0), "d", (9, "z"))],
+    ]
+    for name in ("one", "other"):
+        uri = str(tmp_path / name)
+        sw.create(uri, SCHEMA, properties=FEED)
+        for batch in batches:
+            if name == "one":
+                apply(sw.open(uri), batch)
+            else:
+                with by_tasks():
+                    apply(sw.open(uri), batch)
+        rows = pa.table(deltalake.DeltaTable(uri).load_cdf(starting_version=1).read_all()).to_pylist()
+        found.append(
+            Counter((one["_commit_version"], one["_change_type"], one["a"], one["value"]) for one in rows)
+        )
+    assert found[0] == found[1]
+    assert sum(found[0].values()) == 6
+
+
+def test_a_truncate_by_tasks_on_a_table_with_a_feed_is_refused(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    sw.create(uri, SCHEMA, properties=FEED)
+    with by_tasks():
+        apply(sw.open(uri), [up((1, 0), "a")])
+        with pytest.raises(sw.UnsupportedTableError, match="changeDataFeed"):
+            apply(sw.open(uri), [Change("truncate", (2, 0))])
+
+
+def test_a_rival_makes_a_plan_look_through_its_files_alone(tmp_path: Path) -> None:
+    lake = Lake("delta", tmp_path)
+    apply(lake.open(), [up((1, 0), "old")])
+    looked: list[list[str]] = []
+    call = LookUp.__call__
+
+    def noted(self: LookUp, *args: Any) -> Any:
+        looked.append([file.name for group in self.groups for file in group])
+        return call(self, *args)
+
+    table, rival = lake.open(), lake.open()
+    theirs = [up((2, 0), "theirs", OTHER)]
+    table.world = At(table.world, COMMIT["delta"], "before", lambda: apply(rival, theirs))
+    with mock.patch.object(LookUp, "__call__", noted), by_tasks():
+        assert apply(table, [up((3, 0), "ours"), up((3, 0), "ours", OTHER)]).changes["updated"] == 2
+    assert [len(names) for names in looked] == [1, 1]
+    assert lake.rows() == {K: "ours", OTHER: "ours"}
+
+
+def test_a_rival_of_other_keys_lets_what_was_written_stand(tmp_path: Path) -> None:
+    lake = Lake("delta", tmp_path, partitioned=True)
+    apply(lake.open(), [up((1, 0), "old")])
+    table, rival = lake.open(), lake.open()
+    table.world = At(
+        table.world, COMMIT["delta"], "before", lambda: apply(rival, [up((2, 0), "theirs", OTHER)])
+    )
+    with by_tasks():
+        assert apply(table, [up((3, 0), "ours")]).changes["updated"] == 1
+    files = {path for path in tmp_path.rglob("part-*.parquet") if "_safewrite" not in str(path)}
+    assert len(files) == 3, "one of each commit"
+    assert lake.rows() == {K: "ours", OTHER: "theirs"}
+
+
+def test_files_of_tasks_with_other_rows_than_were_decided_are_not_committed(tmp_path: Path) -> None:
+    lake = Lake("delta", tmp_path)
+    apply(lake.open(), [up((1, 0)), up((1, 0), "p", OTHER)])
+    rewrite = ApplyJob.rewrite
+
+    def twice(self: ApplyJob[Any], *args: Any) -> dict[str, Rest]:
+        return {name: Rest(one.rows, one.of, one.files * 2) for name, one in rewrite(self, *args).items()}
+
+    refused = pytest.raises(sw.SafewriteError, match="Nothing was committed")
+    with mock.patch.object(ApplyJob, "rewrite", twice), by_tasks(), refused:
+        apply(lake.open(), [up((2, 0), "new")])
+    assert lake.rows() == {K: "p", OTHER: "p"}
+
+
+def test_a_chunk_that_is_lost_on_its_way_is_noticed(tmp_path: Path) -> None:
+    lake = Lake("delta", tmp_path)
+    together = apply_job.ApplyJob._decided
+
+    def lossy(self: ApplyJob[Any], *args: Any, **how: Any) -> Any:
+        self.source = [batches[1:] for batches in self.source]
+        return together(self, *args, **how)
+
+    refused = pytest.raises(sw.SafewriteError, match="0 and 0 came")
+    with mock.patch.object(ApplyJob, "_decided", lossy), by_tasks(), refused:
+        apply(lake.open(), [up((1, 0))])
+    assert lake.rows() == {}
+
+
+@pytest.mark.parametrize("count", [0, 1, 5_000])
+def test_a_set_of_hashes_has_those_that_it_was_made_of(count: int) -> None:
+    hashes = np.unique(np.random.default_rng(7).integers(0, 2**64, count, np.uint64))
+    others = hashes ^ np.uint64(1 << 40)  # the same low bits
+    asked = np.concatenate([others, hashes, others])
+    assert HashSet(hashes).among(asked).tolist() == [*range(len(hashes), 2 * len(hashes))]
