@@ -12,7 +12,7 @@ from safewrite.cdc.kafka.admin import reason_of
 from safewrite.cdc.kafka.arrow import refuse_other_sessions
 from safewrite.cdc.kafka.batch_split import Limit, part_of_heap
 from safewrite.cdc.kafka.ending import BatchUnderWay, run_until_ended
-from safewrite.cdc.kafka.executor_records import ExecutorDecoding
+from safewrite.cdc.kafka.executor_records import ExecutorRecordsWork
 from safewrite.cdc.kafka.micro_batches import MicroBatches
 from safewrite.cdc.kafka.session import heap_of
 from safewrite.cdc.kafka.source import Source
@@ -74,7 +74,7 @@ class Pipeline:
         limit = Limit(config.parts.records, config.parts.bytes or part_of_heap(heap_of(spark)))
         there = config.engine == "spark"
         micro_batches = MicroBatches(source, limit, decoder.keys, decoder.values, is_decoded_there=there)
-        decode = ExecutorDecoding(decoder) if there else None
+        work_of = ExecutorRecordsWork(decoder) if there else None
         checkpoint = config.checkpoint
 
         @without_secrets
@@ -85,7 +85,7 @@ class Pipeline:
             try:
                 with self.under_way.landing(), closing(made) as parts:
                     for part in parts:
-                        self.last += self.landing.land(part, decode)
+                        self.last += self.landing.land(part, work_of)
                         del part  # before the next one is taken into memory
             except Exception as error:
                 self.error = error

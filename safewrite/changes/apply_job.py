@@ -7,9 +7,9 @@ then, and where these have no row of a key, and none is gone that had, what was 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -37,9 +37,30 @@ LOOK_BYTES, LOOK_FILES = 64 * 2**20, 64
 REWRITE_BYTES = 32 * 2**20
 
 
+class Given(Protocol):
+    """Changes as a caller has them, and the engine that they are with."""
+
+    @property
+    def engine(self) -> Engine[Any]: ...
+
+    @property
+    def shown(self) -> Callable[[Any, pa.Schema], Any]:
+        """Makes of rows that were written, of some columns, what a caller's check is given."""
+
+    def read_in(
+        self, spec: Spec, schema: pa.Schema, partition_by: tuple[str, ...] = ()
+    ) -> AbstractContextManager[tuple[ReadBatch, Any]]:
+        """Read and check changes once, and keep them in chunks until the end of the block.
+
+        Raises:
+            WouldAlterError, InvalidInputError: as ``safewrite.changes.reading.read``.
+            StorageError: the engine could not compute them.
+        """
+
+
 @dataclass(frozen=True)
-class Given(Generic[S]):
-    """Changes as a caller has them: a source of an engine, its columns, and how the batch is named by its rows.
+class GivenRows(Generic[S]):
+    """Changes in a source of an engine: its columns, and how the batch is named by its rows.
 
     ``shown`` makes of rows that were written, of some columns, what a caller's check is given.
     """
@@ -50,24 +71,18 @@ class Given(Generic[S]):
     named: Callable[[Fingerprint], Fingerprint] = lambda found: found
     shown: Callable[[S, pa.Schema], Any] = lambda rows, columns: rows
 
-
-@contextmanager
-def read_in(
-    given: Given[S], spec: Spec, schema: pa.Schema, partition_by: tuple[str, ...] = ()
-) -> Iterator[tuple[ReadBatch, S]]:
-    """Read and check changes once, and keep them in chunks until the end of the block.
-
-    Raises:
-        WouldAlterError, InvalidInputError: as ``safewrite.changes.reading.read``.
-        StorageError: the engine could not compute them.
-    """
-    check_target(spec, schema)
-    spec = parsed(replace(spec, check=None), given.columns)  # the driver checks
-    with given.engine.map(given.source, ReadChanges(spec, schema, partition_by, deals=True)) as mapped:
-        report = ReadReport(no_truncates(spec, schema))
-        for one in mapped.bodies():
-            report.add(one)
-        yield ReadBatch(spec, schema, report, given.named(report.fingerprint)), mapped.rows
+    @contextmanager
+    def read_in(
+        self, spec: Spec, schema: pa.Schema, partition_by: tuple[str, ...] = ()
+    ) -> Iterator[tuple[ReadBatch, S]]:
+        """See :class:`Given`."""
+        check_target(spec, schema)
+        spec = parsed(replace(spec, check=None), self.columns)  # the driver checks
+        with self.engine.map(self.source, ReadChanges(spec, schema, partition_by, deals=True)) as mapped:
+            report = ReadReport(no_truncates(spec, schema))
+            for one in mapped.bodies():
+                report.add(one)
+            yield ReadBatch(spec, schema, report, self.named(report.fingerprint)), mapped.rows
 
 
 @dataclass(frozen=True)
@@ -195,7 +210,7 @@ class ApplyJob(Generic[S]):
 
     @property
     def _parts(self) -> int:
-        return parts_for(self.changes.rows, TASK_ROWS)
+        return self.changes.parts or parts_for(self.changes.rows, TASK_ROWS)
 
     # --- the decision -------------------------------------------------------------------------------
     def _decided(

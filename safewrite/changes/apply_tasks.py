@@ -15,7 +15,7 @@ from safewrite.changes.chunks import dealt, gathered
 from safewrite.changes.key_index import key_hashes
 from safewrite.changes.positions import Flags, Numbers, meeting
 from safewrite.changes.reading import loose
-from safewrite.changes.table_files import Before, LiveFile, Rest, TableFiles, WantedKeys, WrittenRows
+from safewrite.changes.table_files import Before, LiveFile, Rest, RowsThatCame, TableFiles, WantedKeys
 from safewrite.engine.abc import CHUNKS, TaskAttempt
 
 GIVEN_ROWS = 100_000
@@ -84,7 +84,7 @@ class AppliedPart:
     """What became of a part: what was decided, what was written, and how many changes and rows of the table came to it."""
 
     answer: Answer
-    written: WrittenRows
+    written: RowsThatCame
     changes: int
     rows: int
 
@@ -118,7 +118,7 @@ class ApplyPart:
         counts = int(is_change.sum()), int((~is_change).sum())
         decision = answered(self._asked(whole, is_change), self.question)
         schema = self.question.schema.names
-        written = WrittenRows()
+        written = RowsThatCame()
         if not decision.answer.ties:
             written = self.files.write(decision.come, decision.gone.select(schema), str(at))
         if self.gives_rows:

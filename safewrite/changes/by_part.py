@@ -102,7 +102,7 @@ class Decide:
             rows = table.append_column(KIND, _kind(kind, table.num_rows))
             yield from full(rows, self.columns).to_batches()
         answer, drops = found.answer, found.gone.select(keys)
-        answer.rows, told.drops = _fingerprint(found.come), _fingerprint(drops)
+        answer.rows, answer.drops = _fingerprint(found.come), _fingerprint(drops)
         return answer
 
 

@@ -173,6 +173,8 @@ class ReadBatch:
     schema: pa.Schema
     report: ReadReport
     fingerprint: Fingerprint
+    parts: int = field(default=0, kw_only=True)
+    """To so many parts their keys were dealt; 0: to as many as there may be."""
 
     @property
     def rows(self) -> int:

@@ -90,6 +90,13 @@ def read(data: object, spec: Spec, schema: pa.Schema, partition_by: Sequence[str
         WouldAlterError: an upsert does not fit the table.
         InvalidInputError: a key or sequence is NULL or NaN; the rows are named.
     """
+    batch = read_batch(data, spec, schema, partition_by)
+    return Changes(batch, _fingerprint(batch.table, batch.ops, batch.absent))
+
+
+@reading("The data")
+def read_batch(data: object, spec: Spec, schema: pa.Schema, partition_by: Sequence[str] = ()) -> ChangeBatch:
+    """As :func:`read`, of changes that another name tells than a fingerprint of their rows."""
     check_target(spec, schema)
     frame = as_frame(data, target=schema)
     table = _decoded(frame.piece(0, frame.rows))
@@ -119,9 +126,7 @@ def read(data: object, spec: Spec, schema: pa.Schema, partition_by: Sequence[str
     whole = pa.concat_tables(parts).take(pa.array(np.argsort(np.concatenate(places), kind="stable")))
     whole = whole.combine_chunks()
     _check_values(whole, ops, spec)
-    return Changes(
-        ChangeBatch(whole, ops, spec.keys, spec.sequence_by, absent), _fingerprint(whole, ops, absent)
-    )
+    return ChangeBatch(whole, ops, spec.keys, spec.sequence_by, absent)
 
 
 @contextmanager

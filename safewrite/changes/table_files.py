@@ -100,7 +100,7 @@ class FoundKeys(Sought[str]):
 
 
 @dataclass(frozen=True)
-class WrittenRows:
+class RowsThatCame:
     """The files of new rows, as the format's commit takes them, and how many rows they hold.
 
     ``changes`` are those of the table's change data feed.
@@ -134,7 +134,7 @@ class TableFiles(Protocol):
             StorageError: a file is gone or not what the log says, or the store gave no answer.
         """
 
-    def write(self, come: pa.Table, gone: pa.Table, at: str) -> WrittenRows:
+    def write(self, come: pa.Table, gone: pa.Table, at: str) -> RowsThatCame:
         """Write rows to new files; ``gone`` are the rows that they take the place of, and those that are deleted.
 
         ``at`` is in the names of files: no other call has the same.

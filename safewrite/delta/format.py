@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import SparkContext
 
-    from safewrite.delta.spark.write import Place
-    from safewrite.frames.spark.batch import BatchOrigin
+    from safewrite.changes.shared_jobs import SharedChanges
     from safewrite.frames.spark.held import Held
     from safewrite.table.lookup import RowFilter
 
@@ -287,6 +286,20 @@ class DeltaFormat:
         columns = checked_columns(columns, state.schema)
         return self._run(read_files(adds, state, self.planner.vectors(), self.limits, columns=columns))
 
+    def apply_shared(
+        self, given: SharedChanges, operation: Operation, name: Identity, *, queue_first: bool
+    ) -> tuple[DeltaDone, Write]:
+        """See :class:`safewrite.table.format.Format`."""
+        from safewrite.changes.shared_jobs import DoubtedError
+        from safewrite.delta.write.apply_by_tasks import transaction
+
+        state, store, spec = self.planned_on(operation, None), self.connection.store(), operation.changes
+        if store is None or state is None or spec is None:
+            raise DoubtedError({given.name: "executors lack the credentials of its store"})
+        with transaction(self.planner, store, state, given, (spec, name)) as plan:
+            plan.properties, plan.positions = operation.properties, operation.positions
+            return self.commit(plan, operation, tuple, queue_first=queue_first), plan.write
+
     # --- Spark --------------------------------------------------------------------------------------
     def in_session(self, catalog: str | None) -> str | None:
         """Refuse a name for the table's catalog, for it has none."""
@@ -300,7 +313,7 @@ class DeltaFormat:
         self, held: Held, operation: Operation, name: Identity, *, queue_first: bool
     ) -> tuple[DeltaDone, Write] | Receipt:
         """Let tasks on the executors write the files of a DataFrame, or Delta's own library the whole commit."""
-        from safewrite.delta.spark import by_tasks
+        from safewrite.delta.spark import apply, by_tasks
         from safewrite.delta.spark import write as spark
 
         frame, changes = held.rows, operation.changes is not None
@@ -326,7 +339,7 @@ class DeltaFormat:
             txn=name.txn,
         )
         if changes:
-            return self._apply_spark(place, operation, name, queue_first=queue_first)
+            return apply.applied(self, place, operation, name, queue_first=queue_first)
         try:
             done, candidate = spark.write(place, operation)
         except WouldAlterError:
@@ -336,24 +349,6 @@ class DeltaFormat:
                 raise
             return found
         return done, candidate.write
-
-    def _apply_spark(
-        self, place: Place, operation: Operation, name: Identity, *, queue_first: bool
-    ) -> tuple[DeltaDone, Write]:
-        from safewrite.delta.spark import apply
-        from safewrite.delta.spark.write import seems_there
-        from safewrite.frames.spark.stream import written
-
-        spec, state = operation.changes, place.state
-        assert spec is not None
-
-        def by(origin: BatchOrigin | None) -> tuple[DeltaDone, Write]:
-            settings = partial(self.planner.applying, spec=spec, state=state, name=name)
-            with apply.transaction(place, spec, origin, settings) as plan:
-                plan.properties, plan.positions = operation.properties, operation.positions
-                return self.commit(plan, operation, tuple, queue_first=queue_first), plan.write
-
-        return written(place.held.frame, name.txn, state.table_id, by, seems_there=seems_there(place))
 
     def tell_spark(self, context: SparkContext) -> None:
         from safewrite.delta.spark.files import table_id_of

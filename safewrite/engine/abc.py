@@ -21,7 +21,7 @@ B = TypeVar("B")
 
 PART, DATA = "part", "data"
 CHUNKS = pa.schema([(PART, pa.int32()), (DATA, pa.binary())])
-"""The rows of an exchange: the part that they go to, and many rows of any schema as an Arrow stream."""
+"""The rows of an exchange: the part that they go to, NULL if they go to none, and many rows of any schema as an Arrow stream."""
 
 
 @dataclass(frozen=True)
@@ -74,18 +74,6 @@ class Mapped(Generic[S]):
         return bodies(self.reports)
 
 
-@dataclass(frozen=True)
-class Collected:
-    """What tasks made of a source: a report for each input, and their rows, in this process."""
-
-    reports: list[TaskReport]
-    rows: pa.Table
-
-    def bodies(self) -> list[Any]:
-        """See :func:`bodies`."""
-        return bodies(self.reports)
-
-
 class Engine(Protocol[S]):
     """Runs tasks; every one of them ends in exactly one report."""
 
@@ -96,17 +84,18 @@ class Engine(Protocol[S]):
             StorageError: the engine could not run it.
         """
 
-    def collect(self, source: S, task: Task) -> Collected:
-        """Run a task that gives rows on each input of a source, and take the rows into this process; they are few.
-
-        What an executor takes with it is computed again, for rows and reports come by one action.
+    def taken(self, source: S) -> pa.Table:
+        """Take rows of :data:`CHUNKS` that go to no part (NULL) into this process; they are few.
 
         Raises:
-            StorageError: the engine could not run it.
+            StorageError: the engine could not get them.
         """
 
     def exchange(self, source: S, parts: int) -> S:
-        """Bring rows of :data:`CHUNKS` together: input ``i`` of the result has those whose part modulo ``parts`` is ``i``."""
+        """Bring rows of :data:`CHUNKS` together: input ``i`` of the result has those whose part modulo ``parts`` is ``i``.
+
+        Rows of no part (NULL) are left out.
+        """
 
     def together(self, sources: Sequence[S]) -> S:
         """The inputs of some sources that have the same columns."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.boundary.workers import Workers
-from safewrite.engine.abc import CHUNKS, PART, Collected, Mapped, Task, TaskAttempt, TaskReport, performed
+from safewrite.engine.abc import CHUNKS, PART, Mapped, Task, TaskAttempt, TaskReport, performed
 
 T = TypeVar("T")
 Source = Sequence[Iterable[pa.RecordBatch]]
@@ -40,17 +40,18 @@ class LocalEngine:
         rows = [batches for batches, _ in made]
         yield Mapped([report for _, report in made], rows, rows)
 
-    def collect(self, source: Source, task: Task) -> Collected:
+    def taken(self, source: Source) -> pa.Table:
         """See :class:`safewrite.engine.abc.Engine`."""
-        with self.map(source, task) as mapped:
-            rows = [pa.Table.from_batches([row]) for batches in mapped.rows for row in batches]
-        return Collected(mapped.reports, pa.concat_tables([(task.columns or CHUNKS).empty_table(), *rows]))
+        rows = [batch for batch in itertools.chain.from_iterable(source) if batch.num_rows]
+        return pa.concat_tables(
+            [CHUNKS.empty_table(), *(pa.Table.from_batches([one.cast(CHUNKS)]) for one in rows)]
+        ).filter(pc.field(PART).is_null())
 
     def exchange(self, source: Source, parts: int) -> Source:
         """See :class:`safewrite.engine.abc.Engine`."""
         found: list[list[pa.RecordBatch]] = [[] for _ in range(parts)]
         for batch in itertools.chain.from_iterable(source):
-            for part in pc.unique(batch.column(PART)).to_pylist():
+            for part in pc.unique(batch.column(PART)).drop_null().to_pylist():
                 found[part % parts].append(batch.filter(pc.equal(batch.column(PART), part)).cast(CHUNKS))
         return found
 

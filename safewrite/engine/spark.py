@@ -15,9 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from safewrite.engine.abc import PART, Collected, Mapped, Task, TaskAttempt, TaskReport, performed
+from safewrite.engine.abc import PART, Mapped, Task, TaskAttempt, TaskReport, performed
 from safewrite.errors import InvalidInputError, StorageError
 from safewrite.text.rendering import said
 
@@ -61,13 +60,10 @@ class SparkEngine:
             told = rows.filter(f"{REPORT} IS NOT NULL").select(REPORT)
             yield Mapped(_reports(told), rows.filter(f"{REPORT} IS NULL").drop(REPORT), frame)
 
-    def collect(self, source: DataFrame, task: Task) -> Collected:
+    def taken(self, source: DataFrame) -> pa.Table:
         """See :class:`safewrite.engine.abc.Engine`."""
-        with spark_errors("run the tasks"):
-            found = arrow_of(_frame(source, task))
-        told = found.column(REPORT)
-        rows = found.filter(pc.is_null(told)).drop_columns([REPORT])
-        return Collected([pickle.loads(one) for one in told.drop_null().to_pylist()], rows)
+        with spark_errors("get what tasks gave"):
+            return arrow_of(source.filter(f"{PART} IS NULL"))
 
     def exchange(self, source: DataFrame, parts: int) -> DataFrame:
         """See :class:`safewrite.engine.abc.Engine`."""
@@ -75,7 +71,7 @@ class SparkEngine:
 
         numbers = ", ".join(f"{number}" for number in _hashing_to(parts))
         sent = f.expr(f"element_at(array({numbers}), {PART} % {parts} + 1)")
-        return source.withColumn(PART, sent).repartition(parts, PART)
+        return source.filter(f"{PART} IS NOT NULL").withColumn(PART, sent).repartition(parts, PART)
 
     def together(self, sources: Sequence[DataFrame]) -> DataFrame:
         """See :class:`safewrite.engine.abc.Engine`."""

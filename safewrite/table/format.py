@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from safewrite.changes.reading import Changes
+    from safewrite.changes.shared_jobs import SharedChanges
     from safewrite.engine.written import TaskWriter
     from safewrite.frames import Prepared
     from safewrite.frames.fingerprint import Counted
@@ -163,6 +164,15 @@ class Format(Protocol[VersionT, PlanT, DoneT]):
 
     def after(self, done: DoneT, elapsed_s: float) -> None:
         """Keep what the commit showed of the table, and maintain its metadata."""
+
+    def apply_shared(
+        self, given: SharedChanges, operation: Operation, name: Identity, *, queue_first: bool
+    ) -> tuple[DoneT, Named]:
+        """Let tasks apply changes that they have, and commit what they did.
+
+        Raises:
+            DoubtedError: tasks cannot reach the table's files, or cannot take its changes.
+        """
 
     # --- Spark ------------------------------------------------------------------------------------
     def in_session(self, catalog: str | None) -> str | None:

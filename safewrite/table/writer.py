@@ -79,11 +79,14 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
         """Write the data of one call, once."""
         started_s = monotonic_s(self.world)
         spark = operation.verb != "delete" and is_spark(data)
+        shared = operation.changes is not None and _is_shared(data)
         kinds = {Kind.SCHEMA_CHANGED, *self._format.replanned}
         if spark or operation.verb != "append":
             kinds.add(Kind.CONFLICT)
 
         def attempt() -> Receipt:
+            if shared:
+                return self._apply_shared(data, operation, name, started_s)
             if spark:
                 return self._write_spark(data, operation, name, started_s)
             return self._write_rows(data, operation, name, started_s)
@@ -106,6 +109,11 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
         with self._explaining(operation, count if has_rows else None):
             done = self._format.commit(plan, operation, encode, queue_first=self.queue_first > 0)
         return self._receipt(done, plan.write, started_s)
+
+    def _apply_shared(self, data: Any, operation: Operation, name: Identity, started_s: float) -> Receipt:
+        with self._explaining(operation):
+            done = self._format.apply_shared(data, operation, name, queue_first=self.queue_first > 0)
+        return self._receipt(*done, started_s)
 
     def _write_spark(self, data: Any, operation: Operation, name: Identity, started_s: float) -> Receipt:
         from safewrite.frames.spark.held import held
@@ -312,6 +320,13 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
         if not done.already:
             self._pace.note(receipt.elapsed_s, done.attempts)
         return receipt
+
+
+def _is_shared(data: Any) -> bool:
+    """Whether changes are with tasks that other tables share."""
+    from safewrite.changes.shared_jobs import SharedChanges
+
+    return isinstance(data, SharedChanges)
 
 
 def repeated(

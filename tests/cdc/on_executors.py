@@ -1,13 +1,18 @@
-"""Decodes records as executors do: a task for each partition of a topic, its results sent as bytes."""
+"""Decodes and lands records as executors do: a task for each partition of a topic, tasks and results sent as bytes."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
+import safewrite as sw
 from safewrite.cdc.envelopes import decode_task
 from safewrite.cdc.envelopes.decode_task import DecodeReport, DecodeTask
 from safewrite.cdc.envelopes.decoding import Decoded, Decoder
+from safewrite.cdc.landing.by_tasks import ExecutorWork
 from safewrite.cdc.records.change_set import Place
 from safewrite.cdc.records.records import KafkaRecords
 from safewrite.engine.local import LocalEngine
@@ -26,9 +31,10 @@ def decoded(decoder: Decoder, records: KafkaRecords, ended: Mapping[Place, int] 
     inputs = [
         records.take(places).data.to_batches(max_chunksize=_BATCH) for places in records.partitions().values()
     ]
-    found = LocalEngine().collect(inputs, task)
-    reports: list[DecodeReport] = pickle.loads(pickle.dumps(found.bodies()))
-    pieces = found.rows.column("data").to_pylist()
+    engine = LocalEngine()
+    with engine.map(inputs, task) as found:
+        reports: list[DecodeReport] = pickle.loads(pickle.dumps(found.bodies()))
+        pieces = engine.taken(found.rows).column("data").to_pylist()
     return decode_task.union(pieces, reports, records.prefixes)
 
 
@@ -38,3 +44,35 @@ def sent(task: DecodeTask) -> DecodeTask:
         return task
     made: DecodeTask = pickle.loads(pickle.dumps(task))
     return made
+
+
+@dataclass
+class Executors(LocalEngine):
+    """Runs tasks as executors get them.  ``lost`` are the numbers of the jobs before which an executor goes with its rows."""
+
+    lost: frozenset[int] = frozenset()
+    jobs: int = 0
+
+    @contextmanager
+    def map(self, source: Any, task: Any) -> Iterator[Any]:
+        self._begin()
+        with super().map(source, pickle.loads(pickle.dumps(task))) as mapped:
+            mapped.reports[:] = pickle.loads(pickle.dumps(mapped.reports))
+            yield mapped
+
+    def run(self, tasks: Any) -> Any:
+        self._begin()
+        return pickle.loads(pickle.dumps(super().run(pickle.loads(pickle.dumps(tasks)))))
+
+    def _begin(self) -> None:
+        self.jobs += 1
+        if self.jobs in self.lost:
+            raise sw.StorageError("an executor is gone")
+
+    def work(self, records: KafkaRecords) -> ExecutorWork:
+        """The work of a batch whose records are with these executors."""
+        inputs = [
+            records.take(places).data.to_batches(max_chunksize=_BATCH)
+            for places in records.partitions().values()
+        ]
+        return ExecutorWork(self, inputs, records.prefixes, None, 2, lambda reports: None)

@@ -6,9 +6,7 @@ That they decode as the driver does, ``tests.cdc.both_ways`` asks of all records
 from __future__ import annotations
 
 import pickle
-from dataclasses import asdict, replace
-from functools import partial
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,9 +20,8 @@ from safewrite.cdc.envelopes.envelope import EnvelopeSettings
 from safewrite.cdc.records.change import UNAVAILABLE, KafkaRecord
 from safewrite.cdc.records.records import KafkaRecords
 from safewrite.engine.local import LocalEngine
-from tests.cdc import on_executors
 from tests.cdc.events import record
-from tests.cdc.jobs import Job, Source, change, cut
+from tests.cdc.jobs import change
 from tests.cdc.test_column_batches import inserts
 
 
@@ -32,8 +29,9 @@ def ran(records: list[KafkaRecord], task: DecodeTask) -> tuple[list[bytes], list
     """The rows and the reports of a task for each partition."""
     given = KafkaRecords.of(records)
     inputs = [given.take(places).data.to_batches() for places in given.partitions().values()]
-    found = LocalEngine().collect([*inputs, []], task)
-    return found.rows.column("data").to_pylist(), found.bodies()
+    engine = LocalEngine()
+    with engine.map([*inputs, []], task) as found:
+        return engine.taken(found.rows).column("data").to_pylist(), found.bodies()
 
 
 def task(**more: Any) -> DecodeTask:
@@ -118,26 +116,3 @@ def test_a_task_takes_the_registry_along() -> None:
 
 def test_what_a_process_knows_by_identity_arrives_as_itself() -> None:
     assert pickle.loads(pickle.dumps(UNAVAILABLE)) is UNAVAILABLE
-
-
-@pytest.mark.parametrize("schemas", [True, False])
-def test_a_job_lands_the_same_by_executors(tmp_path: Path, schemas: bool) -> None:
-    """Rows, dead letters and lines of the ledger of a random source, whose tables change keys."""
-    told = []
-    for name in ("here", "there"):
-        job = Job(tmp_path / name, [{"table": one} for one in "abc"], schemas=schemas)
-        job.folder.mkdir()
-        source, landing = Source(23), job.landing()
-        decode = partial(on_executors.decoded, landing.decoder) if name == "there" else None
-        source.run(240)
-        given = [*source.records[:100], replace(RECORDS[3], partition=2), *source.records[100:]]
-        lines = []
-        for number, records in enumerate(cut(given, 60)):
-            lines += landing.land(job.batch(records, number), decode)
-        found = [asdict(one) | {"commit_ms": None, "closed_ms": None} for one in lines]
-        found.sort(key=lambda line: (line["batch"], line["table"] or ""))
-        letters = [(one["offset"], one["reason"]) for one in job.letters()]
-        told.append(({one: job.rows(one) for one in source.tables}, letters, found))
-        assert told[-1][0] == source.rows
-        assert job.verdict().faults == ()
-    assert told[0] == told[1]

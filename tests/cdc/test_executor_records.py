@@ -2,44 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from safewrite.cdc.envelopes.decoding import Decoder
+from safewrite.cdc.envelopes import decode_task
+from safewrite.cdc.envelopes.decode_task import DecodeTask, union
+from safewrite.cdc.envelopes.decoding import Decoded, Decoder
 from safewrite.cdc.kafka import executor_records
-from safewrite.cdc.kafka.executor_records import ExecutorDecoding, ExecutorRecords
+from safewrite.cdc.kafka.executor_records import ExecutorRecords, ExecutorRecordsWork
 from safewrite.cdc.records.records import KafkaRecords
 from safewrite.engine.local import LocalEngine
 from tests.cdc.test_column_batches import TEXTS, inserts, row
 
 
-class OneProcess:
-    """Spark's engine without Spark: the frame is the list of inputs."""
+class OneProcess(LocalEngine):
+    """Spark's engine without Spark."""
 
     def __init__(self, session: object) -> None:
         pass
-
-    def collect(self, frame: Any, task: Any) -> Any:
-        return LocalEngine().collect(frame.inputs, task)
 
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor_records, "SparkEngine", OneProcess)
+    decode_task._decoder.cache_clear()  # prefixes that other tests met
+
+
+class Decode:
+    """Decodes records by the work that executors get of them."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder, self.work_of = decoder, ExecutorRecordsWork(decoder)
+
+    def __call__(self, records: KafkaRecords, ended: Mapping[Any, int]) -> Decoded:
+        work = self.work_of(records)
+        if work is None:
+            return self.decoder.decode(records, ended)
+        decoder = self.decoder
+        task = DecodeTask(
+            decoder.envelope, decoder.settings, work.prefixes, work.starts, ended, decoder.fewest
+        )
+        with work.engine.map(work.source.inputs, task) as mapped:
+            reports = mapped.bodies()
+            work.learn(reports)
+            return union(work.engine.taken(mapped.rows).column("data").to_pylist(), reports, work.prefixes)
 
 
 def there(data: pa.Table, prefixes: tuple[bytes, ...], told: list[Any]) -> ExecutorRecords:
-    frame: Any = SimpleNamespace(inputs=[data.to_batches()], sparkSession=None)
+    frame: Any = SimpleNamespace(
+        inputs=[data.to_batches()],
+        sparkSession=SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2)),
+    )
     return ExecutorRecords(frame, prefixes, lambda *given: told.append(given))
 
 
 def test_prefixes_that_executors_meet_are_cut_off_the_next_batch() -> None:
     decoder, told = Decoder("debezium-json"), list[Any]()
     decoder.fewest = 1
-    decode = ExecutorDecoding(decoder)
+    decode = Decode(decoder)
     given = KafkaRecords.of(inserts({"type": "string"}, ["x"] * 5))
     assert decode(there(given.data, (), told), {}).by_columns == 5
     (prefix,) = decoder.values.newest(9)
@@ -59,6 +83,6 @@ def test_records_before_a_position_stay_away_and_those_of_the_driver_are_decoded
     decoder, told = Decoder("debezium-json"), list[Any]()
     records = KafkaRecords.of([row("c", {"id": at, "v": "x"}, TEXTS, at) for at in range(4)])
     since = there(records.data, (), told).since({("topic", 0): 3})
-    assert ExecutorDecoding(decoder)(since, {}).records == 1
-    assert ExecutorDecoding(decoder)(records, {}).records == 4
+    assert Decode(decoder)(since, {}).records == 1
+    assert Decode(decoder)(records, {}).records == 4
     assert len(told) == 1

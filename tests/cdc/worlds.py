@@ -21,6 +21,8 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+from safewrite.cdc.landing.landing import WorkOf
+from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.cdc.records.batch import Batch
 from safewrite.cdc.records.change import KafkaRecord
 from tests.cdc.events import event, postgres, record, told_with_schemas
@@ -106,6 +108,8 @@ class World:
 
     seed: int
     folder: Path
+    work_of: WorkOf | None = None
+    """Who decodes and lands the records, if not the driver."""
 
     def __post_init__(self) -> None:
         self.draw = draw = random.Random(self.seed)
@@ -130,6 +134,7 @@ class World:
         self.job = Job(self.folder, tables, self.form, settings, schemas=draw.random() < 0.5)
         self._made_by_others()
         self.at = 0
+        self.lines: list[LedgerEntry] = []
         self.landed: dict[tuple[str, int], int] = {}
 
     def _made_by_others(self) -> None:
@@ -174,7 +179,7 @@ class World:
                 landing = self.job.landing()  # another driver
             given = told_with_schemas(batch) if self.job.schemas else batch
             topics = {one.topic: "id" for one in batch}
-            landing.land(Batch.of_records(len(self.landed), given, topics))
+            self.lines += landing.land(Batch.of_records(len(self.landed), given, topics), self.work_of)
 
     def _next(self) -> list[KafkaRecord]:
         """Some of what was not landed yet, of each partition from its beginning."""
@@ -223,10 +228,10 @@ class World:
             yield f"{what}: {len(gone)} rows are lost or stale, {len(left)} of {len(found)} ought not to be there"
 
 
-def faults_of(seed: int, folder: Path) -> list[str]:
+def faults_of(seed: int, folder: Path, work_of: WorkOf | None = None) -> list[str]:
     """What is wrong in the end of a world; an error that stops the job is wrong too."""
     try:
-        return World(seed, folder).run()
+        return World(seed, folder, work_of).run()
     except Exception as error:  # noqa: BLE001 - whatever it is, it stops the job at each start
         return [f"the job stops: {type(error).__name__}: {str(error)[:200]}"]
 

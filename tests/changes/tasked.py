@@ -9,7 +9,7 @@ from unittest import mock
 
 import pyarrow as pa
 
-from safewrite.changes.apply_job import Given
+from safewrite.changes.apply_job import GivenRows
 from safewrite.delta.write import apply_by_tasks
 from safewrite.delta.write.plans import Planner
 from safewrite.engine.local import LocalEngine
@@ -22,13 +22,13 @@ def shown(rows: Sequence[Sequence[pa.RecordBatch]], columns: pa.Schema) -> pa.Ta
     return pa.concat_tables([columns.empty_table(), *tables])
 
 
-def given(data: Any, schema: pa.Schema, inputs: int = 2) -> Given[Any]:
+def given(data: Any, schema: pa.Schema, inputs: int = 2) -> GivenRows[Any]:
     """Changes as a source with so many inputs; each row comes to one of them, in its order."""
     frame = as_frame(data, target=schema)
     table = frame.piece(0, frame.rows).combine_chunks()
     size = max(1, -(-table.num_rows // inputs))
     source = [table.slice(at, size).to_batches() for at in range(0, max(1, table.num_rows), size)]
-    return Given(LocalEngine(), source, table.schema, shown=shown)
+    return GivenRows(LocalEngine(), source, table.schema, shown=shown)
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """Decodes the records of a Kafka partition on an executor, and puts together what all partitions came to.
 
-A task decodes as the driver would.  Column batches come back packed; changes that were read one by one, dead letters and
-tombstones come back as they are.  Its report has counts, so that nothing that a task read is missed.
+A task decodes as the driver would.  Changes that are sure to land alike wherever they are become chunks, which go from task to
+task (``safewrite.cdc.landing.shares``).  The rest comes to the driver: column batches packed; changes that were read one by one,
+dead letters and tombstones as they are.  The report has counts, so that nothing that a task read is missed.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import safewrite as sw
 from safewrite.cdc.envelopes.by_columns import FEWEST
 from safewrite.cdc.envelopes.decoding import Decoded, Decoder
 from safewrite.cdc.envelopes.envelope import EnvelopeSettings, Tombstone
+from safewrite.cdc.landing.shares import DriverLandsError, ShareTold, Sharing
 from safewrite.cdc.records.change import DeadLetter, SourceChange
-from safewrite.cdc.records.change_set import Place
+from safewrite.cdc.records.change_set import ChangeSet, Place
 from safewrite.cdc.records.packed import PackedBatch, unpacked
 from safewrite.cdc.records.prefixes import Prefixes
 from safewrite.cdc.records.records import KafkaRecords
@@ -37,8 +39,9 @@ _CHANGES = 5000
 class DecodeReport:
     """What a task read.
 
-    ``by_columns`` and ``others`` are how many records its rows have, ``passed`` those that say nothing about a row.
-    ``size`` are the bytes of the records, and ``cut`` those of prefixes that were cut off before.
+    ``by_columns`` and ``others`` are how many records its rows for the driver have, ``passed`` those that say nothing about a row;
+    ``shares`` tell of the others, by table.  ``size`` are the bytes of the records, and ``cut`` those of prefixes that were
+    cut off before.
     """
 
     records: int = 0
@@ -51,6 +54,9 @@ class DecodeReport:
     endings: Mapping[Place, int] = field(default_factory=dict)
     prefixes: tuple[Sequence[bytes], Sequence[bytes]] = ((), ())
     """What precedes the payloads of keys and values that were met."""
+    shares: Mapping[str, ShareTold] = field(default_factory=dict)
+    doubts: Mapping[str, str] = field(default_factory=dict)
+    """The tables whose changes came to the driver, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,7 @@ class DecodeTask:
         starts: the offsets from which records are wanted, by partition, and none of others; None: all.
         ended: the deletes that partitions ended with in the batch before.
         fewest: so many records of one schema, or more, are read by columns.
+        sharing: makes chunks of changes; None: all of them come to the driver.
     """
 
     envelope: str
@@ -70,10 +77,11 @@ class DecodeTask:
     starts: Mapping[Place, int] | None = None
     ended: Mapping[Place, int] = field(default_factory=dict)
     fewest: int = FEWEST
+    sharing: Sharing | None = None
 
     @property
     def columns(self) -> pa.Schema:
-        """The rows: ``data`` is a ``PackedBatch`` or a ``Decoded`` without column batches (``_piece``)."""
+        """The rows: chunks; and without a part, ``data`` is a ``PackedBatch`` or a ``Decoded`` without column batches (``_piece``)."""
         return CHUNKS
 
     def __call__(
@@ -94,6 +102,7 @@ class DecodeTask:
         decoder = _decoder(self.envelope, self.settings)
         decoder.fewest = self.fewest
         found = decoder.decode(records, self.ended)
+        shares, doubts = yield from self._shared(found, at)
         for batch in found.columns:
             yield _piece(PackedBatch.of(batch))
         for rest in _pieces(found):
@@ -102,8 +111,30 @@ class DecodeTask:
             len(records), found.by_columns, _records_in(found), len(found.ignored) + found.tombstones,
             records.data.nbytes + records.cut_bytes, records.cut_bytes,
             [*records.partitions()], found.endings,
-            (self._new(decoder.keys), self._new(decoder.values)),
+            (self._new(decoder.keys), self._new(decoder.values)), shares, doubts,
         )  # fmt: skip
+
+    def _shared(
+        self, found: Decoded, at: TaskAttempt
+    ) -> Generator[pa.RecordBatch, None, tuple[dict[str, ShareTold], dict[str, str]]]:
+        """Give the chunks of all tables that can have some, and take their changes out of what was found."""
+        shares: dict[str, ShareTold] = {}
+        doubts: dict[str, str] = {}
+        if self.sharing is None:
+            return shares, doubts
+        routed, _ = self.sharing.router.route(ChangeSet(found.rows, found.columns))
+        shared = set[int]()
+        for name, (table, given) in routed.items():
+            try:
+                told, chunks = self.sharing.share(table, given, at.part)
+                yield from chunks
+            except DriverLandsError as error:
+                doubts[name] = str(error)
+            else:
+                shares[name] = told
+                shared |= {id(batch) for batch in given.columns}
+        found.columns = [batch for batch in found.columns if id(batch) not in shared]
+        return shares, doubts
 
     def _new(self, met: Prefixes) -> list[bytes]:
         """Prefixes that were not cut off."""
@@ -126,9 +157,7 @@ def _piece(what: PackedBatch | Decoded) -> pa.RecordBatch:
     # Records that were read one by one have their schemas around them again, each the same text.
     packed = pa.compress(data, _CODEC, asbytes=True) if isinstance(what, Decoded) else b""
     sent = _SIZE.pack(len(data)) + packed if packed else _SIZE.pack(0) + data
-    return pa.RecordBatch.from_arrays(
-        [pa.array([0], pa.int32()), pa.array([sent], pa.binary())], schema=CHUNKS
-    )
+    return pa.RecordBatch.from_arrays([pa.nulls(1, pa.int32()), pa.array([sent], pa.binary())], schema=CHUNKS)
 
 
 def _of_piece(sent: bytes) -> PackedBatch | Decoded:
@@ -193,10 +222,12 @@ def _place(one: SourceChange | DeadLetter | Tombstone) -> tuple[str, int, int]:
 def _check(reports: Sequence[DecodeReport], by_columns: int, others: int) -> None:
     read = sum(one.records for one in reports)
     told = [sum(one.by_columns for one in reports), sum(one.others for one in reports)]
-    if [by_columns, others] != told or read != sum(told) + sum(one.passed for one in reports):
+    shared = sum(share.changes for one in reports for share in one.shares.values())
+    passed = sum(one.passed for one in reports)
+    if [by_columns, others] != told or read != sum(told) + shared + passed:
         raise sw.InternalError(
-            f"Executors read {read} records and sent {by_columns} in columns and {others} one by one, where they tell of {told}. "
-            "Nothing of the batch was committed. Please report this."
+            f"Executors read {read} records, kept {shared} and sent {by_columns} in columns and {others} one by one, where they "
+            f"tell of {told}. Nothing of the batch was committed. Please report this."
         )
     twice = [
         place

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from safewrite.cdc.envelopes.decode_task import DecodeTask, union
-from safewrite.cdc.envelopes.decoding import Decoded, Decoder
+from safewrite.cdc.envelopes.decode_task import DecodeReport
+from safewrite.cdc.envelopes.decoding import Decoder
+from safewrite.cdc.landing.by_tasks import ExecutorWork
 from safewrite.cdc.records.change_set import Place
 from safewrite.cdc.records.records import KafkaRecords
-from safewrite.engine.abc import DATA
 from safewrite.engine.spark import SparkEngine, arrow_of
 
 if TYPE_CHECKING:
@@ -59,30 +59,29 @@ class ExecutorRecords(KafkaRecords):
 
 
 @dataclass(frozen=True)
-class ExecutorDecoding:
-    """Decodes records on executors, with the settings of a decoder of the driver."""
+class ExecutorRecordsWork:
+    """Gives records that are with executors to tasks there; a decoder of the driver remembers what these met."""
 
     decoder: Decoder
 
-    def __call__(self, records: KafkaRecords, ended: Mapping[Place, int]) -> Decoded:
-        """What the executors decoded; records that are in the driver already are decoded there.
-
-        Raises:
-            StorageError: the schema registry is away, or Spark could not decode them.
-            InternalError: what the executors sent is not what they say that they read.
-        """
-        decoder = self.decoder
+    def __call__(self, records: KafkaRecords) -> ExecutorWork | None:
+        """The work of a batch; None for records that are in the driver already."""
         if not isinstance(records, ExecutorRecords):
-            return decoder.decode(records, ended)
-        task = DecodeTask(
-            decoder.envelope, decoder.settings, records.prefixes, records.starts, dict(ended), decoder.fewest
+            return None
+        session = records.frame.sparkSession
+        return ExecutorWork(
+            SparkEngine(session),
+            records.frame,
+            records.prefixes,
+            records.starts,
+            session.sparkContext.defaultParallelism,
+            partial(self._learn, records),
         )
-        found = SparkEngine(records.frame.sparkSession).collect(records.frame, task)
-        reports = found.bodies()
+
+    def _learn(self, records: ExecutorRecords, reports: Sequence[DecodeReport]) -> None:
         size, cut = sum(one.size for one in reports), sum(one.cut for one in reports)
         records.learn(sum(one.records for one in reports), size, size - cut if records.prefixes else None)
         for report in reports:
-            for known, met in zip((decoder.keys, decoder.values), report.prefixes, strict=True):
+            for known, met in zip((self.decoder.keys, self.decoder.values), report.prefixes, strict=True):
                 for data in met:
                     known.of(data)
-        return union(found.rows.column(DATA).to_pylist(), reports, records.prefixes)

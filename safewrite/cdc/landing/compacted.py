@@ -82,7 +82,7 @@ class Deletions:
     def _holders(self, wanted: Sequence[Tombstone], done: Mapping[str, int]) -> dict[int, list[str]]:
         """The tables that have a row with the key of each."""
         found: dict[int, list[str]] = {}
-        for table in self._landed(done) if wanted else ():
+        for table in self.landed(done) if wanted else ():
             found_table = self.targets.find(table)
             keys = keys_of(found_table) or table.key
             if found_table is None or not keys:
@@ -96,7 +96,7 @@ class Deletions:
                     found.setdefault(name, []).append(table.name)
         return found
 
-    def _landed(self, done: Mapping[str, int]) -> list[TargetTable]:
+    def landed(self, done: Mapping[str, int]) -> list[TargetTable]:
         """The tables that the job has landed rows in."""
         head = self.ledger.mark("")
         names = [name.removeprefix(head) for name, landed in done.items() if landed and name.startswith(head)]

@@ -9,28 +9,31 @@ a checkpoint starts from them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from safewrite.cdc.config.job import Config
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.connect.registry import Registry
 from safewrite.cdc.envelopes.decoding import Decoded, Decoder
+from safewrite.cdc.landing.by_tasks import ExecutorWork, SharesOfBatch, TaskLanding
 from safewrite.cdc.landing.compacted import Deletions
 from safewrite.cdc.landing.routing import Router
 from safewrite.cdc.landing.table_batch import JobParts, TableBatch
+from safewrite.cdc.landing.task_shares import TaskShare
 from safewrite.cdc.ledger.ledger import JobLedger, LedgerEntry, listed
 from safewrite.cdc.ledger.reporting import tell_batch
 from safewrite.cdc.ledger.target_tables import TargetTables
 from safewrite.cdc.records.batch import Batch, remaining
-from safewrite.cdc.records.change_set import ChangeSet, Place
+from safewrite.cdc.records.change_set import ChangeSet
 from safewrite.cdc.records.records import KafkaRecords
 from safewrite.intake.reporting import OnEvent, listener
 from safewrite.intake.settings import from_environment
 
 log = logging.getLogger("safewrite")
 
-Decode = Callable[[KafkaRecords, Mapping[Place, int]], Decoded]
+WorkOf = Callable[[KafkaRecords], ExecutorWork | None]
 
 
 class Landing:
@@ -52,12 +55,13 @@ class Landing:
             placeholder=config.unavailable_value_placeholder,
             before_image=config.before_image_field,
         )
+        self.by_tasks = TaskLanding(self.job, self._router, self._deletions.landed)
 
-    def land(self, given: Batch, decode: Decode | None = None) -> list[LedgerEntry]:
+    def land(self, given: Batch, work_of: WorkOf | None = None) -> list[LedgerEntry]:
         """Land what is new of a batch; the lines that the ledger got, none if all of it had landed.
 
         Args:
-            decode: decodes records, by the deletes that partitions ended with in the batch before; default: here.
+            work_of: says which records are with executors, which then decode and land them.
 
         Raises:
             SafewriteError: of the first table that failed; others may have committed, and the batch
@@ -67,7 +71,16 @@ class Landing:
         batch = remaining(given, self.config.job, done)
         if not batch.ranges:
             return []
-        decoded = (decode or self.decoder.decode)(batch.records, self.ledger.ended(batch.ranges, done))
+        work = None if work_of is None else work_of(batch.records)
+        if work is not None:
+            return self.by_tasks.land(batch, done, work, partial(self._landed, batch, done))
+        decoded = self.decoder.decode(batch.records, self.ledger.ended(batch.ranges, done))
+        return self._landed(batch, done, decoded)
+
+    def _landed(
+        self, batch: Batch, done: dict[str, int], decoded: Decoded, there: SharesOfBatch | None = None
+    ) -> list[LedgerEntry]:
+        """Land what was decoded, here and by tasks on executors."""
         found = decoded.by_columns
         log.debug(
             "batch %s: %s records were read by columns, others: %s",
@@ -78,14 +91,15 @@ class Landing:
         routed, unrouted = self._router.route(decoded)
         compacted = self._deletions.give(decoded.unmet, routed, done)
         shares = self._shares(routed.values(), batch, done)
+        by_tasks: list[TaskShare] = [] if there is None else there.prepared(routed)
         nowhere = [*decoded.dead, *unrouted, *compacted.dead]
         rest = LedgerEntry(self.config.job, batch.number, None, offsets=listed(batch.ranges))
         rest.ignored = len(decoded.ignored) + decoded.tombstones + compacted.ignored
         rest.dead = len({id(letter.record) for letter in nowhere})
         rest.records = rest.ignored + rest.dead
         self.ledger.write_letters([*nowhere, *(one for share in shares for one in share.dead)], batch.ranges)
-        self._commit(shares, batch)
-        lines = [rest, *(share.entry for share in shares)]
+        self._commit(shares, by_tasks, batch, there)
+        lines = [rest, *(one.entry for one in shares), *(one.entry for one in by_tasks)]
         self.ledger.write(batch, lines, done, decoded.endings)
         tell_batch(lines, self._on_event)
         return lines
@@ -107,23 +121,31 @@ class Landing:
         """What the tables have in common."""
         return JobParts(self.config, self.targets, self.ledger, self.decoder)
 
-    def _commit(self, shares: Sequence[TableBatch], batch: Batch) -> None:
+    def _commit(
+        self,
+        shares: Sequence[TableBatch],
+        by_tasks: Sequence[TaskShare],
+        batch: Batch,
+        there: SharesOfBatch | None,
+    ) -> None:
         """Commit all shares, so many at a time; what one raises is raised when all are done."""
         waiting = [share for share in shares if share.frame is not None]
-        if not waiting:
-            return
-        with ThreadPoolExecutor(self.config.parallel_tables, "safewrite-cdc") as pool:
-            futures = [(share, pool.submit(self._apply, share)) for share in waiting]
-        failed: list[tuple[TableBatch, BaseException]] = []
-        for share, future in futures:
-            error = future.exception()
-            if error is not None:
-                log.error("table %s of batch %s failed: %s", share.table.name, batch.number, error)
-                failed.append((share, error))
+        failed: dict[str, BaseException] = {}
+        if there is not None:
+            failed |= self.by_tasks.commit(by_tasks, there.jobs, self._apply)
+            self.by_tasks.forget(share.table.name for share in shares)
+        if waiting:
+            with ThreadPoolExecutor(self.config.parallel_tables, "safewrite-cdc") as pool:
+                futures = [(share, pool.submit(self._apply, share)) for share in waiting]
+            for share, future in futures:
+                if (error := future.exception()) is not None:
+                    failed[share.table.name] = error
+        for name, error in failed.items():
+            log.error("table %s of batch %s failed: %s", name, batch.number, error)
         if failed:
-            raise failed[0][1]
+            raise next(iter(failed.values()))
 
-    def _apply(self, share: TableBatch) -> None:
+    def _apply(self, share: TableBatch | TaskShare) -> None:
         share.apply()
 
 

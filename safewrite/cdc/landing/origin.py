@@ -8,7 +8,7 @@ the topic, for a tombstone names no database.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 from urllib.parse import quote, unquote
@@ -33,8 +33,10 @@ class TableSource:
     """The topics that its rows are recorded to come from."""
 
     @classmethod
-    def of(cls, table: TargetTable, positions: Mapping[str, int], given: ChangeSet) -> Self:
+    def of(cls, table: TargetTable, positions: Mapping[str, int], counts: Mapping[SourceTable, int]) -> Self:
         """The source of a table: the recorded one; before there is one, that of most records of its first batch.
+
+        ``counts`` says how many records of a batch each source has.
 
         A new epoch may have another source, for one that was restored may have another name.
         """
@@ -44,7 +46,6 @@ class TableSource:
         recorded = recorded_source(positions)
         if recorded is not None and recorded[0] >= table.epoch:
             return cls(table, recorded[1], True, topics)
-        counts = given.counts()
         if recorded is not None and recorded[1] in counts:
             return cls(table, recorded[1], False, topics)
         most = max(counts, key=lambda one: (counts[one], str(one)), default=None)
@@ -73,9 +74,9 @@ class TableSource:
             "table is to hold both; raise epoch if the source has another name now"
         )
 
-    def moves(self, given: ChangeSet) -> dict[str, tuple[int | None, int]]:
+    def moves(self, topics: Collection[str]) -> dict[str, tuple[int | None, int]]:
         """How the first commit of a source's rows records it, and that of a topic's rows the topic."""
-        topics = {f"{_TOPIC}{quote(one, safe='')}": (None, 1) for one in sorted(given.topics - self.topics)}
+        topics = {f"{_TOPIC}{quote(one, safe='')}": (None, 1) for one in sorted({*topics} - self.topics)}
         if self.source is None or self.is_recorded:
             return dict[str, tuple[int | None, int]](topics)
         of_epoch = f"{_PREFIX}{self.table.epoch}"
@@ -87,6 +88,11 @@ def _is(own: SourceTable, told: SourceTable, is_tombstone: bool) -> bool:
     if not is_tombstone or told.database:
         return told == own
     return (told.schema, told.table) == (own.schema or own.database, own.table)
+
+
+def is_source_position(name: str) -> bool:
+    """Whether a position of a table records its source, or a topic of it."""
+    return name.startswith((_PREFIX, _TOPIC))
 
 
 def recorded_source(positions: Mapping[str, int]) -> tuple[int, SourceTable] | None:

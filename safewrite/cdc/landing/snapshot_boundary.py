@@ -7,7 +7,7 @@ in the commit of its rows, the position of the snapshot whose rows it has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.cdc.config.table_config import TargetTable
-from safewrite.cdc.records.batch import Partition, Ranges
+from safewrite.cdc.records.batch import Partition
 from safewrite.cdc.records.change import Beginning, SourceChange, SourceTable
 from safewrite.cdc.records.change_set import BEGINNING, POSITION, ChangeSet, ColumnBatch
 
@@ -38,10 +38,10 @@ class SnapshotBoundary:
 
     @classmethod
     def of(
-        cls, ranges: Ranges, job: str, table: TargetTable, positions: Mapping[str, int]
+        cls, partitions: Iterable[Partition], job: str, table: TargetTable, positions: Mapping[str, int]
     ) -> SnapshotBoundary:
         """Those of the partitions of a batch; an epoch of the source has its own."""
-        names = {(where.topic, where.number): _name(where, job, table.epoch) for where in ranges}
+        names = {(where.topic, where.number): _name(where, job, table.epoch) for where in partitions}
         return cls(positions, names, by_source=table.shard_column is not None)
 
     def _named(self, topic: str, number: int, source: SourceTable) -> str:

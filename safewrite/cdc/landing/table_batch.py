@@ -110,7 +110,7 @@ class TableBatch:
     def _prepare(self, new: ChangeSet, counts: Mapping[str, int] | None) -> None:
         """Make rows of changes and fit them; ``counts`` are those of an attempt before that committed them."""
         entry = self.entry
-        self.origin = TableSource.of(self.table, self.positions, new)
+        self.origin = TableSource.of(self.table, self.positions, new.counts())
         self.changes, self.strange = self.origin.split(new)
         if self.strange:
             entry.source_time_ms = self.changes.newest_ms
@@ -290,12 +290,10 @@ class TableBatch:
     def _applied(self, found: sw.Table, frame: ChangeFrame) -> sw.Receipt:
         assert self.made is not None
         table, name, positions = self.table, self.job.config.job, self.positions
-        moved = moves(self.ranges, name, positions) | self.made.snapshots.moves()
-        if self.origin is not None:
-            moved |= self.origin.moves(self.changes)
         newest, known = self.entry.source_time_ms, positions.get(f"{name}/{SOURCE_TIME}")
-        moved |= _raised(positions, f"{name}/{SOURCE_TIME}", newest or 0)
-        moved |= _raised(positions, f"{name}/{LAST_EPOCH}", table.epoch)
+        moved = moved_by(name, table, positions, self.ranges, newest) | self.made.snapshots.moves()
+        if self.origin is not None:
+            moved |= self.origin.moves(self.changes.topics)
         # Changes that are late and no newer by the source's clock were sent again.  Late ones that are newer by it are
         # those of a source that was set back.
         again = known is not None and newest is not None and newest <= known
@@ -317,6 +315,15 @@ class TableBatch:
     def _each(self) -> Callable[[], ChangeRows] | None:
         """What makes rows of all changes one by one, if some were projected as columns."""
         return (lambda: self._making(self.rows.keys, each=True).rows) if self.rows.projected else None
+
+
+def moved_by(
+    job: str, table: TargetTable, positions: Mapping[str, int], ranges: Ranges, newest_ms: int | None
+) -> dict[str, tuple[int | None, int]]:
+    """How a commit of a batch moves the positions of a table: offsets, the source's clock, and the epoch."""
+    moved = moves(ranges, job, positions)
+    moved |= _raised(positions, f"{job}/{SOURCE_TIME}", newest_ms or 0)
+    return moved | _raised(positions, f"{job}/{LAST_EPOCH}", table.epoch)
 
 
 def _raised(positions: Mapping[str, int], name: str, to: int) -> dict[str, tuple[int | None, int]]:

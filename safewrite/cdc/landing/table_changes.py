@@ -48,7 +48,7 @@ class TableChanges:
     def _as_columns(self, snapshots: SnapshotBoundary, keys: Keys) -> Made | None:
         """The rows as columns, and one by one those in doubt; None where all changes have to be made one by one."""
         table, changes = self.rules.table, self.changes
-        keys = keys or table.key or _named(changes.keys, table)
+        keys = keys or table.key or named_keys(changes.keys, table)
         columns = snapshots.ordered_columns(changes)
         if not changes.columns or not keys or columns is None:
             return None
@@ -71,7 +71,7 @@ class TableChanges:
         return Made(made, ordered, snapshots, len(read.ignored))
 
 
-def _named(keys: Sequence[str], table: TargetTable) -> tuple[str, ...]:
+def named_keys(keys: Sequence[str], table: TargetTable) -> tuple[str, ...]:
     """The key of a table that has none yet, as the records' keys name it."""
     if not keys:
         return ()

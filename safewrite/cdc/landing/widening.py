@@ -35,31 +35,36 @@ def fitted(targets: TargetTables, table: TargetTable, made: ChangeRows, found: s
     if not frame.data.num_rows or (found is not None and not frame.added):
         return Fitted(frame, found)
     if found is None:
-        _refuse_unknown_partitions(table, frame.added)
+        refuse_unknown_partitions(table, frame.added)
     try:
-        return Fitted(frame, _with_columns(targets, table, made.keys, found, frame.added))
+        return Fitted(frame, with_columns(targets, table, made.keys, found, frame.added))
     except _REFUSALS:  # one of the columns is at fault, so each is tried alone
         refused: dict[str, str] = {}
         if found is None:
-            found = _with_columns(
+            found = with_columns(
                 targets, table, made.keys, None, _first_columns(made.keys, table, frame.added)
             )
         for one in frame.added:
             try:
                 if found.schema.get_field_index(one.name) < 0:
-                    found = _with_columns(targets, table, made.keys, found, [one])
+                    found = with_columns(targets, table, made.keys, found, [one])
             except _REFUSALS as error:
                 refused[one.name] = str(error)
         return Fitted(frame_of(table, made, found, refused), found, refused)
 
 
-def _with_columns(
+def with_columns(
     targets: TargetTables,
     table: TargetTable,
     keys: Sequence[str],
     found: sw.Table | None,
     fields: Sequence[pa.Field],
 ) -> sw.Table:
+    """The table with these columns besides its own; a new one if there is none.
+
+    Raises:
+        InvalidInputError, WouldAlterError: it cannot have them.
+    """
     if found is None:
         return targets.create(table, keys, fields)
     return targets.widen(table, found, fields) if fields else found
@@ -71,7 +76,7 @@ def _first_columns(keys: Sequence[str], table: TargetTable, fields: Sequence[pa.
     return [one for one in fields if one.name in needed]
 
 
-def _refuse_unknown_partitions(table: TargetTable, fields: Sequence[pa.Field]) -> None:
+def refuse_unknown_partitions(table: TargetTable, fields: Sequence[pa.Field]) -> None:
     known = {one.name for one in fields}
     unknown = [name for name in partition_columns(table.partition_by) if name.partition(".")[0] not in known]
     if unknown:

@@ -64,6 +64,8 @@ class LedgerEntry:
     """How long the table's commit took; None where it was not this attempt's."""
     one_by_one: int = 0
     """How many records the driver made to rows one by one, and not as columns."""
+    by_executors: int = 0
+    """How many records landed by tasks on Spark's executors; the driver landed the others."""
     closed_ms: int | None = None
     """When the batch was closed, by the clock of the driver, in milliseconds since 1970; no decision rests on it."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from safewrite.changes.accounting import check_accounts, check_result
@@ -17,12 +18,13 @@ from safewrite.delta.data.vector_files import marked
 from safewrite.delta.log.actions import FileKey, rows_of
 from safewrite.delta.log.features import check_overwrite, marks_rows
 from safewrite.delta.spark.files import SparkDelta, find
-from safewrite.delta.spark.write import Place, spark_path
+from safewrite.delta.spark.write import Place, seems_there, spark_path
 from safewrite.delta.write.apply import ApplyTransaction
 from safewrite.delta.write.overwrite import FileVerdict
 from safewrite.engine.spark import spark_errors
 from safewrite.errors import InternalError
 from safewrite.frames.predicate import columns, possible
+from safewrite.frames.spark.stream import written
 from safewrite.protocol.accounts import check_read, total
 from safewrite.protocol.effects import Effect, Outcome
 
@@ -31,10 +33,15 @@ if TYPE_CHECKING:
 
     from safewrite.changes.spark.batch import SparkChanges
     from safewrite.changes.spec import Spec
+    from safewrite.delta.format import DeltaFormat
     from safewrite.delta.log.actions import Action
     from safewrite.delta.write.staging import StagedFile
+    from safewrite.delta.write.transaction import Write
+    from safewrite.delta.write.write import DeltaDone
     from safewrite.frames.fingerprint import Fingerprint
     from safewrite.frames.spark.batch import BatchOrigin
+    from safewrite.protocol.keys import Identity
+    from safewrite.table.operation import Operation
 
 
 T = TypeVar("T")
@@ -274,3 +281,23 @@ def transaction(
         made = SparkApplyTransaction(**settings(source.fingerprint), spec=spec, source=source, table=table)
         stack.callback(made.close)
         yield made
+
+
+def applied(
+    table: DeltaFormat, place: Place, operation: Operation, name: Identity, *, queue_first: bool
+) -> tuple[DeltaDone, Write]:
+    """Let Delta's own library apply the changes of a DataFrame.
+
+    Raises:
+        As :func:`transaction`.
+    """
+    spec, state = operation.changes, place.state
+    assert spec is not None
+
+    def by(origin: BatchOrigin | None) -> tuple[DeltaDone, Write]:
+        settings = partial(table.planner.applying, spec=spec, state=state, name=name)
+        with transaction(place, spec, origin, settings) as plan:
+            plan.properties, plan.positions = operation.properties, operation.positions
+            return table.commit(plan, operation, tuple, queue_first=queue_first), plan.write
+
+    return written(place.held.frame, name.txn, state.table_id, by, seems_there=seems_there(place))

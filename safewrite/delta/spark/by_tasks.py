@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from safewrite.changes.apply_job import Given
+from safewrite.changes.apply_job import GivenRows
 from safewrite.changes.table_files import NotByTasksError
 from safewrite.delta.connect import Connection
 from safewrite.delta.log.features import feeds_changes
@@ -186,7 +186,7 @@ def apply(
         def named(found: Fingerprint) -> Fingerprint:
             return found if origin is None else origin.fingerprint(found.rows)
 
-        given = Given(SparkEngine(frame.sparkSession), frame, columns, named)
+        given = GivenRows(SparkEngine(frame.sparkSession), frame, columns, named)
         with transaction(table.planner, store, state, given, (spec, name)) as plan:
             plan.properties, plan.positions = operation.properties, operation.positions
             return table.commit(plan, operation, tuple, queue_first=queue_first), plan.write

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from safewrite.changes.accounting import check_accounts, check_result
-from safewrite.changes.apply_job import AppliedBatch, ApplyJob, Given, read_in
+from safewrite.changes.apply_job import AppliedBatch, ApplyJob, Given
 from safewrite.changes.candidate_rows import GoneRows
 from safewrite.changes.table_files import LiveFile
 from safewrite.delta.data.pruning import Pruning
@@ -19,7 +19,7 @@ from safewrite.delta.log.features import check_overwrite, feeds_changes
 from safewrite.delta.write.apply import ApplyTransaction
 from safewrite.delta.write.overwrite import FileVerdict
 from safewrite.delta.write.row_files import MadeOfFile
-from safewrite.delta.write.table_files import DeltaFiles
+from safewrite.delta.write.table_files import DeltaTableFiles
 from safewrite.errors import InternalError
 from safewrite.frames.predicate import columns, possible
 from safewrite.protocol.effects import Effect, Outcome
@@ -37,7 +37,7 @@ S = TypeVar("S")
 
 @contextmanager
 def transaction(
-    planner: Planner, store: StoreAddress, state: Snapshot, given: Given[S], named: tuple[Spec, Identity]
+    planner: Planner, store: StoreAddress, state: Snapshot, given: Given, named: tuple[Spec, Identity]
 ) -> Iterator[TasksApplyTransaction]:
     """The transaction that applies changes, for as long as the engine keeps their rows.
 
@@ -45,8 +45,8 @@ def transaction(
         As ``safewrite.changes.apply_job.read_in`` and ``Planner.applying``.
     """
     spec, name = named
-    with read_in(given, spec, state.schema, state.partition_by) as (changes, source):
-        files = DeltaFiles(
+    with given.read_in(spec, state.schema, state.partition_by) as (changes, source):
+        files = DeltaTableFiles(
             store,
             state.version,
             state.protocol,

@@ -11,7 +11,15 @@ import pyarrow as pa
 
 from safewrite.changes.candidate_rows import Hits, staying
 from safewrite.changes.positions import Numbers
-from safewrite.changes.table_files import Before, FoundKeys, LiveFile, Rest, WantedKeys, WrittenRows, of_table
+from safewrite.changes.table_files import (
+    Before,
+    FoundKeys,
+    LiveFile,
+    Rest,
+    RowsThatCame,
+    WantedKeys,
+    of_table,
+)
 from safewrite.delta.data.datafiles import FileLayout, encoded
 from safewrite.delta.data.key_lookup import KEY_BYTES, look_through
 from safewrite.delta.data.rows import contents, whole_rows
@@ -35,7 +43,7 @@ LOOKED_FILES = 64
 
 
 @dataclass(frozen=True)
-class DeltaFiles:
+class DeltaTableFiles:
     """See :class:`safewrite.changes.table_files.TableFiles`; files are ``StagedFile``, handles are ``add`` actions."""
 
     store: StoreAddress
@@ -55,7 +63,7 @@ class DeltaFiles:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "state"}
 
-    def named(self, write_id: str) -> DeltaFiles:
+    def named(self, write_id: str) -> DeltaTableFiles:
         """See the class."""
         return replace(self, layout=replace(self.layout, write_id=write_id))
 
@@ -78,11 +86,11 @@ class DeltaFiles:
         yield from vectors.fetch(files.values(), self.limits)
         yield from look_through(files, found, self.state, vectors, self.limits)
 
-    def write(self, come: pa.Table, gone: pa.Table, at: str) -> WrittenRows:
+    def write(self, come: pa.Table, gone: pa.Table, at: str) -> RowsThatCame:
         """See the class."""
         return run(self._written(come, gone, at), self.store.world())
 
-    def _written(self, come: pa.Table, gone: pa.Table, at: str) -> Generator[Effect, Outcome, WrittenRows]:
+    def _written(self, come: pa.Table, gone: pa.Table, at: str) -> Generator[Effect, Outcome, RowsThatCame]:
         layout = replace(self.layout, attempt=at)
         prepared = prepare(come, layout.schema, partition_by=layout.partition_by, named=False)
         files = yield from stage(encoded(prepared, layout), self.now_ms, self.limits)
@@ -90,7 +98,7 @@ class DeltaFiles:
         if feeds_changes(self.state) and (come.num_rows or gone.num_rows):
             rows, name = change_rows(gone, come, self.keys), f"{layout.write_id}-changes-{at}"
             changes = yield from staged_changes(rows, self.state, name, self.now_ms, self.limits)
-        return WrittenRows(prepared.rows, files, changes)
+        return RowsThatCame(prepared.rows, files, changes)
 
     def rewrite(self, file: LiveFile, gone: Numbers, before: Before | None, at: str) -> Rest:
         """See the class."""

@@ -1,0 +1,273 @@
+"""Lands batches by tasks on executors: what the driver knows of tables goes there, what tasks say of them comes back.
+
+A batch of which something is not as tasks knew it, or cannot be landed by them, is landed again: nothing of it was committed, or
+what was is found by the tables' positions.  So is one whose chunks are gone with an executor.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import safewrite as sw
+from safewrite.cdc.config.table_config import TargetTable
+from safewrite.cdc.envelopes.decode_task import DecodeReport, DecodeTask, union
+from safewrite.cdc.envelopes.decoding import Decoded
+from safewrite.cdc.landing.routing import Router
+from safewrite.cdc.landing.shares import ShareTold, Sharing, TableView
+from safewrite.cdc.landing.table_batch import JobParts
+from safewrite.cdc.landing.task_shares import LandAgainError, Lateness, TaskShare, view_of
+from safewrite.cdc.ledger.ledger import LedgerEntry
+from safewrite.cdc.records.batch import Batch
+from safewrite.changes.shared_jobs import DoubtedError, SharedJobs
+from safewrite.engine.abc import DATA, Engine
+
+log = logging.getLogger("safewrite")
+
+TURNS = 4
+"""A batch is landed so many times at most; the last time the driver lands all of it."""
+BY_DRIVER = 20
+"""A table that tasks could not land is the driver's for so many batches."""
+PART_ROWS, TASK_ROWS = 25_000, 100_000
+"""About so many changes of a table are dealt to one part, and so many of all tables to one task."""
+BUCKETS = 128
+SMALL_ROWS = 500
+"""So few changes are worth no task of their own."""
+
+Finish = Callable[[Decoded, "SharesOfBatch"], list[LedgerEntry]]
+
+
+@dataclass(frozen=True)
+class ExecutorWork:
+    """Records that are with executors: what runs tasks on them, how many at once, and who remembers what these met."""
+
+    engine: Engine[Any]
+    source: Any
+    prefixes: tuple[bytes, ...]
+    starts: Mapping[tuple[str, int], int] | None
+    at_once: int
+    learn: Callable[[Sequence[DecodeReport]], None]
+
+
+@dataclass(frozen=True)
+class SharesOfBatch:
+    """The changes of a batch that are with executors."""
+
+    landing: TaskLanding
+    batch: Batch
+    done: Mapping[str, int]
+    told: Mapping[str, ShareTold]
+    jobs: SharedJobs[Any]
+    sharing: Sharing | None
+
+    def prepared(self, by_driver: Iterable[str]) -> list[TaskShare]:
+        """The tables of these changes with the columns that they bring; so many at a time.
+
+        Raises:
+            LandAgainError: a table is not as tasks knew it, or the driver has to land its changes.
+        """
+        both = {name: "some of its changes come to the driver" for name in by_driver if name in self.told}
+        if both:
+            raise LandAgainError(both)
+        if not self.told:
+            return []
+        again = LandAgainError()
+        with ThreadPoolExecutor(self.landing.job.config.parallel_tables, "safewrite-cdc") as pool:
+            futures = [pool.submit(self._prepared, told) for told in self.told.values()]
+        shares = []
+        for one in futures:
+            try:
+                shares.append(one.result())
+            except LandAgainError as error:
+                again.by_driver |= error.by_driver
+                again.views |= error.views
+        if again.by_driver or again.views:
+            raise again
+        return shares
+
+    def _prepared(self, told: ShareTold) -> TaskShare:
+        assert self.sharing is not None
+        view = self.sharing.view_of(told.table)
+        return TaskShare.prepared(self.landing.job, told, view, self.batch, done=self.done, jobs=self.jobs)
+
+
+@dataclass
+class TaskLanding:
+    """Lands the batches of a job by tasks; ``views`` are the tables as they are by now."""
+
+    job: JobParts
+    router: Router
+    landed: Callable[[Mapping[str, int]], list[TargetTable]]
+    """The tables that the job has landed rows in, by the positions of its ledger."""
+    views: dict[str, TableView] = field(default_factory=dict)
+    by_driver: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Tables that the driver lands, why, and for how many batches more."""
+
+    def land(
+        self, batch: Batch, done: Mapping[str, int], work: ExecutorWork, finish: Finish
+    ) -> list[LedgerEntry]:
+        """Land a batch: ``finish`` lands what came to the driver, and commits what is with executors.
+
+        Raises:
+            SafewriteError: as ``finish``; the schema registry is away, or Spark could not run the tasks.
+        """
+        self.by_driver = {name: (why, left - 1) for name, (why, left) in self.by_driver.items() if left > 1}
+        self._look(done)
+        for turn in range(1, TURNS + 1):
+            sharing = self._sharing(batch, work) if turn < TURNS else None
+            try:
+                return self._landed(batch, done, work, finish, sharing)
+            except LandAgainError as again:
+                log.info("batch %s of %s is landed again: %s", batch.number, self.job.config.job, again)
+                self.views |= again.views
+                self.by_driver |= {name: (why, BY_DRIVER) for name, why in again.by_driver.items()}
+                if turn == TURNS:
+                    raise again.__cause__ or again from None
+        raise AssertionError("unreachable")
+
+    def _landed(
+        self,
+        batch: Batch,
+        done: Mapping[str, int],
+        work: ExecutorWork,
+        finish: Finish,
+        sharing: Sharing | None,
+    ) -> list[LedgerEntry]:
+        decoder = self.job.decoder
+        ended = self.job.ledger.ended(batch.ranges, done)
+        task = DecodeTask(
+            decoder.envelope,
+            decoder.settings,
+            work.prefixes,
+            work.starts,
+            ended,
+            decoder.fewest,
+            sharing,
+        )
+        with ExitStack() as stack:
+            try:
+                mapped = stack.enter_context(work.engine.map(work.source, task))
+            except sw.StorageError as error:
+                raise LandAgainError from error
+            reports: list[DecodeReport] = mapped.bodies()
+            work.learn(reports)
+            pieces: list[bytes] = []
+            if any(one.by_columns or one.others for one in reports):
+                try:
+                    pieces = work.engine.taken(mapped.rows).column(DATA).to_pylist()
+                except sw.StorageError as error:
+                    raise LandAgainError from error
+            decoded = union(pieces, reports, work.prefixes)
+            told = _told(reports)
+            for name, why in sorted({pair for one in reports for pair in one.doubts.items()}):
+                log.debug("batch %s: the driver lands %s: %s", batch.number, name, why)
+            parts = _parts(sum(one.changes for one in told.values()), work.at_once)
+            jobs = SharedJobs(work.engine, mapped.rows, parts, work.at_once, self.job.config.parallel_tables)
+            stack.callback(jobs.close)
+            return finish(decoded, SharesOfBatch(self, batch, done, told, jobs, sharing))
+
+    def commit(
+        self, shares: Sequence[TaskShare], jobs: SharedJobs[Any], apply: Callable[[TaskShare], None]
+    ) -> dict[str, BaseException]:
+        """Commit shares by ``apply``, all at once; the errors of those that failed.
+
+        Raises:
+            LandAgainError: tasks cannot land them, or an executor is gone with their changes.
+        """
+        if not shares:
+            return {}
+        for share in shares:
+            jobs.join(share.table.name, Lateness(asked=share.table.all_late == "error"))
+
+        def working(share: TaskShare) -> None:
+            with jobs.working(share.table.name):
+                apply(share)
+
+        with ThreadPoolExecutor(len(shares), "safewrite-cdc-tables") as pool:
+            futures = {share.table.name: pool.submit(working, share) for share in shares}
+            jobs.serve()
+        errors = {name: error for name, one in futures.items() if (error := one.exception()) is not None}
+        doubts = [error for error in errors.values() if isinstance(error, DoubtedError)]
+        if doubts and len(doubts) == len(errors):
+            raise LandAgainError({name: why for error in doubts for name, why in error.doubts.items()})
+        if jobs.broken is not None and all(error is jobs.broken for error in errors.values()):
+            raise LandAgainError from jobs.broken
+        for share in shares:
+            if share.table.name not in errors:
+                self.views[share.table.name] = share.view_after(_buckets(share.told.changes))
+            else:
+                self.views.pop(share.table.name, None)
+        return errors
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Look at these tables again before the next batch: the driver landed them."""
+        for name in names:
+            self.views.pop(name, None)
+
+    # --- what tasks know ----------------------------------------------------------------------------
+    def _look(self, done: Mapping[str, int]) -> None:
+        """Look at the tables that are not known, so many at a time; each once in a process."""
+        unknown = [
+            table
+            for table in self.landed(done)
+            if table.name not in self.views and table.name not in self.by_driver
+        ]
+        if not unknown:
+            return
+        with ThreadPoolExecutor(self.job.config.parallel_tables, "safewrite-cdc") as pool:
+            self.views |= dict(pool.map(self._looked, unknown))
+
+    def _looked(self, table: TargetTable) -> tuple[str, TableView]:
+        try:
+            found, positions = self.job.targets.position(table)
+        except sw.SafewriteError:  # who lands in it says what it is
+            return table.name, TableView()
+        return table.name, view_of(self.job.config.job, found, positions, 1)
+
+    def _sharing(self, batch: Batch, work: ExecutorWork) -> Sharing:
+        config = self.job.config
+        most = sum(given.end - given.start for given in batch.ranges.values())
+        return Sharing(
+            self.router,
+            config.job,
+            config.decimals,
+            tuple(batch.ranges),
+            dict(self.views),
+            {name: why for name, (why, _) in self.by_driver.items()},
+            min(_buckets(most), 1 << (work.at_once - 1).bit_length()),
+        )
+
+
+def _told(reports: Sequence[DecodeReport]) -> dict[str, ShareTold]:
+    """What all tasks say of each table.
+
+    Raises:
+        LandAgainError: what they say does not go together.
+    """
+    found: dict[str, ShareTold] = {}
+    doubts: dict[str, str] = {}
+    for name, told in ((name, told) for one in reports for name, told in one.shares.items()):
+        known = found.get(name)
+        if known is None:
+            found[name] = told
+        elif (why := known.doubt(told)) is not None:
+            doubts[name] = why
+        else:
+            known.add(told)
+    if doubts:
+        raise LandAgainError(doubts)
+    return found
+
+
+def _buckets(rows: int) -> int:
+    """To how many parts so many changes of a table are dealt: a power of two."""
+    return min(BUCKETS, 1 << (-(-rows // PART_ROWS) - 1).bit_length()) if rows else 1
+
+
+def _parts(rows: int, at_once: int) -> int:
+    """How many tasks land so many changes."""
+    return max(1, min(at_once, -(-rows // SMALL_ROWS)), -(-rows // TASK_ROWS))

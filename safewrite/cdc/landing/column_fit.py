@@ -1,0 +1,233 @@
+"""Says what a table's columns take of a batch: their types, by all rows and schemas of it and never by the first one, and the table's rules."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import safewrite as sw
+from safewrite.cdc.config.table_config import TargetTable, partition_columns
+from safewrite.cdc.connect.values import merged, type_of
+from safewrite.cdc.landing.project_columns import Projected
+from safewrite.cdc.landing.rows import ChangeRows
+from safewrite.cdc.landing.rules import Rules
+from safewrite.cdc.ledger.target_tables import OURS
+from safewrite.values.objects import column_of
+from safewrite.values.types import is_column_name
+
+
+@dataclass
+class ColumnTypes:
+    """What changes say of the types of their columns: by schemas, merged over all of them, and by values without one."""
+
+    of_schemas: dict[str, list[pa.DataType]] = field(default_factory=dict)
+    names: dict[str, None] = field(default_factory=dict)
+    """The columns that came without a schema."""
+    of_values: dict[str, Counter[pa.DataType]] = field(default_factory=dict)
+    """How many values have which type."""
+
+    @classmethod
+    def of(cls, made: ChangeRows) -> ColumnTypes:
+        """What rows say."""
+        told = cls({name: [*kinds] for name, kinds in made.types.items()})
+        told.names = dict.fromkeys(name for row in made.rows for name in row.values)
+        for part in made.projected:
+            told.see(part)
+        for row in made.rows:
+            for name, value in row.values.items():
+                kind = type_of(value)
+                if kind is not None:
+                    told.of_values.setdefault(name, Counter())[kind] += 1
+        return told
+
+    def see(self, part: Projected) -> None:
+        """Take in the values of changes that were projected as columns and came without a schema."""
+        if not part.batch.is_inferred:
+            return
+        self.names |= dict.fromkeys(part.columns)
+        for name, column in part.columns.items():
+            if column.null_count < len(column):
+                self.of_values.setdefault(name, Counter())[column.type] += len(column) - column.null_count
+
+    def learn(self, types: Mapping[str, pa.DataType]) -> None:
+        """Remember what a schema says of columns."""
+        for name, kind in types.items():
+            known = self.of_schemas.setdefault(name, [])
+            if kind not in known:
+                known.append(kind)
+
+    def add(self, other: ColumnTypes) -> None:
+        """Take in what further changes say."""
+        for name, kinds in other.of_schemas.items():
+            for kind in kinds:
+                self.learn({name: kind})
+        self.names |= other.names
+        for name, counted in other.of_values.items():
+            self.of_values.setdefault(name, Counter()).update(counted)
+
+
+@dataclass(frozen=True)
+class ColumnFit:
+    """What rows have to fit: the types of columns, the columns that cannot be and why, and the table's rules."""
+
+    types: Mapping[str, pa.DataType]
+    clashes: Mapping[str, str]
+    rules: Rules
+    nulls: Collection[str]
+    """Columns whose misfits land as NULL, by the configuration."""
+
+    @classmethod
+    def of(
+        cls,
+        table: TargetTable,
+        told: ColumnTypes,
+        found: sw.Table | None,
+        keys: Sequence[str],
+        refused: Mapping[str, str] | None = None,
+    ) -> ColumnFit:
+        """What rows of a batch have to fit.
+
+        Args:
+            found: the table; None before it is made.
+            refused: columns that the table cannot have, and why: rows with a value there do not land.
+        """
+        schema = None if found is None else found.schema
+        types = _types(table, told, schema)
+        clashes = {**_of_keys(keys, types), **_clashes(types, schema), **(refused or {})}
+        return cls(types, clashes, Rules.of(table, found), _nulled(table, types, keys))
+
+    def added(self, schema: pa.Schema | None) -> tuple[pa.Field, ...]:
+        """The columns that a table of this schema does not have yet."""
+        known = set() if schema is None else set(schema.names)
+        return tuple(
+            pa.field(name, kind)
+            for name, kind in self.types.items()
+            if name not in self.clashes and name not in known
+        )
+
+    def columns(
+        self, given: Mapping[str, Any], is_row: Any, length: int
+    ) -> tuple[dict[str, Any], dict[int, str]]:
+        """Columns of changes under these types; and the places of those that do not fit, and why.
+
+        Args:
+            is_row: which changes are written as rows; booleans of NumPy.
+        """
+        arrays: dict[str, Any] = {}
+        dead: dict[int, str] = {}
+        for name, kind in self.types.items():
+            values, misfits = given.get(name), dict[int, str]()
+            if name not in self.clashes:
+                arrays[name], misfits = (
+                    (pa.nulls(length, kind), misfits) if values is None else column_of(values, kind)
+                )
+                misfits = {} if name in self.nulls else misfits
+                misfits = self.rules.misfits(name, arrays[name], is_row) | misfits
+            elif values is not None:
+                misfits = dict.fromkeys(np.flatnonzero(values.is_valid()).tolist(), self.clashes[name])
+            for place, why in misfits.items():
+                dead.setdefault(place, self.reason(name, why))
+        return arrays, dead
+
+    def reason(self, name: str, why: str) -> str:
+        """Why a value of a column does not land, and what would let it."""
+        hint = (
+            ""
+            if name in self.clashes
+            else "; widen the column, map it to a new name (name_mapping), or set on_misfit"
+        )
+        return f"column {name!r}: {why}{hint}"
+
+
+def _nulled(table: TargetTable, names: Iterable[str], keys: Sequence[str]) -> frozenset[str]:
+    """Columns whose misfits are NULL; none of those that name or order a row."""
+    if not table.has_misfits:
+        return frozenset()
+    sources = {to: name for name, to in table.name_mapping.items()}
+    needed = {*keys, *(table.precombine_key or ()), *OURS}
+    return frozenset(
+        name for name in names if name not in needed and table.on_misfit_of(sources.get(name, name)) == "null"
+    )
+
+
+def _of_keys(keys: Sequence[str], types: Mapping[str, pa.DataType]) -> dict[str, str]:
+    """Columns that cannot be of a key, and why."""
+    return {
+        name: f"a key of type {kind} is not equal in all engines alike; name another primary_key, or its decimal_fields"
+        for name, kind in types.items()
+        if name in keys and (pa.types.is_floating(kind) or pa.types.is_nested(kind))
+    }
+
+
+def _types(table: TargetTable, told: ColumnTypes, schema: pa.Schema | None) -> dict[str, pa.DataType]:
+    """A type for every column of the table and of the batch: the table's own goes first."""
+    names = dict.fromkeys(() if schema is None else schema.names)
+    names |= dict.fromkeys(told.of_schemas) | dict.fromkeys(told.names)
+    declared = table.declared
+    if schema is None:
+        names |= dict.fromkeys(name for name in partition_columns(table.partition_by) if name in declared)
+    found: dict[str, pa.DataType] = {}
+    there = frozenset(() if schema is None else schema.names)
+    for name in names:
+        if schema is not None and name in there:
+            found[name] = schema.field(name).type
+        elif name in OURS:
+            found[name] = OURS[name]
+        else:
+            kind = _of_schemas(told.of_schemas.get(name, ())) or declared.get(name) or _of_values(told, name)
+            if kind is not None:
+                found[name] = _storable(kind, table)
+    return found | {name: kind for name, kind in OURS.items() if name not in found}
+
+
+def _of_schemas(kinds: Sequence[pa.DataType]) -> pa.DataType | None:
+    """A type that holds what all schemas of the batch have; where there is none, that of the newest."""
+    if not kinds:
+        return None
+    found: pa.DataType | None = kinds[0]
+    for kind in kinds[1:]:
+        found = None if found is None else merged(found, kind)
+    return kinds[-1] if found is None else found
+
+
+def _of_values(told: ColumnTypes, name: str) -> pa.DataType | None:
+    """A type that holds all values; where there is none, that which holds most of them."""
+    counted = told.of_values.get(name)
+    if not counted:
+        return None
+    found: pa.DataType | None = None
+    for kind in counted:
+        found = kind if found is None else merged(found, kind)
+        if found is None:
+            return counted.most_common(1)[0][0]
+    return found
+
+
+def _storable(kind: pa.DataType, table: TargetTable) -> pa.DataType:
+    """Delta has no type for a time of day: a text of ISO 8601, which orders as times do."""
+    if pa.types.is_time(kind) and table.format == "delta":
+        return pa.string()
+    return kind
+
+
+def _clashes(types: dict[str, Any], schema: pa.Schema | None) -> dict[str, str]:
+    """New columns whose names differ from others by case alone, which engines take for one, or are no texts."""
+    known = {name.lower(): name for name in (() if schema is None else schema.names)}
+    found = {}
+    for name in types:
+        if not is_column_name(name):
+            found[name] = (
+                "the name is empty, or has NUL or half of a character, and no table has such a column; name it in name_mapping"
+            )
+            continue
+        other = known.setdefault(name.lower(), name)
+        if other != name:
+            found[name] = (
+                f"the table has {other!r}, which engines cannot tell from it; name it in name_mapping"
+            )
+    return found

@@ -1,0 +1,199 @@
+"""Lands what one table gets of a batch whose changes are on executors: the driver makes its columns, asks tasks, and commits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import safewrite as sw
+from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable
+from safewrite.cdc.landing.column_fit import ColumnFit
+from safewrite.cdc.landing.origin import TableSource, is_source_position
+from safewrite.cdc.landing.refusals import knows_job, refuse_made_anew, refuse_other_key, refuse_set_back
+from safewrite.cdc.landing.shares import OP, PLACE, ShareTold, TableView
+from safewrite.cdc.landing.snapshot_boundary import SnapshotBoundary
+from safewrite.cdc.landing.table_batch import JobParts, moved_by
+from safewrite.cdc.landing.widening import refuse_unknown_partitions, with_columns
+from safewrite.cdc.ledger.ledger import LedgerEntry, listed
+from safewrite.cdc.ledger.target_tables import keys_of
+from safewrite.cdc.records.batch import Batch, Ranges, key_of
+from safewrite.changes.many_tables import UnfitError
+from safewrite.changes.shared_jobs import SharedChanges, SharedJobs
+from safewrite.engine.abc import TaskReport
+
+
+class LandAgainError(Exception):
+    """A batch has to be landed again, of which nothing was committed but what it finds there.
+
+    ``by_driver`` are the tables that the driver lands then, and why; ``views`` are tables that are not as tasks knew them.
+    """
+
+    def __init__(
+        self, by_driver: Mapping[str, str] | None = None, views: Mapping[str, TableView] | None = None
+    ) -> None:
+        self.by_driver, self.views = dict(by_driver or {}), dict(views or {})
+        super().__init__(
+            "; ".join([*(f"{name}: {why}" for name, why in self.by_driver.items()), *self.views])
+        )
+
+
+def view_of(job: str, found: sw.Table | None, positions: Mapping[str, int], parts: int) -> TableView:
+    """What tasks have to know of a table as it is now."""
+    if found is None:
+        return TableView(parts=parts)
+    own = {
+        name: at for name, at in positions.items() if name.startswith(f"{job}/") or is_source_position(name)
+    }
+    return TableView(found.schema, keys_of(found), own, parts)
+
+
+@dataclass(frozen=True)
+class ChunkFit:
+    """Puts a chunk of changes under the types of its table, in a task."""
+
+    fit: ColumnFit
+
+    def __call__(self, chunk: pa.Table) -> tuple[pa.Table, pa.ChunkedArray]:
+        """The changes, and their places in the batch.
+
+        Raises:
+            UnfitError: a value does not fit; the driver says of which record.
+        """
+        operations = chunk.column(OP)
+        columns: dict[str, Any] = {name: chunk.column(name) for name in chunk.column_names}
+        arrays, dead = self.fit.columns(columns, pc.equal(operations, "u").to_numpy(), chunk.num_rows)
+        if dead:
+            raise UnfitError(next(iter(dead.values())))
+        return pa.table({**arrays, OP: operations}), chunk.column(PLACE)
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """Says of what tasks decided that changes are late, which may tell of a source that was set back: the driver looks at each."""
+
+    asked: bool
+
+    def __call__(self, reports: Sequence[TaskReport]) -> str | None:
+        """Why the driver has to look at the changes; None if it has not."""
+        late = sum(report.body.answer.counts.late for report in reports if report.error is None)
+        return f"{late} of its changes are late" if self.asked and late else None
+
+
+@dataclass
+class TaskShare:
+    """What one table gets of a batch by tasks."""
+
+    job: JobParts
+    told: ShareTold
+    entry: LedgerEntry
+    ranges: Ranges
+    jobs: SharedJobs[Any]
+    """Those of the batch."""
+    found: sw.Table
+    positions: Mapping[str, int]
+    origin: TableSource
+    fit: ColumnFit
+    parts: int
+    """To so many parts its changes are dealt."""
+    moved: dict[str, tuple[int | None, int]] = field(default_factory=dict)
+
+    @property
+    def table(self) -> TargetTable:
+        return self.told.table
+
+    @classmethod
+    def prepared(
+        cls,
+        job: JobParts,
+        told: ShareTold,
+        view: TableView,
+        batch: Batch,
+        *,
+        done: Mapping[str, int],
+        jobs: SharedJobs[Any],
+    ) -> Self:
+        """A table with the columns that its changes bring.
+
+        Raises:
+            LandAgainError: the table is not as tasks knew it, or the driver has to land its changes.
+        """
+        name, table = job.config.job, told.table
+        try:
+            found, positions = job.targets.position(table)
+        except sw.InvalidInputError as error:  # a name that no table can have
+            raise LandAgainError({table.name: str(error)}) from error
+        refuse_made_anew(name, table, positions, landed=done.get(job.ledger.mark(table.name), 0))
+        refuse_set_back(name, table, positions)
+        now = view_of(name, found, positions, view.parts)
+        if now != view:
+            raise LandAgainError(views={table.name: now})
+        refuse_other_key(table, view.keys)
+        origin = TableSource.of(table, positions, told.sources)
+        if origin.source is not None and {*told.sources} != {origin.source}:
+            raise LandAgainError({table.name: "it has records of several sources"})
+        fit = ColumnFit.of(table, told.types, found, told.keys)
+        if fit.clashes:
+            raise LandAgainError({table.name: "columns cannot be as they come"})
+        added = fit.added(view.schema)
+        if found is None or added:
+            try:
+                if found is None:
+                    refuse_unknown_partitions(table, added)
+                found = with_columns(job.targets, table, told.keys, found, added)
+            except (sw.InvalidInputError, sw.WouldAlterError) as error:
+                raise LandAgainError({table.name: str(error)}) from error
+        kinds = [fit.types.get(key) for key in told.keys]
+        if kinds != told.key_values.schema.types:
+            raise LandAgainError({table.name: "its keys have several types"})
+        entry = LedgerEntry(name, batch.number, table.name, told.changes, offsets=listed(batch.ranges))
+        entry.source_time_ms, entry.by_executors = told.newest_ms, told.changes
+        if not knows_job(positions, name):
+            entry.begins_at = entry.offsets
+        return cls(job, told, entry, batch.ranges, jobs, found, positions, origin, fit, view.parts)
+
+    def apply(self) -> None:
+        """Commit the changes, with the offsets of the batch.
+
+        Raises:
+            DoubtedError: the driver has to land them; nothing was committed.
+        """
+        name, table, told = self.job.config.job, self.table, self.told
+        boundary = SnapshotBoundary.of(self.ranges, name, table, self.positions)
+        boundary.found = told.snapshots
+        moved = moved_by(name, table, self.positions, self.ranges, told.newest_ms) | boundary.moves()
+        moved |= self.origin.moves(told.topics)
+        started = time.monotonic()
+        receipt = self.found.apply_changes(
+            SharedChanges(
+                table.name,
+                self.jobs,
+                ChunkFit(self.fit),
+                told.key_values,
+                told.changes,
+                self.parts if told.key_values.is_hashed else 1,
+                pa.schema([(OP, pa.string())]),
+                key_of(name, table.name, self.ranges),
+            ),
+            keys=list(told.keys),
+            sequence_by=[EPOCH, SEQUENCE],
+            delete_when=[(OP, "=", "d")],
+            all_late="count",
+            key=key_of(name, table.name, self.ranges),
+            positions=moved,
+        )
+        self.job.targets.tell_copies(table, receipt)
+        self.entry.count(receipt.changes or {})
+        self.entry.version = receipt.version
+        self.entry.commit_ms = round((time.monotonic() - started) * 1000)
+        self.moved = moved
+
+    def view_after(self, parts: int) -> TableView:
+        """What tasks have to know of the table after the commit."""
+        positions = {**self.positions, **{name: at for name, (_, at) in self.moved.items()}}
+        seen = self.job.targets.seen(self.table)
+        return view_of(self.job.config.job, seen, positions, parts)

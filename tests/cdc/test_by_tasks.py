@@ -1,0 +1,200 @@
+"""Batches that tasks on executors decode, decide about and write land as those that the driver does: rows, letters, and the ledger."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+import safewrite as sw
+from safewrite.cdc.ledger.ledger import LedgerEntry
+from safewrite.cdc.records.change import KafkaRecord
+from tests.cdc.events import event, postgres, record
+from tests.cdc.jobs import Job, Rows, Source, change, cut
+from tests.cdc.on_executors import Executors
+from tests.cdc.worlds import World, faults_of
+
+WHERE = ("commit_ms", "closed_ms", "by_executors", "one_by_one")
+"""What a line of the ledger says of who landed, and when."""
+
+
+def told(lines: list[LedgerEntry]) -> list[dict[str, Any]]:
+    """Lines of the ledger, whoever landed them."""
+    found = [{name: at for name, at in asdict(one).items() if name not in WHERE} for one in lines]
+    return sorted(found, key=lambda line: (line["batch"], line["table"] or ""))
+
+
+def by_executors(lines: list[LedgerEntry]) -> dict[str, tuple[int, int]]:
+    """Of each table how many records executors landed, of how many."""
+    found: dict[str, tuple[int, int]] = {}
+    for line in lines:
+        if line.table is not None:
+            one, all_of = found.get(line.table, (0, 0))
+            found[line.table] = one + line.by_executors, all_of + line.records
+    return found
+
+
+def job_of(folder: Path, **more: Any) -> Job:
+    folder.mkdir()
+    return Job(folder, [{"table": one, **more} for one in "abc"], schemas=True)
+
+
+def rows_in(job: Job, name: str) -> Rows:
+    """The rows of a table by key, by a reader of deletion vectors."""
+    table = deltalake.DeltaTable(f"{job.folder}/db/{name}")
+    query = deltalake.QueryBuilder().register("t", table).execute("SELECT id, name, n FROM t")
+    rows = pa.table(query.read_all()).to_pylist()
+    assert len({row["id"] for row in rows}) == len(rows)
+    return {row["id"]: row for row in rows}
+
+
+def landed(job: Job, batches: list[list[KafkaRecord]], executors: Executors | None) -> list[LedgerEntry]:
+    landing, lines = job.landing(), list[LedgerEntry]()
+    for number, records in enumerate(batches):
+        lines += landing.land(job.batch(records, number), executors and executors.work)
+    assert job.verdict().faults == ()
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("seed", "how"),
+    [
+        (23, {}),
+        (24, {"write_mode": "merge-on-read", "readers": ["deltalake"]}),
+        *(pytest.param(seed, {}, marks=pytest.mark.long) for seed in range(9)),
+    ],
+)
+def test_a_job_lands_the_same_by_executors(tmp_path: Path, seed: int, how: dict[str, Any]) -> None:
+    """A random source, whose tables change keys; one of its records is poison."""
+    source, found = Source(seed), []
+    source.run(160)
+    batches = cut(source.records, 40)
+    batches[1].append(record(b"\xff poison", b"k", offset=0, partition=2))
+    for name, executors in (("here", None), ("there", Executors())):
+        job = job_of(tmp_path / name, **how)
+        lines = landed(job, batches, executors)
+        assert {one: rows_in(job, one) for one in source.tables} == source.rows
+        found.append((told(lines), [(one["offset"], one["reason"]) for one in job.letters()]))
+        if executors is not None:
+            assert all(one == all_of for one, all_of in by_executors(lines).values())
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3, 5])
+def test_a_batch_whose_executors_go_is_landed_again(tmp_path: Path, lost: int) -> None:
+    """Before it is decoded, looked up, decided about, or rewritten; the second time all stays."""
+    source, executors = Source(5), Executors(lost=frozenset({lost}))
+    source.run(60)
+    job = job_of(tmp_path / "lake")
+    lines = landed(job, cut(source.records, 30), executors)
+    assert {one: job.rows(one) for one in source.tables} == source.rows
+    assert all(one == all_of for one, all_of in by_executors(lines).values())
+    assert executors.jobs > lost
+
+
+def test_executors_that_always_go_stop_the_job(tmp_path: Path) -> None:
+    job = job_of(tmp_path / "lake")
+    source = Source(5)
+    with pytest.raises(sw.StorageError, match="an executor is gone"):
+        landed(job, [source.run(9)], Executors(lost=frozenset(range(99))))
+
+
+def rows_of(first: int, count: int, **row: Any) -> list[KafkaRecord]:
+    """Inserts into table a, at these positions."""
+    return [
+        change("c", "a", at, {"id": at, **row}, lsn=100 + at, offset=at) for at in range(first, first + count)
+    ]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return job_of(tmp_path / "lake")
+
+
+def test_what_does_not_fit_is_the_driver_s_and_a_dead_letter(job: Job) -> None:
+    schema = pa.schema([("id", pa.int64()), ("n", pa.int8())])
+    deltalake.write_deltalake(f"{job.folder}/db/a", schema.empty_table())
+    lines = landed(job, [[*rows_of(0, 3, n=1), *rows_of(3, 1, n=1000)], rows_of(4, 2, n=2)], Executors())
+    assert by_executors(lines) == {"db.a": (0, 6)}, "the driver goes on with it for some batches"
+    assert sorted(job.rows("a")) == [0, 1, 2, 4, 5]
+    assert [letter["offset"] for letter in job.letters()] == [3]
+
+
+def test_late_changes_are_looked_at_by_the_driver(job: Job) -> None:
+    """A source that was set back is refused as without executors."""
+    new = [change("c", "a", 1, {"id": 1, "n": 1}, lsn=500, offset=0)]
+    newer = event("u", {"id": 1, "n": 2}, source=postgres(400, "a", ts_ms=1_814_000_000_000))
+    old = [record(newer, {"id": 1}, offset=1), change("c", "a", 2, {"id": 2, "n": 1}, lsn=600, offset=2)]
+    with pytest.raises(sw.InvalidInputError, match="set back"):
+        landed(job, [new, old], Executors())
+    assert job.rows("a") == {1: {"id": 1, "n": 1}}
+
+
+def test_a_table_that_another_writer_changed_is_looked_at_again(job: Job) -> None:
+    """It has a new column, and rows with a key of the next batch."""
+    landing, executors = job.landing(), Executors()
+    lines = landing.land(job.batch(rows_of(0, 3, n=1)), executors.work)
+    found = sw.open(f"{job.folder}/db/a")
+    found.append(pa.schema([*found.schema, pa.field("more", pa.string())]).empty_table(), schema_mode="merge")
+    found.delete("id = 1")
+    again = [change("u", "a", 2, {"id": 2, "n": 3}, lsn=300, offset=3)]
+    lines += landing.land(job.batch([*again, *rows_of(4, 1, n=1)], 1), executors.work)
+    assert by_executors(lines) == {"db.a": (5, 5)}
+    assert {key: row["n"] for key, row in job.rows("a").items()} == {0: 1, 2: 3, 4: 1}
+
+
+def test_a_writer_between_plan_and_commit_is_taken_in(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows that it added are looked through, by tasks again."""
+    landing, executors = job.landing(), Executors()
+    landing.land(job.batch(rows_of(0, 3, n=1)), executors.work)
+    other, done = sw.open(f"{job.folder}/db/a"), list[int]()
+    decide = executors.map
+
+    def between(source: Any, task: Any) -> Any:
+        if executors.jobs == 5 and not done:
+            done.append(executors.jobs)
+            values = {"id": [9], "n": [9], "_cdc_epoch": [0], "_cdc_sequence": ["0"]}
+            other.append(pa.table(values).cast(other.schema))
+        return decide(source, task)
+
+    monkeypatch.setattr(executors, "map", between)
+    lines = landing.land(
+        job.batch([change("u", "a", 9, {"id": 9, "n": 3}, lsn=300, offset=3)], 1), executors.work
+    )
+    assert by_executors(lines) == {"db.a": (1, 1)}
+    assert job.rows("a")[9]["n"] == 3
+
+
+def test_a_driver_that_died_between_two_tables_finds_what_landed(job: Job) -> None:
+    source, landing = Source(8), job.landing()
+    batch, executors, applied = job.batch(source.run(40)), Executors(), landing._apply
+    landing._apply = lambda share: None if share.table.name == "db.b" else applied(share)  # type: ignore[method-assign]
+    landing.ledger.write = lambda *given: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+    with pytest.raises(ZeroDivisionError):
+        landing.land(batch, executors.work)
+    lines = job.landing().land(batch, executors.work)
+    assert {one: job.rows(one) for one in source.tables} == source.rows
+    assert job.verdict().faults == ()
+    found = by_executors(lines)
+    assert found["db.b"][0] == found["db.b"][1] > 0
+    assert found["db.a"][0] == 0, "what had landed is counted by the driver"
+
+
+@pytest.mark.parametrize(
+    "seed", [4, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(40) if seed != 4)]
+)
+def test_the_lake_is_as_its_sources_by_executors(tmp_path: Path, seed: int) -> None:
+    executors = Executors(lost=frozenset(range(7, 200, 11)))
+    assert faults_of(seed, tmp_path, executors.work) == []
+
+
+def test_a_seed_lands_by_executors_and_by_the_driver(tmp_path: Path) -> None:
+    world = World(6, tmp_path, Executors().work)
+    assert world.run() == []
+    ways = {line.by_executors == line.records for line in world.lines if line.table is not None}
+    assert ways == {True, False}
+    assert all(replace(line, records=line.records + 1).adds_up is False for line in world.lines)
