@@ -23,6 +23,7 @@ from safewrite.cli.cdc import cdc
 from safewrite.cli.history import history
 from safewrite.cli.locks import locks
 from safewrite.cli.medallion import medallion
+from safewrite.cli.quarantine import quarantine
 from safewrite.cli.shared import EXIT_USAGE, OutputOption
 from safewrite.cli.stress import bench_app, stress
 from safewrite.cli.tables import checkpoint, doctor, repair, resolve
@@ -124,6 +125,7 @@ app.command()(repair)
 app.command()(adopt)
 app.command()(checkpoint)
 app.add_typer(locks, name="locks")
+medallion.add_typer(quarantine, name="quarantine")
 app.add_typer(medallion, name="medallion")
 app.command()(verify)
 app.add_typer(cdc, name="cdc")

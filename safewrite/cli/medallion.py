@@ -90,7 +90,7 @@ def check(context: typer.Context, *, config: ConfigOption, output: OutputOption 
     """Check a configuration, and touch nothing."""
     screen = Screen(context, output)
     with screen.errors():
-        job = _pipeline(config)
+        job = pipeline_of(config)
         job.check()
     names = list(job.config.tables)
     screen.show(
@@ -173,7 +173,7 @@ def run(
     """Land new files in bronze and bring silver to bronze's head.  Exits with 1 if a table failed."""
     _show(
         Screen(context, output),
-        lambda: _pipeline(config, namespace if emf else None, engine).run(table),
+        lambda: pipeline_of(config, namespace if emf else None, engine).run(table),
         html,
         is_quiet=emf,
     )
@@ -200,7 +200,7 @@ def replay(
 
     Changes that silver knows are passed over, so it is safe while the job runs.
     """
-    _show(Screen(context, output), lambda: _pipeline(config).replay(table, since=since), html)
+    _show(Screen(context, output), lambda: pipeline_of(config).replay(table, since=since), html)
 
 
 @medallion.command("reset")
@@ -217,7 +217,7 @@ def reset(
     For other keys, or to be rid of what bronze no longer has.  It is safe while the job runs; a table of more than a million
     rows of bronze is being filled for a while, and if that breaks off the next run does the rest.
     """
-    _show(Screen(context, output), lambda: _pipeline(config).reset(table), html)
+    _show(Screen(context, output), lambda: pipeline_of(config).reset(table), html)
 
 
 @medallion.command("truncate")
@@ -240,7 +240,7 @@ def truncate(
 
     All rows go that came before it, also in each later reset and replay; those of files since then stay.
     """
-    _show(Screen(context, output), lambda: _pipeline(config).truncate(table, after=after), html)
+    _show(Screen(context, output), lambda: pipeline_of(config).truncate(table, after=after), html)
 
 
 @medallion.command("verify")
@@ -252,7 +252,7 @@ def verify(
     with screen.errors():
         from safewrite.medallion.audit.accounting import verify as audit
 
-        audits = audit(_pipeline(config), table)
+        audits = audit(pipeline_of(config), table)
 
     def text(console: Console) -> None:
         grid = grid_of(
@@ -296,7 +296,7 @@ def _text_of(path: Path) -> str:
         ) from error
 
 
-def _pipeline(config: Path, namespace: str | None = None, engine: RunsOn = RunsOn.LOCAL) -> Pipeline:
+def pipeline_of(config: Path, namespace: str | None = None, engine: RunsOn = RunsOn.LOCAL) -> Pipeline:
     from safewrite.medallion.pipeline import Pipeline
 
     if namespace is None:

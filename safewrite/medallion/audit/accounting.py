@@ -97,7 +97,7 @@ def _put_aside(job: TableJob) -> dict[str, set[tuple[str, str, int]]]:
     except TableNotFoundError:
         return found
     for one in rows.to_pylist():
-        if one["table"] == job.name:
+        if one["table"] == job.name and one["stage"] in found:
             found[one["stage"]].add((one["file"], one["tag"], one["line"]))
     return found
 

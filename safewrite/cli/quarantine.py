@@ -1,0 +1,185 @@
+"""Runs the commands of ``safewrite medallion quarantine``: list, show, replay, retire."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from safewrite.cli.medallion import ConfigOption, pipeline_of
+from safewrite.cli.shared import EXIT_LOST, DryRun, OutputOption, Screen, grid_of, plain
+from safewrite.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from safewrite.medallion.audit.quarantine import AsideRecord
+
+quarantine = typer.Typer(
+    help="See the records that could not be taken, take them again, or say that they are not needed.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+Names = Annotated[list[str] | None, typer.Argument(help="Records, as file#number.", show_default=False)]
+TableOption = Annotated[
+    list[str] | None, typer.Option("--table", help="Those of a table (schema.table); may be repeated.")
+]
+ReasonOption = Annotated[str | None, typer.Option("--reason", help="Those whose reason has this text in it.")]
+AllOption = Annotated[bool, typer.Option("--all", help="All that wait.")]
+
+
+@quarantine.command("list")
+def list_(
+    context: typer.Context,
+    names: Names = None,
+    *,
+    config: ConfigOption,
+    table: TableOption = None,
+    reason: ReasonOption = None,
+    state: Annotated[
+        str, typer.Option("--state", help="waiting, replayed, overtaken (by a later change), retired or all.")
+    ] = "waiting",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="So many at most.")] = 100,
+    output: OutputOption = None,
+) -> None:
+    """List records in quarantine and why they are there."""
+    screen = Screen(context, output)
+    with screen.errors():
+        from safewrite.medallion.audit.quarantine import STATES, Quarantine
+
+        states = STATES if state == "all" else (state,)
+        if not {*states} <= {*STATES}:
+            raise InvalidInputError(
+                f"{state!r} is not a state. Nothing was read. Give {', '.join(STATES)} or all."
+            )
+        found = Quarantine(pipeline_of(config)).find(states, tables=table, reason=reason, names=names or ())
+        shown = found[:limit]
+
+        def text(console: Console) -> None:
+            grid = grid_of("record", "table", "stage", "state", "reason")
+            for one in shown:
+                grid.add_row(*map(plain, (one.name, one.table, one.stage, one.state, one.reason)))
+            console.print(grid)
+            console.print(
+                f"{len(found)} records" + (f", {limit} of them shown" if len(found) > limit else "")
+            )
+
+        screen.show({"count": len(found), "records": [_brief(one) for one in shown]}, text)
+
+
+@quarantine.command()
+def show(context: typer.Context, name: str, *, config: ConfigOption, output: OutputOption = None) -> None:
+    """Show one record whole: its text, its reason, and what became of it."""
+    screen = Screen(context, output)
+    with screen.errors():
+        from safewrite.medallion.audit.quarantine import STATES, Quarantine
+
+        found = Quarantine(pipeline_of(config)).find(STATES, names=[name])
+        if not found:
+            raise InvalidInputError(
+                f"{name} is not in quarantine. Nothing was written. `quarantine list --state all` has their names."
+            )
+
+        def text(console: Console) -> None:
+            for one in found:
+                for what, value in one.to_dict().items():
+                    console.print(f"[bold]{what}[/]: {plain(str(value))}", highlight=False)
+
+        screen.show({"records": [one.to_dict() for one in found]}, text)
+
+
+@quarantine.command()
+def replay(
+    context: typer.Context,
+    names: Names = None,
+    *,
+    config: ConfigOption,
+    table: TableOption = None,
+    reason: ReasonOption = None,
+    every: AllOption = False,
+    dry_run: DryRun = False,
+    output: OutputOption = None,
+) -> None:
+    """Take records again through the configuration of today, each once; the job may run meanwhile.
+
+    It replays their tables, from files that are still there and from bronze.  Exits with 1 if a record still cannot be taken.
+    """
+    screen = Screen(context, output)
+    with screen.errors():
+        from safewrite.medallion.audit.quarantine import Quarantine
+
+        where = Quarantine(pipeline_of(config))
+        chosen = where.find(**_narrowed(names, table, reason, every=every))
+        if dry_run or not chosen:
+            names_of = [one.name for one in chosen]
+            _say(screen, {"would_replay": names_of}, f"{len(chosen)} would be replayed.")
+            return
+        found = where.replay(chosen)
+
+        def text(console: Console) -> None:
+            console.print(
+                f"{len(found.taken)} are taken, {len(found.left)} still cannot be, or their files are gone.",
+                highlight=False,
+            )
+            for one in found.left:
+                console.print(f"[bold]{plain(one.name)}[/]: {plain(one.reason)}", highlight=False)
+            for failed, why in found.failed.items():
+                console.print(f"[bold red]{plain(failed)}[/]: {plain(why)}", highlight=False)
+
+        screen.show(found.to_dict(), text)
+    if found.left or found.failed:
+        raise typer.Exit(EXIT_LOST)
+
+
+@quarantine.command()
+def retire(
+    context: typer.Context,
+    names: Names = None,
+    *,
+    config: ConfigOption,
+    note: Annotated[str, typer.Option("--note", help="Why they are not needed; it is kept with them.")],
+    table: TableOption = None,
+    reason: ReasonOption = None,
+    every: AllOption = False,
+    dry_run: DryRun = False,
+    output: OutputOption = None,
+) -> None:
+    """Say of records that they are not needed: they stay in quarantine, with the note, and wait no longer."""
+    screen = Screen(context, output)
+    with screen.errors():
+        from safewrite.medallion.audit.quarantine import Quarantine
+
+        where = Quarantine(pipeline_of(config))
+        chosen = where.find(**_narrowed(names, table, reason, every=every))
+        if dry_run:
+            names_of = [one.name for one in chosen]
+            _say(screen, {"would_retire": names_of}, f"{len(chosen)} would be retired.")
+            return
+        count = where.retire(chosen, note)
+        _say(screen, {"retired": count}, f"{count} are retired.")
+
+
+def _narrowed(
+    names: list[str] | None, table: list[str] | None, reason: str | None, *, every: bool
+) -> dict[str, Any]:
+    """The records that are meant; all only where that was said."""
+    if every is any(one for one in (names, table, reason)):
+        raise InvalidInputError(
+            "Say which records are meant: names, --table, --reason, or --all alone. Nothing was written."
+        )
+    return {"names": names or (), "tables": table, "reason": reason}
+
+
+def _brief(one: AsideRecord) -> dict[str, Any]:
+    found = {
+        "record": one.name,
+        "table": one.table,
+        "stage": one.stage,
+        "state": one.state,
+        "reason": one.reason,
+    }
+    return found | ({"note": one.note} if one.note else {})
+
+
+def _say(screen: Screen, answer: dict[str, Any], text: str) -> None:
+    screen.show(answer, lambda console: console.print(text, highlight=False))
