@@ -13,6 +13,11 @@ from safewrite.intake.settings import Strict, Text, resolved
 from safewrite.metrics import Listener
 
 TableFormat = Literal["delta", "iceberg"]
+Reader = Literal[
+    "athena", "databricks", "deltalake", "duckdb", "polars", "pyarrow", "redshift", "spark", "trino"
+]
+READ_VECTORS: frozenset[Reader] = frozenset({"databricks", "deltalake", "duckdb", "polars", "spark", "trino"})
+"""Readers that leave out rows which a deletion vector takes away."""
 
 
 def _is_catalog(found: Any) -> Any:

@@ -41,7 +41,7 @@ def put(job: Shop, name: str, content: bytes) -> None:
 def silver(job: Shop) -> dict[Any, Any]:
     run = job.run()
     assert run.ok, run.tables[0].error
-    assert [one.flaws for one in verify(Pipeline(job.config))] == [[]]
+    assert [(one.clean, one.error) for one in verify(Pipeline(job.config))] == [(True, None)]
     return {key: row["note"] for key, row in rows(job, "silver").items()}
 
 

@@ -34,7 +34,7 @@ def states(job: Shop) -> dict[str, str]:
 
 
 def clean(job: Shop) -> bool:
-    return [one.flaws for one in verify(Pipeline(job.config))] == [[]]
+    return [(one.clean, one.error) for one in verify(Pipeline(job.config))] == [(True, None)]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from safewrite.cdc.connect.misfits import OnMisfit
 from safewrite.intake.settings import Strict, Text
-from safewrite.intake.tables import TableFormat
+from safewrite.intake.tables import READ_VECTORS, Reader, TableFormat
 from safewrite.values.limits import DECIMAL_DIGITS_MAX
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\s./\\]+$")]
@@ -23,13 +23,6 @@ _ONE = frozenset({"year", "month", "day", "hour", "void", "years", "months", "da
 _NUMBERED = frozenset({"bucket", "truncate", "buckets", "truncates"})
 EPOCH, SEQUENCE = "_cdc_epoch", "_cdc_sequence"
 """Columns of every table: which count of the source's positions, and the position."""
-
-
-Reader = Literal[
-    "athena", "databricks", "deltalake", "duckdb", "polars", "pyarrow", "redshift", "spark", "trino"
-]
-READ_VECTORS: frozenset[Reader] = frozenset({"databricks", "deltalake", "duckdb", "polars", "spark", "trino"})
-"""Readers that leave out rows which a deletion vector takes away."""
 
 
 class TableOptions(Strict):

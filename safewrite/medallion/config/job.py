@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from safewrite.errors import without_secrets
 from safewrite.intake.settings import Strict, Text, read
-from safewrite.intake.tables import TableAccess, TableFormat
+from safewrite.intake.tables import READ_VECTORS, Reader, TableAccess, TableFormat
 from safewrite.medallion.config.bronze_columns import BRONZE_COLUMNS, UNCHANGED
 from safewrite.medallion.config.column_types import arrow_type
 from safewrite.medallion.config.files import REST, Files
@@ -48,6 +48,9 @@ class TableConfig(Strict):
     keys: Annotated[list[Text], Field(min_length=1)]
     columns: Annotated[dict[Text, TypeName], Field(min_length=1)] | None = None
     """Names and types, in the order of the source; without it those of the existing silver table."""
+    readers: list[Reader] = Field(default_factory=list)
+    """Of a Delta table: all engines that read silver.  Where each of them reads deletion vectors, a silver that is created marks rows
+    that change in these, and rewrites no file for them."""
     files: Files = Files(kind="parquet")
     """Of a table whose raw files are landed in bronze; it has this or ``sync``."""
     sync: Sync | None = None
@@ -95,10 +98,17 @@ class TableConfig(Strict):
             unknown = sorted(named - set(names))
             if unknown:
                 raise ValueError(f"quality: {unknown} are not among columns")
+        if self.readers and self.format != "delta":
+            raise ValueError("readers: of Delta tables, and does nothing for format iceberg")
         check_reload(self.reload, self.epoch)
         if len(set(self.keys)) < len(self.keys):
             raise ValueError("keys: a column comes twice")
         return self
+
+    @property
+    def marks_rows(self) -> bool:
+        """Whether rows that go are marked in a silver that is created, and no file is rewritten for them."""
+        return bool(self.readers) and {*self.readers} <= READ_VECTORS
 
     def _check_source(self, names: list[str]) -> None:
         """Raw files or another's bronze, and no column under a name that is needed."""

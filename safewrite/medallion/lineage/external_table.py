@@ -104,6 +104,9 @@ class ForeignDelta(Foreign):
         try:
             if self._table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
                 raise deltalake.exceptions.DeltaProtocolError("it has column mapping")
+            if time is None and "deletionVectors" in (self._table.protocol().reader_features or ()):
+                with self.translated():  # its dataset does not read them
+                    return _asked(self._table, columns, self.schema)
             dataset = self._table.to_pyarrow_dataset()
         except deltalake.exceptions.DeltaProtocolError as error:
             raise UnsupportedTableError(
@@ -120,7 +123,7 @@ class ForeignDelta(Foreign):
 
 
 def _asked(table: Any, columns: Sequence[str], schema: pa.Schema) -> pa.RecordBatchReader:
-    """All rows by deltalake's own engine, for its dataset knows no dates that Python has none of, such as the year 0."""
+    """All rows by deltalake's own engine: its dataset knows neither deletion vectors nor dates that Python has none of, such as the year 0."""
     import deltalake
 
     wanted = pa.schema([schema.field(name) for name in columns])

@@ -73,15 +73,24 @@ class JobPlaces:
         self._catalog: Any = None
         """That of the first Iceberg table that was opened, for all others."""
 
-    def open(self, address: str, table_format: str, schema: pa.Schema | None) -> sw.Table:
-        """Open a table, or make it with ``schema``.  Raises as ``safewrite.open`` does."""
+    def open(
+        self,
+        address: str,
+        table_format: str,
+        schema: pa.Schema | None,
+        *,
+        properties: Mapping[str, str] | None = None,
+    ) -> sw.Table:
+        """Open a table, or make it with ``schema`` and ``properties``.  Raises as ``safewrite.open`` does."""
         opening = self.config.opening(table_format, self.on_event, catalog=self._catalog)
         try:
             table: Any = sw.open(address, **opening)
         except TableNotFoundError:
             if schema is None or self.read_only:
                 raise
-            table = self.config.created(address, schema, table_format, opening)
+            table = self.config.created(
+                address, schema, table_format, opening, properties=dict(properties or {})
+            )
         if table_format == "iceberg":
             self._catalog = self._catalog or table.catalog
         return cast("sw.Table", table)
@@ -194,7 +203,9 @@ class TableJob:
     def silver(self) -> sw.Table:
         """The current state.  Raises as ``safewrite.open`` does, and InvalidInputError for columns that do not fit."""
         wanted = self.silver_schema
-        return self._fit(self.places.open(self.config.silver, self.config.format, wanted), wanted)
+        marks = {"delta.enableDeletionVectors": "true"} if self.config.marks_rows else {}
+        found = self.places.open(self.config.silver, self.config.format, wanted, properties=marks)
+        return self._fit(found, wanted)
 
     def _fit(self, table: sw.Table, wanted: pa.Schema) -> sw.Table:
         return fit(table, wanted, self.name, read_only=self.places.read_only)
