@@ -15,6 +15,8 @@ from .figures import Aim, Line, Scenario, at_most, interleave, paired
 from .scale import Scale
 
 RATIO_MAX = 1.3
+OBJECTS_NEAR_MAX, OBJECTS_AWAY_MAX = 3.0, 2.0
+"""The bounds where each key's intent is an object of its own."""
 _PLAIN, _KEYED = "append", "append, keyed"
 
 
@@ -95,10 +97,16 @@ def _lines(case: str, found: dict[str, list[float]]) -> list[Line]:
 
 def _aims(lines: list[Line]) -> list[Aim]:
     return [
-        at_most(f"{line.arm}, {line.case} : {line.peer}", RATIO_MAX, line.ratio.median)
+        at_most(f"{line.arm}, {line.case} : {line.peer}", _bound(line.case), line.ratio.median)
         for line in lines
         if line.ratio is not None
     ]
+
+
+def _bound(case: str) -> float:
+    if "object-store" not in case:
+        return RATIO_MAX
+    return OBJECTS_AWAY_MAX if "away" in case else OBJECTS_NEAR_MAX
 
 
 def _arrow(frame: Any, schema: Any) -> Any:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CLIENTS_MAX = 16
 """Clients that a process keeps."""
-CONNECTIONS = 112
+CONNECTIONS = 168
 """Connections that a client keeps open where they are used: a job has up to 64 threads, and its process 48 for requests side by side.
 With fewer, each request above them opens one of its own and throws it away."""
 

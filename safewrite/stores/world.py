@@ -23,9 +23,9 @@ from safewrite.stores.inside import climbs, refused
 
 T = TypeVar("T")
 
-THREADS = 48
-"""Requests under way at once in a process.  A hundred keys of one commit are a request each where no lock table is; a thread begins when
-it is needed."""
+THREADS = 104
+"""Requests under way at once in a process.  A hundred keys of one commit are a request each where no lock table is, and go out with the
+upload; a thread begins when it is needed."""
 LEDGER_TTL_S = 14 * 24 * 3600
 """The replay horizon: the longest that SQS keeps a message."""
 
