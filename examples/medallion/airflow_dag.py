@@ -14,8 +14,12 @@ import subprocess
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import dag, task
-from airflow.sdk.exceptions import AirflowFailException
+try:
+    from airflow.sdk import dag, task
+    from airflow.sdk.exceptions import AirflowFailException
+except ModuleNotFoundError:  # Airflow 2.10
+    from airflow.decorators import dag, task
+    from airflow.exceptions import AirflowFailException
 
 TABLES_AT_ONCE = 8
 PASSING = {"storage", "retries_exhausted", "commit_unknown", "position_moved", "held_back", "internal"}

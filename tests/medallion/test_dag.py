@@ -72,9 +72,14 @@ class _Task:
         return found
 
 
-def run_dag(job: Harness, monkeypatch: pytest.MonkeyPatch) -> Tasks:
-    """A run of the DAG, its commands in this process."""
-    tasks, sdk, errors = Tasks(), ModuleType("airflow.sdk"), ModuleType("airflow.sdk.exceptions")
+def run_dag(job: Harness, monkeypatch: pytest.MonkeyPatch, *, version: int = 3) -> Tasks:
+    """A run of the DAG, its commands in this process, under the names of Airflow 3 or of 2.10."""
+    sdk_name, errors_name = (
+        ("airflow.sdk", "airflow.sdk.exceptions")
+        if version == 3
+        else ("airflow.decorators", "airflow.exceptions")
+    )
+    tasks, sdk, errors = Tasks(), ModuleType(sdk_name), ModuleType(errors_name)
     errors.AirflowFailException = FailError  # type: ignore[attr-defined]
     sdk.dag, sdk.task = tasks.dag, tasks.task  # type: ignore[attr-defined]
 
@@ -83,8 +88,8 @@ def run_dag(job: Harness, monkeypatch: pytest.MonkeyPatch) -> Tasks:
         return subprocess.CompletedProcess(given, done.exit_code, done.stdout, done.stderr)
 
     monkeypatch.setitem(sys.modules, "airflow", ModuleType("airflow"))
-    monkeypatch.setitem(sys.modules, "airflow.sdk", sdk)
-    monkeypatch.setitem(sys.modules, "airflow.sdk.exceptions", errors)
+    monkeypatch.setitem(sys.modules, sdk_name, sdk)
+    monkeypatch.setitem(sys.modules, errors_name, errors)
     monkeypatch.setenv("SAFEWRITE_MEDALLION_CONFIG", str(job.write_config()))
     spec = importlib.util.spec_from_file_location("medallion_dag", DAG)
     assert spec is not None
@@ -124,3 +129,14 @@ def test_the_dag_maps_each_table_and_ends_with_a_run_of_all(
     for report in ('{"tables": [{"error": "no answer", "error_kind": "storage"}]}', "", '{"tables": []}'):
         assert tasks.module.may_pass(report), "what may pass is tried again"
     assert job.wrong() == {}
+
+
+def test_the_dag_is_one_of_airflow_2_10_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There the decorators and the exception have other places."""
+    job = lab(tmp_path, "delta", tables=1, defaults={"on_overwritten": "raise"})
+    job.begin(5)
+    (table,) = job.tables
+    job.dms.deliver_held(table)
+    assert [name for name, _ in run_dag(job, monkeypatch, version=2).done] == ["tables", "run", "rest"]
+    job.dms.overwrite(table)
+    assert run_dag(job, monkeypatch, version=2).for_good == [("run", table.name), ("rest", None)]
