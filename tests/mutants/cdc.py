@@ -24,6 +24,7 @@ SNAPSHOTS = "test_snapshots_and_what_was_under_way_are_ordered_alike"
 
 MISFITS = alone("cdc/test_misfits.py")
 THERE, THERE_FILE = alone("cdc/test_decode_task.py"), "cdc/envelopes/decode_task.py"
+BY_TASKS, SHARE = alone("cdc/test_by_tasks.py"), "cdc/landing/task_shares.py"
 KEY_MISFIT = "test_a_key_that_does_not_fit_lands_as_a_text_or_not_at_all"
 
 
@@ -397,6 +398,40 @@ CDC_MUTANTS = (
         (("        if self.starts is not None:\n", "        if False:\n"),),
         THERE,
         "test_records_before_the_position_of_the_job_are_left_out",
+    ),
+    Mutant(
+        "cdc-tasks-view",
+        "the look whether a table is as tasks knew it",
+        SHARE,
+        (("        if now != view:\n", "        if False:\n"),),
+        BY_TASKS,
+        "test_a_table_that_another_writer_changed_is_looked_at_again",
+    ),
+    Mutant(
+        "cdc-tasks-misfits",
+        "the refusal of values that do not fit, in a task",
+        SHARE,
+        (
+            (
+                "        if dead:\n            raise UnfitError",
+                "        if False:\n            raise UnfitError",
+            ),
+        ),
+        BY_TASKS,
+        "test_what_does_not_fit_is_the_driver_s_and_a_dead_letter",
+    ),
+    Mutant(
+        "cdc-tasks-late",
+        "the refusal of what tasks decided, where changes are late",
+        "changes/shared_jobs.py",
+        (
+            (
+                "        if doubts:\n            raise DoubtedError",
+                "        if False:\n            raise DoubtedError",
+            ),
+        ),
+        BY_TASKS,
+        "test_late_changes_are_looked_at_by_the_driver",
     ),
     Mutant(
         "cdc-executors-unavailable",
