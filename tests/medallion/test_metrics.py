@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import html
 import json
 import logging
 import os
@@ -66,7 +67,8 @@ def test_a_run_tells_what_came_and_what_is_left(table_format: str, tmp_path: Pat
     assert (found["lag_files"], found["lag_s"] > HOUR_S) == (1, True)
     page = render(done, dt.datetime.now(dt.UTC))
     assert "files behind" in page
-    assert f"<td>1</td>\n    <td>?</td><td>{found['lag_s']:.0f}</td>" in page
+    assert '<td class="text bad">failed</td>\n    <td>1 h</td><td>1</td>\n    <td>?</td>' in page
+    assert html.escape(done.tables[0].error, quote=False).replace("'", "&#39;") in page, "the reason in full"
 
 
 def test_a_line_of_the_log_has_the_numbers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -29,5 +29,18 @@ def render(run: Run, at: dt.datetime) -> str:
     )  # fmt: skip
     failed = sum(not table.ok for table in run.tables)
     return environment.get_template("run.html.j2").render(
-        run=run, words=WORDS, failed=failed, at=at.isoformat(sep=" ", timespec="seconds")
+        run=run,
+        words=WORDS,
+        failed=failed,
+        age=_age,
+        tables=sorted(run.tables, key=lambda one: (one.ok, one.warning is None, -one.lag_s, one.table)),
+        at=at.isoformat(sep=" ", timespec="seconds"),
     )
+
+
+def _age(seconds: float) -> str:
+    """An age in its greatest unit; empty for none."""
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds else ""
