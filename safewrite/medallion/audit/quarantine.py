@@ -138,7 +138,7 @@ class Quarantine:
         """Note of records that wait that they are not needed; they stay in quarantine, and count there; how many are new.
 
         Raises:
-            InvalidInputError: there is no note.
+            InvalidInputError: the note is empty.
             SafewriteError: as ``append_many``.
         """
         if not note.strip():
