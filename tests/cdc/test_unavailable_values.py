@@ -173,6 +173,38 @@ def test_a_truncate_ends_what_is_known_of_a_row(job: Job) -> None:
     assert sorted(reasons(job)) == [2]
 
 
+@pytest.mark.parametrize("late", ["d", "t", "u"])
+def test_a_change_that_comes_late_takes_nothing_from_a_newer_row(job: Job, late: str) -> None:
+    """One row changes its key, another is updated; a third has a value that nobody has."""
+    job.land(*(change("c", "a", n, row(n, f"body {n}"), lsn=5, offset=n) for n in (1, 2)))
+    olds = {"d": lambda n: None, "u": lambda n: row(n, "old")}
+    events = [change(late, "a", n, olds[late](n), lsn=3, offset=n + 2) for n in (1, 2) if late != "t"]
+    events = events or [change("t", "a", None, lsn=3, offset=3)]
+    job.land(
+        *events,
+        *moved(1, row(3, n=7), lsn=7, offset=10),
+        change("u", "a", 2, row(2, n=8), lsn=8, offset=12),
+        change("u", "a", 9, row(9, n=9), lsn=9, offset=13),
+    )
+    assert job.rows("a") == {3: row(3, "body 1", 7), 2: row(2, "body 2", 8)}
+    assert sorted(reasons(job)) == [13]
+    assert job.verdict().faults == ()
+
+
+def test_a_change_that_lacks_a_value_never_lands_with_null(tmp_path: Path) -> None:
+    """A column orders the changes, and an older position of the source brings the newer row."""
+    (tmp_path / "lake").mkdir()
+    job = Job(tmp_path, [{"table": "a", "sequence": "precombine", "precombine_key": ["n"]}], "delta")
+    job.land(
+        change("u", "a", 1, row(1, "whole", 1), lsn=30, offset=0),
+        change("u", "a", 1, row(1, n=5), lsn=10, offset=1),
+        change("u", "a", 9, row(9, n=7), lsn=31, offset=2),
+    )
+    assert job.rows("a") == {1: row(1, "whole", 1)}
+    assert sorted(reasons(job)) == [1, 2]
+    assert job.verdict().faults == ()
+
+
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 12))])
 def test_large_values_follow_any_changes_of_keys(job: Job, seed: int) -> None:
     """A random source that leaves out whatever did not change, its batches cut anywhere."""

@@ -70,8 +70,7 @@ def rows_of(
 
     Args:
         keys: the key columns that the table has been using; None for a new one.
-        carry: whether the table puts in values that the source left out; else only what the batch has is put in, and
-            a row that lacks one is a dead letter.
+        carry: whether the table puts in values that the source left out; else a row that lacks one is a dead letter.
         projected: changes that were projected as columns already.
     """
     table = rules.table
@@ -116,8 +115,6 @@ class _Maker:
         self._left_out = frozenset(table.leave_out)
         self._types: Mapping[str, pa.DataType] = {}
         """The types of the change's columns, as its schema names them."""
-        self._known: dict[tuple[Any, ...], tuple[str, Mapping[str, Any]]] = {}
-        """The last row of a key in this batch, to take values from that the source left out."""
 
     def learn(self, types: Mapping[str, pa.DataType]) -> None:
         """Remember what a schema says of the columns."""
@@ -140,7 +137,6 @@ class _Maker:
                 raise UndecodableError(
                     f"a truncate of {change.source} would take the rows of all sources of the table; delete those of this one by hand"
                 )
-            self._known.clear()
             return [ChangeRow(Op.TRUNCATE, order, change)]
         self._types, self._source = change.types, str(change.source)
         self._is_nameless = change.is_tombstone and not change.source.database
@@ -148,17 +144,17 @@ class _Maker:
         before, after = self._named(change.before, is_whole=False), self._named(change.after)
         self._refuse_untold(change, before)
         key = self._key(change, before, after)
-        at = tuple(key.values())
         if change.op is Op.DELETE:
-            self._known.pop(at, None)
             values = order | self._ordering_of_delete(before or {}) | key
             return [ChangeRow(Op.DELETE, values, change, other=self._other_key(change))]
         whole = {**(after or {}), **key}
-        lacks = tuple(name for name, value in whole.items() if value is UNAVAILABLE) if self._carry else ()
-        if lacks:
-            whole |= dict.fromkeys(lacks)
-        elif not self._carry:
-            whole = self._filled(change, at, whole)
+        lacks = tuple(name for name, value in whole.items() if value is UNAVAILABLE)
+        if lacks and not self._carry:
+            raise UndecodableError(
+                f"the source left out {', '.join(lacks)} because they did not change, and this batch has a change whose value "
+                "nobody has; have the source send the row whole (a snapshot of it, or REPLICA IDENTITY FULL)"
+            )
+        whole |= dict.fromkeys(lacks)
         row = ChangeRow(Op.UPSERT, order | whole, change, lacks, self._other_key(change))
         self._ordering(whole)
         old = self._old_key(before, key)
@@ -303,7 +299,6 @@ class _Maker:
                 raise value.refused()
         if old == dict(key) or any(value is None or value is UNAVAILABLE for value in old.values()):
             return None
-        self._known.pop(tuple(old.values()), None)
         return old
 
     def _other_key(self, change: SourceChange) -> tuple[Any, ...] | None:
@@ -336,22 +331,3 @@ class _Maker:
                 f"{', '.join(missing)} order the changes (precombine_key) and have no value"
             )
         return found
-
-    # --- values that the source left out ----------------------------------------------------------
-    def _filled(self, change: SourceChange, at: tuple[Any, ...], row: dict[str, Any]) -> dict[str, Any]:
-        """The row with unchanged values put in from the change before it, where that is in the batch."""
-        out = [name for name, value in row.items() if value is UNAVAILABLE]
-        last = self._known.get(at)
-        if last is not None and change.position < last[0]:
-            # A newer change of the key is in the batch: this one is not written, whatever its values.
-            return {name: None if value is UNAVAILABLE else value for name, value in row.items()}
-        if out and last is not None and self._table.sequence == "source":
-            row = row | {name: last[1].get(name, UNAVAILABLE) for name in out}
-        self._known[at] = (change.position, row)
-        missing = [name for name, value in row.items() if value is UNAVAILABLE]
-        if missing:
-            raise UndecodableError(
-                f"the source left out {', '.join(missing)} because they did not change, and neither the table nor this "
-                "batch has them; have the source send the row whole (a snapshot of it, or REPLICA IDENTITY FULL)"
-            )
-        return row

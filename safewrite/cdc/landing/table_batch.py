@@ -271,7 +271,7 @@ class TableBatch:
                 if not frame.lacking:
                     raise
                 log.warning("table %s: all rows that lack values are dead letters: %s", table.name, error)
-        # Columns of the rows order the changes: then such rows land if the batch itself has their values.
+        # Columns of the rows order the changes, or the table remembers what the batch does not tell.
         rules = ColumnRules(table, found.schema, self.job.config.decimals)
         self.made = replace(self.made, rows=rows_of(rules, self.made.changes, made.keys, carry=False))
         self._rank()

@@ -126,20 +126,23 @@ class UnavailableValues:
 
     # --- looking ----------------------------------------------------------------------------------
     def _value(self, key: Key, name: str, before: str) -> Any:
-        """The value of a column of a row right before a position; ``UNAVAILABLE`` where it is not known."""
-        rows = self._of_key.get(key, [])
+        """The value of a column of a row right before a position; ``UNAVAILABLE`` where it is not known.
+
+        Changes that are older than the table's row are late: it stands, with its values.
+        """
+        rows, stored = self._of_key.get(key, []), self._stored.get(key)
+        epoch, since = (0, "") if stored is None else (stored[EPOCH] or 0, stored[SEQUENCE] or "")
+        since = since if epoch == self._epoch else ""
         for position, row in reversed(rows[: bisect_left(rows, before, key=lambda one: one[0])]):
+            if position < since:
+                break
             if self._is_truncated(position, before) or row.op is Op.DELETE:
                 return UNAVAILABLE
             if name not in row.lacks:
                 return row.values.get(name)
             if row.other is not None:  # the past of a key ends where a row gets it
-                taken = self._stored.get(key)
-                return UNAVAILABLE if taken is None or taken[SEQUENCE] != _bound(row) else taken.get(name)
-        stored = self._stored.get(key)
-        if stored is None or self._is_truncated("", before):
-            return UNAVAILABLE
-        if (stored[EPOCH] or 0, stored[SEQUENCE] or "") >= (self._epoch, before):
+                return UNAVAILABLE if stored is None or since != _bound(row) else stored.get(name)
+        if stored is None or epoch > self._epoch or since >= before or self._is_truncated(since, before):
             return UNAVAILABLE
         return stored.get(name)
 
