@@ -57,7 +57,11 @@ class State:
             before = self.row or {}
             origins = {name: self.carried.get(name, self.at) for name in lacks}
             self.row = {**brought, **{name: before.get(name, UNKNOWN) for name in lacks}}
-            self.at, self.carried = at, origins
+            self.at, self.gone, self.carried = (
+                at,
+                -1,
+                origins,
+            )  # a newer row ends what is remembered of the deletion
         elif self.row is not None and at > self.gone:
             for name in [one for one, origin in self.carried.items() if one in brought and origin < at]:
                 self.row[name], self.carried[name] = brought[name], at

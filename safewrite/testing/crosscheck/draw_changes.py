@@ -59,7 +59,9 @@ def change_programs(draw: st.DrawFn, format_: str, *, steps_max: int = 8) -> Pro
     sketch = _ChangesSketch(list(columns))
     steps = [_batch(draw, sketch, "batch-0")]
     for number in range(1, draw(st.integers(2, steps_max))):
-        match draw(st.integers(0, 9)):
+        match draw(st.integers(0, 11)):
+            case 10 | 11:
+                steps += _around_a_row(draw, sketch, f"batch-{number}")
             case 0 | 1 | 2 | 3:
                 steps.append(_batch(draw, sketch, f"batch-{number}"))
             case 4:
@@ -119,16 +121,49 @@ def _event(draw: st.DrawFn, sketch: _ChangesSketch) -> Row:
         if late
         else most + draw(st.integers(1, 9))
     )
-    sketch.used.add(at)
-    event: dict[str, Any] = {ID: number, sketch.key: number * 10, sketch.sequence: at, OP: "u", LACKS: []}
-    if known and draw(st.integers(0, 4)) == 0:
+    return _change(
+        draw, sketch, (number, at), deletes=bool(known) and draw(st.integers(0, 4)) == 0, lacks=bool(known)
+    )
+
+
+def _change(
+    draw: st.DrawFn, sketch: _ChangesSketch, at: tuple[int, int], *, deletes: bool = False, lacks: bool = True
+) -> Row:
+    """A change of a row at a sequence."""
+    number, sequence = at
+    sketch.used.add(sequence)
+    event: dict[str, Any] = {
+        ID: number,
+        sketch.key: number * 10,
+        sketch.sequence: sequence,
+        OP: "u",
+        LACKS: [],
+    }
+    if deletes:
         return event | {OP: "d"} | {one.name: None for one in sketch.values()}
     for column in sketch.values():
         event[column.name] = draw(kinds.values(column.kind))
-        if known and draw(st.booleans()):
+        if lacks and draw(st.booleans()):
             event[column.name] = None
             event[LACKS].append(column.name)
     return event
+
+
+def _around_a_row(draw: st.DrawFn, sketch: _ChangesSketch, name: str) -> list[Step]:
+    """A row that carries values on; then late changes, from between it and its values, with newer ones, in any order."""
+    number, first = draw(st.integers(1, sketch.numbers)), max(sketch.used) + 1
+    row = first + draw(st.integers(3, 9))
+    whole = [_change(draw, sketch, (number, first), lacks=False), _change(draw, sketch, (number, row))]
+    step = _step(draw, sketch, whole, f"{name}-row")
+    late = draw(st.sets(st.integers(first + 1, row - 1), min_size=1, max_size=2))
+    newer = draw(st.sets(st.integers(row + 1, row + 9), min_size=1, max_size=2))
+    around = [
+        _change(draw, sketch, (number, at), deletes=draw(st.integers(0, 2)) == 0)
+        for at in sorted(late | newer)
+    ]
+    again = draw(st.sampled_from([[], whole]))
+    sketch.events += whole + around
+    return [step, _step(draw, sketch, draw(st.permutations([*around, *again])), name)]
 
 
 def _again(draw: st.DrawFn, sketch: _ChangesSketch, name: str) -> Step:
