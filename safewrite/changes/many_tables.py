@@ -19,9 +19,9 @@ from safewrite.changes.key_index import Hashes, indexable, key_hashes
 from safewrite.engine.abc import CHUNKS
 
 VALUES_MAX = 10_000
-"""So many values of a key column are told one by one, else the lowest and the highest."""
+"""So many values of a key column are listed one by one, else the lowest and the highest."""
 HASHES_MAX = 1_000_000
-"""The hashes of so many keys are told; where there are more, all rows of files that may have one are looked at."""
+"""The hashes of so many keys are sent; where there are more, all rows of files that may have one are looked at."""
 _NAME = struct.Struct(">BH")
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 CHANGES, ROWS = 0, 1
@@ -51,12 +51,12 @@ class KeysTold:
     @classmethod
     def of(cls, keys: pa.Table, hashes: Hashes | None) -> KeysTold:
         """Those of a table of keys, of which none is NULL."""
-        told = cls(keys.schema, hashes is not None)
+        report = cls(keys.schema, hashes is not None)
         for name in keys.column_names:
             column = keys.column(name).combine_chunks()
-            told.ends[name], told.values[name] = _ends(column), _few(pc.unique(column))
-        told.hashes = None if hashes is None else _some(np.unique(hashes))
-        return told
+            report.ends[name], report.values[name] = _ends(column), _few(pc.unique(column))
+        report.hashes = None if hashes is None else _some(np.unique(hashes))
+        return report
 
     def add(self, other: KeysTold) -> None:
         """Take in further ones, of the same columns and types."""

@@ -87,34 +87,34 @@ def effect_of_truncates(changes: ReadBatch, memory: Memory) -> Decision:
     return decide(ChangeBatch(table, ops, spec.keys, spec.sequence_by), known)
 
 
-def summed(changes: ReadBatch, memory: Memory, told: Answer, cuts: Decision) -> BatchEffect:
+def summed(changes: ReadBatch, memory: Memory, answer: Answer, cuts: Decision) -> BatchEffect:
     """What all parts decided, and the truncates by themselves."""
     spec, wide = changes.spec, loose(changes.schema)
     names = [*spec.keys, *spec.sequence_by]
     none = memory.tombstones.select(names).slice(0, 0)
-    deletes = none if told.deletes is None else pa.concat_tables([none, told.deletes.cast(none.schema)])
+    deletes = none if answer.deletes is None else pa.concat_tables([none, answer.deletes.cast(none.schema)])
     batch = ChangeBatch(
         deletes, np.full(deletes.num_rows, ChangeOp.DELETE, np.int8), spec.keys, spec.sequence_by
     )
     decision = Decision(
-        told.counts,
+        answer.counts,
         np.zeros(0, np.int64),
-        np.zeros(sum(map(len, told.goes.values())), np.int64),
-        np.setdiff1d(cuts.kept, told.lost),
+        np.zeros(sum(map(len, answer.goes.values())), np.int64),
+        np.setdiff1d(cuts.kept, answer.lost),
         np.arange(deletes.num_rows),
         cuts.floor,
     )
     cut = cuts.floor if cuts.floor != memory.floor else None
-    settled = TableEffect(decision, wide.empty_table(), _carried(memory, told))
-    return BatchEffect(settled, batch, told.goes, cut)
+    settled = TableEffect(decision, wide.empty_table(), _carried(memory, answer))
+    return BatchEffect(settled, batch, answer.goes, cut)
 
 
-def _carried(memory: Memory, told: Answer) -> pa.Table:
+def _carried(memory: Memory, answer: Answer) -> pa.Table:
     """What is remembered of carried values: entries of keys that no task had stay as they are."""
-    stays = np.setdiff1d(np.arange(memory.carried.num_rows), told.taken)
+    stays = np.setdiff1d(np.arange(memory.carried.num_rows), answer.taken)
     kept_ones = memory.carried.take(pa.array(stays, pa.int64()))
     return (
         kept_ones
-        if told.carried is None
-        else pa.concat_tables([kept_ones, told.carried.cast(kept_ones.schema)])
+        if answer.carried is None
+        else pa.concat_tables([kept_ones, answer.carried.cast(kept_ones.schema)])
     )

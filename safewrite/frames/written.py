@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from safewrite.engine.abc import TaskAttempt
-from safewrite.engine.written import Again, WrittenRows
 from safewrite.errors import ConflictError, InternalError, Kind
 from safewrite.frames.conform import conform
 from safewrite.frames.fingerprint import Fingerprinter
 from safewrite.frames.prepare import Prepared, check_partition_values
 from safewrite.protocol.staging import Mark
+
+if TYPE_CHECKING:
+    from safewrite.engine.abc import TaskAttempt
+    from safewrite.engine.written import Again, WrittenRows
 
 PIECE_BYTES = 32 * 2**20
 """So much of rows becomes a row group."""
@@ -49,6 +51,8 @@ class MemberWriter:
 
     def write(self, rows: Iterable[tuple[str, pa.Table]], at: TaskAttempt) -> WrittenRows:
         """See ``safewrite.engine.written.TaskWriter``."""
+        from safewrite.engine.written import WrittenRows
+
         counts: dict[str, Fingerprinter] = {}
         files = self.files.write(self._pieces(rows, counts), at)
         return WrittenRows(files, counts)

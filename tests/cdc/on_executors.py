@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import safewrite as sw
-from safewrite.cdc.envelopes import decode_task
-from safewrite.cdc.envelopes.decode_task import DecodeReport, DecodeTask
 from safewrite.cdc.envelopes.decoding import Decoded, Decoder
+from safewrite.cdc.landing import decode_task
 from safewrite.cdc.landing.by_tasks import ExecutorWork
+from safewrite.cdc.landing.decode_task import DecodeReport, DecodeTask
 from safewrite.cdc.records.change_set import Place
 from safewrite.cdc.records.records import KafkaRecords
 from safewrite.engine.local import LocalEngine

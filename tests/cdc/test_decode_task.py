@@ -13,10 +13,10 @@ import pytest
 
 import safewrite as sw
 from safewrite.cdc.connect.registry import Registry
-from safewrite.cdc.envelopes import decode_task
-from safewrite.cdc.envelopes.decode_task import DecodeReport, DecodeTask, union
 from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.envelopes.envelope import EnvelopeSettings
+from safewrite.cdc.landing import decode_task
+from safewrite.cdc.landing.decode_task import DecodeReport, DecodeTask, union
 from safewrite.cdc.records.change import UNAVAILABLE, KafkaRecord
 from safewrite.cdc.records.records import KafkaRecords
 from safewrite.engine.local import LocalEngine

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from safewrite.cdc.envelopes import decode_task
-from safewrite.cdc.envelopes.decode_task import DecodeTask, union
 from safewrite.cdc.envelopes.decoding import Decoded, Decoder
 from safewrite.cdc.kafka import executor_records
 from safewrite.cdc.kafka.executor_records import ExecutorRecords, ExecutorRecordsWork
+from safewrite.cdc.landing import decode_task
+from safewrite.cdc.landing.decode_task import DecodeTask, union
 from safewrite.cdc.records.records import KafkaRecords
 from safewrite.engine.local import LocalEngine
 from tests.cdc.test_column_batches import TEXTS, inserts, row

@@ -23,7 +23,7 @@ BYTES = "test_bytes_that_are_no_events_are_dead_letters_or_ignored_alike"
 SNAPSHOTS = "test_snapshots_and_what_was_under_way_are_ordered_alike"
 
 MISFITS = alone("cdc/test_misfits.py")
-THERE, THERE_FILE = alone("cdc/test_decode_task.py"), "cdc/envelopes/decode_task.py"
+THERE, THERE_FILE = alone("cdc/test_decode_task.py"), "cdc/landing/decode_task.py"
 BY_TASKS, SHARE = alone("cdc/test_by_tasks.py"), "cdc/landing/task_shares.py"
 KEY_MISFIT = "test_a_key_that_does_not_fit_lands_as_a_text_or_not_at_all"
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import safewrite as sw
 from safewrite.cdc.config.table_config import TargetTable
-from safewrite.cdc.envelopes.decode_task import DecodeReport, DecodeTask, union
 from safewrite.cdc.envelopes.decoding import Decoded
+from safewrite.cdc.landing.decode_task import DecodeReport, DecodeTask, union
 from safewrite.cdc.landing.routing import Router
 from safewrite.cdc.landing.shares import ShareTold, Sharing, TableView
 from safewrite.cdc.landing.table_batch import JobParts
@@ -60,7 +60,7 @@ class SharesOfBatch:
     landing: TaskLanding
     batch: Batch
     done: Mapping[str, int]
-    told: Mapping[str, ShareTold]
+    share_reports: Mapping[str, ShareTold]
     jobs: SharedJobs[Any]
     sharing: Sharing | None
 
@@ -70,14 +70,16 @@ class SharesOfBatch:
         Raises:
             LandAgainError: a table is not as tasks knew it, or the driver has to land its changes.
         """
-        both = {name: "some of its changes come to the driver" for name in by_driver if name in self.told}
+        both = {
+            name: "some of its changes come to the driver" for name in by_driver if name in self.share_reports
+        }
         if both:
             raise LandAgainError(both)
-        if not self.told:
+        if not self.share_reports:
             return []
         again = LandAgainError()
         with ThreadPoolExecutor(self.landing.job.config.parallel_tables, "safewrite-cdc") as pool:
-            futures = [pool.submit(self._prepared, told) for told in self.told.values()]
+            futures = [pool.submit(self._prepared, report) for report in self.share_reports.values()]
         shares = []
         for one in futures:
             try:
@@ -89,10 +91,10 @@ class SharesOfBatch:
             raise again
         return shares
 
-    def _prepared(self, told: ShareTold) -> TaskShare:
+    def _prepared(self, report: ShareTold) -> TaskShare:
         assert self.sharing is not None
-        view = self.sharing.view_of(told.table)
-        return TaskShare.prepared(self.landing.job, told, view, self.batch, done=self.done, jobs=self.jobs)
+        view = self.sharing.view_of(report.table)
+        return TaskShare.prepared(self.landing.job, report, view, self.batch, done=self.done, jobs=self.jobs)
 
 
 @dataclass
@@ -162,13 +164,13 @@ class TaskLanding:
                 except sw.StorageError as error:
                     raise LandAgainError from error
             decoded = union(pieces, reports, work.prefixes)
-            told = _told(reports)
+            share_reports = _told(reports)
             for name, why in sorted({pair for one in reports for pair in one.doubts.items()}):
                 log.debug("batch %s: the driver lands %s: %s", batch.number, name, why)
-            parts = _parts(sum(one.changes for one in told.values()), work.at_once)
+            parts = _parts(sum(one.changes for one in share_reports.values()), work.at_once)
             jobs = SharedJobs(work.engine, mapped.rows, parts, work.at_once, self.job.config.parallel_tables)
             stack.callback(jobs.close)
-            return finish(decoded, SharesOfBatch(self, batch, done, told, jobs, sharing))
+            return finish(decoded, SharesOfBatch(self, batch, done, share_reports, jobs, sharing))
 
     def commit(
         self, shares: Sequence[TaskShare], jobs: SharedJobs[Any], apply: Callable[[TaskShare], None]
@@ -198,7 +200,7 @@ class TaskLanding:
             raise LandAgainError from jobs.broken
         for share in shares:
             if share.table.name not in errors:
-                self.views[share.table.name] = share.view_after(_buckets(share.told.changes))
+                self.views[share.table.name] = share.view_after(_buckets(share.report.changes))
             else:
                 self.views.pop(share.table.name, None)
         return errors
@@ -250,14 +252,14 @@ def _told(reports: Sequence[DecodeReport]) -> dict[str, ShareTold]:
     """
     found: dict[str, ShareTold] = {}
     doubts: dict[str, str] = {}
-    for name, told in ((name, told) for one in reports for name, told in one.shares.items()):
+    for name, report in ((name, report) for one in reports for name, report in one.shares.items()):
         known = found.get(name)
         if known is None:
-            found[name] = told
-        elif (why := known.doubt(told)) is not None:
+            found[name] = report
+        elif (why := known.doubt(report)) is not None:
             doubts[name] = why
         else:
-            known.add(told)
+            known.add(report)
     if doubts:
         raise LandAgainError(doubts)
     return found

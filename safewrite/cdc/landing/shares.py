@@ -108,7 +108,7 @@ class Sharing:
     def share(
         self, table: TargetTable, given: ChangeSet, task: int
     ) -> tuple[ShareTold, Iterator[pa.RecordBatch]]:
-        """What is to be told of a table's changes, and their chunks.
+        """What the driver must know of a table's changes, and their chunks.
 
         Raises:
             DriverLandsError: the driver has to land them.
@@ -133,11 +133,19 @@ class Sharing:
         if any(one.schema != keyed[0].schema for one in keyed):
             raise DriverLandsError("its keys have several types")
         hashes = [hashes_of(one) for one in keyed]
-        told = KeysTold(keyed[0].schema, hashes[0] is not None)
+        key_report = KeysTold(keyed[0].schema, hashes[0] is not None)
         for one, hashed in zip(keyed, hashes, strict=True):
-            told.add(KeysTold.of(one, hashed))
+            key_report.add(KeysTold.of(one, hashed))
         share = ShareTold(
-            table, keys, given.by_columns, sources, given.topics, given.newest_ms, boundary.found, types, told
+            table,
+            keys,
+            given.by_columns,
+            sources,
+            given.topics,
+            given.newest_ms,
+            boundary.found,
+            types,
+            key_report,
         )
         return share, _chunks(table.name, parts, hashes, task, view.parts)
 

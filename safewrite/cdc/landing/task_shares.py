@@ -89,7 +89,7 @@ class TaskShare:
     """What one table gets of a batch by tasks."""
 
     job: JobParts
-    told: ShareTold
+    report: ShareTold
     entry: LedgerEntry
     ranges: Ranges
     jobs: SharedJobs[Any]
@@ -104,13 +104,13 @@ class TaskShare:
 
     @property
     def table(self) -> TargetTable:
-        return self.told.table
+        return self.report.table
 
     @classmethod
     def prepared(
         cls,
         job: JobParts,
-        told: ShareTold,
+        report: ShareTold,
         view: TableView,
         batch: Batch,
         *,
@@ -122,7 +122,7 @@ class TaskShare:
         Raises:
             LandAgainError: the table is not as tasks knew it, or the driver has to land its changes.
         """
-        name, table = job.config.job, told.table
+        name, table = job.config.job, report.table
         try:
             found, positions = job.targets.position(table)
         except sw.InvalidInputError as error:  # a name that no table can have
@@ -133,10 +133,10 @@ class TaskShare:
         if now != view:
             raise LandAgainError(views={table.name: now})
         refuse_other_key(table, view.keys)
-        origin = TableSource.of(table, positions, told.sources)
-        if origin.source is not None and {*told.sources} != {origin.source}:
+        origin = TableSource.of(table, positions, report.sources)
+        if origin.source is not None and {*report.sources} != {origin.source}:
             raise LandAgainError({table.name: "it has records of several sources"})
-        fit = ColumnFit.of(table, told.types, found, told.keys)
+        fit = ColumnFit.of(table, report.types, found, report.keys)
         if fit.clashes:
             raise LandAgainError({table.name: "columns cannot be as they come"})
         added = fit.added(view.schema)
@@ -144,17 +144,17 @@ class TaskShare:
             try:
                 if found is None:
                     refuse_unknown_partitions(table, added)
-                found = with_columns(job.targets, table, told.keys, found, added)
+                found = with_columns(job.targets, table, report.keys, found, added)
             except (sw.InvalidInputError, sw.WouldAlterError) as error:
                 raise LandAgainError({table.name: str(error)}) from error
-        kinds = [fit.types.get(key) for key in told.keys]
-        if kinds != told.key_values.schema.types:
+        kinds = [fit.types.get(key) for key in report.keys]
+        if kinds != report.key_values.schema.types:
             raise LandAgainError({table.name: "its keys have several types"})
-        entry = LedgerEntry(name, batch.number, table.name, told.changes, offsets=listed(batch.ranges))
-        entry.source_time_ms, entry.by_executors = told.newest_ms, told.changes
+        entry = LedgerEntry(name, batch.number, table.name, report.changes, offsets=listed(batch.ranges))
+        entry.source_time_ms, entry.by_executors = report.newest_ms, report.changes
         if not knows_job(positions, name):
             entry.begins_at = entry.offsets
-        return cls(job, told, entry, batch.ranges, jobs, found, positions, origin, fit, view.parts)
+        return cls(job, report, entry, batch.ranges, jobs, found, positions, origin, fit, view.parts)
 
     def apply(self) -> None:
         """Commit the changes, with the offsets of the batch.
@@ -162,24 +162,24 @@ class TaskShare:
         Raises:
             DoubtedError: the driver has to land them; nothing was committed.
         """
-        name, table, told = self.job.config.job, self.table, self.told
+        name, table, report = self.job.config.job, self.table, self.report
         boundary = SnapshotBoundary.of(self.ranges, name, table, self.positions)
-        boundary.found = told.snapshots
-        moved = moved_by(name, table, self.positions, self.ranges, told.newest_ms) | boundary.moves()
-        moved |= self.origin.moves(told.topics)
+        boundary.found = report.snapshots
+        moved = moved_by(name, table, self.positions, self.ranges, report.newest_ms) | boundary.moves()
+        moved |= self.origin.moves(report.topics)
         started = time.monotonic()
         receipt = self.found.apply_changes(
             SharedChanges(
                 table.name,
                 self.jobs,
                 ChunkFit(self.fit),
-                told.key_values,
-                told.changes,
-                self.parts if told.key_values.is_hashed else 1,
+                report.key_values,
+                report.changes,
+                self.parts if report.key_values.is_hashed else 1,
                 pa.schema([(OP, pa.string())]),
                 key_of(name, table.name, self.ranges),
             ),
-            keys=list(told.keys),
+            keys=list(report.keys),
             sequence_by=[EPOCH, SEQUENCE],
             delete_when=[(OP, "=", "d")],
             all_late="count",

@@ -85,12 +85,12 @@ def planned(changes: SparkChanges, memory: Memory, rows_of: RowsOf) -> Iterator[
         StorageError: Spark could not compute it.
     """
     cuts = effect_of_truncates(changes, memory)
-    with _decided(changes, memory, rows_of, cuts, whole=needs_whole(changes, memory)) as (frame, told):
-        if not told.ties:
-            yield _summed(changes, memory, frame, told, cuts)
+    with _decided(changes, memory, rows_of, cuts, whole=needs_whole(changes, memory)) as (frame, answer):
+        if not answer.ties:
+            yield _summed(changes, memory, frame, answer, cuts)
             return
-    with _decided(changes, memory, rows_of, cuts, whole=True) as (frame, told):
-        yield _summed(changes, memory, frame, told, cuts)
+    with _decided(changes, memory, rows_of, cuts, whole=True) as (frame, answer):
+        yield _summed(changes, memory, frame, answer, cuts)
 
 
 @contextmanager
@@ -110,10 +110,10 @@ def _decided(
     parts = max(1, -(-changes.rows // TASK_ROWS))
     given = given.repartition(parts, *map(quoted, spec.keys)) if parts > 1 else given.repartition(1)
     with SparkEngine(changes.session).map(given, by_part.Decide(question)) as answers:
-        told = by_part.joined(answers.bodies(), cuts.counts)
+        answer = by_part.joined(answers.bodies(), cuts.counts)
         if rows is not None and counted:
             check_read(rows_read(answers.ran), rows.count)
-        yield answers.rows, told
+        yield answers.rows, answer
 
 
 def _by_keys(rows: DataFrame, others: DataFrame, keys: tuple[str, ...], how: str, count: int) -> DataFrame:
@@ -151,22 +151,25 @@ def before(names: tuple[str, ...], position: Position) -> str:
 
 # --- what was decided --------------------------------------------------------------------------------------
 def _summed(
-    changes: SparkChanges, memory: Memory, frame: DataFrame, told: Answer, cuts: Decision
+    changes: SparkChanges, memory: Memory, frame: DataFrame, answer: Answer, cuts: Decision
 ) -> SparkPlan:
     """The plan in the words of other frames.
 
     Raises:
         InternalError: there are other rows than were decided about.
     """
-    found = summed(changes, memory, told, cuts)
-    if told.rows.rows != told.counts.inserted + told.counts.updated or told.drops.rows != found.dropped:
+    found = summed(changes, memory, answer, cuts)
+    if (
+        answer.rows.rows != answer.counts.inserted + answer.counts.updated
+        or answer.drops.rows != found.dropped
+    ):
         raise InternalError(
             "Spark's tasks wrote other rows than they decided about. Nothing was committed. Please report it."
         )
-    files = [f"{file}:{len(places)}" for file, places in sorted(told.goes.items())]
-    mark = (str(told.rows), str(told.drops), repr(found.cut), *files)
+    files = [f"{file}:{len(places)}" for file, places in sorted(answer.goes.items())]
+    mark = (str(answer.rows), str(answer.drops), repr(found.cut), *files)
     return SparkPlan(
-        found.settled, found.deletes, found.goes, found.cut, changes, frame, mark, told.rows.rows
+        found.settled, found.deletes, found.goes, found.cut, changes, frame, mark, answer.rows.rows
     )
 
 

@@ -126,12 +126,12 @@ class DecodeTask:
         shared = set[int]()
         for name, (table, given) in routed.items():
             try:
-                told, chunks = self.sharing.share(table, given, at.part)
+                report, chunks = self.sharing.share(table, given, at.part)
                 yield from chunks
             except DriverLandsError as error:
                 doubts[name] = str(error)
             else:
-                shares[name] = told
+                shares[name] = report
                 shared |= {id(batch) for batch in given.columns}
         found.columns = [batch for batch in found.columns if id(batch) not in shared]
         return shares, doubts
@@ -183,8 +183,8 @@ def _pieces(found: Decoded) -> Iterator[Decoded]:
 
 def _records_in(found: Decoded) -> int:
     """How many records are among changes that were read one by one, dead letters and tombstones whose delete did not come."""
-    told: list[SourceChange | DeadLetter | Tombstone] = [*found.rows, *found.dead, *found.unmet]
-    return len({id(one.record) for one in told})
+    left: list[SourceChange | DeadLetter | Tombstone] = [*found.rows, *found.dead, *found.unmet]
+    return len({id(one.record) for one in left})
 
 
 def union(pieces: Iterable[bytes], reports: Sequence[DecodeReport], prefixes: Sequence[bytes]) -> Decoded:
@@ -221,13 +221,13 @@ def _place(one: SourceChange | DeadLetter | Tombstone) -> tuple[str, int, int]:
 
 def _check(reports: Sequence[DecodeReport], by_columns: int, others: int) -> None:
     read = sum(one.records for one in reports)
-    told = [sum(one.by_columns for one in reports), sum(one.others for one in reports)]
+    counted = [sum(one.by_columns for one in reports), sum(one.others for one in reports)]
     shared = sum(share.changes for one in reports for share in one.shares.values())
     passed = sum(one.passed for one in reports)
-    if [by_columns, others] != told or read != sum(told) + shared + passed:
+    if [by_columns, others] != counted or read != sum(counted) + shared + passed:
         raise sw.InternalError(
             f"Executors read {read} records, kept {shared} and sent {by_columns} in columns and {others} one by one, where they "
-            f"tell of {told}. Nothing of the batch was committed. Please report this."
+            f"tell of {counted}. Nothing of the batch was committed. Please report this."
         )
     twice = [
         place
