@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 from bench.medallion.dms import COLUMNS, Dms, same
 from bench.medallion.harness import lab
 from bench.servers.servers import Ministack
+from safewrite.engine.abc import TaskReport
+from safewrite.engine.local import LocalEngine
 from safewrite.medallion import Pipeline
 from safewrite.medallion.files.storage import storage
 from tests.servers import CatalogLab, PlannedProxy
@@ -46,22 +49,37 @@ def config(dms: Dms, bucket: str, options: dict[str, str], **more: Any) -> dict[
     return found | more
 
 
-def tell(job: dict[str, Any], dms: Dms, s3: Any, bucket: str) -> None:
-    """A full load, changes before it and after it, and a run after each."""
+class TravellingTasks(LocalEngine):
+    """Runs tasks as another process gets them."""
+
+    def run(self, tasks: Sequence[Any]) -> list[TaskReport]:
+        return super().run(pickle.loads(pickle.dumps(tasks)))
+
+
+def by_tasks(job: dict[str, Any]) -> Pipeline:
+    pipeline = Pipeline(job)
+    pipeline.places.engine = TravellingTasks()
+    return pipeline
+
+
+def tell(
+    job: dict[str, Any], dms: Dms, s3: Any, bucket: str, made: Callable[[dict[str, Any]], Pipeline] = Pipeline
+) -> None:
+    """A full load, changes before it and after it, and a run after each; the second by this process alone."""
     for table in dms.tables.values():
         dms.fill(table, 10)
         dms.load(table)
         dms.change(table, 10)
         dms.flush(table)
-    for _ in range(2):
+    for pipeline in (made, Pipeline):
         upload(s3, bucket, dms)
-        run = Pipeline(job).run()
+        run = pipeline(job).run()
         assert run.ok, [one.error for one in run.tables]
         for table in dms.tables.values():
             dms.change(table, 10)
             dms.flush(table)
     upload(s3, bucket, dms)
-    assert Pipeline(job).run().ok
+    assert made(job).run().ok
 
 
 def ask_again(job: dict[str, Any], proxy: PlannedProxy, tables: int) -> None:
@@ -91,7 +109,7 @@ def test_delta_on_s3(
         else {"lock_table": request.getfixturevalue("dynamodb_table")}
     )
     job = config(dms, bucket, fault_proxy.storage_options(), **how)
-    tell(job, dms, s3, bucket)
+    tell(job, dms, s3, bucket, by_tasks)
     for name, table in dms.tables.items():
         uri = f"s3://{bucket}/silver/{name.replace('.', '/')}"
         found = deltalake.DeltaTable(uri, storage_options=fault_proxy.storage_options()).to_pyarrow_table()
@@ -137,9 +155,12 @@ def test_an_object_that_changed_since_it_was_listed_is_not_read(
     place = storage(f"s3://{bucket}/raw", ministack.storage_options())
     (listed,) = place.files()
     assert place.read(listed) == (b"first", listed.tag)
+    assert [place.read_part(listed, start, 3) for start in (0, 3, 5)] == [b"fir", b"st", b""]
     s3.put_object(Bucket=bucket, Key="raw/a.csv", Body=b"other")
     with pytest.raises(Exception, match="no longer what was listed"):
         place.read(listed)
+    with pytest.raises(Exception, match="no longer what was listed"):
+        place.read_part(listed, 1, 2)
     s3.delete_object(Bucket=bucket, Key="raw/a.csv")
     with pytest.raises(Exception, match="no longer what was listed"):
         place.read(listed)

@@ -154,6 +154,20 @@ def test_the_same_files_give_the_same_tables_and_receipts(
     assert [one.clean for one in verify(Pipeline(twin.tasks.config))] == [True]
 
 
+def test_records_that_a_carriage_return_ends_are_numbered_as_in_one_process(
+    twins: Callable[..., Twin], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who looks for newlines counts too few: the parts' own counts tell, and the file is read at once."""
+    caplog.set_level(logging.INFO, "safewrite")
+    twin = twins({"kind": "csv", "header": True})
+    ends = ["\n", "\n", "\n", "\r"]
+    text = "".join(f"I,{number},name{ends[number % 4]}" for number in range(700))
+    twin.put(f"{CHANGES}.csv", f"Op,id,name\n{text}".encode())
+    run = twin.same()
+    assert (run.ok, run.tables[0].landed.rows) == (True, 700)
+    assert "is read at once" in caplog.text
+
+
 def test_parquet_is_read_by_row_groups(twins: Callable[..., Twin]) -> None:
     twin = twins(
         {"kind": "parquet", "change_seq": "seq"}, {"id": "int64", "name": "string", "price": "decimal(10,2)"}
