@@ -7,8 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
+import safewrite as sw
 from safewrite.metrics import METRICS, cloudwatch
 from safewrite.metrics.measures import STUCK_ENTRIES
 
@@ -18,8 +20,11 @@ LAMBDA = (ROOT / "docs" / "lambda.md").read_text()
 ROW = re.compile(r"^\| `(\w+)` \| ([^|]*) \|", re.MULTILINE)
 
 
-def alarms() -> dict[str, dict[str, Any]]:
-    (block,) = re.findall(r"^```yaml\n(.*?)^```", OPERATIONS, re.MULTILINE | re.DOTALL)
+MONITORING = (ROOT / "docs" / "cdc" / "monitoring.md").read_text()
+
+
+def alarms(page: str = OPERATIONS) -> dict[str, dict[str, Any]]:
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     template = yaml.safe_load(block)
     json.dumps(template)  # no tag that only CloudFormation knows
     assert {resource["Type"] for resource in template["Resources"].values()} == {"AWS::CloudWatch::Alarm"}
@@ -49,8 +54,18 @@ def test_the_alarms_are_on_metrics_that_exist_under_the_dimensions_that_they_hav
         assert metric["MetricName"] in {one.name for one in METRICS}
 
 
+def test_the_alarm_of_a_change_data_job_is_on_a_metric_of_its_batches(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (alarm,) = alarms(MONITORING).values()
+    cloudwatch.emf(namespace=alarm["Namespace"])(sw.Event("table_batch", "db.a", "", {"dead": 1}))
+    (directive,) = json.loads(capsys.readouterr().out)["_aws"]["CloudWatchMetrics"]
+    assert alarm["MetricName"] in {one["Name"] for one in directive["Metrics"]}
+    assert [[one["Name"] for one in alarm["Dimensions"]]] == directive["Dimensions"]
+
+
 def test_the_alarms_are_whole() -> None:
-    found = alarms()
+    found = alarms() | alarms(MONITORING)
     stuck = found["StuckClaims"]
     assert (stuck["Threshold"], stuck["Period"] * stuck["EvaluationPeriods"]) == (0, 300)
     for alarm in found.values():

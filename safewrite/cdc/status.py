@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -15,6 +16,8 @@ from safewrite.cdc.config.job import Config
 from safewrite.cdc.config.table_config import TableOptions, TargetTable
 from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.landing.origin import recorded_source
+from safewrite.cdc.ledger.dead_letters import LEFT
+from safewrite.cdc.ledger.ledger import NO_OFFSETS
 from safewrite.cdc.records.batch import Partition, Range
 from safewrite.intake.reporting import command
 from safewrite.values.limits import utc
@@ -30,7 +33,7 @@ Reach = Mapping[Partition, Range]
 
 @dataclass(frozen=True)
 class TableStatus:
-    """Where one table stands.
+    """Where one table stands; ``dead_waiting`` counts dead letters that are neither replayed nor retired.
 
     ``positions`` are offsets by ``topic/partition``: all before them has landed, or is in the ledger as dead or ignored.
     ``lag`` is how many offsets the topics have after them; None where Kafka was not asked.  Counts are sums over the
@@ -53,6 +56,7 @@ class TableStatus:
     late: int
     duplicate: int
     dead: int
+    dead_waiting: int
     last_commit: str | None
     valid_through: str | None
 
@@ -63,12 +67,13 @@ class TableStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """Where a job stands; ``dead_nowhere`` counts dead letters of records that name no table of it."""
+    """Where a job stands; ``dead_nowhere`` counts dead letters of records that name no table of it, and those that wait of them."""
 
     job: str
     tables: tuple[TableStatus, ...]
     batches: int
     dead_nowhere: int
+    dead_nowhere_waiting: int
 
     @property
     def stopped(self) -> bool:
@@ -77,7 +82,9 @@ class Status:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        own = {"job": self.job, "batches": self.batches, "dead_nowhere": self.dead_nowhere}
+        own = {
+            name: getattr(self, name) for name in ("job", "batches", "dead_nowhere", "dead_nowhere_waiting")
+        }
         return {**own, "tables": [one.to_dict() for one in self.tables]}
 
 
@@ -93,12 +100,15 @@ class _Past:
     """Where the table's last commit took its positions, by their names."""
 
 
-def status(landing: Landing, ledger: pa.Table, reach: Reach | None = None) -> Status:
+def status(
+    landing: Landing, ledger: pa.Table, reach: Reach | None = None, letters: pa.Table | None = None
+) -> Status:
     """Where a job's tables stand.  Nothing is written.
 
     Args:
         landing: of the job; its tables are opened.
         ledger: the rows of the job's ledger, by any reader.
+        letters: likewise of its dead letters; None where there are none yet.
         reach: the offsets that the topics have; None where Kafka was not asked.
     """
     config = landing.config
@@ -107,13 +117,15 @@ def status(landing: Landing, ledger: pa.Table, reach: Reach | None = None) -> St
     tables = {one.name: one for one in config.tables}
     names = [name for name in pc.unique(mine.column("table")).to_pylist() if name is not None]
     tables |= {name: _created(config, name) for name in sorted(names) if name not in tables}
+    waiting = _waiting(letters, config.job)
     found = [
-        _Look(landing, table, done, _past(mine, table.name, config.job), reach).status()
+        _Look(landing, table, done, _past(mine, table.name, config.job), reach).status(waiting[table.name])
         for table in tables.values()
     ]
     nowhere = _past(mine, None, config.job)
-    batches = len(set(zip(mine.column("batch").to_pylist(), mine.column("offsets").to_pylist(), strict=True)))
-    return Status(config.job, tuple(found), batches, nowhere.sums["dead"])
+    pairs = set(zip(mine.column("batch").to_pylist(), mine.column("offsets").to_pylist(), strict=True))
+    batches = sum(offsets != NO_OFFSETS for _, offsets in pairs)
+    return Status(config.job, tuple(found), batches, nowhere.sums["dead"], waiting[None])
 
 
 class _Look:
@@ -125,7 +137,7 @@ class _Look:
         self._landing, self._table, self._past = landing, table, past
         self._job, self._done, self._reach = landing.config.job, done, reach
 
-    def status(self) -> TableStatus:
+    def status(self, waiting: int) -> TableStatus:
         found: sw.Table | None = None
         positions: dict[str, int] = {}
         try:
@@ -146,7 +158,7 @@ class _Look:
             last_batch=past.last_batch, positions=self._offsets(at), lag=self._lag(at),
             rows=None if found is None else _row_count(found),
             records=past.sums["records"], applied=past.sums["applied"], late=past.sums["late"],
-            duplicate=past.sums["duplicate"], dead=past.sums["dead"], last_commit=_iso(past.committed_ms),
+            duplicate=past.sums["duplicate"], dead=past.sums["dead"], dead_waiting=waiting, last_commit=_iso(past.committed_ms),
             valid_through=_iso(past.source_time_ms),
         )  # fmt: skip
 
@@ -231,6 +243,16 @@ class _Look:
         return total
 
 
+def _waiting(letters: pa.Table | None, job: str) -> Counter[str | None]:
+    """How many dead letters of each table wait."""
+    if letters is None:
+        return Counter()
+    rows = letters.filter(pc.equal(letters.column("job"), job)).select(
+        [name for name in ("table", "state") if name in letters.column_names]
+    )
+    return Counter(one["table"] for one in rows.to_pylist() if (one.get("state") or "waiting") in LEFT)
+
+
 def _row_count(found: sw.Table) -> int | None:
     """The rows of a table, as it was loaded last; None if nothing here can tell: a figure for the eye."""
     try:
@@ -255,7 +277,8 @@ def _past(ledger: pa.Table, table: str | None, job: str) -> _Past:
     sums = {name: int(pc.sum(lines.column(name)).as_py() or 0) for name in _SUMS}
     if not lines.num_rows:
         return _Past(sums)
-    committed = lines.filter(pc.is_valid(lines.column("version")))
+    of_batches = pc.not_equal(lines.column("offsets"), NO_OFFSETS)
+    committed = lines.filter(pc.and_(pc.is_valid(lines.column("version")), of_batches))
     newest_ms = pc.max(lines.column("source_time_ms")).as_py()
     last_batch, committed_ms, ends = None, None, dict[str, int]()
     if committed.num_rows:

@@ -20,6 +20,7 @@ from typer.main import get_command
 import safewrite
 from safewrite.cli.adopt import adopt
 from safewrite.cli.cdc import cdc
+from safewrite.cli.dead_letters import dead_letters
 from safewrite.cli.history import history
 from safewrite.cli.locks import locks
 from safewrite.cli.medallion import medallion
@@ -128,6 +129,7 @@ app.add_typer(locks, name="locks")
 medallion.add_typer(quarantine, name="quarantine")
 app.add_typer(medallion, name="medallion")
 app.command()(verify)
+cdc.add_typer(dead_letters, name="dead-letters")
 app.add_typer(cdc, name="cdc")
 app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False

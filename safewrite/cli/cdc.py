@@ -66,7 +66,7 @@ def run(
     On SIGTERM the batch that is under way lands, and the job ends with 0.
     """
     with Screen(context, output).errors():
-        pipeline = _pipeline(config, _exporters(namespace if emf else None, is_otel=otel))
+        pipeline = pipeline_of(config, _exporters(namespace if emf else None, is_otel=otel))
         spark = _session(pipeline.config.job, jars, conf)
         pipeline.wait(pipeline.start(spark))
 
@@ -201,7 +201,7 @@ def status(
         from safewrite.cdc.kafka.source import Source
         from safewrite.cdc.status import status as look
 
-        pipeline = _pipeline(config)
+        pipeline = pipeline_of(config)
         reach = None
         if kafka or jars is not None:
             given = pipeline.config
@@ -211,7 +211,8 @@ def status(
                 "--conf is a setting of the Spark session that asks Kafka, and without --kafka there is none. Nothing was read. "
                 "Give --kafka too, or leave it out."
             )
-        found = look(pipeline.landing, _rows(pipeline)[0], reach)
+        ledger, letters = _rows(pipeline)
+        found = look(pipeline.landing, ledger, reach, letters)
         screen.show(found.to_dict(), lambda console: _print_status(console, found))
     if found.stopped:
         raise typer.Exit(EXIT_LOST)
@@ -224,7 +225,7 @@ def verify(context: typer.Context, config: ConfigFile, output: OutputOption = No
     """
     screen = Screen(context, output)
     with screen.errors():
-        pipeline = _pipeline(config)
+        pipeline = pipeline_of(config)
         verdict = _verdict(pipeline)
         screen.show(
             {"job": pipeline.config.job, **verdict.to_dict()}, lambda console: _print(console, verdict)
@@ -243,13 +244,13 @@ def restart(
     """Declare that a table that was dropped, or dropped and created again, begins with the next batch."""
     screen = Screen(context, output)
     with screen.errors():
-        _pipeline(config).restart(table)
+        pipeline_of(config).restart(table)
         screen.show(
             {"restarted": table}, lambda console: console.print(f"{plain(table)} begins with the next batch.")
         )
 
 
-def _pipeline(config: Path, on_event: OnEvent | None = None) -> Pipeline:
+def pipeline_of(config: Path, on_event: OnEvent | None = None) -> Pipeline:
     from safewrite.cdc import Pipeline
 
     return Pipeline(config, on_event=on_event)
@@ -286,25 +287,26 @@ def _session(job: str, jars: Path | None, conf: list[str] | None) -> SparkSessio
     return session(job, settings)
 
 
-def _rows(pipeline: Pipeline, *, letters: bool = False) -> tuple[pa.Table, pa.Table | None]:
-    """The rows of the ledger, and if asked for those of the dead letters."""
+def _rows(pipeline: Pipeline) -> tuple[pa.Table, pa.Table | None]:
+    """The rows of the ledger, and those of the dead letters without what their records hold."""
+    from safewrite.cdc.ledger.dead_letters import BRIEF
     from safewrite.cdc.ledger.ledger import LEDGER_SCHEMA
     from safewrite.testing.reading import rows_of
 
     own, targets = pipeline.landing.ledger, pipeline.landing.targets
     options = pipeline.config.options()
     ledger = targets.find(own.table)
-    kept = targets.find(own.letters) if letters else None
+    kept = targets.find(own.letters)
     return (
         LEDGER_SCHEMA.empty_table() if ledger is None else rows_of(ledger, options),
-        None if kept is None else rows_of(kept, options),
+        None if kept is None else rows_of(kept, options, BRIEF),
     )
 
 
 def _verdict(pipeline: Pipeline) -> Verdict:
     from safewrite.cdc.ledger.accounting import verify
 
-    verdict = verify(pipeline.config.job, *_rows(pipeline, letters=True))
+    verdict = verify(pipeline.config.job, *_rows(pipeline))
     if not verdict.batches:
         raise InvalidInputError(
             f"The ledger {pipeline.landing.ledger.table.name} has no batch of the job {pipeline.config.job!r}, so there is nothing to "
@@ -325,7 +327,7 @@ def _print_status(console: Console, found: Status) -> None:
         times = (
             None if at is None else at[:19].replace("T", " ") for at in (one.last_commit, one.valid_through)
         )
-        cells = (one.last_batch, one.lag, one.rows, one.applied, one.dead, *times)
+        cells = (one.last_batch, one.lag, one.rows, one.applied, one.dead_waiting, *times)
         shown = ("" if cell is None else plain(str(cell)) for cell in cells)
         grid.add_row(
             plain(one.table), one.format, f"[{_COLOURS.get(one.state, 'bold red')}]{one.state}[/]", *shown
@@ -340,9 +342,9 @@ def _print_status(console: Console, found: Status) -> None:
     for one in found.tables:
         if one.what:
             console.print(f"[bold]{plain(one.table)}[/]: {plain(one.what)}", highlight=False)
-    if found.dead_nowhere:
+    if found.dead_nowhere_waiting:
         console.print(
-            f"{found.dead_nowhere} dead letters are of records that name no table of the job.",
+            f"{found.dead_nowhere_waiting} dead letters are of records that name no table of the job.",
             highlight=False,
         )
 

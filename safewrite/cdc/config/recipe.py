@@ -226,11 +226,11 @@ def _table(made: Converted, given: RecipeTable, named: Mapping[str, str]) -> dic
     if any(modes.values()):
         mode = _MERGE_ON_READ if _MERGE_ON_READ in modes.values() else "copy-on-write"
         found["write_mode"] = mode
-        told = {one for one in modes.values() if one}
+        given_modes = {one for one in modes.values() if one}
         made.say(
             f"{of}write.*.mode",
             f"write_mode: {mode}",
-            "one mode for all changes" if len(told) > 1 else "",
+            "one mode for all changes" if len(given_modes) > 1 else "",
         )
     if times := _listed(given.timestamp_fields):
         found["timestamp_fields"] = dict.fromkeys(times, "iso8601")

@@ -26,6 +26,7 @@ from safewrite.cdc.ledger.ledger import JobLedger, LedgerEntry, listed
 from safewrite.cdc.ledger.reporting import tell_batch
 from safewrite.cdc.ledger.target_tables import TargetTables
 from safewrite.cdc.records.batch import Batch, remaining
+from safewrite.cdc.records.change import DeadLetter
 from safewrite.cdc.records.change_set import ChangeSet
 from safewrite.cdc.records.records import KafkaRecords
 from safewrite.intake.reporting import OnEvent, listener
@@ -33,6 +34,7 @@ from safewrite.intake.settings import from_environment
 
 log = logging.getLogger("safewrite")
 
+Routed = dict[str, tuple[TargetTable, ChangeSet]]
 WorkOf = Callable[[KafkaRecords], ExecutorWork | None]
 
 
@@ -88,21 +90,40 @@ class Landing:
             found,
             decoded.records - found,
         )
-        routed, unrouted = self._router.route(decoded)
-        compacted = self._deletions.give(decoded.unmet, routed, done)
-        shares = self._shares(routed.values(), batch, done)
+        rest, nowhere, routed, shares = self._divided(decoded, batch, done)
         by_tasks: list[TaskShare] = [] if there is None else there.prepared(routed)
-        nowhere = [*decoded.dead, *unrouted, *compacted.dead]
-        rest = LedgerEntry(self.config.job, batch.number, None, offsets=listed(batch.ranges))
-        rest.ignored = len(decoded.ignored) + decoded.tombstones + compacted.ignored
-        rest.dead = len({id(letter.record) for letter in nowhere})
-        rest.records = rest.ignored + rest.dead
         self.ledger.write_letters([*nowhere, *(one for share in shares for one in share.dead)], batch.ranges)
         self._commit(shares, by_tasks, batch, there)
         lines = [rest, *(one.entry for one in shares), *(one.entry for one in by_tasks)]
         self.ledger.write(batch, lines, done, decoded.endings)
         tell_batch(lines, self._on_event)
         return lines
+
+    def replay(self, batch: Batch) -> tuple[list[LedgerEntry], list[DeadLetter]]:
+        """Land dead letters through the configuration of today; the lines that the ledger got, and those that still cannot land.
+
+        Raises:
+            SafewriteError: as :meth:`land`; the same replay again finds what it committed.
+        """
+        done = self.ledger.positions()
+        rest, nowhere, _, shares = self._divided(self.decoder.decode(batch.records), batch, done)
+        self._commit(shares, [], batch, None)
+        lines = self.ledger.write_replay(batch, [rest, *(share.entry for share in shares)], done)
+        return lines, [*nowhere, *(one for share in shares for one in share.dead)]
+
+    def _divided(
+        self, decoded: Decoded, batch: Batch, done: dict[str, int]
+    ) -> tuple[LedgerEntry, list[DeadLetter], Routed, list[TableBatch]]:
+        """The records that name no table: their line, and those that are dead letters; the others by table, and the tables' shares."""
+        routed, unrouted = self._router.route(decoded)
+        compacted = self._deletions.give(decoded.unmet, routed, done)
+        shares = self._shares(routed.values(), batch, done)
+        nowhere = [*decoded.dead, *unrouted, *compacted.dead]
+        rest = LedgerEntry(self.config.job, batch.number, None, offsets=listed(batch.ranges))
+        rest.ignored = len(decoded.ignored) + decoded.tombstones + compacted.ignored
+        rest.dead = len({id(letter.record) for letter in nowhere})
+        rest.records = rest.ignored + rest.dead
+        return rest, nowhere, routed, shares
 
     def _shares(
         self, routed: Iterable[tuple[TargetTable, ChangeSet]], batch: Batch, done: dict[str, int]

@@ -32,7 +32,7 @@ from safewrite.cdc.landing.unavailable_values import UnavailableValues
 from safewrite.cdc.landing.widening import fitted
 from safewrite.cdc.ledger.ledger import JobLedger, LedgerEntry, listed
 from safewrite.cdc.ledger.target_tables import TargetTables, keys_of
-from safewrite.cdc.records.batch import Batch, Ranges, key_of, moves
+from safewrite.cdc.records.batch import Batch, Moves
 from safewrite.cdc.records.change import DeadLetter
 from safewrite.cdc.records.change_set import ChangeSet
 
@@ -63,8 +63,7 @@ class TableBatch:
     job: JobParts
     table: TargetTable
     entry: LedgerEntry
-    ranges: Ranges
-    """The offsets of the batch."""
+    batch: Batch
     found: sw.Table | None = None
     positions: dict[str, int] = field(default_factory=dict)
     changes: ChangeSet = field(default_factory=ChangeSet)
@@ -89,7 +88,7 @@ class TableBatch:
         name = job.config.job
         entry = LedgerEntry(name, batch.number, table.name, offsets=listed(batch.ranges))
         entry.records, entry.source_time_ms = given.records, given.newest_ms
-        made = cls(job, table, entry, batch.ranges)
+        made = cls(job, table, entry, batch)
         try:
             found, positions = made.found, made.positions = job.targets.position(table)
         except sw.InvalidInputError as error:  # a name that no table can have
@@ -97,10 +96,9 @@ class TableBatch:
             return made
         refuse_made_anew(name, table, positions, landed=done.get(job.ledger.mark(table.name), 0))
         refuse_set_back(name, table, positions)
-        ends = {(where.topic, where.number): positions.get(where.name(name), 0) for where in batch.ranges}
-        new = given.since(ends)
+        new = given.since(batch.starts(name, positions))
         entry.earlier = entry.records - new.records
-        counts = None if new.records or found is None else made._counts_before()
+        counts = None if (new.records and not batch.replay) or found is None else made._counts_before()
         if counts is not None:
             new = given  # the same changes in an attempt before: what was split or dead is counted again
         if new.records:
@@ -157,7 +155,7 @@ class TableBatch:
         changes = TableChanges(
             self.changes, ColumnRules(self.table, schema, config.decimals), self.job.decoder
         )
-        boundary = SnapshotBoundary.of(self.ranges, config.job, self.table, self.positions)
+        boundary = SnapshotBoundary.of(self.batch.ranges, config.job, self.table, self.positions)
         return changes.made_each(boundary, keys) if each else changes.made(boundary, keys)
 
     def _rank(self) -> None:
@@ -213,7 +211,7 @@ class TableBatch:
     def _counts_before(self) -> Mapping[str, int] | None:
         """What became of the same offsets, where an attempt before committed them."""
         assert self.found is not None
-        receipt = self.found.resolve(key_of(self.job.config.job, self.table.name, self.ranges))
+        receipt = self.found.resolve(self.batch.key(self.job.config.job, self.table.name))
         if receipt is None:
             return None
         self.entry.version = receipt.version
@@ -282,8 +280,8 @@ class TableBatch:
         """The frame of the rows that are left, once the letters of the others are kept."""
         frame = frame_of(self.table, self.rows, found, self.refused)
         letters = [*self.strange, *self.rows.dead, *frame.dead]
-        self.job.ledger.write_letters(letters, self.ranges)
-        self.entry.dead = len({id(letter.record) for letter in letters})
+        self.job.ledger.write_letters(letters, self.batch.ranges)
+        self._with_dead(letters)
         self.entry.split = frame.data.num_rows - frame.changes
         return frame
 
@@ -291,7 +289,7 @@ class TableBatch:
         assert self.made is not None
         table, name, positions = self.table, self.job.config.job, self.positions
         newest, known = self.entry.source_time_ms, positions.get(f"{name}/{SOURCE_TIME}")
-        moved = moved_by(name, table, positions, self.ranges, newest) | self.made.snapshots.moves()
+        moved = moved_by(name, table, positions, self.batch.moves(name, positions), newest) | self.made.snapshots.moves()
         if self.origin is not None:
             moved |= self.origin.moves(self.changes.topics)
         # Changes that are late and no newer by the source's clock were sent again.  Late ones that are newer by it are
@@ -305,8 +303,10 @@ class TableBatch:
             truncate_when=[(OP, "=", "t")],
             unchanged=LACKS,
             all_late="count",  # the check says it in the words of the configuration
-            check=check_of(table, self.rows, known, self._each(), is_again=again),
-            key=key_of(name, table.name, self.ranges),
+            check=None
+            if self.batch.replay
+            else check_of(table, self.rows, known, self._each(), is_again=again),
+            key=self.batch.key(name, table.name),
             positions=moved,
         )
         self.job.targets.tell_copies(table, receipt)
@@ -318,15 +318,14 @@ class TableBatch:
 
 
 def moved_by(
-    job: str, table: TargetTable, positions: Mapping[str, int], ranges: Ranges, newest_ms: int | None
-) -> dict[str, tuple[int | None, int]]:
-    """How a commit of a batch moves the positions of a table: offsets, the source's clock, and the epoch."""
-    moved = moves(ranges, job, positions)
-    moved |= _raised(positions, f"{job}/{SOURCE_TIME}", newest_ms or 0)
+    job: str, table: TargetTable, positions: Mapping[str, int], moved: Moves, newest_ms: int | None
+) -> Moves:
+    """How a commit of a batch moves the positions of a table: ``moved``, the source's clock, and the epoch."""
+    moved = moved | _raised(positions, f"{job}/{SOURCE_TIME}", newest_ms or 0)
     return moved | _raised(positions, f"{job}/{LAST_EPOCH}", table.epoch)
 
 
-def _raised(positions: Mapping[str, int], name: str, to: int) -> dict[str, tuple[int | None, int]]:
+def _raised(positions: Mapping[str, int], name: str, to: int) -> Moves:
     """How a commit moves a position that only grows."""
     known = positions.get(name)
     return {name: (known, to)} if to > (known or 0) else {}

@@ -21,7 +21,7 @@ from safewrite.cdc.landing.table_batch import JobParts, moved_by
 from safewrite.cdc.landing.widening import refuse_unknown_partitions, with_columns
 from safewrite.cdc.ledger.ledger import LedgerEntry, listed
 from safewrite.cdc.ledger.target_tables import keys_of
-from safewrite.cdc.records.batch import Batch, Ranges, key_of
+from safewrite.cdc.records.batch import Batch, Ranges, key_of, moves
 from safewrite.changes.many_tables import UnfitError
 from safewrite.changes.shared_jobs import SharedChanges, SharedJobs
 from safewrite.engine.abc import TaskReport
@@ -165,7 +165,8 @@ class TaskShare:
         name, table, report = self.job.config.job, self.table, self.report
         boundary = SnapshotBoundary.of(self.ranges, name, table, self.positions)
         boundary.found = report.snapshots
-        moved = moved_by(name, table, self.positions, self.ranges, report.newest_ms) | boundary.moves()
+        offsets = moves(self.ranges, name, self.positions)
+        moved = moved_by(name, table, self.positions, offsets, report.newest_ms) | boundary.moves()
         moved |= self.origin.moves(report.topics)
         started = time.monotonic()
         receipt = self.found.apply_changes(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from safewrite.cdc.ledger.dead_letters import STATES
 from safewrite.cdc.ledger.ledger import LedgerEntry
 
 COLUMNS = tuple(one.name for one in fields(LedgerEntry))
@@ -63,11 +65,34 @@ def verify(job: str, ledger: pa.Table, letters: pa.Table | None = None) -> Verdi
         if not line.adds_up
     ]
     faults += _gaps(lines)
-    missing, note = _letters(job, lines, letters)
+    missing, notes = _letters(job, lines, letters)
     faults += missing
+    if letters is not None:
+        kept = letters.filter(pc.equal(letters.column("job"), job))
+        counts = states_of(kept)
+        faults += _replays(lines, counts, gone=bool(notes))
+        if kept.num_rows:
+            each = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+            notes = (*notes, f"{kept.num_rows} dead letters: {each}")
     tables = sorted({line.table for line in lines}, key=lambda name: (name is not None, name or ""))
     accounts = tuple(_account(name, [line for line in lines if line.table == name]) for name in tables)
-    return Verdict(accounts, tuple(faults), len({(line.batch, line.offsets) for line in lines}), note)
+    batches = {(line.batch, line.offsets) for line in lines if not line.is_replay}
+    return Verdict(accounts, tuple(faults), len(batches), notes)
+
+
+def states_of(letters: pa.Table) -> Counter[str]:
+    """How many letters are in each state; those of an earlier version all wait."""
+    if "state" not in letters.column_names:
+        return Counter(waiting=letters.num_rows)
+    return Counter(one or "waiting" for one in letters.column("state").to_pylist())
+
+
+def _replays(lines: Sequence[LedgerEntry], states: Mapping[str, int], *, gone: bool) -> list[str]:
+    """Replayed letters whose rows the ledger does not count, or the other way round; one that broke off may be either."""
+    counted, kept = sum(line.replayed or 0 for line in lines), states["replayed"]
+    if kept <= counted <= kept + states["replaying"] or (gone and kept <= counted):
+        return []
+    return [f"{counted} dead letters are counted as replayed, and {kept} are marked so"]
 
 
 def _letters(

@@ -24,6 +24,8 @@ log = logging.getLogger("safewrite")
 COUNTED = (
     "applied", "inserted", "updated", "deleted", "tombstoned", "truncated", "late", "duplicate", "superseded",
 )  # fmt: skip
+NO_OFFSETS = "[]"
+"""The offsets of a line that is of no batch."""
 LETTERS_KEY = ("job", "topic", "topic_id", "partition", "offset")
 
 
@@ -66,6 +68,8 @@ class LedgerEntry:
     """How many records the driver made to rows one by one, and not as columns."""
     by_executors: int = 0
     """How many records landed by tasks on Spark's executors; the driver landed the others."""
+    replayed: int = 0
+    """How many of the records were dead letters, which a line of before counts."""
     closed_ms: int | None = None
     """When the batch was closed, by the clock of the driver, in milliseconds since 1970; no decision rests on it."""
 
@@ -74,6 +78,11 @@ class LedgerEntry:
         for name in COUNTED:
             setattr(self, name, int(told.get(name, 0)))
         self.changes = self.applied + self.late + self.duplicate + self.superseded
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether it is of a replay of dead letters, and of no batch."""
+        return self.offsets == NO_OFFSETS
 
     @property
     def adds_up(self) -> bool:
@@ -94,9 +103,10 @@ LETTERS_SCHEMA = pa.schema(
     {
         "job": pa.string(), "topic": pa.string(), "topic_id": pa.string(), "partition": pa.int64(), "offset": pa.int64(),
         "table": pa.string(), "reason": pa.string(), "key": pa.binary(), "value": pa.binary(), "headers": pa.string(),
-        "timestamp_ms": pa.int64(), "seen_ns": pa.int64(),
+        "timestamp_ms": pa.int64(), "seen_ns": pa.int64(), "state": pa.string(), "replay": pa.string(), "note": pa.string(),
     }
 )  # fmt: skip
+"""``state`` is NULL of a letter that waits (``safewrite.cdc.ledger.dead_letters``)."""
 
 
 @dataclass
@@ -158,13 +168,16 @@ class JobLedger:
             return 0
         with self._lock:  # tables that commit at once may each have letters
             table, known = self.targets.position(self.letters)
-            if table is None:
-                table = self.targets.create(self.letters, LETTERS_KEY, list(LETTERS_SCHEMA))
+            table = self._whole(self.letters, table, LETTERS_KEY, LETTERS_SCHEMA)
             table.apply_changes(
                 pa.Table.from_pylist(list(rows.values()), LETTERS_SCHEMA), keys=LETTERS_KEY, sequence_by=["seen_ns"],
                 all_late="count", positions=moves(ranges, self.config.job, known),
             )  # fmt: skip
         return len(rows)
+
+    def with_columns(self, letters: sw.Table) -> sw.Table:
+        """The table of dead letters with the columns that it has today."""
+        return self._whole(self.letters, letters, LETTERS_KEY, LETTERS_SCHEMA)
 
     def write(
         self,
@@ -190,20 +203,40 @@ class JobLedger:
             name, digest = self._ending(where), endings.get((where.topic, where.number))
             if digest is not None and digest != positions.get(name, 0):
                 moved[name] = (positions.get(name), digest)
+        moved |= self._marks(lines, positions)
+        table = self._whole(self.table, self.targets.seen(self.table), ("job", "batch"), LEDGER_SCHEMA)
+        table.append(_closed(lines), positions=moved)
+
+    def write_replay(
+        self, batch: Batch, lines: Sequence[LedgerEntry], positions: Mapping[str, int]
+    ) -> list[LedgerEntry]:
+        """Count the dead letters that a replay landed, once for each replay; they are of no batch, and move no offsets."""
         for line in lines:
-            if line.table is not None and line.changes:
-                mark = self.mark(line.table)
-                if positions.get(mark, 0) == 0:
-                    moved[mark] = (positions.get(mark), 1)
-        table = self.targets.seen(self.table) or self.targets.find(self.table)
-        if table is None:
-            table = self.targets.create(self.table, ("job", "batch"), list(LEDGER_SCHEMA))
-        elif new := [one for one in LEDGER_SCHEMA if table.schema.get_field_index(one.name) < 0]:
-            table = self.targets.widen(self.table, table, new)  # a ledger of an earlier version
-        closed_ms = time.time_ns() // 1_000_000
-        for line in lines:
-            line.closed_ms = closed_ms
-        table.append(pa.Table.from_pylist([asdict(line) for line in lines], LEDGER_SCHEMA), positions=moved)
+            line.records -= line.dead
+            line.dead, line.offsets, line.replayed = 0, NO_OFFSETS, line.records
+        landed = [line for line in lines if line.records]
+        table = self._whole(self.table, self.targets.seen(self.table), ("job", "batch"), LEDGER_SCHEMA)
+        key = batch.key(self.config.job, "ledger")
+        if landed and table.resolve(key) is None:
+            table.append(_closed(landed), key=key, positions=self._marks(landed, positions))
+        return landed
+
+    def _marks(
+        self, lines: Sequence[LedgerEntry], positions: Mapping[str, int]
+    ) -> dict[str, tuple[int | None, int]]:
+        """How a commit of these lines marks tables that were not landed before."""
+        names = [self.mark(line.table) for line in lines if line.table is not None and line.changes]
+        return {name: (positions.get(name), 1) for name in names if positions.get(name, 0) == 0}
+
+    def _whole(
+        self, target: TargetTable, found: sw.Table | None, keys: Sequence[str], schema: pa.Schema
+    ) -> sw.Table:
+        """A table of the job, made where there is none; one of an earlier version gets the columns that came since."""
+        found = found or self.targets.find(target)
+        if found is None:
+            return self.targets.create(target, keys, list(schema))
+        new = [one for one in schema if found.schema.get_field_index(one.name) < 0]
+        return self.targets.widen(target, found, new) if new else found
 
     def restart(self, table: str) -> None:
         """Declare that a table that was dropped, or created again, begins with what comes now.
@@ -220,6 +253,14 @@ class JobLedger:
             )
         found.append(found.schema.empty_table(), positions={self.mark(table): (landed, 0)})
         log.warning("table %s of job %s begins again", table, self.config.job)
+
+
+def _closed(lines: Sequence[LedgerEntry]) -> pa.Table:
+    """Lines as rows, with the time of now."""
+    closed_ms = time.time_ns() // 1_000_000
+    for line in lines:
+        line.closed_ms = closed_ms
+    return pa.Table.from_pylist([asdict(line) for line in lines], LEDGER_SCHEMA)
 
 
 def listed(ranges: Ranges) -> str:

@@ -33,6 +33,8 @@ class Range(NamedTuple):
 
 
 Ranges = Mapping[Partition, Range]
+Moves = dict[str, tuple[int | None, int]]
+"""How a commit moves positions: from where, and to where."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,30 @@ class Batch:
     """Records, and the offsets that they cover: some offsets have no record (compaction, transactions).
 
     ``joined`` tells that the batch follows one before it, so that a gap between them would be records that were never read.
+    ``replay`` names a replay of dead letters: its records are behind the positions of the job, and move none of them.
     """
 
     number: int
     records: KafkaRecords
     ranges: Ranges
     joined: bool = False
+    replay: str = ""
+
+    def starts(self, job: str, positions: Mapping[str, int]) -> dict[tuple[str, int], int]:
+        """The first offset of each partition that a table with these positions does not have."""
+        ends = {} if self.replay else positions
+        return {(where.topic, where.number): ends.get(where.name(job), 0) for where in self.ranges}
+
+    def moves(self, job: str, positions: Mapping[str, int]) -> Moves:
+        """How a commit of it moves a table's positions."""
+        if not self.replay:
+            return moves(self.ranges, job, positions)
+        name = f"{job}//replay"  # a table that a replay made knows the job by it
+        return {name: (positions.get(name), positions.get(name, 0) + 1)}
+
+    def key(self, job: str, table: str) -> str:
+        """The name of a table's share of it."""
+        return f"cdc:{job}:{table}:replay:{self.replay}" if self.replay else key_of(job, table, self.ranges)
 
     @classmethod
     def of_records(

@@ -1,0 +1,263 @@
+"""Runs the commands of ``safewrite cdc dead-letters``: list, show, replay, retire."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from safewrite import InvalidInputError
+from safewrite.cli.cdc import ConfigFile, pipeline_of
+from safewrite.cli.shared import EXIT_LOST, DryRun, OutputOption, Screen, grid_of, plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from safewrite.cdc.landing.replay import Replayed
+    from safewrite.cdc.ledger.dead_letters import KeptLetter, LetterFilter
+
+dead_letters = typer.Typer(
+    help="See the records that could not land, land them again, or put them aside.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+Names = Annotated[
+    list[str] | None, typer.Argument(help="Letters, as topic/partition/offset.", show_default=False)
+]
+TableOption = Annotated[str | None, typer.Option("--table", help="Those of a table, as database.table.")]
+ReasonOption = Annotated[str | None, typer.Option("--reason", help="Those whose reason has this text in it.")]
+SinceOption = Annotated[
+    str | None,
+    typer.Option("--since", help="Those that the job met from this time on, such as 2026-11-26T10:00 (UTC)."),
+]
+UntilOption = Annotated[str | None, typer.Option("--until", help="Those that it met before this time.")]
+AllOption = Annotated[bool, typer.Option("--all", help="All that wait.")]
+
+
+@dead_letters.command("list")
+def list_(
+    context: typer.Context,
+    names: Names = None,
+    *,
+    config: ConfigFile,
+    table: TableOption = None,
+    reason: ReasonOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    state: Annotated[
+        str,
+        typer.Option(
+            "--state", help="waiting (with those of a replay that broke off), replayed, retired or all."
+        ),
+    ] = "waiting",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="So many at most.")] = 100,
+    output: OutputOption = None,
+) -> None:
+    """List dead letters and why they did not land."""
+    screen = Screen(context, output)
+    with screen.errors():
+        from safewrite.cdc.ledger.dead_letters import LEFT, STATES, DeadLetters
+
+        states = {"waiting": LEFT, "all": STATES}.get(state, (state,))
+        if not {*states} <= {*STATES}:
+            raise InvalidInputError(
+                f"{state!r} is not a state. Nothing was read. Give waiting, replayed, retired or all."
+            )
+        letters = DeadLetters(pipeline_of(config).landing.ledger)
+        found = letters.find(_filter(names, table, reason, since, until), states)
+        shown = found[:limit]
+
+        def text(console: Console) -> None:
+            grid = grid_of("letter", "table", "state", "seen", "reason")
+            for one in shown:
+                cells = (one.name, one.row["table"] or "", one.state, _seen(one), one.row["reason"])
+                grid.add_row(*map(plain, cells))
+            console.print(grid)
+            console.print(
+                f"{len(found)} dead letters" + (f", {limit} of them shown" if len(found) > limit else "")
+            )
+
+        screen.show({"count": len(found), "letters": [_brief(one) for one in shown]}, text)
+
+
+@dead_letters.command()
+def show(context: typer.Context, name: str, config: ConfigFile, output: OutputOption = None) -> None:
+    """Show one dead letter whole: its record, its reason, and what became of it."""
+    screen = Screen(context, output)
+    with screen.errors():
+        from safewrite.cdc.ledger.dead_letters import STATES, DeadLetters
+
+        letters = DeadLetters(pipeline_of(config).landing.ledger)
+        found = letters.find(_filter([name], None, None, None, None), STATES)
+        if not found:
+            raise InvalidInputError(
+                f"The job has no dead letter {name}. Nothing was written. `dead-letters list --state all` has their names."
+            )
+        whole = [_brief(one) | _content(one) for one in found]
+
+        def text(console: Console) -> None:
+            for one in whole:
+                for what, value in one.items():
+                    console.print(f"[bold]{what}[/]: {plain(str(value))}", highlight=False)
+
+        screen.show({"letters": whole}, text)
+
+
+@dead_letters.command()
+def replay(
+    context: typer.Context,
+    names: Names = None,
+    *,
+    config: ConfigFile,
+    table: TableOption = None,
+    reason: ReasonOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    every: AllOption = False,
+    dry_run: DryRun = False,
+    output: OutputOption = None,
+) -> None:
+    """Land dead letters through the configuration of today, each once; the job may run meanwhile.
+
+    A replay that broke off is finished first.  Exits with 1 if a letter still cannot land.
+    """
+    screen = Screen(context, output)
+    with screen.errors():
+        from safewrite.cdc.landing.replay import replay as replayed
+        from safewrite.cdc.ledger.dead_letters import DeadLetters
+
+        wanted = _narrowed(names, table, reason, since, until, every=every)
+        landing = pipeline_of(config).landing
+        if dry_run:
+            chosen = DeadLetters(landing.ledger).find(wanted)
+            _say(screen, {"would_replay": [one.name for one in chosen]}, f"{len(chosen)} would be replayed.")
+            return
+        found = replayed(landing, wanted)
+        screen.show(found.to_dict(), lambda console: _print_replayed(console, found))
+    if found.dead:
+        raise typer.Exit(EXIT_LOST)
+
+
+@dead_letters.command()
+def retire(
+    context: typer.Context,
+    names: Names = None,
+    *,
+    config: ConfigFile,
+    note: Annotated[str, typer.Option("--note", help="Why their rows are not needed; it is kept with them.")],
+    table: TableOption = None,
+    reason: ReasonOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    every: AllOption = False,
+    dry_run: DryRun = False,
+    output: OutputOption = None,
+) -> None:
+    """Put dead letters aside whose rows are not needed: they stay in the table, with the note."""
+    screen = Screen(context, output)
+    with screen.errors():
+        from safewrite.cdc.ledger.dead_letters import DeadLetters
+
+        wanted = _narrowed(names, table, reason, since, until, every=every)
+        letters = DeadLetters(pipeline_of(config).landing.ledger)
+        chosen = letters.find(wanted, {"waiting"})
+        closed = letters.closed(chosen)
+        if dry_run:
+            _say(screen, {"would_retire": [one.name for one in closed]}, f"{len(closed)} would be retired.")
+            return
+        letters.retire(closed, note)
+        left = len(chosen) - len(closed)
+        _say(screen, {"retired": len(closed), "open_batch": left}, f"{len(closed)} are retired.{_left(left)}")
+
+
+def _filter(
+    names: Sequence[str] | None, table: str | None, reason: str | None, since: str | None, until: str | None
+) -> LetterFilter:
+    from safewrite.cdc.ledger.dead_letters import LetterFilter
+
+    return LetterFilter(table, reason, _ns(since, "--since"), _ns(until, "--until"), frozenset(names or ()))
+
+
+def _narrowed(
+    names: Sequence[str] | None,
+    table: str | None,
+    reason: str | None,
+    since: str | None,
+    until: str | None,
+    *,
+    every: bool,
+) -> LetterFilter:
+    """The letters that are meant; all only where that was said."""
+    if every is any(one for one in (names, table, reason, since, until)):
+        raise InvalidInputError(
+            "Say which dead letters are meant: names, --table, --reason, --since, --until, or --all alone. Nothing was written."
+        )
+    return _filter(names, table, reason, since, until)
+
+
+def _ns(text: str | None, option: str) -> int | None:
+    if text is None:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"{option} {text!r} is not a time of ISO 8601. Nothing was read. Give one such as 2026-11-26T10:00."
+        ) from error
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()) * 1_000_000_000
+
+
+def _seen(letter: KeptLetter) -> str:
+    return datetime.fromtimestamp(letter.row["seen_ns"] // 1_000_000_000, UTC).isoformat()
+
+
+def _brief(letter: KeptLetter) -> dict[str, Any]:
+    row = letter.row
+    found = {
+        "letter": letter.name,
+        "table": row["table"],
+        "state": letter.state,
+        "seen": _seen(letter),
+        "reason": row["reason"],
+    }
+    return found | ({"note": row["note"]} if row.get("note") else {})
+
+
+def _content(letter: KeptLetter) -> dict[str, Any]:
+    row = letter.row
+    headers = {name: _text(value) for name, value in letter.headers}
+    return {
+        "key": _text(row["key"]),
+        "value": _text(row["value"]),
+        "headers": headers,
+        "timestamp_ms": row["timestamp_ms"],
+    }
+
+
+def _text(data: bytes | None) -> str | None:
+    """Bytes as the text that they are, else in base64."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return f"base64:{base64.b64encode(data).decode()}"
+
+
+def _print_replayed(console: Console, found: Replayed) -> None:
+    console.print(
+        f"{found.landed} landed, {len(found.dead)} still cannot.{_left(found.open_batch)}", highlight=False
+    )
+    for name, why in found.dead.items():
+        console.print(f"[bold]{plain(name)}[/]: {plain(why)}", highlight=False)
+
+
+def _left(count: int) -> str:
+    return f" {count} are of a batch that the job has not closed: they were left alone." if count else ""
+
+
+def _say(screen: Screen, answer: dict[str, Any], text: str) -> None:
+    screen.show(answer, lambda console: console.print(text, highlight=False))
