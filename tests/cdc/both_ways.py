@@ -85,7 +85,7 @@ def outcomes(
         found.ignored = len(decoded.ignored) + decoded.tombstones + len(decoded.unmet)
         found.dead = reasons([*decoded.dead, *nowhere])
         for name, (config, given) in routed.items():
-            share = TableBatch(landing.job, config, LedgerEntry("job", 0, name), batch.ranges, _found(schema))
+            share = TableBatch(landing.job, config, LedgerEntry("job", 0, name), batch, _found(schema))
             share.positions, share.changes = positions or {}, given
             share.make(None, each=each)
             note(found, frame_of(config, share.rows, _found(schema)), share)

@@ -71,7 +71,7 @@ def verify(job: str, ledger: pa.Table, letters: pa.Table | None = None) -> Verdi
         kept = letters.filter(pc.equal(letters.column("job"), job))
         counts = states_of(kept)
         faults += _replays(lines, counts, gone=bool(notes))
-        if kept.num_rows:
+        if counts.keys() - {"waiting"}:
             each = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
             notes = (*notes, f"{kept.num_rows} dead letters: {each}")
     tables = sorted({line.table for line in lines}, key=lambda name: (name is not None, name or ""))
