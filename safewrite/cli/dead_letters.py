@@ -16,7 +16,7 @@ from safewrite.cli.shared import EXIT_LOST, DryRun, OutputOption, Screen, grid_o
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from safewrite.cdc.landing.replay import Replayed
+    from safewrite.cdc.landing.replay import ReplayedLetters
     from safewrite.cdc.ledger.dead_letters import KeptLetter, LetterFilter
 
 dead_letters = typer.Typer(
@@ -247,7 +247,7 @@ def _text(data: bytes | None) -> str | None:
         return f"base64:{base64.b64encode(data).decode()}"
 
 
-def _print_replayed(console: Console, found: Replayed) -> None:
+def _print_replayed(console: Console, found: ReplayedLetters) -> None:
     console.print(
         f"{found.landed} landed, {len(found.dead)} still cannot.{_left(found.open_batch)}", highlight=False
     )

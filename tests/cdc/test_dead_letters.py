@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import safewrite as sw
-from safewrite.cdc.landing.replay import Replayed, replay
+from safewrite.cdc.landing.replay import ReplayedLetters, replay
 from safewrite.cdc.ledger.dead_letters import DeadLetters, LetterFilter
 from safewrite.cdc.ledger.ledger import JobLedger
 from safewrite.cdc.records.change import KafkaRecord
@@ -270,4 +270,4 @@ def test_letters_are_chosen_by_table_and_time(tmp_path: Path) -> None:
 
 def test_nothing_waits_in_a_job_without_letters(job: Job) -> None:
     assert told(job, "list") == {"count": 0, "letters": []}
-    assert replay(job.landing(), EVERY) == Replayed()
+    assert replay(job.landing(), EVERY) == ReplayedLetters()

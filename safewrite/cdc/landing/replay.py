@@ -25,7 +25,7 @@ NO_BATCH = -1
 
 
 @dataclass
-class Replayed:
+class ReplayedLetters:
     """What a replay came to: how many letters landed, and why others did not, by their names."""
 
     landed: int = 0
@@ -49,14 +49,14 @@ class Replayed:
         return {"landed": self.landed, "dead": self.dead, "open_batch": self.open_batch, "tables": tables}
 
 
-def replay(landing: Landing, wanted: LetterFilter) -> Replayed:
+def replay(landing: Landing, wanted: LetterFilter) -> ReplayedLetters:
     """Land the dead letters that are meant, and first those of a replay that broke off.
 
     Raises:
         ConflictError: another replay or retirement came between; the same call again goes on.
         SafewriteError: a table failed; the same call again finds what was committed.
     """
-    letters, found = DeadLetters(landing.ledger), Replayed()
+    letters, found = DeadLetters(landing.ledger), ReplayedLetters()
     begun = letters.find(LetterFilter(), {"replaying"})
     begun.sort(key=lambda one: one.row["replay"])
     for name, some in itertools.groupby(begun, lambda one: one.row["replay"]):
@@ -75,7 +75,7 @@ def replay(landing: Landing, wanted: LetterFilter) -> Replayed:
 
 
 def _landed(
-    landing: Landing, letters: DeadLetters, some: Sequence[KeptLetter], name: str, found: Replayed
+    landing: Landing, letters: DeadLetters, some: Sequence[KeptLetter], name: str, found: ReplayedLetters
 ) -> None:
     records = KafkaRecords.of(one.record for one in some)
     ranges = {one.where: Range(0, 0) for one in some}

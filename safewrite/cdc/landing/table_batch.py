@@ -289,7 +289,10 @@ class TableBatch:
         assert self.made is not None
         table, name, positions = self.table, self.job.config.job, self.positions
         newest, known = self.entry.source_time_ms, positions.get(f"{name}/{SOURCE_TIME}")
-        moved = moved_by(name, table, positions, self.batch.moves(name, positions), newest) | self.made.snapshots.moves()
+        moved = (
+            moved_by(name, table, positions, self.batch.moves(name, positions), newest)
+            | self.made.snapshots.moves()
+        )
         if self.origin is not None:
             moved |= self.origin.moves(self.changes.topics)
         # Changes that are late and no newer by the source's clock were sent again.  Late ones that are newer by it are
