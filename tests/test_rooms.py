@@ -19,7 +19,7 @@ class Measure(NamedTuple):
 
 MEASURES = {
     "safewrite": Measure(rooms=26, floors=12, arrows=128),
-    "safewrite.cdc": Measure(rooms=9, floors=9, arrows=25),
+    "safewrite.cdc": Measure(rooms=9, floors=9, arrows=26),
     "safewrite.medallion": Measure(rooms=10, floors=8, arrows=30),
 }
 
