@@ -13,6 +13,7 @@ import pytest
 
 import safewrite as sw
 from bench.servers.servers import Ministack
+from safewrite.delta import upkeep
 from safewrite.delta.log.actions import commit_path
 from safewrite.delta.maintenance.doctor import examine
 from safewrite.delta.maintenance.inspection import inspect_table, same_place
@@ -114,6 +115,7 @@ def test_a_log_that_was_cleaned_up_behind_a_checkpoint_has_no_hole(tmp_path: Pat
     table = sw.open(tmp_path / "orders", create=True)
     for number in range(12):
         table.append(pa.table({"id": [number]}), key=f"event-{number}")
+    upkeep.finish()
     for version in range(10):
         (tmp_path / "orders" / commit_path(version)).unlink()
     assert findings(tmp_path / "orders") == {}
