@@ -247,8 +247,9 @@ def _waiting(letters: pa.Table | None, job: str) -> Counter[str | None]:
     """How many dead letters of each table wait."""
     if letters is None:
         return Counter()
+    known = frozenset(letters.column_names)  # letters of an earlier version have no state
     rows = letters.filter(pc.equal(letters.column("job"), job)).select(
-        [name for name in ("table", "state") if name in letters.column_names]
+        [name for name in ("table", "state") if name in known]
     )
     return Counter(one["table"] for one in rows.to_pylist() if (one.get("state") or "waiting") in LEFT)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from safewrite.errors import StorageError
 from safewrite.protocol.effects import Backoff, Busy, Effect, Failed, Now, Ok, Outcome, Together, Unknown
@@ -30,6 +30,10 @@ class Limits:
     lease_s: float = 3.0
     recheck_s: float = 60.0
     until_s: float = math.inf
+
+    def elsewhere(self) -> Limits:
+        """These limits for another machine, whose monotonic time began at another moment."""
+        return replace(self, until_s=math.inf)
 
 
 @dataclass

@@ -125,6 +125,28 @@ def test_rows_in_the_old_calendar_are_not_rewritten_as_other_days(
     assert spark.sql(f"SELECT * FROM delta.`{path}`").num_rows == 0
 
 
+def test_changes_by_days_of_the_old_calendar_are_applied_by_spark_alone(spark: Spark, tmp_path: Path) -> None:
+    """Read by Arrow the key would be another day, and its row would stand twice; so would a value that is carried on."""
+    path = tmp_path / "t"
+    with settings(spark, spark__sql__parquet__datetimeRebaseModeInWrite="LEGACY"), spark.careless():
+        query = "SELECT * FROM VALUES (DATE '1500-01-01', 1, DATE '1500-01-02'), (DATE '2020-01-01', 1, NULL) t(d, s, v)"
+        spark.session.sql(query).coalesce(1).write.format("delta").save(str(path))
+    old, new = dt.date(1500, 1, 1), dt.date(2020, 1, 1)
+    schema = pa.schema({"d": pa.date32(), "s": pa.int32(), "v": pa.date32(), "lacks": pa.list_(pa.string())})
+    rows = pa.Table.from_pylist([{"d": day, "s": 2, "lacks": ["v"]} for day in (old, new)], schema)
+    how: dict[str, Any] = {"keys": ["d"], "sequence_by": ["s"], "unchanged": "lacks"}
+    with pytest.raises(sw.UnsupportedTableError, match="calendar"):
+        sw.open(path).apply_changes(rows, **how)
+    with spark.careless():
+        told = sw.open(path).apply_changes(spark.session.createDataFrame(rows), **how)
+    assert told.changes["updated"] == 2
+    found = spark.sql(f"SELECT CAST(d AS STRING) d, s, CAST(v AS STRING) v FROM delta.`{path}`").to_pylist()
+    assert sorted(found, key=lambda one: one["d"]) == [
+        {"d": "1500-01-01", "s": 2, "v": "1500-01-02"},
+        {"d": "2020-01-01", "s": 2, "v": None},
+    ]
+
+
 def test_old_files_whose_remaining_days_are_new_are_rewritten(spark: Spark, tmp_path: Path) -> None:
     path = tmp_path / "t"
     with settings(spark, spark__sql__parquet__datetimeRebaseModeInWrite="LEGACY"), spark.careless():

@@ -43,6 +43,20 @@ def check_calendar(footer: pq.FileMetaData, kept: pa.Table, path: str) -> None:
         )
 
 
+def check_days(footer: pq.FileMetaData, rows: pa.Table, path: str) -> None:
+    """Refuse rows of a file in which keys are looked for, or whose values are carried on, if some engine reads their days otherwise.
+
+    Raises:
+        UnsupportedTableError: the file is in the old calendar, and a row has an old day.
+    """
+    if is_old(footer) and any(_has_old_day(leaf) for column in rows.columns for leaf in leaves(column)):
+        raise UnsupportedTableError(
+            f"{path} has days in the calendar before 1582 (Spark 2, or a session with datetimeRebaseModeInWrite=LEGACY) in columns "
+            "that changes are compared with: read here they are other days. Nothing was committed. Let Spark write the file again "
+            "(OPTIMIZE), or apply these changes as a Spark DataFrame."
+        )
+
+
 def is_old(footer: pq.FileMetaData) -> bool:
     """Whether a file says that its days are in the old calendar, or comes from a Spark that wrote no others."""
     said = footer.metadata or {}

@@ -7,21 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from safewrite.changes.candidate_rows import FileT, Hits, Sought
 from safewrite.changes.key_index import IndexName, KeyIndex
 from safewrite.changes.positions import Numbers
 from safewrite.delta.data.column_reads import FILES_PLANNED, Body, bodies, planned_reads
+from safewrite.delta.data.julian_dates import check_days
 from safewrite.delta.data.rows import contents, live_rows, size_of, whole_rows
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log.actions import Action, stats_of
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.errors import InvalidInputError, WouldAlterError
+from safewrite.errors import InvalidInputError, UnsupportedTableError, WouldAlterError
 from safewrite.frames.parallel import LOOKED_AT_ONCE, LOOKED_BYTES, all_of, windows
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap64
 
 KEY_BYTES = 4 * LOOKED_BYTES
 """Key columns up to so many bytes are fetched together; decoded they are hardly larger."""
@@ -99,7 +105,7 @@ def _looked(
     _, add = named
     index = _index(touched, body, named, state)
     if index is None:
-        hits = touched.search(whole_rows(body, add, state, touched.columns, vectors.of(add))[0])
+        hits = touched.search(_keys(touched, body, add, state, vectors.of(add)))
     else:
         hits = touched.search_index(index, _gone(vectors, add, index))
     if touched.suffices(hits):
@@ -115,13 +121,37 @@ def _index(
     if not touched.asks_again(name):
         return None
     try:
-        return touched.kept_index(name, whole_rows(body, add, state, touched.columns, None)[0])
-    except (WouldAlterError, InvalidInputError):
+        return touched.kept_index(name, _keys(touched, body, add, state, None))
+    except (WouldAlterError, InvalidInputError, UnsupportedTableError):
         return None
 
 
+def _keys(
+    touched: Sought[FileT], body: Body, add: Action, state: Snapshot, gone: BitMap64 | None
+) -> pa.Table:
+    """The keys and sequences of a file's rows, without those that are ``gone``.
+
+    Raises:
+        UnsupportedTableError: they have days that some engine reads otherwise: such keys would not be found.
+    """
+    rows, footer = whole_rows(body, add, state, touched.columns, gone)
+    check_days(footer, rows.select(_in_file(rows, state)), add["path"])
+    return rows
+
+
 def _searched(touched: Sought[FileT], body: bytes, add: Action, state: Snapshot, vectors: Vectors) -> Hits:
-    return touched.search(whole_rows(body, add, state, None, vectors.of(add))[0])
+    rows, footer = whole_rows(body, add, state, None, vectors.of(add))
+    check_days(
+        footer, rows.select([name for name in touched.columns if name in _in_file(rows, state)]), add["path"]
+    )
+    hits = touched.search(rows)
+    check_days(footer, hits.rows.select(_in_file(rows, state)), add["path"])
+    return hits
+
+
+def _in_file(rows: pa.Table, state: Snapshot) -> list[str]:
+    """The columns that are in a file, and not in the log."""
+    return [name for name in rows.column_names if name not in state.partition_by]
 
 
 def _gone(vectors: Vectors, add: Action, index: KeyIndex) -> Numbers | None:

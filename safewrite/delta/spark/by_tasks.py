@@ -197,6 +197,8 @@ def apply(
     except (ExecutorsLackPythonError, MissingExtraError, NotByTasksError) as error:
         if not _has_library(held, table.connection):
             raise
+        if not isinstance(error, NotByTasksError):
+            _lacking.add(held.session.sparkContext)
         why = str(error)
     log.info("Delta's own library applies the changes: %s", why, extra={"table": table.uri})
     return None
@@ -288,5 +290,5 @@ def job_of(
     partition_by = tuple(first.partition_by) if state is None else state.partition_by
     rows = rows_of(held.rows, schema, partition_by, operation)
     layout = planner.layout(rows.rows.schema, state)
-    task = WriteFiles(store, layout, planner.connection.world.wall_ms(), planner.limits)
+    task = WriteFiles(store, layout, planner.connection.world.wall_ms(), planner.limits.elsewhere())
     return TaskJob(planner, rows, state, task)

@@ -54,7 +54,7 @@ def transaction(
             planner.layout(state.schema, state),
             spec.keys,
             planner.connection.world.wall_ms(),
-            planner.limits,
+            planner.limits.elsewhere(),
         )
         job = ApplyJob(
             given.engine,

@@ -351,7 +351,7 @@ class Planner:
         if state is None or store is None:
             return None
         layout = self.layout(state.schema, state)
-        files = DeltaFiles(store, layout, self.connection.world.wall_ms(), self.limits)
+        files = DeltaFiles(store, layout, self.connection.world.wall_ms(), self.limits.elsewhere())
         return MemberWriter(state.schema, state.partition_by, files)
 
     def _common(self, prepared: Prepared, named: Write, state: Snapshot | None) -> dict[str, Any]:
