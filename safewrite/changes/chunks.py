@@ -30,21 +30,28 @@ def dealt(table: pa.Table, hashes: Hashes, buckets: int = BUCKETS) -> Iterator[p
     """Rows as chunks, by the hashes of their keys; one batch."""
     if not table.num_rows:
         return
-    numbers = (hashes % np.uint64(buckets)).astype(np.int32)
+    shares = by_part(table, hashes, buckets)
+    numbers, data = [number for number, _ in shares], [bytes(packed(rows)) for _, rows in shares]
+    yield pa.record_batch([pa.array(numbers, pa.int32()), pa.array(data, pa.binary())], schema=CHUNKS)
+
+
+def by_part(table: pa.Table, hashes: Hashes, parts: int) -> list[tuple[int, pa.Table]]:
+    """The rows of each part that has some, by the hashes of their keys, in their order."""
+    numbers = (hashes % np.uint64(parts)).astype(np.int32)
     order = np.argsort(numbers, kind="stable")
-    rows = table if buckets == 1 else table.take(pa.array(order))
-    rows = rows.combine_chunks()
+    rows = (table if parts == 1 else table.take(pa.array(order))).combine_chunks()
     found, starts = np.unique(numbers[order], return_index=True)
     ends = [*starts[1:].tolist(), table.num_rows]
-    data = [_packed(rows.slice(at, end - at)) for at, end in zip(starts.tolist(), ends, strict=True)]
-    yield pa.record_batch([pa.array(found, pa.int32()), pa.array(data, pa.binary())], schema=CHUNKS)
+    shares = zip(found.tolist(), starts.tolist(), ends, strict=True)
+    return [(number, rows.slice(at, end - at)) for number, at, end in shares]
 
 
-def _packed(rows: pa.Table) -> bytes:
+def packed(rows: pa.Table) -> pa.Buffer:
+    """Rows as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_OPTIONS) as writer:
-        writer.write_table(rows)
-    return bytes(sink.getvalue())
+        writer.write_table(rows.combine_chunks())
+    return sink.getvalue()
 
 
 def gathered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:

@@ -13,17 +13,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from safewrite.changes.chunks import by_part, packed
 from safewrite.changes.key_index import Hashes, indexable, key_hashes
+from safewrite.changes.read_task import ends_of, few_of
 from safewrite.engine.abc import CHUNKS
 
-VALUES_MAX = 10_000
-"""So many values of a key column are listed one by one, else the lowest and the highest."""
 HASHES_MAX = 1_000_000
-"""The hashes of so many keys are sent; where there are more, all rows of files that may have one are looked at."""
+"""The hashes of more keys are not sent: all rows of files that may have such a key are looked at then."""
 _NAME = struct.Struct(">BH")
-_LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 CHANGES, ROWS = 0, 1
 """What a chunk has: changes, or rows of the table."""
 
@@ -54,29 +52,19 @@ class KeysTold:
         report = cls(keys.schema, hashes is not None)
         for name in keys.column_names:
             column = keys.column(name).combine_chunks()
-            report.ends[name], report.values[name] = _ends(column), _few(pc.unique(column))
+            report.ends[name], report.values[name] = ends_of(column), few_of(column)
         report.hashes = None if hashes is None else _some(np.unique(hashes))
         return report
 
     def add(self, other: KeysTold) -> None:
         """Take in further ones, of the same columns and types."""
         for name, ends in other.ends.items():
-            self.ends[name] = _ends(pa.concat_arrays([self.ends.get(name, ends), ends]))
+            self.ends[name] = ends_of(pa.concat_arrays([self.ends.get(name, ends), ends]))
         for name, values in other.values.items():
             known = self.values.get(name, values)
-            both = None if known is None or values is None else pa.concat_arrays([known, values])
-            self.values[name] = None if both is None else _few(pc.unique(both))
+            self.values[name] = None if known is None or values is None else few_of(known, values)
         mine, theirs = self.hashes, other.hashes
         self.hashes = None if mine is None or theirs is None else _some(np.union1d(mine, theirs))
-
-
-def _ends(values: pa.Array) -> pa.Array:
-    least = pc.min_max(values)
-    return pa.array([least["min"], least["max"]], values.type)
-
-
-def _few(values: pa.Array) -> pa.Array | None:
-    return values if len(values) <= VALUES_MAX else None
 
 
 def _some(hashes: Hashes) -> Hashes | None:
@@ -99,16 +87,8 @@ def dealt(
     if parts == 1 or hashes is None:
         yield _chunks([first], [_packed(name, kind, rows)])
         return
-    of = (hashes % np.uint64(parts)).astype(np.int64)
-    order = np.argsort(of, kind="stable")
-    found, starts = np.unique(of[order], return_index=True)
-    ends = [*starts[1:].tolist(), rows.num_rows]
-    sorted_rows = rows.take(pa.array(order))
-    data = [
-        _packed(name, kind, sorted_rows.slice(at, end - at))
-        for at, end in zip(starts.tolist(), ends, strict=True)
-    ]
-    yield _chunks([first + part for part in found.tolist()], data)
+    shares = by_part(rows, hashes, parts)
+    yield _chunks([first + part for part, _ in shares], [_packed(name, kind, share) for _, share in shares])
 
 
 def first_part(name: str) -> int:
@@ -121,10 +101,7 @@ def _chunks(parts: list[int], data: list[bytes]) -> pa.RecordBatch:
 
 
 def _packed(name: str, kind: int, rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema, options=_LZ4) as writer:
-        writer.write_table(rows.combine_chunks())
-    return Chunk(name, kind, memoryview(sink.getvalue())).packed()
+    return Chunk(name, kind, memoryview(packed(rows))).packed()
 
 
 @dataclass(frozen=True, slots=True)

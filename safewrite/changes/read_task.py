@@ -26,7 +26,7 @@ OF_CHANGES = pa.schema([(OP, pa.int8()), (PLACE, pa.int64()), (ABSENT, pa.list_(
 PIECE_BYTES = 64 * 2**20
 """So much of a partition is read at once."""
 VALUES_MAX = 10_000
-"""So many values of a key column are listed, else the lowest and the highest."""
+"""A key column with more values is described by its lowest and its highest."""
 HASHES_MAX = 4_000_000
 """Keys up to this number are looked for by their hashes; for more of them all rows come that may have one."""
 PARTITION_ROWS = 2**33
@@ -52,10 +52,10 @@ class ReadReport:
         self.fingerprint = self.fingerprint.plus(other.fingerprint)
         self.truncates = pa.concat_tables([self.truncates, other.truncates])
         for name, ends in other.ends.items():
-            self.ends[name] = _ends(pa.concat_arrays([self.ends.get(name, ends), ends]))
+            self.ends[name] = ends_of(pa.concat_arrays([self.ends.get(name, ends), ends]))
         for name, values in other.values.items():
             known = self.values.get(name, values)
-            self.values[name] = None if known is None or values is None else _few(known, values)
+            self.values[name] = None if known is None or values is None else few_of(known, values)
         both = None if self.hashes is None or other.hashes is None else [*self.hashes, *other.hashes]
         self.hashes = both if both is None or sum(map(len, both)) <= HASHES_MAX else None
 
@@ -66,13 +66,13 @@ class ReadReport:
         )
 
 
-def _ends(values: pa.Array) -> pa.Array:
+def ends_of(values: pa.Array) -> pa.Array:
     """The lowest and the highest of some values."""
     least = pc.min_max(values)
     return pa.array([least["min"], least["max"]], values.type)
 
 
-def _few(*values: pa.Array) -> pa.Array | None:
+def few_of(*values: pa.Array) -> pa.Array | None:
     """The values that some arrays have, once each; None if they are many."""
     found = pc.unique(pa.concat_arrays(values))
     return found if len(found) <= VALUES_MAX else None
@@ -125,8 +125,8 @@ def _reported(
     report = ReadReport(truncates, fingerprint)
     for name, values in values_of(batch.table, spec.keys).items():
         if len(values):
-            report.ends[name] = _ends(values)
-        report.values[name] = _few(values)
+            report.ends[name] = ends_of(values)
+        report.values[name] = few_of(values)
     return report
 
 

@@ -11,7 +11,17 @@ import typer
 
 from safewrite import InvalidInputError
 from safewrite.cli.cdc import ConfigFile, pipeline_of
-from safewrite.cli.shared import EXIT_LOST, DryRun, OutputOption, Screen, grid_of, plain
+from safewrite.cli.shared import (
+    EXIT_LOST,
+    AllOption,
+    DryRun,
+    LimitOption,
+    OutputOption,
+    ReasonOption,
+    Screen,
+    grid_of,
+    plain,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,13 +38,11 @@ Names = Annotated[
     list[str] | None, typer.Argument(help="Letters, as topic/partition/offset.", show_default=False)
 ]
 TableOption = Annotated[str | None, typer.Option("--table", help="Those of a table, as database.table.")]
-ReasonOption = Annotated[str | None, typer.Option("--reason", help="Those whose reason has this text in it.")]
 SinceOption = Annotated[
     str | None,
     typer.Option("--since", help="Those that the job met from this time on, such as 2026-11-26T10:00 (UTC)."),
 ]
 UntilOption = Annotated[str | None, typer.Option("--until", help="Those that it met before this time.")]
-AllOption = Annotated[bool, typer.Option("--all", help="All that wait.")]
 
 
 @dead_letters.command("list")
@@ -53,7 +61,7 @@ def list_(
             "--state", help="waiting (with those of a replay that broke off), replayed, retired or all."
         ),
     ] = "waiting",
-    limit: Annotated[int, typer.Option("--limit", min=1, help="So many at most.")] = 100,
+    limit: LimitOption = 100,
     output: OutputOption = None,
 ) -> None:
     """List dead letters and why they did not land."""
@@ -133,7 +141,7 @@ def replay(
         landing = pipeline_of(config).landing
         if dry_run:
             chosen = DeadLetters(landing.ledger).find(wanted)
-            _say(screen, {"would_replay": [one.name for one in chosen]}, f"{len(chosen)} would be replayed.")
+            screen.say({"would_replay": [one.name for one in chosen]}, f"{len(chosen)} would be replayed.")
             return
         found = replayed(landing, wanted)
         screen.show(found.to_dict(), lambda console: _print_replayed(console, found))
@@ -166,11 +174,11 @@ def retire(
         chosen = letters.find(wanted, {"waiting"})
         closed = letters.closed(chosen)
         if dry_run:
-            _say(screen, {"would_retire": [one.name for one in closed]}, f"{len(closed)} would be retired.")
+            screen.say({"would_retire": [one.name for one in closed]}, f"{len(closed)} would be retired.")
             return
         letters.retire(closed, note)
         left = len(chosen) - len(closed)
-        _say(screen, {"retired": len(closed), "open_batch": left}, f"{len(closed)} are retired.{_left(left)}")
+        screen.say({"retired": len(closed), "open_batch": left}, f"{len(closed)} are retired.{_left(left)}")
 
 
 def _filter(
@@ -257,7 +265,3 @@ def _print_replayed(console: Console, found: ReplayedLetters) -> None:
 
 def _left(count: int) -> str:
     return f" {count} are of a batch that the job has not closed: they were left alone." if count else ""
-
-
-def _say(screen: Screen, answer: dict[str, Any], text: str) -> None:
-    screen.show(answer, lambda console: console.print(text, highlight=False))

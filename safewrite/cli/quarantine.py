@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from safewrite.cli.medallion import ConfigOption, pipeline_of
-from safewrite.cli.shared import EXIT_LOST, DryRun, OutputOption, Screen, grid_of, plain
+from safewrite.cli.shared import (
+    EXIT_LOST,
+    AllOption,
+    DryRun,
+    LimitOption,
+    OutputOption,
+    ReasonOption,
+    Screen,
+    grid_of,
+    plain,
+)
 from safewrite.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -24,8 +34,6 @@ Names = Annotated[list[str] | None, typer.Argument(help="Records, as file#number
 TableOption = Annotated[
     list[str] | None, typer.Option("--table", help="Those of a table (schema.table); may be repeated.")
 ]
-ReasonOption = Annotated[str | None, typer.Option("--reason", help="Those whose reason has this text in it.")]
-AllOption = Annotated[bool, typer.Option("--all", help="All that wait.")]
 
 
 @quarantine.command("list")
@@ -39,7 +47,7 @@ def list_(
     state: Annotated[
         str, typer.Option("--state", help="waiting, replayed, overtaken (by a later change), retired or all.")
     ] = "waiting",
-    limit: Annotated[int, typer.Option("--limit", min=1, help="So many at most.")] = 100,
+    limit: LimitOption = 100,
     output: OutputOption = None,
 ) -> None:
     """List records in quarantine and why they are there."""
@@ -112,7 +120,7 @@ def replay(
         chosen = where.find(**_narrowed(names, table, reason, every=every))
         if dry_run or not chosen:
             names_of = [one.name for one in chosen]
-            _say(screen, {"would_replay": names_of}, f"{len(chosen)} would be replayed.")
+            screen.say({"would_replay": names_of}, f"{len(chosen)} would be replayed.")
             return
         found = where.replay(chosen)
 
@@ -153,10 +161,10 @@ def retire(
         chosen = where.find(**_narrowed(names, table, reason, every=every))
         if dry_run:
             names_of = [one.name for one in chosen]
-            _say(screen, {"would_retire": names_of}, f"{len(chosen)} would be retired.")
+            screen.say({"would_retire": names_of}, f"{len(chosen)} would be retired.")
             return
         count = where.retire(chosen, note)
-        _say(screen, {"retired": count}, f"{count} are retired.")
+        screen.say({"retired": count}, f"{count} are retired.")
 
 
 def _narrowed(
@@ -179,7 +187,3 @@ def _brief(one: AsideRecord) -> dict[str, Any]:
         "reason": one.reason,
     }
     return found | ({"note": one.note} if one.note else {})
-
-
-def _say(screen: Screen, answer: dict[str, Any], text: str) -> None:
-    screen.show(answer, lambda console: console.print(text, highlight=False))

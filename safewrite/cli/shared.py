@@ -66,6 +66,9 @@ OutputOption = Annotated[
     Output | None, typer.Option("--output", envvar="SAFEWRITE_OUTPUT", help="text (default) or json.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+ReasonOption = Annotated[str | None, typer.Option("--reason", help="Those whose reason has this text in it.")]
+AllOption = Annotated[bool, typer.Option("--all", help="All that wait.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, help="Show no more than this number.")]
 
 
 class Screen:
@@ -85,6 +88,10 @@ class Screen:
             typer.echo(json.dumps(answer, indent=1, default=str))
         else:
             text(self.console)
+
+    def say(self, answer: Mapping[str, Any], text: str) -> None:
+        """Print the answer, as JSON or as one sentence."""
+        self.show(answer, lambda console: console.print(text, highlight=False))
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
