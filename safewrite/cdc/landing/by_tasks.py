@@ -23,7 +23,6 @@ from safewrite.cdc.landing.table_batch import JobParts
 from safewrite.cdc.landing.task_shares import LandAgainError, Lateness, TaskShare, view_of
 from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.cdc.records.batch import Batch
-from safewrite.changes.chunks import parts_for
 from safewrite.changes.shared_jobs import DoubtedError, SharedJobs
 from safewrite.engine.abc import DATA, Engine
 
@@ -35,6 +34,7 @@ BY_DRIVER = 20
 """A table that tasks could not land is the driver's for so many batches."""
 PART_ROWS, TASK_ROWS = 25_000, 100_000
 """About so many changes of a table are dealt to one part, and so many of all tables to one task."""
+BUCKETS = 128
 SMALL_ROWS = 500
 """So few changes are worth no task of their own."""
 
@@ -200,7 +200,7 @@ class TaskLanding:
             raise LandAgainError from jobs.broken
         for share in shares:
             if share.table.name not in errors:
-                self.views[share.table.name] = share.view_after(parts_for(share.report.changes, PART_ROWS))
+                self.views[share.table.name] = share.view_after(_buckets(share.report.changes))
             else:
                 self.views.pop(share.table.name, None)
         return errors
@@ -240,7 +240,7 @@ class TaskLanding:
             tuple(batch.ranges),
             dict(self.views),
             {name: why for name, (why, _) in self.by_driver.items()},
-            min(parts_for(most, PART_ROWS), 1 << (work.at_once - 1).bit_length()),
+            min(_buckets(most), 1 << (work.at_once - 1).bit_length()),
         )
 
 
@@ -263,6 +263,11 @@ def _told(reports: Sequence[DecodeReport]) -> dict[str, ShareTold]:
     if doubts:
         raise LandAgainError(doubts)
     return found
+
+
+def _buckets(rows: int) -> int:
+    """To how many parts so many changes of a table are dealt: a power of two."""
+    return min(BUCKETS, 1 << (-(-rows // PART_ROWS) - 1).bit_length()) if rows else 1
 
 
 def _parts(rows: int, at_once: int) -> int:
