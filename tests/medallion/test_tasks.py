@@ -23,11 +23,12 @@ import safewrite as sw
 from safewrite.engine.abc import TaskAttempt
 from safewrite.engine.local import LocalEngine
 from safewrite.engine.written import WrittenRows
-from safewrite.errors import InternalError
+from safewrite.errors import InternalError, StorageError
 from safewrite.frames.written import MemberWriter, WrittenGroup
 from safewrite.medallion import Pipeline, verify
 from safewrite.medallion.bronze import landing, tasks
 from safewrite.medallion.files import parts
+from safewrite.medallion.silver import apply
 from tests.medallion.test_jobs import Shop, set_in
 
 LOAD, CHANGES = "shop/orders/LOAD00000001", "shop/orders/20261101-000000001"
@@ -166,6 +167,36 @@ def test_records_that_a_carriage_return_ends_are_numbered_as_in_one_process(
     run = twin.same()
     assert (run.ok, run.tables[0].landed.rows) == (True, 700)
     assert "is read at once" in caplog.text
+
+
+def test_a_large_commit_of_bronze_goes_to_silver_in_parts(
+    twins: Callable[..., Twin], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later one too, not the first alone; silver's position is that of the whole, so what breaks off between comes again."""
+    twin = twins({"kind": "csv", "header": True, "change_seq": "seq"})
+    draw, made, taken = random.Random(5), apply.changes_of, list[int]()
+
+    def counted(rows: pa.Table, *given: Any) -> Any:
+        if len(taken) == 2:
+            raise StorageError("The store is gone.")
+        taken.append(rows.num_rows)
+        return made(rows, *given)
+
+    for number, count in enumerate((5, 900)):
+        text = "\n".join(lines(draw, VALUES, count, op=True, seq=True))
+        twin.put(f"shop/orders/2026110{number + 1}-000000001.csv", f"Op,id,name,seq\n{text}\n".encode())
+        assert Pipeline(twin.plain.config).run().ok
+        taken.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(apply, "ROWS_MAX", 100)
+            patch.setattr(apply, "changes_of", counted)
+            run = by_tasks(twin.tasks.config).run()
+    assert len(taken) == 2
+    assert max(taken) <= 100
+    assert "is gone" in str(run.tables[0].error)
+    assert by_tasks(twin.tasks.config).run().ok
+    assert tables(twin.plain) == tables(twin.tasks)
+    assert [one.clean for one in verify(Pipeline(twin.tasks.config))] == [True]
 
 
 def test_parquet_is_read_by_row_groups(twins: Callable[..., Twin]) -> None:

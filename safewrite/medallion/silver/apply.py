@@ -26,7 +26,7 @@ from safewrite.medallion.tables.job import TableJob, quarantine_rows, short_key
 log = logging.getLogger("safewrite")
 
 ROWS_MAX = 1_000_000
-"""So many rows of bronze, or those of one commit if it has more, go into one commit of silver."""
+"""So many rows of bronze, or those of one data file if it has more, go into one commit of silver."""
 RESET = "reset"
 """The position of silver that is odd while it is rebuilt in several commits: whoever comes next applies all of bronze."""
 TRUNCATED = "truncated"
@@ -109,9 +109,11 @@ def refine(job: TableJob, done: Refined, *, again: bool = False, reset: bool = F
     else:
         steps = list(_new(lineage.since(at), lineage.head))
     steps = _truncating(job, steps, 0 if again else done.truncated or 0)
-    # The same news has the same name, and is known if it comes twice; a replay is to look at silver each time.
-    named = f"again/{uuid.uuid4()}" if again else "new"
+    again_name = f"again/{uuid.uuid4()}"
     for number, step in enumerate(steps):
+        # The same news has the same name, and is known if it comes twice.  A replay is to look at silver each time; and where the
+        # position stays, parts may be cut otherwise the next time, or judged by other rules.
+        named = again_name if again or step.to is None else "new"
         _apply(job, step, done, f"{named}/{lineage.head}/{number}")
 
 
@@ -166,12 +168,17 @@ def _all(whole: Sequence[sw.AddedRows], head: int) -> Iterator[_CommitStep]:
 
 
 def _new(commits: Sequence[sw.AddedRows], head: int) -> Iterator[_CommitStep]:
-    """Whole commits, in order; commits behind the last that only rearrange rows are passed with it."""
+    """Whole commits, in order, or the parts of one that has more rows: its position comes with the last, as in :func:`_all`.
+
+    Commits behind the last that only rearrange rows are passed with it.
+    """
     pending: list[sw.AddedRows] = []
     rows = 0
     for number, commit in enumerate(commits):
-        pending.append(commit)
-        rows += commit.row_count
+        *parts, last = commit.split(ROWS_MAX) or [commit]
+        yield from (_CommitStep((part,), None) for part in parts)
+        pending.append(last)
+        rows += last.row_count
         is_last = number + 1 == len(commits)
         if is_last or rows + commits[number + 1].row_count > ROWS_MAX:
             yield _CommitStep(tuple(pending), head if is_last else commit.version)
