@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Set
+from functools import cache
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
@@ -18,6 +20,17 @@ Reader = Literal[
 ]
 READ_VECTORS: frozenset[Reader] = frozenset({"databricks", "deltalake", "duckdb", "polars", "spark", "trino"})
 """Readers that leave out rows which a deletion vector takes away."""
+
+
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    parts = {"*": ".*", "?": "."}
+    return re.compile("".join(parts.get(one) or re.escape(one) for one in text), re.DOTALL)
+
+
+def is_like(name: str, pattern: str) -> bool:
+    """Whether a name is as a pattern says: ``*`` stands for any letters, ``?`` for one."""
+    return name == pattern or _pattern(pattern).fullmatch(name) is not None
 
 
 def _is_catalog(found: Any) -> Any:

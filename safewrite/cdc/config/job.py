@@ -12,7 +12,7 @@ from safewrite.cdc.connect.logical_types.declared import DecimalMode
 from safewrite.cdc.connect.placeholder import UNAVAILABLE_TEXT
 from safewrite.cdc.envelopes.registry import KINDS
 from safewrite.errors import without_secrets
-from safewrite.intake.settings import Strict, from_environment, read
+from safewrite.intake.settings import Strict, Text, from_environment, read
 from safewrite.intake.tables import TableAccess, TableFormat
 
 _OURS = frozenset(
@@ -35,6 +35,7 @@ _OF_ENVELOPES = {
     "before_image_field": "is AWS DMS's, and ",
 }
 """The fields that mean something for some envelopes only, and what they are."""
+_UNKNOWN = {"dead-letter": "a dead letter", "ignore": "ignored", "create": "created"}
 _MSK_IAM = {
     "kafka.security.protocol": "SASL_SSL",
     "kafka.sasl.mechanism": "AWS_MSK_IAM",
@@ -203,9 +204,15 @@ class Config(TableAccess):
     parallel_tables: Annotated[int, Field(ge=1, le=64, description="tables that commit at once")] = 4
     job_tables: JobTables = JobTables()
     unknown_tables: Annotated[
-        Literal["dead-letter", "create"],
+        Literal["dead-letter", "create", "ignore"],
         Field(description="what becomes of rows of tables that are not in tables"),
     ] = "dead-letter"
+    ignored_tables: Annotated[
+        list[Text],
+        Field(
+            description="source tables that are passed over, by name or by pattern, as `source` names them: `*` stands for any letters, `?` for one"
+        ),
+    ] = Field(default_factory=list)
     unknown_database: Annotated[Name | None, Field(description="where unknown tables are created")] = None
     defaults: Annotated[TableOptions | None, Field(description="of tables that are created unasked")] = None
     tables: list[TargetTable] = Field(default_factory=list)
@@ -248,7 +255,17 @@ class Config(TableAccess):
                 self.engine == "spark" and bool(divided),
                 f"engine spark decodes each partition of Kafka in one task: take {', '.join(divided)} out of kafka.options",
             ),
-            (not self.tables and not create, "tables is empty, so every row would be a dead letter"),
+            (
+                not self.tables and not create,
+                f"tables is empty, so every row would be {_UNKNOWN[self.unknown_tables]}",
+            ),
+            *(
+                (
+                    one in {table.source or table.table for table in self.tables},
+                    f"ignored_tables: {one} is in tables too",
+                )
+                for one in self.ignored_tables
+            ),
             (
                 not create and self.defaults is not None,
                 "defaults does nothing unless unknown_tables is create",

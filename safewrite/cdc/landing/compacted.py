@@ -47,6 +47,9 @@ class Deletions:
             if one.keys is None and one.fault is None:
                 found.ignored += 1  # without a key it names no row
                 continue
+            if self.router.ignores_tombstone(one.names):
+                found.ignored += 1
+                continue
             told = self.router.of_tombstone(one.names, lambda name: bool(done.get(self.ledger.mark(name), 0)))
             if one.keys is None or told is None:
                 nameless.append(one)

@@ -102,13 +102,13 @@ class DecodeTask:
         decoder = _decoder(self.envelope, self.settings)
         decoder.fewest = self.fewest
         found = decoder.decode(records, self.ended)
-        shares, doubts = yield from self._shared(found, at)
+        shares, doubts, ignored = yield from self._shared(found, at)
         for batch in found.columns:
             yield _piece(PackedBatch.of(batch))
         for rest in _pieces(found):
             yield _piece(rest)
         return DecodeReport(
-            len(records), found.by_columns, _records_in(found), len(found.ignored) + found.tombstones,
+            len(records), found.by_columns, _records_in(found), len(found.ignored) + found.tombstones + ignored,
             records.data.nbytes + records.cut_bytes, records.cut_bytes,
             [*records.partitions()], found.endings,
             (self._new(decoder.keys), self._new(decoder.values)), shares, doubts,
@@ -116,15 +116,15 @@ class DecodeTask:
 
     def _shared(
         self, found: Decoded, at: TaskAttempt
-    ) -> Generator[pa.RecordBatch, None, tuple[dict[str, ShareTold], dict[str, str]]]:
-        """Give the chunks of all tables that can have some, and take their changes out of what was found."""
+    ) -> Generator[pa.RecordBatch, None, tuple[dict[str, ShareTold], dict[str, str], int]]:
+        """Give the chunks of all tables that can have some, and take their changes out of what was found, and those passed over."""
         shares: dict[str, ShareTold] = {}
         doubts: dict[str, str] = {}
         if self.sharing is None:
-            return shares, doubts
-        routed, _ = self.sharing.router.route(ChangeSet(found.rows, found.columns))
-        shared = set[int]()
-        for name, (table, given) in routed.items():
+            return shares, doubts, 0
+        routing = self.sharing.router.route(ChangeSet(found.rows, found.columns))
+        shared = {id(one) for one in (*routing.ignored.columns, *routing.ignored.rows)}
+        for name, (table, given) in routing.tables.items():
             try:
                 report, chunks = self.sharing.share(table, given, at.part)
                 yield from chunks
@@ -134,7 +134,8 @@ class DecodeTask:
                 shares[name] = report
                 shared |= {id(batch) for batch in given.columns}
         found.columns = [batch for batch in found.columns if id(batch) not in shared]
-        return shares, doubts
+        found.rows = [one for one in found.rows if id(one) not in shared]
+        return shares, doubts, routing.ignored.records
 
     def _new(self, met: Prefixes) -> list[bytes]:
         """Prefixes that were not cut off."""

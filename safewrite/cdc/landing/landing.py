@@ -115,12 +115,13 @@ class Landing:
         self, decoded: Decoded, batch: Batch, done: dict[str, int]
     ) -> tuple[LedgerEntry, list[DeadLetter], Routed, list[TableBatch]]:
         """The records that name no table: their line, and those that are dead letters; the others by table, and the tables' shares."""
-        routed, unrouted = self._router.route(decoded)
+        routing = self._router.route(decoded)
+        routed = routing.tables
         compacted = self._deletions.give(decoded.unmet, routed, done)
         shares = self._shares(routed.values(), batch, done)
-        nowhere = [*decoded.dead, *unrouted, *compacted.dead]
+        nowhere = [*decoded.dead, *routing.dead, *compacted.dead]
         rest = LedgerEntry(self.config.job, batch.number, None, offsets=listed(batch.ranges))
-        rest.ignored = len(decoded.ignored) + decoded.tombstones + compacted.ignored
+        rest.ignored = len(decoded.ignored) + decoded.tombstones + compacted.ignored + routing.ignored.records
         rest.dead = len({id(letter.record) for letter in nowhere})
         rest.records = rest.ignored + rest.dead
         return rest, nowhere, routed, shares

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,7 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from safewrite.errors import without_secrets
 from safewrite.intake.settings import Strict, Text, read
-from safewrite.intake.tables import READ_VECTORS, Reader, TableAccess, TableFormat
+from safewrite.intake.tables import READ_VECTORS, Reader, TableAccess, TableFormat, is_like
 from safewrite.medallion.config.bronze_columns import BRONZE_COLUMNS, UNCHANGED
 from safewrite.medallion.config.column_types import arrow_type
 from safewrite.medallion.config.files import REST, Files
@@ -211,7 +210,7 @@ class Config(TableAccess):
 
     def ignores(self, name: str) -> bool:
         """Whether a table that is not configured is passed over."""
-        return any(_is_like(name, one) for one in self.ignored_tables)
+        return any(is_like(name, one) for one in self.ignored_tables)
 
     @property
     def owner_columns(self) -> tuple[str, ...]:
@@ -238,16 +237,6 @@ class Config(TableAccess):
             lacking = [column for column in columns if column not in _head(order)]
             if lacking:
                 raise ValueError(f"tables.{name}.files.order: {lacking} must stand before '*'")
-
-
-@cache
-def _pattern(text: str) -> re.Pattern[str]:
-    parts = {"*": ".*", "?": "."}
-    return re.compile("".join(parts.get(one) or re.escape(one) for one in text), re.DOTALL)
-
-
-def _is_like(name: str, pattern: str) -> bool:
-    return name == pattern or _pattern(pattern).fullmatch(name) is not None
 
 
 def plain(address: str) -> str:
