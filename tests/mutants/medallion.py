@@ -96,7 +96,7 @@ MEDALLION_MUTANTS = (
         "medallion-lost-rows",
         "the doubt of repeats whose rows are no longer in bronze",
         "medallion/bronze/landing.py",
-        (("    missing = lost(lines_in_bronze(job), [one.again() for one in asked]) if asked else []\n", "    missing = []\n"),),
+        (("    missing = lost(there, (one.again() for one in asked))\n", "    missing = []\n"),),
         GAPS,
         DELTA_GAP,
     ),

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.medallion.bronze.reset_guard import order_of
-from safewrite.medallion.bronze.restore_rows import TAGGED
 from safewrite.medallion.bronze.state import BronzeState, KnownFile
+from safewrite.medallion.bronze.summary import ROWS, contents_of
 from safewrite.medallion.config.bronze_columns import TRUNCATE_FILE
 from safewrite.medallion.files.file_versions import content_of
 from safewrite.medallion.files.rows import loaded_ms
@@ -31,7 +31,7 @@ def known_state(job: TableJob, state: BronzeState | None) -> BronzeState:
     fresh = BronzeState(
         bronze_id=lineage.table_id, bronze_head=lineage.head, bronze_stamp=lineage.stamp(lineage.head)
     )
-    _count(fresh, lineage.read(lineage.whole(), TAGGED), "rows")
+    _count(fresh, contents_of(job, lineage.whole()), "rows")
     # What quarantine alone has proves nothing: its commit comes first, and bronze's may never have come.
     _count(fresh, _put_aside_before(job), "quarantined", only_known=True)
     return fresh
@@ -40,8 +40,8 @@ def known_state(job: TableJob, state: BronzeState | None) -> BronzeState:
 def count_file(job: TableJob, state: BronzeState, path: str) -> None:
     """Remember all contents of one file that bronze has."""
     job.lineage.look()
-    rows = job.lineage.read(job.lineage.whole(), TAGGED)
-    _count(state, rows.filter(pc.equal(rows["_file"], path)), "rows")
+    found = contents_of(job, job.lineage.whole())
+    _count(state, found.filter(pc.equal(found["_file"], path)), "rows")
 
 
 def catch_up(job: TableJob, state: BronzeState, own: Set[int] = frozenset()) -> bool:
@@ -53,32 +53,30 @@ def catch_up(job: TableJob, state: BronzeState, own: Set[int] = frozenset()) -> 
         try:
             commits = lineage.since(state.bronze_head)
             foreign = [one for one in commits if one.version not in own]
-            _count(state, lineage.read(foreign, TAGGED), "rows")
+            _count(state, contents_of(job, foreign), "rows")
         except BronzeGapError:
             return False
         state.bronze_head, state.bronze_stamp = lineage.head, lineage.stamp(lineage.head)
     return True
 
 
-def _count(state: BronzeState, rows: pa.Table, what: str, *, only_known: bool = False) -> None:
-    ends = [("_epoch", "max"), ("_seq", "max")] if "_seq" in rows.column_names else []
-    is_truncate = pc.equal(rows["_file"], TRUNCATE_FILE)
-    if "_epoch" in rows.column_names:
-        state.truncated = max([state.truncated, *rows["_epoch"].filter(is_truncate).to_pylist()])
-    rows = rows.filter(pc.invert(is_truncate))
-    counts = rows.group_by(["_file", "_tag"]).aggregate([([], "count_all"), *ends]).to_pylist()
-    for one in counts:
+def _count(state: BronzeState, found: pa.Table, what: str, *, only_known: bool = False) -> None:
+    """Note how many records of each content there are, and where they end in the order, if that is among ``found``."""
+    for one in found.to_pylist():
         path, tag = one["_file"], one["_tag"]
+        if path == TRUNCATE_FILE:
+            state.truncated = max(state.truncated, one["_epoch"])
+            continue
         known = state.files.get(path, {}).get(tag)
         if known is None:
             if only_known:
                 continue
             known = KnownFile(content_of(tag), 0, 0)
-        known = replace(known, **{what: one["count_all"]})
-        if ends:
-            seen_ms = max(known.changed_ms, loaded_ms(one["_seq_max"]))
-            known = replace(known, epoch=one["_epoch_max"], changed_ms=seen_ms)
-            order = order_of(path, one["_seq_max"])
+        known = replace(known, **{what: one[ROWS]})
+        if "_seq" in one:
+            seen_ms = max(known.changed_ms, loaded_ms(one["_seq"]))
+            known = replace(known, epoch=one["_epoch"], changed_ms=seen_ms)
+            order = order_of(path, one["_seq"])
             if order is not None:
                 state.note_order(known.epoch, order)
         state.note(path, tag, known)
@@ -87,4 +85,5 @@ def _count(state: BronzeState, rows: pa.Table, what: str, *, only_known: bool = 
 def _put_aside_before(job: TableJob) -> pa.Table:
     _ = job.places.quarantine  # which makes it
     rows = job.places.records_aside(job.name, "raw")
-    return pa.table({"_file": rows["file"], "_tag": rows["tag"]})
+    found = rows.group_by(["file", "tag"]).aggregate([([], "count_all")])
+    return pa.table({"_file": found["file"], "_tag": found["tag"], ROWS: found["count_all"]})

@@ -19,15 +19,14 @@ from safewrite.medallion.bronze.reset_guard import (
 )
 from safewrite.medallion.bronze.restore_rows import (
     contents_ever,
-    contents_in_bronze,
     key_of_content,
-    lines_in_bronze,
     lost,
     past_contents,
     put_back,
 )
 from safewrite.medallion.bronze.source_truncates import check_load_after_truncate
 from safewrite.medallion.bronze.state import BronzeState, KnownFile
+from safewrite.medallion.bronze.summary import Lines, contents_in_bronze, lines_in_bronze
 from safewrite.medallion.bronze.tasks import FileTasks
 from safewrite.medallion.files.file_versions import content_of
 from safewrite.medallion.files.layout import SourceFile
@@ -176,7 +175,8 @@ def _repair(job: TableJob, state: BronzeState, repeats: Sequence[FileRows], land
         job.lineage.look()
         if catch_up(job, state, landed.versions):  # another run has just landed them, as a rule
             asked = [one for one in asked if one.tag not in state.files.get(one.source.path, {})]
-    missing = lost(lines_in_bronze(job), [one.again() for one in asked]) if asked else []
+    there = lines_in_bronze(job, {one.source.path for one in asked}) if asked else Lines()
+    missing = lost(there, (one.again() for one in asked))
     if missing and not landed.again:
         raise job.lineage.gap(
             f"it knows {len(missing)} files whose rows were removed from it, such as {missing[0].source.path}"

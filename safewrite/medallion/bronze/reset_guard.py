@@ -63,14 +63,18 @@ def check_reload_in_task(job: TableJob, source: SourceFile, known: Contents) -> 
     if max((one.epoch for one in known.values()), default=0) < job.config.epoch:
         return
     job.lineage.look()
-    rows = job.lineage.read(job.lineage.whole(), ["_epoch", "_seq"])
-    mine = pc.equal(rows["_epoch"], job.config.epoch)
-    if pc.any(pc.and_(mine, pc.greater_equal(rows["_seq"], _FIRST_CHANGE))).as_py():
+    if any(_has_changes(job, rows) for rows in job.lineage.pieces(job.lineage.whole(), ["_epoch", "_seq"])):
         raise ReplayMismatchError(
             f"{source.path} of {job.name} was written again with other content, and bronze has changes of the same epoch "
             f"{job.config.epoch}: rows of a full load are older than all changes, so changes from before this load would win over it, and rows that "
             f"it does not have would stay. Nothing of it was landed, and nothing of the files that came with it. {new_task_advice(job)}"
         )
+
+
+def _has_changes(job: TableJob, rows: pa.Table) -> bool:
+    """Whether there are changes of this epoch, which are above all rows of full loads."""
+    mine = pc.equal(rows["_epoch"], job.config.epoch)
+    return pc.any(pc.and_(mine, pc.greater_equal(rows["_seq"], _FIRST_CHANGE))).as_py() is True
 
 
 def check_order(job: TableJob, state: BronzeState, files: Sequence[FileRows]) -> None:

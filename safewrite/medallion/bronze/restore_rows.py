@@ -6,23 +6,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite import Outcome
 from safewrite.errors import SafewriteError
 from safewrite.medallion.bronze.reset_guard import order_now, order_of
-from safewrite.medallion.config.bronze_columns import BRONZE_COLUMNS
+from safewrite.medallion.bronze.summary import Lines, contents_in_bronze, contents_of, lines_in_bronze
 from safewrite.medallion.files.file_versions import Contents, contents
 from safewrite.medallion.files.rows import BronzeRows, as_landed
 from safewrite.medallion.lineage.lineage import BronzeGapError
 from safewrite.medallion.tables.job import TableJob, short_key
-
-Lines = dict[tuple[str, str], set[int]]
-"""The records of each file, by path and tag, that bronze holds."""
-TAGGED = ["_file", "_tag", "_epoch", "_seq"]
-"""The columns of bronze by which the contents of files differ."""
 
 
 def key_of_content(path: str, tag: str) -> str:
@@ -30,32 +24,11 @@ def key_of_content(path: str, tag: str) -> str:
     return short_key(f"{path}#{tag}")
 
 
-def contents_in_bronze(job: TableJob) -> dict[str, Contents]:
-    """The contents of each file that bronze holds rows of now.  Raises StorageError."""
-    job.lineage.look()
-    return contents(job.lineage.read(job.lineage.whole(), TAGGED))
-
-
-def lines_in_bronze(job: TableJob) -> Lines:
-    """Every record that bronze holds now.  Raises StorageError."""
-    job.lineage.look()
-    return _lines(job.lineage.read(job.lineage.whole(), ["_file", "_tag", "_line"]))
-
-
-def _lines(rows: pa.Table) -> Lines:
-    found: Lines = {}
-    columns = (rows[name].to_pylist() for name in ("_file", "_tag", "_line"))
-    for path, tag, line in zip(*columns, strict=True):
-        found.setdefault((path, tag), set()).add(line)
-    return found
-
-
 def lost(there: Lines, files: Iterable[BronzeRows]) -> list[BronzeRows]:
     """Of files that were landed, the rows that bronze has no longer."""
     found = []
     for one in files:
-        known = there.get((one.source.path, one.tag), set())
-        missing = np.asarray([line not in known for line in one.rows["_line"].to_pylist()], np.bool_)
+        missing = there.lacks((one.source.path, one.tag), one.rows["_line"].to_numpy())
         if missing.any():
             found.append(replace(one, rows=one.rows.filter(pa.array(missing))))
     return found
@@ -75,9 +48,8 @@ def put_back(job: TableJob, files: Sequence[BronzeRows]) -> tuple[set[int], int]
     if not files:
         return set(), 0
     keys = {(one.source.path, one.tag): _unused_key(job, one) for one in files}
-    job.lineage.look()
-    there = job.lineage.read(job.lineage.whole(), [*TAGGED, "_line"])
-    missing = lost(_lines(there), files)
+    missing = lost(lines_in_bronze(job, {one.source.path for one in files}), files)
+    there = contents_of(job, job.lineage.whole())
     members = [(keys[one.source.path, one.tag], _as_it_was(job, one, there).rows) for one in missing]
     versions, rows = set(), 0
     for one, answer in zip(missing, job.bronze.append_many(members) if members else [], strict=True):
@@ -137,17 +109,17 @@ def past_contents(job: TableJob, path: str, tag: str) -> Contents:
 
 def _past_rows(job: TableJob, path: str, tag: str) -> pa.Table:
     """What tells apart the rows that were landed of a file, as :func:`past_contents`."""
-    found: list[pa.Table] = []
+    found = [contents_of(job, ())]
     for key in (short_key(path), key_of_content(path, tag)):
         receipt = job.bronze.resolve(key)
         if receipt is None:
             continue
         try:
-            found.append(job.lineage.read([job.lineage.commit(receipt.version)], TAGGED))
+            found.append(contents_of(job, [job.lineage.commit(receipt.version)]))
         except BronzeGapError as error:
             if job.config.epoch > 1:
                 raise _of_no_epoch(job, path) from error
-    return pa.concat_tables(found) if found else BRONZE_COLUMNS.empty_table().select(TAGGED)
+    return pa.concat_tables(found)
 
 
 def _of_no_epoch(job: TableJob, path: str) -> BronzeGapError:

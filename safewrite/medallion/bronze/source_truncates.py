@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from safewrite.errors import InvalidInputError, ReplayMismatchError
 from safewrite.medallion.bronze.reset_guard import new_task_advice
-from safewrite.medallion.bronze.restore_rows import contents_in_bronze
 from safewrite.medallion.bronze.state import BronzeState
+from safewrite.medallion.bronze.summary import contents_in_bronze
 from safewrite.medallion.config.bronze_columns import BEFORE_ALL, TRUNCATE_FILE, TRUNCATED_OP
 from safewrite.medallion.files.layout import SourceFile, order_of_path
 from safewrite.medallion.files.rows import bronze_schema

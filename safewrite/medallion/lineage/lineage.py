@@ -135,11 +135,16 @@ class Lineage:
         """
         schema = self._table.schema
         nothing = schema.empty_table() if columns is None else schema.empty_table().select(list(columns))
+        return pa.concat_tables([nothing, *self.pieces(brought, columns)], promote_options="permissive")
+
+    def pieces(
+        self, brought: Sequence[sw.AddedRows], columns: Sequence[str] | None = None
+    ) -> Iterator[pa.Table]:
+        """As :meth:`read`, the rows of some files at a time."""
+        files = tuple(file for one in brought for file in one.files)
         with self._refused():
-            files = tuple(file for one in brought for file in one.files)
             # As one commit's: the files of many small commits are read side by side.
-            found = list(replace(brought[0], files=files).tables(columns)) if files else []
-        return pa.concat_tables([nothing, *found], promote_options="permissive")
+            yield from replace(brought[0], files=files).tables(columns) if files else ()
 
     # --- refusals -----------------------------------------------------------------------------------
     @contextmanager

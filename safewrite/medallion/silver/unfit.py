@@ -66,19 +66,17 @@ def unfit(job: TableJob, rows: pa.Table, aside: Set[Record]) -> dict[int, str]:
 def _tied(job: TableJob, rows: pa.Table, aside: Set[Record]) -> Iterator[tuple[int, str]]:
     keys = job.config.keys
     names = [*keys, *SEQUENCE]
-    whole = job.lineage.read(job.lineage.whole())
     wanted = {tuple(row[name] for name in names) for row in rows.select(names).to_pylist()}
-    mine = {_record(row) for row in rows.select(_PLACE).to_pylist()}
-    narrow = whole.select([*names, *_PLACE]).to_pylist()
-    near = [
-        number
-        for number, row in enumerate(narrow)
-        if tuple(row[name] for name in names) in wanted and _record(row) not in mine | aside
-    ]
+    known = {_record(row) for row in rows.select(_PLACE).to_pylist()} | aside
     others: dict[tuple[Any, ...], list[_Row]] = {}
-    for row in whole.take(pa.array(near, pa.int64())).to_pylist():
-        others.setdefault(tuple(row[name] for name in names), []).append(row)
-    truncates = whole.filter(pc.equal(whole["_op"], TRUNCATED_OP)).select(list(SEQUENCE)).to_pylist()
+    truncates: list[_Row] = []
+    for piece in job.lineage.pieces(job.lineage.whole()):
+        truncates += piece.filter(pc.equal(piece["_op"], TRUNCATED_OP)).select(list(SEQUENCE)).to_pylist()
+        near = piece.filter(_among(piece, rows, "_seq"))
+        for row in near.to_pylist():
+            key = tuple(row[name] for name in names)
+            if key in wanted and _record(row) not in known:
+                others.setdefault(key, []).append(row)
     for number, row in enumerate(rows.to_pylist()):
         if row["_op"] != TRUNCATED_OP and {name: row[name] for name in SEQUENCE} in truncates:
             yield (
@@ -104,7 +102,8 @@ def _without_value(job: TableJob, rows: pa.Table) -> Iterator[tuple[int, str]]:
     silver.look()
     have = {
         tuple(row[name] for name in keys): tuple(row[name] for name in SEQUENCE)
-        for row in silver.read(silver.whole(), [*keys, *SEQUENCE]).to_pylist()
+        for piece in silver.pieces(silver.whole(), [*keys, *SEQUENCE])
+        for row in piece.filter(_among(piece, rows, keys[0])).to_pylist()
     }
     order = [*keys, *SEQUENCE, "_file", "_line", "_op", UNCHANGED]
     in_order = sorted(
@@ -127,6 +126,12 @@ def _without_value(job: TableJob, rows: pa.Table) -> Iterator[tuple[int, str]]:
             )
         else:
             have[key] = max(at, have.get(key, at))
+
+
+def _among(piece: pa.Table, rows: pa.Table, column: str) -> pa.ChunkedArray:
+    """Which rows have a value of a column that some others have."""
+    values = rows[column].combine_chunks().cast(piece[column].type)
+    return pc.is_in(piece[column], value_set=values)
 
 
 def _says(row: _Row) -> str:
