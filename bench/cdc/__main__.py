@@ -88,6 +88,22 @@ def main() -> int:
     return 0 if outcome.is_exact else 1
 
 
+def _show_executors(outcome: Outcome, console: Console) -> None:
+    """What executors did, and what was done to them."""
+    console.print(
+        f"{outcome.executor_kills} executors and {outcome.python_kills} Python processes of executors were killed, "
+        f"{outcome.executor_hits} of them while they landed a batch"
+    )
+    for one in outcome.verdicts:
+        console.print(
+            f"{one.form}: executors landed {one.by_executors} of {one.records} records; {one.hits} of {one.kills} drivers were killed meanwhile"
+        )
+        for why, count in sorted(one.reasons.items(), key=lambda reason: -reason[1]):
+            console.print(f"  the driver landed {count}: {why}", markup=False)
+    for text in outcome.idle_faults:
+        console.print(text, style="red", markup=False)
+
+
 def show(outcome: Outcome, console: Console) -> None:
     """The report as tables."""
     told = ", ".join(f"{number} {what}" for what, number in outcome.workload.items())
@@ -119,8 +135,8 @@ def show(outcome: Outcome, console: Console) -> None:
         )
         books.add_row(verdict.form, *map(str, numbers), str(outcome.broker_restarts), str(outcome.outages))
     console.print(books)
-    if outcome.executor_kills:
-        console.print(f"{outcome.executor_kills} executors were killed")
+    if outcome.plan.engine == "spark":
+        _show_executors(outcome, console)
     if not outcome.is_hard:
         console.print("no transaction was under way during the snapshot: the run proves less", style="red")
     for name, why in outcome.stopped.items():

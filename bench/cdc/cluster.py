@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import random
 import threading
+import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from bench.cdc.source_stack import ROOT, SMALL_SPARK
+from bench.cdc.source_stack import ROOT, SMALL_SPARK, Job
 from bench.servers.spark import Cluster
 
-_BETWEEN_S = (2.0, 12.0)
-"""How long an executor has until the next one is killed."""
+_BETWEEN_S = (1.0, 8.0)
+"""How long executors have until the next one is killed."""
+_AIMED, _WITHIN_S = 0.8, 1.0
+"""So many kills wait for a batch that executors land, and let it go on for so long; the others come at any time."""
 
 
 def on_cluster(cluster: Cluster, jobs: int = 1) -> dict[str, str]:
@@ -32,13 +36,16 @@ def on_cluster(cluster: Cluster, jobs: int = 1) -> dict[str, str]:
 
 
 class ExecutorKiller:
-    """Kills executors at random while its block runs, until it has killed so many."""
+    """Kills executors, and Python processes of executors between them, while its block runs, until it has killed so many executors.
 
-    def __init__(self, cluster: Cluster, kills: int, seed: int) -> None:
-        self._cluster, self._kills, self._draw = cluster, kills, random.Random(seed)
+    It aims at batches that executors land, as the drivers of ``jobs`` say; ``hits`` counts the kills that came within one.
+    """
+
+    def __init__(self, cluster: Cluster, jobs: Sequence[Job], kills: int, seed: int) -> None:
+        self._cluster, self._jobs, self._kills, self._draw = cluster, jobs, kills, random.Random(seed)
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="executor-killer")
-        self.done = 0
+        self.done = self.python = self.hits = 0
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -52,4 +59,19 @@ class ExecutorKiller:
 
     def _run(self) -> None:
         while self.done < self._kills and not self._ends.wait(self._draw.uniform(*_BETWEEN_S)):
-            self.done += self._cluster.kill_executor(self._draw)
+            aims = self._draw.random() < _AIMED
+            while aims and not self._aimed and not self._ends.is_set():
+                time.sleep(0.02)
+            time.sleep(self._draw.uniform(0.0, _WITHIN_S))
+            is_hit, is_python = self._aimed, self._draw.random() < 0.4
+            if is_python:
+                killed = self._cluster.kill_python_worker(self._draw)
+                self.python += killed
+            else:
+                killed = self._cluster.kill_executor(self._draw)
+                self.done += killed
+            self.hits += killed and is_hit
+
+    @property
+    def _aimed(self) -> bool:
+        return any(job.is_with_executors for job in self._jobs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -23,11 +24,14 @@ from bench.cdc.sources import Captured, ChangeSource, SourceName, change_source
 from bench.cdc.topic import copy
 from bench.servers.spark import Cluster
 from safewrite.cdc import verify
+from safewrite.cdc.landing.shares import BY_TASKS
 
 _WAITS = "The batch waits"
 """What a driver says while the registry is away."""
 _IDLES = "nothing new in its topics"
 """What a driver says now and then while it has landed all."""
+_AIM_S = 15.0
+"""How long a kill waits for a batch that executors land."""
 _STUCK_S = 600.0
 """A job that lands nothing for so long has failed."""
 
@@ -66,6 +70,12 @@ class Verdict:
     faults: tuple[str, ...]
     kills: int
     batches: int
+    by_executors: int = 0
+    """Records that executors landed."""
+    reasons: dict[str, int] = field(default_factory=dict)
+    """How many records the driver landed where executors were to, by reason."""
+    hits: int = 0
+    """Drivers that were killed within a batch that executors landed."""
     expected_dead: int = 0
     """Records that the source made so that no table can take them."""
 
@@ -73,6 +83,15 @@ class Verdict:
     def is_exact(self) -> bool:
         has_letters = self.dead == self.expected_dead
         return not self.faults and has_letters and all(one.flaws == 0 for one in self.tables)
+
+    def idle_faults(self) -> list[str]:
+        """What was to happen to batches of executors and never did."""
+        if self.form not in BY_TASKS:
+            return []
+        found = [] if self.by_executors else [f"executors landed no record of {self.form}"]
+        if self.kills and not self.hits:
+            found.append(f"no driver of {self.form} was killed while executors landed a batch")
+        return found
 
 
 @dataclass
@@ -86,6 +105,10 @@ class Outcome:
     broker_restarts: int = 0
     outages: int = 0
     executor_kills: int = 0
+    python_kills: int = 0
+    """Python processes of executors that were killed."""
+    executor_hits: int = 0
+    """Of these kills those within a batch that executors landed."""
     is_hard: bool = False
     """Whether a transaction was under way during Debezium's snapshot, as it always is to be."""
     topic: int = 0
@@ -96,7 +119,21 @@ class Outcome:
     elapsed_s: float = 0.0
 
     @property
+    def idle_faults(self) -> list[str]:
+        """What the plan has and the run did not see: a run without it proves less than it says."""
+        if self.plan.engine != "spark":
+            return []
+        found = [text for one in self.verdicts for text in one.idle_faults()]
+        if self.executor_kills < self.plan.executor_kills:
+            found.append(f"{self.executor_kills} of {self.plan.executor_kills} executors were killed")
+        if self.plan.executor_kills and not self.executor_hits:
+            found.append("no executor was killed while it landed a batch")
+        return found
+
+    @property
     def is_exact(self) -> bool:
+        if self.idle_faults:
+            return False
         counted = all(
             one.records == self.topic == one.landed + one.dead + one.ignored for one in self.verdicts
         )
@@ -121,14 +158,14 @@ def run(plan: Plan, folder: Path, say: Any = print) -> Outcome:
             cluster = stack.enter_context(Cluster(folder, memory="2g"))
             for job in jobs:
                 job.spark = on_cluster(cluster, len(jobs))
-            killer = stack.enter_context(ExecutorKiller(cluster, plan.executor_kills, plan.seed))
+            killer = stack.enter_context(ExecutorKiller(cluster, jobs, plan.executor_kills, plan.seed))
         outcome = _under_faults(plan, source, jobs, say)
         outcome.is_hard = source.is_hard
         for job in jobs:
             job.kill()
         if killer is not None:
-            outcome.executor_kills = killer.done
-            say(f"{killer.done} executors were killed")
+            outcome.executor_kills, outcome.python_kills = killer.done, killer.python
+            outcome.executor_hits = killer.hits
         for job, verdict in zip(jobs, outcome.verdicts, strict=True):
             verdict.tables.extend(differences_from(source.rows, source.tables, job))
             verdict.expected_dead = source.dead
@@ -177,6 +214,7 @@ def _under_faults(plan: Plan, servers: ChangeSource, jobs: Sequence[Job], say: A
     worker = threading.Thread(target=work, name="workload")
     worker.start()
     restarts = outages = 0
+    hits: Counter[Form] = Counter()
     for kill in range(plan.kills):
         if servers.registry is not None and kill in _chosen(plan.kills, plan.outages):
             _without_registry(servers.registry, jobs)
@@ -194,8 +232,7 @@ def _under_faults(plan: Plan, servers: ChangeSource, jobs: Sequence[Job], say: A
             say(f"the broker was restarted ({restarts})")
         reached[kill].set()
         for job in jobs:
-            time.sleep(draw.uniform(0.0, 3.0))
-            job.kill()
+            hits[job.form] += _killed(job, draw)
         say(f"both drivers were killed ({kill + 1})")
     for event in reached:
         event.set()
@@ -211,8 +248,24 @@ def _under_faults(plan: Plan, servers: ChangeSource, jobs: Sequence[Job], say: A
         _wait(lambda job=job: servers.is_complete(job), job, failed)
         _wait(lambda job=job: _is_closed(job), job, failed)
         job.kill()
-        outcome.verdicts.append(_books(job, plan.kills))
+        verdict = _books(job, plan.kills)
+        verdict.hits = hits[job.form]
+        outcome.verdicts.append(verdict)
     return outcome
+
+
+def _killed(job: Job, draw: random.Random) -> bool:
+    """Kill a driver, some time after; whether executors were landing a batch of it."""
+    if job.engine == "spark" and job.form in BY_TASKS:
+        until = time.monotonic() + _AIM_S
+        while not job.is_with_executors and time.monotonic() < until:
+            time.sleep(0.02)
+        time.sleep(draw.uniform(0.0, 1.0))
+    else:
+        time.sleep(draw.uniform(0.0, 3.0))
+    is_hit = job.is_with_executors
+    job.kill()
+    return is_hit
 
 
 def _without_registry(registry: Registry, jobs: Sequence[Job]) -> None:
@@ -287,4 +340,6 @@ def _books(job: Job, kills: int) -> Verdict:
         told.faults,
         kills,
         told.batches,
+        sum(ledger.column("by_executors").to_pylist() if ledger is not None else []),
+        dict(job.reasons),
     )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
@@ -40,6 +42,10 @@ SMALL_SPARK = {
     "spark.sql.session.timeZone": "UTC",
 }
 Form = Literal["delta", "iceberg"]
+LANDING, LANDED = b": executors land ", (b": executors have landed ", b" is landed again: ")
+"""What drivers say around the changes of a batch that executors land."""
+_BY_DRIVER = re.compile(r"the driver has landed (\d+) records of .*, because (.*)")
+_NAMES = re.compile(r"'[^']*'|\d+")
 
 
 @dataclass
@@ -114,6 +120,8 @@ class Job:
     batch: int = 1000
     spark: Mapping[str, str] = field(default_factory=lambda: SMALL_SPARK)
     _driver: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    _began: int = field(default=0, repr=False)
+    """Where the driver that runs began to write in the log."""
 
     @property
     def lake(self) -> Path:
@@ -163,6 +171,7 @@ class Job:
         code = "from safewrite.cli import main; main()"
         command = [sys.executable, "-c", code, "--log-level", "info", "cdc", "run"]
         command += ["--config", str(self.write_config()), "--jars", str(JARS), *settings]
+        self._began = self.log.stat().st_size if self.log.exists() else 0
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
         with self.log.open("ab") as log:
             self._driver = spawn(command, log, env=environment, cwd=self.folder, own_group=True)
@@ -175,6 +184,29 @@ class Job:
     def said(self, text: str) -> int:
         """How often the drivers so far said it."""
         return self.log.read_text(errors="replace").count(text) if self.log.exists() else 0
+
+    @property
+    def engine(self) -> str:
+        """Who decodes and lands the records."""
+        return str(self.settings.get("engine", "local"))
+
+    @property
+    def is_with_executors(self) -> bool:
+        """Whether executors land a batch now, as the driver says."""
+        if not self.runs or not self.log.exists():
+            return False
+        with self.log.open("rb") as log:
+            log.seek(self._began)
+            said = log.read()
+        return said.rfind(LANDING) > max(said.rfind(one) for one in LANDED)
+
+    @property
+    def reasons(self) -> Counter[str]:
+        """How many records drivers landed themselves, by reason."""
+        found: Counter[str] = Counter()
+        for count, why in _BY_DRIVER.findall(self.log.read_text(errors="replace")):
+            found[_NAMES.sub("...", why)] += int(count)
+        return found
 
     @property
     def pid(self) -> int:

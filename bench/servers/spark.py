@@ -14,7 +14,7 @@ from .servers import Server, end, spawn
 
 _DEPLOY = "org.apache.spark.deploy"
 WORKERS = 2
-_EXECUTOR = "CoarseGrainedExecutorBackend"
+_EXECUTOR, _DAEMON = "CoarseGrainedExecutorBackend", "pyspark.daemon"
 
 
 class Master(Server):
@@ -72,10 +72,26 @@ class Cluster:
 
     def kill_executor(self, draw: random.Random) -> bool:
         """SIGKILL to one executor; its worker starts another.  False where none runs."""
-        running = sorted(self.executors())
-        if running:
-            os.kill(draw.choice(running), signal.SIGKILL)
-        return bool(running)
+        return _kill(self.executors(), draw)
+
+    def python_workers(self) -> list[int]:
+        """The process ids of the Python processes in which executors run tasks now."""
+        found, executors = processes(), self.executors()
+        daemons = {pid for pid, (parent, line) in found.items() if parent in executors and _DAEMON in line}
+        return [pid for pid, (parent, _) in found.items() if parent in daemons]
+
+    def kill_python_worker(self, draw: random.Random) -> bool:
+        """SIGKILL to one Python process of an executor, which tries its task again.  False where none runs."""
+        return _kill(self.python_workers(), draw)
+
+
+def _kill(running: list[int], draw: random.Random) -> bool:
+    if running:
+        try:
+            os.kill(draw.choice(sorted(running)), signal.SIGKILL)
+        except ProcessLookupError:  # it ended just now
+            return False
+    return bool(running)
 
 
 def _home() -> Path:

@@ -105,7 +105,7 @@ class ReadChanges:
             places = pa.array(np.arange(place, place + rows))
             place += rows
             whole.add(_reported(batch, changes.fingerprint, places, self.spec, self.schema))
-            beside = [pa.array(batch.ops), places, _lists(batch.absent, rows)]
+            beside = [pa.array(batch.ops), places, lists_of(batch.absent, rows)]
             table = pa.table([*batch.table.columns, *beside], pa.schema([*loose(self.schema), *OF_CHANGES]))
             table = table.filter(pa.array(batch.ops != ChangeOp.TRUNCATE))
             if self.deals:
@@ -140,7 +140,7 @@ def _truncates(spec: Spec, schema: pa.Schema) -> pa.Schema:
     return pa.schema([*fields, pa.field(PLACE, pa.int64())])
 
 
-def _lists(absent: Mapping[str, Flags], rows: int) -> pa.Array:
+def lists_of(absent: Mapping[str, Flags], rows: int) -> pa.Array:
     """For each change the columns that it does not bring."""
     kind = pa.list_(pa.string())
     if not absent:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from safewrite.changes.many_tables import KeysTold
 from safewrite.changes.many_tasks import Decisions, LookUps, Read, Runs, TaskOfTable
-from safewrite.changes.read_task import ABSENT, OF_CHANGES, ReadBatch, ReadReport, no_truncates
+from safewrite.changes.read_task import OF_CHANGES, ReadBatch, ReadReport, lists_of, no_truncates
 from safewrite.changes.reading import check_target, loose, parsed, read_batch
 from safewrite.changes.spec import Spec
 from safewrite.engine.abc import (
@@ -295,8 +295,8 @@ class ChunkReader:
         frame, places = self.fit(chunk)
         batch = read_batch(frame, self.spec, self.schema, self.partition_by)
         columns = pa.schema([*loose(self.schema), *OF_CHANGES])
-        nothing = pa.nulls(batch.table.num_rows, columns.field(ABSENT).type)
-        return pa.table([*batch.table.columns, pa.array(batch.ops), places, nothing], schema=columns)
+        lacks = lists_of(batch.absent, batch.table.num_rows)
+        return pa.table([*batch.table.columns, pa.array(batch.ops), places, lacks], schema=columns)
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,10 @@ from safewrite.cdc.landing.decode_task import DecodeReport, DecodeTask, union
 from safewrite.cdc.landing.routing import Router
 from safewrite.cdc.landing.shares import ShareTold, Sharing, TableView
 from safewrite.cdc.landing.table_batch import JobParts
-from safewrite.cdc.landing.task_shares import LandAgainError, Lateness, TaskShare, view_of
+from safewrite.cdc.landing.task_shares import LandAgainError, TaskShare, view_of
 from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.cdc.records.batch import Batch
+from safewrite.cdc.records.change_set import ChangeSet
 from safewrite.changes.shared_jobs import DoubtedError, SharedJobs
 from safewrite.engine.abc import DATA, Engine
 
@@ -31,12 +32,14 @@ log = logging.getLogger("safewrite")
 TURNS = 4
 """A batch is landed so many times at most; the last time the driver lands all of it."""
 BY_DRIVER = 20
-"""A table that tasks could not land is the driver's for so many batches."""
+"""A table that tasks cannot land is the driver's for one batch, and for twice as many each time that it is so again; at most for so many."""
 PART_ROWS, TASK_ROWS = 25_000, 100_000
 """About so many changes of a table are dealt to one part, and so many of all tables to one task."""
 BUCKETS = 128
 SMALL_ROWS = 500
 """So few changes are worth no task of their own."""
+
+BY_DRIVER_TEXT = "batch %s: the driver has landed %s records of %s tables (%s), because %s"
 
 Finish = Callable[[Decoded, "SharesOfBatch"], list[LedgerEntry]]
 
@@ -53,9 +56,9 @@ class ExecutorWork:
     learn: Callable[[Sequence[DecodeReport]], None]
 
 
-@dataclass(frozen=True)
+@dataclass
 class SharesOfBatch:
-    """The changes of a batch that are with executors."""
+    """The changes of a batch that are with executors; ``doubts`` says why the driver lands the other tables."""
 
     landing: TaskLanding
     batch: Batch
@@ -63,16 +66,18 @@ class SharesOfBatch:
     share_reports: Mapping[str, ShareTold]
     jobs: SharedJobs[Any]
     sharing: Sharing | None
+    doubts: Mapping[str, str]
+    by_driver: dict[str, int] = field(default_factory=dict)
+    """How many records of which table the driver lands."""
 
-    def prepared(self, by_driver: Iterable[str]) -> list[TaskShare]:
+    def prepared(self, by_driver: Mapping[str, tuple[TargetTable, ChangeSet]]) -> list[TaskShare]:
         """The tables of these changes with the columns that they bring; so many at a time.
 
         Raises:
             LandAgainError: a table is not as tasks knew it, or the driver has to land its changes.
         """
-        both = {
-            name: "some of its changes come to the driver" for name in by_driver if name in self.share_reports
-        }
+        self.by_driver = {name: given.records for name, (_, given) in by_driver.items()}
+        both = {name: self._why(name) for name in by_driver if name in self.share_reports}
         if both:
             raise LandAgainError(both)
         if not self.share_reports:
@@ -91,10 +96,51 @@ class SharesOfBatch:
             raise again
         return shares
 
+    def _why(self, name: str) -> str:
+        """Why the driver lands a table, or some of its changes."""
+        if self.sharing is None:
+            return "tasks did not come to an end with the batch"
+        return self.doubts.get(name, "tombstones came without their deletes")
+
+    def tell(self) -> None:
+        """Say once a batch and table, by reason, why the driver has landed what it has."""
+        reasons: dict[str, list[str]] = {}
+        for name in self.by_driver:
+            reasons.setdefault(self._why(name), []).append(name)
+        for why, names in reasons.items():
+            count = sum(self.by_driver[name] for name in names)
+            log.info(BY_DRIVER_TEXT, self.batch.number, count, len(names), ", ".join(sorted(names)), why)
+
+    def commit(
+        self, shares: Sequence[TaskShare], apply: Callable[[TaskShare], None]
+    ) -> dict[str, BaseException]:
+        """See :meth:`TaskLanding.commit`."""
+        if not shares:
+            return {}
+        of_batch = self.batch.number, sum(one.report.records for one in shares), len(shares)
+        log.info("batch %s: executors land %s records of %s tables", *of_batch)
+        errors = self.landing.commit(shares, self.jobs, apply)
+        log.info("batch %s: executors have landed %s records of %s tables", *of_batch)
+        return errors
+
     def _prepared(self, report: ShareTold) -> TaskShare:
         assert self.sharing is not None
         view = self.sharing.view_of(report.table)
         return TaskShare.prepared(self.landing.job, report, view, self.batch, done=self.done, jobs=self.jobs)
+
+
+@dataclass
+class _Held:
+    """A table that tasks could not land: why, and for how many batches the driver lands it, of so many since."""
+
+    why: str
+    left: int = 1
+    length: int = 1
+
+    def again(self, why: str) -> _Held:
+        """The table, which tasks could not land again."""
+        length = min(BY_DRIVER, 2 * self.length)
+        return _Held(why, length, length)
 
 
 @dataclass
@@ -106,8 +152,8 @@ class TaskLanding:
     landed: Callable[[Mapping[str, int]], list[TargetTable]]
     """The tables that the job has landed rows in, by the positions of its ledger."""
     views: dict[str, TableView] = field(default_factory=dict)
-    by_driver: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Tables that the driver lands, why, and for how many batches more."""
+    by_driver: dict[str, _Held] = field(default_factory=dict)
+    """Tables that tasks could not land."""
 
     def land(
         self, batch: Batch, done: Mapping[str, int], work: ExecutorWork, finish: Finish
@@ -117,16 +163,24 @@ class TaskLanding:
         Raises:
             SafewriteError: as ``finish``; the schema registry is away, or Spark could not run the tasks.
         """
-        self.by_driver = {name: (why, left - 1) for name, (why, left) in self.by_driver.items() if left > 1}
+        for held in self.by_driver.values():
+            held.left -= 1
         self._look(done)
         for turn in range(1, TURNS + 1):
             sharing = self._sharing(batch, work) if turn < TURNS else None
             try:
                 return self._landed(batch, done, work, finish, sharing)
             except LandAgainError as again:
-                log.info("batch %s of %s is landed again: %s", batch.number, self.job.config.job, again)
+                log.info(
+                    "batch %s of %s is landed again: %s",
+                    batch.number,
+                    self.job.config.job,
+                    again.__cause__ or again,
+                )
                 self.views |= again.views
-                self.by_driver |= {name: (why, BY_DRIVER) for name, why in again.by_driver.items()}
+                for name, why in again.by_driver.items():
+                    known = self.by_driver.get(name)
+                    self.by_driver[name] = _Held(why) if known is None else known.again(why)
                 if turn == TURNS:
                     raise again.__cause__ or again from None
         raise AssertionError("unreachable")
@@ -164,13 +218,15 @@ class TaskLanding:
                 except sw.StorageError as error:
                     raise LandAgainError from error
             decoded = union(pieces, reports, work.prefixes)
-            share_reports = _told(reports)
-            for name, why in sorted({pair for one in reports for pair in one.doubts.items()}):
-                log.debug("batch %s: the driver lands %s: %s", batch.number, name, why)
-            parts = _parts(sum(one.changes for one in share_reports.values()), work.at_once)
+            share_reports = _by_table(reports)
+            parts = _parts(sum(one.rows for one in share_reports.values()), work.at_once)
             jobs = SharedJobs(work.engine, mapped.rows, parts, work.at_once, self.job.config.parallel_tables)
             stack.callback(jobs.close)
-            return finish(decoded, SharesOfBatch(self, batch, done, share_reports, jobs, sharing))
+            doubts = {name: why for one in reports for name, why in one.doubts.items()}
+            shares = SharesOfBatch(self, batch, done, share_reports, jobs, sharing, doubts)
+            lines = finish(decoded, shares)
+            shares.tell()
+            return lines
 
     def commit(
         self, shares: Sequence[TaskShare], jobs: SharedJobs[Any], apply: Callable[[TaskShare], None]
@@ -183,7 +239,7 @@ class TaskLanding:
         if not shares:
             return {}
         for share in shares:
-            jobs.join(share.table.name, Lateness(asked=share.table.all_late == "error"))
+            jobs.join(share.table.name, share.doubts)
 
         def working(share: TaskShare) -> None:
             with jobs.working(share.table.name):
@@ -200,7 +256,8 @@ class TaskLanding:
             raise LandAgainError from jobs.broken
         for share in shares:
             if share.table.name not in errors:
-                self.views[share.table.name] = share.view_after(_buckets(share.report.changes))
+                self.by_driver.pop(share.table.name, None)
+                self.views[share.table.name] = share.view_after(_buckets(share.report.rows))
             else:
                 self.views.pop(share.table.name, None)
         return errors
@@ -216,12 +273,15 @@ class TaskLanding:
         unknown = [
             table
             for table in self.landed(done)
-            if table.name not in self.views and table.name not in self.by_driver
+            if table.name not in self.views and not self._is_held(table.name)
         ]
         if not unknown:
             return
         with ThreadPoolExecutor(self.job.config.parallel_tables, "safewrite-cdc") as pool:
             self.views |= dict(pool.map(self._looked, unknown))
+
+    def _is_held(self, name: str) -> bool:
+        return name in self.by_driver and self.by_driver[name].left > 0
 
     def _looked(self, table: TargetTable) -> tuple[str, TableView]:
         try:
@@ -239,12 +299,12 @@ class TaskLanding:
             config.decimals,
             tuple(batch.ranges),
             dict(self.views),
-            {name: why for name, (why, _) in self.by_driver.items()},
+            {name: held.why for name, held in self.by_driver.items() if held.left > 0},
             min(_buckets(most), 1 << (work.at_once - 1).bit_length()),
         )
 
 
-def _told(reports: Sequence[DecodeReport]) -> dict[str, ShareTold]:
+def _by_table(reports: Sequence[DecodeReport]) -> dict[str, ShareTold]:
     """What all tasks say of each table.
 
     Raises:

@@ -17,7 +17,7 @@ from safewrite.cdc.landing.project_columns import Projected
 from safewrite.cdc.landing.rows import ChangeRows
 from safewrite.cdc.landing.rules import Rules
 from safewrite.cdc.ledger.target_tables import OURS
-from safewrite.values.objects import column_of
+from safewrite.values.objects import array_of, column_of
 from safewrite.values.types import is_column_name
 
 
@@ -97,7 +97,7 @@ class ColumnFit:
             refused: columns that the table cannot have, and why: rows with a value there do not land.
         """
         schema = None if found is None else found.schema
-        types = _types(table, told, schema)
+        types = types_of(table, told, schema)
         clashes = {**_of_keys(keys, types), **_clashes(types, schema), **(refused or {})}
         return cls(types, clashes, Rules.of(table, found), _nulled(table, types, keys))
 
@@ -134,6 +134,31 @@ class ColumnFit:
                 dead.setdefault(place, self.reason(name, why))
         return arrays, dead
 
+    def of_rows(
+        self, values: Sequence[Mapping[str, Any]], lacks: Sequence[Collection[str]], is_row: Any
+    ) -> tuple[dict[str, Any], dict[int, str]]:
+        """The same of changes that were made to rows one by one; ``lacks`` names for each what its source left out."""
+        arrays: dict[str, Any] = {}
+        dead: dict[int, str] = {}
+        for name, kind in self.types.items():
+            column = [one.get(name) for one in values]
+            if name in self.clashes:
+                misfits = {
+                    place: self.clashes[name] for place, value in enumerate(column) if value is not None
+                }
+            else:
+                arrays[name], misfits = array_of(column, kind)
+                misfits = {} if name in self.nulls else misfits
+                written = is_row & np.array([name not in one for one in lacks], bool)
+                misfits = self.rules.misfits(name, arrays[name], written) | misfits
+            for place, why in misfits.items():
+                dead.setdefault(place, self.reason(name, why))
+        for place, names in enumerate(lacks):
+            if unknown := [name for name in names if name not in arrays]:
+                why = f"the source left out {', '.join(unknown)}, and the table has no such column"
+                dead.setdefault(place, why)
+        return arrays, dead
+
     def reason(self, name: str, why: str) -> str:
         """Why a value of a column does not land, and what would let it."""
         hint = (
@@ -164,7 +189,7 @@ def _of_keys(keys: Sequence[str], types: Mapping[str, pa.DataType]) -> dict[str,
     }
 
 
-def _types(table: TargetTable, told: ColumnTypes, schema: pa.Schema | None) -> dict[str, pa.DataType]:
+def types_of(table: TargetTable, told: ColumnTypes, schema: pa.Schema | None) -> dict[str, pa.DataType]:
     """A type for every column of the table and of the batch: the table's own goes first."""
     names = dict.fromkeys(() if schema is None else schema.names)
     names |= dict.fromkeys(told.of_schemas) | dict.fromkeys(told.names)

@@ -102,7 +102,7 @@ class DecodeTask:
         decoder = _decoder(self.envelope, self.settings)
         decoder.fewest = self.fewest
         found = decoder.decode(records, self.ended)
-        shares, doubts, ignored = yield from self._shared(found, at)
+        shares, doubts, ignored = yield from self._shared(found, at, decoder)
         for batch in found.columns:
             yield _piece(PackedBatch.of(batch))
         for rest in _pieces(found):
@@ -115,7 +115,7 @@ class DecodeTask:
         )  # fmt: skip
 
     def _shared(
-        self, found: Decoded, at: TaskAttempt
+        self, found: Decoded, at: TaskAttempt, decoder: Decoder
     ) -> Generator[pa.RecordBatch, None, tuple[dict[str, ShareTold], dict[str, str], int]]:
         """Give the chunks of all tables that can have some, and take their changes out of what was found, and those passed over."""
         shares: dict[str, ShareTold] = {}
@@ -126,13 +126,13 @@ class DecodeTask:
         shared = {id(one) for one in (*routing.ignored.columns, *routing.ignored.rows)}
         for name, (table, given) in routing.tables.items():
             try:
-                report, chunks = self.sharing.share(table, given, at.part)
+                report, chunks = self.sharing.share(table, given, at.part, decoder)
                 yield from chunks
             except DriverLandsError as error:
                 doubts[name] = str(error)
             else:
                 shares[name] = report
-                shared |= {id(batch) for batch in given.columns}
+                shared |= {id(one) for one in (*given.columns, *given.rows)}
         found.columns = [batch for batch in found.columns if id(batch) not in shared]
         found.rows = [one for one in found.rows if id(one) not in shared]
         return shares, doubts, routing.ignored.records
@@ -223,7 +223,7 @@ def _place(one: SourceChange | DeadLetter | Tombstone) -> tuple[str, int, int]:
 def _check(reports: Sequence[DecodeReport], by_columns: int, others: int) -> None:
     read = sum(one.records for one in reports)
     counted = [sum(one.by_columns for one in reports), sum(one.others for one in reports)]
-    shared = sum(share.changes for one in reports for share in one.shares.values())
+    shared = sum(share.records for one in reports for share in one.shares.values())
     passed = sum(one.passed for one in reports)
     if [by_columns, others] != counted or read != sum(counted) + shared + passed:
         raise sw.InternalError(

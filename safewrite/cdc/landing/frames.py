@@ -16,7 +16,6 @@ from safewrite.cdc.landing.column_fit import ColumnFit, ColumnTypes
 from safewrite.cdc.landing.project_columns import Projected
 from safewrite.cdc.landing.rows import ChangeRow, ChangeRows
 from safewrite.cdc.records.change import DeadLetter, Op
-from safewrite.values.objects import array_of
 
 OP = "_cdc_op"
 """The column of a frame that says what its row does; it is not in the table."""
@@ -70,25 +69,12 @@ class _FramePart(NamedTuple):
 
 def _of_rows(table: TargetTable, rows: Sequence[ChangeRow], fit: ColumnFit) -> _FramePart:
     """Changes that were made to rows one by one."""
+    is_row = np.array([row.op is Op.UPSERT for row in rows], bool)
+    arrays, misfits = fit.of_rows([row.values for row in rows], [row.lacks for row in rows], is_row)
     dead: dict[int, DeadLetter] = {}
-    arrays: dict[str, pa.Array] = {}
-    for name, kind in fit.types.items():
-        values = [row.values.get(name) for row in rows]
-        if name in fit.clashes:
-            misfits = {place: fit.clashes[name] for place, value in enumerate(values) if value is not None}
-        else:
-            arrays[name], misfits = array_of(values, kind)
-            misfits = {} if name in fit.nulls else misfits
-            written = np.array([row.op is Op.UPSERT and name not in row.lacks for row in rows], bool)
-            misfits = fit.rules.misfits(name, arrays[name], written) | misfits
-        for place, why in misfits.items():
-            change = rows[place].change
-            dead.setdefault(id(change), DeadLetter(change.record, fit.reason(name, why), table.name))
-    for row in rows:
-        unknown = [name for name in row.lacks if name not in arrays]
-        if unknown:
-            why = f"the source left out {', '.join(unknown)}, and the table has no such column"
-            dead.setdefault(id(row.change), DeadLetter(row.change.record, why, table.name))
+    for place, why in misfits.items():
+        change = rows[place].change
+        dead.setdefault(id(change), DeadLetter(change.record, why, table.name))
     arrays[OP] = pa.array([row.op.value for row in rows], pa.string())
     arrays[LACKS] = pa.array([list(row.lacks) for row in rows], _NAMES)
     data = pa.table(arrays)

@@ -92,7 +92,9 @@ class Landing:
         )
         rest, nowhere, routed, shares = self._divided(decoded, batch, done)
         by_tasks: list[TaskShare] = [] if there is None else there.prepared(routed)
-        self.ledger.write_letters([*nowhere, *(one for share in shares for one in share.dead)], batch.ranges)
+        letters = [one for share in shares for one in share.dead]
+        letters += [one for share in by_tasks for one in share.dead]
+        self.ledger.write_letters([*nowhere, *letters], batch.ranges)
         self._commit(shares, by_tasks, batch, there)
         lines = [rest, *(one.entry for one in shares), *(one.entry for one in by_tasks)]
         self.ledger.write(batch, lines, done, decoded.endings)
@@ -154,7 +156,7 @@ class Landing:
         waiting = [share for share in shares if share.frame is not None]
         failed: dict[str, BaseException] = {}
         if there is not None:
-            failed |= self.by_tasks.commit(by_tasks, there.jobs, self._apply)
+            failed |= there.commit(by_tasks, self._apply)
             self.by_tasks.forget(share.table.name for share in shares)
         if waiting:
             with ThreadPoolExecutor(self.config.parallel_tables, "safewrite-cdc") as pool:

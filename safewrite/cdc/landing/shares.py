@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.connect.logical_types.declared import DecimalMode
-from safewrite.cdc.landing.column_fit import ColumnTypes
+from safewrite.cdc.envelopes.decoding import Decoder
+from safewrite.cdc.landing.column_fit import ColumnTypes, types_of
 from safewrite.cdc.landing.origin import TableSource
-from safewrite.cdc.landing.project_columns import Projected, projected
+from safewrite.cdc.landing.ranking import needs_rank
 from safewrite.cdc.landing.routing import Router
+from safewrite.cdc.landing.rows import ChangeRows
 from safewrite.cdc.landing.snapshot_boundary import SnapshotBoundary
-from safewrite.cdc.landing.table_changes import named_keys
+from safewrite.cdc.landing.table_changes import TableChanges
+from safewrite.cdc.landing.unavailable_values import Half, asking
 from safewrite.cdc.records.batch import Partition
-from safewrite.cdc.records.change import SourceTable
+from safewrite.cdc.records.change import DeadLetter, Op, SourceTable
 from safewrite.cdc.records.change_set import ChangeSet
 from safewrite.changes.many_tables import CHANGES, KeysTold, dealt, hashes_of
-from safewrite.values.objects import column_of
+from safewrite.values.objects import array_of, column_of
 
-OP, PLACE = "_cdc_op", "_cdc_place"
-"""Columns of a chunk besides the table's: what a change does, and its place among all changes of the batch."""
+OP, PLACE, LACKS, ROW = "_cdc_op", "_cdc_place", "_cdc_lacks", "_cdc_row"
+"""Columns of a chunk besides the table's: what a change does, its place among all changes of the batch, and the columns that its
+source left out; of changes that were read one by one, the values as Python has them, in place of the table's columns."""
 BY_TASKS = ("delta",)
 """The formats whose files tasks read and write."""
 _TASK_PLACES = 2**40
 """More records than a task has: places grow from task to task."""
+_LETTERS_MAX = 1000
+"""A task sends no more dead letters of a table to the driver, in its report."""
 
 
 @dataclass(frozen=True)
@@ -46,20 +53,36 @@ class TableView:
 
 @dataclass
 class ShareTold:
-    """What the driver must know of the changes of a table that tasks have made chunks of."""
+    """What the driver must know of the changes of a table that tasks have made chunks of.
+
+    ``records`` is of all records, of which ``dead`` are dead letters and ``ignored`` say nothing of a row; ``changes`` of the rest became
+    ``rows`` in chunks, ``one_by_one`` of them in the slow way.
+    """
 
     table: TargetTable
     keys: tuple[str, ...]
+    records: int
     changes: int
+    rows: int
+    one_by_one: int
+    ignored: int
+    dead: list[DeadLetter]
     sources: Counter[SourceTable]
     topics: set[str]
     newest_ms: int | None
     snapshots: dict[str, int]
     types: ColumnTypes
-    key_values: KeysTold
+    key_values: KeysTold | None
+    """None without rows."""
+    halves: list[Half] = field(default_factory=list)
+    """Of changed keys."""
+    lacking: bool = False
+    """Whether a row lacks a value that the table is to put in."""
 
     def doubt(self, other: ShareTold) -> str | None:
         """Why these changes and further ones cannot land as chunks together; None if they can."""
+        if self.key_values is None or other.key_values is None:
+            return None
         if self.keys != other.keys:
             return "its records' keys name several columns"
         if self.key_values.schema != other.key_values.schema:
@@ -68,7 +91,11 @@ class ShareTold:
 
     def add(self, other: ShareTold) -> None:
         """Take in what another task says."""
-        self.changes += other.changes
+        for name in ("records", "changes", "rows", "one_by_one", "ignored"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.dead += other.dead
+        self.halves += other.halves
+        self.lacking |= other.lacking
         self.sources.update(other.sources)
         self.topics |= other.topics
         times = [at for at in (self.newest_ms, other.newest_ms) if at is not None]
@@ -76,7 +103,19 @@ class ShareTold:
         for name, at in other.snapshots.items():
             self.snapshots[name] = max(at, self.snapshots.get(name, 0))
         self.types.add(other.types)
-        self.key_values.add(other.key_values)
+        if self.key_values is None:
+            self.keys, self.key_values = other.keys, other.key_values
+        elif other.key_values is not None:
+            self.key_values.add(other.key_values)
+
+    @property
+    def rest(self) -> str | None:
+        """Why the driver has to land these changes, as all tasks know them together; None if it has not."""
+        if self.key_values is None:
+            return "none of its records is a row"
+        if asking(self.halves):
+            return "a key changed and takes values of the row with the old one"
+        return None
 
 
 class DriverLandsError(Exception):
@@ -106,7 +145,7 @@ class Sharing:
         return self.views.get(table.name) or TableView(parts=self.parts)
 
     def share(
-        self, table: TargetTable, given: ChangeSet, task: int
+        self, table: TargetTable, given: ChangeSet, task: int, decoder: Decoder
     ) -> tuple[ShareTold, Iterator[pa.RecordBatch]]:
         """What the driver must know of a table's changes, and their chunks.
 
@@ -114,84 +153,108 @@ class Sharing:
             DriverLandsError: the driver has to land them.
         """
         view = self.view_of(table)
-        keys, sources = self._checked(table, view, given)
+        changes, strange = self._own(table, view, given)
         boundary = SnapshotBoundary.of(self.partitions, self.job, table, view.positions)
-        columns = boundary.ordered_columns(given)
-        if columns is None:
-            raise DriverLandsError("it has rows of a snapshot and the first changes after it")
         rules = ColumnRules(table, view.schema, self.decimals)
-        made = [projected(rules, batch, keys) for batch in columns]
-        if any(one is None or others is not None for one, others in made):
-            raise DriverLandsError("some of its changes are read one by one")
-        parts = [one for one, _ in made if one is not None]
-        types = ColumnTypes()
-        for one in parts:
-            types.learn(one.types)
-        for one in parts:
-            types.see(one)
-        keyed = [_keys(one, keys, view.schema) for one in parts]
-        if any(one.schema != keyed[0].schema for one in keyed):
-            raise DriverLandsError("its keys have several types")
-        hashes = [hashes_of(one) for one in keyed]
-        key_report = KeysTold(keyed[0].schema, hashes[0] is not None)
-        for one, hashed in zip(keyed, hashes, strict=True):
-            key_report.add(KeysTold.of(one, hashed))
+        made = TableChanges(changes, rules, decoder, follows=False).made(boundary, view.keys)
+        rows = made.rows
+        if any(row.op is Op.TRUNCATE for row in rows.rows):
+            raise DriverLandsError("it is emptied (a truncate)")
+        if any(needs_rank(table, row) for row in rows.rows):
+            raise DriverLandsError("the place of deletes is looked for in the table (precombine_key)")
+        dead = [*strange, *rows.dead]
+        if len(dead) > _LETTERS_MAX:
+            raise DriverLandsError("many of its records are dead letters")
+        types = ColumnTypes.of(rows)
+        parts = [*_parts(rows, types_of(table, types, view.schema), task)]
+        by_columns = sum(len(one.batch) for one in rows.projected)
         share = ShareTold(
             table,
-            keys,
-            given.by_columns,
-            sources,
-            given.topics,
-            given.newest_ms,
+            rows.keys,
+            given.records,
+            by_columns + len({id(row.change) for row in rows.rows}),
+            by_columns + len(rows.rows),
+            changes.records - by_columns,
+            made.ignored,
+            dead,
+            changes.counts(),
+            changes.topics,
+            changes.newest_ms,
             boundary.found,
             types,
-            key_report,
+            _keys_of(parts),
+            [half for row in rows.rows if (half := Half.of(row, rows.keys)) is not None],
+            any(row.lacks for row in rows.rows),
         )
-        return share, _chunks(table.name, parts, hashes, task, view.parts)
+        return share, (
+            chunk for one in parts for chunk in dealt(table.name, CHANGES, one.rows, one.hashes, view.parts)
+        )
 
-    def _checked(
+    def _own(
         self, table: TargetTable, view: TableView, given: ChangeSet
-    ) -> tuple[tuple[str, ...], Counter[SourceTable]]:
-        """The key of a table, and how many changes each source has."""
+    ) -> tuple[ChangeSet, list[DeadLetter]]:
+        """The changes of the table's source, and dead letters of the others."""
         if table.name in self.by_driver:
             raise DriverLandsError(self.by_driver[table.name])
-        if given.rows:
-            raise DriverLandsError("some of its records are read one by one")
         if table.format not in BY_TASKS:
             raise DriverLandsError(f"its format is {table.format}")
-        if table.precombine_key:
-            raise DriverLandsError("columns of its rows order them")
-        sources = given.counts()
-        own = TableSource.of(table, view.positions, sources).source
-        if own is not None and {*sources} != {own}:
-            raise DriverLandsError("it has records of several sources")
         ends = {(one.topic, one.number): view.positions.get(one.name(self.job), 0) for one in self.partitions}
-        if given.since(ends).by_columns != given.by_columns:
+        if given.since(ends).records != given.records:
             raise DriverLandsError("some of its records have landed before")
-        keys = view.keys or table.key or named_keys(given.keys, table)
-        if not keys:
-            raise DriverLandsError("its key is not known")
-        return keys, sources
+        sources = given.counts()
+        origin = TableSource.of(table, view.positions, sources)
+        if origin.source is not None and not origin.is_recorded and {*sources} != {origin.source}:
+            raise DriverLandsError("it has records of several sources, and none is recorded yet")
+        return origin.split(given)
 
 
-def _keys(part: Projected, keys: Sequence[str], schema: pa.Schema | None) -> pa.Table:
-    """The keys of changes, under the types of the table if it has them."""
-    there = frozenset(() if schema is None else schema.names)
-    found = {}
-    for name in keys:
-        values, misfits = part.columns[name], dict[int, str]()
-        if schema is not None and name in there:
-            values, misfits = column_of(values, schema.field(name).type)
-        if misfits:
-            raise DriverLandsError("some of its keys do not fit the table")
-        found[name] = values
-    return pa.table(found)
+# --- chunks --------------------------------------------------------------------------------------------
+class _Part(NamedTuple):
+    """Rows for chunks, and their keys under the types of the table."""
+
+    rows: pa.Table
+    keys: pa.Table
+    hashes: Any
 
 
-def _chunks(
-    name: str, made: Sequence[Projected], hashes: Sequence[Any], task: int, parts: int
-) -> Iterator[pa.RecordBatch]:
-    for one, hashed in zip(made, hashes, strict=True):
+def _parts(made: ChangeRows, kinds: Mapping[str, pa.DataType], task: int) -> Iterator[_Part]:
+    for one in made.projected:
         places = pa.chunked_array([pa.array(one.batch.places() + task * _TASK_PLACES)])
         rows = pa.table({**one.columns, OP: one.operations, PLACE: places})
-        yield from dealt(name, CHANGES, rows, hashed, parts)
+        yield _part(rows, {name: column_of(one.columns[name], _kind(kinds, name)) for name in made.keys})
+    if made.rows:
+        # As in the driver's frames they come before those that were read by columns.
+        first = task * _TASK_PLACES - _TASK_PLACES // 2
+        columns = {
+            ROW: pa.array([pickle.dumps(row.values) for row in made.rows], pa.binary()),
+            OP: pa.array([row.op.value for row in made.rows], pa.string()),
+            LACKS: pa.array([list(row.lacks) for row in made.rows], pa.list_(pa.string())),
+            PLACE: pa.array(range(first, first + len(made.rows)), pa.int64()),
+        }
+        values = {
+            name: array_of([row.values[name] for row in made.rows], _kind(kinds, name)) for name in made.keys
+        }
+        yield _part(pa.table(columns), values)
+
+
+def _kind(kinds: Mapping[str, pa.DataType], name: str) -> pa.DataType:
+    if name not in kinds:
+        raise DriverLandsError("the type of its key is not known")
+    return kinds[name]
+
+
+def _part(rows: pa.Table, keys: Mapping[str, tuple[Any, Mapping[int, str]]]) -> _Part:
+    if any(misfits for _, misfits in keys.values()):
+        raise DriverLandsError("some of its keys do not fit the table")
+    made = pa.table({name: values for name, (values, _) in keys.items()})
+    return _Part(rows, made, hashes_of(made))
+
+
+def _keys_of(parts: Sequence[_Part]) -> KeysTold | None:
+    """What the driver must know of the keys of all parts."""
+    if not parts:
+        return None
+    found = KeysTold(parts[0].keys.schema, parts[0].hashes is not None)
+    for one in parts:
+        found.add(KeysTold.of(one.keys, one.hashes))
+    return found

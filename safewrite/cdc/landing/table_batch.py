@@ -28,7 +28,7 @@ from safewrite.cdc.landing.rows import ChangeRows, rows_of
 from safewrite.cdc.landing.rows_by_key import rows_with
 from safewrite.cdc.landing.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.landing.table_changes import Keys, Made, TableChanges
-from safewrite.cdc.landing.unavailable_values import UnavailableValues
+from safewrite.cdc.landing.unavailable_values import Half, UnavailableValues, asking
 from safewrite.cdc.landing.widening import fitted
 from safewrite.cdc.ledger.ledger import JobLedger, LedgerEntry, listed
 from safewrite.cdc.ledger.target_tables import TargetTables, keys_of
@@ -121,7 +121,7 @@ class TableBatch:
         self.make(recorded, each=counts is not None)
         if counts is None:
             self._rank()
-        if any(row.other is not None for row in self.rows.rows):
+        if asking(Half.of(row, self.rows.keys) for row in self.rows.rows):
             self._unavailable().follow_keys(again=counts is not None)
         try:
             done = fitted(self.job.targets, self.table, self.rows, self.found)
@@ -186,14 +186,7 @@ class TableBatch:
             InvalidInputError: the configuration wants none.
         """
         self.dead = list(letters)
-        self.entry.dead = len({id(letter.record) for letter in letters})
-        if letters and self.table.dead_letters == "fail":
-            where = letters[0].record
-            raise sw.InvalidInputError(
-                f"{self.entry.dead} records cannot land in {self.table.name}, the first of them {where.topic}/{where.partition} at "
-                f"{where.offset}: {letters[0].reason}. Nothing of the batch was committed. Correct the cause, or set dead_letters to "
-                "collect."
-            )
+        count_dead(self.table, self.entry, letters)
 
     def _without_table(self, given: ChangeSet, error: sw.InvalidInputError) -> None:
         """A table that cannot be made: all is dead letters if the configuration does not name it, for the others go on.
@@ -318,6 +311,22 @@ class TableBatch:
     def _each(self) -> Callable[[], ChangeRows] | None:
         """What makes rows of all changes one by one, if some were projected as columns."""
         return (lambda: self._making(self.rows.keys, each=True).rows) if self.rows.projected else None
+
+
+def count_dead(table: TargetTable, entry: LedgerEntry, letters: Sequence[DeadLetter]) -> None:
+    """Count the records of a table that are dead letters.
+
+    Raises:
+        InvalidInputError: the configuration wants none.
+    """
+    entry.dead = len({id(letter.record) for letter in letters})
+    if letters and table.dead_letters == "fail":
+        where = letters[0].record
+        raise sw.InvalidInputError(
+            f"{entry.dead} records cannot land in {table.name}, the first of them {where.topic}/{where.partition} at "
+            f"{where.offset}: {letters[0].reason}. Nothing of the batch was committed. Correct the cause, or set dead_letters to "
+            "collect."
+        )
 
 
 def moved_by(

@@ -14,6 +14,7 @@ from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.landing.project_columns import projected
 from safewrite.cdc.landing.rows import ChangeRows, rows_of
 from safewrite.cdc.landing.snapshot_boundary import SnapshotBoundary
+from safewrite.cdc.landing.unavailable_values import Half, asking
 from safewrite.cdc.records.change import SourceChange
 from safewrite.cdc.records.change_set import ChangeSet
 
@@ -40,6 +41,8 @@ class TableChanges:
     changes: ChangeSet
     rules: ColumnRules
     decoder: Decoder
+    follows: bool = True
+    """Whether all changes are made one by one where a changed key takes values of a row with another key."""
 
     def made(self, snapshots: SnapshotBoundary, keys: Keys) -> Made:
         """The rows of the changes, as columns as far as they can be."""
@@ -58,7 +61,7 @@ class TableChanges:
             return None
         ordered = snapshots.ordered(others.rows)
         made = rows_of(self.rules, ordered, keys, projected=[one for one, _ in parts if one is not None])
-        if any(row.other is not None for row in made.rows):
+        if self.follows and asking(Half.of(row, keys) for row in made.rows):
             return None
         return Made(made, ordered, snapshots)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,16 +16,19 @@ from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable
 from safewrite.cdc.landing.column_fit import ColumnFit
 from safewrite.cdc.landing.origin import TableSource, is_source_position
 from safewrite.cdc.landing.refusals import knows_job, refuse_made_anew, refuse_other_key, refuse_set_back
-from safewrite.cdc.landing.shares import OP, PLACE, ShareTold, TableView
+from safewrite.cdc.landing.shares import LACKS, OP, PLACE, ROW, ShareTold, TableView
 from safewrite.cdc.landing.snapshot_boundary import SnapshotBoundary
-from safewrite.cdc.landing.table_batch import JobParts, moved_by
+from safewrite.cdc.landing.table_batch import SOURCE_TIME, JobParts, count_dead, moved_by
 from safewrite.cdc.landing.widening import refuse_unknown_partitions, with_columns
 from safewrite.cdc.ledger.ledger import LedgerEntry, listed
 from safewrite.cdc.ledger.target_tables import keys_of
 from safewrite.cdc.records.batch import Batch, Ranges, key_of, moves
+from safewrite.cdc.records.change import DeadLetter
 from safewrite.changes.many_tables import UnfitError
 from safewrite.changes.shared_jobs import SharedChanges, SharedJobs
 from safewrite.engine.abc import TaskReport
+
+LISTS = pa.list_(pa.string())
 
 
 class LandAgainError(Exception):
@@ -57,6 +61,8 @@ class ChunkFit:
     """Puts a chunk of changes under the types of its table, in a task."""
 
     fit: ColumnFit
+    lacking: bool
+    """Whether a change of the batch lacks a value that the table is to put in."""
 
     def __call__(self, chunk: pa.Table) -> tuple[pa.Table, pa.ChunkedArray]:
         """The changes, and their places in the batch.
@@ -65,23 +71,40 @@ class ChunkFit:
             UnfitError: a value does not fit; the driver says of which record.
         """
         operations = chunk.column(OP)
-        columns: dict[str, Any] = {name: chunk.column(name) for name in chunk.column_names}
-        arrays, dead = self.fit.columns(columns, pc.equal(operations, "u").to_numpy(), chunk.num_rows)
+        is_row, lacks = pc.equal(operations, "u").to_numpy(), pa.nulls(chunk.num_rows, LISTS)
+        if ROW in chunk.column_names:
+            lacks = chunk.column(LACKS)
+            values = [pickle.loads(row) for row in chunk.column(ROW).to_pylist()]
+            arrays, dead = self.fit.of_rows(values, lacks.to_pylist(), is_row)
+        else:
+            columns: dict[str, Any] = {name: chunk.column(name) for name in chunk.column_names}
+            arrays, dead = self.fit.columns(columns, is_row, chunk.num_rows)
         if dead:
             raise UnfitError(next(iter(dead.values())))
-        return pa.table({**arrays, OP: operations}), chunk.column(PLACE)
+        lists = {LACKS: lacks} if self.lacking else {}
+        return pa.table({**arrays, OP: operations, **lists}), chunk.column(PLACE)
 
 
 @dataclass(frozen=True)
-class Lateness:
-    """Says of what tasks decided that changes are late, which may tell of a source that was set back: the driver looks at each."""
+class Doubts:
+    """Says of what tasks decided whether the driver has to look at each change.
 
-    asked: bool
+    ``is_late``: all changes being late tells of a source that was set back; ``is_any_late``: so may one that is.
+    """
+
+    changes: int
+    is_late: bool
+    is_any_late: bool
+    lacking: bool
 
     def __call__(self, reports: Sequence[TaskReport]) -> str | None:
         """Why the driver has to look at the changes; None if it has not."""
+        if self.lacking and any(isinstance(report.error, sw.InvalidInputError) for report in reports):
+            return "the source left values out that the table does not have"
         late = sum(report.body.answer.counts.late for report in reports if report.error is None)
-        return f"{late} of its changes are late" if self.asked and late else None
+        if late and self.is_late and (self.is_any_late or late == self.changes):
+            return "changes are late, and newer by the clock of the source"
+        return None
 
 
 @dataclass
@@ -100,6 +123,7 @@ class TaskShare:
     fit: ColumnFit
     parts: int
     """To so many parts its changes are dealt."""
+    dead: Sequence[DeadLetter] = ()
     moved: dict[str, tuple[int | None, int]] = field(default_factory=dict)
 
     @property
@@ -133,6 +157,9 @@ class TaskShare:
         if now != view:
             raise LandAgainError(views={table.name: now})
         refuse_other_key(table, view.keys)
+        if (why := report.rest) is not None:
+            raise LandAgainError({table.name: why})
+        assert report.key_values is not None
         origin = TableSource.of(table, positions, report.sources)
         if origin.source is not None and {*report.sources} != {origin.source}:
             raise LandAgainError({table.name: "it has records of several sources"})
@@ -150,11 +177,29 @@ class TaskShare:
         kinds = [fit.types.get(key) for key in report.keys]
         if kinds != report.key_values.schema.types:
             raise LandAgainError({table.name: "its keys have several types"})
-        entry = LedgerEntry(name, batch.number, table.name, report.changes, offsets=listed(batch.ranges))
-        entry.source_time_ms, entry.by_executors = report.newest_ms, report.changes
+        entry = LedgerEntry(name, batch.number, table.name, report.records, offsets=listed(batch.ranges))
+        entry.source_time_ms, entry.by_executors = report.newest_ms, report.records
+        entry.ignored, entry.one_by_one = report.ignored, report.one_by_one
+        entry.split = report.rows - report.changes
+        count_dead(table, entry, report.dead)
         if not knows_job(positions, name):
             entry.begins_at = entry.offsets
-        return cls(job, report, entry, batch.ranges, jobs, found, positions, origin, fit, view.parts)
+        return cls(
+            job, report, entry, batch.ranges, jobs, found, positions, origin, fit, view.parts, report.dead
+        )
+
+    @property
+    def doubts(self) -> Doubts:
+        """What asks whether the driver has to look at the changes."""
+        table, newest = self.table, self.report.newest_ms
+        known = self.positions.get(f"{self.job.config.job}/{SOURCE_TIME}")
+        again = known is not None and newest is not None and newest <= known
+        return Doubts(
+            self.report.rows,
+            table.all_late == "error" and not again,
+            known is not None and table.sequence == "source",
+            self.report.lacking,
+        )
 
     def apply(self) -> None:
         """Commit the changes, with the offsets of the batch.
@@ -168,21 +213,24 @@ class TaskShare:
         offsets = moves(self.ranges, name, self.positions)
         moved = moved_by(name, table, self.positions, offsets, report.newest_ms) | boundary.moves()
         moved |= self.origin.moves(report.topics)
+        lists = {LACKS: LISTS} if report.lacking else {}
         started = time.monotonic()
+        assert report.key_values is not None
         receipt = self.found.apply_changes(
             SharedChanges(
                 table.name,
                 self.jobs,
-                ChunkFit(self.fit),
+                ChunkFit(self.fit, report.lacking),
                 report.key_values,
-                report.changes,
+                report.rows,
                 self.parts if report.key_values.is_hashed else 1,
-                pa.schema([(OP, pa.string())]),
+                pa.schema({OP: pa.string(), **lists}),
                 key_of(name, table.name, self.ranges),
             ),
             keys=list(report.keys),
-            sequence_by=[EPOCH, SEQUENCE],
+            sequence_by=[EPOCH, *(table.precombine_key or ()), SEQUENCE],
             delete_when=[(OP, "=", "d")],
+            unchanged=LACKS if report.lacking else None,
             all_late="count",
             key=key_of(name, table.name, self.ranges),
             positions=moved,

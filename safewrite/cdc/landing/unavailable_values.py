@@ -12,7 +12,8 @@ insert; else the value would be gone when the insert comes.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable
@@ -22,6 +23,38 @@ from safewrite.cdc.records.change import UNAVAILABLE, DeadLetter, Op
 Key = tuple[Any, ...]
 Read = Callable[[Sequence[Key]], Sequence[Mapping[str, Any]]]
 """The rows of a table that have one of these keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """One half of a change of a key that came as a delete and an insert; ``other`` is the key of the other one."""
+
+    core: str
+    key: Key
+    op: Op
+    other: Key
+    lacks: bool
+
+    @classmethod
+    def of(cls, row: ChangeRow, keys: Sequence[str]) -> Half | None:
+        """The half that a row is; None of all other rows."""
+        if row.other is None:
+            return None
+        key = tuple(row.values.get(name) for name in keys)
+        return cls(_core(row), key, row.op, row.other, bool(row.lacks))
+
+    def asks(self, halves: Collection[tuple[str, Key, Op]]) -> bool:
+        """Whether it takes values of the row with the other key, where these halves are in the batch."""
+        if self.op is Op.UPSERT:
+            return self.lacks and (self.core, self.other, Op.DELETE) in halves
+        return (self.core, self.other, Op.UPSERT) not in halves
+
+
+def asking(halves: Iterable[Half | None]) -> list[int]:
+    """The places of the halves that take values of rows with other keys."""
+    found = [*halves]
+    there = {(one.core, one.key, one.op) for one in found if one is not None}
+    return [place for place, one in enumerate(found) if one is not None and one.asks(there)]
 
 
 class UnavailableValues:
@@ -53,16 +86,10 @@ class UnavailableValues:
         Args:
             again: the batch has landed already, and only what it became is wanted.
         """
-        moved = [row for row in self._made.rows if row.other is not None]
-        halves = {(_core(row), self._key(row), row.op) for row in moved}
-        inserts = [
-            row
-            for row in moved
-            if row.op is Op.UPSERT and row.lacks and (_core(row), row.other, Op.DELETE) in halves
-        ]
-        cut = [
-            row for row in moved if row.op is Op.DELETE and (_core(row), row.other, Op.UPSERT) not in halves
-        ]
+        rows = self._made.rows
+        asked = [rows[place] for place in asking(Half.of(row, self._made.keys) for row in rows)]
+        inserts = [row for row in asked if row.op is Op.UPSERT]
+        cut = [row for row in asked if row.op is Op.DELETE]
         if again:
             self._look_up([row.other for row in cut if row.other is not None])
             self._made.rows += [self._row(row, {}) for row in cut if self._was_taken(row)]

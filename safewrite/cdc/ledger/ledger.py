@@ -65,7 +65,7 @@ class LedgerEntry:
     commit_ms: int | None = None
     """How long the table's commit took; None where it was not this attempt's."""
     one_by_one: int = 0
-    """How many records the driver made to rows one by one, and not as columns."""
+    """How many records were made to rows one by one, and not as columns."""
     by_executors: int = 0
     """How many records landed by tasks on Spark's executors; the driver landed the others."""
     replayed: int = 0

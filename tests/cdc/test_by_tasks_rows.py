@@ -1,0 +1,229 @@
+"""Changes that are read one by one land by tasks as by the driver: rows, letters, the ledger; and the driver says why it lands others."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from safewrite.cdc.ledger.ledger import LedgerEntry
+from safewrite.cdc.records.change import KafkaRecord
+from tests.cdc.events import event, postgres, record
+from tests.cdc.jobs import Job, cut
+from tests.cdc.on_executors import Executors
+from tests.cdc.test_by_tasks import by_executors, job_of, landed, told
+
+GONE = "__debezium_unavailable_value"
+CLOCK = 1_714_000_000_000
+Row = dict[str, Any]
+
+
+@dataclass
+class Odd:
+    """A random source of one table, which does what executors do not read by columns."""
+
+    seed: int
+    table: str = "a"
+    partitions: int = 2
+    rows: dict[int, Row] = field(default_factory=dict)
+    records: list[KafkaRecord] = field(default_factory=list)
+    at: int = 100
+
+    def __post_init__(self) -> None:
+        self.draw = random.Random(self.seed)
+        self.offsets = [0] * self.partitions
+
+    def run(self, count: int, ways: Sequence[str]) -> list[KafkaRecord]:
+        """So many changes, each in one of these ways; their records."""
+        before = len(self.records)
+        for _ in range(count):
+            self.change(self.draw.choice(ways))
+        return self.records[before:]
+
+    def change(self, way: str) -> None:
+        """One change; of a row that is there, if the way needs one."""
+        self.at += 1
+        if way != "write" and not self.rows:
+            way = "write"
+        if way in {"write", "poison", "keyless", "stray"}:
+            key = self.draw.randrange(20)
+            row = {"id": key, "body": self.draw.choice(["x", "yy", ""]), "n": self.at}
+            if way == "poison":
+                self.add(key, event("u", row | {"n": "no number"}, source=self.told()))
+            elif way == "keyless":
+                self.add(None, event("u", row | {"id": None}, source=self.told()))
+            elif way == "stray":
+                self.add(key, event("c", row, source=self.told(db="other")))
+            else:
+                self.add(key, event("u" if key in self.rows else "c", row, source=self.told()))
+                self.rows[key] = row
+            return
+        old = self.draw.choice(sorted(self.rows))
+        row = self.rows[old]
+        getattr(self, way)(old, row)
+
+    def delete(self, old: int, row: Row) -> None:
+        self.add(old, event("d", None, row, source=self.told()))
+        self.add(old, None)
+        del self.rows[old]
+
+    def keep(self, old: int, row: Row) -> None:
+        """An update that leaves a large value out."""
+        self.rows[old] = {**row, "n": self.at}
+        self.add(old, event("u", self.rows[old] | {"body": GONE}, source=self.told()))
+
+    def move(self, old: int, row: Row) -> None:
+        """A change of a key in one event."""
+        new = self._free(old)
+        del self.rows[old]
+        self.rows[new] = {**row, "id": new, "n": self.at}
+        self.add(new, event("u", self.rows[new], row, source=self.told()))
+
+    def halves(self, old: int, row: Row, *, lacks: bool = False) -> None:
+        """A change of a key in two events."""
+        new = self._free(old)
+        del self.rows[old]
+        self.rows[new] = {**row, "id": new, "n": self.at}
+        sent = self.rows[new] | ({"body": GONE} if lacks else {})
+        source = self.told()
+        self.add(old, event("d", None, {"id": old}, source=source), {"__debezium.newkey": {"id": new}})
+        self.add(new, event("c", sent, source=source), {"__debezium.oldkey": {"id": old}})
+
+    def take(self, old: int, row: Row) -> None:
+        """A change of a key in two events, the second of which leaves a large value out."""
+        self.halves(old, row, lacks=True)
+
+    def again(self, old: int, row: Row) -> None:
+        """A change that the connector sends once more, at another offset."""
+        found = [
+            one for one in self.records if one.value is not None and one.partition == old % self.partitions
+        ]
+        if found:
+            one = self.draw.choice(found)
+            self.records.append(replace(one, offset=self.offsets[one.partition]))
+            self.offsets[one.partition] += 1
+
+    def empty(self, old: int, row: Row) -> None:
+        """A truncate."""
+        self.rows.clear()
+        self.add(None, event("t", None, source=self.told()))
+
+    def told(self, **more: Any) -> Any:
+        return postgres(self.at, self.table, ts_ms=CLOCK + self.at, **more)
+
+    def add(self, key: int | None, value: Any, headers: Any = None) -> None:
+        where = 0 if key is None else key % self.partitions
+        named = None if key is None else {"id": key}
+        self.records.append(
+            record(value, named, offset=self.offsets[where], partition=where, headers=headers or {})
+        )
+        self.offsets[where] += 1
+
+    def _free(self, old: int) -> int:
+        return self.draw.choice([one for one in range(40) if one not in self.rows and one % 2 == old % 2])
+
+
+WAYS = ("write", "write", "write", "delete", "keep", "move", "halves", "take")
+FAULTY = (*WAYS, "again", "poison", "keyless", "stray", "empty")
+
+
+def rows_in(job: Job, name: str) -> list[Row]:
+    table = deltalake.DeltaTable(f"{job.folder}/db/{name}")
+    query = deltalake.QueryBuilder().register("t", table).execute("SELECT id, body, n FROM t ORDER BY id")
+    return list(pa.table(query.read_all()).to_pylist())
+
+
+def found_in(
+    job: Job, batches: list[list[KafkaRecord]], executors: Executors | None, fewest: int = 1
+) -> tuple[Any, list[LedgerEntry]]:
+    """What batches come to: rows, letters and lines of the ledger."""
+    made = job.landing
+    job.landing = lambda **more: _with(made(**more), fewest)  # type: ignore[method-assign]
+    lines = landed(job, batches, executors)
+    letters = sorted((one["partition"], one["offset"], one["table"], one["reason"]) for one in job.letters())
+    return (rows_in(job, "a"), letters, told(lines)), lines
+
+
+def _with(landing: Any, fewest: int) -> Any:
+    landing.decoder.fewest = fewest
+    return landing
+
+
+PRECOMBINE = {"sequence": "precombine", "precombine_key": ["n"]}
+KINDS: list[tuple[Sequence[str], dict[str, Any]]] = [
+    (WAYS, {}),
+    (FAULTY, {"all_late": "count"}),
+    (("write", "write", "delete", "poison"), PRECOMBINE),
+]
+
+
+LONG = [
+    pytest.param(seed, kind, fewest, marks=pytest.mark.long)
+    for seed in range(15)
+    for kind in range(len(KINDS))
+    for fewest in (80, 3)
+]
+
+
+@pytest.mark.parametrize(("seed", "kind", "fewest"), [(1, 0, 80), (3, 1, 3), *LONG])
+def test_what_is_read_one_by_one_lands_the_same_by_executors(
+    tmp_path: Path, seed: int, kind: int, fewest: int
+) -> None:
+    ways, how = KINDS[kind]
+    source = Odd(seed)
+    batches = cut(source.run(20, ["write"]) + source.run(60, ways), 20)
+    found = []
+    for name, executors in (("here", None), ("there", Executors())):
+        job = job_of(tmp_path / name, **how)
+        job.schemas = seed % 2 == 1
+        found.append(found_in(job, batches, executors, fewest))
+    (here, _), (there, lines) = found
+    assert there == here
+    assert there[0] == sorted(source.rows.values(), key=lambda row: row["id"]) or ways is FAULTY
+    assert sum(line.by_executors for line in lines) > 0
+
+
+@pytest.mark.parametrize("way", ["keep", "move", "halves", "keyless", "stray", "again"])
+def test_executors_land_what_is_read_one_by_one(tmp_path: Path, way: str) -> None:
+    """None of these sends a table to the driver."""
+    source = Odd(4, partitions=1)
+    batches = [source.run(6, ["write"]), source.run(2, ["write"]) + source.run(2, [way])]
+    job = job_of(tmp_path / "lake", all_late="error")
+    lines = found_in(job, batches, Executors(), 80)[1]
+    ((one, all_of),) = by_executors(lines).values()
+    assert one == all_of > 0
+    assert way in {"keyless", "stray"} or not job.letters()
+
+
+def test_columns_that_order_changes_do_so_in_tasks(tmp_path: Path) -> None:
+    """But for deletes, whose place the driver looks for."""
+    source, found = Odd(5), []
+    batches = [source.run(6, ["write"]), source.run(6, ["write"]), source.run(3, ["delete", "write"])]
+    for name, executors in (("here", None), ("there", Executors())):
+        job = job_of(tmp_path / name, sequence="precombine", precombine_key=["n"])
+        found.append(found_in(job, batches, executors, 80))
+    (here, _), (there, lines) = found
+    assert there == here
+    assert [line.by_executors for line in lines if line.table] == [6, 6, 0]
+
+
+def test_the_driver_says_why_it_lands_a_table(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Once a batch; and a table that tasks could not land once is theirs again with the next batch, then with the second, and so on."""
+    source = Odd(3, partitions=1)
+    batches = [source.run(6, ["write"])]
+    batches += [source.run(1, ["poison" if number in {0, 1, 4} else "write"]) for number in range(6)]
+    caplog.set_level(logging.INFO, "safewrite")
+    lines = found_in(job_of(tmp_path / "lake"), batches, Executors(), 80)[1]
+    assert [line.by_executors for line in lines if line.table] == [6, 0, 0, 0, 1, 0, 1]
+    said = [one.message for one in caplog.records if "the driver has landed" in one.message]
+    assert len(said) == 4
+    assert said[0].startswith(
+        "batch 1: the driver has landed 1 records of 1 tables (db.a), because column 'n': "
+    )
