@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -49,6 +50,7 @@ ICEBERG_LEAVES: dict[pa.DataType, st.SearchStrategy[Any]] = {
 }
 
 
+@cache
 def values_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
     """Values of a type, None among them."""
     if pa.types.is_struct(kind):
@@ -73,7 +75,13 @@ def types(
     *, nested: bool = True, of: dict[pa.DataType, st.SearchStrategy[Any]] = LEAVES
 ) -> st.SearchStrategy[pa.DataType]:
     """Column types; nested ones up to two levels."""
-    leaves = st.sampled_from(list(of))
+    return _types(tuple(of), nested)
+
+
+@cache
+def _types(of: tuple[pa.DataType, ...], nested: bool) -> st.SearchStrategy[pa.DataType]:
+    """Made once: to make a strategy costs more than to draw from it."""
+    leaves = st.sampled_from(of)
     if not nested:
         return leaves
 

@@ -29,6 +29,9 @@ FOUND: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.timestamp("us", "UTC"): TIME.map(lambda one: one.replace(tzinfo=UTC)),
     pa.list_(pa.int64()): st.lists(WHOLE, max_size=2),
 }
+ANY = st.one_of(*FOUND.values())
+COLUMNS = {found: st.lists(st.none() | values, max_size=6) for found, values in FOUND.items()}
+TYPES = st.sampled_from(list(FOUND))
 KINDS = [
     *FOUND,
     pa.int8(),
@@ -44,8 +47,8 @@ KINDS = [
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @given(data=st.data())
 def test_a_column_fits_another_as_its_values_do(kind: pa.DataType, data: st.DataObject) -> None:
-    found = data.draw(st.sampled_from(list(FOUND)))
-    values = pa.chunked_array([pa.array(data.draw(st.lists(st.none() | FOUND[found], max_size=6)), found)])
+    found = data.draw(TYPES)
+    values = pa.chunked_array([pa.array(data.draw(COLUMNS[found]), found)])
     column, why = column_of(values, kind)
     assert column.type == kind
     for place, value in enumerate(values.to_pylist()):
@@ -73,7 +76,7 @@ WITHIN = [
 @given(data=st.data())
 def test_a_value_within_another_fits_as_it_does_by_itself(kind: pa.DataType, data: st.DataObject) -> None:
     """Arrow makes 1 of 1.5 in a list of whole numbers, and a day of a time."""
-    value = data.draw(st.one_of(*FOUND.values()))
+    value = data.draw(ANY)
     alone, why = array_of([value], kind)
     for kind_of, wrap, unwrap in WITHIN:
         found, reasons = array_of([wrap(value)], kind_of(kind))
