@@ -31,6 +31,8 @@ class Receipt:
     ``changes`` counts, for ``apply_changes``, how many changes did what; it is None for a repeat whose commit the table
     no longer has (an expired snapshot, a log that was cleaned up), for only its key is remembered then.  ``txn`` is ``(app_id, version)``
     where the write was named by one.
+    ``members`` is how many writes became visible in that version, of this process and others (1: this one alone; None: not counted),
+    ``led_by_us`` whether this process committed it, ``waited_s`` how long the write waited for another to commit it or for its turn.
     """
 
     outcome: Outcome
@@ -46,6 +48,9 @@ class Receipt:
     removed_rows: int | None = None
     changes: Mapping[str, int] | None = None
     copied_bytes: int | None = None
+    members: int | None = None
+    led_by_us: bool = True
+    waited_s: float = 0.0
 
     @classmethod
     def recalled(cls, table: str, version: int, entry: Mapping[str, Any], elapsed_s: float) -> Receipt:
@@ -144,6 +149,9 @@ class Done:
     removed_rows: int | None = field(default=None, kw_only=True)
     changes: Mapping[str, int] | None = field(default=None, kw_only=True)
     copied_bytes: int | None = field(default=None, kw_only=True)
+    members: int | None = field(default=None, kw_only=True)
+    led_by_us: bool = field(default=True, kw_only=True)
+    waited_s: float = field(default=0.0, kw_only=True)
 
     def receipt(self, table: str, write: Named, elapsed_s: float) -> Receipt:
         """Make the caller's receipt."""
@@ -161,4 +169,7 @@ class Done:
             removed_rows=self.removed_rows,
             changes=self.changes,
             copied_bytes=self.copied_bytes,
+            members=self.members,
+            led_by_us=self.led_by_us,
+            waited_s=self.waited_s,
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 import pyarrow as pa
 
 from safewrite.arguments import options
-from safewrite.arguments.reading import reading
+from safewrite.arguments.reading import one_of, reading
 from safewrite.boundary.public import public
 from safewrite.delta.format import TARGET_FILE_SIZE, DeltaFormat
 from safewrite.delta.log import properties as delta_properties
@@ -56,6 +56,7 @@ class Settings(TypedDict, total=False):
     lease_s: float
     target_file_size: int | None
     checkpoints: bool
+    group: Literal["auto", "never", "always"]
     on_event: OnEvent | None
 
 
@@ -103,6 +104,7 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
     lease_s: float = Limits.lease_s,
     target_file_size: int | None = None,
     checkpoints: bool = True,
+    group: Literal["auto", "never", "always"] = "auto",
     on_event: OnEvent | None = None,
 ) -> Table:
     """Open a Delta table, or with ``catalog=`` an Iceberg table, for safe writes.
@@ -135,6 +137,8 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
         target_file_size: bytes after which another data file is begun (default 128 MiB; an Iceberg table's
             ``write.target-file-size-bytes`` goes first).
         checkpoints: Delta only: make a checkpoint every ``delta.checkpointInterval`` versions, after a commit.
+        group: Delta only: whether writers of several processes share commits: where they meet on S3 (``"auto"``), never, or from
+            the first try on.  Each has a receipt of its own all the same (docs/shared-commits.md).
         on_event: called with an ``Event`` at each retry, wait and repair, and at the end of each write; what it raises
             is logged.  ``safewrite.metrics`` has two.  A table that is sent to another process takes it along only if
             it can be pickled.
@@ -166,6 +170,7 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
             if target_file_size is None
             else options.whole("target_file_size", target_file_size),
             checkpoints=options.flag("checkpoints", checkpoints),
+            group=one_of("group", group, ("auto", "never", "always")),
             on_event=listener(on_event),
         )
         if not given.create:
@@ -224,6 +229,7 @@ def create(
     lease_s: float = Limits.lease_s,
     target_file_size: int | None = None,
     checkpoints: bool = True,
+    group: Literal["auto", "never", "always"] = "auto",
     on_event: OnEvent | None = None,
 ) -> Table:
     """Create an empty table and open it; the settings are those of :func:`open`.
@@ -256,6 +262,7 @@ def create(
         lease_s=lease_s,
         target_file_size=target_file_size,
         checkpoints=checkpoints,
+        group=group,
         on_event=on_event,
     )
     table._format.create(schema)  # noqa: SLF001 - of the same package
@@ -282,6 +289,7 @@ class OpenSettings:
     limits: Limits
     target_file_size: int | None
     checkpoints: bool
+    group: str
     on_event: Listener | None
 
     def reopen(self, uri: Any, **changed: Any) -> Callable[[], Any] | None:
@@ -333,6 +341,7 @@ def _open_delta(uri: Any, given: OpenSettings) -> DeltaTable:
         limits=given.limits,
         target_file_size=given.target_file_size or TARGET_FILE_SIZE,
         checkpoints=given.checkpoints,
+        group=given.group,
         first=creation.NewTable(partition_by, given.properties) if given.create else None,
     )
     found.open(strict=given.strict)
@@ -343,6 +352,10 @@ def _open_iceberg(identifier: Any, given: OpenSettings) -> IcebergTable:
     if given.arbiter is not None:
         raise InvalidInputError(
             "arbiter= is for Delta tables; an Iceberg table's arbiter is its catalog. Nothing was written. Leave it out."
+        )
+    if given.group == "always":
+        raise InvalidInputError(
+            "group='always' is for Delta tables. Nothing was written. Leave it out, or give many writes to append_many()."
         )
     try:
         from safewrite.iceberg.connect import connect as connect_iceberg

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -64,3 +64,12 @@ def schema_mode(value: Any) -> Literal["merge"] | None:
     if value is not None and not (is_text(value) and plain(value) == "merge"):
         raise InvalidInputError(f"schema_mode is None or 'merge', not {shown(value)}. Nothing was written.")
     return None if value is None else "merge"
+
+
+def one_of(name: str, value: Any, choices: Sequence[str]) -> str:
+    """One of some words.  Raises InvalidInputError for anything else."""
+    if value in choices and isinstance(value, str):
+        return value
+    raise InvalidInputError(
+        f"{name}= is {' or '.join(map(repr, choices))}, not {shown(value)}. Nothing was written."
+    )

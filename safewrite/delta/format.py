@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from safewrite.delta import history
+from safewrite.delta import history, opening
 from safewrite.delta.arbiter import PROPERTY_ARBITER, check_arbiter
 from safewrite.delta.connect import Connection
 from safewrite.delta.log.snapshot import Snapshot, load
@@ -62,6 +62,7 @@ class DeltaFormat:
         limits: Limits | None = None,
         target_file_size: int = TARGET_FILE_SIZE,
         checkpoints: bool = True,
+        group: str = "never",
         first: creation.NewTable | None = None,
         new_id: Callable[[], str] | None = None,
     ) -> None:
@@ -69,10 +70,10 @@ class DeltaFormat:
         self.world: Performer = connection.world
         self.limits = limits or Limits()
         self.checkpoints = checkpoints
+        self._group = group
         self.unlike: Callable[[], object] | None = None
         self.planner = Planner(connection, self.limits, target_file_size, first)
-        if new_id is not None:
-            self.planner.new_id = new_id
+        self.planner.new_id = new_id or self.planner.new_id
         self._state: Snapshot | None = None
         self._known_s: float | None = None
         self._mixed = False
@@ -107,7 +108,6 @@ class DeltaFormat:
 
     @property
     def partition_by(self) -> tuple[str, ...]:
-        """Names of the partition columns."""
         return self._existing().partition_by
 
     @property
@@ -188,6 +188,7 @@ class DeltaFormat:
     def commit(
         self, plan: Transaction, operation: Operation, encode: Callable[[], Any], *, queue_first: bool
     ) -> DeltaDone:
+        queue_first = queue_first or self._group == "always"
         how: dict[str, Any] = {"arbiter": self._arbiter(), "limits": self.limits, "queue_first": queue_first}
         with self._upkeep.during(self.limits, self.world):
             if operation.verb in {"append", "apply_changes"}:
@@ -205,13 +206,14 @@ class DeltaFormat:
         """Keep what the commit showed of the table, and let a checkpoint be made where one is due."""
         self._mixed |= done.mixed
         self._known_s = monotonic_s(self.world) if not done.contended else None
+        opening.note_sharing(self.connection, done.may_share)
         if done.state is not None and done.state.version >= self.version:
             self._see(done.state)
             if not done.already:
                 remember(self.connection, done.state)
         elif self._state is None or not done.already:
             self.refresh()
-        if self.checkpoints and not done.already:
+        if self.checkpoints and done.led_by_us and not done.already:
             left_s = self.limits.timeout_s - elapsed_s
             self._state = self._upkeep.note(self._state, done.version, left_s, self.world)
 
@@ -375,7 +377,9 @@ class DeltaFormat:
     # --- small helpers ----------------------------------------------------------------------------
     def _arbiter(self) -> Arbiter:
         """The arbiter; it seals claims once writers were met that know no lock table."""
-        return replace(self.connection.arbiter, sealed=self._mixed)
+        return opening.sharing(
+            self.connection, replace(self.connection.arbiter, sealed=self._mixed), self._group
+        )
 
     def _serves(self, operation: Operation, *, alone: bool) -> bool:
         """Whether a write that moves positions may be planned on the version of a moment ago, where they stand.

@@ -40,6 +40,8 @@ class MemberWrite:
     columns: str = ""
     changes: Mapping[str, int] | None = None
     """How many changes did what, where changes were applied."""
+    offer: str = ""
+    """The attempt that offered the write to others, which may carry it in their commits."""
 
     @classmethod
     def group(cls, key: str, members: Sequence[Self], files: int = 0) -> Self:
@@ -60,6 +62,8 @@ class MemberWrite:
             named["volatile"] = list(self.volatile)
         if self.changes is not None:
             named["changes"] = dict(self.changes)
+        if self.offer:
+            named["offer"] = self.offer
         return {
             "key": self.key,
             "fingerprint": self.fingerprint,

@@ -40,7 +40,7 @@ def test_twelve_creators_make_one_table_with_every_row_once(place: Place) -> Non
     assert {type(outcome) for outcome in outcomes} == {sw.Receipt}, outcomes
     assert visible([place.ids(), place.replayed_ids()]) == once(*range(CREATORS))
     commits = place.commits()
-    assert len(commits) == CREATORS
+    assert len(commits) <= CREATORS  # some share one
     assert sum("metaData" in action for actions in commits for action in actions) == 1
 
 

@@ -170,7 +170,7 @@ def test_when_others_take_every_version_the_write_gives_up_and_is_absent(s3_plac
                 s3_place.open().append(rows(taken[-1]), key=f"rival-{taken[-1]}")
             return self.world.perform(effect)
 
-    table = impatient(s3_place.open(), attempts=3)
+    table = impatient(s3_place.open(group="never"), attempts=3)
     table.world = Rivals(table.world)
     with pytest.raises(sw.RetriesExhaustedError) as caught:
         table.append(rows(1), key="event")

@@ -342,8 +342,8 @@ MUTANTS = (
         PROTOCOL,
         (
             (
-                "        if isinstance(error, SafewriteError) or state.in_doubt_at is None:\n            raise\n",
-                "        return Landed(state.seen, state.attempts, False, True)\n",
+                "            raise doubt from error\n        raise\n",
+                "            raise doubt from error\n        return Landed(state.seen, state.attempts, False, True)\n",
             ),
         ),
         OWN,

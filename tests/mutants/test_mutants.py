@@ -19,12 +19,14 @@ from tests.mutants.killers import HISTORIES, ROOT, Killer, Mutant, Warm, mutated
 from tests.mutants.medallion import MEDALLION_MUTANTS
 from tests.mutants.positions import POSITION_MUTANTS
 from tests.mutants.secure import SECURE_MUTANTS
+from tests.mutants.sharing import SHARING_MUTANTS
 from tests.mutants.spark import SPARK_MUTANTS
 
 ALL = (
     *MUTANTS,
     *ICEBERG_MUTANTS,
     *GROUP_MUTANTS,
+    *SHARING_MUTANTS,
     *CHANGE_MUTANTS,
     *POSITION_MUTANTS,
     *MEDALLION_MUTANTS,

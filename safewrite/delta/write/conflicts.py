@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from safewrite.delta.log.actions import Action, Commit
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.errors import ConflictError, Kind, ReplayMismatchError
+from safewrite.errors import ConflictError, Kind, ReplayMismatchError, UnsafeConfigError
 from safewrite.protocol.positions import Moves, moved
 
 if TYPE_CHECKING:
@@ -99,3 +99,15 @@ def own_properties(metadata: Action) -> dict[str, str]:
     configuration = metadata.get("configuration") or {}
     names = ("safewrite.arbiter", "safewrite.lock-table", "safewrite.lock-path")
     return {name: value for name, value in configuration.items() if name in names}
+
+
+def check_arbiter(version: int, metadata: Action, own: Action) -> None:
+    """Refuse to follow a commit that recorded another arbiter than ours."""
+    theirs, ours = own_properties(metadata), own_properties(own)
+    if theirs and ours and theirs != ours:
+        raise UnsafeConfigError(
+            f"Another writer recorded {theirs} as this table's arbiter in version {version}; this one uses "
+            f"{ours}. Two arbiters for one table lose rows. Nothing was committed. Open the table with the "
+            "recorded arbiter.",
+            kind=Kind.ARBITER_MISMATCH,
+        )

@@ -68,6 +68,12 @@ def those_carried(info: Mapping[str, Any], wanted: members.Wanted) -> dict[str, 
     return found
 
 
+def write_count(info: Mapping[str, Any]) -> int:
+    """How many writes a commit carries."""
+    pointer = info.get("members")
+    return int(pointer["count"]) if pointer else len(info.get("writes", ()))
+
+
 def keys_by_hash(info: Mapping[str, Any]) -> dict[str, str]:
     """The keys that a commit carries, by their hashes, which are all that ``commitInfo`` has of a long list."""
     pointer = info.get("members")

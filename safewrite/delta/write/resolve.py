@@ -10,6 +10,7 @@ from safewrite.delta.write.write import is_of_another, standing
 from safewrite.errors import CommitUnknownError
 from safewrite.protocol import keys, values
 from safewrite.protocol.ask import Limits, ask, unanswered
+from safewrite.protocol.delta import sharing
 from safewrite.protocol.delta.commit import Arbiter
 from safewrite.protocol.effects import Effect, Get, List, Missing, NewestEntry, Ok, Outcome, Together
 
@@ -23,7 +24,8 @@ def resolve(
 
     Raises:
         CommitUnknownError: an attempt may still land: a commit under the key is claimed in the lock table
-            and not yet finished, or an attempt ended in doubt at a version that nobody has taken yet.  Or a
+            and not yet finished, an attempt ended in doubt at a version that nobody has taken yet, or the write waits where other
+            writers may commit it.  Or a
             commit since the first attempt is gone (log clean-up), and may have been it.
         StorageError: the store gave no answer.
     """
@@ -37,7 +39,8 @@ def resolve(
             told = {"key": key, "fingerprint": record.fingerprint, "rows": rows, "files": 0}
             return record.version, {**told, **entry}
         record = None
-    # The claim is read before the log: what is finished in between then shows in the log.
+    # Claim and queue are read before the log: what is finished in between then shows in the log.
+    waits = yield from _waits(key, limits)
     pending = (yield from _pending(key, limits)) if arbiter.lock_table else None
     base = record.base_version if record is not None else _base(key, -1)
     head, found, whole = yield from _scan(key, base, limits)
@@ -51,7 +54,7 @@ def resolve(
             key=key,
         )
     in_doubt = record is not None and record.in_doubt_at is not None and record.in_doubt_at > head
-    if pending or in_doubt:
+    if pending or in_doubt or waits:
         raise CommitUnknownError(
             f"The write with key {key!r} is not in the table, and may still land at version {head + 1}. Append "
             "the same rows with the same key, or run `safewrite repair` on the table, to decide.",
@@ -94,6 +97,16 @@ def _pending(key: str, limits: Limits) -> Generator[Effect, Outcome, bool]:
     if isinstance(temp, Missing):
         return False
     raise unanswered(get, temp)
+
+
+def _waits(key: str, limits: Limits) -> Generator[Effect, Outcome, bool]:
+    """True if the write waits where other writers take waiting writes into their commits."""
+    effect = List(sharing.FOLDER, name="resolve.queue")
+    listed = yield from ask(effect, limits)
+    if not isinstance(listed, Ok):
+        raise unanswered(effect, listed)
+    assert isinstance(listed.value, tuple)
+    return sharing.waits(listed.value, key)
 
 
 def _scan(

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from safewrite.delta.log import actions
 from safewrite.delta.log.actions import Action, Commit
 from safewrite.delta.log.features import check_txns_stay
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.delta.write import conflicts
+from safewrite.delta.write import conflicts, waiting
 from safewrite.delta.write.conflicts import VERSION_OF
-from safewrite.delta.write.members import ENGINE, Entry, brief, carried, listing, summed_up
+from safewrite.delta.write.members import (
+    ENGINE,
+    Entry,
+    brief,
+    carried,
+    listing,
+    summed_up,
+    write_count,
+)
 from safewrite.delta.write.restored_positions import check_in_effect, check_rival
 from safewrite.delta.write.staging import StagedFile, accounted, secure
 from safewrite.errors import (
@@ -22,7 +30,6 @@ from safewrite.errors import (
     Kind,
     ReplayMismatchError,
     SafewriteError,
-    UnsafeConfigError,
 )
 from safewrite.protocol import keys, members
 from safewrite.protocol.ask import Limits
@@ -77,7 +84,13 @@ class Transaction:
     """They may be encoded before it is known whether an earlier call wrote them."""
     operation: str = "WRITE"
     mode: str = "Append"
-    _bodies: dict[int, bytes] = field(default_factory=dict, repr=False)
+    taken: tuple[waiting.WaitingWrite, ...] = ()
+    """Writes of other processes that this try commits too."""
+    known: dict[int, Mapping[str, Any] | None] = field(default_factory=dict, repr=False)
+    """What safewrite recorded in the commits that were read; None for one that changed schema, properties or protocol."""
+    followed: Snapshot | None = None
+    """The table with another writer's commit that carries this write, where that is known."""
+    _bodies: dict[tuple[int, str], bytes] = field(default_factory=dict, repr=False)
     _listing: tuple[Write, str, dict[str, Any], Put | None] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -119,13 +132,14 @@ class Transaction:
         Raises:
             MembersMetError: other commits carry some of the members.
         """
-        if version not in self._bodies:
+        attempt = (version, self.commit_id)
+        if attempt not in self._bodies:
             if self.met:
                 raise MembersMetError(
                     "Members were committed meanwhile. Nothing of this group was committed."
                 )
-            self._bodies = {version: self._encode(version)}
-        return self._bodies[version]
+            self._bodies = {attempt: self._encode(version)}
+        return self._bodies[attempt]
 
     def _encode(self, version: int) -> bytes:
         actions: list[dict[str, Any]] = [{"commitInfo": self._commit_info()}]
@@ -134,13 +148,22 @@ class Transaction:
         if self.metadata is not None:
             actions.append({"metaData": self.metadata})
         actions += [{"txn": txn} for txn in self._txns(version)]
-        actions += accounted(self.file_actions(), self.write.rows, self.kept_rows(), self.write.key)
+        actions += accounted(self.file_actions(), self.whole.rows, self.kept_rows(), self.write.key)
         lines = (json.dumps(action, separators=(",", ":"), ensure_ascii=False) for action in actions)
         return ("\n".join(lines) + "\n").encode()
 
     def file_actions(self) -> list[dict[str, Any]]:
         """``add`` actions of the staged files."""
-        return [file.action for file in self.files]
+        return [*(file.action for file in self.files), *(add for one in self.taken for add in one.adds)]
+
+    @property
+    def whole(self) -> Write:
+        """All that the commit carries, as one write."""
+        if not self.taken:
+            return self.write
+        each = (self.write, *(one.write for one in self.taken))
+        rows, files = sum(write.rows for write in each), sum(write.files for write in each)
+        return replace(self.write, rows=rows, files=files, members=each)
 
     def _commit_info(self) -> Action:
         partition_by = self._partition_by()
@@ -164,9 +187,17 @@ class Transaction:
     @property
     def _listed(self) -> tuple[dict[str, Any], Put | None]:
         """How the commit lists its writes; a long list is made once."""
-        if self._listing is None or self._listing[:2] != (self.write, self.commit_id):
-            self._listing = (self.write, self.commit_id, *listing(self.write.each, self.commit_id))
+        whole = self.whole
+        if self._listing is None or self._listing[:2] != (whole, self.commit_id):
+            self._listing = (whole, self.commit_id, *listing(whole.each, self.commit_id))
         return self._listing[2:]
+
+    @property
+    def sharer(self) -> waiting.SharedAppend | None:
+        """The write as one that others may commit; None where it does more than to add files to a table that is there."""
+        alone = self.metadata or self.protocol or self.positions or self.properties or self.write.members
+        fits = self.mode == "Append" and self.operation == "WRITE" and self.state is not None
+        return None if alone or not fits else waiting.SharedAppend(self)
 
     def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
         """``operationParameters`` as Spark and deltalake write them."""
@@ -183,9 +214,10 @@ class Transaction:
     def metrics(self) -> dict[str, int]:
         """``operationMetrics`` as Spark names them."""
         return {
-            "numFiles": len(self.files),
-            "numOutputRows": self.write.rows,
-            "numOutputBytes": sum(file.mark.size for file in self.files),
+            "numFiles": len(self.files) + sum(len(one.adds) for one in self.taken),
+            "numOutputRows": self.whole.rows,
+            "numOutputBytes": sum(file.mark.size for file in self.files)
+            + sum(add["add"]["size"] for one in self.taken for add in one.adds),
         }
 
     def _partition_by(self) -> Sequence[str]:
@@ -194,7 +226,7 @@ class Transaction:
 
     def _txns(self, version: int) -> list[Action]:
         numbers: dict[str, int] = {}
-        for write in self.write.each:
+        for write in self.whole.each:
             if write.txn is not None:
                 app_id, app_version = write.txn
                 numbers[app_id] = app_version
@@ -211,6 +243,8 @@ class Transaction:
         """See ``safewrite.protocol.delta.commit.Candidate.examine``."""
         commit = actions.parse(body, version)
         found = self._find(version, body, commit)
+        if found is not None and self.state is not None and self.state.version == version - 1:
+            self.followed = self.state.advance(version, commit)
         if found is not None or version <= self.accounted:
             return found
         if self.state is None and version == 0:
@@ -235,7 +269,7 @@ class Transaction:
             "txns": txns,
         }
         text = json.dumps(known, separators=(",", ":"), ensure_ascii=False)
-        return text if len(self.write.each) == 1 or len(text) <= SUMMARY_CHARS_MAX else None
+        return text if len(self.whole.each) == 1 or len(text) <= SUMMARY_CHARS_MAX else None
 
     def suffices(self, summary: str) -> bool:
         """An append need only know keys and transactions; its own commit is compared by its bytes."""
@@ -257,6 +291,7 @@ class Transaction:
 
     def _find(self, version: int, body: bytes, commit: Commit) -> Found | None:
         info = (commit.commit_info or {}).get(ENGINE) or {}
+        self.known[version] = waiting.keys_in(commit)
         if info.get("commitId") == self.commit_id:
             if body != self.body(version):
                 raise ForeignWriterError(
@@ -273,7 +308,7 @@ class Transaction:
             self.found = found[self.write.key]
             if self.found is not None:
                 keys.must_match(self.write.key, self.found["fingerprint"], self.write.fingerprint, version)
-            return Found(version, own=False)
+            return Found(version, own=False, members=write_count(info))
         self._check_txn(self.write, version, commit)
         self._check_moved(version, commit)
         return None
@@ -300,7 +335,7 @@ class Transaction:
         """Go on without the members of these keys, as another commit with other files."""
         left = [write for write in self.write.members if write.key not in known]
         self.write = Write.group(self.write.key, left)
-        self.commit_id, self.files, self._bodies = commit_id, (), {}
+        self.commit_id, self.files = commit_id, ()
         self.met.clear()
 
     def _check_txn(self, write: Write, version: int, commit: Commit) -> None:
@@ -329,17 +364,7 @@ class Transaction:
                 "Nothing was committed; call again.",
                 kind=Kind.SCHEMA_CHANGED,
             )
-        theirs, ours = (
-            conflicts.own_properties(metadata),
-            conflicts.own_properties(self.metadata or self.state.metadata),
-        )
-        if theirs and ours and theirs != ours:
-            raise UnsafeConfigError(
-                f"Another writer recorded {theirs} as this table's arbiter in version {version}; this one uses "
-                f"{ours}. Two arbiters for one table lose rows. Nothing was committed. Open the table with the "
-                "recorded arbiter.",
-                kind=Kind.ARBITER_MISMATCH,
-            )
+        conflicts.check_arbiter(version, metadata, self.metadata or self.state.metadata)
         if self.recording_arbiter:
             self.metadata, self.recording_arbiter = None, False
         elif self.metadata is not None:

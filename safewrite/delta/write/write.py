@@ -40,10 +40,11 @@ log = logging.getLogger("safewrite")
 
 @dataclass(frozen=True, slots=True)
 class DeltaDone(receipt.Done):
-    """A write that is in the log; ``mixed``: other writers bypass the lock table."""
+    """A write that is in the log; ``mixed``: other writers bypass the lock table; ``may_share``: members can be queued here."""
 
     state: Snapshot | None
     mixed: bool = field(default=False, kw_only=True)
+    may_share: bool | None = field(default=None, kw_only=True)
 
 
 def write(
@@ -126,6 +127,7 @@ def _committed_once(  # noqa: PLR0917 - one caller, just above
             fresh=fresh or recalled.looked,
             records=(record,) if _in_ledger(named) else (),
             opening=keys.intend_new([record], limits) if intends else None,
+            sharer=candidate.sharer,
         )
     except CommitUnknownError as error:
         if error.version is not None:
@@ -133,7 +135,8 @@ def _committed_once(  # noqa: PLR0917 - one caller, just above
         raise
     if landed.already:
         found = Found(landed.version, own=False)
-        return (yield from found_again(candidate, found, record, limits, attempts=landed.attempts))
+        done = yield from found_again(candidate, found, record, limits, attempts=landed.attempts)
+        return replace(done, members=landed.members, waited_s=landed.waited_s, may_share=landed.may_share)
     return (yield from committed(candidate, landed, record, limits))
 
 
@@ -243,6 +246,9 @@ def committed(
         removed_rows=receipt.removed_rows(candidate),
         copied_bytes=receipt.copied_bytes(candidate),
         changes=named.changes,
+        members=landed.members,
+        waited_s=landed.waited_s,
+        may_share=landed.may_share,
     )
 
 
@@ -259,7 +265,18 @@ def found_again(
         # The intent may be an earlier call's with other rows, which never landed; the log confirms ours.
         landed = replace(record, fingerprint=candidate.write.fingerprint)
         yield from keys.remember(landed, found.version, limits)
+    if candidate.write.offer and entry.get("offer") == candidate.write.offer:
+        return _led(candidate, found.version, attempts)
     return repeat(candidate.write, found.version, entry, attempts=attempts)
+
+
+def _led(candidate: Transaction, version: int, attempts: int) -> DeltaDone:
+    """A write that another writer committed with its own, as this call offered it."""
+    named = candidate.write
+    return DeltaDone(
+        version, False, named.rows, named.files, attempts, candidate.followed,
+        contended=True, removed_rows=0, led_by_us=False,
+    )  # fmt: skip
 
 
 def entry_at(

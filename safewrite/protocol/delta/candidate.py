@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, Outcome
+from safewrite.protocol.effects import Effect, Outcome, Put
 from safewrite.protocol.values import LedgerRecord, Listed
 
 Steps = Generator[Effect, Outcome, None]
+SPAN = 16
+"""A member may be committed up to so many versions after the last that its owner examined, if its arbiter says no other number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,10 @@ class Found:
 
     version: int
     own: bool
-    """True if it is this very attempt (its commit id), False if an earlier one under the same key."""
+    """True if it is this very attempt (its commit id), False if an earlier one under the same key, or another writer's that
+    carries it."""
+    members: int = 1
+    """How many writes the commit carries."""
 
 
 class Candidate(Protocol):
@@ -86,6 +91,85 @@ class Candidate(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """A member in the queue, as its name tells: it may be committed after version ``base``, and up to version ``through``."""
+
+    path: str
+    base: int
+    through: int
+    modified_ms: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A member as its owner wrote it."""
+
+    path: str
+    base: int
+    body: bytes
+
+
+class Sharer(Protocol):
+    """A candidate as one that other writers may commit, and that can carry theirs."""
+
+    @property
+    def known(self) -> Mapping[int, object]:
+        """What is known of commits that were read, by version."""
+
+    @property
+    def key(self) -> str:
+        """The key of its own write."""
+
+    def member(self, base: int) -> bytes | None:
+        """The write as others may commit it; None if it must be committed alone."""
+
+    def note(self, version: int, body: bytes) -> None:
+        """Remember the keys of a commit that was not examined."""
+
+    @property
+    def member_file(self) -> Put | None:
+        """The list of the writes that it carries, where these are too many for the commit file."""
+
+    def carry(self, offered: Sequence[Offer], commit_id: str) -> tuple[tuple[str, ...], frozenset[str]]:
+        """Commit these members too, as an attempt of this id.
+
+        Returns the paths of those that it carries, and of those that no commit can carry any more.
+        """
+
+
+@dataclass(slots=True)
+class Share:
+    """What a writer knows of the queue of members."""
+
+    sharer: Sharer
+    path: str | None = None
+    """Where our member is, as far as we know; see ``safewrite.protocol.delta.sharing``."""
+    through: int = -1
+    """The last version in which a leader may commit a member of ours."""
+    leads: bool = False
+    offers: int = 0
+    asked: bool = False
+    """The queue can be used here, as an answer showed."""
+    there: tuple[Waiting, ...] = ()
+    """The members that the last look saw."""
+    bodies: dict[str, bytes] = field(default_factory=dict)
+    """What they hold, by path."""
+    carried: tuple[str, ...] = ()
+    """Paths of the members that the last try carries."""
+    refused: frozenset[str] = frozenset()
+    looked_s: float = 0.0
+    waited_s: float = 0.0
+    denied: bool = False
+    """The queue cannot be used with these permissions: the write goes on alone."""
+
+    @property
+    def usable(self) -> bool | None:
+        """Whether the queue can be used, as far as an answer showed."""
+        return False if self.denied else (True if self.asked else None)
+
+
+@dataclass(frozen=True, slots=True)
 class Arbiter:
     """Who decides which writer gets a version: the object store alone, or a lock table before it.
 
@@ -98,6 +182,32 @@ class Arbiter:
     lock_table: bool
     lease: bool = False
     sealed: bool = False
+    shares: int = 0
+    """Up to how many versions after its base others may commit a member (``safewrite.protocol.delta.sharing``); 0: no commits are
+    shared."""
+    queue_known: bool = True
+    """Whether the queue of members is known to be usable; else a writer asks before it waits there."""
+
+
+@dataclass(slots=True)
+class Landed:
+    """Where the candidate's rows are."""
+
+    version: int
+    attempts: int
+    already: bool
+    contended: bool
+    """Other writers were met on the way: the next write should queue at once."""
+    mixed: bool = False
+    """Writers that know no lock table were met: from now on claims must be sealed."""
+    remembered: frozenset[str] = frozenset()
+    """Keys for which the ledger has the commit already."""
+    members: int = 1
+    """How many writes the commit carries."""
+    waited_s: float = 0.0
+    """How long the write waited for another writer to commit it, or for its turn to lead."""
+    may_share: bool | None = None
+    """Whether the queue of members can be used with these permissions; None if that was not seen."""
 
 
 @dataclass(slots=True)
@@ -126,6 +236,8 @@ class Try:
     remembered: frozenset[str] = frozenset()
     opening: Steps | None = None
     """Runs with the first check of the files, before anything is claimed."""
+    share: Share | None = None
+    """What this write knows of the queue of members; None if it shares no commit."""
     mixed: bool = False
     """A version was met that no writer claimed in the lock table: others commit by conditional PUT."""
 
@@ -133,3 +245,18 @@ class Try:
     def sealed(self) -> bool:
         """Whether claims must be sealed; see ``Arbiter``."""
         return self.arbiter.sealed or self.mixed
+
+    def landed(self, version: int, found: Found | None = None) -> Landed:
+        """What the write came to; ``found`` is the commit that carries it, unless it is one that we made now."""
+        share = self.share
+        return Landed(
+            version,
+            self.attempts,
+            found is not None and not found.own,
+            self.contended,
+            self.mixed,
+            self.remembered,
+            found.members if found is not None else 1 + len(share.carried if share is not None else ()),
+            share.waited_s if share is not None else 0.0,
+            share.usable if share is not None else None,
+        )

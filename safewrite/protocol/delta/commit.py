@@ -20,7 +20,6 @@ can never both land.  No attempt leaves N for N+1 while N is in doubt.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 
 from safewrite.errors import (
     CommitUnknownError,
@@ -33,10 +32,14 @@ from safewrite.protocol import keys, ticket_queue
 from safewrite.protocol.ask import Limits, Patience, ask, overdue, side_by_side, unanswered
 from safewrite.protocol.contention import spread
 from safewrite.protocol.delta import claim as claims
+from safewrite.protocol.delta import sharing
 from safewrite.protocol.delta.candidate import (
     Arbiter,
     Candidate,
     Found,
+    Landed,
+    Share,
+    Sharer,
     Steps,
     Try,
 )
@@ -78,21 +81,6 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
-class Landed:
-    """Where the candidate's rows are."""
-
-    version: int
-    attempts: int
-    already: bool
-    contended: bool
-    """Other writers were met on the way: the next write should queue at once."""
-    mixed: bool = False
-    """Writers that know no lock table were met: from now on claims must be sealed."""
-    remembered: frozenset[str] = frozenset()
-    """Keys for which the ledger has the commit already."""
-
-
 def commit(
     candidate: Candidate,
     seen: int,
@@ -103,6 +91,7 @@ def commit(
     fresh: bool = False,
     records: Sequence[LedgerRecord] = (),
     opening: Steps | None = None,
+    sharer: Sharer | None = None,
 ) -> Generator[Effect, Outcome, Landed]:
     """Commit a candidate that has taken every version up to ``seen`` into account (-1: no table).
 
@@ -112,6 +101,7 @@ def commit(
     candidate's keys: the commit is put there while it is read back, for whoever believes the ledger asks the log as well.
     ``opening`` runs with the first check of the files; nothing is claimed or committed before it has ended, and what it
     raises ends the commit.
+    ``sharer`` is the candidate, where it may share a commit with other writers that wait.
 
     Raises:
         NotCommittedError: a subclass; nothing landed and nothing can land later.
@@ -128,15 +118,19 @@ def commit(
         anchor=candidate.anchor,
         records=tuple(records),
         opening=opening,
+        share=Share(sharer) if sharer is not None and arbiter.shares else None,
     )
     try:
         landed = yield from _commit(state)
     except Exception as error:
         if state.ticket is not None:
             yield ticket_queue.pass_turn(state.ticket)
-        if isinstance(error, SafewriteError) or state.in_doubt_at is None:
-            raise
-        raise _interrupted(state.in_doubt_at, error) from error
+        yield from sharing.leave(state)
+        if not isinstance(error, SafewriteError) and state.in_doubt_at is not None:
+            raise sharing.in_doubt(state, _interrupted(state.in_doubt_at, error)) from error
+        if (doubt := sharing.in_doubt(state, error)) is not error:
+            raise doubt from error
+        raise
     return landed
 
 
@@ -174,24 +168,32 @@ def _commit(state: Try) -> Generator[Effect, Outcome, Landed]:
     state.started_s = yield from ticket_queue.now()
     if not state.fresh:
         yield from _recheck(state, state.started_s)
-    if state.queue_first:
+    waits = state.queue_first and state.share is not None
+    if state.queue_first and not waits:
         yield from queue(state)
     while True:
-        found = None if state.fresh else (yield from catch_up(state))
+        found = None if state.fresh else (yield from sharing.examine(state))
         if found is not None:
             yield from leave_queue(state)
-            return Landed(found.version, state.attempts, not found.own, state.contended, state.mixed)
+            yield from sharing.leave(state)
+            return state.landed(found.version, found)
+        if waits:
+            waits = False
+            if (yield from sharing.wait_turn(state)):
+                continue
         now_s = yield from ticket_queue.now()
         check_patience(state, now_s - state.started_s)
         yield from ticket_queue.hold_turn(state.ticket, state.spent_s, state.limits)
         yield from state.candidate.renew()
+        yield from sharing.gather(state)
         state.attempts += 1
         version = state.seen + 1
         if (yield from try_version(state, version, now_s)):
-            return Landed(version, state.attempts, False, state.contended, state.mixed, state.remembered)
+            return state.landed(version)
         state.contended, state.fresh = True, False
         yield from _leave_lost_turn(state, now_s)
-        if state.ticket is None and not (yield from queue(state)):
+        waits = state.share is not None
+        if state.ticket is None and (sharing.leads(state) if waits else not (yield from queue(state))):
             lost_s = (yield from ticket_queue.now()) - now_s
             yield _spread(state, version, lost_s)
 
@@ -327,8 +329,9 @@ def _verify(state: Try, version: int, body: bytes, entry: Entry | None) -> Steps
     """VERIFY before the ack: what stands under our version must be our bytes (A11, A12, A19, M3)."""
     get = Get(claims.commit_path(version), name="commit.verify")
     remembering = [keys.committing(record, version) for record in state.records]
+    closing = _closing(state, entry)
     try:
-        answers = yield Together((get, *_closing(state, entry), *remembering), name="commit.verify_and_close")
+        answers = yield Together((get, *closing, *remembering), name="commit.verify_and_close")
     except Exception:
         if not remembering:
             raise
@@ -338,6 +341,7 @@ def _verify(state: Try, version: int, body: bytes, entry: Entry | None) -> Steps
     assert isinstance(answers, Ok)
     assert isinstance(answers.value, tuple)
     state.ticket = None
+    sharing.closed(state, dict(zip(closing, answers.value[1:], strict=False)))
     last = answers.value[len(answers.value) - len(remembering) :]
     state.remembered = frozenset(
         record.key for record, answer in zip(state.records, last, strict=True) if isinstance(answer, Ok)
@@ -362,6 +366,7 @@ def _verify(state: Try, version: int, body: bytes, entry: Entry | None) -> Steps
 
 def _closing(state: Try, entry: Entry | None) -> tuple[Effect, ...]:
     closing: tuple[Effect, ...] = () if entry is None else (claims.complete(entry),)
+    closing = (*closing, *sharing.closing(state))
     return closing if state.ticket is None else (*closing, ticket_queue.pass_turn(state.ticket))
 
 

@@ -27,6 +27,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from safewrite.errors import CommitUnknownError, NotCommittedError, SafewriteError
 from safewrite.protocol import effects as fx
+from safewrite.protocol.delta.commit import version_of
+from safewrite.protocol.delta.sharing import FOLDER
 from safewrite.protocol.effects import Effect, Ok, Outcome
 
 T = TypeVar("T", bound=Hashable)
@@ -197,7 +199,7 @@ class Automaton:
         asked = self.effects.values[node.options[0][1]] if node.options else None
         if isinstance(asked, fx.PassTurn):
             return node.ticks
-        return node.ticks + 1 if isinstance(asked, fx.ReadQueue) else 0
+        return node.ticks + 1 if isinstance(asked, fx.ReadQueue) or _waits(asked) else 0
 
     def _free(self, node: Node, effect: Effect) -> Outcome | None:
         """The answer to an effect that nobody else can notice, or None."""
@@ -223,6 +225,16 @@ class Automaton:
         if number == len(self.nodes):
             self.nodes.append(node)
         return number
+
+
+def is_shared(path: str) -> bool:
+    """Whether others look for an object under this name."""
+    return version_of(path) is not None or path.startswith(FOLDER)
+
+
+def _waits(asked: Effect | None) -> bool:
+    """Whether a process looks whether another has committed its member."""
+    return isinstance(asked, fx.List) and asked.prefix == FOLDER and asked.name == "share.look"
 
 
 def _noted(sent: list[Outcome], outcome: Outcome) -> Outcome:

@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING
 from safewrite.errors import Kind, SafewriteError
 from safewrite.protocol.effects import Effect
 from safewrite.stores.world import run
-from safewrite.testing.explorer.automaton import Acked, Broken, Down, InDoubt, Node, NotCommitted, Place
+from safewrite.testing.explorer.automaton import (
+    Acked,
+    Broken,
+    Down,
+    InDoubt,
+    Node,
+    NotCommitted,
+    Place,
+    Program,
+)
 from safewrite.testing.explorer.changes import NOTHING, applied, told_by
 from safewrite.testing.explorer.immutable import Store
 from safewrite.testing.explorer.rows import parse, safewrite
+from safewrite.testing.explorer.sharing import sharing
 
 if TYPE_CHECKING:
     from safewrite.testing.explorer.models import Model
@@ -48,7 +58,9 @@ class Judge:
                 return f"lost: key {lost} was acked in {version}, and the log holds {commits}"
             case NotCommitted(kind) if kind not in FORESEEN:
                 return f"alarm: {attempt} ended with {kind}"
-            case NotCommitted() if any(theirs.rstrip("'") == attempt for _, theirs in commits.values()):
+            case NotCommitted() if any(
+                attempt in theirs.replace("'", "").split("+") for _, theirs in commits.values()
+            ):
                 return f"zombie: attempt {attempt} ended as not committed, and is in the log"
             case Broken(error):
                 return f"alarm: {attempt} ended with {error}"
@@ -73,16 +85,24 @@ class Judge:
                     commits = {at: parse(body) for at, body in taken().log().items()}
                     if lost := _not_in(place, writer.key, commits):
                         return f"stuck: key {lost} is not in {place} after its retry"
-            version = run(safewrite("next", "next", self.model.arbiter, exists=True, again=True), world)
+            version = run(self._one_more("next"), world)
         except SafewriteError as error:
             return f"stuck: {type(error).__name__}: {error}"
         for effect in late:
             world.perform(effect)
+        if self.model.arbiter.shares:  # what arrived late in the queue of members is found by who comes
+            run(self._one_more("last"), world)
         after = taken()
         assert isinstance(version, int)
-        if parse(after.log()[version]) != ("next", "next"):
+        if "next" not in parse(after.log()[version])[0].split("+"):
             return f"lost: version {version} of the writer that came after"
         return self.state(after, nodes) or self.replaced(store, after)
+
+    def _one_more(self, name: str) -> Program:
+        """A writer that comes when all have ended."""
+        if self.model.arbiter.shares:
+            return sharing(name, name, self.model.arbiter, again=True, queue_first=True)
+        return safewrite(name, name, self.model.arbiter, exists=True, again=True)
 
 
 def _unplanned(log: Mapping[int, bytes]) -> str:

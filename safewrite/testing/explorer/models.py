@@ -15,6 +15,7 @@ from safewrite.testing.explorer.groups import group
 from safewrite.testing.explorer.immutable import Store
 from safewrite.testing.explorer.invariants import Judge
 from safewrite.testing.explorer.rows import engine, safewrite
+from safewrite.testing.explorer.sharing import sharing
 
 PEERS = {"conditional-put": peers.conditional_put, "spark": peers.spark, "old-locks": peers.lock_table}
 FIRST = b'{"commitInfo":{}}\n'
@@ -44,7 +45,7 @@ class WriterProcess:
     @property
     def ours(self) -> bool:
         """Whether its acks are safewrite's."""
-        return self.program in ("safewrite", "engine", "group", "changes")
+        return self.program in ("safewrite", "engine", "group", "changes", "sharing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,9 @@ class Model:
                 fresh=writer.fresh,
                 light=writer.light,
             )
+        if writer.program == "sharing":
+            how = {"fresh": writer.fresh, "queue_first": writer.queue_first, "again": incarnation > 0}
+            return sharing(writer.key, attempt, self.arbiter, light=writer.light, **how)
         if writer.program == "changes":
             how = {"fresh": writer.fresh, "queue_first": writer.queue_first, "again": incarnation > 0}
             return changing(writer.key, writer.change, attempt, self.arbiter, **how)
@@ -125,6 +129,7 @@ def _generated(number: int) -> str:
     return keys.generated(str(uuid.UUID(int=number)), 0)
 
 
+SHARED, SHARED_LOCKS = Arbiter(False, shares=2), Arbiter(True, lease=True, shares=2)
 LOCKS, OBJECTS, LEASED = Arbiter(True), Arbiter(False), Arbiter(True, lease=True)
 SEALED = Arbiter(True, sealed=True)
 _ONE, _TWO = WriterProcess("safewrite", _generated(1)), WriterProcess("safewrite", _generated(2), fresh=True)
@@ -135,6 +140,8 @@ _PUT, _SPARK = (
 _OLD = WriterProcess("old-locks", "old", restarts=0)
 _ENGINE = WriterProcess("engine", "engine")
 _SAME = WriterProcess("safewrite", "event")
+_WAITS = WriterProcess("sharing", "waits", queue_first=True)
+_JOINS = WriterProcess("sharing", "joins", queue_first=True)
 _DELETE = WriterProcess("changes", "delete", change=(5, True))
 _INSERT = WriterProcess("changes", "insert", change=(3, False), fresh=True)
 
@@ -243,6 +250,48 @@ MODELS = {
             (replace(_DELETE, queue_first=True), _INSERT),
             LEASED,
             1,
+            1,
+        ),
+        Model(
+            "share-objects", "two writers that share a commit, object store", (_WAITS, _JOINS), SHARED, 1, 2
+        ),
+        Model(
+            "share-asking",
+            "the same, where it is not known whether the queue can be used",
+            (_WAITS, _JOINS),
+            replace(SHARED, queue_known=False),
+            1,
+            1,
+        ),
+        Model(
+            "share-fresh",
+            "one that shares and one that commits at once, object store",
+            (_WAITS, replace(_JOINS, queue_first=False, fresh=True)),
+            SHARED,
+            1,
+            2,
+        ),
+        Model(
+            "share-again",
+            "a zombie and its retry with one key, both sharing, and one of them asks the ledger before it uploads",
+            (_WAITS, replace(_WAITS, restarts=0, light=False)),
+            SHARED,
+            1,
+            2,
+        ),
+        Model(
+            "share-locks", "two writers that share a commit, lock table", (_WAITS, _JOINS), SHARED_LOCKS, 1, 1
+        ),
+        Model(
+            "share-three",
+            "two writers that share a commit within one version, and one that commits at once, object store",
+            (
+                _WAITS,
+                replace(_JOINS, restarts=0),
+                replace(_JOINS, key="third", restarts=0, queue_first=False, fresh=True),
+            ),
+            Arbiter(False, shares=1),
+            0,
             1,
         ),
         Model("put", "lock table, with a conditional-PUT writer", (_ONE, _PUT), LOCKS, 1, 2),

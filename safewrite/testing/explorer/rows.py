@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from safewrite.delta.write.transaction import Write
 from safewrite.delta.write.write import DeltaDone
@@ -36,6 +37,10 @@ class RowCandidate:
     timestamp_ms: int = 0
     anchor: None = None
     found: dict[str, object] | None = None
+
+    @property
+    def sharer(self) -> Any:
+        return None
 
     def prepare(self) -> Generator[Effect, Outcome, None]:
         yield from ()
@@ -73,19 +78,31 @@ class RowCandidate:
 
 def body_of(key: str, attempt: str) -> bytes:
     """The commit file of an attempt at a write, or at writes whose keys are joined by ``+``, as far as safewrite reads one."""
-    writes = [{"key": one, "fingerprint": "1:0", "rows": 1, "files": 0} for one in key.split("+")]
-    ours = {"commitId": attempt, "writes": writes}
+    return entries_of([(one, "") for one in key.split("+")], attempt)
+
+
+def entries_of(writes: Sequence[tuple[str, str]], attempt: str) -> bytes:
+    """As :func:`body_of`, for keys and the attempts that offered them to others."""
+    entries = [
+        {"key": key, "fingerprint": "1:0", "rows": 1, "files": 0, **({"offer": offer} if offer else {})}
+        for key, offer in writes
+    ]
+    ours = {"commitId": attempt, "writes": entries}
     return (json.dumps({"commitInfo": {"safewrite": ours}}) + "\n").encode()
 
 
 @cache
 def parse(body: bytes) -> tuple[str, str]:
-    """Key and attempt of a commit file, by its first line; ("", "") for a file that :func:`body_of` did not make."""
+    """Keys and attempts of a commit file, by its first line; ("", "") for a file that :func:`body_of` did not make.
+
+    The attempts are those of the commit and of its writes that were offered to others.
+    """
     try:
         ours = json.loads(body.split(b"\n", 1)[0])["commitInfo"]["safewrite"]
     except (ValueError, KeyError):
         return "", ""
-    return "+".join(write["key"] for write in ours["writes"]), ours["commitId"]
+    offers = [write["offer"] for write in ours["writes"] if "offer" in write]
+    return "+".join(write["key"] for write in ours["writes"]), "+".join([ours["commitId"], *offers])
 
 
 def safewrite(

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 from safewrite.protocol import effects as fx
 from safewrite.protocol import values
-from safewrite.protocol.delta.commit import version_of
+from safewrite.protocol.delta.sharing import FOLDER
 from safewrite.protocol.effects import Busy, Effect, Exists, Failed, Ok, Outcome, Unknown
 from safewrite.protocol.iceberg.change import SwapTable
 from safewrite.protocol.iceberg.head import TableVersion
-from safewrite.testing.explorer.automaton import Automaton, Down, InDoubt, Interned
+from safewrite.testing.explorer.automaton import Automaton, Down, InDoubt, Interned, is_shared
 from safewrite.testing.explorer.catalogs import Expire, RollBack, SetProperty, SwapLocation
 from safewrite.testing.explorer.immutable import Copy, OverwriteEntry
 from safewrite.testing.explorer.rows import parse
@@ -266,7 +266,7 @@ class Explorer:
             ]
             if isinstance(effect, _SWAPS):
                 moves.append(move("conflict", Exists(), store))
-            if not isinstance(effect, fx.Put) or version_of(effect.path) is not None:
+            if not isinstance(effect, fx.Put) or is_shared(effect.path):
                 moves.append(PossibleOutcome("late", unknown, store, True, ""))
         if isinstance(outcome, Ok) and isinstance(outcome.value, values.LedgerRecord):
             moves.append(move("forgotten", Ok(replace(outcome.value, version=None)), store))
@@ -294,9 +294,9 @@ class Explorer:
     def _unnoticed(self, store: Any, effect: Effect) -> bool:
         match effect:
             case fx.Put(path):
-                return version_of(path) is None
+                return not is_shared(path)
             case fx.Get(path):
-                fixed = not self.model.overwritten
+                fixed = not self.model.overwritten and not path.startswith(FOLDER)
                 return fixed and any(name == path for name, _ in store.objects)
             case fx.LedgerGet(key):
                 return key in self._own_keys

@@ -1,0 +1,170 @@
+"""Writes down an append as a member that other writers may commit, and reads such members."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from safewrite.delta.log import actions
+from safewrite.delta.log.actions import Action, Commit, rows_of
+from safewrite.delta.log.snapshot import Snapshot
+from safewrite.delta.write.conflicts import significant
+from safewrite.delta.write.members import ENGINE, keys_by_hash
+from safewrite.protocol import members
+from safewrite.protocol.delta.candidate import Offer
+from safewrite.protocol.effects import Put
+from safewrite.stores.inside import is_inside
+
+if TYPE_CHECKING:
+    from safewrite.delta.write.transaction import Transaction, Write
+
+_FORM = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingWrite:
+    """An append of another process, with the ``add`` actions of its files."""
+
+    path: str
+    write: Write
+    adds: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedAppend:
+    """A blind append as ``safewrite.protocol.delta.candidate.Sharer``."""
+
+    plan: Transaction
+
+    @property
+    def known(self) -> Mapping[int, object]:
+        return self.plan.known
+
+    @property
+    def key(self) -> str:
+        return self.plan.write.key
+
+    @property
+    def member_file(self) -> Put | None:
+        return self.plan.member_file
+
+    def member(self, base: int) -> bytes | None:
+        plan = self.plan
+        if plan.state is None:
+            return None
+        plan.write = replace(plan.write, offer=plan.write.offer or plan.commit_id)
+        return encoded(plan.write, [file.action for file in plan.files], plan.state, base)
+
+    def note(self, version: int, body: bytes) -> None:
+        self.plan.known[version] = keys_in(actions.parse(body, version))
+
+    def carry(self, offered: Sequence[Offer], commit_id: str) -> tuple[tuple[str, ...], frozenset[str]]:
+        plan = self.plan
+        assert plan.state is not None
+        taken, refused = fitting(plan.write, offered, plan.state, plan.known)
+        if taken or plan.taken:  # another body for a version is another attempt
+            plan.commit_id = commit_id
+        plan.taken = tuple(taken)
+        return tuple(one.path for one in taken), refused
+
+
+def keys_in(commit: Commit) -> Mapping[str, Any] | None:
+    """What safewrite recorded in a commit; None if it changed what the files of an append depend on.
+
+    No member from before such a commit is carried after it: its owner may have ended with that conflict.
+    """
+    if commit.metadata is not None or commit.protocol is not None:
+        return None
+    return (commit.commit_info or {}).get(ENGINE) or {}
+
+
+# --- a member as JSON -----------------------------------------------------------------------------------
+def encoded(write: Write, adds: Sequence[Mapping[str, Any]], state: Snapshot, base: int) -> bytes:
+    """A member of the queue (``safewrite.protocol.delta.sharing``)."""
+    member = {
+        "form": _FORM,
+        "tableId": state.table_id,
+        "base": base,
+        "table": layout(state),
+        "write": {**write.whole_entry(), "int63": write.fingerprint_int63},
+        "actions": list(adds),
+    }
+    return json.dumps(member, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decoded(offer: Offer, state: Snapshot, make: type[Write]) -> WaitingWrite | None:
+    """The write of a member; None if it is not one of this table as it is now, or its files are not its rows, or lie elsewhere."""
+    try:
+        member = json.loads(offer.body)
+        entry, adds = member["write"], member["actions"]
+        made_for = member["tableId"], member["base"], member["table"]
+        if made_for != (state.table_id, offer.base, layout(state)):
+            return None
+        txn = entry.get("txn")
+        write = make(
+            str(entry["key"]), str(entry["fingerprint"]), int(entry["rows"]), int(entry["files"]),
+            txn=None if txn is None else (str(txn[0]), int(txn[1])),
+            volatile=tuple(entry.get("volatile", ())), columns=str(entry.get(members.COLUMNS, "")),
+            offer=str(entry["offer"]), fingerprint_int63=int(entry["int63"]),
+        )  # fmt: skip
+        counted = [rows_of(action["add"]) if is_inside(action["add"]["path"]) else None for action in adds]
+    except (KeyError, ValueError, TypeError, AttributeError, IndexError):
+        return None
+    if None in counted or sum(rows or 0 for rows in counted) != write.rows or len(counted) != write.files:
+        return None
+    return WaitingWrite(offer.path, write, tuple(adds))
+
+
+def is_known(body: bytes) -> bool:
+    """Whether a member is of the form that this release reads; what a later one wrote is left to others."""
+    try:
+        return bool(json.loads(body)["form"] == _FORM)
+    except (KeyError, ValueError, TypeError):
+        return False
+
+
+def layout(state: Snapshot) -> str:
+    """A digest of all that the files of an append depend on."""
+    metadata: Action = significant(state.metadata)
+    text = json.dumps([metadata, state.protocol], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+# --- which members a commit carries ---------------------------------------------------------------------
+def fitting(
+    own: Write, offered: Sequence[Offer], state: Snapshot, known: Mapping[int, Mapping[str, Any] | None]
+) -> tuple[list[WaitingWrite], frozenset[str]]:
+    """The members that can follow a state of the table together with our write, and the paths of those that never can.
+
+    A batch of an app whose earlier batch is among them, or a key that is, is left for the next commit.
+    """
+    hashes = {version: None if info is None else keys_by_hash(info) for version, info in known.items()}
+    left, refused = list[WaitingWrite](), set[str]()
+    for offer in filter(lambda offer: is_known(offer.body), offered):
+        one = decoded(offer, state, type(own))
+        between = [hashes.get(version) for version in range(offer.base + 1, state.version + 1)]
+        if one is None or None in between or is_there(one.write, between, state):
+            refused.add(offer.path)
+        else:
+            left.append(one)
+    taken, names, apps = list[WaitingWrite](), {own.key}, {own.txn[0]} if own.txn is not None else set[str]()
+    for one in sorted(left, key=lambda one: one.write.txn[1] if one.write.txn is not None else -1):
+        app = one.write.txn and one.write.txn[0]
+        if one.write.key in names or app in apps:
+            continue
+        names.add(one.write.key)
+        if app is not None:
+            apps.add(app)
+        taken.append(one)
+    return taken, frozenset(refused)
+
+
+def is_there(write: Write, between: Sequence[Mapping[str, str] | None], state: Snapshot) -> bool:
+    """Whether commits since its base carry a write, or its app is past its batch."""
+    key = members.hashed(write.key)
+    if any(keys is not None and key in keys for keys in between):
+        return True
+    return write.txn is not None and write.txn[1] <= state.txns.get(write.txn[0], -1)

@@ -1,0 +1,339 @@
+"""Lets writers of several processes share one commit.
+
+A writer that would wait for its turn puts its *member* where others find it: what identifies the write, and the files that it
+has uploaded.  Who has waited longest leads: it commits the members that wait together with its own write, in one version, with
+the key of each in that version.  The commit under way is the time in which members gather; no writer waits for a timer.
+
+The queue is a hint and the log is the truth, so every step may be lost, repeated, or done by two at once:
+
+- A try at version N carries a member only if the leader has examined every commit after the member's *base* for its key, so no
+  two leaders commit one member (D2, M20); and only a few versions after its base, so that a member whose upload arrives
+  late, or whose owner is long dead, cannot come in some day.
+- A member's owner learns from the log alone what became of it (D3).  That its member is gone from the queue says nothing: it
+  looks at the log, and goes on by itself if its key is not there (D4).
+- A member that a leader will not carry, because the table has another schema by now or its batch does not come next, is taken out
+  of the queue; its owner goes on alone and meets its own error (D6).
+- An owner that gives up cannot take its member back from a leader that has read it.  So it ends in doubt, and the key decides (D5).
+- Who leads when the first in the queue is dead is decided by the watcher's own monotonic time, and protects nothing (D1, D8).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Mapping, Sequence
+
+from safewrite.errors import (
+    CommitUnknownError,
+    ConflictError,
+    NotCommittedError,
+    ReplayMismatchError,
+    SafewriteError,
+    StorageError,
+)
+from safewrite.protocol import members, staging
+from safewrite.protocol.ask import side_by_side
+from safewrite.protocol.delta import claim as claims
+from safewrite.protocol.delta.candidate import Found, Offer, Share, Steps, Try, Waiting
+from safewrite.protocol.delta.catch_up import catch_up, queue
+from safewrite.protocol.effects import (
+    Delete,
+    Effect,
+    Failed,
+    Get,
+    List,
+    NewId,
+    Ok,
+    Outcome,
+    Put,
+    Sleep,
+    Together,
+)
+from safewrite.protocol.ticket_queue import now
+from safewrite.protocol.values import Listed
+from safewrite.text.rendering import said
+
+FOLDER = "_safewrite/queue/"
+MEMBERS_MAX, BYTES_MAX = 1000, 8 * 2**20
+"""How many members, and bytes of members, one commit carries at most."""
+_NAME = re.compile(re.escape(FOLDER) + r"(\d{20})-(\d{20})-")
+AGE_MS_MAX = 60_000
+"""A member that came so long before ours is not carried: its files were checked too long ago."""
+MEMBER_BYTES_MAX = 2**20
+"""A write with so many files goes alone."""
+OFFERS_MAX = 3
+"""A write whose member was taken out of the queue so often goes on alone."""
+NAP_S_MIN, NAP_S_MAX = 0.02, 0.5
+
+
+# --- waiting ----------------------------------------------------------------------------------------
+def wait_turn(state: Try) -> Generator[Effect, Outcome, bool]:
+    """Wait until another writer has taken our member, or we are to lead; True if commits may have come meanwhile.
+
+    Who leads takes a ticket as well where there are tickets: writers that cannot be led wait for turns by these.
+    """
+    share = state.share
+    if share is None:
+        return False
+    led = leads(state)
+    if not (yield from _join(state, share)):
+        return (yield from queue(state))
+    if share.leads:
+        return (yield from queue(state)) or not led
+    return True
+
+
+def _join(state: Try, share: Share) -> Generator[Effect, Outcome, bool]:
+    """Put our member in the queue and wait, until it is taken out of it or we are to lead; False where we go on alone.
+
+    ``state.seen`` has been examined a moment ago.
+    """
+    if share.path is None and not (yield from _offer(state, share)):
+        return False
+    if not share.leads:
+        began_s = yield from now()
+        yield from _wait(state, share, began_s)
+        share.waited_s += (yield from now()) - began_s
+    if share.denied:
+        yield from leave(state)
+    return not share.denied
+
+
+def _offer(state: Try, share: Share) -> Generator[Effect, Outcome, bool]:
+    share.leads = False
+    body = share.sharer.member(state.seen) if share.offers < OFFERS_MAX else None
+    if body is None or len(body) > MEMBER_BYTES_MAX or not (yield from _usable(state, share)):
+        return False
+    drawn = yield NewId(name="share.id")
+    assert isinstance(drawn, Ok)
+    through = state.seen + state.arbiter.shares
+    path = path_of(state.seen, through, share.sharer.key, str(drawn.value))
+    share.offers += 1
+    share.through = through  # from here on it may be there, whatever the answer is, and a leader may carry it
+    outcome = yield Put(path, body, name="share.put_member")
+    if isinstance(outcome, Failed):
+        share.denied = True
+        return False
+    share.path = path
+    return True
+
+
+def _usable(state: Try, share: Share) -> Generator[Effect, Outcome, bool]:
+    """Ask, where it is not known, whether members can be seen and taken out: one that stays would be waited for by all."""
+    if share.denied or share.asked or state.arbiter.queue_known:
+        return not share.denied
+    both = yield Together(
+        (List(FOLDER, limit=1, name="share.ask"), Delete(f"{FOLDER}none", name="share.ask"))
+    )
+    assert isinstance(both, Ok)
+    assert isinstance(both.value, tuple)
+    share.denied = any(isinstance(answer, Failed) for answer in both.value)
+    share.asked = all(isinstance(answer, Ok) for answer in both.value)
+    return share.asked
+
+
+def _wait(state: Try, share: Share, began_s: float) -> Steps:
+    first, moved_s, naps = "", began_s, 0
+    while True:
+        listed = yield List(FOLDER, name="share.look")
+        now_s = yield from now()
+        share.denied |= isinstance(listed, Failed)
+        if not isinstance(listed, Ok):
+            share.leads = True  # whoever cannot see the others need not wait for them
+            return
+        there = waiting(listed)
+        if all(one.path != share.path for one in there):
+            share.path = None
+            return
+        ahead = young(there, share.path)[0].path
+        if ahead == share.path:
+            share.leads = True
+            return
+        if ahead != first:
+            first, moved_s = ahead, now_s
+        elif now_s - moved_s > state.limits.lease_s:
+            share.leads = True  # the first may be dead; if it lives, two lead, and one of us loses a try
+            return
+        late = now_s - state.started_s > state.limits.timeout_s or now_s > state.limits.until_s
+        if late:
+            return
+        naps += 1
+        yield Sleep(min(NAP_S_MAX, NAP_S_MIN * 1.5**naps), name="share.wait")
+
+
+def leads(state: Try) -> bool:
+    """Whether we are to commit what waits."""
+    return state.share is not None and state.share.leads and state.share.path is not None
+
+
+# --- leading ------------------------------------------------------------------------------------------
+def examine(state: Try) -> Generator[Effect, Outcome, Found | None]:
+    """Examine the commits that came, and read the members that wait if we lead."""
+    if not leads(state):
+        return (yield from catch_up(state))
+    found, _ = yield from side_by_side(catch_up(state), _look(state))
+    assert found is None or isinstance(found, Found)
+    return found
+
+
+def _look(state: Try) -> Steps:
+    share = _share(state)
+    share.looked_s = yield from now()
+    outcome = yield List(FOLDER, name="share.list")
+    share.there = tuple(waiting(outcome)) if isinstance(outcome, Ok) else ()
+    fit = [
+        one for one in young(share.there, share.path) if one.path != share.path and state.seen < one.through
+    ]
+    new = [one for one in _bounded(fit) if one.path not in share.bodies]
+    if new:
+        gets = tuple(Get(one.path, name="share.get_member") for one in new)
+        both = yield Together(gets, name="share.read")
+        assert isinstance(both, Ok)
+        answers = both.value
+        assert isinstance(answers, tuple)
+        share.denied |= any(isinstance(answer, Failed) for answer in answers)
+        read = {
+            one.path: answer.value for one, answer in zip(new, answers, strict=True) if isinstance(answer, Ok)
+        }
+        share.bodies |= {path: body for path, body in read.items() if isinstance(body, bytes)}
+
+
+def gather(state: Try) -> Steps:
+    """Take the members that were read into our candidate for the version after ``state.seen``."""
+    share = state.share
+    if share is None or not (share.leads or share.carried):
+        return
+    late = (yield from now()) - share.looked_s > state.limits.recheck_s  # their files may be gone by now
+    others = [
+        Offer(one.path, one.base, share.bodies[one.path])
+        for one in share.there
+        if share.leads and not late and one.path in share.bodies and one.base <= state.seen < one.through
+    ]
+    offered = (yield from _known(state, share, others)) if others else []
+    refused = yield from _carry(share, offered)
+    share.refused = refused | {one.path for one in share.there if one.through <= state.seen}
+    if (put := share.sharer.member_file) is not None:
+        try:
+            yield from staging.upload([put], state.limits)
+        except StorageError:
+            share.denied = True
+            yield from _carry(share, ())
+
+
+def _carry(share: Share, offered: Sequence[Offer]) -> Generator[Effect, Outcome, frozenset[str]]:
+    drawn = yield NewId(name="share.commit_id")
+    assert isinstance(drawn, Ok)
+    share.carried, refused = share.sharer.carry(offered, str(drawn.value))
+    return refused
+
+
+def _bounded(fit: Sequence[Waiting]) -> list[Waiting]:
+    some, size = list[Waiting](), 0
+    for one in fit[:MEMBERS_MAX]:
+        size += one.size
+        if size > BYTES_MAX and some:
+            break
+        some.append(one)
+    return some
+
+
+def _known(state: Try, share: Share, others: Sequence[Offer]) -> Generator[Effect, Outcome, list[Offer]]:
+    """The members for which every commit since their base is known, read now where it was not."""
+    since = min(one.base for one in others)
+    unknown = [version for version in range(since + 1, state.seen + 1) if version not in share.sharer.known]
+    if not unknown:
+        return list(others)
+    gets = tuple(Get(claims.commit_path(version), name="share.get_commit") for version in unknown)
+    both = yield Together(gets, name="share.read_commits")
+    assert isinstance(both, Ok)
+    answers = both.value
+    assert isinstance(answers, tuple)
+    for version, answer in zip(unknown, answers, strict=True):
+        if isinstance(answer, Ok) and isinstance(answer.value, bytes):
+            share.sharer.note(version, answer.value)
+        else:
+            since = max(since, version)  # what began before it cannot be judged
+    return [one for one in others if one.base >= since]
+
+
+# --- the end ------------------------------------------------------------------------------------------
+def closing(state: Try) -> tuple[Effect, ...]:
+    """What takes the members of a commit that stands out of the queue, and those that no one may commit any more (D4)."""
+    share = state.share
+    if share is None:
+        return ()
+    own = () if share.path is None else (share.path,)
+    share.path = None
+    return tuple(Delete(path, name="share.delete") for path in (*own, *share.carried, *sorted(share.refused)))
+
+
+def closed(state: Try, answers: Mapping[Effect, Outcome]) -> None:
+    """Note whether members could be taken out."""
+    if state.share is not None and any(
+        isinstance(effect, Delete) and isinstance(answer, Failed) for effect, answer in answers.items()
+    ):
+        state.share.denied = True
+
+
+def leave(state: Try) -> Steps:
+    """Take our member out of the queue, where it is in the log or is not to be committed by others."""
+    share = state.share
+    if share is not None and share.path is not None:
+        outcome = yield Delete(share.path, name="share.leave")
+        share.denied = share.denied or isinstance(outcome, Failed)
+        share.path = None
+
+
+def in_doubt(state: Try, error: Exception) -> Exception:
+    """The error that a write ends with, which a leader may still commit unless the log itself tells the error.
+
+    A conflict, or a key that is there with other rows, was met in the log, where every leader meets it too.
+    """
+    share = state.share
+    if share is None or state.seen >= share.through or isinstance(error, ConflictError | ReplayMismatchError):
+        return error
+    if isinstance(error, SafewriteError) and not isinstance(error, NotCommittedError | CommitUnknownError):
+        return error
+    why = said(error).partition(". ")[0]
+    return CommitUnknownError(
+        f"{why}. The write had waited where other writers take waiting writes into their own commits, so one of them may "
+        f"still commit it, up to version {share.through}. Call again with the same key, or resolve(key), to decide.",
+        version=share.through,
+    )
+
+
+# --- names ----------------------------------------------------------------------------------------------
+def path_of(base: int, through: int, key: str, unique: str) -> str:
+    """Where a member of a write waits; no two have one name, so none is ever written twice."""
+    return f"{FOLDER}{base:020d}-{through:020d}-{members.hashed(key)}-{unique}"
+
+
+def waits(listed: Sequence[Listed], key: str) -> bool:
+    """Whether a member of a write with this key is in the queue."""
+    return any(f"-{members.hashed(key)}-" in one.path for one in listed)
+
+
+def waiting(outcome: Ok) -> list[Waiting]:
+    """The members in the queue, those that came first at the front."""
+    assert isinstance(outcome.value, tuple)
+    found = []
+    for one in outcome.value:
+        name = _NAME.match(one.path)
+        if name is not None:
+            found.append(Waiting(one.path, int(name[1]), int(name[2]), one.modified_ms, one.size))
+    return sorted(found, key=lambda one: (one.modified_ms, one.path))
+
+
+def young(there: Sequence[Waiting], own: str | None) -> list[Waiting]:
+    """The members that came shortly before ours or after it, by the clock of the store that has them all.
+
+    The files of older ones were checked long ago, and their owners are dead or will offer them again.
+    """
+    mine = next((one for one in there if one.path == own), None)
+    if mine is None:
+        return list(there)
+    return [one for one in there if mine.modified_ms - one.modified_ms <= AGE_MS_MAX]
+
+
+def _share(state: Try) -> Share:
+    assert state.share is not None
+    return state.share

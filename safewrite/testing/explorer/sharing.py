@@ -1,0 +1,107 @@
+"""Writes one row with safewrite's own code as a writer that shares commits, as the explorer's processes do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from safewrite.delta.write.transaction import Write
+from safewrite.delta.write.write import DeltaDone
+from safewrite.delta.write.write import write as write_once
+from safewrite.protocol.delta.candidate import Offer
+from safewrite.protocol.delta.commit import Arbiter, Found
+from safewrite.testing.explorer.automaton import Program
+from safewrite.testing.explorer.rows import LIMITS, RowCandidate, entries_of, opened, parse
+
+
+@dataclass(slots=True)
+class SharedRow(RowCandidate):
+    """A write of one row that other writers may commit, and that carries theirs."""
+
+    reached: int = -1
+    carried: tuple[tuple[str, str], ...] = ()
+    known: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    member_file: None = None
+
+    followed: None = None
+
+    @property
+    def sharer(self) -> Any:
+        return self
+
+    @property
+    def key(self) -> str:
+        return self.write.key
+
+    def member(self, base: int) -> bytes | None:
+        self.write = replace(self.write, offer=self.write.offer or self.attempt)
+        return json.dumps({"key": self.write.key, "offer": self.write.offer, "base": base}).encode()
+
+    def note(self, version: int, body: bytes) -> None:
+        self.known[version] = tuple(parse(body)[0].split("+"))
+
+    def carry(self, offered: Sequence[Offer], commit_id: str) -> tuple[tuple[str, ...], frozenset[str]]:
+        taken: dict[str, tuple[str, str]] = {}
+        refused: set[str] = set()
+        for member in offered:
+            offered_row = json.loads(member.body)
+            key, offer, base = offered_row["key"], offered_row["offer"], offered_row["base"]
+            since = range(base + 1, self.reached + 1)
+            if any(key in self.known.get(version, ()) for version in since):
+                refused.add(member.path)
+            elif key not in {self.write.key, *(name for name, _ in taken.values())}:
+                taken[member.path] = (key, offer)
+        if taken or self.carried:
+            self.attempt = commit_id
+        self.carried = tuple(taken.values())
+        return tuple(taken), frozenset(refused)
+
+    def body(self, version: int) -> bytes:
+        own = (self.write.key, self.write.offer)
+        return entries_of((own, *self.carried), self.attempt)
+
+    def examine(self, version: int, body: bytes) -> Found | None:
+        self.note(version, body)
+        found = RowCandidate.examine(self, version, body)
+        if found is not None:
+            offers = parse(body)[1].split("+")
+            own = self.write.offer in offers
+            self.found = {
+                "fingerprint": self.write.fingerprint,
+                "rows": 1,
+                "offer": self.write.offer if own else "",
+            }
+        self.reached = max(self.reached, version)
+        return found
+
+    def summary(self, version: int) -> str:
+        return self.body(version).decode()
+
+    def examine_summary(self, version: int, summary: str, digest: str) -> Found | None:
+        return self.examine(version, summary.encode())
+
+
+def sharing(
+    key: str,
+    attempt: str,
+    arbiter: Arbiter,
+    *,
+    again: bool,
+    fresh: bool = False,
+    queue_first: bool = False,
+    light: bool = True,
+) -> Program:
+    """One call of ``append``; a first call has opened the table long ago, at version 0."""
+    seen, table_id = (yield from opened(attempt)) if again else (0, "table")
+    row = SharedRow(Write(key, "1:0", 1), attempt, seen, is_light=light, table_id=table_id, reached=seen)
+    done: DeltaDone = yield from write_once(
+        row,  # type: ignore[arg-type]
+        tuple,
+        arbiter=arbiter,
+        limits=LIMITS,
+        queue_first=queue_first,
+        fresh=fresh and not again,
+    )
+    return done.version

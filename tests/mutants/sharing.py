@@ -1,0 +1,142 @@
+"""The protections of commits that several processes share: each mutant takes one away, and its killer must notice."""
+
+from __future__ import annotations
+
+from tests.mutants.killers import Mutant, model, pytest
+
+OWN, FITTING = pytest("test_shared_commits.py"), pytest("delta/test_waiting.py")
+"""A mutant says which of these must fail."""
+SHARING, WAITING = "protocol/delta/sharing.py", "delta/write/waiting.py"
+
+SHARING_MUTANTS = (
+    Mutant(
+        "M20",
+        "the search for a member's key in the commits since its base",
+        WAITING,
+        (("    if any(keys is not None and key in keys for keys in between):\n", "    if False:\n"),),
+        OWN,
+        "test_a_member_that_stays_in_the_queue_is_never_carried_again",
+    ),
+    Mutant(
+        "M20-unread",
+        "the reading of commits that a leader has not examined",
+        SHARING,
+        (("    if not unknown:\n", "    if True:\n"),),
+        model("share-objects", 1),
+        "doubled",
+    ),
+    Mutant(
+        "share-changed",
+        "the refusal of members from before a change of the table",
+        WAITING,
+        (("    if commit.metadata is not None or commit.protocol is not None:\n", "    if False:\n"),),
+        FITTING,
+        "test_none_from_before_a_change_of_the_table_is_carried",
+    ),
+    Mutant(
+        "share-table",
+        "the comparison of the table that a member was made for",
+        WAITING,
+        (("        if made_for != (state.table_id, offer.base, layout(state)):\n", "        if False:\n"),),
+        FITTING,
+        "test_members_of_another_table_or_another_schema_are_refused",
+    ),
+    Mutant(
+        "share-rows",
+        "the comparison of a member's files with its rows",
+        WAITING,
+        (
+            (
+                "    if None in counted or sum(rows or 0 for rows in counted) != write.rows or len(counted) != write.files:\n",
+                "    if False:\n",
+            ),
+        ),
+        FITTING,
+        "test_a_member_whose_files_are_not_its_rows_is_refused",
+    ),
+    Mutant(
+        "share-form",
+        "that a member of a later release is left to others",
+        WAITING,
+        (('        return bool(json.loads(body)["form"] == _FORM)\n', "        return True\n"),),
+        FITTING,
+        "test_what_a_later_release_wrote_is_left_to_others",
+    ),
+    Mutant(
+        "share-twice",
+        "that a key comes once in a commit",
+        WAITING,
+        (("        if one.write.key in names or app in apps:\n", "        if app in apps:\n"),),
+        FITTING,
+        "test_one_key_is_carried_once",
+    ),
+    Mutant(
+        "share-order",
+        "that a commit carries one batch of an app",
+        WAITING,
+        (("        if one.write.key in names or app in apps:\n", "        if one.write.key in names:\n"),),
+        FITTING,
+        "test_batches_of_an_app_come_one_a_commit_and_in_their_order",
+    ),
+    Mutant(
+        "share-answer",
+        "that a commit is ours only if it carries what this call offered",
+        "delta/write/write.py",
+        (
+            (
+                '    if candidate.write.offer and entry.get("offer") == candidate.write.offer:\n',
+                "    if candidate.write.offer:\n",
+            ),
+        ),
+        OWN,
+        "test_a_key_that_waits_twice_is_committed_once",
+    ),
+    Mutant(
+        "share-through",
+        "the last version in which a member may be committed",
+        SHARING,
+        (
+            (" if one.path != share.path and state.seen < one.through\n", " if one.path != share.path\n"),
+            ("one.base <= state.seen < one.through\n", "one.base <= state.seen\n"),
+        ),
+        OWN,
+        "test_a_member_waits_for_few_versions_only",
+    ),
+    Mutant(
+        "share-doubt",
+        "the doubt in which a write ends that others may still commit",
+        SHARING,
+        (
+            (
+                "    if share is None or state.seen >= share.through or isinstance(",
+                "    if True or isinstance(",
+            ),
+        ),
+        model("share-objects", 1),
+        "zombie",
+    ),
+    Mutant(
+        "share-late",
+        "the end of a wait when the time is used up",
+        SHARING,
+        (("        if late:\n            return\n", ""),),
+        OWN,
+        "test_who_gives_up_ends_in_doubt_for_a_leader_may_have_read_its_member",
+    ),
+    Mutant(
+        "share-denied",
+        "that a process asks no more where the queue may not be used",
+        "delta/opening.py",
+        (("usable, arbiter = known is not False, ", "usable, arbiter = True, "),),
+        OWN,
+        "test_where_the_queue_may_not_be_used_writes_go_alone",
+    ),
+    Mutant(
+        "share-asked",
+        "the question whether members can be taken out, before the first one is put",
+        SHARING,
+        (("    if share.denied or share.asked or state.arbiter.queue_known:\n", "    if True:\n"),),
+        OWN,
+        "test_where_the_queue_may_not_be_used_writes_go_alone",
+    ),
+)
