@@ -80,11 +80,11 @@ def outcomes(
             "executors": partial(on_executors.decoded, landing.decoder),
         }
         decoded = decode[way](batch.records)
-        routed, nowhere = landing._router.route(decoded)
+        routing = landing._router.route(decoded)
         found = Outcome(by_columns=decoded.by_columns)
         found.ignored = len(decoded.ignored) + decoded.tombstones + len(decoded.unmet)
-        found.dead = reasons([*decoded.dead, *nowhere])
-        for name, (config, given) in routed.items():
+        found.dead = reasons([*decoded.dead, *routing.dead])
+        for name, (config, given) in routing.tables.items():
             share = TableBatch(landing.job, config, LedgerEntry("job", 0, name), batch, _found(schema))
             share.positions, share.changes = positions or {}, given
             share.make(None, each=each)
