@@ -19,7 +19,7 @@ from bench.cdc.check import Difference, differences_from, read, rival_difference
 from bench.cdc.cluster import ExecutorKiller, on_cluster
 from bench.cdc.registry import Registry
 from bench.cdc.rivals import land
-from bench.cdc.source_stack import Form, Job
+from bench.cdc.source_stack import LANDED, Form, Job
 from bench.cdc.sources import Captured, ChangeSource, SourceName, change_source
 from bench.cdc.topic import copy
 from bench.servers.spark import Cluster
@@ -30,7 +30,7 @@ _WAITS = "The batch waits"
 """What a driver says while the registry is away."""
 _IDLES = "nothing new in its topics"
 """What a driver says now and then while it has landed all."""
-_AIM_S = 15.0
+_AIM_S = 30.0
 """How long a kill waits for a batch that executors land."""
 _STUCK_S = 600.0
 """A job that lands nothing for so long has failed."""
@@ -257,9 +257,11 @@ def _under_faults(plan: Plan, servers: ChangeSource, jobs: Sequence[Job], say: A
 def _killed(job: Job, draw: random.Random) -> bool:
     """Kill a driver, some time after; whether executors were landing a batch of it."""
     if job.engine == "spark" and job.form in BY_TASKS:
-        until = time.monotonic() + _AIM_S
-        while not job.is_with_executors and time.monotonic() < until:
-            time.sleep(0.02)
+        until, landed = time.monotonic() + _AIM_S, job.said(LANDED[0].decode()) + draw.randrange(3)
+        while time.monotonic() < until and not (
+            job.is_with_executors and job.said(LANDED[0].decode()) >= landed
+        ):
+            time.sleep(0.05)
         time.sleep(draw.uniform(0.0, 1.0))
     else:
         time.sleep(draw.uniform(0.0, 3.0))

@@ -244,7 +244,9 @@ class Workload:
             if session.left <= 0:
                 session.left = self._draw.choice([1, 1, 2, 3, 8, 20])
                 session.before = {name: set(keys) for name, keys in session.live.items()}
-            self._change(session)
+            # A key that changes may send its table to the driver: in every other tenth none does.
+            moves = int(10 * (start + changes - (goal - self.changes)) / total) % 2 == 0
+            self._change(session, moves=moves)
             session.left -= 1
             if session.left <= 0:
                 self._end(session)
@@ -269,7 +271,7 @@ class Workload:
             session.connection.close()
 
     # --- one change -------------------------------------------------------------------------------
-    def _change(self, session: _Session) -> None:
+    def _change(self, session: _Session, *, moves: bool) -> None:
         draw = self._draw
         table = draw.choice(TABLES)
         live = session.live[table.name]
@@ -283,8 +285,10 @@ class Workload:
             self._do(session, f"DELETE FROM {table.name} WHERE {_where(table)}", key)
             live.discard(key)
             self._count(session, "deletes")
-        else:
+        elif moves:
             self._rekey(session, table, draw.choice(sorted(live)))
+        else:
+            self._update(session, table, draw.choice(sorted(live)))
 
     def _insert(self, session: _Session, table: SourceTable, key: Key | None = None) -> None:
         live = session.live[table.name]

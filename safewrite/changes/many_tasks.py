@@ -20,7 +20,7 @@ Read = Callable[[pa.Table], pa.Table]
 """Makes a chunk of changes as a decision takes it of one as it came; picklable."""
 
 
-TABLES_AT_ONCE = 8
+TABLES_AT_ONCE = 32
 """A task works on so many tables at a time: most of their time they wait for the store."""
 _Told = list[tuple[str, TaskReport]]
 

@@ -319,6 +319,8 @@ class SharedChanges:
     parts: int
     columns: pa.Schema
     origin: str
+    truncates: Sequence[tuple[Any, ...]] = ()
+    """Of each its place, and what orders it; ``rows`` counts them, and no chunk has them."""
 
     @property
     def engine(self) -> Engine[Any]:
@@ -341,5 +343,14 @@ class SharedChanges:
         digest = hashlib.sha256(self.origin.encode()).hexdigest()[:32]
         fingerprint = Fingerprint(self.rows, digest, OFFSETS)
         hashes = None if self.keys.hashes is None else [self.keys.hashes]
-        report = ReadReport(no_truncates(spec, schema), fingerprint, self.keys.ends, self.keys.values, hashes)
+        columns = [*zip(*self.truncates, strict=True)] or [()] * (1 + len(spec.sequence_by))
+        kinds = no_truncates(spec, schema).schema
+        truncates = pa.table(
+            [
+                pa.array(values, kind)
+                for values, kind in zip([*columns[1:], columns[0]], kinds.types, strict=True)
+            ],
+            schema=kinds,
+        )
+        report = ReadReport(truncates, fingerprint, self.keys.ends, self.keys.values, hashes)
         yield ReadBatch(spec, schema, report, fingerprint, parts=self.parts), _Rows(self.jobs.chunks)

@@ -190,7 +190,7 @@ def test_what_is_read_one_by_one_lands_the_same_by_executors(
     assert sum(line.by_executors for line in lines) > 0
 
 
-@pytest.mark.parametrize("way", ["keep", "move", "halves", "keyless", "stray", "again"])
+@pytest.mark.parametrize("way", ["keep", "move", "halves", "keyless", "stray", "again", "empty"])
 def test_executors_land_what_is_read_one_by_one(tmp_path: Path, way: str) -> None:
     """None of these sends a table to the driver."""
     source = Odd(4, partitions=1)

@@ -36,6 +36,8 @@ BY_DRIVER = 20
 PART_ROWS, TASK_ROWS = 25_000, 100_000
 """About so many changes of a table are dealt to one part, and so many of all tables to one task."""
 BUCKETS = 128
+AT_ONCE = 32
+"""The driver works on so many tables at a time, or more (``parallel_tables``)."""
 SMALL_ROWS = 500
 """So few changes are worth no task of their own."""
 
@@ -83,7 +85,7 @@ class SharesOfBatch:
         if not self.share_reports:
             return []
         again = LandAgainError()
-        with ThreadPoolExecutor(self.landing.job.config.parallel_tables, "safewrite-cdc") as pool:
+        with ThreadPoolExecutor(self.landing.at_once, "safewrite-cdc") as pool:
             futures = [pool.submit(self._prepared, report) for report in self.share_reports.values()]
         shares = []
         for one in futures:
@@ -220,7 +222,7 @@ class TaskLanding:
             decoded = union(pieces, reports, work.prefixes)
             share_reports = _by_table(reports)
             parts = _parts(sum(one.rows for one in share_reports.values()), work.at_once)
-            jobs = SharedJobs(work.engine, mapped.rows, parts, work.at_once, self.job.config.parallel_tables)
+            jobs = SharedJobs(work.engine, mapped.rows, parts, work.at_once, self.at_once)
             stack.callback(jobs.close)
             doubts = {name: why for one in reports for name, why in one.doubts.items()}
             shares = SharesOfBatch(self, batch, done, share_reports, jobs, sharing, doubts)
@@ -267,6 +269,11 @@ class TaskLanding:
         for name in names:
             self.views.pop(name, None)
 
+    @property
+    def at_once(self) -> int:
+        """The driver works on so many tables at a time: it has no rows of them, and waits for the store."""
+        return max(AT_ONCE, self.job.config.parallel_tables)
+
     # --- what tasks know ----------------------------------------------------------------------------
     def _look(self, done: Mapping[str, int]) -> None:
         """Look at the tables that are not known, so many at a time; each once in a process."""
@@ -277,7 +284,7 @@ class TaskLanding:
         ]
         if not unknown:
             return
-        with ThreadPoolExecutor(self.job.config.parallel_tables, "safewrite-cdc") as pool:
+        with ThreadPoolExecutor(self.at_once, "safewrite-cdc") as pool:
             self.views |= dict(pool.map(self._looked, unknown))
 
     def _is_held(self, name: str) -> bool:

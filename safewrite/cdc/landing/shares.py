@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from safewrite.cdc.config.column_rules import ColumnRules
-from safewrite.cdc.config.table_config import TargetTable
+from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable
 from safewrite.cdc.connect.logical_types.declared import DecimalMode
 from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.landing.column_fit import ColumnTypes, types_of
 from safewrite.cdc.landing.origin import TableSource
 from safewrite.cdc.landing.ranking import needs_rank
 from safewrite.cdc.landing.routing import Router
-from safewrite.cdc.landing.rows import ChangeRows
+from safewrite.cdc.landing.rows import ChangeRow, ChangeRows
 from safewrite.cdc.landing.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.landing.table_changes import TableChanges
 from safewrite.cdc.landing.unavailable_values import Half, asking
@@ -74,6 +74,8 @@ class ShareTold:
     types: ColumnTypes
     key_values: KeysTold | None
     """None without rows."""
+    truncates: list[tuple[int, int, str]] = field(default_factory=list)
+    """Of each its place, epoch and position; ``rows`` counts them, and no chunk has them."""
     halves: list[Half] = field(default_factory=list)
     """Of changed keys."""
     lacking: bool = False
@@ -94,6 +96,7 @@ class ShareTold:
         for name in ("records", "changes", "rows", "one_by_one", "ignored"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.dead += other.dead
+        self.truncates += other.truncates
         self.halves += other.halves
         self.lacking |= other.lacking
         self.sources.update(other.sources)
@@ -158,15 +161,16 @@ class Sharing:
         rules = ColumnRules(table, view.schema, self.decimals)
         made = TableChanges(changes, rules, decoder, follows=False).made(boundary, view.keys)
         rows = made.rows
-        if any(row.op is Op.TRUNCATE for row in rows.rows):
-            raise DriverLandsError("it is emptied (a truncate)")
+        first = task * _TASK_PLACES - _TASK_PLACES // 2
+        placed = [*zip(range(first, first + len(rows.rows)), rows.rows, strict=True)]
         if any(needs_rank(table, row) for row in rows.rows):
             raise DriverLandsError("the place of deletes is looked for in the table (precombine_key)")
         dead = [*strange, *rows.dead]
         if len(dead) > _LETTERS_MAX:
             raise DriverLandsError("many of its records are dead letters")
         types = ColumnTypes.of(rows)
-        parts = [*_parts(rows, types_of(table, types, view.schema), task)]
+        one_by_one = [one for one in placed if one[1].op is not Op.TRUNCATE]
+        parts = [*_parts(rows, one_by_one, types_of(table, types, view.schema), task)]
         by_columns = sum(len(one.batch) for one in rows.projected)
         share = ShareTold(
             table,
@@ -183,6 +187,11 @@ class Sharing:
             boundary.found,
             types,
             _keys_of(parts),
+            [
+                (place, row.values[EPOCH], row.values[SEQUENCE])
+                for place, row in placed
+                if row.op is Op.TRUNCATE
+            ],
             [half for row in rows.rows if (half := Half.of(row, rows.keys)) is not None],
             any(row.lacks for row in rows.rows),
         )
@@ -217,22 +226,27 @@ class _Part(NamedTuple):
     hashes: Any
 
 
-def _parts(made: ChangeRows, kinds: Mapping[str, pa.DataType], task: int) -> Iterator[_Part]:
+def _parts(
+    made: ChangeRows,
+    one_by_one: Sequence[tuple[int, ChangeRow]],
+    kinds: Mapping[str, pa.DataType],
+    task: int,
+) -> Iterator[_Part]:
+    """Rows for chunks; those that were made one by one come with their places: before the others, as in the driver's frames."""
     for one in made.projected:
         places = pa.chunked_array([pa.array(one.batch.places() + task * _TASK_PLACES)])
         rows = pa.table({**one.columns, OP: one.operations, PLACE: places})
         yield _part(rows, {name: column_of(one.columns[name], _kind(kinds, name)) for name in made.keys})
-    if made.rows:
-        # As in the driver's frames they come before those that were read by columns.
-        first = task * _TASK_PLACES - _TASK_PLACES // 2
+    if one_by_one:
+        given = [row for _, row in one_by_one]
         columns = {
-            ROW: pa.array([pickle.dumps(row.values) for row in made.rows], pa.binary()),
-            OP: pa.array([row.op.value for row in made.rows], pa.string()),
-            LACKS: pa.array([list(row.lacks) for row in made.rows], pa.list_(pa.string())),
-            PLACE: pa.array(range(first, first + len(made.rows)), pa.int64()),
+            ROW: pa.array([pickle.dumps(row.values) for row in given], pa.binary()),
+            OP: pa.array([row.op.value for row in given], pa.string()),
+            LACKS: pa.array([list(row.lacks) for row in given], pa.list_(pa.string())),
+            PLACE: pa.array([place for place, _ in one_by_one], pa.int64()),
         }
         values = {
-            name: array_of([row.values[name] for row in made.rows], _kind(kinds, name)) for name in made.keys
+            name: array_of([row.values[name] for row in given], _kind(kinds, name)) for name in made.keys
         }
         yield _part(pa.table(columns), values)
 

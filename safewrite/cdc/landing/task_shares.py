@@ -41,9 +41,11 @@ class LandAgainError(Exception):
         self, by_driver: Mapping[str, str] | None = None, views: Mapping[str, TableView] | None = None
     ) -> None:
         self.by_driver, self.views = dict(by_driver or {}), dict(views or {})
-        super().__init__(
-            "; ".join([*(f"{name}: {why}" for name, why in self.by_driver.items()), *self.views])
-        )
+        super().__init__()
+
+    def __str__(self) -> str:
+        changed = [f"{name} is not as tasks knew it" for name in self.views]
+        return "; ".join([*(f"{name}: {why}" for name, why in self.by_driver.items()), *changed])
 
 
 def view_of(job: str, found: sw.Table | None, positions: Mapping[str, int], parts: int) -> TableView:
@@ -197,7 +199,7 @@ class TaskShare:
         return Doubts(
             self.report.rows,
             table.all_late == "error" and not again,
-            known is not None and table.sequence == "source",
+            known is not None and table.sequence == "source" and not self.report.truncates,
             self.report.lacking,
         )
 
@@ -226,6 +228,7 @@ class TaskShare:
                 self.parts if report.key_values.is_hashed else 1,
                 pa.schema({OP: pa.string(), **lists}),
                 key_of(name, table.name, self.ranges),
+                report.truncates,
             ),
             keys=list(report.keys),
             sequence_by=[EPOCH, *(table.precombine_key or ()), SEQUENCE],

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from safewrite.delta.log import indexing
@@ -148,13 +149,22 @@ def _columns_with(*keys: str) -> Callable[[Snapshot], list[str]]:
     return find
 
 
-def _columns(state: Snapshot) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _columns(state: Snapshot) -> Sequence[tuple[str, Mapping[str, Any]]]:
     """Every field of the schema at any depth, with its metadata."""
     try:
-        schema = json.loads(state.schema_string)
+        text = state.schema_string
+        return _known_fields(text) if len(text) <= _KNOWN_MAX else _fields_of(text)
     except (ValueError, RecursionError) as error:
         raise corrupt(f"The schema of version {state.version} is no JSON.") from error
-    yield from _fields(schema, "")
+
+
+def _fields_of(schema_string: str) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+    return tuple(_fields(json.loads(schema_string), ""))
+
+
+_KNOWN_MAX = 50_000
+"""Fields of longer schemas are not kept."""
+_known_fields = lru_cache(maxsize=256)(_fields_of)
 
 
 def _fields(kind: Any, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
