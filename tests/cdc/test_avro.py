@@ -272,3 +272,34 @@ def test_records_in_avro_land_with_all_their_schemas(
     }  # fmt: skip
     assert (rows[2]["note"], rows[2]["paid"]) == ("ä", None)
     assert [letter["offset"] for letter in job.letters()] == [2]
+
+
+def test_events_in_avro_are_rows_under_every_schema_of_their_topic(tmp_path: Path, schemas: Schemas) -> None:
+    """Both ways of reading; a schema that came later has a column more, and one a wider type."""
+    first: dict[str, Any] = {
+        "type": "record", "name": "Click",
+        "fields": [
+            {"name": "n", "type": "int"},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        ],
+    }  # fmt: skip
+    second = {**first, "fields": [{"name": "n", "type": "long"}, *first["fields"][1:], {"name": "s", "type": ["null", "string"]}]}  # fmt: skip
+    schemas.add(1, first)
+    schemas.add(2, second)
+    given = [record(wire(1, first, {"n": n, "at": n}), b"\xff", offset=n) for n in range(4)]
+    given += [
+        record(wire(2, second, {"n": 2**40, "at": 4, "s": "x"}), offset=4),
+        record(b"\0\0\0\0\3x", offset=5),
+    ]
+    for fewest in (1, 1000):
+        (tmp_path / str(fewest)).mkdir()
+        settings = {"envelope": "events-avro", "registry": {"url": schemas.url}}
+        tables = [{"table": "clicks", "source": "topic", "mode": "append"}]
+        job = Job(tmp_path / str(fewest), tables, settings=settings, schemas=False)
+        landing = job.landing()
+        landing.decoder.fewest = fewest
+        job.land(*given, landing=landing)
+        rows = sorted(job.read("clicks").to_pylist(), key=lambda row: row["n"])
+        assert [(row["n"], row["s"]) for row in rows] == [*((n, None) for n in range(4)), (2**40, "x")]
+        assert [row["at"].microsecond for row in rows] == [0, 1000, 2000, 3000, 4000]
+        assert [letter["offset"] for letter in job.letters()] == [5]

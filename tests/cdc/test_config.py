@@ -148,6 +148,37 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     (config({"format": "iceberg"}), "(whole)", "catalog is needed"),
     (config(lock_table="t", arbiter="object-store"), "(whole)", "lock_table does nothing"),
     (config(tables=[]), "(whole)", "every row would be a dead letter"),
+    (config({"mode": "append"}), "(whole)", "needs a metadata column of op"),
+    (config({"metadata": {"x": "op"}}), "tables.0", "does nothing with mode upsert"),
+    (config({"metadata": {"x": "place"}}), "tables.0.metadata.x", "'offset'"),
+    (config({"metadata": {"x": "offset", "X": "topic"}}), "tables.0", "a column twice"),
+    (config({"metadata": {"_cdc_epoch": "offset"}}), "tables.0", "one that the job keeps"),
+    (config({"metadata": {"x": "offset"}, "primary_key": ["x"]}), "tables.0", "columns that the job keeps"),
+    (
+        config({"metadata": {"x": "offset"}, "name_mapping": {"a": "x"}}),
+        "tables.0",
+        "columns that the job keeps",
+    ),
+    (config({"metadata": {"x": "offset"}, "shard_column": "x"}), "tables.0", "columns that the job keeps"),
+    *(
+        (
+            config({"mode": "append", "metadata": {"x": "op"}, **one}),
+            "tables.0",
+            f"{next(iter(one))} do nothing",
+        )
+        for one in (
+            {"primary_key": ["id"]},
+            {"readers": ["spark"]},
+            {"all_late": "count"},
+        )
+    ),
+    (config(envelope="events-json"), "(whole)", "tables need mode append for envelope events-json"),
+    (
+        config({"mode": "append", "metadata": {"x": "position"}}, envelope="events-json"),
+        "(whole)",
+        "do nothing for envelope events-json",
+    ),
+    (config({"mode": "append"}, envelope="events-avro"), "(whole)", "registry is needed"),
     (config(tables=[], unknown_tables="ignore"), "(whole)", "every row would be ignored"),
     (config({"source": "a.b"}, ignored_tables=["a.b"]), "(whole)", "ignored_tables: a.b is in tables too"),
     (config(ignored_tables=[""]), "ignored_tables.0", "at least 1"),

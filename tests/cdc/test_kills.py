@@ -10,21 +10,26 @@ from pathlib import Path
 
 import pytest
 
-from tests.cdc.jobs import Job, Source
-from tests.cdc.killed import CHANGES
+from tests.cdc.jobs import Source
+from tests.cdc.killed import CHANGES, KINDS
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
-    ("form", "kills"),
+    ("form", "kills", "kind"),
     [
-        ("delta", 3),
-        pytest.param("delta", 15, marks=pytest.mark.long),
-        pytest.param("iceberg", 15, marks=pytest.mark.long),
+        ("delta", 3, "changes"),
+        *(
+            pytest.param(form, 15, kind, marks=pytest.mark.long)
+            for form in ("delta", "iceberg")
+            for kind in ("changes", "appended")
+        ),
     ],
 )
-def test_a_job_that_is_killed_again_and_again_ends_exact(tmp_path: Path, form: str, kills: int) -> None:
+def test_a_job_that_is_killed_again_and_again_ends_exact(
+    tmp_path: Path, form: str, kills: int, kind: str
+) -> None:
     """E1, E2: SIGKILL after a random time, each driver with other batches; then one that is left alone."""
     (tmp_path / "lake").mkdir()
     draw, seed, alive = random.Random(kills), kills, 0
@@ -37,6 +42,7 @@ def test_a_job_that_is_killed_again_and_again_ends_exact(tmp_path: Path, form: s
             form,
             str(seed),
             str(draw.randrange(5, 60)),
+            kind,
         ]
         driver = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
         assert driver.stdout is not None
@@ -50,9 +56,14 @@ def test_a_job_that_is_killed_again_and_again_ends_exact(tmp_path: Path, form: s
             driver.wait()
         driver.stdout.close()
     assert alive < kills, "no driver was killed"
-    job, source = Job(tmp_path, [{"table": name} for name in "abc"], form), Source(seed)
+    job, source = KINDS[kind](tmp_path, form), Source(seed)
     source.run(CHANGES)
-    assert {name: job.rows(name) for name in source.tables} == source.rows
+    if kind == "changes":
+        assert {name: job.rows(name) for name in source.tables} == source.rows
+    else:
+        found = [job.read(name).select(["part", "at"]).to_pylist() for name in source.tables]
+        told = [(one.partition, one.offset) for one in source.records if one.value is not None]
+        assert sorted((row["part"], row["at"]) for rows in found for row in rows) == sorted(told)
     verdict = job.verdict()
     assert verdict.faults == ()
     assert sum(one.totals["records"] for one in verdict.accounts) == len(source.records)

@@ -170,6 +170,50 @@ def test_a_topic_of_three_tables_lands_whatever_dies(stream: Stream, monkeypatch
     assert totals == len(source.records) + 1
 
 
+def test_topics_of_events_are_appended_whatever_dies(
+    spark: Spark, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic for a Delta table and one for an Iceberg table, read by others: killed between them, and the checkpoint lost."""
+    (tmp_path / "lake").mkdir()
+    other = Job(tmp_path, [], "iceberg")
+    where = {"part": "partition", "at": "offset", "agent": "headers", "k": "key"}
+    job = Job(tmp_path, [], settings={"envelope": "events-json", "catalog": other.catalog()})
+    streams = [Stream(spark, kafka, job, engine=engine).make() for engine in ("spark", "local")]
+    job.tables = [
+        {"table": name, "source": one.topic, "format": form, "mode": "append", "metadata": where}
+        for name, form, one in zip(("clicks", "views"), ("delta", "iceberg"), streams, strict=True)
+    ]
+    topics = {"topics": [one.topic for one in streams]}
+
+    def send(first: int, end: int) -> None:
+        for one in streams:
+            one.send(
+                *(
+                    record(
+                        {"n": at, "deep": {"x": [at]}}, b"k%d" % at, partition=at % 2, headers={"a": b"\xff"}
+                    )
+                    for at in range(first, end)
+                )
+            )
+
+    send(0, 50)
+    with pytest.raises(StreamingQueryException, match="the driver dies here"):
+        streams[0].run(dies(streams[0].pipeline(parallel_tables=1, kafka=topics), monkeypatch, 3))
+    streams[1].run(streams[1].pipeline(kafka=topics))
+    shutil.rmtree(streams[0].checkpoint)
+    send(50, 70)
+    streams[0].run(streams[0].pipeline(kafka={**topics, "max_offsets_per_trigger": 7}))
+    for found in (job.read("clicks"), other.read("views")):
+        rows = found.to_pylist()
+        assert sorted(row["n"] for row in rows) == list(range(70))
+        assert len({(row["part"], row["at"]) for row in rows}) == 70
+        assert all(row["k"] == b"k%d" % row["n"] and row["deep"] == f'{{"x":[{row["n"]}]}}' for row in rows)
+        assert {row["agent"][0]["value"] for row in rows} == {b"\xff"}
+    verdict = job.verdict()
+    assert verdict.faults == ()
+    assert [one.totals["applied"] for one in verdict.accounts] == [0, 70, 70]
+
+
 @pytest.mark.long
 def test_a_batch_many_times_larger_than_the_driver_takes_lands_whatever_dies(
     stream: Stream, monkeypatch: pytest.MonkeyPatch

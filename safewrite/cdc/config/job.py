@@ -239,6 +239,8 @@ class Config(TableAccess):
     def _contradictions(self) -> list[tuple[bool, str]]:
         name, kind = self.envelope, KINDS[self.envelope]
         create = self.unknown_tables == "create"
+        landed = [*self.tables, *([] if self.defaults is None else [self.defaults])]
+        kinds = [{*table.metadata.values()} for table in landed]
         divided = sorted(name for name in self.kafka.options if name.lower() in _DIVIDING)
         formats = {table.format for table in self.tables} | {self.job_tables.format}
         formats |= {(self.defaults or TableOptions()).format} if create else set()
@@ -279,8 +281,25 @@ class Config(TableAccess):
                 f"unknown_tables create needs the key of each record as columns; envelope {name} has none: name the tables",
             ),
             (
-                not kind.has_keys and any(table.primary_key is None for table in self.tables),
+                not kind.has_keys
+                and not kind.is_events
+                and any(table.primary_key is None for table in self.tables if not table.is_appended),
                 f"tables need a primary_key for envelope {name}, whose records have no key of columns",
+            ),
+            (
+                kind.is_events and any(not table.is_appended for table in self.tables),
+                f"tables need mode append for envelope {name}, whose records are rows that change no other",
+            ),
+            (
+                kind.is_events and any(one & {"op", "position", "source_time"} for one in kinds),
+                f"metadata op, position and source_time do nothing for envelope {name}: its records have offset and timestamp",
+            ),
+            (
+                not kind.is_events
+                and any(
+                    "op" not in one for one, table in zip(kinds, landed, strict=True) if table.is_appended
+                ),
+                "mode append needs a metadata column of op: a row that was deleted looks like one that is there without it",
             ),
             ("delta" in formats and self.warehouse is None, "warehouse is needed for tables of format delta"),
             (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, Self
 
 import pyarrow as pa
@@ -22,7 +22,19 @@ _CALL = re.compile(r"(\w+)\((.+)\)")
 _ONE = frozenset({"year", "month", "day", "hour", "void", "years", "months", "days", "hours", "voids"})
 _NUMBERED = frozenset({"bucket", "truncate", "buckets", "truncates"})
 EPOCH, SEQUENCE = "_cdc_epoch", "_cdc_sequence"
-"""Columns of every table: which count of the source's positions, and the position."""
+"""Columns of a table whose rows have keys: which count of the source's positions, and the position."""
+OURS: Mapping[str, pa.DataType] = {EPOCH: pa.int64(), SEQUENCE: pa.string()}
+MetadataKind = Literal[
+    "topic", "partition", "offset", "timestamp", "key", "headers", "op", "position", "source_time"
+]
+METADATA: Mapping[MetadataKind, pa.DataType] = {
+    "topic": pa.string(), "partition": pa.int32(), "offset": pa.int64(), "timestamp": _INSTANT, "key": pa.binary(),
+    "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])), "op": pa.string(),
+    "position": pa.string(), "source_time": _INSTANT,
+}  # fmt: skip
+"""The types of columns that tell of a record; those of Kafka's are as Spark's source has them."""
+_OF_KEYS = ("primary_key", "precombine_key", "sequence", "write_mode", "readers", "all_late")
+"""Fields that mean something only where changes of one key follow each other."""
 
 
 class TableOptions(Strict):
@@ -46,6 +58,16 @@ class TableOptions(Strict):
             "duckdb, polars, spark, trino), changes are marked in these as with write_mode merge-on-read; athena, pyarrow and redshift are taken not to"
         ),
     ] = Field(default_factory=list)
+    mode: Annotated[
+        Literal["upsert", "append"],
+        Field(
+            description="upsert: the table is as its source is; append: each record is a row of its own, and no row goes or changes"
+        ),
+    ] = "upsert"
+    metadata: Annotated[
+        dict[Text, MetadataKind],
+        Field(description="columns that tell of a row's record, by names of one's choice"),
+    ] = Field(default_factory=dict)
     sequence: Annotated[
         Literal["source", "precombine"],
         Field(
@@ -133,7 +155,20 @@ class TableOptions(Strict):
                 )
         _check_columns(self)
         _check_partitions(self)
+        _check_metadata(self)
         return self
+
+    @property
+    def is_appended(self) -> bool:
+        """Whether each record is a row of its own."""
+        return self.mode == "append"
+
+    @property
+    def own_columns(self) -> dict[str, pa.DataType]:
+        """The columns that the job writes besides the source's."""
+        return {name: METADATA[kind] for name, kind in self.metadata.items()} | (
+            {} if self.is_appended else dict(OURS)
+        )
 
     @property
     def marks_rows(self) -> bool:
@@ -233,8 +268,8 @@ class TargetTable(TableOptions):
             raise ValueError(
                 f"shard_column {self.shard_column} is a column that orders changes, that name_mapping gives or that the job keeps"
             )
-        if keys & {EPOCH, SEQUENCE}:
-            raise ValueError(f"{sorted(keys & {EPOCH, SEQUENCE})} are columns that the job keeps")
+        if taken := (keys | order | {self.shard_column}) & {*self.own_columns}:
+            raise ValueError(f"{sorted(map(str, taken))} are columns that the job keeps")
         return self
 
 
@@ -292,9 +327,29 @@ def _check_columns(table: TableOptions) -> None:
     targets = list(table.name_mapping.values())
     if len(set(targets)) < len(targets):
         raise ValueError("name_mapping gives two columns one name")
-    taken = sorted({EPOCH, SEQUENCE} & (set(targets) | set(table.partition_by)))
+    taken = sorted(
+        {*table.own_columns} & {*targets, *table.column_types} | {EPOCH, SEQUENCE} & {*table.partition_by}
+    )
     if taken:
         raise ValueError(f"{', '.join(taken)} are columns that the job keeps")
+
+
+def _check_metadata(table: TableOptions) -> None:
+    names = [name.lower() for name in table.metadata]
+    if len(set(names)) < len(names) or {*names} & {*OURS}:
+        raise ValueError("metadata has a column twice, or one that the job keeps")
+    if not table.is_appended:
+        if "op" in table.metadata.values():
+            raise ValueError("metadata op does nothing with mode upsert: a row that was deleted is not there")
+        return
+    fields = type(table).model_fields
+    idle = [
+        name
+        for name in _OF_KEYS
+        if name in fields and getattr(table, name) != fields[name].get_default(call_default_factory=True)
+    ]
+    if idle:
+        raise ValueError(f"{', '.join(idle)} do nothing with mode append: each record is a row of its own")
 
 
 def source_of(table: TableOptions, column: str) -> str:

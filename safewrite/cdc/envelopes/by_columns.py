@@ -148,7 +148,7 @@ class ByColumns:
             batches, others = self._batches(batch, schemas, chosen[fit]) if fit.any() else ([], chosen[:0])
             return batches, np.concatenate([others, chosen[~fit]])
         fallback = RowFallback(len(chosen))
-        events = reader.read(payloads, fallback)
+        events = reader.read(payloads, rows, fallback)
         key = {} if key_of is None else key_of.read(key_payloads, fallback)
         if schemas.key is not None and schemas.key.is_inferred:
             _doubt_nulls(key.values(), fallback)

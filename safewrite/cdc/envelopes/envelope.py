@@ -73,7 +73,7 @@ class EventReader(Protocol):
     def types(self) -> Mapping[str, pa.DataType]:
         """The types that the columns of the rows get."""
 
-    def read(self, payloads: Any, fallback: RowFallback) -> EventColumns:
+    def read(self, payloads: Any, records: pa.RecordBatch, fallback: RowFallback) -> EventColumns:
         """What the records say, one for each payload.
 
         Raises:
@@ -140,5 +140,7 @@ class EnvelopeKind:
     """The fields of the configuration that mean something for it; ``registry`` is needed where it is among them."""
     has_keys: bool = True
     """Whether the keys of records name the columns of a table's key."""
+    is_events: bool = False
+    """Whether records are rows that change no other; their tables are appended to."""
     decimals: Literal["string"] | None = None
     """How texts of decimals are written that come without a schema; None where the configuration says so."""

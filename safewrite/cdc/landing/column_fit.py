@@ -16,7 +16,6 @@ from safewrite.cdc.connect.values import merged, type_of
 from safewrite.cdc.landing.project_columns import Projected
 from safewrite.cdc.landing.rows import ChangeRows
 from safewrite.cdc.landing.rules import Rules
-from safewrite.cdc.ledger.target_tables import OURS
 from safewrite.values.objects import array_of, column_of
 from safewrite.values.types import is_column_name
 
@@ -174,7 +173,7 @@ def _nulled(table: TargetTable, names: Iterable[str], keys: Sequence[str]) -> fr
     if not table.has_misfits:
         return frozenset()
     sources = {to: name for name, to in table.name_mapping.items()}
-    needed = {*keys, *(table.precombine_key or ()), *OURS}
+    needed = {*keys, *(table.precombine_key or ()), *table.own_columns}
     return frozenset(
         name for name in names if name not in needed and table.on_misfit_of(sources.get(name, name)) == "null"
     )
@@ -193,7 +192,7 @@ def types_of(table: TargetTable, told: ColumnTypes, schema: pa.Schema | None) ->
     """A type for every column of the table and of the batch: the table's own goes first."""
     names = dict.fromkeys(() if schema is None else schema.names)
     names |= dict.fromkeys(told.of_schemas) | dict.fromkeys(told.names)
-    declared = table.declared
+    declared, own = table.declared, table.own_columns
     if schema is None:
         names |= dict.fromkeys(name for name in partition_columns(table.partition_by) if name in declared)
     found: dict[str, pa.DataType] = {}
@@ -201,13 +200,13 @@ def types_of(table: TargetTable, told: ColumnTypes, schema: pa.Schema | None) ->
     for name in names:
         if schema is not None and name in there:
             found[name] = schema.field(name).type
-        elif name in OURS:
-            found[name] = OURS[name]
+        elif name in own:
+            found[name] = own[name]
         else:
             kind = _of_schemas(told.of_schemas.get(name, ())) or declared.get(name) or _of_values(told, name)
             if kind is not None:
                 found[name] = _storable(kind, table)
-    return found | {name: kind for name, kind in OURS.items() if name not in found}
+    return found | {name: kind for name, kind in own.items() if name not in found}
 
 
 def _of_schemas(kinds: Sequence[pa.DataType]) -> pa.DataType | None:

@@ -50,11 +50,13 @@ class Deletions:
             if self.router.ignores_tombstone(one.names):
                 found.ignored += 1
                 continue
-            told = self.router.of_tombstone(one.names, lambda name: bool(done.get(self.ledger.mark(name), 0)))
-            if one.keys is None or told is None:
+            named = self.router.of_tombstone(
+                one.names, lambda name: bool(done.get(self.ledger.mark(name), 0))
+            )
+            if one.keys is None or named is None:
                 nameless.append(one)
                 continue
-            table, source = told
+            table, source = named
             routed.setdefault(table.name, (table, ChangeSet()))[1].rows.append(_change(one, source))
         if nameless:
             self._tell(nameless, found, done)

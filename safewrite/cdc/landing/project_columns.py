@@ -19,6 +19,7 @@ from safewrite.cdc.connect.columns import UnsuitedError
 from safewrite.cdc.connect.logical_types.column import RowFallback
 from safewrite.cdc.connect.misfits import text_of
 from safewrite.cdc.connect.values import digits_pattern
+from safewrite.cdc.landing.record_metadata import metadata_columns
 from safewrite.cdc.records.change_set import AFTER, BEFORE, KEY, OP, POSITION, ColumnBatch
 from safewrite.values.objects import json_of
 
@@ -35,10 +36,13 @@ class Projected:
     columns: Columns
     types: Mapping[str, pa.DataType]
     """Those that schemas or the configuration name."""
+    is_appended: bool = False
 
     @property
     def operations(self) -> Any:
-        """What each change does: ``u`` or ``d``."""
+        """What each change does to a row with its key: ``u`` or ``d``."""
+        if self.is_appended:
+            return pa.chunked_array([pa.repeat(pa.scalar("u"), len(self.batch))])
         return pc.if_else(pc.equal(self.batch.data.column(OP), "d"), "d", "u")
 
 
@@ -62,7 +66,8 @@ def projected(
         columns = {
             name: _texts(one) if pa.types.is_nested(one.type) else one for name, one in columns.items()
         }
-    return Projected(sure, columns, types), others
+    columns = {**columns, **metadata_columns(rules.table, sure)}
+    return Projected(sure, columns, types, rules.table.is_appended), others
 
 
 def _columns(
@@ -80,6 +85,8 @@ def _columns(
     if batch.is_inferred and _has_binary_decimals(table, batch):
         fallback.where(pc.match_substring_regex(batch.values(), _LONG))
     deletes = pc.equal(batch.data.column(OP), "d")
+    if table.is_appended:
+        return {**after, **_of_deletes(after, before, told, deletes, fallback)}, types
     found = dict(after)
     for name in keys:
         found[name] = _key(
@@ -104,6 +111,24 @@ def _columns(
     found[EPOCH] = pa.chunked_array([pa.array([table.epoch] * length, pa.int64())])
     found[SEQUENCE] = batch.data.column(POSITION)
     return found, types
+
+
+def _of_deletes(
+    after: Columns, before: Columns, of_key: Columns, deletes: Any, fallback: RowFallback
+) -> dict[str, Any]:
+    """The columns of changes that are rows of their own, where some are deletes: what those tell of the row before them."""
+    if not pc.any(deletes).as_py():
+        return {}
+    if {*of_key} - {*after}:
+        fallback.where(deletes)
+    found = {}
+    for name, values in after.items():
+        known = [of[name] for of in (before, of_key) if name in of]
+        if any(one.type != values.type for one in known):
+            fallback.where(deletes)
+        elif known:
+            found[name] = pc.if_else(deletes, pc.coalesce(*known), values)
+    return found
 
 
 def _declared(table: TargetTable, given: Sequence[Columns]) -> Mapping[str, pa.DataType]:
@@ -174,6 +199,7 @@ def _named(
 ) -> dict[str, Any]:
     """The columns of rows, or of keys, under the table's names, its times and decimals read."""
     table = rules.table
+    own = frozenset(table.own_columns)
     found: dict[str, Any] = {}
     for name in names:
         if name in table.leave_out:
@@ -181,7 +207,7 @@ def _named(
         values = batch.column(of, name)
         assert values is not None
         to = table.name_mapping.get(name, name)
-        if to in found or to in {EPOCH, SEQUENCE}:
+        if to in found or to in own:
             raise UnsuitedError(f"two columns of the name {to!r}, or one that the job keeps")
         declared = rules.column(name, has_schema=not batch.is_inferred)
         if rules.is_text(name):

@@ -42,7 +42,13 @@ def refuse_set_back(job: str, table: TargetTable, positions: Mapping[str, int]) 
 
 
 def refuse_other_key(table: TargetTable, recorded: tuple[str, ...] | None) -> None:
-    """Rows that the table has go by the key that it was created with."""
+    """Rows that the table has go by the key that it was created with; it has none where each record is a row."""
+    if recorded is not None and table.is_appended == bool(recorded):
+        way = "upsert" if recorded else "append"
+        raise sw.InvalidInputError(
+            f"The table {table.name} was created with mode {way}, and the configuration says {table.mode}. Nothing of the batch was "
+            "committed. Correct mode, or land in a table of another name."
+        )
     if recorded is not None and table.key and recorded != table.key:
         raise sw.InvalidInputError(
             f"The table {table.name} was created with the key {list(recorded)}, and the configuration says {list(table.key)}. Nothing "

@@ -16,6 +16,7 @@ from safewrite.cdc.config.table_config import EPOCH, SEQUENCE
 from safewrite.cdc.connect.misfits import Misfit
 from safewrite.cdc.connect.values import is_told
 from safewrite.cdc.landing.project_columns import Projected
+from safewrite.cdc.landing.record_metadata import metadata_of
 from safewrite.cdc.records.change import UNAVAILABLE, DeadLetter, Op, SourceChange, UndecodableError
 from safewrite.values.python import is_nan
 
@@ -89,7 +90,7 @@ def rows_of(
             made.dead.append(DeadLetter(change.record, str(error), table.name))
         except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
             made.dead.append(DeadLetter(change.record, f"{type(error).__name__}: {error}", table.name))
-    if not made.keys and made.rows:
+    if not made.keys and made.rows and not table.is_appended:
         why = "the key of the table is not known yet, so it cannot be truncated; name its primary_key in the configuration"
         made.dead += [DeadLetter(row.change.record, why, table.name) for row in made.rows]
         made.rows = []
@@ -113,6 +114,7 @@ class _Maker:
         self._shard = table.shard_column if table.writes_shard else None
         self._source, self._is_nameless = "", False
         self._left_out = frozenset(table.leave_out)
+        self._own = frozenset(table.own_columns)
         self._types: Mapping[str, pa.DataType] = {}
         """The types of the change's columns, as its schema names them."""
 
@@ -127,8 +129,10 @@ class _Maker:
 
     def rows(self, change: SourceChange) -> list[ChangeRow]:
         """One row, or two where the key changed: the old one goes."""
-        if change.unordered is not None and self._table.sequence == "source":
+        if change.unordered is not None and self._table.sequence == "source" and not self._table.is_appended:
             raise UndecodableError(change.unordered)
+        if self._table.is_appended:
+            return [self._appended(change)]
         order = {EPOCH: self._table.epoch, SEQUENCE: change.position}
         if change.op is Op.TRUNCATE:
             if self._table.sequence == "precombine":
@@ -154,7 +158,7 @@ class _Maker:
                 f"the source left out {', '.join(lacks)} because they did not change, and this batch has a change whose value "
                 "nobody has; have the source send the row whole (a snapshot of it, or REPLICA IDENTITY FULL)"
             )
-        whole |= dict.fromkeys(lacks)
+        whole |= dict.fromkeys(lacks) | metadata_of(self._table, change)
         row = ChangeRow(Op.UPSERT, order | whole, change, lacks, self._other_key(change))
         self._ordering(whole)
         old = self._old_key(before, key)
@@ -162,6 +166,25 @@ class _Maker:
             return [row]
         self._made.split += 1
         return [ChangeRow(Op.DELETE, order | self._ordering(whole) | old, change), row]
+
+    def _appended(self, change: SourceChange) -> ChangeRow:
+        """A change as a row of its own: the row after it, or what it tells of the row before it."""
+        self._types, self._source = change.types, str(change.source)
+        self._is_nameless = change.is_tombstone and not change.source.database
+        found = self._named(change.after if change.op is Op.UPSERT else change.before) or {}
+        if change.op is not Op.UPSERT:
+            keys = self._named(change.keys, is_whole=False) or {}
+            if misfit := next((value for value in keys.values() if isinstance(value, Misfit)), None):
+                raise misfit.refused()
+            row = {name: None if value is UNAVAILABLE else value for name, value in found.items()}
+            found = row | {name: value for name, value in keys.items() if row.get(name) is None}
+        lacks = [name for name, value in found.items() if value is UNAVAILABLE]
+        if lacks:
+            raise UndecodableError(
+                f"the source left out {', '.join(lacks)} because they did not change, and a row of its own has no row before it to "
+                "take them from; have the source send rows whole (REPLICA IDENTITY FULL)"
+            )
+        return ChangeRow(Op.UPSERT, found | metadata_of(self._table, change), change)
 
     def _named(self, row: Mapping[str, Any] | None, *, is_whole: bool = True) -> dict[str, Any] | None:
         """A row under the table's names, its times and decimals read.
@@ -176,8 +199,7 @@ class _Maker:
             return None
         if (
             self._plain
-            and EPOCH not in row
-            and SEQUENCE not in row
+            and row.keys().isdisjoint(self._own)
             and (not is_whole or Misfit not in set(map(type, row.values())))
         ):
             return dict(row)
@@ -193,7 +215,7 @@ class _Maker:
                         raise
                     value = Misfit(value, str(error), None)  # noqa: PLW2901
             found[table.name_mapping.get(name, name)] = value
-        if taken := {EPOCH, SEQUENCE} & set(found):
+        if taken := self._own & set(found):
             raise UndecodableError(
                 f"the source has columns that the job keeps ({', '.join(sorted(taken))}); map their names"
             )

@@ -119,7 +119,7 @@ class TableBatch:
         recorded = keys_of(self.found)
         refuse_other_key(self.table, recorded)
         self.make(recorded, each=counts is not None)
-        if counts is None:
+        if counts is None and not self.table.is_appended:
             self._rank()
         if asking(Half.of(row, self.rows.keys) for row in self.rows.rows):
             self._unavailable().follow_keys(again=counts is not None)
@@ -208,7 +208,7 @@ class TableBatch:
         if receipt is None:
             return None
         self.entry.version = receipt.version
-        return receipt.changes
+        return _counts_of(receipt, self.table)
 
     def _count_again(self, counts: Mapping[str, int]) -> None:
         """What a commit before did not count: dead letters, and deletes that had nothing to delete, which are known no more."""
@@ -239,7 +239,7 @@ class TableBatch:
             receipt = self._applied_without_unknown(found)
         if receipt is None:
             return
-        self.entry.count(receipt.changes or {})
+        self.entry.count(_counts_of(receipt, self.table) or {})
         self.entry.version = receipt.version
         self.entry.commit_ms = round((time.monotonic() - started) * 1000)
 
@@ -288,6 +288,9 @@ class TableBatch:
         )
         if self.origin is not None:
             moved |= self.origin.moves(self.changes.topics)
+        key = self.batch.key(name, table.name)
+        if table.is_appended:
+            return found.append(frame.data.drop_columns([OP, LACKS]), key=key, positions=moved)
         # Changes that are late and no newer by the source's clock were sent again.  Late ones that are newer by it are
         # those of a source that was set back.
         again = known is not None and newest is not None and newest <= known
@@ -302,7 +305,7 @@ class TableBatch:
             check=None
             if self.batch.replay
             else check_of(table, self.rows, known, self._each(), is_again=again),
-            key=self.batch.key(name, table.name),
+            key=key,
             positions=moved,
         )
         self.job.targets.tell_copies(table, receipt)
@@ -327,6 +330,11 @@ def count_dead(table: TargetTable, entry: LedgerEntry, letters: Sequence[DeadLet
             f"{where.offset}: {letters[0].reason}. Nothing of the batch was committed. Correct the cause, or set dead_letters to "
             "collect."
         )
+
+
+def _counts_of(receipt: sw.Receipt, table: TargetTable) -> Mapping[str, int] | None:
+    """What became of changes, by a receipt; each row that was appended is one."""
+    return {"applied": receipt.rows, "inserted": receipt.rows} if table.is_appended else receipt.changes
 
 
 def moved_by(

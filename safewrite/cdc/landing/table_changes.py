@@ -52,8 +52,9 @@ class TableChanges:
         """The rows as columns, and one by one those in doubt; None where all changes have to be made one by one."""
         table, changes = self.rules.table, self.changes
         keys = keys or table.key or named_keys(changes.keys, table)
+        keys = () if table.is_appended else keys
         columns = snapshots.ordered_columns(changes)
-        if not changes.columns or not keys or columns is None:
+        if not changes.columns or columns is None or not (keys or table.is_appended):
             return None
         parts = [projected(self.rules, batch, keys) for batch in columns]
         others = self.decoder.each(ChangeSet(changes.rows, [rest for _, rest in parts if rest is not None]))

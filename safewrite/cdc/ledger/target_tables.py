@@ -12,15 +12,13 @@ import pyarrow as pa
 
 import safewrite as sw
 from safewrite.cdc.config.job import Config
-from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable
+from safewrite.cdc.config.table_config import OURS, TargetTable
 from safewrite.intake.reporting import Listener
 
 log = logging.getLogger("safewrite")
 
 KEYS = "cdc.keys"
 """The property of a table that the job created: its key columns, as JSON."""
-OURS = {EPOCH: pa.int64(), SEQUENCE: pa.string()}
-"""Columns that the job adds to a table, by which its changes are ordered."""
 
 
 COPIED_BYTES, COPIED_PER_CHANGE = 64 * 2**20, 10 * 2**10

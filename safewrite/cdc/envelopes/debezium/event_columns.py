@@ -73,7 +73,7 @@ class DebeziumReader(SchemaReader):
             raise UnsuitedError("no envelope of Debezium")
         return cls(converter, given, rows)
 
-    def read(self, payloads: Any, fallback: RowFallback) -> Events:
+    def read(self, payloads: Any, _: pa.RecordBatch, fallback: RowFallback) -> Events:
         found = self.fields(payloads)
         rows = {name: self.rows.read(found[name], fallback) for name in (BEFORE, AFTER)}
         return Events(found, rows[BEFORE], rows[AFTER])

@@ -40,7 +40,7 @@ NO_SHAPE = RowShape({}, {})
 class DebeziumRows:
     """Reads rows and keys.  Not for several threads at once: it remembers schemas."""
 
-    def __init__(self, placeholder: Placeholder) -> None:
+    def __init__(self, placeholder: Placeholder | None) -> None:
         self._placeholder = placeholder
         self._shapes: dict[str, RowShape] = {}
         self._same: dict[int, tuple[Mapping[str, Any], RowShape]] = {}
@@ -78,7 +78,7 @@ class DebeziumRows:
                 f"a row of the connector {connector!r} is no struct but {type(row).__name__}: its events are not "
                 "understood here"
             )
-        stands_in, columns = self._placeholder.stands_in, shape.columns
+        placeholder, columns = self._placeholder, shape.columns
         found: dict[str, Any] = {}
         for name, value in row.items():
             if value is None:
@@ -86,7 +86,7 @@ class DebeziumRows:
                 continue
             column = columns.get(name)
             try:
-                if type(value) not in _NUMBERS and stands_in(value):
+                if placeholder is not None and type(value) not in _NUMBERS and placeholder.stands_in(value):
                     found[name] = UNAVAILABLE
                 else:
                     found[name] = value if column is None else column.read(value)

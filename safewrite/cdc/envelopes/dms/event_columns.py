@@ -54,7 +54,7 @@ class DmsReader(SchemaReader):
         rows = RowReader.of(found[DATA], converter.carried)
         return cls(converter, given_by(schema, converter), rows, before_image, tell)
 
-    def read(self, payloads: Any, fallback: RowFallback) -> DmsEvents:
+    def read(self, payloads: Any, _: pa.RecordBatch, fallback: RowFallback) -> DmsEvents:
         found = self.fields(payloads)
         data, image = (
             self.rows.read(found[DATA], fallback),

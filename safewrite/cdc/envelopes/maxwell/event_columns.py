@@ -54,7 +54,7 @@ class MaxwellReader(SchemaReader):
         rows = RowReader.of(found[DATA], converter.carried)
         return cls(converter, given_by(schema, converter), rows)
 
-    def read(self, payloads: Any, fallback: RowFallback) -> MaxwellEvents:
+    def read(self, payloads: Any, _: pa.RecordBatch, fallback: RowFallback) -> MaxwellEvents:
         said = self.fields(payloads)
         data, old = self.rows.read(said[DATA], fallback), self.rows.read(said[OLD], fallback)
         kind = text_of(said, "type", len(payloads))

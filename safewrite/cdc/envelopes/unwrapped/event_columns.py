@@ -44,7 +44,7 @@ class UnwrappedReader(SchemaReader):
         rows = RowReader.of(plain, converter.carried, placeholder)
         return cls(converter, given_by(schema, converter), rows, added)
 
-    def read(self, payloads: Any, fallback: RowFallback) -> Events:
+    def read(self, payloads: Any, _: pa.RecordBatch, fallback: RowFallback) -> Events:
         found, length = self.fields(payloads), len(payloads)
         structs: dict[str, dict[str, pa.Array]] = {"event": {}, "source": {}, "transaction": {}}
         for (struct, name), column in self.added.items():
