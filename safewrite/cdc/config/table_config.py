@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 import pyarrow as pa
 from pydantic import Field, StringConstraints, model_validator
 
 from safewrite.cdc.connect.misfits import OnMisfit
+from safewrite.intake.partitioning import check_partitions, partition_columns
 from safewrite.intake.settings import Strict, Text
 from safewrite.intake.tables import READ_VECTORS, Reader, TableFormat
 from safewrite.values.limits import DECIMAL_DIGITS_MAX
@@ -18,9 +18,6 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"
 ColumnType = Literal["string", "int64", "float64", "boolean"]
 _TYPES = {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "boolean": pa.bool_()}
 _INSTANT = pa.timestamp("us", tz="UTC")
-_CALL = re.compile(r"(\w+)\((.+)\)")
-_ONE = frozenset({"year", "month", "day", "hour", "void", "years", "months", "days", "hours", "voids"})
-_NUMBERED = frozenset({"bucket", "truncate", "buckets", "truncates"})
 EPOCH, SEQUENCE = "_cdc_epoch", "_cdc_sequence"
 """Columns of a table whose rows have keys: which count of the source's positions, and the position."""
 OURS: Mapping[str, pa.DataType] = {EPOCH: pa.int64(), SEQUENCE: pa.string()}
@@ -154,7 +151,7 @@ class TableOptions(Strict):
                     f"decimal_fields of {name}: a precision up to {DECIMAL_DIGITS_MAX} and a scale up to that"
                 )
         _check_columns(self)
-        _check_partitions(self)
+        check_partitions(self.partition_by, self.format)
         _check_metadata(self)
         return self
 
@@ -321,9 +318,6 @@ def _check_columns(table: TableOptions) -> None:
             raise ValueError(
                 f"leave_out has {', '.join(lost)}, which {field} needs: no row would have a value there"
             )
-    divided = [text.strip().lower() for text in table.partition_by]
-    if len(set(divided)) < len(divided):
-        raise ValueError("partition_by has a column twice")
     targets = list(table.name_mapping.values())
     if len(set(targets)) < len(targets):
         raise ValueError("name_mapping gives two columns one name")
@@ -355,31 +349,3 @@ def _check_metadata(table: TableOptions) -> None:
 def source_of(table: TableOptions, column: str) -> str:
     """The source column of a table's column."""
     return next((name for name, to in table.name_mapping.items() if to == column), column)
-
-
-def _check_partitions(table: TableOptions) -> None:
-    for text in table.partition_by:
-        call = _CALL.fullmatch(text.strip())
-        if call is None:
-            continue
-        if table.format == "delta":
-            raise ValueError(
-                f"partition_by holds {text!r}: a table of format delta is partitioned by columns, not by transforms; have the source "
-                "or a view make such a column, or use format iceberg"
-            )
-        name, arguments = call[1].lower(), call[2]
-        fits = name in _ONE or (name in _NUMBERED and re.fullmatch(r"\s*[1-9][0-9]*\s*,.+", arguments))
-        if not fits:
-            raise ValueError(
-                f"partition_by holds {text!r}, which is no transform of Iceberg: write a column, year(c), month(c), day(c), hour(c), "
-                "bucket(16, c) or truncate(4, c)"
-            )
-
-
-def partition_columns(partition_by: Sequence[str]) -> list[str]:
-    """The columns that ``partition_by`` names, by themselves or in transforms."""
-    found = []
-    for text in partition_by:
-        call = _CALL.fullmatch(text.strip())
-        found.append(text if call is None else call[2].rpartition(",")[2].strip())
-    return found

@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 import safewrite as sw
-from safewrite.cdc.config.table_config import TargetTable, partition_columns
+from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.connect.values import merged, type_of
 from safewrite.cdc.landing.project_columns import Projected
 from safewrite.cdc.landing.rows import ChangeRows
 from safewrite.cdc.landing.rules import Rules
+from safewrite.intake.partitioning import partition_columns
 from safewrite.values.objects import array_of, column_of
 from safewrite.values.types import is_column_name
 

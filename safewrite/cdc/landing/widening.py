@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 import safewrite as sw
-from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable, partition_columns
+from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable
 from safewrite.cdc.landing.frames import ChangeFrame, frame_of
 from safewrite.cdc.landing.rows import ChangeRows
 from safewrite.cdc.ledger.target_tables import TargetTables
+from safewrite.intake.partitioning import partition_columns
 
 _REFUSALS = (sw.InvalidInputError, sw.WouldAlterError)
 

@@ -15,6 +15,7 @@ from safewrite.medallion.audit.table_audit import TableAudit
 from safewrite.medallion.bronze.reading import read_file
 from safewrite.medallion.bronze.source_truncates import gone_from
 from safewrite.medallion.config.bronze_columns import OLD, SEQUENCE, TRUNCATED_OP
+from safewrite.medallion.config.commit_columns import with_commit_columns
 from safewrite.medallion.config.full_load_epochs import truncating
 from safewrite.medallion.files.file_versions import Contents, contents
 from safewrite.medallion.files.layout import SourceFile, sort_out
@@ -158,7 +159,9 @@ def _silver(
         audit.behind = sum(one.row_count for one in job.lineage.since(at))
     if audit.behind:
         return  # silver is an earlier state, which the next run brings forward
-    keys, own = job.config.keys, job.columns.names
+    more = job.config.commit_fields
+    rows = with_commit_columns(rows, more)
+    keys, own = job.config.keys, [*job.columns.names, *(one.name for one in more)]
     loaded, taken = check_loads(job, rows), positions.get(TRUNCATED, 0)
     epochs = truncating(job.config.reload, job.config.epoch)
     first_epoch = max((one for one in epochs if one in loaded or one <= taken), default=1)

@@ -18,6 +18,8 @@ BRONZE_COLUMNS = pa.schema(
     ]
 )
 """Columns that a bronze row has besides those of its source."""
+COMMIT_DATE = pa.field("_commit_date", pa.date32())
+"""The day of ``_commit_time`` in UTC: of a bronze or silver that is partitioned by it."""
 SEQUENCE = ("_epoch", "_seq")
 """The columns that order the changes of a key; silver has them too."""
 UNCHANGED = "_unchanged"

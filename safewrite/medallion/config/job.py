@@ -13,8 +13,9 @@ from pydantic import BeforeValidator, Field, model_validator
 from safewrite.errors import without_secrets
 from safewrite.intake.settings import Strict, Text, read
 from safewrite.intake.tables import READ_VECTORS, Reader, TableAccess, TableFormat, is_like
-from safewrite.medallion.config.bronze_columns import BRONZE_COLUMNS, UNCHANGED
+from safewrite.medallion.config.bronze_columns import BRONZE_COLUMNS, COMMIT_DATE, UNCHANGED
 from safewrite.medallion.config.column_types import arrow_type
+from safewrite.medallion.config.commit_columns import Partitions, check_commit_columns, commit_fields
 from safewrite.medallion.config.files import REST, Files
 from safewrite.medallion.config.full_load_epochs import Reload, check_reload
 from safewrite.medallion.config.rules import Quality
@@ -50,6 +51,9 @@ class TableConfig(Strict):
     readers: list[Reader] = Field(default_factory=list)
     """Of a Delta table: all engines that read silver.  Where each of them reads deletion vectors, a silver that is created marks rows
     that change in these, and rewrites no file for them."""
+    partition_by: Partitions = Partitions()
+    commit_time: Text | None = None
+    """The column of silver that holds when the newest change of a row was committed; without it silver has none."""
     files: Files = Files(kind="parquet")
     """Of a table whose raw files are landed in bronze; it has this or ``sync``."""
     sync: Sync | None = None
@@ -99,6 +103,10 @@ class TableConfig(Strict):
                 raise ValueError(f"quality: {unknown} are not among columns")
         if self.readers and self.format != "delta":
             raise ValueError("readers: of Delta tables, and does nothing for format iceberg")
+        check_commit_columns(
+            self.partition_by, self.format, None if self.columns is None else names, commit_time=self.commit_time,
+            is_synced=self.sync is not None, has_time=self.files.timestamp is not None,
+        )  # fmt: skip
         check_reload(self.reload, self.epoch)
         if len(set(self.keys)) < len(self.keys):
             raise ValueError("keys: a column comes twice")
@@ -109,6 +117,11 @@ class TableConfig(Strict):
         """Whether rows that go are marked in a silver that is created, and no file is rewritten for them."""
         return bool(self.readers) and {*self.readers} <= READ_VECTORS
 
+    @property
+    def commit_fields(self) -> list[pa.Field]:
+        """The columns of silver that say when a change was committed."""
+        return commit_fields(self.partition_by.silver, self.commit_time)
+
     def _check_source(self, names: list[str]) -> None:
         """Raw files or another's bronze, and no column under a name that is needed."""
         needless = [name for name in LANDING if name in self.model_fields_set]
@@ -117,7 +130,7 @@ class TableConfig(Strict):
                 raise ValueError(
                     "files: needed, what files of DMS are like; or sync, where others write bronze"
                 )
-            taken = {*BRONZE_COLUMNS.names, UNCHANGED, "_delete", "_truncate", "_row"}
+            taken = {*BRONZE_COLUMNS.names, COMMIT_DATE.name, UNCHANGED, "_delete", "_truncate", "_row"}
             clash = [name for name in names if name in taken or name.startswith("_old_")]
             also, what = {self.files.op, *self.files.ignore}, "files.op or in files.ignore"
         else:

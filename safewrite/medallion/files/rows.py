@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from safewrite.errors import InvalidInputError
 from safewrite.medallion.config.bronze_columns import BRONZE_COLUMNS, OLD, UNCHANGED, UNCHANGED_FIELD
+from safewrite.medallion.config.commit_columns import commit_fields, commit_values
 from safewrite.medallion.config.job import TableConfig
 from safewrite.medallion.files.layout import SourceFile
 from safewrite.medallion.files.records import BadRecord, Records
@@ -100,7 +101,7 @@ def bronze_schema(table: TableConfig, columns: pa.Schema) -> pa.Schema:
         else []
     )
     more = [UNCHANGED_FIELD] if table.files.no_sup_value is not None else []
-    return pa.schema([*own, *old, *more, *BRONZE_COLUMNS])
+    return pa.schema([*own, *old, *more, *BRONZE_COLUMNS, *commit_fields(table.partition_by.bronze, None)])
 
 
 class _Faults:
@@ -177,6 +178,8 @@ def bronze_rows(
     found["_tag"] = pa.chunked_array([pa.array([tag] * count, pa.string())])
     found["_line"] = pa.chunked_array([pa.array(records.lines)])
     schema = bronze_schema(table, columns)
+    for one in commit_fields(table.partition_by.bronze, None):
+        found[one.name] = commit_values(found["_commit_time"], one)
     rows = pa.table([found[name] for name in schema.names], names=schema.names)
     return BronzeRows(source, tag, rows.filter(pa.array(faults.good())).cast(schema), faults.bad())
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import safewrite as sw
 from safewrite.errors import InternalError, InvalidInputError, SafewriteError, TableNotFoundError
 from safewrite.medallion.config.bronze_columns import UNCHANGED
+from safewrite.medallion.config.commit_columns import with_commit_columns
 from safewrite.medallion.config.full_load_epochs import check_said, truncating
 from safewrite.medallion.files.records import BadRecord
 from safewrite.medallion.files.unavailable_values import lacks_any
@@ -191,7 +192,7 @@ def _apply(job: TableJob, step: _CommitStep, done: Refined, batch: str) -> None:
     rows = _put_aside(job, rows, done)
     check_loads(job, rows)
     _tell_untold_keys(job, rows)
-    good = last_of_ties(rows, job.config.keys)
+    good = last_of_ties(rows, job.config)
     behind = rows.num_rows - good.num_rows
     done.rows += behind
     done.changes["superseded"] = done.changes.get("superseded", 0) + behind
@@ -212,6 +213,7 @@ def _apply(job: TableJob, step: _CommitStep, done: Refined, batch: str) -> None:
     key = short_key(f"medallion/{job.places.config.job}/{job.name}/{name}/{done.position}/{batch}")
 
     def take(rows: pa.Table, key: str) -> None:
+        rows = with_commit_columns(rows, job.config.commit_fields)
         changes, split = changes_of(rows, job.config.keys, job.silver_schema.names)
         changes, truncates = with_truncates(changes, step.truncates)
         write(job, changes, done, key=key, moves=moves or None, split=split + truncates, reset=step.reset)

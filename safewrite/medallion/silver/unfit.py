@@ -6,14 +6,21 @@ and the other is put aside: nothing says which is right.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Set
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.medallion.config.bronze_columns import BRONZE_COLUMNS, SEQUENCE, TRUNCATED_OP, UNCHANGED
+from safewrite.medallion.config.bronze_columns import (
+    BRONZE_COLUMNS,
+    COMMIT_DATE,
+    SEQUENCE,
+    TRUNCATED_OP,
+    UNCHANGED,
+)
+from safewrite.medallion.config.job import TableConfig
 from safewrite.medallion.files.text_parsing import stamp_number
 from safewrite.medallion.files.unavailable_values import lacks_any, names_of
 from safewrite.medallion.tables.job import TableJob
@@ -22,7 +29,8 @@ _Row = dict[str, Any]
 Record = tuple[str, str, int]
 """A path, the tag of a content, and the number of a record in it."""
 _PLACE = ("_file", "_tag", "_line")
-_TOLD = frozenset(BRONZE_COLUMNS.names)
+_UNSHOWN = frozenset({*BRONZE_COLUMNS.names, COMMIT_DATE.name, UNCHANGED})
+"""Columns of bronze that silver does not have, but for the time of a commit where it is asked for."""
 
 
 def place_of(path: str, line: int) -> tuple[int, str, int]:
@@ -34,9 +42,9 @@ def place_of(path: str, line: int) -> tuple[int, str, int]:
     return stamp, path, line
 
 
-def last_of_ties(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+def last_of_ties(rows: pa.Table, config: TableConfig) -> pa.Table:
     """The rows without those that another of their key and sequence says otherwise and stands behind; equal ones stay."""
-    order = list(SEQUENCE)
+    keys, order = config.keys, list(SEQUENCE)
     if rows.group_by(order).aggregate([]).num_rows == rows.num_rows:
         return rows
     numbered = rows.select([*keys, *order]).append_column("_row", pa.array(np.arange(rows.num_rows)))
@@ -47,7 +55,7 @@ def last_of_ties(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
         found = rows.take(pa.array(numbers)).to_pylist()
         last = max(found, key=lambda row: place_of(row["_file"], row["_line"]))
         for number, row in zip(numbers, found, strict=True):
-            goes[number] = _says(row) != _says(last)
+            goes[number] = _says(row, config) != _says(last, config)
     return rows.filter(pa.array(~goes))
 
 
@@ -85,7 +93,7 @@ def _tied(job: TableJob, rows: pa.Table, aside: Set[Record]) -> Iterator[tuple[i
             )
             continue
         for other in others.get(tuple(row[name] for name in names), ()):
-            if _says(row) != _says(other):
+            if _says(row, job.config) != _says(other, job.config):
                 place = f"{other['_file']}, record {other['_line']}"
                 yield (
                     number,
@@ -134,14 +142,13 @@ def _among(piece: pa.Table, rows: pa.Table, column: str) -> pa.ChunkedArray:
     return pc.is_in(piece[column], value_set=values)
 
 
-def _says(row: _Row) -> str:
+def _says(row: _Row, config: TableConfig) -> str:
     """What a change says, whichever record brings it."""
     if row["_op"] == "D":
         return "D"
     lacking = sorted(names_of(row))
-    return repr(
-        [(name, value) for name, value in row.items() if name not in _TOLD and name != UNCHANGED] + lacking
-    )
+    time = [row["_commit_time"]] if config.commit_fields else []
+    return repr([(name, value) for name, value in row.items() if name not in _UNSHOWN] + time + lacking)
 
 
 def _record(row: _Row) -> Record:

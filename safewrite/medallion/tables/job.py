@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,6 +22,7 @@ from safewrite.errors import (
     SafewriteError,
     TableNotFoundError,
 )
+from safewrite.intake.partitioning import alike
 from safewrite.intake.reporting import OnEvent, command, listener
 from safewrite.medallion.config.bronze_columns import BRONZE_COLUMNS, SEQUENCE
 from safewrite.medallion.config.column_types import arrow_type
@@ -34,6 +36,7 @@ from safewrite.medallion.lineage.lineage import Lineage
 from safewrite.medallion.lineage.marks import head_mark
 from safewrite.medallion.tables.schema_evolution import fit
 
+log = logging.getLogger("safewrite")
 QUARANTINE = pa.schema(
     [
         pa.field("table", pa.string(), nullable=False),
@@ -80,8 +83,9 @@ class JobPlaces:
         schema: pa.Schema | None,
         *,
         properties: Mapping[str, str] | None = None,
+        partition_by: Sequence[str] = (),
     ) -> sw.Table:
-        """Open a table, or make it with ``schema`` and ``properties``.  Raises as ``safewrite.open`` does."""
+        """Open a table, or make it with ``schema``, ``properties`` and ``partition_by``.  Raises as ``safewrite.open`` does."""
         opening = self.config.opening(table_format, self.on_event, catalog=self._catalog)
         try:
             table: Any = sw.open(address, **opening)
@@ -89,7 +93,12 @@ class JobPlaces:
             if schema is None or self.read_only:
                 raise
             table = self.config.created(
-                address, schema, table_format, opening, properties=dict(properties or {})
+                address,
+                schema,
+                table_format,
+                opening,
+                properties=dict(properties or {}),
+                partition_by=list(partition_by),
             )
         if table_format == "iceberg":
             self._catalog = self._catalog or table.catalog
@@ -189,33 +198,39 @@ class TableJob:
                 f"tables.{self.name}.columns is not declared, and there is no silver table at {self.config.silver} to take "
                 "them from. Nothing was written. Declare names and types; they are never guessed from rows."
             ) from error
-        return pa.schema(
-            [pa.field(one.name, one.type) for one in silver.schema if one.name not in self.sequence]
-        )
+        added = {*self.sequence, *(one.name for one in self.config.commit_fields)}
+        return pa.schema([pa.field(one.name, one.type) for one in silver.schema if one.name not in added])
 
     @cached_property
     def bronze(self) -> sw.Table:
         """Every change.  Raises as ``safewrite.open`` does, and InvalidInputError for columns that do not fit."""
         wanted = bronze_schema(self.config, self.columns)
-        return self._fit(self.places.open(self.config.bronze, self.config.format, wanted), wanted)
+        return self._open(self.config.bronze, wanted, self.config.partition_by.bronze)
 
     @cached_property
     def silver(self) -> sw.Table:
         """The current state.  Raises as ``safewrite.open`` does, and InvalidInputError for columns that do not fit."""
         wanted = self.silver_schema
         marks = {"delta.enableDeletionVectors": "true"} if self.config.marks_rows else {}
-        found = self.places.open(self.config.silver, self.config.format, wanted, properties=marks)
-        return self._fit(found, wanted)
+        return self._open(self.config.silver, wanted, self.config.partition_by.silver, marks)
 
-    def _fit(self, table: sw.Table, wanted: pa.Schema) -> sw.Table:
-        return fit(table, wanted, self.name, read_only=self.places.read_only)
+    def _open(
+        self, address: str, wanted: pa.Schema, by: Sequence[str], properties: Mapping[str, str] | None = None
+    ) -> sw.Table:
+        found = self.places.open(address, self.config.format, wanted, properties=properties, partition_by=by)
+        if by and not alike(by, found.partition_by):
+            log.warning(
+                "medallion: %s: %s is partitioned by %s and stays so; partition_by is of tables that are created",
+                self.name, found.uri, list(found.partition_by),
+            )  # fmt: skip
+        return fit(found, wanted, self.name, read_only=self.places.read_only)
 
     @property
     def silver_schema(self) -> pa.Schema:
         """The columns of the source, and the place of each row in the order of changes."""
         own = [pa.field(one.name, one.type, one.name not in self.config.keys) for one in self.columns]
         if self.config.sync is None:
-            more = [BRONZE_COLUMNS.field(name) for name in SEQUENCE]
+            more = [*(BRONZE_COLUMNS.field(name) for name in SEQUENCE), *self.config.commit_fields]
         else:
             bronze, there = self.foreign.schema, frozenset(self.columns.names)
             more = [pa.field(one, bronze.field(one).type) for one in self.sequence if one not in there]
