@@ -58,10 +58,11 @@ def test_the_alarm_of_a_change_data_job_is_on_a_metric_of_its_batches(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     (alarm,) = alarms(MONITORING).values()
-    cloudwatch.emf(namespace=alarm["Namespace"])(sw.Event("table_batch", "db.a", "", {"dead": 1}))
+    cloudwatch.emf(namespace=alarm["Namespace"], job="shop")(sw.Event("table_batch", "db.a", "", {"dead": 1}))
     (directive,) = json.loads(capsys.readouterr().out)["_aws"]["CloudWatchMetrics"]
     assert alarm["MetricName"] in {one["Name"] for one in directive["Metrics"]}
-    assert [[one["Name"] for one in alarm["Dimensions"]]] == directive["Dimensions"]
+    assert [one["Name"] for one in alarm["Dimensions"]] in directive["Dimensions"]
+    assert directive["Dimensions"] == [[cloudwatch.TABLE], [cloudwatch.JOB]]
 
 
 def test_the_alarms_are_whole() -> None:

@@ -66,7 +66,10 @@ def run(
     On SIGTERM the batch that is under way lands, and the job ends with 0.
     """
     with Screen(context, output).errors():
-        pipeline = pipeline_of(config, _exporters(namespace if emf else None, is_otel=otel))
+        from safewrite.cdc.config import load
+
+        found = load(config)
+        pipeline = pipeline_of(config, _exporters(found.job, namespace if emf else None, is_otel=otel))
         spark = _session(pipeline.config.job, jars, conf)
         pipeline.wait(pipeline.start(spark))
 
@@ -256,13 +259,13 @@ def pipeline_of(config: Path, on_event: OnEvent | None = None) -> Pipeline:
     return Pipeline(config, on_event=on_event)
 
 
-def _exporters(namespace: str | None, *, is_otel: bool) -> OnEvent | None:
+def _exporters(job: str, namespace: str | None, *, is_otel: bool) -> OnEvent | None:
     """What makes metrics of events; None where nothing is asked for."""
     from safewrite import metrics
 
     tell: list[OnEvent] = []
     if namespace is not None:
-        tell.append(metrics.emf(namespace=namespace))
+        tell.append(metrics.emf(namespace=namespace, job=job))
     if is_otel:
         tell.append(metrics.otel())
     if len(tell) < 2:

@@ -230,15 +230,16 @@ def truncate(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="The last change file from before the TRUNCATE; without it the last of those that are gone.",
+            help="The last change file from before the TRUNCATE or DROP; without it the last of those that are gone.",
         ),
     ] = None,
     html: HtmlOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Follow a TRUNCATE at the source, of which DMS tells nothing but that it removes the table's files.
+    """Follow a TRUNCATE or DROP at the source, of which DMS tells nothing but that it removes the table's files.
 
-    All rows go that came before it, also in each later reset and replay; those of files since then stay.
+    All rows go that came before it, also in each later reset and replay; those of files since then stay. A table that was
+    dropped for good can be taken out of the configuration then.
     """
     _show(Screen(context, output), lambda: pipeline_of(config).truncate(table, after=after), html)
 
@@ -301,9 +302,11 @@ def pipeline_of(config: Path, namespace: str | None = None, engine: RunsOn = Run
 
     if namespace is None:
         return Pipeline(config, engine=engine.value)
+    from safewrite.medallion.config.job import load
     from safewrite.metrics import emf
 
-    return Pipeline(config, engine=engine.value, on_event=emf(namespace=namespace))
+    told = emf(namespace=namespace, job=load(config).job)
+    return Pipeline(config, engine=engine.value, on_event=told)
 
 
 def _show(screen: Screen, run: Callable[[], Run], html: Path | None, *, is_quiet: bool = False) -> None:

@@ -11,7 +11,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ from safewrite.stores.events import Event
 from safewrite.text.rendering import shown
 from safewrite.text.strings import is_text, plain
 
-TABLE = "Table"
+TABLE, JOB = "Table", "Job"
 DIMENSIONS_MAX, NAME_MAX, VALUE_MAX = 30, 250, 1024
 """CloudWatch's limits: dimensions of a metric, letters of a dimension's name, letters of its value."""
 _NAMESPACE = re.compile(r"(?!AWS/)[A-Za-z0-9._\-/#][A-Za-z0-9._\-/#:]{0,254}")
@@ -36,6 +36,7 @@ class Emf:
 
     namespace: str
     dimensions: Mapping[str, str] = field(default_factory=dict)
+    job: str | None = None
 
     def __call__(self, event: Event) -> None:
         values = measured(event)
@@ -43,39 +44,59 @@ class Emf:
             named = {"kind": event.kind} | {
                 name: event.details[name] for name in _PRINTED if event.details.get(name) is not None
             }
-            print_line(line(self.namespace, {**self.dimensions, TABLE: event.table}, values, named))
+            sets = [{**self.dimensions, TABLE: event.table}]
+            if self.job is not None:
+                sets.append({**self.dimensions, JOB: self.job})
+            print_line(line(self.namespace, sets, values, named))
 
 
-def emf(*, namespace: str = "safewrite", dimensions: Mapping[str, str] | None = None) -> Emf:
+def emf(
+    *, namespace: str = "safewrite", dimensions: Mapping[str, str] | None = None, job: str | None = None
+) -> Emf:
     """A listener for ``on_event=`` that prints EMF lines to standard output.
 
     Args:
         namespace: CloudWatch's namespace of the metrics.
         dimensions: besides ``Table``, such as ``{"Service": "orders"}``.  CloudWatch keeps, and charges for, each metric
             under each combination of values: an id that changes with the event is not a dimension.
+        job: the name of a job of many tables: each line is then under ``Job`` too, so that one alarm is on all its tables.
 
     Raises:
         InvalidInputError: a namespace or a dimension that CloudWatch would not take.
     """
     with reading("An argument of emf()"):
         given = dict(dimensions or {})
-        taken = {TABLE, "_aws", "kind", *_PRINTED, *(metric.name for metric in METRICS)}
+        if job is not None:
+            _check_value(JOB, _ascii(job) if is_text(job) else job)
+        taken = {
+            TABLE,
+            *([JOB] if job is not None else []),
+            "_aws",
+            "kind",
+            *_PRINTED,
+            *(metric.name for metric in METRICS),
+        }
         for name, value in given.items():
             if not (_is_printable(name, NAME_MAX) and not name.startswith(":") and name not in taken):
                 raise InvalidInputError(
                     f"{shown(name)} is no name of a dimension: 1 to {NAME_MAX} ASCII letters, not beginning with a colon, and "
                     f"none of those that a line has already ({', '.join(sorted(taken))}). Nothing was written."
                 )
-            if not _is_printable(value, VALUE_MAX):
-                raise InvalidInputError(
-                    f"{shown(value)} is no value of the dimension {name}: 1 to {VALUE_MAX} ASCII letters. Nothing was written."
-                )
+            _check_value(name, value)
         if len(given) >= DIMENSIONS_MAX:
             raise InvalidInputError(
                 f"CloudWatch takes {DIMENSIONS_MAX} dimensions with Table, not {len(given) + 1}. Nothing was written. "
                 "Leave some out."
             )
-        return Emf(checked_namespace(namespace), {plain(name): plain(value) for name, value in given.items()})
+        own = {plain(name): plain(value) for name, value in given.items()}
+        return Emf(checked_namespace(namespace), own, None if job is None else plain(job))
+
+
+def _check_value(name: str, value: object) -> None:
+    if not _is_printable(value, VALUE_MAX):
+        raise InvalidInputError(
+            f"{shown(value)} is no value of the dimension {name}: 1 to {VALUE_MAX} ASCII letters. Nothing was written."
+        )
 
 
 def checked_namespace(namespace: object) -> str:
@@ -94,15 +115,17 @@ def checked_namespace(namespace: object) -> str:
 
 def line(
     namespace: str,
-    dimensions: Mapping[str, str],
+    sets: Sequence[Mapping[str, str]],
     values: Mapping[Metric, float],
     more: Mapping[str, Any],
 ) -> str:
-    """One line: the metrics under one set of dimensions, and more members that a search in the log finds."""
-    named = {name: _ascii(value)[:VALUE_MAX] or "none" for name, value in dimensions.items()}
+    """One line: the metrics under each set of dimensions, and more members that a search in the log finds."""
+    named = {
+        name: _ascii(value)[:VALUE_MAX] or "none" for dimensions in sets for name, value in dimensions.items()
+    }
     directive = {
         "Namespace": namespace,
-        "Dimensions": [list(named)],
+        "Dimensions": [list(one) for one in sets],
         "Metrics": [{"Name": metric.name, "Unit": metric.unit} for metric in values],
     }
     about = {"Timestamp": time.time_ns() // 1_000_000, "CloudWatchMetrics": [directive]}
@@ -117,7 +140,7 @@ def stuck_entries_line(count: int, lock_table: str, *, namespace: str, more: Map
     Raises:
         InvalidInputError: the namespace is none.
     """
-    return line(checked_namespace(namespace), {"LockTable": lock_table}, {STUCK_ENTRIES: count}, more)
+    return line(checked_namespace(namespace), [{"LockTable": lock_table}], {STUCK_ENTRIES: count}, more)
 
 
 def print_line(text: str) -> None:

@@ -128,5 +128,6 @@ def test_run_makes_metrics_where_they_are_asked_for(
     of_batches = [line for line in lines if line["kind"] == "table_batch"]
     assert [line["ChangesApplied"] for line in of_batches] == ([1] if "--emf" in options else [])
     namespaces = {one["Namespace"] for line in lines for one in line["_aws"]["CloudWatchMetrics"]}
+    assert {line["Job"] for line in lines} == ({"job"} if "--emf" in options else set())
     assert namespaces == ({"lake" if "lake" in options else "safewrite"} if "--emf" in options else set())
     assert ("safewrite.cdc.applied" in {name for name, _, _ in meter.seen}) is ("--otel" in options)

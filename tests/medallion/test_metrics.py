@@ -94,7 +94,8 @@ def test_emf_lines_have_a_set_for_each_table(tmp_path: Path) -> None:
     assert {line["kind"] for line in lines} == {"commit", "table_run"}
     assert (of_table["Table"], of_table["RowsLanded"], of_table["RowsQuarantined"]) == ("shop.orders", 2, 1)
     (directive,) = of_table["_aws"]["CloudWatchMetrics"]
-    assert directive["Namespace"] == "lake"
+    assert (directive["Namespace"], directive["Dimensions"]) == ("lake", [["Table"], ["Job"]])
+    assert {line["Job"] for line in lines} == {"shop"}
     assert {one["Name"] for one in directive["Metrics"]} == {
         metric.name for metric in metrics.METRICS if "medallion" in metric.instrument
     }

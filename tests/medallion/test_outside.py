@@ -225,6 +225,27 @@ def test_a_truncate_of_the_source_is_told_and_can_be_followed(job: Job, change_s
     assert "written again" in str(job.fails().error)
 
 
+def test_a_table_that_was_dropped_and_made_with_other_columns_is_refused_until_they_are_declared(
+    tmp_path: Path,
+) -> None:
+    job = Job(tmp_path, "delta")
+    loaded(job)
+    job.run()
+    job.take_away()
+    assert "if the source was truncated or dropped" in str(job.run().warning).lower()
+    (job.folder / "raw/shop/orders").mkdir()
+    job.run(truncate)
+    assert (job.silver(), job.flaws()) == ({}, [])
+    job.put(SECOND, "Op,id,colour,seq\nI,1,red,20\n")
+    assert "missing ['price'], not known ['colour']" in str(job.fails().error)
+    job.say(columns={"id": "int64", "price": "decimal(10,2)", "colour": "string"})
+    job.files(change_seq="seq", optional=["price"])
+    job.run()
+    assert (job.silver("colour"), job.silver(), job.flaws()) == ({1: "red"}, {1: None}, [])
+    job.run(reset)
+    assert (job.silver("colour"), job.flaws()) == ({1: "red"}, [])
+
+
 def test_a_change_with_the_very_sequence_of_a_truncate_is_put_aside(job: Job) -> None:
     """T3-C3: and where the next change has it already, the truncate has no place, and is refused."""
     loaded(job)

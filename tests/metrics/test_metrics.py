@@ -116,6 +116,14 @@ def test_a_line_is_what_cloudwatch_reads(capsys: pytest.CaptureFixture[str]) -> 
     assert turn["TurnWait"] == 0.5
 
 
+def test_a_line_of_a_job_is_under_its_name_too(capsys: pytest.CaptureFixture[str]) -> None:
+    metrics.emf(dimensions={"Service": "orders"}, job="küche")(COMMIT)
+    (line,) = lines(capsys)
+    assert problems(line) == []
+    assert line["_aws"]["CloudWatchMetrics"][0]["Dimensions"] == [["Service", "Table"], ["Service", "Job"]]
+    assert line["Job"] == r"k\xfcche"
+
+
 def test_a_table_that_is_asked_for_metrics_prints_one_line_for_each_write_and_else_none(
     tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -169,7 +177,7 @@ def test_lines_of_threads_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("table", ["", "é" * 2000, "s3://lake/" + "x" * 2000])
 def test_any_tables_name_becomes_a_dimension_that_cloudwatch_takes(table: str) -> None:
-    line = json.loads(cloudwatch.line("lake", {"Table": table}, measured(COMMIT), {}))
+    line = json.loads(cloudwatch.line("lake", [{"Table": table}], measured(COMMIT), {}))
     assert problems(line) == []
     assert line["Table"].isascii()
 
@@ -181,7 +189,7 @@ def test_any_tables_name_becomes_a_dimension_that_cloudwatch_takes(table: str) -
         {"namespace": "x" * 256}, {"dimensions": {"": "x"}}, {"dimensions": {":a": "x"}}, {"dimensions": {"Table": "x"}},
         {"dimensions": {"RowsCommitted": "x"}}, {"dimensions": {"a": ""}}, {"dimensions": {"a": " "}}, {"dimensions": {"a": 1}},
         {"dimensions": {1: "a"}}, {"dimensions": {"a": "é"}}, {"dimensions": {f"d{n}": "x" for n in range(30)}},
-        {"dimensions": 5}, {"dimensions": "ab"}, {"dimensions": {"_aws": "x"}}, {"dimensions": {"operation": "x"}},
+        {"job": ""}, {"job": 5}, {"job": "x", "dimensions": {"Job": "y"}}, {"dimensions": 5}, {"dimensions": "ab"}, {"dimensions": {"_aws": "x"}}, {"dimensions": {"operation": "x"}},
     ],
     ids=str,
 )  # fmt: skip

@@ -1,6 +1,6 @@
-"""Follows a TRUNCATE at the source, at which DMS removes the table's files and writes no record of it.
+"""Follows a TRUNCATE or DROP at the source, at which DMS removes the table's files and writes no record of it.
 
-A run reports that the files are gone, and the operator says that it was a TRUNCATE.  Bronze then gets a row with the
+A run reports that the files are gone, and the operator says that it was a TRUNCATE or DROP.  Bronze then gets a row with the
 operation T, so that each reset and each replay applies it in its place: after the changes of the files that are gone.
 """
 
@@ -36,8 +36,8 @@ def warning_of(job: TableJob, state: BronzeState | None, sources: Sequence[Sourc
     newest = max(known, key=lambda path: order_of_path(path) or (False, 0, path))
     return (
         f"All {len(known)} files of {job.name} that were there at the last run are gone from {job.places.raw.uri}, the newest "
-        f"{newest}. DMS removes them at a TRUNCATE of the source and writes no record of it, so silver keeps the rows. If the "
-        f"source was truncated: `{job.places.command('truncate', job.name)}`. If files are archived or expire, nothing is to be done."
+        f"{newest}. DMS removes them at a TRUNCATE or DROP of the source and writes no record of it, so silver keeps the rows. If the "
+        f"source was truncated or dropped: `{job.places.command('truncate', job.name)}`. If files are archived or expire, nothing is to be done."
     )
 
 
