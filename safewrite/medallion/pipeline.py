@@ -27,6 +27,7 @@ from safewrite.medallion.files.layout import SortedFiles, SourceFile, odd, sort_
 from safewrite.medallion.files.mixed import MixedFiles
 from safewrite.medallion.files.records import BadRecord
 from safewrite.medallion.lineage.lineage import BronzeGapError
+from safewrite.medallion.report.history import note_run
 from safewrite.medallion.report.metrics import note_lag, tell
 from safewrite.medallion.report.run import Run, TableRun
 from safewrite.medallion.silver.apply import (
@@ -206,6 +207,7 @@ class Pipeline:
         if tables is None:
             self._strangers(found, mixed, run)
         run.elapsed_s = time.monotonic() - started_s
+        note_run(self.places.state, run)
         return run
 
     def job(self, name: str) -> TableJob:

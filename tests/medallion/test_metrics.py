@@ -71,6 +71,34 @@ def test_a_run_tells_what_came_and_what_is_left(table_format: str, tmp_path: Pat
     assert html.escape(done.tables[0].error, quote=False).replace("'", "&#39;") in page, "the reason in full"
 
 
+def test_the_page_has_the_runs_before_that_had_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that is kept in the state folder, and never grows beyond its length; without it a run does the same."""
+    monkeypatch.setattr("safewrite.medallion.report.history.RUNS_MAX", 3)
+    job = Shop(tmp_path)
+    put(job, 1, FIRST)
+    assert run(job)[0].earlier == []
+    put(job, 2, "Op,id,seq\nI,9,30\n")
+    failed = run(job)[0]
+    (tmp_path / "raw/shop/orders/20261101-000002000.csv").unlink()
+    quiet = run(job)[0]
+    assert "earlier" not in quiet.to_dict()
+    assert [(one.landed, one.quarantined, one.failures) for one in quiet.earlier] == [(0, 0, 1), (2, 1, 0)]
+    page = render(quiet, dt.datetime.now(dt.UTC))
+    assert f"1 failed: shop.orders ({failed.tables[0].error_kind})" in page
+    for second in range(3, 7):
+        put(job, second, HEAD + f"I,{second}0,1.00,{second}0\n")
+        assert run(job)[0].ok
+    assert [one.landed for one in run(job)[0].earlier] == [1, 1, 1]
+    record = tmp_path / "state/shop/_runs.json"
+    for text in ("{", '{"a": 1}', "[5]", '[{"at": "x"}]'):
+        record.write_text(text)
+        assert (run(job)[0].ok, run(job)[0].earlier) == (True, [])
+    record.unlink()
+    record.mkdir()  # it can neither be read nor written
+    put(job, 7, HEAD + "I,70,1.00,70\n")
+    assert run(job)[0].ok
+
+
 def test_a_line_of_the_log_has_the_numbers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     job = Shop(tmp_path)
     put(job, 1, FIRST)

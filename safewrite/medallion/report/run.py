@@ -37,6 +37,23 @@ class TableRun:
         return self.error is None
 
 
+@dataclass(frozen=True)
+class PastRun:
+    """What is kept of a run: sums over its tables, and which of them failed by which kind of error."""
+
+    at: str
+    elapsed_s: float
+    tables: int
+    landed: int
+    quarantined: int
+    applied: int
+    lag_s: float
+    """The greatest of its tables."""
+    failed: dict[str, str]
+    """The first tables that failed, and the kinds of their errors."""
+    failures: int
+
+
 @dataclass
 class Run:
     """What a run did: one entry for each table, and what concerns none."""
@@ -49,6 +66,8 @@ class Run:
     """Files and records of tables that are not configured, where ``unknown_tables`` is ``raise``."""
     put_aside: int = 0
     """Records of them that went to quarantine."""
+    earlier: list[PastRun] = field(default_factory=list)
+    """Runs before this one that had news or a failure, newest first."""
 
     @property
     def ok(self) -> bool:
@@ -58,6 +77,7 @@ class Run:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         plain = asdict(self) | {"ok": self.ok}
+        del plain["earlier"]
         for table in plain["tables"]:
             table["landed"] = {name: table["landed"][name] for name in _COUNTED}
             for name in _NOT_TOLD:
