@@ -2,7 +2,8 @@
 
 A topic is full before the job starts on a standalone cluster of one and of two executors with a core each.  From the second
 commit of the ledger to the last one, CPU is counted apart: the driver's Python, its Java, the executors' Java (they fetch) and
-their Python (it decodes).  What starts and compiles comes before the second commit, so it is not in the figures.
+their Python (it decodes).  What starts and compiles comes before the second commit, so it is not in the figures.  Each run is
+made with batches of two sizes: what the driver's Python costs is a constant for a batch, and so much for each record besides.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from pathlib import Path
 
 import deltalake
@@ -31,6 +33,8 @@ from bench.servers.spark import Cluster, processes
 
 TOPIC, PARTITIONS = "shop.public.all", 4
 _STUCK_S, _POLL_S = 240.0, 0.1
+SMALLER = 4
+"""Batches of the second size have so many times fewer records."""
 SCENES: Mapping[str, tuple[int, float]] = {"hot": (20, 0.99), "even": (20, 0.0)}
 """The tables of a scene, and the part of the records that is of the first of them."""
 KINDS = ("driver's Python", "driver's Java", "executors' Java", "executors' Python")
@@ -43,6 +47,8 @@ class Scaled:
     scene: str
     engine: str
     executors: int
+    batch: int
+    """Records in a batch, at most."""
     rows: int = 0
     batches: int = 0
     wall_s: float = 0.0
@@ -54,9 +60,25 @@ class Scaled:
     """The most that the driver's Python had in memory."""
 
     @property
+    def driver_ms(self) -> float:
+        """Milliseconds of CPU of the driver's Python for a batch."""
+        return self.cpu_us[KINDS[0]] * self.rows / max(1, self.batches) / 1000
+
+    @property
+    def size(self) -> float:
+        """Records in a batch, on average."""
+        return self.rows / max(1, self.batches)
+
+    @property
     def rate(self) -> float:
         """Records a second of wall."""
         return self.rows / self.wall_s if self.wall_s else 0.0
+
+
+def parted(large: Scaled, small: Scaled) -> tuple[float, float]:
+    """What the driver's Python costs for a batch in milliseconds, and for each record besides in microseconds."""
+    slope = (large.driver_ms - small.driver_ms) / (large.size - small.size) * 1000
+    return small.driver_ms - slope * small.size / 1000, slope
 
 
 def fill(producer: Producer, rows: int, scene: str) -> None:
@@ -194,9 +216,10 @@ def main() -> None:
             with Producer(kafka, TOPIC, PARTITIONS, folder / "producer.log") as producer:
                 fill(producer, given.rows, scene)
             for engine in given.engines:
-                for executors in given.executors:
-                    made = Scaled(scene, engine, executors)
-                    run(kafka, folder / scene / f"{engine}-{executors}", made, given.rows, given.batch)
+                for executors, batch in product(given.executors, (given.batch, given.batch // SMALLER)):
+                    made = Scaled(scene, engine, executors, batch)
+                    place = folder / scene / f"{engine}-{executors}-{batch}"
+                    run(kafka, place, made, given.rows, batch)
                     say(json.dumps(asdict(made)))
                     told.append(made)
     if given.json is not None:
@@ -205,6 +228,7 @@ def main() -> None:
         "scene",
         "engine",
         "executors",
+        "batch",
         "records/s",
         *(f"{kind}, us" for kind in KINDS),
         "shares",
@@ -217,10 +241,21 @@ def main() -> None:
             one.scene,
             one.engine,
             str(one.executors),
+            f"{one.batch:,}",
             f"{one.rate:,.0f}",
             *cpu,
             shares,
             f"{one.driver_mib:.0f}",
+        )
+    say(grid)
+    grid = Table(
+        "scene", "engine", "executors", "driver's Python, ms a batch", "ms a table of it", "us a record"
+    )
+    for large, small in zip(told[::2], told[1::2], strict=True):
+        whole, slope = parted(large, small)
+        of_table = whole / SCENES[large.scene][0]
+        grid.add_row(
+            large.scene, large.engine, str(large.executors), f"{whole:.0f}", f"{of_table:.1f}", f"{slope:.2f}"
         )
     say(grid)
 

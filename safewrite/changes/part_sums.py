@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.changes.by_part import Answer, Question, full
-from safewrite.changes.decide import ChangeBatch, ChangeOp, Decision, KnownRows, decide
+from safewrite.changes.decide import ChangeBatch, ChangeCounts, ChangeOp, Decision, KnownRows, decide
 from safewrite.changes.memory import Memory
 from safewrite.changes.positions import Numbers, Position
 from safewrite.changes.read_task import PLACE, ReadBatch
@@ -78,6 +78,10 @@ def effect_of_truncates(changes: ReadBatch, memory: Memory) -> Decision:
     Raises:
         InvalidInputError: a tombstone has the sequence of one.
     """
+    if not changes.report.truncates.num_rows:
+        nothing = np.zeros(0, np.int64)
+        kept = np.arange(memory.tombstones.num_rows)
+        return Decision(ChangeCounts(), nothing, nothing, kept, nothing, memory.floor)
     cuts, wide = changes.report.truncates.sort_by(PLACE), loose(changes.schema)
     table = full(cuts, wide)
     spec = changes.spec

@@ -86,6 +86,7 @@ class _Call:
     tasks: Sequence[Task]
     answer: tuple[list[TaskReport], Any] | None = None
     error: BaseException | None = None
+    done: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ class SharedJobs(Generic[S]):
             with self._changed:
                 self.seats[name].call = call
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: call.answer is not None or call.error is not None)
+            call.done.wait()
         finally:
             self._working.acquire()
         if call.error is not None:
@@ -219,7 +220,8 @@ class SharedJobs(Generic[S]):
             with self._changed:
                 for name in chosen:
                     self.seats[name].call = None
-                self._changed.notify_all()
+            for call in chosen.values():
+                call.done.set()
 
     def close(self) -> None:
         """Let the engine forget all rows."""

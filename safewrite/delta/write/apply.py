@@ -58,6 +58,9 @@ APP_ID = MEMORY_APP
 _FOLDER = "_safewrite/changes"
 
 
+_KNOWN_BYTES = 1 << 18
+
+
 def memory_path(number: int) -> str:
     """The file that a ``txn`` of :data:`APP_ID` names."""
     return f"{_FOLDER}/{number:016x}.parquet"
@@ -75,6 +78,7 @@ class ApplyTransaction(RowFilesTransaction):
     memory_number: int = -1
     """Names the file of what is to be remembered after this commit; drawn at random."""
     known_files: KnownFiles = field(default_factory=KnownFiles, repr=False)
+    known_memory: dict[str, bytes] = field(default_factory=dict, repr=False)
     settled: TableEffect | None = None
     decided: Decided | None = None
     remembers: bool = False
@@ -245,12 +249,22 @@ class ApplyTransaction(RowFilesTransaction):
         if number == self._memory_of and self._memory is not None:
             return self._memory
         path = memory_path(number)
-        answer = yield from fetch_one(Get(path, name="apply.get_memory"), self.limits)
-        if isinstance(answer, Missing):
-            raise damaged(path, "it remembers the deleted keys of the table, and is gone")
-        assert isinstance(answer.value, bytes)
-        self._memory, self._memory_of = nothing.decode(answer.value, path), number
+        body = self.known_memory.get(path)
+        if body is None:
+            answer = yield from fetch_one(Get(path, name="apply.get_memory"), self.limits)
+            if isinstance(answer, Missing):
+                raise damaged(path, "it remembers the deleted keys of the table, and is gone")
+            assert isinstance(answer.value, bytes)
+            body = answer.value
+            self._know(path, body)
+        self._memory, self._memory_of = nothing.decode(body, path), number
         return self._memory
+
+    def _know(self, path: str, body: bytes) -> None:
+        """Keep an immutable file for the next call, and no other."""
+        self.known_memory.clear()
+        if len(body) <= _KNOWN_BYTES:
+            self.known_memory[path] = body
 
     def _remember(self, before: Memory, after: Memory) -> Generator[Effect, Outcome, None]:
         assert self.state is not None
@@ -261,8 +275,9 @@ class ApplyTransaction(RowFilesTransaction):
                 drawn = yield NewId(name="apply.id")
                 assert isinstance(drawn, Ok)
                 self.memory_number = uuid.UUID(str(drawn.value)).int >> 65
-            put = staging.of_data(memory_path(self.memory_number), after.encode())
-            yield from staging.upload([put], self.limits)
+            path, body = memory_path(self.memory_number), after.encode()
+            yield from staging.upload([staging.of_data(path, body)], self.limits)
+            self._know(path, body)
 
     # --- rows that are there ----------------------------------------------------------------------
     def _look(self, touched: Touched[FileKey], memory: Memory) -> Generator[Effect, Outcome, None]:

@@ -59,6 +59,8 @@ class Planner:
     first: creation.NewTable | None = None
     new_id: Callable[[], str] = field(default=lambda: str(uuid.uuid4()))
     known_files: KnownFiles = field(default_factory=KnownFiles, repr=False)
+    known_memory: dict[str, bytes] = field(default_factory=dict, repr=False)
+    """The file of what is remembered of deleted keys that was read or written last, by its path, if it is small."""
 
     def plan(
         self, data: Any, operation: Operation, name: Identity, state: Snapshot | None
@@ -277,6 +279,7 @@ class Planner:
             "target_file_size": self.target_file_size,
             "vectors": self.vectors(),
             "known_files": self.known_files,
+            "known_memory": self.known_memory,
             "memory_number": uuid.UUID(self.new_id()).int >> 65,
         }
 
