@@ -150,6 +150,18 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     (config(tables=[]), "(whole)", "every row would be a dead letter"),
     (config({"mode": "append"}), "(whole)", "needs a metadata column of op"),
     (config({"metadata": {"x": "op"}}), "tables.0", "does nothing with mode upsert"),
+    (config({"mode": "history", "metadata": {"x": "op"}}), "tables.0", "does nothing with mode history"),
+    (
+        config({"mode": "history", "metadata": {"_cdc_revision": "offset"}}),
+        "tables.0",
+        "one that the job keeps",
+    ),
+    (config({"mode": "history", "partition_by": ["_cdc_epoch"]}), "tables.0", "columns that the job keeps"),
+    (
+        config({"mode": "history", "sequence": "precombine", "precombine_key": ["n"]}),
+        "tables.0",
+        "mode history needs sequence source",
+    ),
     (config({"metadata": {"x": "place"}}), "tables.0.metadata.x", "'offset'"),
     (config({"metadata": {"x": "offset", "X": "topic"}}), "tables.0", "a column twice"),
     (config({"metadata": {"_cdc_epoch": "offset"}}), "tables.0", "one that the job keeps"),

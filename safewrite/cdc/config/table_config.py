@@ -21,6 +21,13 @@ _INSTANT = pa.timestamp("us", tz="UTC")
 EPOCH, SEQUENCE = "_cdc_epoch", "_cdc_sequence"
 """Columns of a table whose rows have keys: which count of the source's positions, and the position."""
 OURS: Mapping[str, pa.DataType] = {EPOCH: pa.int64(), SEQUENCE: pa.string()}
+FROM_TIME, UNTIL_EPOCH, UNTIL, UNTIL_TIME, REVISION = (
+    "_cdc_from_time", "_cdc_until_epoch", "_cdc_until_sequence", "_cdc_until_time", "_cdc_revision",
+)  # fmt: skip
+"""Columns of a table that keeps all versions: a version is from the epoch and position of its change until those of the next one."""
+OF_VERSIONS: Mapping[str, pa.DataType] = {
+    FROM_TIME: _INSTANT, UNTIL_EPOCH: pa.int64(), UNTIL: pa.string(), UNTIL_TIME: _INSTANT, REVISION: pa.int64(),
+}  # fmt: skip
 MetadataKind = Literal[
     "topic", "partition", "offset", "timestamp", "key", "headers", "op", "position", "source_time"
 ]
@@ -56,9 +63,10 @@ class TableOptions(Strict):
         ),
     ] = Field(default_factory=list)
     mode: Annotated[
-        Literal["upsert", "append"],
+        Literal["upsert", "append", "history"],
         Field(
-            description="upsert: the table is as its source is; append: each record is a row of its own, and no row goes or changes"
+            description="upsert: the table is as its source is; append: each record is a row of its own, and no row goes or changes; "
+            "history: the table keeps every version of a row, with its beginning and its end"
         ),
     ] = "upsert"
     metadata: Annotated[
@@ -163,9 +171,20 @@ class TableOptions(Strict):
     @property
     def own_columns(self) -> dict[str, pa.DataType]:
         """The columns that the job writes besides the source's."""
-        return {name: METADATA[kind] for name, kind in self.metadata.items()} | (
-            {} if self.is_appended else dict(OURS)
-        )
+        found = {name: METADATA[kind] for name, kind in self.metadata.items()}
+        if self.has_versions:
+            return found | dict(OURS) | dict(OF_VERSIONS)
+        return found if self.is_appended else found | dict(OURS)
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether the table keeps every version of its rows."""
+        return self.mode == "history"
+
+    @property
+    def of_records(self) -> dict[str, MetadataKind]:
+        """The columns that tell of a row's record."""
+        return self.metadata | ({FROM_TIME: "source_time"} if self.has_versions else {})
 
     @property
     def marks_rows(self) -> bool:
@@ -330,11 +349,17 @@ def _check_columns(table: TableOptions) -> None:
 
 def _check_metadata(table: TableOptions) -> None:
     names = [name.lower() for name in table.metadata]
-    if len(set(names)) < len(names) or {*names} & {*OURS}:
+    if len(set(names)) < len(names) or {*names} & {*OURS, *OF_VERSIONS}:
         raise ValueError("metadata has a column twice, or one that the job keeps")
     if not table.is_appended:
         if "op" in table.metadata.values():
-            raise ValueError("metadata op does nothing with mode upsert: a row that was deleted is not there")
+            raise ValueError(
+                f"metadata op does nothing with mode {table.mode}: a row tells of an upsert, and of no delete"
+            )
+        if table.has_versions and table.sequence != "source":
+            raise ValueError(
+                "mode history needs sequence source: positions of the source tell versions apart"
+            )
         return
     fields = type(table).model_fields
     idle = [

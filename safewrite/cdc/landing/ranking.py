@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable
+from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, UNTIL, TargetTable
 from safewrite.cdc.connect.misfits import Misfit
 from safewrite.cdc.envelopes.position import OFFSET_WIDTH
 from safewrite.cdc.landing.rows import ChangeRow, ChangeRows
@@ -167,7 +167,8 @@ class _Ranking:
 
     def _of_table(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Key, _Rival]]:
         for row in rows:
-            yield from self._rival(Op.UPSERT, row, None)
+            if row.get(UNTIL) is None:
+                yield from self._rival(Op.UPSERT, row, None)
 
     def _rival(
         self, op: Op, values: Mapping[str, Any], record: KafkaRecord | None

@@ -21,18 +21,18 @@ _MS_MAX = span_of(DAY_US // 1000)[1]
 
 def metadata_of(table: TargetTable, change: SourceChange) -> dict[str, Any]:
     """The values of one change, by their columns."""
-    return {name: _OF_CHANGE[kind](change) for name, kind in table.metadata.items()}
+    return {name: _OF_CHANGE[kind](change) for name, kind in table.of_records.items()}
 
 
 def metadata_columns(table: TargetTable, batch: ColumnBatch) -> dict[str, Any]:
     """The columns of a batch, which have what ``metadata_of`` says of each change."""
-    if not table.metadata:
+    if not table.of_records:
         return {}
-    needed = {*table.metadata.values()}
+    needed = {*table.of_records.values()}
     source = batch.records.data if needed & {"key", "headers", "timestamp"} else batch.records.whereabouts
     records = source.take(batch.data.column(PLACE))
     return {
-        name: _OF_BATCH[kind](batch, records).cast(METADATA[kind]) for name, kind in table.metadata.items()
+        name: _OF_BATCH[kind](batch, records).cast(METADATA[kind]) for name, kind in table.of_records.items()
     }
 
 

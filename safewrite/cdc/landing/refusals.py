@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pyarrow as pa
+
 import safewrite as sw
-from safewrite.cdc.config.table_config import TargetTable
+from safewrite.cdc.config.table_config import UNTIL, TargetTable
 from safewrite.intake.reporting import command
 
 LAST_EPOCH = "epoch"
@@ -41,10 +43,14 @@ def refuse_set_back(job: str, table: TargetTable, positions: Mapping[str, int]) 
         )
 
 
-def refuse_other_key(table: TargetTable, recorded: tuple[str, ...] | None) -> None:
+def refuse_other_key(
+    table: TargetTable, recorded: tuple[str, ...] | None, schema: pa.Schema | None = None
+) -> None:
     """Rows that the table has go by the key that it was created with; it has none where each record is a row."""
-    if recorded is not None and table.is_appended == bool(recorded):
-        way = "upsert" if recorded else "append"
+    way = (
+        "append" if not recorded else "history" if schema is not None and UNTIL in schema.names else "upsert"
+    )
+    if recorded is not None and table.mode != way:
         raise sw.InvalidInputError(
             f"The table {table.name} was created with mode {way}, and the configuration says {table.mode}. Nothing of the batch was "
             "committed. Correct mode, or land in a table of another name."

@@ -43,7 +43,7 @@ def check_of(
         if not counts["late"]:
             return
         if not is_again and counts["late"] == sum(counts.get(name, 0) for name in _CHANGES):
-            raise _refused(table, counts["late"], is_whole=True)
+            raise all_late_error(table, counts["late"], is_whole=True)
         if not tells:
             return
         assert known_ms is not None
@@ -54,7 +54,7 @@ def check_of(
         count = sum(row.values[SEQUENCE] not in written for row in lost)
         count = max(count, counts["late"] - len(excused))  # of deletes nothing is written
         if count > 0:
-            raise _refused(table, count)
+            raise all_late_error(table, count)
 
     return check
 
@@ -82,7 +82,8 @@ def _excused(made: ChangeRows, known_ms: int) -> set[int]:
     }
 
 
-def _refused(table: TargetTable, count: int, *, is_whole: bool = False) -> sw.InvalidInputError:
+def all_late_error(table: TargetTable, count: int, *, is_whole: bool = False) -> sw.InvalidInputError:
+    """What refuses late changes."""
     what = (
         f"All {count} changes of {table.name} in this batch are older than what the table has of their rows"
         if is_whole

@@ -76,7 +76,7 @@ def rows_of(
     """
     table = rules.table
     made = ChangeRows(keys=keys or table.key, projected=list(projected))
-    maker = _Maker(rules, made, carry)
+    maker = _Maker(rules, made, carry and not table.has_versions)
     seen: set[int] = set()
     for part in projected:
         made.learn(part.types)
@@ -133,10 +133,14 @@ class _Maker:
             raise UndecodableError(change.unordered)
         if self._table.is_appended:
             return [self._appended(change)]
-        order = {EPOCH: self._table.epoch, SEQUENCE: change.position}
+        order = {EPOCH: self._table.epoch, SEQUENCE: change.position} | metadata_of(self._table, change)
         if change.op is Op.TRUNCATE:
             if self._table.sequence == "precombine":
                 raise UndecodableError("a truncate has no columns that order it (precombine_key)")
+            if self._table.has_versions:
+                raise UndecodableError(
+                    "a truncate ends the versions of all rows; have the source delete them one by one"
+                )
             if self._table.shard_column is not None:
                 raise UndecodableError(
                     f"a truncate of {change.source} would take the rows of all sources of the table; delete those of this one by hand"
@@ -158,7 +162,7 @@ class _Maker:
                 f"the source left out {', '.join(lacks)} because they did not change, and this batch has a change whose value "
                 "nobody has; have the source send the row whole (a snapshot of it, or REPLICA IDENTITY FULL)"
             )
-        whole |= dict.fromkeys(lacks) | metadata_of(self._table, change)
+        whole |= dict.fromkeys(lacks)
         row = ChangeRow(Op.UPSERT, order | whole, change, lacks, self._other_key(change))
         self._ordering(whole)
         old = self._old_key(before, key)

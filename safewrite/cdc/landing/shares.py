@@ -205,8 +205,8 @@ class Sharing:
         """The changes of the table's source, and dead letters of the others."""
         if table.name in self.by_driver:
             raise DriverLandsError(self.by_driver[table.name])
-        if table.is_appended:
-            raise DriverLandsError("its records are appended")
+        if table.mode != "upsert":
+            raise DriverLandsError(f"its mode is {table.mode}")
         if table.format not in BY_TASKS:
             raise DriverLandsError(f"its format is {table.format}")
         ends = {(one.topic, one.number): view.positions.get(one.name(self.job), 0) for one in self.partitions}

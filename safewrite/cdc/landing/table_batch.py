@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+import pyarrow.compute as pc
+
 import safewrite as sw
 from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.job import Config
-from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable
+from safewrite.cdc.config.table_config import EPOCH, REVISION, SEQUENCE, TargetTable
 from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.landing.frames import LACKS, OP, ChangeFrame, frame_of
 from safewrite.cdc.landing.origin import TableSource
@@ -23,12 +25,13 @@ from safewrite.cdc.landing.refusals import (
     refuse_other_key,
     refuse_set_back,
 )
-from safewrite.cdc.landing.reset_guard import check_of
+from safewrite.cdc.landing.reset_guard import all_late_error, check_of
 from safewrite.cdc.landing.rows import ChangeRows, rows_of
 from safewrite.cdc.landing.rows_by_key import rows_with
 from safewrite.cdc.landing.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.landing.table_changes import Keys, Made, TableChanges
 from safewrite.cdc.landing.unavailable_values import Half, UnavailableValues, asking
+from safewrite.cdc.landing.versions import REVISIONS, planned
 from safewrite.cdc.landing.widening import fitted
 from safewrite.cdc.ledger.ledger import JobLedger, LedgerEntry, listed
 from safewrite.cdc.ledger.target_tables import TargetTables, keys_of
@@ -117,11 +120,11 @@ class TableBatch:
                 self._with_dead(self.strange)
                 return
         recorded = keys_of(self.found)
-        refuse_other_key(self.table, recorded)
+        refuse_other_key(self.table, recorded, None if self.found is None else self.found.schema)
         self.make(recorded, each=counts is not None)
         if counts is None and not self.table.is_appended:
             self._rank()
-        if asking(Half.of(row, self.rows.keys) for row in self.rows.rows):
+        if not self.table.has_versions and asking(Half.of(row, self.rows.keys) for row in self.rows.rows):
             self._unavailable().follow_keys(again=counts is not None)
         try:
             done = fitted(self.job.targets, self.table, self.rows, self.found)
@@ -132,7 +135,7 @@ class TableBatch:
         self._with_dead([*self.strange, *self.rows.dead, *frame.dead])
         entry.split += frame.data.num_rows - frame.changes
         if counts is not None:
-            self._count_again(counts)
+            self._count_again(_of_versions(frame) if self.table.has_versions else counts)
         elif frame.data.num_rows:
             self.frame = frame
             if not knows_job(self.positions, self.job.config.job):
@@ -239,7 +242,8 @@ class TableBatch:
             receipt = self._applied_without_unknown(found)
         if receipt is None:
             return
-        self.entry.count(_counts_of(receipt, self.table) or {})
+        counts = _of_versions(frame) if self.table.has_versions else _counts_of(receipt, self.table)
+        self.entry.count(counts or {})
         self.entry.version = receipt.version
         self.entry.commit_ms = round((time.monotonic() - started) * 1000)
 
@@ -294,6 +298,8 @@ class TableBatch:
         # Changes that are late and no newer by the source's clock were sent again.  Late ones that are newer by it are
         # those of a source that was set back.
         again = known is not None and newest is not None and newest <= known
+        if table.has_versions:
+            return self._versions(found, frame, key, moved, is_again=again)
         receipt = found.apply_changes(
             frame.data,
             keys=list(self.rows.keys),
@@ -305,6 +311,29 @@ class TableBatch:
             check=None
             if self.batch.replay
             else check_of(table, self.rows, known, self._each(), is_again=again),
+            key=key,
+            positions=moved,
+        )
+        self.job.targets.tell_copies(table, receipt)
+        return receipt
+
+    def _versions(
+        self, found: sw.Table, frame: ChangeFrame, key: str, moved: Moves, *, is_again: bool
+    ) -> sw.Receipt:
+        """Commit the versions that the changes begin and end."""
+        table, known = self.table, self.positions.get(REVISIONS)
+        revision = (known or 0) + 1
+        plan = planned(table, found, frame.data, self.rows.keys, revision)
+        is_late = plan.late == frame.data.num_rows and not is_again and not self.batch.replay
+        if is_late and table.all_late == "error":
+            raise all_late_error(table, plan.late, is_whole=True)
+        moved = moved | {REVISIONS: (known, revision)}
+        if not plan.data.num_rows:  # all were sent twice
+            return found.append(plan.data, key=key, positions=moved)
+        receipt = found.apply_changes(
+            plan.data,
+            keys=[*self.rows.keys, EPOCH, SEQUENCE],
+            sequence_by=[REVISION],
             key=key,
             positions=moved,
         )
@@ -335,6 +364,12 @@ def count_dead(table: TargetTable, entry: LedgerEntry, letters: Sequence[DeadLet
 def _counts_of(receipt: sw.Receipt, table: TargetTable) -> Mapping[str, int] | None:
     """What became of changes, by a receipt; each row that was appended is one."""
     return {"applied": receipt.rows, "inserted": receipt.rows} if table.is_appended else receipt.changes
+
+
+def _of_versions(frame: ChangeFrame) -> Mapping[str, int]:
+    """What became of changes of which all versions are kept: each begins or ends one, or is a copy of one that does."""
+    deletes = pc.sum(pc.equal(frame.data.column(OP), "d")).as_py() or 0
+    return {"applied": frame.data.num_rows, "inserted": frame.data.num_rows - deletes, "deleted": deletes}
 
 
 def moved_by(

@@ -158,7 +158,7 @@ class TaskShare:
         now = view_of(name, found, positions, view.parts)
         if now != view:
             raise LandAgainError(views={table.name: now})
-        refuse_other_key(table, view.keys)
+        refuse_other_key(table, view.keys, view.schema)
         if (why := report.rest) is not None:
             raise LandAgainError({table.name: why})
         assert report.key_values is not None

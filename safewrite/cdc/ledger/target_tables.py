@@ -12,7 +12,7 @@ import pyarrow as pa
 
 import safewrite as sw
 from safewrite.cdc.config.job import Config
-from safewrite.cdc.config.table_config import OURS, TargetTable
+from safewrite.cdc.config.table_config import OF_VERSIONS, OURS, TargetTable
 from safewrite.intake.reporting import Listener
 
 log = logging.getLogger("safewrite")
@@ -154,5 +154,5 @@ def schema_of(keys: Sequence[str], added: Sequence[pa.Field]) -> pa.Schema:
     """
     by_name = {field.name: field for field in added}
     first = [by_name[name] for name in keys if name in by_name]
-    last = [by_name[name] for name in OURS if name in by_name]
+    last = [by_name[name] for name in (*OURS, *OF_VERSIONS) if name in by_name]
     return pa.schema([*first, *(field for field in added if field not in first and field not in last), *last])

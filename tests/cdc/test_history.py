@@ -1,0 +1,267 @@
+"""Tables that keep every version of their rows: against an oracle that has all changes at once, whatever came late or twice."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import safewrite as sw
+from safewrite.cdc.landing.replay import replay
+from safewrite.cdc.ledger.dead_letters import LetterFilter
+from safewrite.cdc.records.change import KafkaRecord
+from tests.cdc.events import decoded, event, postgres, record
+from tests.cdc.jobs import FORM_AND_SCHEMAS, Job, Source, change, cut
+
+LATE = {"mode": "history", "all_late": "count"}
+Version = tuple[Any, str, str | None, Any]
+"""A key, where a version begins and ends, and its value."""
+
+
+def versions(job: Job, name: str = "a") -> Counter[Version]:
+    """The versions of a table, as often as they are there, by a reader that is not ours; those without any length are left out."""
+    return Counter(
+        (row["id"], row["_cdc_sequence"], row["_cdc_until_sequence"], row["n"])
+        for row in job.read(name).to_pylist()
+        if row["_cdc_sequence"] != row["_cdc_until_sequence"]
+    )
+
+
+def expected(records: list[KafkaRecord], name: str = "a") -> Counter[Version]:
+    """The versions by all changes in the order of their positions; a record that was sent twice counts once."""
+    changes: dict[Any, dict[str, tuple[str, Any]]] = {}
+    cores = set()
+    for one in sorted(records, key=lambda one: one.offset):
+        if one.value is None or json.loads(one.value)["source"]["table"] != name:
+            continue
+        (found,) = decoded(one).rows
+        core = found.position.rpartition("-")[0], one.key
+        if core in cores:
+            continue
+        cores.add(core)
+        key = json.loads(one.key or b"")["id"]
+        changes.setdefault(key, {})[found.position] = (found.op.value, (found.after or {}).get("n"))
+    made = Counter[Version]()
+    for key, of_key in changes.items():
+        order = sorted(of_key)
+        for at, until in zip(order, [*order[1:], None], strict=True):
+            op, value = of_key[at]
+            if op == "u":
+                made[key, at, until, value] += 1
+    return made
+
+
+def late_changes(seed: int, count: int) -> list[KafkaRecord]:
+    """Changes of a few keys, some of them later in the topic than by their position, and some sent twice."""
+    draw = random.Random(seed)
+    order = sorted(range(1, count + 1), key=lambda lsn: lsn + draw.randrange(0, 9))
+    found = list[KafkaRecord]()
+    for lsn in order:
+        key, op = draw.randrange(4), draw.choice("cuud")
+        row = None if op == "d" else {"id": key, "n": lsn}
+        found.append(change(op, "a", key, row, lsn=lsn, offset=len(found)))
+        if draw.random() < 0.1:
+            found.append(change(op, "a", key, row, lsn=lsn, offset=len(found)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("form", "seed", "schemas"),
+    [
+        ("delta", 1, True),
+        ("iceberg", 2, False),
+        *(
+            pytest.param(form, seed, seed % 2 == 0, marks=pytest.mark.long)
+            for form in ("delta", "iceberg")
+            for seed in range(3, 15)
+        ),
+    ],
+)
+def test_versions_are_those_of_all_changes_in_their_order(
+    tmp_path: Path, form: str, seed: int, schemas: bool
+) -> None:
+    """Late ones are put between those that are there; a driver dies after a commit; each batch comes twice."""
+    job = Job(tmp_path, [{"table": "a", **LATE}], form, schemas=schemas)
+    records, landed = late_changes(seed, 60), list[KafkaRecord]()
+    for number, part in enumerate(cut(records, 13)):
+        if number % 2:
+            dying = job.landing()
+            dying.ledger.write = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
+            with pytest.raises(KeyboardInterrupt):
+                job.land(*part, landing=dying, number=number)
+        job.land(*part, number=number)
+        job.land(*part, number=number)
+        landed += part
+        assert versions(job) == expected(landed), number
+    assert not job.letters()
+    assert job.verdict().faults == ()
+    (_, account) = job.verdict().accounts
+    assert account.totals["records"] == account.totals["applied"] == len(records)
+
+
+@FORM_AND_SCHEMAS
+def test_the_versions_without_an_end_are_the_rows_of_the_source(
+    tmp_path: Path, form: str, schemas: bool
+) -> None:
+    """A random source, whose rows change their keys; its tombstones say nothing."""
+    job = Job(tmp_path, [{"table": "a", **LATE}], form, schemas=schemas)
+    source = Source(21, tables=("a",))
+    for part in cut(source.run(120), 40):
+        job.land(*part)
+    current = [row for row in job.read("a").to_pylist() if row["_cdc_until_sequence"] is None]
+    assert {row["id"]: {name: row[name] for name in ("id", "name", "n")} for row in current} == source.rows[
+        "a"
+    ]
+    assert len(current) == len(source.rows["a"])
+    assert job.verdict().faults == ()
+
+
+def at(clock_s: int) -> datetime:
+    return datetime.fromtimestamp(clock_s, UTC)
+
+
+def told(op: str, row: Any, *, lsn: int, offset: int, clock_s: int) -> KafkaRecord:
+    source = postgres(lsn, "a", ts_ms=clock_s * 1000)
+    return record(event(op, row, source=source), {"id": 1}, offset=offset)
+
+
+def test_versions_have_the_times_of_their_source(tmp_path: Path) -> None:
+    """A version that ends by a delete, a row that comes again, and what was valid at a time."""
+    job = Job(tmp_path, [{"table": "a", "mode": "history"}], schemas=False)
+    job.land(told("c", {"id": 1, "n": 1}, lsn=1, offset=0, clock_s=100))
+    job.land(
+        told("u", {"id": 1, "n": 2}, lsn=2, offset=1, clock_s=200),
+        told("d", None, lsn=3, offset=2, clock_s=300),
+    )
+    job.land(told("c", {"id": 1, "n": 4}, lsn=4, offset=3, clock_s=400))
+    rows = sorted(job.read("a").to_pylist(), key=lambda row: row["_cdc_sequence"])
+    assert [(row["n"], row["_cdc_from_time"], row["_cdc_until_time"]) for row in rows] == [
+        (1, at(100), at(200)),
+        (2, at(200), at(300)),
+        (4, at(400), None),
+    ]
+    assert [row["_cdc_until_epoch"] for row in rows] == [0, 0, None]
+
+
+def test_a_new_epoch_begins_behind_all_positions_of_the_one_before(tmp_path: Path) -> None:
+    job = Job(tmp_path, [{"table": "a", "mode": "history"}], schemas=False)
+    job.land(change("c", "a", 1, {"id": 1, "n": 1}, lsn=500, offset=0))
+    with pytest.raises(sw.InvalidInputError, match="set back"):
+        job.land(told("u", {"id": 1, "n": 2}, lsn=5, offset=1, clock_s=1_814_000_000))
+    job.tables[0]["epoch"] = 1
+    job.land(told("u", {"id": 1, "n": 2}, lsn=5, offset=1, clock_s=1_814_000_000))
+    rows = sorted(job.read("a").to_pylist(), key=lambda row: row["_cdc_epoch"])
+    assert [(row["n"], row["_cdc_epoch"], row["_cdc_until_epoch"]) for row in rows] == [
+        (1, 0, 1),
+        (2, 1, None),
+    ]
+    assert rows[0]["_cdc_until_sequence"] == rows[1]["_cdc_sequence"]
+
+
+def test_a_dead_letter_is_replayed_into_its_place(tmp_path: Path) -> None:
+    """It is older than what landed since; a replay that dies is finished by the next one."""
+    job = Job(tmp_path, [{"table": "a", "mode": "history"}], schemas=False)
+    job.land(change("c", "a", 1, {"id": 1, "n": 1}, lsn=1, offset=0))
+    bad = change("u", "a", 1, {"id": 1, "n": "x"}, lsn=2, offset=1)
+    job.land(bad, change("u", "a", 1, {"id": 1, "n": 3}, lsn=3, offset=2))
+    assert [letter["offset"] for letter in job.letters()] == [1]
+    job.tables[0]["on_misfit"] = {"n": "null"}
+    dying = job.landing()
+    dying.ledger.write_replay = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        replay(dying, LetterFilter())
+    assert replay(job.landing(), LetterFilter()).landed == 1
+    rows = sorted(job.read("a").to_pylist(), key=lambda row: row["_cdc_sequence"])
+    assert [row["n"] for row in rows] == [1, None, 3]
+    assert [row["_cdc_until_sequence"] for row in rows] == [
+        rows[1]["_cdc_sequence"],
+        rows[2]["_cdc_sequence"],
+        None,
+    ]
+    assert job.verdict().faults == ()
+
+
+def test_a_replay_and_the_job_at_once_do_not_write_over_each_other(tmp_path: Path) -> None:
+    """Both planned on the same versions: the second is refused, and goes on from what the first left."""
+    job = Job(tmp_path, [{"table": "a", "mode": "history"}], schemas=False)
+    job.land(change("c", "a", 1, {"id": 1, "n": 1}, lsn=1, offset=0))
+    job.land(change("u", "a", 1, {"id": 1, "n": "x"}, lsn=2, offset=1))
+    job.tables[0]["on_misfit"] = {"n": "null"}
+    first, applied = job.landing(), None
+
+    def between(share: Any) -> None:
+        nonlocal applied
+        if applied is None:
+            applied = replay(job.landing(), LetterFilter())
+        share.apply()
+
+    first._apply = between  # type: ignore[method-assign]
+    with pytest.raises(sw.ConflictError):
+        job.land(change("u", "a", 1, {"id": 1, "n": 3}, lsn=3, offset=2), landing=first)
+    job.land(change("u", "a", 1, {"id": 1, "n": 3}, lsn=3, offset=2))
+    rows = sorted(job.read("a").to_pylist(), key=lambda row: row["_cdc_sequence"])
+    assert [row["n"] for row in rows] == [1, None, 3]
+    assert job.verdict().faults == ()
+
+
+def test_what_no_version_can_follow_is_a_dead_letter(tmp_path: Path) -> None:
+    job = Job(tmp_path, [{"table": "a", "mode": "history"}], schemas=False)
+    job.land(
+        change("c", "a", 1, {"id": 1, "n": 1, "s": "x"}, lsn=1, offset=0),
+        change("u", "a", 1, {"id": 1, "n": 2, "s": "__debezium_unavailable_value"}, lsn=2, offset=1),
+        record(event("t", source=postgres(3, "a")), offset=2),
+    )
+    assert [row["n"] for row in job.read("a").to_pylist()] == [1]
+    assert [letter["offset"] for letter in sorted(job.letters(), key=lambda one: one["offset"])] == [1, 2]
+
+
+def test_a_table_does_not_change_its_mode(tmp_path: Path) -> None:
+    job = Job(tmp_path, [{"table": "a", "mode": "history"}], schemas=False)
+    job.land(change("c", "a", 1, {"id": 1, "n": 1}, lsn=1, offset=0))
+    job.tables = [{"table": "a"}]
+    with pytest.raises(sw.InvalidInputError, match="created with mode history"):
+        job.land(change("c", "a", 2, {"id": 2, "n": 2}, lsn=2, offset=1))
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_a_delete_that_ends_nothing_yet_ends_what_comes_late(tmp_path: Path, form: str) -> None:
+    """Before any row of its key, and behind another delete; by then versions are as they would be in order."""
+    job = Job(tmp_path, [{"table": "a", **LATE}], form, schemas=False)
+    given = [
+        change("d", "a", 1, lsn=50, offset=0),
+        change("c", "a", 1, {"id": 1, "n": 30}, lsn=30, offset=1),
+        change("d", "a", 1, lsn=40, offset=2),
+        change("u", "a", 1, {"id": 1, "n": 45}, lsn=45, offset=3),
+    ]
+    for place, one in enumerate(given, 1):
+        job.land(one)
+        assert versions(job) == expected(given[:place]), place
+    assert sorted(value for *_, value in versions(job)) == [30, 45]
+
+
+def test_a_tombstone_of_compaction_ends_the_version_that_is_open_and_no_other(tmp_path: Path) -> None:
+    job = Job(tmp_path, [{"table": "a", "mode": "history"}], schemas=False)
+
+    def of(op: str, key: int, n: int, offset: int) -> KafkaRecord:
+        row = None if op == "d" else {"id": key, "n": n}
+        return record(
+            event(op, row, source=postgres(n, "a")), {"id": key}, offset=offset, topic="pg.public.a"
+        )
+
+    def gone(key: int, offset: int) -> KafkaRecord:
+        return record(None, {"id": key}, offset=offset, topic="pg.public.a")
+
+    job.land(of("c", 1, 1, 0), of("c", 2, 2, 1), of("d", 2, 3, 2), gone(2, 3))
+    before = versions(job)
+    lines = job.land(gone(1, 10), gone(2, 11), gone(3, 12))
+    assert [(line.records, line.applied, line.ignored) for line in lines if line.table] == [(3, 1, 2)]
+    ended = {row["id"]: row["_cdc_until_sequence"] for row in job.read("a").to_pylist()}
+    assert all(ended.values())
+    assert len(before) == len(ended) == 2
+    assert {one for one in before if one[0] == 2} <= {*versions(job)}
+    assert job.verdict().faults == ()
