@@ -65,7 +65,7 @@ def planned(
     stored = found.rows(wanted).select(columns.schema.names).cast(columns.schema)
     of_table = _by_key(stored.select([*keys, EPOCH, SEQUENCE, FROM_TIME, *_ENDS]), keys)
     values = _Values(columns, stored, frozenset({*table.own_columns}))
-    written, late = _Written(), 0
+    written, late = _VersionRows(), 0
     for key, rows in of_batch.items():
         events = _stored_events(of_table.get(key, ()))
         newest = max(events, default=None)
@@ -138,7 +138,7 @@ def _core(at: At) -> tuple[int, str]:
 
 
 @dataclass
-class _Written:
+class _VersionRows:
     """Rows to write: their places in the batch or in the table, and where they end."""
 
     new: list[tuple[int, _Event | None]] = field(default_factory=list)
