@@ -330,6 +330,11 @@ class SharedChanges:
         return TableEngine(self.name, self.jobs)
 
     @property
+    def properties(self) -> dict[str, str]:
+        """What the table's history is to say of the commit besides: nothing."""
+        return {}
+
+    @property
     def shown(self) -> Callable[[Any, pa.Schema], Any]:
         """See :class:`safewrite.changes.apply_job.Given`; no check is asked."""
         return lambda rows, columns: rows

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import SparkContext
 
-    from safewrite.changes.shared_jobs import SharedChanges
+    from safewrite.changes.made_changes import TaskChanges
     from safewrite.frames.spark.held import Held
     from safewrite.table.lookup import RowFilter
 
@@ -289,7 +289,7 @@ class DeltaFormat:
         return self._run(read_files(adds, state, self.planner.vectors(), self.limits, columns=columns))
 
     def apply_shared(
-        self, given: SharedChanges, operation: Operation, name: Identity, *, queue_first: bool
+        self, given: TaskChanges, operation: Operation, name: Identity, *, queue_first: bool
     ) -> tuple[DeltaDone, Write]:
         """See :class:`safewrite.table.format.Format`."""
         from safewrite.changes.shared_jobs import DoubtedError
@@ -299,7 +299,8 @@ class DeltaFormat:
         if store is None or state is None or spec is None:
             raise DoubtedError({given.name: "executors lack the credentials of its store"})
         with transaction(self.planner, store, state, given, (spec, name)) as plan:
-            plan.properties, plan.positions = operation.properties, operation.positions
+            plan.properties = {**operation.properties, **given.properties}
+            plan.positions = operation.positions
             return self.commit(plan, operation, tuple, queue_first=queue_first), plan.write
 
     # --- Spark --------------------------------------------------------------------------------------

@@ -37,6 +37,14 @@ class WrittenMembers(Protocol):
         """The rows of a member, as ``append_many`` takes them."""
 
 
+@dataclass(frozen=True)
+class TableInTasks:
+    """How tasks reach a table: ``reader`` reads files that ``added_since`` names; both are picklable."""
+
+    writer: TaskWriter
+    reader: Callable[[Sequence[Any], tuple[str, ...] | None], pa.Table]
+
+
 class TaskWriter(Protocol):
     """Writes rows of one table in a task; picklable."""
 

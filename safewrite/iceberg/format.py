@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table as PyIcebergTable
     from pyspark import SparkContext
 
-    from safewrite.changes.shared_jobs import SharedChanges
+    from safewrite.changes.made_changes import TaskChanges
     from safewrite.frames.spark.batch import BatchOrigin
     from safewrite.frames.spark.held import Held
     from safewrite.iceberg.spark.write import CachedSparkTable
@@ -319,7 +319,7 @@ class IcebergFormat:
         return self._cached.run(read_files(tasks, head, self.limits, checked_columns(columns, self.schema)))
 
     def apply_shared(
-        self, given: SharedChanges, operation: Operation, name: Identity, *, queue_first: bool
+        self, given: TaskChanges, operation: Operation, name: Identity, *, queue_first: bool
     ) -> tuple[IcebergDone, Write]:
         """See :class:`safewrite.table.format.Format`."""
         from safewrite.changes.shared_jobs import DoubtedError

@@ -30,15 +30,8 @@ from safewrite.medallion.lineage.lineage import BronzeGapError
 from safewrite.medallion.report.history import note_run
 from safewrite.medallion.report.metrics import note_lag, tell
 from safewrite.medallion.report.run import Run, TableRun
-from safewrite.medallion.silver.apply import (
-    TRUNCATED,
-    Refined,
-    is_truncated,
-    is_under_way,
-    refine,
-    refine_since,
-    truncated_epoch,
-)
+from safewrite.medallion.silver.apply import Refined, refine, refine_since
+from safewrite.medallion.silver.positions import TRUNCATED, is_truncated, is_under_way, truncated_epoch
 from safewrite.medallion.silver.watermark import sync
 from safewrite.medallion.tables.engine import engine_of
 from safewrite.medallion.tables.job import JobPlaces, TableJob, quarantine_rows

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import SparkContext
 
+    from safewrite.changes.made_changes import TaskChanges
     from safewrite.changes.reading import Changes
-    from safewrite.changes.shared_jobs import SharedChanges
-    from safewrite.engine.written import TaskWriter
+    from safewrite.engine.written import TableInTasks
     from safewrite.frames import Prepared
     from safewrite.frames.fingerprint import Counted
     from safewrite.frames.spark.held import Held
@@ -71,8 +71,8 @@ class Plans(Protocol[VersionT_contra, PlanT_co]):
     def count(self, data: Any, operation: Operation, on: VersionT_contra, /) -> Prepared:
         """The rows under the table's schema, which may have more columns than they."""
 
-    def task_writer(self, on: VersionT_contra, /) -> TaskWriter | None:
-        """What writes rows in tasks; None where another process cannot reach the table as this one does."""
+    def in_tasks(self, on: VersionT_contra, /) -> TableInTasks | None:
+        """How tasks reach the table; None where another process cannot reach it as this one does."""
 
     def name(self, counted: Counted, name: Identity, on: VersionT_contra, /) -> Named:
         """Name the write by the caller's key or batch, or by a generated key."""
@@ -166,7 +166,7 @@ class Format(Protocol[VersionT, PlanT, DoneT]):
         """Keep what the commit showed of the table, and maintain its metadata."""
 
     def apply_shared(
-        self, given: SharedChanges, operation: Operation, name: Identity, *, queue_first: bool
+        self, given: TaskChanges, operation: Operation, name: Identity, *, queue_first: bool
     ) -> tuple[DoneT, Named]:
         """Let tasks apply changes that they have, and commit what they did.
 

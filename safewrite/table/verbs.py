@@ -28,7 +28,7 @@ from safewrite.text.strings import is_text, plain
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from safewrite.engine.written import TaskWriter
+    from safewrite.engine.written import TableInTasks
     from safewrite.frames.where import Where
 
 
@@ -95,9 +95,9 @@ class Table:
         return self._own().properties
 
     @verb
-    def task_writer(self) -> TaskWriter | None:
-        """The pipelines' own: what writes rows in tasks, for :meth:`append_many` to commit; None where it cannot travel."""
-        return self._writer.task_writer()
+    def in_tasks(self) -> TableInTasks | None:
+        """The pipelines' own: how tasks write for :meth:`append_many`, and read what was added; None where that cannot travel."""
+        return self._writer.in_tasks()
 
     def _own(self) -> Format[Any, Any, Any]:
         """What this process knows of the table, not what it was forked with."""

@@ -36,7 +36,8 @@ from safewrite.table.mismatch import Explainer
 from safewrite.table.operation import Operation, naming
 
 if TYPE_CHECKING:
-    from safewrite.engine.written import TaskWriter
+    from safewrite.changes.made_changes import TaskChanges
+    from safewrite.engine.written import TableInTasks
     from safewrite.frames import Prepared
     from safewrite.frames.fingerprint import Counted
 
@@ -68,10 +69,10 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
         """The world that performs the effects of a write."""
         return self._format.world
 
-    def task_writer(self) -> TaskWriter | None:
-        """What writes rows of the known version in tasks."""
+    def in_tasks(self) -> TableInTasks | None:
+        """How tasks reach the known version."""
         on = self._format.planned_on(Operation("append"), None, alone=False)
-        return self._format.planner.task_writer(on)
+        return self._format.planner.in_tasks(on)
 
     # --- one write ----------------------------------------------------------------------------------
     @told
@@ -79,14 +80,14 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
         """Write the data of one call, once."""
         started_s = monotonic_s(self.world)
         spark = operation.verb != "delete" and is_spark(data)
-        shared = operation.changes is not None and _is_shared(data)
+        by_tasks = None if operation.changes is None else _by_tasks(data)
         kinds = {Kind.SCHEMA_CHANGED, *self._format.replanned}
         if spark or operation.verb != "append":
             kinds.add(Kind.CONFLICT)
 
         def attempt() -> Receipt:
-            if shared:
-                return self._apply_shared(data, operation, name, started_s)
+            if by_tasks is not None:
+                return self._apply_shared(by_tasks, operation, name, started_s)
             if spark:
                 return self._write_spark(data, operation, name, started_s)
             return self._write_rows(data, operation, name, started_s)
@@ -110,7 +111,9 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
             done = self._format.commit(plan, operation, encode, queue_first=self.queue_first > 0)
         return self._receipt(done, plan.write, started_s)
 
-    def _apply_shared(self, data: Any, operation: Operation, name: Identity, started_s: float) -> Receipt:
+    def _apply_shared(
+        self, data: TaskChanges, operation: Operation, name: Identity, started_s: float
+    ) -> Receipt:
         with self._explaining(operation):
             done = self._format.apply_shared(data, operation, name, queue_first=self.queue_first > 0)
         return self._receipt(*done, started_s)
@@ -322,11 +325,11 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
         return receipt
 
 
-def _is_shared(data: Any) -> bool:
-    """Whether changes are with tasks that other tables share."""
-    from safewrite.changes.shared_jobs import SharedChanges
+def _by_tasks(data: Any) -> TaskChanges | None:
+    """Changes that only tasks have."""
+    from safewrite.changes.made_changes import task_changes
 
-    return isinstance(data, SharedChanges)
+    return task_changes(data)
 
 
 def repeated(

@@ -29,6 +29,7 @@ from safewrite.medallion import Pipeline, verify
 from safewrite.medallion.bronze import landing, tasks
 from safewrite.medallion.files import parts
 from safewrite.medallion.silver import apply
+from safewrite.medallion.silver import tasks as silver_tasks
 from tests.medallion.test_jobs import Shop, set_in
 
 LOAD, CHANGES = "shop/orders/LOAD00000001", "shop/orders/20261101-000000001"
@@ -101,6 +102,8 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "PIECE_BYTES", 320)
     monkeypatch.setattr(parts, "_FETCHED", 128)
     monkeypatch.setattr(parts, "_PIECE_ROWS", 7)
+    monkeypatch.setattr(apply, "SMALL_ROWS", 0)
+    monkeypatch.setattr(silver_tasks, "PIECE_ROWS", 50)
 
 
 @pytest.fixture
@@ -118,8 +121,10 @@ def twins(tmp_path: Path, small_parts: None) -> Callable[..., Twin]:
     return made
 
 
-def lines(draw: random.Random, values: list[str], count: int, *, op: bool, seq: bool) -> Iterator[str]:
-    for number in range(count):
+def lines(
+    draw: random.Random, values: list[str], count: int, *, op: bool, seq: bool, first: int = 0
+) -> Iterator[str]:
+    for number in range(first, first + count):
         first = [draw.choice("IIUDQ")] if op else []
         own = [draw.choice([str(number % 37), str(number), "x"]), draw.choice(values)]
         yield ",".join([*first, *own, *([str(number)] if seq else []), *draw.choice([[], [], [], ["more"]])])

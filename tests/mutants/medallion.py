@@ -293,8 +293,8 @@ MEDALLION_MUTANTS = (
         "medallion/bronze/reset_guard.py",
         (
             (
-                '    if pc.any(pc.and_(mine, pc.greater_equal(rows["_seq"], _FIRST_CHANGE))).as_py():\n',
-                "    if False:\n",
+                '    return pc.any(pc.and_(mine, pc.greater_equal(rows["_seq"], _FIRST_CHANGE))).as_py() is True\n',
+                "    return False\n",
             ),
         ),
         OUTSIDE,

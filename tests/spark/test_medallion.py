@@ -14,10 +14,14 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
+from safewrite.changes import apply_job
+from safewrite.changes.apply_tasks import ApplyPart
 from safewrite.engine.abc import TaskAttempt
 from safewrite.engine.spark import SparkEngine
 from safewrite.medallion import Pipeline, verify
 from safewrite.medallion.bronze import tasks
+from safewrite.medallion.silver import apply
+from safewrite.medallion.silver import tasks as silver_tasks
 from tests.medallion.test_jobs import Shop, set_in
 from tests.medallion.test_tasks import VALUES, keys, lines, remembered, tables
 from tests.spark.session import Spark
@@ -31,7 +35,10 @@ class Dies:
 
     task: Any
     noted: Path
-    columns: None = None
+
+    @property
+    def columns(self) -> pa.Schema | None:
+        return self.task.columns
 
     def __call__(self, batches: Iterable[pa.RecordBatch], at: TaskAttempt) -> Generator[Any, None, Any]:
         found = yield from self.task(batches, at)
@@ -54,15 +61,19 @@ def test_a_killed_worker_leaves_no_row_and_the_next_run_lands_what_one_process_d
     for number in (1, 2):
         place = tmp_path / f"raw/shop/orders/2026110{number}-000000001.csv"
         place.parent.mkdir(parents=True, exist_ok=True)
-        text = "\n".join(lines(draw, VALUES, 2000, op=True, seq=True))
+        text = "\n".join(lines(draw, VALUES, 2000, op=True, seq=True, first=2000 * number))
         place.write_text(f"Op,id,name,seq\n{text}\n")
     plain, there = jobs
     assert Pipeline(plain.config).run().ok
-    run = SparkEngine.run
+    run, mapped = SparkEngine.run, SparkEngine.map
 
     def dying(engine: SparkEngine, given: Sequence[Any]) -> list[Any]:
         is_last = isinstance(given[0], tasks.LandParts)
         return run(engine, [Dies(task, tmp_path / "noted") for task in given] if is_last else given)
+
+    def deciding(engine: SparkEngine, source: Any, task: Any) -> Any:
+        decides = isinstance(task, ApplyPart)
+        return mapped(engine, source, Dies(task, tmp_path / "decided") if decides else task)
 
     with spark.careless(), mock.patch.object(tasks, "PART_BYTES", 20_000):
         with mock.patch.object(SparkEngine, "run", dying):
@@ -71,7 +82,17 @@ def test_a_killed_worker_leaves_no_row_and_the_next_run_lands_what_one_process_d
         lost = {*(there.folder / "bronze/orders").rglob("*.parquet")}
         assert lost
         assert tables(there)["bronze/orders"] == []
-        assert Pipeline(there.config, engine="spark").run().ok
+        with (
+            mock.patch.object(SparkEngine, "map", deciding),
+            mock.patch.object(apply, "SMALL_ROWS", 0),
+            mock.patch.object(silver_tasks, "PIECE_ROWS", 300),
+            mock.patch.object(apply_job, "TASK_ROWS", 500),
+        ):
+            failed = Pipeline(there.config, engine="spark").run()
+            assert "could not run the tasks" in str(failed.tables[0].error)
+            assert {*(there.folder / "silver/orders").rglob("*.parquet")}
+            assert tables(there)["silver/orders"] == []
+            assert Pipeline(there.config, engine="spark").run().ok
     assert tables(plain) == tables(there)
     assert (keys(plain), remembered(plain)) == (keys(there), remembered(there))
     assert [one.clean for one in verify(Pipeline(there.config))] == [True]

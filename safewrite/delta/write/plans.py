@@ -15,6 +15,7 @@ from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import creation
 from safewrite.delta.write.transaction import Transaction, Write
+from safewrite.engine.written import TableInTasks
 from safewrite.errors import InternalError
 from safewrite.frames import Prepared, joined, prepare
 from safewrite.frames.written import MemberWriter, WrittenMember, files_of
@@ -346,16 +347,20 @@ class Planner:
             room=self._room,
         )
 
-    def task_writer(self, state: Snapshot | None) -> MemberWriter | None:
-        """What writes rows of this version in tasks; None where another process cannot reach its store."""
+    def in_tasks(self, state: Snapshot | None) -> TableInTasks | None:
+        """How tasks reach this version; None where another process cannot reach its store."""
+        from safewrite.delta.read.task_reader import DeltaReader
         from safewrite.delta.write.tasks import DeltaFiles
 
         store = None if state is None else self.connection.store()
         if state is None or store is None:
             return None
-        layout = self.layout(state.schema, state)
-        files = DeltaFiles(store, layout, self.connection.world.wall_ms(), self.limits.elsewhere())
-        return MemberWriter(state.schema, state.partition_by, files)
+        limits, layout = self.limits.elsewhere(), self.layout(state.schema, state)
+        files = DeltaFiles(store, layout, self.connection.world.wall_ms(), limits)
+        return TableInTasks(
+            MemberWriter(state.schema, state.partition_by, files),
+            DeltaReader(store, state.version, state.protocol, state.metadata, limits),
+        )
 
     def _common(self, prepared: Prepared, named: Write, state: Snapshot | None) -> dict[str, Any]:
         now_ms = self.connection.world.wall_ms()

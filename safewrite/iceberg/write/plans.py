@@ -271,8 +271,8 @@ class Planner:
             target_file_size=self._target(head),
         )
 
-    def task_writer(self, head: TableVersion) -> None:
-        """None: its files are made by this process."""
+    def in_tasks(self, head: TableVersion) -> None:
+        """None: its files are read and made by this process."""
 
     def _common(self, named: Write, head: TableVersion, evolution: Evolution | None) -> dict[str, Any]:
         return {

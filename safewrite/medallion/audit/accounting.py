@@ -23,7 +23,8 @@ from safewrite.medallion.files.mixed import MixedFiles
 from safewrite.medallion.files.records import Records
 from safewrite.medallion.files.unavailable_values import names_of
 from safewrite.medallion.pipeline import Pipeline
-from safewrite.medallion.silver.apply import TRUNCATED, check_loads, is_under_way
+from safewrite.medallion.silver.judging import check_loads, loads_of
+from safewrite.medallion.silver.positions import TRUNCATED, is_under_way
 from safewrite.medallion.silver.unfit import Record, place_of
 from safewrite.medallion.tables.job import JobPlaces, TableJob
 
@@ -162,7 +163,8 @@ def _silver(
     more = job.config.commit_fields
     rows = with_commit_columns(rows, more)
     keys, own = job.config.keys, [*job.columns.names, *(one.name for one in more)]
-    loaded, taken = check_loads(job, rows), positions.get(TRUNCATED, 0)
+    loaded, taken = loads_of(rows), positions.get(TRUNCATED, 0)
+    check_loads(job, loaded)
     epochs = truncating(job.config.reload, job.config.epoch)
     first_epoch = max((one for one in epochs if one in loaded or one <= taken), default=1)
     wanted, taken_later = _folded(rows, (keys, own), aside["silver"], first_epoch=first_epoch)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from safewrite.medallion.audit.table_audit import TableAudit
 from safewrite.medallion.files.text_parsing import plain
-from safewrite.medallion.silver.apply import is_under_way
+from safewrite.medallion.silver.positions import is_under_way
 from safewrite.medallion.silver.unordered import named_in, tag_of
 from safewrite.medallion.silver.watermark import WatermarkPosition, check_columns, mark_of, named
 from safewrite.medallion.tables.job import TableJob

@@ -72,14 +72,14 @@ def tasks_of(job: TableJob, mixed: MixedFiles, state: BronzeState) -> FileTasks 
     """
     if job.places.engine is None:
         return None
-    raw, writer = job.places.raw.travelling(), job.bronze.task_writer()
-    if raw is None or writer is None:
+    raw, bronze = job.places.raw.travelling(), job.bronze.in_tasks()
+    if raw is None or bronze is None:
         return None
 
     def again(source: SourceFile) -> BronzeRows:
         return read_file(job, source, mixed, state.contents(source.path)).rows(job)
 
-    return FileTasks(job, job.places.engine, raw, writer, again)
+    return FileTasks(job, job.places.engine, raw, bronze.writer, again)
 
 
 def is_news(state: BronzeState | None, sources: Sequence[SourceFile]) -> bool:

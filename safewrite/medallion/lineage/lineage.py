@@ -81,7 +81,7 @@ class Lineage:
         Raises:
             BronzeGapError: rows were removed, or the way from the position to the head is gone.
         """
-        with self._refused():
+        with self.refused():
             return self._table.added_since(position)
 
     def from_time(self, since_ms: int) -> list[sw.AddedRows]:
@@ -120,7 +120,7 @@ class Lineage:
         Raises:
             BronzeGapError: nothing is left of it, or it is not one that only appended.
         """
-        with self._refused():
+        with self.refused():
             return self._table.added_by(version)
 
     def whole(self) -> list[sw.AddedRows]:
@@ -142,13 +142,14 @@ class Lineage:
     ) -> Iterator[pa.Table]:
         """As :meth:`read`, the rows of some files at a time."""
         files = tuple(file for one in brought for file in one.files)
-        with self._refused():
+        with self.refused():
             # As one commit's: the files of many small commits are read side by side.
             yield from replace(brought[0], files=files).tables(columns) if files else ()
 
     # --- refusals -----------------------------------------------------------------------------------
     @contextmanager
-    def _refused(self) -> Iterator[None]:
+    def refused(self) -> Iterator[None]:
+        """Refuse what silver cannot follow: a gap, or a file of bronze that is gone.  Raises BronzeGapError."""
         try:
             yield
         except HistoryGapError as error:

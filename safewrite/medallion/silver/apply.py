@@ -6,32 +6,38 @@ import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 import safewrite as sw
-from safewrite.errors import InternalError, InvalidInputError, SafewriteError, TableNotFoundError
+from safewrite.errors import InternalError, InvalidInputError, SafewriteError
 from safewrite.medallion.config.bronze_columns import UNCHANGED
 from safewrite.medallion.config.commit_columns import with_commit_columns
-from safewrite.medallion.config.full_load_epochs import check_said, truncating
-from safewrite.medallion.files.records import BadRecord
-from safewrite.medallion.files.unavailable_values import lacks_any
-from safewrite.medallion.silver.changes import DELETE, TRUNCATE, changes_of, moved_keys, with_truncates
+from safewrite.medallion.config.full_load_epochs import truncating
+from safewrite.medallion.silver.changes import DELETE, TRUNCATE, changes_of, with_truncates
+from safewrite.medallion.silver.judging import (
+    check_loads,
+    loads_of,
+    log_unknown_keys,
+    moved_without_value,
+    put_aside,
+    put_aside_before,
+    taken_out,
+    updates_in,
+)
+from safewrite.medallion.silver.positions import RESET, TRUNCATED, is_under_way
 from safewrite.medallion.silver.quality import RuleError, check_result, faults
-from safewrite.medallion.silver.unfit import Record, last_of_ties, unfit
-from safewrite.medallion.tables.job import TableJob, quarantine_rows, short_key
+from safewrite.medallion.silver.tasks import STEP_ROWS, ByDriverError, SilverTasks, tasks_of
+from safewrite.medallion.silver.unfit import last_of_ties, unfit
+from safewrite.medallion.tables.job import TableJob, short_key
 
 log = logging.getLogger("safewrite")
 
 ROWS_MAX = 1_000_000
 """So many rows of bronze, or those of one data file if it has more, go into one commit of silver."""
-RESET = "reset"
-"""The position of silver that is odd while it is rebuilt in several commits: whoever comes next applies all of bronze."""
-TRUNCATED = "truncated"
-"""The position of silver that names the last epoch whose ``reload: "truncate"`` it took."""
+SMALL_ROWS = 5_000
+"""So few rows are applied by this process also where tasks could: a job of Spark's costs more."""
 
 
 class _NeedlessError(SafewriteError):
@@ -89,6 +95,14 @@ def refine(job: TableJob, done: Refined, *, again: bool = False, reset: bool = F
         InvalidInputError: the quality gate refuses the batch, or two changes contradict each other.
         SafewriteError: as ``apply_changes``.
     """
+    try:
+        _refine(job, done, tasks_of(job), again=again, reset=reset)
+    except ByDriverError as why:
+        log.info("medallion: %s: this process brings bronze to silver, for tasks do not: %s", job.name, why)
+        _refine(job, done, None, again=again, reset=reset)
+
+
+def _refine(job: TableJob, done: Refined, tasks: SilverTasks | None, *, again: bool, reset: bool) -> None:
     lineage = job.lineage
     lineage.look()
     name = lineage.position_name
@@ -103,19 +117,20 @@ def refine(job: TableJob, done: Refined, *, again: bool = False, reset: bool = F
         raise lineage.gap(
             f"silver took version {at}, and bronze has another commit of that number: it was put back since"
         )
+    rows_max = ROWS_MAX if tasks is None else STEP_ROWS
     if again or at is None:
-        steps = list(_all(lineage.whole(), lineage.head))
+        steps = list(_all(lineage.whole(), lineage.head, rows_max))
         if again:
             steps = _resetting(steps, lineage.head, done.resets or 0, reset=reset)
     else:
-        steps = list(_new(lineage.since(at), lineage.head))
+        steps = list(_new(lineage.since(at), lineage.head, rows_max))
     steps = _truncating(job, steps, 0 if again else done.truncated or 0)
     again_name = f"again/{uuid.uuid4()}"
     for number, step in enumerate(steps):
         # The same news has the same name, and is known if it comes twice.  A replay is to look at silver each time; and where the
         # position stays, parts may be cut otherwise the next time, or judged by other rules.
         named = again_name if again or step.to is None else "new"
-        _apply(job, step, done, f"{named}/{lineage.head}/{number}")
+        _apply(job, step, done, f"{named}/{lineage.head}/{number}", tasks)
 
 
 def refine_since(job: TableJob, done: Refined, since_ms: int) -> None:
@@ -128,13 +143,8 @@ def refine_since(job: TableJob, done: Refined, since_ms: int) -> None:
     lineage.look()
     done.position = job.silver.positions().get(lineage.position_name)
     named = f"again/{uuid.uuid4()}"
-    for number, step in enumerate(_new(lineage.from_time(since_ms), lineage.head)):
+    for number, step in enumerate(_new(lineage.from_time(since_ms), lineage.head, ROWS_MAX)):
         _apply(job, replace(step, to=None), done, f"{named}/{number}")
-
-
-def is_under_way(positions: Mapping[str, int]) -> bool:
-    """Whether silver is being rebuilt, or that broke off."""
-    return positions.get(RESET, 0) % 2 == 1
 
 
 def _resetting(steps: Sequence[_CommitStep], head: int, resets: int, *, reset: bool) -> list[_CommitStep]:
@@ -161,14 +171,14 @@ def _truncating(job: TableJob, steps: list[_CommitStep], known: int) -> list[_Co
     return [replace(first, truncates=epochs), *others]
 
 
-def _all(whole: Sequence[sw.AddedRows], head: int) -> Iterator[_CommitStep]:
+def _all(whole: Sequence[sw.AddedRows], head: int, rows_max: int) -> Iterator[_CommitStep]:
     """All rows of one state, in parts: the position comes with the last, for what comes twice does no harm."""
-    parts = [part for one in whole for part in one.split(ROWS_MAX)]
+    parts = [part for one in whole for part in one.split(rows_max)]
     for number, part in enumerate(parts, 1):
         yield _CommitStep((part,), head if number == len(parts) else None)
 
 
-def _new(commits: Sequence[sw.AddedRows], head: int) -> Iterator[_CommitStep]:
+def _new(commits: Sequence[sw.AddedRows], head: int, rows_max: int) -> Iterator[_CommitStep]:
     """Whole commits, in order, or the parts of one that has more rows: its position comes with the last, as in :func:`_all`.
 
     Commits behind the last that only rearrange rows are passed with it.
@@ -176,26 +186,20 @@ def _new(commits: Sequence[sw.AddedRows], head: int) -> Iterator[_CommitStep]:
     pending: list[sw.AddedRows] = []
     rows = 0
     for number, commit in enumerate(commits):
-        *parts, last = commit.split(ROWS_MAX) or [commit]
+        *parts, last = commit.split(rows_max) or [commit]
         yield from (_CommitStep((part,), None) for part in parts)
         pending.append(last)
         rows += last.row_count
         is_last = number + 1 == len(commits)
-        if is_last or rows + commits[number + 1].row_count > ROWS_MAX:
+        if is_last or rows + commits[number + 1].row_count > rows_max:
             yield _CommitStep(tuple(pending), head if is_last else commit.version)
             pending, rows = [], 0
 
 
-def _apply(job: TableJob, step: _CommitStep, done: Refined, batch: str) -> None:
+def _apply(
+    job: TableJob, step: _CommitStep, done: Refined, batch: str, tasks: SilverTasks | None = None
+) -> None:
     name = job.lineage.position_name
-    rows = job.lineage.read(step.brought)
-    rows = _put_aside(job, rows, done)
-    check_loads(job, rows)
-    _tell_untold_keys(job, rows)
-    good = last_of_ties(rows, job.config)
-    behind = rows.num_rows - good.num_rows
-    done.rows += behind
-    done.changes["superseded"] = done.changes.get("superseded", 0) + behind
     moves: dict[str, tuple[int | None, int]] = {}
     stamp = done.stamp
     if step.to is not None:
@@ -212,6 +216,33 @@ def _apply(job: TableJob, step: _CommitStep, done: Refined, batch: str) -> None:
         batch = f"{batch}/epoch-{step.truncates[-1]}"
     key = short_key(f"medallion/{job.places.config.job}/{job.name}/{name}/{done.position}/{batch}")
 
+    if tasks is not None and sum(one.row_count for one in step.brought) > SMALL_ROWS:
+        _take_by_tasks(job, step, done, (key, moves), tasks)
+    else:
+        _take(job, step, done, key, moves)
+    if step.to is not None:
+        done.position = step.to
+        done.stamp = done.stamp if stamp is None else stamp
+    if step.resets is not None:
+        done.resets = step.resets
+    done.truncated = truncated or done.truncated
+
+
+def _take(
+    job: TableJob, step: _CommitStep, done: Refined, key: str, moves: Mapping[str, tuple[int | None, int]]
+) -> None:
+    """Read the rows of a step, judge them, and commit their changes."""
+    rows = job.lineage.read(step.brought)
+    found = moved_without_value(rows, job.config.keys)
+    rows, aside = taken_out(rows, faults(rows, job.config.quality, job.name, unfit=found))
+    done.quarantined += put_aside(job, aside)
+    check_loads(job, loads_of(rows))
+    log_unknown_keys(job, updates_in(rows))
+    good = last_of_ties(rows, job.config)
+    behind = rows.num_rows - good.num_rows
+    done.rows += behind
+    done.changes["superseded"] = done.changes.get("superseded", 0) + behind
+
     def take(rows: pa.Table, key: str) -> None:
         rows = with_commit_columns(rows, job.config.commit_fields)
         changes, split = changes_of(rows, job.config.keys, job.silver_schema.names)
@@ -223,16 +254,35 @@ def _apply(job: TableJob, step: _CommitStep, done: Refined, batch: str) -> None:
     except RuleError:
         raise
     except InvalidInputError:
-        bad = unfit(job, good, put_aside_before(job))
+        bad = unfit(job, good, put_aside_before(job), reset=step.reset, epochs=step.truncates)
         if not bad:
             raise
-        take(_quarantined(job, good, bad, done), f"{key}/{len(bad)} aside")
-    if step.to is not None:
-        done.position = step.to
-        done.stamp = done.stamp if stamp is None else stamp
-    if step.resets is not None:
-        done.resets = step.resets
-    done.truncated = truncated or done.truncated
+        good, aside = taken_out(good, bad)
+        done.quarantined += put_aside(job, aside)
+        take(good, f"{key}/{len(bad)} aside")
+
+
+def _take_by_tasks(
+    job: TableJob,
+    step: _CommitStep,
+    done: Refined,
+    named: tuple[str, Mapping[str, tuple[int | None, int]]],
+    tasks: SilverTasks,
+) -> None:
+    """As :func:`_take`, where the rows are.
+
+    Raises:
+        ByDriverError: this process has to do it; nothing was committed.
+    """
+    key, moves = named
+    taken = tasks.read(job, step.brought, step.truncates)
+    try:
+        with job.lineage.refused(), taken.translated():
+            columns = (taken.given.make.columns or job.silver_schema).names
+            receipt = _commit(job, taken.given, columns, key=key, moves=moves or None, reset=step.reset)
+    finally:
+        done.quarantined += taken.quarantined
+    _note(job, receipt, done, taken.read.rows, taken.read.split)
 
 
 def write(
@@ -261,23 +311,51 @@ def write(
         check_result(rows, counts, job.config.quality.result, job.name)
 
     taken = changes.num_rows - split
+    noted = {"medallion.rows": str(taken), "medallion.split": str(split)}
     try:
-        receipt = job.silver.apply_changes(
+        receipt = _commit(
+            job,
+            changes,
+            changes.column_names,
+            key=key,
+            moves=moves,
+            reset=reset,
+            check=check,
+            properties=noted,
+        )
+    except _NeedlessError:
+        return False
+    _note(job, receipt, done, taken, split)
+    return True
+
+
+def _commit(
+    job: TableJob,
+    changes: Any,
+    columns: Sequence[str],
+    *,
+    key: str,
+    moves: Mapping[str, tuple[int | None, int]] | None,
+    reset: bool,
+    check: Callable[[pa.Table, Mapping[str, int]], None] | None = None,
+    properties: Mapping[str, str] | None = None,
+) -> sw.Receipt:
+    """Apply changes that have some columns."""
+    try:
+        return job.silver.apply_changes(
             changes,
             keys=job.config.keys,
             sequence_by=job.sequence,
             delete_when=DELETE,
-            truncate_when=TRUNCATE if TRUNCATE in changes.column_names else None,
+            truncate_when=TRUNCATE if TRUNCATE in columns else None,
             full_refresh=reset,
-            unchanged=UNCHANGED if UNCHANGED in changes.column_names else None,
+            unchanged=UNCHANGED if UNCHANGED in columns else None,
             all_late="count",
             check=check,
             key=key,
-            properties={"medallion.rows": str(taken), "medallion.split": str(split)},
+            properties=properties,
             positions=moves,
         )
-    except _NeedlessError:
-        return False
     except InvalidInputError as error:
         if "full_refresh=" not in error.message and "sequence_by=" not in error.message:
             raise
@@ -289,8 +367,12 @@ def write(
         )
         advised.unordered = error.unordered
         raise advised from error
+
+
+def _note(job: TableJob, receipt: sw.Receipt, done: Refined, taken: int, split: int) -> None:
+    """Note in ``done`` what a commit took, and compare its counts with the changes."""
     counts = {what: count for what, count in (receipt.changes or {}).items() if what != "applied"}
-    if sum(counts.values()) != changes.num_rows:
+    if sum(counts.values()) != taken + split:
         raise InternalError(
             f"Silver's commit {receipt.version} accounts for {counts} of {taken} rows and {split} changes of keys of "
             f"{job.name}. It is committed. Please report it, and run `{job.places.command('verify', job.name)}`."
@@ -300,83 +382,3 @@ def write(
     done.split += split
     for what, count in counts.items():
         done.changes[what] = done.changes.get(what, 0) + count
-    return True
-
-
-def _put_aside(job: TableJob, rows: pa.Table, done: Refined) -> pa.Table:
-    """Commit bad rows to quarantine; the others go on."""
-    bad = faults(rows, job.config.quality, job.name, unfit=_moved_without_value(job, rows))
-    return _quarantined(job, rows, bad, done) if bad else rows
-
-
-def _tell_untold_keys(job: TableJob, rows: pa.Table) -> None:
-    """Log how many updates do not say which key their row had: one that changed it leaves the old row, and nothing shows it."""
-    count = pc.sum(pc.equal(rows["_op"], "U")).as_py() if not job.config.files.before_image else 0
-    if count:
-        log.info(
-            "medallion: %s: %d updates lack the key that their row had; where one changed it, the old row stays "
-            "(files.before_image)",
-            job.name,
-            count,
-        )
-
-
-def _moved_without_value(job: TableJob, rows: pa.Table) -> dict[str, npt.NDArray[np.bool_]]:
-    """Updates that change a key, and of which the log lacks values: those of the new row are nowhere."""
-    lacking = lacks_any(rows)
-    if not lacking.any():
-        return {}
-    return {
-        "its key changed, and the log lacks the values of other columns": lacking
-        & moved_keys(rows, job.config.keys)[0]
-    }
-
-
-def put_aside_before(job: TableJob) -> set[Record]:
-    """The records of a table that silver was not given, by quarantine.  Raises SafewriteError."""
-    try:
-        rows = job.places.records_aside(job.name, "silver").to_pylist()
-    except TableNotFoundError:
-        return set()
-    return {(row["file"], row["tag"], row["line"]) for row in rows}
-
-
-def _quarantined(job: TableJob, rows: pa.Table, bad: Mapping[int, str], done: Refined) -> pa.Table:
-    where: dict[tuple[str, str], list[BadRecord]] = {}
-    for row, reason in bad.items():
-        one = {name: rows[name][row].as_py() for name in rows.column_names}
-        text = ", ".join(f"{name}={value!r}" for name, value in one.items() if not name.startswith("_"))
-        where.setdefault((one["_file"], one["_tag"]), []).append(BadRecord(one["_line"], reason, text))
-    batches = [
-        (
-            f"{file}#{tag}",
-            quarantine_rows(job.name, "silver", file, tag, sorted(records, key=lambda one: one.line)),
-        )
-        for (file, tag), records in where.items()
-    ]
-    done.quarantined += job.places.put_aside(job.name, "silver", batches)
-    good = np.ones(rows.num_rows, np.bool_)
-    good[list(bad)] = False
-    return rows.filter(pa.array(good))
-
-
-def check_loads(job: TableJob, rows: pa.Table) -> list[int]:
-    """The epochs of whose full loads there are rows.  Raises InvalidInputError where nothing is said of one."""
-    loaded: list[int] = pc.unique(rows["_epoch"].filter(pc.equal(rows["_op"], "L"))).to_pylist()
-    check_said(job.config.reload, job.config.epoch, loaded, job.name)
-    return loaded
-
-
-def truncated_epoch(job: TableJob) -> int:
-    """The last epoch that silver began empty, if there is a silver; 1 without."""
-    try:
-        silver = job.places.open(job.config.silver, job.config.format, None)
-        return silver.positions().get(TRUNCATED, 1)
-    except SafewriteError:  # silver reports what is wrong with it where it is needed
-        return 1
-
-
-def is_truncated(job: TableJob, noted: object) -> bool:
-    """Whether silver took all that was declared to begin empty, as was noted of it."""
-    declared = truncating(job.config.reload, job.config.epoch)
-    return not declared or (isinstance(noted, int) and noted >= declared[-1])

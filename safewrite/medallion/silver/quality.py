@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,25 +39,95 @@ def faults(
     Raises:
         InvalidInputError: the batch is bad as a whole, or a rule cannot be applied.
     """
-    no_rows = pa.array(["D", TRUNCATED_OP])
-    judged = ~np.asarray(pc.is_in(rows["_op"], value_set=no_rows).to_numpy(), np.bool_)
+    shares, found = Shares(), judged(rows, quality, name, unfit or {})
+    shares.count(rows, found, quality, where)
+    shares.check(quality, name)
+    return found
+
+
+def judged(
+    rows: pa.Table, quality: Quality, name: str, unfit: Mapping[str, npt.NDArray[np.bool_]]
+) -> dict[int, str]:
+    """As :func:`faults`, of a part of a batch: how many are bad is not judged."""
     found: dict[int, str] = {}
-    for reason, bad in (unfit or {}).items():
+    for reason, bad in unfit.items():
         for row in np.flatnonzero(bad).tolist():
             found.setdefault(row, reason)
+    is_judged = _are_judged(rows)
     for reason, bad in _rules(rows, quality, name):
-        for row in np.flatnonzero(bad & judged).tolist():
+        for row in np.flatnonzero(bad & is_judged).tolist():
             found.setdefault(row, reason)
-    _check_nulls(rows.filter(pa.array(judged)), quality, name)
-    if len(found) > quality.quarantined_share_max * rows.num_rows:
-        first = min(found)
-        place = f"{rows['_file'][first]}, record {rows['_line'][first]}" if where is None else where(first)
-        raise InvalidInputError(
-            f"{len(found)} of {rows.num_rows} new rows of {name} are bad, and quarantined_share_max is "
-            f"{quality.quarantined_share_max}. The first: {place}: {found[first]}. Nothing was written, neither to silver nor to quarantine; bronze has the rows. Mend the "
-            "source, or change the table's quality settings, and run again."
-        )
     return found
+
+
+def _are_judged(rows: pa.Table) -> npt.NDArray[np.bool_]:
+    no_rows = pa.array(["D", TRUNCATED_OP])
+    return ~np.asarray(pc.is_in(rows["_op"], value_set=no_rows).to_numpy(), np.bool_)
+
+
+@dataclass
+class Shares:
+    """Counts of a batch, which may be counted in parts: its rows, those that are judged, bad ones, and NULLs by column."""
+
+    rows: int = 0
+    judged: int = 0
+    bad: int = 0
+    nulls: Counter[str] = field(default_factory=Counter)
+    first: str | None = None
+    """The first bad row, and why it is."""
+
+    def count(
+        self,
+        rows: pa.Table,
+        found: Mapping[int, str],
+        quality: Quality,
+        where: Callable[[int], str] | None = None,
+    ) -> None:
+        """Count some rows, of which bad ones were found."""
+        mine = rows.filter(pa.array(_are_judged(rows)))
+        self.rows, self.judged, self.bad = (
+            self.rows + rows.num_rows,
+            self.judged + mine.num_rows,
+            self.bad + len(found),
+        )
+        for column in quality.null_share_max:
+            self.nulls[column] += mine[column].null_count - int(lacks(mine, column).sum())
+        if found and self.first is None:
+            number = min(found)
+            place = (
+                f"{rows['_file'][number]}, record {rows['_line'][number]}" if where is None else where(number)
+            )
+            self.first = f"{place}: {found[number]}"
+
+    def add(self, other: Shares) -> None:
+        """Take in the counts of a later part."""
+        self.rows, self.judged, self.bad = (
+            self.rows + other.rows,
+            self.judged + other.judged,
+            self.bad + other.bad,
+        )
+        self.nulls.update(other.nulls)
+        self.first = self.first or other.first
+
+    def check(self, quality: Quality, name: str) -> None:
+        """Refuse a batch of which too much is bad.
+
+        Raises:
+            RuleError: nothing of it is to be written.
+        """
+        for column, share_max in quality.null_share_max.items():
+            if self.nulls[column] > share_max * self.judged:
+                raise RuleError(
+                    f"{self.nulls[column]} of {self.judged} new rows of {name} have NULL in {column}, and null_share_max is {share_max}. "
+                    "Nothing was written to silver; bronze has the rows. Mend the source, or change the table's quality "
+                    "settings, and run again."
+                )
+        if self.bad > quality.quarantined_share_max * self.rows:
+            raise RuleError(
+                f"{self.bad} of {self.rows} new rows of {name} are bad, and quarantined_share_max is "
+                f"{quality.quarantined_share_max}. The first: {self.first}. Nothing was written, neither to silver nor to quarantine; bronze has the rows. Mend the "
+                "source, or change the table's quality settings, and run again."
+            )
 
 
 def _rules(rows: pa.Table, quality: Quality, name: str) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
@@ -182,17 +254,6 @@ def _conditions(
             bad = np.zeros(rows.num_rows, np.bool_)
             bad[np.asarray(found, np.int64)] = True
             yield f"not true: {condition}", bad
-
-
-def _check_nulls(rows: pa.Table, quality: Quality, name: str) -> None:
-    for column, share_max in quality.null_share_max.items():
-        nulls = rows[column].null_count - int(lacks(rows, column).sum())
-        if nulls > share_max * rows.num_rows:
-            raise InvalidInputError(
-                f"{nulls} of {rows.num_rows} new rows of {name} have NULL in {column}, and null_share_max is {share_max}. "
-                "Nothing was written to silver; bronze has the rows. Mend the source, or change the table's quality "
-                "settings, and run again."
-            )
 
 
 def _no_rule(name: str, rule: str, error: Any) -> SafewriteError:

@@ -6,7 +6,8 @@ and the other is put aside: nothing says which is right.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.medallion.config.bronze_columns import (
+    BEFORE_ALL,
     BRONZE_COLUMNS,
     COMMIT_DATE,
     SEQUENCE,
@@ -59,16 +61,20 @@ def last_of_ties(rows: pa.Table, config: TableConfig) -> pa.Table:
     return rows.filter(pa.array(~goes))
 
 
-def unfit(job: TableJob, rows: pa.Table, aside: Set[Record]) -> dict[int, str]:
+def unfit(
+    job: TableJob, rows: pa.Table, aside: Set[Record], *, reset: bool = False, epochs: Sequence[int] = ()
+) -> dict[int, str]:
     """Rows of a batch that silver cannot take, by number, and why; reads bronze and the keys of silver.
 
-    ``aside`` are rows that silver was not given before.
+    ``aside`` are rows that silver was not given before.  What silver has goes before the batch: all with ``reset``, what is older than
+    ``epochs``, which begin with it, with these.
 
     Raises:
         BronzeGapError: a file of bronze is gone.
         SafewriteError: silver cannot be read.
     """
-    return dict(_without_value(job, rows)) | dict(_tied(job, rows, aside))
+    floor = (max(epochs, default=0), BEFORE_ALL)
+    return dict(_without_value(job, rows, floor, reset=reset)) | dict(_tied(job, rows, aside))
 
 
 def _tied(job: TableJob, rows: pa.Table, aside: Set[Record]) -> Iterator[tuple[int, str]]:
@@ -102,7 +108,10 @@ def _tied(job: TableJob, rows: pa.Table, aside: Set[Record]) -> Iterator[tuple[i
                 break
 
 
-def _without_value(job: TableJob, rows: pa.Table) -> Iterator[tuple[int, str]]:
+def _without_value(
+    job: TableJob, rows: pa.Table, floor: tuple[int, Decimal], *, reset: bool
+) -> Iterator[tuple[int, str]]:
+    """Updates without a value that silver has not; what is older than the floor is none that they could keep."""
     if not lacks_any(rows).any():
         return
     keys = job.config.keys
@@ -110,8 +119,9 @@ def _without_value(job: TableJob, rows: pa.Table) -> Iterator[tuple[int, str]]:
     silver.look()
     have = {
         tuple(row[name] for name in keys): tuple(row[name] for name in SEQUENCE)
-        for piece in silver.pieces(silver.whole(), [*keys, *SEQUENCE])
+        for piece in silver.pieces([] if reset else silver.whole(), [*keys, *SEQUENCE])
         for row in piece.filter(_among(piece, rows, keys[0])).to_pylist()
+        if tuple(row[name] for name in SEQUENCE) > floor
     }
     order = [*keys, *SEQUENCE, "_file", "_line", "_op", UNCHANGED]
     in_order = sorted(
@@ -121,6 +131,8 @@ def _without_value(job: TableJob, rows: pa.Table) -> Iterator[tuple[int, str]]:
     for number, row in in_order:
         key = tuple(row[name] for name in keys)
         at = tuple(row[name] for name in SEQUENCE)
+        if at < floor:
+            continue
         # A row of silver that is newer than a delete or truncate stays, with its values.
         if row["_op"] == TRUNCATED_OP:
             have = {one: since for one, since in have.items() if since > at}

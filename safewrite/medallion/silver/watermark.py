@@ -23,9 +23,10 @@ from safewrite.medallion.files.records import BadRecord
 from safewrite.medallion.files.text_parsing import plain
 from safewrite.medallion.lineage.external_table import Foreign
 from safewrite.medallion.lineage.lineage import BronzeGapError
-from safewrite.medallion.silver.apply import RESET, ROWS_MAX, Refined, is_under_way, write
+from safewrite.medallion.silver.apply import ROWS_MAX, Refined, write
 from safewrite.medallion.silver.changes import DELETE
 from safewrite.medallion.silver.coverage import ABSENT, Digest, Survey, Surveyor
+from safewrite.medallion.silver.positions import RESET, is_under_way
 from safewrite.medallion.silver.quality import faults
 from safewrite.medallion.silver.unordered import tag_of, tied_with_silver, unordered
 from safewrite.medallion.tables.job import TableJob, quarantine_rows, short_key

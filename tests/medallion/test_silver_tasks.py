@@ -1,0 +1,211 @@
+"""Silver by tasks, compared with the same bronze in one process: what rows say, rules, quarantine, counts and refusals."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from safewrite.medallion import Pipeline, verify
+from safewrite.medallion.silver import apply
+from safewrite.medallion.silver import tasks as silver_tasks
+from tests.medallion import test_tasks
+from tests.medallion.test_jobs import set_in
+from tests.medallion.test_tasks import Twin, by_tasks, tables
+
+small_parts, twins = test_tasks.small_parts, test_tasks.twins
+FILES = {"kind": "csv", "header": True, "change_seq": "seq", "before_image": "BI_", "no_sup_value": "?"}
+COLUMNS = {"id": "int64", "name": "string", "price": "float64"}
+RULES = {
+    "not_null": ["name"],
+    "ranges": {"price": [0, 900]},
+    "conditions": ["price <> 13"],
+    "quarantined_share_max": 0.9,
+}
+
+
+class Source:
+    """A table whose changes are written as DMS does: with keys from before, and without values that the log lacks."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self.draw, self.seq, self.lacks = draw, 0, 0.2
+        self.keys = set[int]()
+        """Those that come and go; others are loaded and stay, and the log lacks values of theirs alone."""
+
+    def change(self) -> str:
+        draw, self.seq = self.draw, self.seq + 1
+        name, price = draw.choice(["a", "b", "NULL", '"x,y"']), str(draw.choice([1, 2.5, -1, 13, 950, 7, 8]))
+        new = draw.randrange(120)
+        if draw.random() < self.lacks:
+            lacks = draw.choice(["name", "price"])
+            key = 200 + draw.randrange(20)
+            return f"U,{key},{'?' if lacks == 'name' else name},{'?' if lacks == 'price' else price},{key},{self.seq}"
+        if not self.keys or (draw.random() < 0.4 and new not in self.keys):
+            self.keys.add(new)
+            return f"I,{new},{name},{price},NULL,{self.seq}"
+        key = draw.choice(sorted(self.keys))
+        if draw.random() < 0.25:
+            self.keys.remove(key)
+            return f"D,{key},NULL,NULL,NULL,{self.seq}"
+        if draw.random() < 0.3 and new not in self.keys:
+            self.keys ^= {key, new}
+            return f"U,{new},{name},{draw.choice([price, price, '?'])},{key},{self.seq}"
+        return f"U,{key},{name},{price},{key},{self.seq}"
+
+    def file(self, count: int) -> bytes:
+        lines = [self.change() for _ in range(count)]
+        return "\n".join(["Op,id,name,price,BI_id,seq", *lines, ""]).encode()
+
+    def load(self) -> bytes:
+        self.keys = {*range(0, 100, 3)}
+        return "\n".join(
+            ["id,name,price", *(f"{key},load,8" for key in (*sorted(self.keys), *range(200, 220))), ""]
+        ).encode()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many pieces of bronze tasks were asked for, commit by commit."""
+    found, read = list[int](), silver_tasks.SilverTasks.read
+
+    def counted(*given: Any) -> Any:
+        made = read(*given)
+        found.append(len(made.given.make.pieces))
+        return made
+
+    monkeypatch.setattr(silver_tasks.SilverTasks, "read", counted)
+    return found
+
+
+def set_up(twins: Callable[..., Twin], **rules: Any) -> Twin:
+    twin = twins(FILES, COLUMNS)
+    for job in (twin.plain, twin.tasks):
+        set_in(job, "defaults", "quality", to={**RULES, **rules})
+    return twin
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_same_bronze_gives_the_same_silver(
+    twins: Callable[..., Twin],
+    asked: list[int],
+    caplog: pytest.LogCaptureFixture,
+    seed: int,
+) -> None:
+    caplog.set_level(logging.INFO, "safewrite")
+    source, twin = Source(random.Random(seed)), set_up(twins)
+    twin.put("shop/orders/LOAD00000001.csv", source.load())
+    for number, count in enumerate((150, 250)):
+        twin.put(f"shop/orders/2026110{number + 1}-000000001.csv", source.file(count))
+        assert twin.same().ok
+    assert min(asked) > 1
+    for pipeline in twin.pipelines():
+        assert pipeline.reset(["shop.orders"]).ok
+    assert tables(twin.plain) == tables(twin.tasks)
+    for job in (twin.plain, twin.tasks):
+        job.config["tables"]["shop.orders"] |= {"epoch": 2, "reload": "truncate"}
+    source.lacks = 0
+    twin.put("shop/orders/20261103-000000001.csv", source.file(80))
+    assert twin.same().ok
+    assert len(asked) == 4
+    assert "this process brings bronze to silver" not in caplog.text
+    assert len(tables(twin.tasks)["aside"]) > 20
+    assert [one.clean for one in verify(Pipeline(twin.tasks.config))] == [True]
+
+
+@pytest.mark.parametrize(
+    ("rules", "what"),
+    [
+        ({"quarantined_share_max": 0.01}, "quarantined_share_max is 0.01"),
+        ({"null_share_max": {"name": 0.01}}, "have NULL in name"),
+        ({"conditions": ["nothing > 1"]}, "conditions: 'nothing > 1' cannot be applied"),
+    ],
+)
+def test_what_rules_refuse_is_refused_alike(
+    twins: Callable[..., Twin],
+    rules: dict[str, Any],
+    what: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "safewrite")
+    twin = set_up(twins, **rules)
+    source = Source(random.Random(4))
+    twin.put("shop/orders/LOAD00000001.csv", source.load())
+    twin.put("shop/orders/20261101-000000001.csv", source.file(300))
+    errors = [pipeline.run().tables[0].error for pipeline in twin.pipelines()]
+    assert errors[0] == errors[1]
+    assert what in str(errors[1])
+    assert tables(twin.tasks)["silver/orders"] == tables(twin.tasks)["aside"] == []
+    assert "this process brings bronze to silver" not in caplog.text
+
+
+@pytest.mark.parametrize("why", ["ties", "result", "lacks"])
+def test_what_tasks_cannot_decide_this_process_does(
+    twins: Callable[..., Twin],
+    why: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Changes with one place in the order, rules that ask for all rows, and values that nothing has."""
+    caplog.set_level(logging.INFO, "safewrite")
+    result = {"conditions": ["price > -5"]} if why == "result" else {}
+    source, twin = Source(random.Random(5)), set_up(twins, result=result)
+    twin.put("shop/orders/LOAD00000001.csv", source.load())
+    content = source.file(300)
+    content += b"I,500,a,1,NULL,900\nU,500,b,1,500,900\n" if why == "ties" else b""
+    content += b"U,501,?,1,501,900\n" if why == "lacks" else b""
+    twin.put("shop/orders/20261101-000000001.csv", content)
+    assert twin.same().ok
+    assert ("this process brings bronze to silver" in caplog.text) == (why != "result")
+    assert verify(Pipeline(twin.tasks.config))[0].flaws == []
+    for job in (twin.plain, twin.tasks):
+        job.config["tables"]["shop.orders"] |= {"epoch": 2, "reload": "truncate"}
+    twin.put("shop/orders/20261102-000000001.csv", b"Op,id,name,price,BI_id,seq\nU,200,?,1,200,901\n")
+    assert twin.same().ok
+    for pipeline in twin.pipelines():
+        assert pipeline.reset(["shop.orders"]).ok
+    assert tables(twin.plain) == tables(twin.tasks)
+
+
+def test_rows_that_are_all_in_quarantine_move_silver_on(twins: Callable[..., Twin]) -> None:
+    twin = set_up(twins, quarantined_share_max=1.0)
+    twin.put(
+        "shop/orders/20261101-000000001.csv",
+        b"Op,id,name,price,BI_id,seq\nI,1,NULL,1,NULL,1\nI,2,NULL,1,NULL,2\n",
+    )
+    run = twin.same()
+    assert (run.ok, run.tables[0].refined.quarantined, run.tables[0].lag_commits) == (True, 2, 0)
+
+
+def test_a_few_rows_are_worth_no_job(
+    twins: Callable[..., Twin],
+    asked: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(apply, "SMALL_ROWS", 10)
+    twin = set_up(twins, quarantined_share_max=1.0)
+    twin.put("shop/orders/20261101-000000001.csv", Source(random.Random(6)).file(10))
+    assert by_tasks(twin.tasks.config).run().ok
+    assert asked == []
+
+
+def test_partitions_and_the_time_of_a_commit_are_the_same(
+    twins: Callable[..., Twin], asked: list[int]
+) -> None:
+    twin = twins({"kind": "csv", "header": True, "change_seq": "seq", "timestamp": "at"}, COLUMNS)
+    by = {"bronze": ["_commit_date"], "silver": ["_commit_date", "name"]}
+    for job in (twin.plain, twin.tasks):
+        job.config["tables"]["shop.orders"] |= {"commit_time": "changed_at", "partition_by": by}
+    for number in range(2):
+        lines = [
+            f"{'UD'[row % 7 == 0]},{row % 30},{'abc'[row % 3]},{row},2026-11-{10 + row % 5} 10:00:00,{row + 200 * number}"
+            for row in range(120)
+        ]
+        twin.put(
+            f"shop/orders/2026110{number + 1}-000000001.csv",
+            "\n".join(["Op,id,name,price,at,seq", *lines, ""]).encode(),
+        )
+        assert twin.same().ok
+    assert len(asked) == 2
+    assert "changed_at" in tables(twin.tasks)["silver/orders"][0]
