@@ -95,10 +95,7 @@ class Pipeline:
         name = f"safewrite-cdc-{config.job}"
         writer = stream.writeStream.queryName(name).foreachBatch(batches)
         writer = writer.option("checkpointLocation", checkpoint)
-        if config.trigger.available_now:
-            writer = writer.trigger(availableNow=True)
-        else:
-            writer = writer.trigger(processingTime=f"{config.trigger.interval_s} seconds")
+        writer = writer.trigger(**config.trigger.of_spark)
         from safewrite.cdc.kafka.listener import QueryListener
 
         listener = QueryListener(config.job, name, spark, self._on_event)

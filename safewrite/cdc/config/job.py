@@ -162,6 +162,13 @@ class Trigger(Strict):
             raise ValueError("give interval_s or available_now, one of them")
         return self
 
+    @property
+    def of_spark(self) -> dict[str, Any]:
+        """As Spark's writer of a stream takes it."""
+        if self.available_now:
+            return {"availableNow": True}
+        return {"processingTime": f"{self.interval_s} seconds"}
+
 
 class Config(TableAccess):
     """A job: change data of topics, landed in tables."""
