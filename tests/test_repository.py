@@ -41,7 +41,7 @@ LONG_CLASSES = {
 # Names that two or more classes of safewrite have, and why.
 TWICE = {
     "the same part of both table formats": (
-        "Connection Lists NewTable PartitionRows Planner Pruning StagedFile Write _Draft _State"
+        "Connection Lists NewTable PartitionRows Planner Pruning StagedFile TaskJob Write WriteFiles _Draft _State"
     ),
     "users know both jobs by these names": "Config Pipeline",
     "users know both: a step of a repair, and one of a drawn program, which prints itself": "Step",

@@ -16,6 +16,8 @@ from safewrite.frames.conform import conform
 
 HASH, FAULTS = "_safewrite_hash", "_safewrite_faults"
 """The columns that a row gets after its own: its hash, and the number of the first check that it fails, from 1; 0 for none."""
+PIECE_BYTES, DEALT_BYTES = 32 * 2**20, 128 * 2**20
+"""Rows that become a row group; and rows that are dealt to partitions, each of which gets a row group of its share."""
 _LOW_BITS, _HALF = 0xFFFFFFFF, 32
 
 

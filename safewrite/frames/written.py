@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -13,14 +13,12 @@ from safewrite.errors import ConflictError, InternalError, Kind
 from safewrite.frames.conform import conform
 from safewrite.frames.fingerprint import Fingerprinter
 from safewrite.frames.prepare import Prepared, check_partition_values
+from safewrite.frames.tally import PIECE_BYTES, Tally
 from safewrite.protocol.staging import Mark
 
 if TYPE_CHECKING:
     from safewrite.engine.abc import TaskAttempt
     from safewrite.engine.written import Again, WrittenRows
-
-PIECE_BYTES = 32 * 2**20
-"""So much of rows becomes a row group."""
 
 
 class TaskFiles(Protocol):
@@ -38,6 +36,17 @@ class StagedRows(Protocol):
 
     @property
     def rows(self) -> int: ...
+
+
+StagedT = TypeVar("StagedT", bound=StagedRows)
+
+
+@dataclass(frozen=True)
+class TalliedFiles(Generic[StagedT]):
+    """The files that a task wrote of one frame, and what it counted."""
+
+    files: tuple[StagedT, ...]
+    tally: Tally
 
 
 @dataclass(frozen=True)
@@ -161,11 +170,34 @@ def union(written: Sequence[WrittenRows]) -> tuple[tuple[Any, ...], dict[str, Fi
         for name, count in one.members.items():
             assert isinstance(count, Fingerprinter)
             counts.setdefault(name, Fingerprinter()).add(count)
-    counted, rows = sum(one.rows for one in counts.values()), sum(one.rows for one in files)
-    paths = {one.mark.path for one in files}
+    check_files(files, sum(one.rows for one in counts.values()))
+    return files, counts
+
+
+def added_up(reports: Sequence[TalliedFiles[StagedT]]) -> TalliedFiles[StagedT]:
+    """What all tasks wrote of one frame.
+
+    Raises:
+        InternalError: as :func:`check_files`.
+    """
+    tally = Tally()
+    for report in reports:
+        tally.add(report.tally)
+    files = tuple(file for report in reports for file in report.files)
+    if not tally.faults:  # else nothing is committed, and tasks wrote no more rows after the first fault
+        check_files(files, tally.rows)
+    return TalliedFiles(files, tally)
+
+
+def check_files(files: Sequence[StagedRows], counted: int) -> None:
+    """Refuse files of tasks that name one path twice, or do not hold the rows that were counted.
+
+    Raises:
+        InternalError: nothing was committed.
+    """
+    rows, paths = sum(one.rows for one in files), {one.mark.path for one in files}
     if len(paths) != len(files) or rows != counted:
         raise InternalError(
             f"Tasks counted {counted} rows and wrote {rows} to {len(files)} files, of {len(paths)} names. Nothing was committed. "
             "Please report it."
         )
-    return files, counts

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import Table as PyIcebergTable
     from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
     from safewrite.changes.made_changes import TaskChanges
     from safewrite.frames.spark.batch import BatchOrigin
@@ -79,6 +80,7 @@ class IcebergFormat:
         self._strict = False
         self._admitted: str | None = None  # where the metadata is that was checked last
         self._in_spark: CachedSparkTable | None = None
+        self._session: SparkSession | None = None  # the last one whose frame was written
         self._doubts: dict[str, TableVersion | None] = {}  # the bases of attempts in doubt, by key
 
     def after_fork(self) -> None:
@@ -92,7 +94,7 @@ class IcebergFormat:
         self.catalog = SafeCatalog(self.connection.catalog, limits=self.limits)
         self._cached = CachedTable(self.connection)
         self._cached.own_id = own_id
-        self._in_spark = None
+        self._in_spark = self._session = None
         if known is not None:
             self._cached.look(self.limits)
 
@@ -334,11 +336,12 @@ class IcebergFormat:
     def write_spark(
         self, held: Held, operation: Operation, name: Identity, *, queue_first: bool
     ) -> tuple[IcebergDone, Write] | Receipt:
-        """Let Spark write the files of its DataFrame, and commit them."""
+        """Let tasks on the executors, or Iceberg's own library, write the files of a DataFrame, and commit them."""
         from safewrite.frames.spark.stream import written
-        from safewrite.iceberg.spark import apply, write
+        from safewrite.iceberg.spark import apply, by_tasks, write
 
         frame = held.rows
+        self._session = held.frame.sparkSession
         new = self._cached.head is None and operation.changes is None
         if new and held.computed is None:
             with write.first(held, operation) as kept:
@@ -348,6 +351,10 @@ class IcebergFormat:
         )
         head = self._fresh_head(*((write.empty_like(frame), operation) if new else ()))
         write.check_session(frame.sparkSession, head)
+        if operation.changes is None:
+            made = by_tasks.write(self, held, operation, name, head, queue_first)
+            if made is not None:
+                return made
         there = known.find(
             frame.sparkSession, head, named=operation.spark_catalog, now_s=monotonic_s(self.world)
         )
@@ -363,7 +370,7 @@ class IcebergFormat:
             try:
                 job = write.job(held, there, operation, origin=origin)
             except WouldAlterError:
-                count = partial(write.counted, frame, there, origin, operation.volatile)
+                count = partial(write.counted, frame, there.schema, origin, operation.volatile)
                 found = repeated(self, count, operation, name, head)
                 if found is None:
                     raise
@@ -380,7 +387,8 @@ class IcebergFormat:
     def tell_spark(self, context: SparkContext) -> None:
         from safewrite.iceberg.spark import caches
 
-        caches.read_anew(context, self._in_spark, self._cached.existing().table_id)
+        identifier, table_id = self.connection.identifier, self._cached.existing().table_id
+        caches.read_anew(context, self._session, identifier, table_id)
 
     def _add_columns(self, new: pa.Schema) -> bool:
         """Add columns in a commit of its own: Spark can only write files for columns that the table has."""

@@ -12,16 +12,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from safewrite.delta.data.datafiles import FileLayout
-from safewrite.delta.write.tasks import WriteFiles, WrittenFiles, union
+from safewrite.delta.write.staging import StagedFile
+from safewrite.delta.write.tasks import WriteFiles
 from safewrite.engine.local import LocalEngine
 from safewrite.errors import InternalError
+from safewrite.frames.written import TalliedFiles, added_up
 from safewrite.protocol.ask import Limits
 from safewrite.stores.travel import StoreAddress
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string()), ("score", pa.float64())])
 
 
-def _written(root: Path, target_file_size: int = 2**20) -> list[WrittenFiles]:
+def _written(root: Path, target_file_size: int = 2**20) -> list[TalliedFiles[StagedFile]]:
     """What three tasks report of 30 rows; one of them has none."""
     rows = [
         {"id": id_, "part": (None, "a", "b/ c")[id_ % 3], "score": (math.nan, None, -0.0)[id_ % 3]}
@@ -38,7 +40,7 @@ def _written(root: Path, target_file_size: int = 2**20) -> list[WrittenFiles]:
 
 @pytest.mark.parametrize("target_file_size", [1, 2**20])
 def test_every_row_is_in_one_file_of_its_partition(tmp_path: Path, target_file_size: int) -> None:
-    made = union(_written(tmp_path, target_file_size))
+    made = added_up(_written(tmp_path, target_file_size))
     found: Counter[tuple[int, str | None]] = Counter()
     for file in made.files:
         add = file.action["add"]
@@ -54,11 +56,11 @@ def test_every_row_is_in_one_file_of_its_partition(tmp_path: Path, target_file_s
 
 def test_a_union_that_lacks_or_doubles_something_is_refused(tmp_path: Path) -> None:
     first, empty, last = _written(tmp_path)
-    assert union([first, empty, last]).tally.rows == 30
+    assert added_up([first, empty, last]).tally.rows == 30
     for wrong in (
         [first, first],
         [replace(first, files=first.files[1:]), last],
         [first, replace(empty, files=last.files)],
     ):
         with pytest.raises(InternalError, match="Nothing was committed"):
-            union(wrong)
+            added_up(wrong)

@@ -72,9 +72,9 @@ def delta(hooked: HookedTable, schema: pa.Schema = SCHEMA) -> End:
     return End(hooked.spark, lambda: sw.open(place.uri, **settings), f"delta.`{hooked.uri}`", hooked)
 
 
-def iceberg(lake: Lake) -> End:
-    """A new Iceberg table."""
-    name = lake.create(SCHEMA, partition_by=["bucket(2, id)"]).uri
+def iceberg(lake: Lake, partition_by: str = "truncate(2, id)") -> End:
+    """A new Iceberg table; tasks write frames to it, but for buckets, which Iceberg's library writes."""
+    name = lake.create(SCHEMA, partition_by=[partition_by]).uri
     properties = {"name": lake.name, **lake.properties}
 
     def opened() -> IcebergTable:

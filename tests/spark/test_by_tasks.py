@@ -28,6 +28,7 @@ from safewrite.delta.spark import by_tasks, write
 from safewrite.delta.write.tasks import WriteFiles
 from safewrite.engine import spark as engine
 from safewrite.engine.spark import ExecutorsLackPythonError, arrow_of
+from safewrite.frames.spark import tallied
 from safewrite.frames.spark.batch import BatchOrigin, Check
 from safewrite.frames.spark.tallied import marked, named_by
 from safewrite.frames.tally import Tally
@@ -219,12 +220,12 @@ def test_delta_s_library_writes_where_tasks_cannot(
         error = ExecutorsLackPythonError("No module named safewrite")
         plain = late.selectExpr("id", "DATE '2024-01-01' AS day", "part")
         asked = mock.Mock(side_effect=error)
-        with mock.patch("safewrite.delta.spark.by_tasks.SparkEngine.map", asked):
+        with mock.patch("safewrite.frames.spark.tallied.SparkEngine.map", asked):
             try:
                 assert table.append(plain, key="one").rows == 3
                 assert table.append(plain, key="two").rows == 3
             finally:
-                by_tasks._lacking.clear()
+                tallied._lacking.clear()
         assert (saved, asked.call_count) == (["library"] * 3, 1)
         stored = spark.session.read.format("delta").load(table.uri.replace("s3://", "s3a://"))
         assert stored.count() == 9

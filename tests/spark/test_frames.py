@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -11,8 +11,8 @@ import safewrite as sw
 from bench.servers.catalogs import CatalogKind
 from bench.servers.servers import Ministack
 from safewrite.frames.spark.batch import Observed
-from safewrite.iceberg.spark import write as iceberg_spark
 from safewrite.iceberg.table import IcebergTable
+from safewrite.iceberg.write.staging import Staging, UploadedFile
 from safewrite.testing.steps import Answers, At
 from tests.integration.places import once, rows
 from tests.servers import object_at
@@ -178,12 +178,12 @@ def test_an_iceberg_batch_is_written_and_counted_in_one_pass_and_a_repeat_writes
     end = iceberg(lakes("rest"))
     with end.spark.careless():
         with monkeypatch.context() as patched:
-            patched.setattr("safewrite.iceberg.spark.write.computed", never)
+            patched.setattr("safewrite.frames.spark.tallied.computed", never)
             first = end.open().append(end.frame(1, 2), txn=("app", 0))
             end.open().append(end.frame(3), key="k")
             end.open().overwrite(end.frame(1, 2, 3))
         with monkeypatch.context() as patched:
-            patched.setattr("safewrite.iceberg.spark.files.SparkIceberg.write", never)
+            patched.setattr("safewrite.frames.spark.tallied.SparkEngine.map", never)
             again = end.open().append(end.frame(2, 1), txn=("app", 0))
             with pytest.raises(sw.ReplayMismatchError):
                 end.open().append(end.frame(4), key="k")
@@ -205,7 +205,7 @@ def test_an_iceberg_batch_whose_count_on_the_way_cannot_be_trusted_is_computed_f
     monkeypatch: pytest.MonkeyPatch,
     answer: Callable[[Any], dict[str, int] | None],
 ) -> None:
-    end = iceberg(lakes("rest"))
+    end = iceberg(lakes("rest"), "bucket(2, id)")
     told = Observed._answer
     with end.spark.careless():
         with monkeypatch.context() as patched:
@@ -222,7 +222,7 @@ def test_a_frame_that_fails_while_it_is_written_is_not_committed_and_not_waited_
     lakes: Callable[[CatalogKind], Lake],
 ) -> None:
     """Spark may never tell what it observed of an action that failed."""
-    end = iceberg(lakes("rest"))
+    end = iceberg(lakes("rest"), "bucket(2, id)")
     failing = end.frame(1, 2).selectExpr("id", "IF(id > 1, raise_error('broken row'), value) AS value")
     before = end.versions()
     with end.spark.careless(), pytest.raises(sw.StorageError, match="could not write the data files"):
@@ -249,27 +249,31 @@ def meanwhile(end: End, table: sw.Table | IcebergTable, act: Callable[[], object
     return world
 
 
-@pytest.mark.parametrize("damage", ["gone", "shorter"])
+@pytest.mark.parametrize(
+    ("partition_by", "damage"),
+    [("truncate(2, id)", "gone"), ("truncate(2, id)", "shorter"), ("bucket(2, id)", "shorter")],
+)
 def test_a_file_that_is_not_as_spark_wrote_it_is_never_committed(
     lakes: Callable[[CatalogKind], Lake],
     ministack: Ministack,
     monkeypatch: pytest.MonkeyPatch,
+    partition_by: str,
     damage: str,
 ) -> None:
-    end = iceberg(lakes("rest"))
+    end = iceberg(lakes("rest"), partition_by)
 
-    def damaged(*arguments: Any) -> Any:
-        files = told(*arguments)
-        place = object_at(files[0].file_path)
+    def damaged(staging: Staging, files: Iterable[UploadedFile]) -> None:
+        uploaded = [*files]
+        place = object_at(uploaded[0].mark.path)
         client = ministack.boto3_client("s3")
         if damage == "gone":
             client.delete_object(**place)
         else:
             client.put_object(**place, Body=b"PAR1")
-        return files
+        take(staging, uploaded)
 
-    told = iceberg_spark.data_files
-    monkeypatch.setattr(iceberg_spark, "data_files", damaged)
+    take = Staging.take
+    monkeypatch.setattr(Staging, "take", damaged)
     with end.spark.careless(), pytest.raises(sw.StorageError, match="is not as it was uploaded") as caught:
         end.open().append(end.frame(1, 2), key="k")
     assert caught.value.kind is sw.Kind.DATA_FILE_DAMAGED
@@ -378,7 +382,7 @@ def test_a_table_is_made_by_the_first_frame_and_records_its_arbiter(
 
 @pytest.mark.long
 def test_a_session_that_does_not_know_the_table_is_refused(lakes: Callable[[CatalogKind], Lake]) -> None:
-    end = iceberg(lakes("rest"))
+    end = iceberg(lakes("rest"), partition_by="bucket(2, id)")
     with end.spark.careless(), pytest.raises(sw.InvalidInputError, match="does not know"):
         end.open().append(end.frame(1), spark_catalog="nowhere")
     assert end.ids() == once()

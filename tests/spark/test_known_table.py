@@ -1,4 +1,4 @@
-"""The Iceberg table that a session has loaded serves several batches, and no reader or writer by an old state."""
+"""Where Iceberg's library writes, the table that a session has loaded serves several batches; no one goes by an old state."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from tests.spark.session import Spark
 pytestmark = pytest.mark.xdist_group("spark")
 
 SCHEMA = pa.schema([("id", pa.int64())])
+BY_LIBRARY = "bucket(100, id)"
+"""A partitioning that Iceberg's library writes."""
 
 
 @pytest.fixture(scope="module")
@@ -59,17 +61,18 @@ def append(spark: Spark, table: IcebergTable, *ids: int) -> sw.Receipt:
 def test_the_session_reads_each_batch_at_once_though_it_remembers_tables(
     spark: Spark, cached: Lake, loads: list[str]
 ) -> None:
-    table = cached.create(SCHEMA)
+    by_tasks, by_library = cached.create(SCHEMA), cached.create(SCHEMA, partition_by=[BY_LIBRARY])
     for number in range(3):
-        append(spark, table, number)
-        assert spark.ids({"t": cached.sql(table)}) == {"t": once(*range(number + 1))}
-    assert loads == [cached.name], "it was loaded for the first batch alone"
+        for table in (by_tasks, by_library):
+            append(spark, table, number)
+            assert spark.ids({"t": cached.sql(table)}) == {"t": once(*range(number + 1))}
+    assert loads == [cached.name], "it was loaded for the first batch by the library alone"
 
 
 def test_what_another_writer_changed_of_the_table_holds_for_the_next_batch(
     spark: Spark, cached: Lake, ministack: Ministack, loads: list[str]
 ) -> None:
-    table, other = cached.create(SCHEMA), cached.load()
+    table, other = cached.create(SCHEMA, partition_by=[BY_LIBRARY]), cached.load()
     append(spark, table, 1)
     changed = other.load_table(table.uri)
     changed.transaction().set_properties({"write.parquet.compression-codec": "gzip"}).commit_transaction()
@@ -84,6 +87,7 @@ def test_what_another_writer_changed_of_the_table_holds_for_the_next_batch(
     codecs = sorted(codec_of(task.file.file_path, ministack) for task in found)
     assert codecs == ["GZIP", "GZIP", "ZSTD"]
     assert sorted(task.file.spec_id for task in found) == [0, 0, 1]
+    assert len({str(task.file.partition) for task in found}) == 3
     assert len(loads) == 3
     assert spark.ids({"t": cached.sql(table)}) == {"t": once(1, 2, 3)}
 
@@ -103,7 +107,7 @@ def test_a_table_made_anew_under_its_name_is_not_taken_for_the_old_one(spark: Sp
 def test_a_loaded_table_serves_for_a_time(
     spark: Spark, cached: Lake, loads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = cached.create(SCHEMA)
+    table = cached.create(SCHEMA, partition_by=[BY_LIBRARY])
     append(spark, table, 1)
     monkeypatch.setattr(iceberg_spark, "KNOWN_S", -1.0)
     append(spark, table, 2)

@@ -18,6 +18,7 @@ from bench.servers.catalogs import CatalogKind
 from safewrite.delta.spark import write as spark_delta
 from safewrite.frames import Fingerprint
 from safewrite.frames.spark import stream as offsets
+from safewrite.frames.spark import tallied
 from safewrite.iceberg.spark import write as spark_iceberg
 from safewrite.iceberg.table import IcebergTable
 from safewrite.table.sink import Sink
@@ -169,7 +170,8 @@ def test_a_batch_known_by_its_offsets_is_computed_once_and_not_hashed(
     way: tuple[Feed, End], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(spark_delta, "computed")
-    monkeypatch.delattr(spark_iceberg, "computed")
+    for module in (spark_iceberg, tallied):
+        monkeypatch.delattr(module, "computed")
     monkeypatch.delattr(spark_iceberg, "observed")
     feed, end = way
     feed.run(end.open().sink(app_id="orders"))

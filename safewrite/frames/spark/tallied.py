@@ -1,18 +1,137 @@
-"""Hands the rows of a Spark DataFrame to tasks, with their hashes and the check that they fail, and names the batch by them."""
+"""Hands the rows of a Spark DataFrame to tasks that write files of them, and names the batch by what they counted.
+
+One pass computes the rows, counts them and writes their files, so the rows that are counted are those that are written (E5).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import logging
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from safewrite.errors import InvalidInputError
+from safewrite.engine.abc import Task
+from safewrite.engine.spark import ExecutorsLackPythonError, SparkEngine
+from safewrite.errors import (
+    InternalError,
+    InvalidInputError,
+    MissingExtraError,
+    SafewriteError,
+    WouldAlterError,
+)
 from safewrite.frames.fingerprint import Fingerprint
-from safewrite.frames.spark.batch import BatchOrigin, Check, fingerprint_of
+from safewrite.frames.spark.batch import BatchOrigin, Check, SparkBatch, computed, fingerprint_of
 from safewrite.frames.spark.hashes import row_hash
 from safewrite.frames.tally import FAULTS, HASH, Tally
+from safewrite.frames.written import StagedRows, TalliedFiles, added_up
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame
+
+T = TypeVar("T")
+F = TypeVar("F", bound=StagedRows)
+log = logging.getLogger("safewrite")
+
+_lacking: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Contexts whose executors lack safewrite."""
+
+
+class NotInPythonError(Exception):
+    """A value that Spark has and Python has not, such as a year after 9999."""
+
+
+def executors_lack_python(context: SparkContext) -> bool:
+    """Whether tasks could not run in a context before."""
+    return context in _lacking
+
+
+def or_by_library(
+    write: Callable[[], T],
+    context: SparkContext,
+    has_library: Callable[[], bool],
+    table: str,
+    *refusals: type[SafewriteError],
+) -> T | None:
+    """Write by tasks; None where these cannot, and the table format's own library is there to do it.
+
+    Args:
+        refusals: errors by which tasks say that the library may be able to.
+
+    Raises:
+        ExecutorsLackPythonError, MissingExtraError, WouldAlterError: there is none; one of ``refusals`` too.
+        As ``write``.
+    """
+    try:
+        return write()
+    except (ExecutorsLackPythonError, MissingExtraError) as error:
+        if not has_library():
+            raise
+        _lacking.add(context)
+        why = str(error)
+    except NotInPythonError as error:
+        if not has_library():
+            raise error.__cause__ or error from None
+        why = str(error.__cause__)
+    except refusals as error:
+        if not has_library():
+            raise
+        why = str(error)
+    log.info("the table format's own library writes the rows: %s", why, extra={"table": table})
+    return None
+
+
+@dataclass(frozen=True)
+class TalliedRows(Generic[F]):
+    """Rows, the checks of their values, and what makes a task that writes them; each task writes under an id of its own."""
+
+    frame: DataFrame
+    checks: Sequence[Check]
+    volatile: tuple[str, ...]
+    task: Callable[[], Task]
+
+    @contextmanager
+    def batch(
+        self, origin: BatchOrigin | None, *, seems_there: bool
+    ) -> Iterator[tuple[SparkBatch, Callable[[], tuple[F, ...]]]]:
+        """The rows, counted, and what gives their files.
+
+        They are written at once, but where the table seems to have them already.
+
+        Raises:
+            SafewriteError: the refusal of a check.
+            StorageError: Spark could not compute or write them.
+        """
+        if not seems_there:
+            made = self._written(self.frame, origin)
+            fingerprint = named_by(made.tally, self.checks, origin, self.volatile)
+            left_out = self.volatile if origin is None else ()
+            yield SparkBatch(self.frame, made.tally.rows, fingerprint, left_out), lambda: made.files
+            return
+        with computed(self.frame, self.checks, origin, self.volatile) as batch:
+            yield (
+                batch,
+                lambda: self._written(batch.frame, BatchOrigin("", ""), batch.rows).files,
+            )
+
+    def _written(
+        self, frame: DataFrame, origin: BatchOrigin | None, rows: int | None = None
+    ) -> TalliedFiles[F]:
+        """Let the tasks write; ``rows`` were counted and checked before."""
+        source = marked(frame, self.checks if rows is None else (), origin, self.volatile)
+        try:
+            with SparkEngine(frame.sparkSession).map(source, self.task()) as mapped:
+                made: TalliedFiles[F] = added_up(mapped.bodies())
+        except WouldAlterError as error:
+            raise NotInPythonError from error
+        if rows not in (None, made.tally.rows):
+            raise InternalError(
+                f"{rows} rows were counted and {made.tally.rows} written: the batch was computed a second time and gave other "
+                "rows. Nothing was committed; call again, and please report it."
+            )
+        return made
 
 
 def marked(

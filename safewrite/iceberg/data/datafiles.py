@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 from safewrite.errors import InternalError, InvalidInputError, UnsupportedTableError
 from safewrite.frames.columns import Indices
 from safewrite.frames.grouping import tables_of
-from safewrite.frames.parquet import ParquetDraft, rolled
+from safewrite.frames.parquet import ParquetDraft, dealt, rolled
 from safewrite.frames.prepare import Prepared
 from safewrite.iceberg.data.grouping import groups, sorted_rows
 from safewrite.iceberg.data.metrics import FileMetrics, Plan, plan
@@ -70,19 +71,12 @@ def encode(
     WouldAlterError for a value without a partition value.  At the end: InternalError if the rows in the
     footers are not the rows given (G5, H10).
     """
-    if not _WRITE_ID.fullmatch(write_id):
-        raise InvalidInputError(
-            f"write_id {write_id!r} must be letters, digits, '.', '_' or '-' (at most 100)."
-        )
-    if target_file_size < 1:
-        raise InvalidInputError(f"target_file_size is {target_file_size}; it must be at least 1 byte.")
     schema = schema or metadata.schema()
     if not prepared.schema.equals(arrow_schema(schema), check_metadata=False):
         raise InternalError(
             f"The rows were prepared for {prepared.schema}, the table has {arrow_schema(schema)}; please report this."
         )
-    check([metadata.spec()], schema)
-    spec, layout = typed(metadata.spec(), metadata), _Layout.of(metadata, schema)
+    spec, layout = _checked(metadata, schema, write_id, target_file_size)
     written = ordinal = 0
     for values, tables in _partitions(prepared, metadata, schema):
         key = _Key.of(spec, schema, values)
@@ -95,6 +89,59 @@ def encode(
             del body
     if written != prepared.rows:
         raise InternalError(f"{prepared.rows} rows were given and {written} encoded; please report this.")
+
+
+def encode_stream(
+    tables: Iterable[pa.Table],
+    *,
+    metadata: TableMetadata,
+    schema: Schema,
+    location: LocationProvider,
+    write_id: str,
+    attempt: str,
+    target_file_size: int,
+) -> Iterator[StagedFile]:
+    """The data files of rows that come in any order and are never in memory together.
+
+    Each table should have many rows of each of its partitions: they become a row group.  Where the table has a sort order, no
+    file has rows of two of them, for it would not be sorted.  ``attempt`` is the try of the task that makes the files.  Raises
+    as :func:`encode`.
+    """
+    spec, layout = _checked(metadata, schema, write_id, target_file_size)
+    rows = written = 0
+
+    def groups(table: pa.Table) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
+        nonlocal rows
+        rows += table.num_rows
+        for values, some in _partitions(Prepared.kept(table), metadata, schema):
+            yield from ((values, one) for one in some)
+
+    runs: Iterable[Iterable[tuple[tuple[Any, ...], pa.Table]]] = map(groups, tables)
+    if metadata.sort_order().is_unsorted:
+        runs = [chain.from_iterable(runs)]
+    made = chain.from_iterable(dealt(run, target_file_size, lambda: _Draft(layout)) for run in runs)
+    for ordinal, (values, (body, arguments)) in enumerate(made):
+        key = _Key.of(spec, schema, values)
+        name = f"{attempt}-{write_id}-{ordinal:05d}.parquet"
+        path = location.new_data_location(name, None if spec.is_unpartitioned() else key)
+        yield StagedFile(path, body, _data_file(path, body, key, metadata, arguments))
+        written += arguments["record_count"]
+        del body
+    if written != rows:
+        raise InternalError(f"{rows} rows were given and {written} encoded; please report this.")
+
+
+def _checked(
+    metadata: TableMetadata, schema: Schema, write_id: str, target_file_size: int
+) -> tuple[PartitionSpec, _Layout]:
+    if not _WRITE_ID.fullmatch(write_id):
+        raise InvalidInputError(
+            f"write_id {write_id!r} must be letters, digits, '.', '_' or '-' (at most 100)."
+        )
+    if target_file_size < 1:
+        raise InvalidInputError(f"target_file_size is {target_file_size}; it must be at least 1 byte.")
+    check([metadata.spec()], schema)
+    return typed(metadata.spec(), metadata), _Layout.of(metadata, schema)
 
 
 def _partitions(

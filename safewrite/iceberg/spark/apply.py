@@ -20,10 +20,11 @@ from safewrite.frames.spark.hashes import quoted
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.spark import scan
-from safewrite.iceberg.spark.write import Written, check_layout, data_files
+from safewrite.iceberg.spark.write import by_spark, check_layout, data_files
 from safewrite.iceberg.write.apply import ApplyPlan
 from safewrite.iceberg.write.renamed import check_names
 from safewrite.iceberg.write.row_files import Mark
+from safewrite.iceberg.write.staging import Staging
 from safewrite.protocol.accounts import check_read, total
 from safewrite.protocol.effects import Effect, Ok, Outcome, WallClock
 from safewrite.protocol.iceberg.head import TableVersion
@@ -204,8 +205,8 @@ class SparkApplyPlan(ApplyPlan):
                 f"Spark wrote {found} rows, and {count} were to be written. Nothing was committed. Call again with the same "
                 "key, and please report it."
             )
-        staging = Written(self.limits)
-        staging.take(made)
+        staging = Staging(self.limits)
+        staging.take(map(by_spark, made))
         yield from staging.complete(())
         return made
 

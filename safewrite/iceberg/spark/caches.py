@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from safewrite.frames.spark import cached
+from safewrite.iceberg.spark.files import forget
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
-    from safewrite.iceberg.spark.write import CachedSparkTable
 
-
-def read_anew(context: SparkContext, known: CachedSparkTable | None, table_id: str) -> None:
-    """Forget the table in the catalog of the session that wrote it, and what Spark caches of its rows."""
-    if known is not None:
-        known.forget()
+def read_anew(
+    context: SparkContext, session: SparkSession | None, identifier: tuple[str, ...], table_id: str
+) -> None:
+    """Forget the table in the catalogs of the session that wrote it, and what Spark caches of its rows."""
+    if session is not None and session.sparkContext is context:
+        forget(session, identifier)
 
     def is_of(relation: Any) -> bool:
         found = _table_of(relation)

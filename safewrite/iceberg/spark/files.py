@@ -84,17 +84,6 @@ class SparkIceberg:
             return False
         return bool(known._jsparkSession.equals(session._jsparkSession))  # noqa: SLF001 - Java knows
 
-    def forget(self) -> None:
-        """Let the session's next reader ask the catalog: the session's cache is from before the commit."""
-        session = self.session._jsparkSession  # noqa: SLF001 - as safewrite.delta.spark.session
-        try:
-            found = self.java("spark.Spark3Util").catalogAndIdentifier(session, self.name)
-            found.catalog().invalidateTable(found.identifier())
-        except Exception as error:  # noqa: BLE001 - the commit stands
-            log.info(
-                "the session may go on with an older state of %s for a while: %s", self.name, _said(error)
-            )
-
     def new_columns(self, frame: DataFrame) -> pa.Schema:
         """The columns of a frame that the table does not have.
 
@@ -193,6 +182,11 @@ def find(
     )
 
 
+def has_library(session: SparkSession) -> bool:
+    """Whether the session has Iceberg's jar."""
+    return type(_class(session, "spark.Spark3Util")).__name__ == "JavaClass"
+
+
 def _catalogs(session: SparkSession, named: str | None, likely: str) -> Iterator[str]:
     """The catalogs to look in, the likely one first: listing them all takes Java a while."""
     if named is not None:
@@ -213,12 +207,12 @@ def _load(
     from pyspark.errors import PySparkException
 
     util = _class(session, "spark.Spark3Util")
-    if type(util).__name__ != "JavaClass":
+    if not has_library(session):
         raise MissingExtraError(
             "This Spark session runs without Iceberg's jar. Nothing was written. Start it with the settings of "
             "safewrite.spark.conf(iceberg={...}, jars=...)."
         )
-    name = ".".join(map(quoted, (catalog, *identifier)))
+    name = _name(catalog, identifier)
     try:
         with active(session):  # Iceberg's library looks for its catalogs there
             table = util.loadIcebergTable(session._jsparkSession, name)  # noqa: SLF001
@@ -227,6 +221,29 @@ def _load(
             return SparkIceberg(session, table, _metadata(table), name, catalog)
     except (PySparkException, Py4JError) as error:
         return _said(error)
+
+
+def forget(session: SparkSession, identifier: tuple[str, ...]) -> None:
+    """Let the session's next reader ask the catalog: what its Iceberg catalogs keep of a table is from before the commit."""
+    if not has_library(session):
+        return
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - as safewrite.delta.spark.session
+    java = session._jsparkSession  # noqa: SLF001
+    loaded = java.sessionState().catalogManager().listCatalogs(jvm.scala.Option.empty())
+    for number in range(loaded.size()):
+        catalog = str(loaded.apply(number))
+        if session.conf.get(_CATALOG + catalog, None) not in _CLASSES:
+            continue
+        name = _name(catalog, identifier)
+        try:
+            found = _class(session, "spark.Spark3Util").catalogAndIdentifier(java, name)
+            found.catalog().invalidateTable(found.identifier())
+        except Exception as error:  # noqa: BLE001 - the commit stands
+            log.info("the session may go on with an older state of %s for a while: %s", name, _said(error))
+
+
+def _name(catalog: str, identifier: tuple[str, ...]) -> str:
+    return ".".join(map(quoted, (catalog, *identifier)))
 
 
 def _pieces(stream: Any) -> Iterator[bytes]:

@@ -33,7 +33,7 @@ from safewrite.iceberg.spark import files
 from safewrite.iceberg.spark.files import SparkIceberg
 from safewrite.iceberg.write.overwrite import named_replace
 from safewrite.iceberg.write.plans import Planner
-from safewrite.iceberg.write.staging import Staging
+from safewrite.iceberg.write.staging import Staging, UploadedFile
 from safewrite.iceberg.write.summary import carries
 from safewrite.iceberg.write.write import WritePlan
 from safewrite.protocol.effects import Effect, Outcome
@@ -181,11 +181,6 @@ class CachedSparkTable:
         self._known, self._likely = (there, head, now_s), there.catalog
         return there
 
-    def forget(self) -> None:
-        """Let the session's next reader ask the catalog: what it knows is from before a commit."""
-        if self._known is not None:
-            self._known[0].forget()
-
 
 def _alike(seen: TableVersion, head: TableVersion) -> bool:
     """Whether files are written for both table versions in the same way."""
@@ -225,11 +220,11 @@ def job(
     Raises:
         WouldAlterError, InvalidInputError: as ``safewrite.frames.spark.columns.conformed``.
     """
-    rows, checks, predicate = _checked(held.rows, spark.schema, operation)
+    rows, checks, predicate = checked(held.rows, spark.schema, operation)
     return Job(spark, held, rows, checks, predicate, origin, operation.volatile)
 
 
-def _checked(
+def checked(
     frame: DataFrame, schema: pa.Schema, operation: Operation
 ) -> tuple[Conformed, list[Check], Predicate | None]:
     """The frame as the table wants it, the checks of its rows, and what an overwrite replaces."""
@@ -249,16 +244,16 @@ def first(held: Held, operation: Operation) -> Iterator[Held]:
     Raises:
         As :func:`job`.
     """
-    rows, checks, _ = _checked(held.frame, new_schema(held.frame), operation)
+    rows, checks, _ = checked(held.frame, new_schema(held.frame), operation)
     with computed(rows.frame, checks, volatile=operation.volatile) as batch:
         yield replace(held, computed=batch.frame)
 
 
 def counted(
-    frame: DataFrame, spark: SparkIceberg, origin: BatchOrigin | None = None, volatile: tuple[str, ...] = ()
+    frame: DataFrame, schema: pa.Schema, origin: BatchOrigin | None = None, volatile: tuple[str, ...] = ()
 ) -> SparkBatch:
     """The frame's fingerprint, with NULL in the columns that the frame lacks; its rows are not kept."""
-    shaped = conformed(frame, spark.schema, schema_mode="merge")
+    shaped = conformed(frame, schema, schema_mode="merge")
     with computed(shaped.frame, origin=origin, volatile=volatile) as batch:
         return batch
 
@@ -302,16 +297,11 @@ class Written(Staging):
 
     def upload(self, files: Iterable[StagedFile]) -> Generator[Effect, Outcome, None]:
         """Take the files over."""
-        self.take(file.data_file for file in files)
+        self.take(by_spark(file.data_file) for file in files)
         yield from ()
 
-    def take(self, files: Iterable[DataFile]) -> None:
-        """Take files over."""
-        for file in files:
-            self._marks.append(_mark(file))
-            self.data_files.append(file)
 
-
-def _mark(file: DataFile) -> Mark:
+def by_spark(file: DataFile) -> UploadedFile:
+    """A file that Spark uploaded; its end is seen when it is checked."""
     ending = b"PAR1" if file.file_format == FileFormat.PARQUET else b""
-    return Mark(file.file_path, file.file_size_in_bytes, TAIL_BYTES, ending=ending)
+    return UploadedFile(Mark(file.file_path, file.file_size_in_bytes, TAIL_BYTES, ending=ending), file)

@@ -130,7 +130,7 @@ class Planner:
         write = Write(key, str(fingerprint), 0, txn=name.txn, changes={})
         if spec.full_refresh:
             write = named_replace(write, EVERYTHING, "full_refresh")
-        return {**self._common(write, head, None), "target_file_size": self._target(head)}
+        return {**self._common(write, head, None), "target_file_size": self.target_bytes(head)}
 
     def read_changes(
         self, data: Any, operation: Operation, name: Identity, head: TableVersion
@@ -150,7 +150,9 @@ class Planner:
         writes = [member.write for member in members if isinstance(member.write, Write)]
         key = keys.generated(self.new_id(), base_of(head))
         common = self._common(Write.group(key, writes), head, None)
-        plan = ApplyPlan(**common, target_file_size=self._target(head), group=changes_of(members), spec=spec)
+        plan = ApplyPlan(
+            **common, target_file_size=self.target_bytes(head), group=changes_of(members), spec=spec
+        )
         return plan, lambda left: ()
 
     def _overwrite(
@@ -268,7 +270,7 @@ class Planner:
             **self._common(named, head, evolution),
             predicate=predicate,
             deletes=deletes,
-            target_file_size=self._target(head),
+            target_file_size=self.target_bytes(head),
         )
 
     def in_tasks(self, head: TableVersion) -> None:
@@ -300,10 +302,11 @@ class Planner:
             schema=plan.schema,
             location=table.location_provider(),
             write_id=plan.write_id,
-            target_file_size=self._target(plan.planned),
+            target_file_size=self.target_bytes(plan.planned),
         )
 
-    def _target(self, head: TableVersion) -> int:
+    def target_bytes(self, head: TableVersion) -> int:
+        """The bytes after which another data file begins."""
         from safewrite.iceberg.data.datafiles import target_file_size
 
         return self.target_file_size or target_file_size(head.properties)

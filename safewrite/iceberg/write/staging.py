@@ -17,6 +17,34 @@ if TYPE_CHECKING:
     from safewrite.iceberg.data.datafiles import StagedFile
 
 
+@dataclass(frozen=True, slots=True)
+class UploadedFile:
+    """A data file that is in the store, and what its end must look like; picklable."""
+
+    mark: Mark
+    data_file: DataFile
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return int(self.data_file.record_count)
+
+
+def uploaded(
+    files: Iterable[StagedFile], limits: Limits
+) -> Generator[Effect, Outcome, tuple[UploadedFile, ...]]:
+    """Upload data files, a window at a time; who commits them checks them.
+
+    Raises:
+        StorageError: an upload failed for good; nothing was committed.
+    """
+    found: list[UploadedFile] = []
+    for window in staging.windows(files, _size):
+        found += [UploadedFile(_mark(file), file.data_file) for file in window]
+        yield from staging.upload([staging.of_data(file.path, file.body) for file in window], limits)
+    return tuple(found)
+
+
 @dataclass
 class Staging:
     """The data files of one write."""
@@ -36,16 +64,19 @@ class Staging:
         """
         for window in staging.windows(files, _size):
             puts = [staging.of_data(file.path, file.body) for file in window]
-            sizes = [file.data_file.file_size_in_bytes for file in window]
-            marks = [
-                Mark.of_parquet(file.path, size, file.body) for file, size in zip(window, sizes, strict=True)
-            ]
+            marks = [_mark(file) for file in window]
             self.data_files += [file.data_file for file in window]
             if staging.is_full(window, _size):
                 self._marks += marks
                 yield from staging.upload(puts, self.limits)
             else:
                 self._left += zip(puts, marks, strict=True)
+
+    def take(self, files: Iterable[UploadedFile]) -> None:
+        """Take over files that tasks uploaded; they are checked before the first commit."""
+        for file in files:
+            self._marks.append(file.mark)
+            self.data_files.append(file.data_file)
 
     def complete(self, puts: tuple[Put, ...]) -> Generator[Effect, Outcome, None]:
         """Upload what is left and an attempt's own files, and check the data files unless that was done lately.
@@ -71,6 +102,10 @@ class Staging:
         self._marks = [*(seen if due else self._marks), *new]
         if due:
             self._checked_s = now_s
+
+
+def _mark(file: StagedFile) -> Mark:
+    return Mark.of_parquet(file.path, file.data_file.file_size_in_bytes, file.body)
 
 
 def _size(file: StagedFile) -> int:

@@ -1,0 +1,201 @@
+"""Writes a Spark DataFrame to an Iceberg table by tasks on the executors, without Iceberg's own library: the one protocol commits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyiceberg.types import NestedField, UUIDType
+
+from safewrite.errors import WouldAlterError
+from safewrite.frames.spark.stream import written
+from safewrite.frames.spark.tallied import TalliedRows, executors_lack_python, or_by_library
+from safewrite.iceberg.catalog.travel import TableAddress, address_of
+from safewrite.iceberg.data.schema import arrow_schema
+from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.spark.distribution import distributed, is_expressible
+from safewrite.iceberg.spark.files import has_library
+from safewrite.iceberg.spark.write import checked, counted
+from safewrite.iceberg.write.evolution import Evolution, evolve
+from safewrite.iceberg.write.overwrite import named_replace
+from safewrite.iceberg.write.plans import Planner
+from safewrite.iceberg.write.staging import UploadedFile
+from safewrite.iceberg.write.summary import carries
+from safewrite.iceberg.write.tasks import WriteFiles
+from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.keys import Identity
+from safewrite.table.operation import Operation
+from safewrite.table.writer import repeated
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+
+    from safewrite.frames.predicate import Predicate
+    from safewrite.frames.spark.batch import BatchOrigin, SparkBatch
+    from safewrite.frames.spark.held import Held
+    from safewrite.iceberg.data.datafiles import StagedFile
+    from safewrite.iceberg.format import IcebergFormat
+    from safewrite.iceberg.write.append import AppendPlan
+    from safewrite.iceberg.write.summary import Write
+    from safewrite.iceberg.write.write import IcebergDone
+    from safewrite.receipt import Receipt
+
+
+# --- which path --------------------------------------------------------------------------------------
+def address_for_tasks(table: IcebergFormat, held: Held, head: TableVersion) -> TableAddress | None:
+    """How executors reach the table; None where Iceberg's own library is to write.
+
+    Tasks cannot write where executors lack Python's packages, or where the FileIO or this process's credentials cannot be
+    sent to them, and not values that Spark has in another form inside of structs, lists and maps.  Iceberg's library makes
+    fewer files where it can hash rows to buckets, and where a sort order asks for all rows in order: tasks sort them a
+    piece at a time.
+    """
+    if executors_lack_python(held.session.sparkContext):
+        return None
+    metadata = table_of(head).metadata
+    if as_spark_has(metadata.schema()) is None:
+        return None
+    by_tasks = metadata.sort_order().is_unsorted and is_expressible(metadata)
+    if not by_tasks and has_library(held.session):
+        return None
+    return address_of(head, table.connection.catalog)
+
+
+def as_spark_has(schema: Schema) -> pa.Schema | None:
+    """The columns as Spark has them in Arrow: UUIDs are texts, and bytes have no fixed length.  None for types beyond these."""
+    fields = [_field(field, one) for field, one in zip(schema.fields, arrow_schema(schema), strict=True)]
+    return None if any(field is None for field in fields) else pa.schema(fields)
+
+
+def _field(field: NestedField, there: pa.Field) -> pa.Field | None:
+    if isinstance(field.field_type, UUIDType):
+        return there.with_type(pa.string())
+    if pa.types.is_fixed_size_binary(there.type):
+        return there.with_type(pa.binary())
+    return None if _is_other(there.type) else there
+
+
+def _is_other(kind: pa.DataType) -> bool:
+    """Whether values of a type have another form in Spark, or none."""
+    if pa.types.is_nested(kind):
+        inner = (
+            [kind.key_type, kind.item_type]
+            if pa.types.is_map(kind)
+            else [kind.field(at).type for at in range(kind.num_fields)]
+        )
+        return any(map(_is_other, inner))
+    return bool(pa.types.is_fixed_size_binary(kind) or pa.types.is_time(kind))
+
+
+# --- the write -----------------------------------------------------------------------------------------
+def write(  # noqa: PLR0917 - one caller
+    table: IcebergFormat,
+    held: Held,
+    operation: Operation,
+    name: Identity,
+    head: TableVersion,
+    queue_first: bool,
+) -> tuple[IcebergDone, Write] | Receipt | None:
+    """Write the rows of a DataFrame once; None where Iceberg's own library is to do it.
+
+    Raises:
+        WouldAlterError, InvalidInputError: nothing was committed.
+        NotCommittedError: its other subclasses; none of the rows is or will be in the table.
+        CommitUnknownError: the same call again, or ``resolve``, decides.
+    """
+    address = address_for_tasks(table, held, head)
+    if address is None:
+        return None
+    return or_by_library(
+        partial(_written, table, address, held, operation, name, head, queue_first),
+        held.session.sparkContext,
+        partial(has_library, held.session),
+        table.uri,
+    )
+
+
+def _written(  # noqa: PLR0917 - one caller, just above
+    table: IcebergFormat,
+    address: TableAddress,
+    held: Held,
+    operation: Operation,
+    name: Identity,
+    head: TableVersion,
+    queue_first: bool,
+) -> tuple[IcebergDone, Write] | Receipt:
+    there = carries(head, name)
+    seen = as_spark_has(table_of(head).metadata.schema())
+    assert seen is not None
+
+    def by(origin: BatchOrigin | None) -> tuple[IcebergDone, Write] | Receipt:
+        try:
+            job = job_of(table.planner, address, held, operation, seen, head)
+        except WouldAlterError:
+            count = partial(counted, held.rows, seen, origin, operation.volatile)
+            found = repeated(table, count, operation, name, head)
+            if found is None:
+                raise
+            return found
+        with job.rows.batch(origin, seems_there=there) as (batch, files):
+            plan = job.plan(batch, name)
+
+            def encode() -> tuple[StagedFile, ...]:
+                plan.staging.take(files())
+                return ()
+
+            return table.commit(plan, operation, encode, queue_first=queue_first), plan.write
+
+    return written(held.frame, name.txn, head.table_id, by, seems_there=there)
+
+
+@dataclass(frozen=True)
+class TaskJob:
+    """Rows on their way to a plan; ``predicate`` says which rows go."""
+
+    planner: Planner
+    rows: TalliedRows[UploadedFile]
+    operation: Operation
+    head: TableVersion
+    predicate: Predicate | None
+    evolution: Evolution | None
+
+    def plan(self, batch: SparkBatch, name: Identity) -> AppendPlan:
+        """The plan that commits the rows."""
+        named = self.planner.name(batch, name, self.head)
+        plan: AppendPlan
+        if self.predicate is None:
+            plan = self.planner.append(named, self.head, self.evolution)
+        else:
+            write = named_replace(named, self.predicate)
+            plan = self.planner.replace(write, self.head, self.predicate, self.evolution)
+        plan.properties, plan.positions = self.operation.properties, self.operation.positions
+        return plan
+
+
+def job_of(  # noqa: PLR0917 - one caller, just above
+    planner: Planner,
+    address: TableAddress,
+    held: Held,
+    operation: Operation,
+    seen: pa.Schema,
+    head: TableVersion,
+) -> TaskJob:
+    """Check a frame's columns against the table's, and say how tasks are to write its rows.
+
+    Raises:
+        WouldAlterError, InvalidInputError: as ``safewrite.frames.spark.columns.conformed``.
+    """
+    rows, checks, predicate = checked(held.rows, seen, operation)
+    evolution = evolve(head, rows.added)
+    schema = evolution.schema if evolution else table_of(head).metadata.schema()
+
+    def task() -> WriteFiles:
+        return WriteFiles(
+            address, schema, planner.new_id(), planner.target_bytes(head), planner.limits.elsewhere()
+        )
+
+    frame = distributed(rows.frame, table_of(head).metadata)
+    tallied = TalliedRows[UploadedFile](frame, checks, operation.volatile, task)
+    return TaskJob(planner, tallied, operation, head, predicate, evolution)

@@ -1,0 +1,59 @@
+"""Writes data files of an Iceberg table in a task, by the code that writes those of any other frame."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+
+from safewrite.engine.abc import TaskAttempt
+from safewrite.frames.tally import DEALT_BYTES, PIECE_BYTES, Tally
+from safewrite.frames.written import TalliedFiles
+from safewrite.iceberg.catalog.travel import TableAddress
+from safewrite.iceberg.data.datafiles import encode_stream
+from safewrite.iceberg.data.schema import arrow_schema
+from safewrite.iceberg.data.uuids import with_uuids
+from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.write.staging import UploadedFile, uploaded
+from safewrite.protocol.ask import Limits
+from safewrite.stores.world import run
+
+
+@dataclass(frozen=True)
+class WriteFiles:
+    """Writes the rows of an input to new files of a table, and reports them as :class:`TalliedFiles`.
+
+    ``schema`` is the table's, with the columns that come by the same commit.
+    """
+
+    table: TableAddress
+    schema: Schema
+    write_id: str
+    target_file_size: int
+    limits: Limits
+    columns: None = None
+
+    def __call__(
+        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
+    ) -> Generator[pa.RecordBatch, None, TalliedFiles[UploadedFile]]:
+        """Write all rows; the names of files tell the attempt."""
+        opened = self.table.open()
+        table = table_of(opened.head)
+        tally = Tally()
+        divided = not (table.spec().is_unpartitioned() and table.sort_order().is_unsorted)
+        batches = with_uuids(batches, self.schema)
+        tables = tally.counted(batches, arrow_schema(self.schema), DEALT_BYTES if divided else PIECE_BYTES)
+        files = encode_stream(
+            tables,
+            metadata=table.metadata,
+            schema=self.schema,
+            location=table.location_provider(),
+            write_id=self.write_id,
+            attempt=str(at),
+            target_file_size=self.target_file_size,
+        )
+        made = run(uploaded(files, self.limits), opened.world)
+        yield from ()
+        return TalliedFiles(made, tally)
