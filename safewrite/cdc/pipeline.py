@@ -86,7 +86,9 @@ class Pipeline:
                 with self.under_way.landing(), closing(made) as parts:
                     for part in parts:
                         self.last += self.landing.land(part, work_of)
+                        ends = {where: one.end for where, one in part.ranges.items()}
                         del part  # before the next one is taken into memory
+                        source.commit(spark, ends)
             except Exception as error:
                 self.error = error
                 raise

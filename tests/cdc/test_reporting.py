@@ -11,8 +11,11 @@ import pytest
 
 import safewrite as sw
 from safewrite import cdc, metrics
+from safewrite.cdc.config.job import Kafka
+from safewrite.cdc.kafka.source import Source
 from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.ledger.reporting import tell_stream
+from safewrite.cdc.records.batch import Partition
 from tests.cdc.events import record
 from tests.cdc.jobs import Job, change
 from tests.metrics.test_metrics import Meter, problems
@@ -38,7 +41,7 @@ def test_each_table_of_a_batch_is_told_once_and_what_names_none_under_the_job(
     job: Job, caplog: pytest.LogCaptureFixture
 ) -> None:
     events: list[sw.Event] = []
-    with caplog.at_level(logging.INFO, "safewrite"):
+    with caplog.at_level(logging.DEBUG, "safewrite"):
         land(job, events.append)
     told = {event.table: event.details for event in events if event.kind == "table_batch"}
     assert set(told) == {"job", "db.a", "db.b"}
@@ -54,6 +57,22 @@ def test_each_table_of_a_batch_is_told_once_and_what_names_none_under_the_job(
     )  # the tables' own writes, the books' among them
     kinds = [getattr(one, "kind", "") for one in caplog.records]
     assert kinds.count("table_batch") == 3
+    (whole,) = (one for one in caplog.records if getattr(one, "kind", "") == "batch")
+    assert whole.levelno == logging.INFO
+    assert [getattr(whole, name) for name in ("job", "batch", "tables", "records", "applied", "dead")] == [
+        "job",
+        0,
+        2,
+        4,
+        2,
+        1,
+    ]
+    assert whole.getMessage().startswith(
+        "batch 0 of job: 2 tables, 4 records, 2 applied, 1 superseded, 1 dead"
+    )
+    assert all(
+        one.levelno == logging.DEBUG for one in caplog.records if getattr(one, "kind", "") == "table_batch"
+    )
     events.clear()
     assert land(job, events.append) == []
     assert [event.kind for event in events if event.kind == "table_batch"] == []
@@ -105,3 +124,20 @@ def test_the_lag_is_told_only_where_spark_knows_it() -> None:
     assert listener.lag_of(newest, newest) == 0
     unknown = ((None, newest), (3, newest), (newest, None), ("?", "?"))
     assert [listener.lag_of(*one) for one in unknown] == [None] * 4
+
+
+def test_a_consumer_group_that_gets_no_offsets_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away(*_: Any) -> Any:
+        raise RuntimeError("GroupAuthorizationException: not authorized")
+
+    monkeypatch.setattr(Source, "_admin", away)
+    kafka = Kafka(servers="s", topics=["t"])
+    Source(kafka, "job").commit(None, {Partition("t", 0): 5})  # type: ignore[arg-type]
+    assert not caplog.records, "no group is configured, so nothing is asked"
+    kafka = Kafka(servers="s", topics=["t"], commit_group="lag")
+    Source(kafka, "job").commit(None, {Partition("t", 0): 5})  # type: ignore[arg-type]
+    (said,) = caplog.records
+    assert "lag did not get the offsets" in said.getMessage()
+    assert "not authorized" in said.getMessage()

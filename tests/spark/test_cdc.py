@@ -202,7 +202,16 @@ def test_topics_of_events_are_appended_whatever_dies(
     streams[1].run(streams[1].pipeline(kafka=topics))
     shutil.rmtree(streams[0].checkpoint)
     send(50, 70)
-    streams[0].run(streams[0].pipeline(kafka={**topics, "max_offsets_per_trigger": 7}))
+    group = f"lag-{streams[0].topic}"
+    streams[0].run(streams[0].pipeline(kafka={**topics, "max_offsets_per_trigger": 7, "commit_group": group}))
+    ends: dict[str, int] = {}
+
+    def look(admin: Any, _: Any) -> None:
+        offsets = admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get()
+        ends.update({str(one): int(offsets[one].offset()) for one in offsets})
+
+    streams[0]._admin(look)
+    assert ends == {f"{one.topic}-{part}": 35 for one in streams for part in (0, 1)}
     for found in (job.read("clicks"), other.read("views")):
         rows = found.to_pylist()
         assert sorted(row["n"] for row in rows) == list(range(70))

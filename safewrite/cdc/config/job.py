@@ -70,6 +70,13 @@ class Kafka(Strict):
             "from the environment",
         ),
     ] = Field(default_factory=dict)
+    commit_group: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="a consumer group that gets the offsets of each batch that landed, for tools that show its lag; the job itself goes by its tables",
+        ),
+    ] = None
     max_offsets_per_trigger: Annotated[
         int, Field(ge=1, description="records in a batch; one that is larger than parts lands part by part")
     ] = 100_000

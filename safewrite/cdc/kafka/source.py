@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import safewrite as sw
 from safewrite.cdc.config.job import Kafka
-from safewrite.cdc.kafka.admin import KafkaAdmin
+from safewrite.cdc.kafka.admin import KafkaAdmin, reason_of
 from safewrite.cdc.records.batch import Partition, Range, Ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("safewrite")
 
 EARLIEST = -2
 """What Spark calls the first offset that is still there."""
@@ -109,6 +112,29 @@ class Source:
                 one: Range(*(int(offsets[place].offset()) for offsets in found))
                 for one, place in zip(where, asked, strict=True)
             }
+
+    def commit(self, spark: SparkSession, ends: Mapping[Partition, int]) -> None:
+        """Give the consumer group of the configuration these offsets, for tools that show its lag; a failure is logged, and no more."""
+        group = self.kafka.commit_group
+        if group is None or not ends:
+            return
+        try:
+            with self._admin(spark) as admin:
+                jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
+                offsets = {
+                    jvm.org.apache.kafka.common.TopicPartition(
+                        one.topic, one.number
+                    ): jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata(end)
+                    for one, end in ends.items()
+                }
+                admin.alterConsumerGroupOffsets(group, offsets).all().get()
+        except Exception as error:  # noqa: BLE001 - the tables have the offsets
+            log.warning(
+                "The consumer group %s did not get the offsets of a batch that landed (%s). The job goes on, for its tables have them; "
+                "until the next batch the lag of the group is too high. Has it members of its own, or may the job not write to it?",
+                group,
+                reason_of(error),
+            )
 
     @property
     def _kafka(self) -> KafkaAdmin:

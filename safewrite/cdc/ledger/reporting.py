@@ -10,12 +10,16 @@ import safewrite as sw
 from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.intake.reporting import Listener, report
 
+log = logging.getLogger("safewrite")
+
 
 def tell_batch(lines: Sequence[LedgerEntry], on_event: Listener | None) -> None:
-    """Tell of a batch whose ledger is written: a line and an event for each table that it has records of.
+    """Tell of a batch whose ledger is written: a line, and an event for each table that it has records of.
 
     Records that name no table are reported under the name of the job.
     """
+    if lines:
+        _tell_whole(lines)
     for line in lines:
         if not line.records:
             continue
@@ -24,7 +28,43 @@ def tell_batch(lines: Sequence[LedgerEntry], on_event: Listener | None) -> None:
             f"{line.superseded} superseded, {line.dead} dead, {line.ignored} ignored"
         )
         event = sw.Event("table_batch", line.table or line.job, f"batch {line.batch}: {text}", _numbers(line))
-        report(f"batch {line.batch} of {line.job}: {line.table or 'no table'}: {text}", event, on_event)
+        text = f"batch {line.batch} of {line.job}: {line.table or 'no table'}: {text}"
+        report(text, event, on_event, level=logging.DEBUG)
+
+
+def _tell_whole(lines: Sequence[LedgerEntry]) -> None:
+    """One line in the log for all tables of a batch."""
+    first = lines[0]
+    names = (
+        "records",
+        "earlier",
+        "applied",
+        "late",
+        "duplicate",
+        "superseded",
+        "dead",
+        "ignored",
+        "by_executors",
+    )
+    sums: dict[str, int] = {name: sum(getattr(line, name) for line in lines) for name in names}
+    tables = sum(line.table is not None for line in lines)
+    ages_ms = [
+        line.closed_ms - line.source_time_ms
+        for line in lines
+        if line.closed_ms is not None and line.source_time_ms is not None
+    ]
+    found: dict[str, Any] = {"job": first.job, "batch": first.batch, "tables": tables, **sums}
+    if ages_ms:
+        found["lag_s"] = max(0, *ages_ms) / 1000
+    said = ", ".join(f"{count} {name}" for name, count in sums.items() if count or name == "records")
+    log.info(
+        "batch %s of %s: %s tables, %s",
+        first.batch,
+        first.job,
+        tables,
+        said,
+        extra={"kind": "batch", **found},
+    )
 
 
 def tell_stream(job: str, text: str, numbers: Mapping[str, Any], on_event: Listener | None) -> None:
