@@ -25,6 +25,10 @@ SNAPSHOTS = "test_snapshots_and_what_was_under_way_are_ordered_alike"
 MISFITS = alone("cdc/test_misfits.py")
 THERE, THERE_FILE = alone("cdc/test_decode_task.py"), "cdc/landing/decode_task.py"
 BY_TASKS, SHARE = alone("cdc/test_by_tasks.py"), "cdc/landing/task_shares.py"
+BY_TASKS_ROWS, SAME = (
+    alone("cdc/test_by_tasks_rows.py"),
+    "test_what_is_read_one_by_one_lands_the_same_by_executors",
+)
 KEY_MISFIT = "test_a_key_that_does_not_fit_lands_as_a_text_or_not_at_all"
 
 
@@ -406,6 +410,30 @@ CDC_MUTANTS = (
         (("        if now != view:\n", "        if False:\n"),),
         BY_TASKS,
         "test_a_table_that_another_writer_changed_is_looked_at_again",
+    ),
+    Mutant(
+        "cdc-tasks-halves",
+        "the look whether a changed key takes values of a row that another task has",
+        "cdc/landing/shares.py",
+        (("        if asking(self.halves):\n", "        if False:\n"),),
+        BY_TASKS_ROWS,
+        SAME,
+    ),
+    Mutant(
+        "cdc-tasks-lacks",
+        "values that a source left out, in a task",
+        SHARE,
+        (("            unchanged=LACKS if report.lacking else None,\n", ""),),
+        BY_TASKS_ROWS,
+        SAME,
+    ),
+    Mutant(
+        "cdc-tasks-again",
+        "twice as many batches for the driver each time that tasks cannot land a table",
+        "cdc/landing/by_tasks.py",
+        (("min(BY_DRIVER, 2 * self.length)", "1"),),
+        BY_TASKS_ROWS,
+        "test_the_driver_says_why_it_lands_a_table",
     ),
     Mutant(
         "cdc-tasks-misfits",
