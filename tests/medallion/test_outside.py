@@ -431,6 +431,20 @@ def test_of_two_changes_of_one_key_and_sequence_the_last_in_the_files_counts(job
     assert (job.silver(), job.flaws()) == ({1: "3.00", 2: "1.00", 4: "4.00"}, [])
 
 
+def test_a_change_that_stands_behind_one_in_quarantine_is_none_that_silver_lacks(tmp_path: Path) -> None:
+    """Two changes come with a sequence that silver took before: one is superseded, the other put aside, and verify adds up."""
+    job = Job(tmp_path, "delta")
+    job.put(FIRST, HEAD + "I,1,3.00,20\nU,1,4.00,20\n")
+    job.run()
+    job.put(SECOND, HEAD + "U,1,5.00,20\nU,1,6.00,20\nI,2,2.00,21\n")
+    refined = job.run().refined
+    assert (refined.quarantined, sum(refined.changes.values())) == (1, refined.rows + refined.split)
+    assert [row["line"] for row in job.aside()] == [2]
+    assert (job.silver(), job.flaws()) == ({1: "4.00", 2: "2.00"}, [])
+    job.run(replay)
+    assert (job.silver(), job.flaws()) == ({1: "4.00", 2: "2.00"}, [])
+
+
 # --- T3-C10 ---
 def test_a_file_without_a_byte_has_no_record(job: Job) -> None:
     """T3-C10"""

@@ -217,7 +217,13 @@ def _folded(
             folded[key] = state
         if len(taken) < len(standing):
             newest = taken[-1].place if taken else first
-            alone = [one.values for one in standing if one.is_aside and one.place[:2] >= newest[:2]]
+            # Of one sequence silver has the last of the batch that came first, and batches are not known here.
+            tied = {one.place[:2] for one in standing if one.is_aside}
+            alone = [
+                one.values
+                for one in standing
+                if one.place[:2] >= newest[:2] and (one.is_aside or one.place[:2] in tied)
+            ]
             maybe[key] = [_last(standing), *alone]
     return folded, maybe
 
