@@ -21,10 +21,22 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 LIST = Path(__file__).parent / "append_imports.txt"
 NEVER = {
-    "boto3", "botocore.client", "botocore.session", "difflib", "pandas", "safewrite.cli", "safewrite.spark", "safewrite.stores.local",
-    "safewrite.stores.lock_watch", "safewrite.stores.probe", "safewrite.stores.sql", "safewrite.testing", "sqlite3",
+    "boto3", "botocore.client", "botocore.session", "difflib", "pandas", "pyarrow.compute", "safewrite.cli", "safewrite.spark",
+    "safewrite.stores.local", "safewrite.stores.lock_watch", "safewrite.stores.probe", "safewrite.stores.sql", "safewrite.testing",
+    "sqlite3",
 }  # fmt: skip
 """What one call in a hundred needs, or none: imported where it is used."""
+FRAME = """
+import datetime as dt, decimal
+import pyarrow as pa
+frame = pa.table({
+    "id": [1, 2], "number": [0.5, None], "text": ["a", None], "yes": [True, False], "day": [dt.date(2026, 1, 1)] * 2,
+    "at": pa.array([dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)] * 2, pa.timestamp("us", "UTC")),
+    "price": [decimal.Decimal("1.25")] * 2, "list": [[1, 2], []], "struct": [{"a": "x"}, {"a": None}],
+    "map": pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int64())),
+})
+"""
+"""Columns of many kinds.  No list, map or struct is NULL: pyarrow itself imports its compute to mask one."""
 PROGRAM = """
 import sys
 
@@ -35,15 +47,15 @@ class NoPandas:  # as in the Lambda layer: where pandas is installed pyarrow imp
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, NoPandas)
-import pyarrow as pa
 import safewrite as sw
+# FRAME
 
 uri, lock_table = sys.argv[1:]
 arbiter = {"lock_table": lock_table} if lock_table else {"arbiter": "object-store"}
-sw.open(uri, **arbiter).append(pa.table({"id": [1], "value": [0.5]}), key="event-1")
+sw.open(uri, **arbiter).append(frame, key="event-1")
 for name, module in list(sys.modules.items()):
     print(name, "site-packages" in (getattr(module, "__file__", None) or ""))
-"""
+""".replace("# FRAME", FRAME)
 
 
 def imported_by(uri: str, lock_table: str, options: dict[str, str]) -> set[str]:
@@ -87,12 +99,9 @@ def test_an_append_imports_what_is_listed(
     options = servers.storage_options(ministack.endpoint_url, dynamodb_url=ministack.endpoint_url)
     uri = f"s3://{bucket}/{uuid.uuid4().hex}"
     settings = {"lock_table": dynamodb_table} if arbiter == "lock-table" else {"arbiter": "object-store"}
-    sw.create(
-        uri,
-        schema=pa.schema([("id", pa.int64()), ("value", pa.float64())]),
-        storage_options=options,
-        **settings,
-    )  # type: ignore[arg-type]
+    made: dict[str, pa.Table] = {}
+    exec(FRAME, made)
+    sw.create(uri, schema=made["frame"].schema, storage_options=options, **settings)  # type: ignore[arg-type]
     listed = {
         words[0]: words[1:]
         for words in (line.split() for line in LIST.read_text().splitlines())

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from safewrite.errors import InvalidInputError
+from safewrite.values import compute as pc
 from safewrite.values.python import ValueShape
 
 Indices = npt.NDArray[np.int64]

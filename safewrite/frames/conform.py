@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from safewrite.errors import WouldAlterError
 from safewrite.text.rendering import said
+from safewrite.values import compute as pc
 from safewrite.values.casts import convert
 from safewrite.values.fit import misfits
 from safewrite.values.python import is_nan, no_nan
@@ -272,13 +272,13 @@ class _Caster:
 
     def _list(self, values: pa.Array, target: pa.DataType) -> pa.Array:
         lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
-        inner = self._inner("element", lengths).field(values.flatten(), target.value_field)
+        inner = self._inner("element", lengths).field(pc.list_flatten(values), target.value_field)
         return pa.ListArray.from_arrays(_offsets(lengths), inner, type=target, mask=_null_mask(values))
 
     def _map(self, values: pa.MapArray, target: pa.MapType) -> pa.Array:
         entries = entries_of(values)
         lengths = pc.fill_null(pc.list_value_length(entries), 0).to_numpy(zero_copy_only=False)
-        keys, items = entries.flatten().flatten()
+        keys, items = pc.list_flatten(entries).flatten()
         keys = self._inner("key", lengths).field(keys, target.key_field)
         items = self._inner("value", lengths).field(items, target.item_field)
         mask = _null_mask(values)

@@ -29,11 +29,11 @@ from typing import Protocol, TypeAlias, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from safewrite.errors import InternalError, InvalidInputError
 from safewrite.frames.column_digests import packed
 from safewrite.frames.conform import entries_of
+from safewrite.values import compute as pc
 
 Lane: TypeAlias = npt.NDArray[np.uint64]
 Pair: TypeAlias = tuple[Lane, Lane]
@@ -355,7 +355,7 @@ def _padded(buffer: pa.Buffer | None, start: int, stop: int) -> npt.NDArray[np.u
 def _elements(values: pa.ListArray, kind: str, *, ordered: bool) -> Pair:
     """Hashes of lists: elements mixed with their position (or not, for maps), summed with the length."""
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    inner = values.flatten()
+    inner = pc.list_flatten(values)
     hashed = _fields([(kind, inner)], len(inner), "element")  # a NULL element is an element too
     starts = np.cumsum(lengths) - lengths
     if ordered:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from safewrite.errors import InternalError
 from safewrite.frames.columns import Indices
 from safewrite.frames.prepare import Prepared
+from safewrite.values import compute as pc
 
 Codes = npt.NDArray[np.int32]
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from safewrite.errors import InternalError
 from safewrite.frames.required import has_required, without_gaps
+from safewrite.values import compute as pc
 from safewrite.values.types import is_bytes, is_text, is_uuid
 
 T_co = TypeVar("T_co", covariant=True)

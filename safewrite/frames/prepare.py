@@ -8,7 +8,6 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from safewrite.arguments.reading import reading
 from safewrite.arguments.reading import schema_mode as check_mode
@@ -19,6 +18,7 @@ from safewrite.frames.conform import conform
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter, PartsFingerprinter
 from safewrite.frames.required import under
 from safewrite.frames.source import Frame, as_frame
+from safewrite.values import compute as pc
 from safewrite.values.types import canonical_schema, canonical_type, check_names
 
 if TYPE_CHECKING:

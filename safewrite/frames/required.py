@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from safewrite.frames.conform import entries_of
+from safewrite.values import compute as pc
 from safewrite.values.types import is_bytes, is_text, is_uuid
 
 
@@ -32,12 +32,12 @@ def without_gaps(values: pa.Array) -> pa.Array:
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=_mask(values))
     if pa.types.is_map(kind):
         entries = entries_of(values)
-        keys, items = entries.flatten().flatten()
+        keys, items = pc.list_flatten(entries).flatten()
         offsets = _offsets(entries)
         return pa.MapArray.from_arrays(
             offsets, without_gaps(keys), without_gaps(items), type=kind, mask=_mask(values)
         )
-    inner = without_gaps(values.flatten())
+    inner = without_gaps(pc.list_flatten(values))
     return pa.ListArray.from_arrays(_offsets(values), inner, type=kind, mask=_mask(values))
 
 

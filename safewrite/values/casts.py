@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from safewrite.values import compute as pc
 from safewrite.values import decimals
 from safewrite.values.limits import DAY_US, outside_calendar
 from safewrite.values.refusals import NotExactError, OtherMeaningError

@@ -11,8 +11,8 @@ from decimal import Context, Decimal, InvalidOperation
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from safewrite.values import compute as pc
 from safewrite.values.limits import DECIMAL_DIGITS_MAX, EXPONENT_MAX
 from safewrite.values.refusals import NotExactError
 

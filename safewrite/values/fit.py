@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from safewrite.values import compute as pc
 from safewrite.values.casts import convert
 from safewrite.values.refusals import NotExactError
 

@@ -7,7 +7,8 @@ import datetime as dt
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from safewrite.values import compute as pc
 
 DECIMAL_DIGITS_MAX = 38
 """Of Delta and Iceberg alike."""
@@ -30,10 +31,10 @@ def outside_calendar(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_
     """Which dates and times are not of the years 1 to 9999 (in UTC)."""
     kind = values.type
     if pa.types.is_date32(kind):
-        numbers, (low, high) = values.cast(pa.int32()), span_of(1)
+        numbers, (low, high) = pc.cast(values, pa.int32()), span_of(1)
     elif pa.types.is_timestamp(kind) or pa.types.is_date64(kind):
         unit = "ms" if pa.types.is_date64(kind) else kind.unit
-        numbers, (low, high) = values.cast(pa.int64()), span_of(86_400 * PER_SECOND[unit])
+        numbers, (low, high) = pc.cast(values, pa.int64()), span_of(86_400 * PER_SECOND[unit])
     else:
         return np.zeros(len(values), np.bool_)
     found = pc.min_max(numbers)

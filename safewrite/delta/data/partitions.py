@@ -17,11 +17,11 @@ from urllib.parse import quote, unquote
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from safewrite.errors import InternalError, WouldAlterError
 from safewrite.frames.grouping import rows_by_code
 from safewrite.frames.prepare import HIVE_NULL, Prepared
+from safewrite.values import compute as pc
 from safewrite.values.types import NAIVE_TIMESTAMP
 
 _FOLDER_BYTES_MAX = 255

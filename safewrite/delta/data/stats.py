@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from safewrite.delta.log.indexing import Path
+from safewrite.values import compute as pc
 from safewrite.values.types import NAIVE_TIMESTAMP
 
 STRING_PREFIX_CHARS = 32
@@ -62,7 +62,7 @@ class FileStats:
             bounds.usable = False  # H7: engines order NaN differently
             return
         if pa.types.is_timestamp(leaf.type):  # as UTC clocks: Python needs no time zone database then
-            leaf = leaf.cast(NAIVE_TIMESTAMP)
+            leaf = pc.cast(leaf, NAIVE_TIMESTAMP)
         span = pc.min_max(leaf).as_py()
         bounds.low = span["min"] if bounds.low is None else min(bounds.low, span["min"])
         bounds.high = span["max"] if bounds.high is None else max(bounds.high, span["max"])

@@ -71,6 +71,12 @@ def _json(entries: Sequence[Entry]) -> str:
 
 
 # --- reading --------------------------------------------------------------------------------------------
+def named(head: TableVersion, names: Collection[str]) -> set[str]:
+    """Those of the keys that any snapshot carries, one that was rolled back too."""
+    wanted = members.Wanted(names)
+    return {name for summary in head.summaries.values() for name in in_summary(summary, wanted)}
+
+
 def carried(head: TableVersion, names: Collection[str]) -> dict[str, int]:
     """The newest snapshot of the branch that carries each of the keys, where one does."""
     wanted = members.Wanted(names)

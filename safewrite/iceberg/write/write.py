@@ -18,7 +18,7 @@ from safewrite.protocol.iceberg.change import Plan, ReadMetadata
 from safewrite.protocol.iceberg.commit import METADATA_READ_MAX, Swapped, commit, load
 from safewrite.protocol.iceberg.failures import replaced
 from safewrite.protocol.iceberg.head import TableVersion
-from safewrite.protocol.members import Met, Wanted
+from safewrite.protocol.members import Met
 from safewrite.protocol.positions import Moves
 from safewrite.protocol.values import LedgerRecord
 from safewrite.table.operation import keyed_until_landed
@@ -334,8 +334,7 @@ def all_landed_and_expired(
         state = outcome.value
         assert isinstance(state, TableVersion)
         found = members.carried(state, left)
-        wanted = Wanted(left)
-        rolled_back = {name for one in state.summaries.values() for name in members.in_summary(one, wanted)}
+        rolled_back = members.named(state, left)
         reached = {base for base in set(left.values()) if base_of(state) == base or reaches(state, base)}
         for key, at in found.items():
             answers[key] = yield from described(state, at, key, limits, lists)
