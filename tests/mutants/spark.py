@@ -27,13 +27,8 @@ SPARK_MUTANTS = (
     Mutant(
         "spark-union",
         "the look whether tasks report a file twice, or other rows than they counted",
-        "delta/write/tasks.py",
-        (
-            (
-                "    if len(paths) != len(files) or (rows != tally.rows and not tally.faults):\n",
-                "    if False:\n",
-            ),
-        ),
+        "frames/written.py",
+        (("    if len(paths) != len(files) or rows != counted:\n", "    if False:\n"),),
         TASKS,
         "test_a_union_that_lacks_or_doubles_something_is_refused",
     ),
