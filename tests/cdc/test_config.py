@@ -149,6 +149,8 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     (config(lock_table="t", arbiter="object-store"), "(whole)", "lock_table does nothing"),
     (config(tables=[]), "(whole)", "every row would be a dead letter"),
     (config({"mode": "append"}), "(whole)", "needs a metadata column of op"),
+    (config({"properties": {"format-version": "2"}}), "tables.0", "set format_version"),
+    (config({"properties": {"cdc.keys": "[]"}}), "tables.0", "the job keeps its key there"),
     (config({"metadata": {"x": "op"}}), "tables.0", "does nothing with mode upsert"),
     (config({"mode": "history", "metadata": {"x": "op"}}), "tables.0", "does nothing with mode history"),
     (

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
@@ -179,3 +180,20 @@ def test_a_namespace_that_may_be_a_slip_is_made_only_where_the_job_says_so(tmp_p
         strict.land(first("orders", 1, lsn=0))
     asked.land(first("orders", 1, lsn=0))
     assert asked.read("orders", "shopp")["id"].to_pylist() == [1]
+
+
+def test_a_table_is_created_with_the_properties_of_the_configuration(job: Job) -> None:
+    """By readers that are not ours; and rows land in it, also where it only takes appends."""
+    by_format = {
+        "delta": {"delta.appendOnly": "true", "delta.logRetentionDuration": "interval 60 days"},
+        "iceberg": {"write.parquet.compression-codec": "zstd", "owner": "Zoë"},
+    }[job.form]
+    job.tables = [{"table": "a", "mode": "append", "metadata": {"op": "op"}, "properties": by_format}]
+    job.land(first("a", 1, lsn=1))
+    job.land(first("a", 2, lsn=2))
+    if job.form == "delta":
+        found = dict(deltalake.DeltaTable(f"{job.folder}/db/a").metadata().configuration)
+    else:
+        found = dict(load_catalog(**job.catalog()).load_table("db.a").properties)
+    assert by_format.items() <= found.items()
+    assert sorted(job.rows("a")) == [1, 2]

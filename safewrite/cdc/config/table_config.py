@@ -37,6 +37,13 @@ METADATA: Mapping[MetadataKind, pa.DataType] = {
     "position": pa.string(), "source_time": _INSTANT,
 }  # fmt: skip
 """The types of columns that tell of a record; those of Kafka's are as Spark's source has them."""
+_PROPERTIES = {
+    "cdc.keys": "the job keeps its key there",
+    "format-version": "set format_version",
+    "write.merge.mode": "set write_mode",
+    "delta.enableDeletionVectors": "name all engines that read the table in readers",
+}
+"""Properties that have a field of their own."""
 _OF_KEYS = ("primary_key", "precombine_key", "sequence", "write_mode", "readers", "all_late")
 """Fields that mean something only where changes of one key follow each other."""
 
@@ -106,6 +113,12 @@ class TableOptions(Strict):
     partition_by: Annotated[
         list[Text], Field(description="of a table that is created; Iceberg takes transforms such as day(ts)")
     ] = Field(default_factory=list)
+    properties: Annotated[
+        dict[Text, str],
+        Field(
+            description="properties of a table that is created: of Iceberg, or of Delta's configuration, such as delta.logRetentionDuration"
+        ),
+    ] = Field(default_factory=dict)
     name_mapping: Annotated[dict[Text, Text], Field(description="source column to column")] = Field(
         default_factory=dict
     )
@@ -158,6 +171,10 @@ class TableOptions(Strict):
                 raise ValueError(
                     f"decimal_fields of {name}: a precision up to {DECIMAL_DIGITS_MAX} and a scale up to that"
                 )
+        if ours := sorted(_PROPERTIES.keys() & self.properties.keys()):
+            raise ValueError(
+                f"properties has {', '.join(ours)}: {'; '.join(_PROPERTIES[name] for name in ours)}"
+            )
         _check_columns(self)
         check_partitions(self.partition_by, self.format)
         _check_metadata(self)

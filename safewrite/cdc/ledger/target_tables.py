@@ -77,7 +77,7 @@ class TargetTables:
 
     def create(self, table: TargetTable, keys: Sequence[str], fields: Sequence[pa.Field]) -> sw.Table:
         """A new table; one that another job made meanwhile is taken as it is."""
-        properties = {KEYS: json.dumps(list(keys))}
+        properties = {**table.properties, KEYS: json.dumps(list(keys))}
         if table.format_version is not None:
             properties["format-version"] = str(table.format_version)
         if table.marks_rows:
