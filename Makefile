@@ -163,7 +163,7 @@ bench-cdc-rivals: install .envs/kafka2delta/.installed $(JARS)/spark/.copied $(J
 	@$(PY) -W ignore -m bench.cdc.versus_kafka2delta
 
 .PHONY: truth-medallion
-truth-medallion: install ## Silver of 80 tables against the truth of their source, the job killed again and again, and the recipe that people copy (MEDALLION_ARGS="--tables 8 --files 300")
+truth-medallion: install ## Silver of 80 tables against the truth of their source, the job killed again and again, and the recipe that people copy (MEDALLION_ARGS="--tables 8 --files 300", "--engine spark": on a cluster whose executors are killed too)
 	@$(PY) -W ignore -m bench.medallion $(MEDALLION_ARGS)
 
 .PHONY: bench-medallion

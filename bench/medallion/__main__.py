@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from bench.medallion.engines import killing
 from bench.medallion.truth import Verdict, tell_story
 from bench.screen import screen
 
@@ -28,6 +30,11 @@ def medallion(  # noqa: PLR0917 - typer calls it, by name
     kills: Annotated[int, typer.Option(help="Runs of each format that are killed, at least.")] = 20,
     seed: Annotated[int, typer.Option(help="The same seed tells the same story.")] = 1,
     table_format: Annotated[Literal["delta", "iceberg", "both"], typer.Option("--format")] = "both",
+    engine: Annotated[
+        Literal["local", "tasks", "spark"],
+        typer.Option(help="tasks: in threads; spark: on a cluster of two executors."),
+    ] = "local",
+    executor_kills: Annotated[int, typer.Option(help="Executors that are killed (spark).")] = 20,
     folder: Annotated[Path | None, typer.Option(help="Keep files and tables here.")] = None,
 ) -> None:
     """Full loads and changes late, twice, out of order, begun again and overwritten; the job is killed again and again."""
@@ -35,7 +42,10 @@ def medallion(  # noqa: PLR0917 - typer calls it, by name
     place = folder or Path(tempfile.mkdtemp(prefix="medallion-"))
     began_s = time.monotonic()
     formats = ("delta", "iceberg") if table_format == "both" else (table_format,)
-    verdicts = []
+    verdicts, stack = [], ExitStack()
+    killed = (
+        stack.enter_context(killing(place / "cluster", executor_kills, seed)) if engine == "spark" else None
+    )
     for each in formats:
         mixed = max(1, tables // MIXED_SHARE)
         for is_mixed, count in ((False, tables - mixed), (True, mixed)):
@@ -43,11 +53,14 @@ def medallion(  # noqa: PLR0917 - typer calls it, by name
             verdicts.append(
                 tell_story(
                     place / f"{each}-{'mixed' if is_mixed else 'single'}", each, mixed=is_mixed, tables=count,
-                    files=round(files * share), kills=max(1, round(kills * share)), seed=seed, tell=errors.print,
+                    files=round(files * share), kills=max(1, round(kills * share)), seed=seed, tell=errors.print, engine=engine,
                 )
             )  # fmt: skip
             errors.print(f"{each}: {verdicts[-1].wrong_tables} wrong tables, {len(verdicts[-1].flaws)} flaws")
+    stack.close()
     _show(console, verdicts)
+    if killed is not None:
+        console.print(f"killed meanwhile: {dict(killed)}")
     console.print(f"seed {seed}, {time.monotonic() - began_s:.0f} s")
     clean = not any(one.flaws or one.wrong_tables for one in verdicts)
     if folder is None and clean:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import safewrite.medallion.pipeline as pipelines
+from bench.medallion.engines import ran
 from safewrite.medallion.tables.job import JobPlaces
 from safewrite.table.verbs import Table
 
@@ -34,7 +35,7 @@ def dies(call: Callable[..., Any], side: str, times: int) -> Callable[..., Any]:
     return instead
 
 
-def main(path: str, point: str, times: int) -> None:
+def main(path: str, point: str, times: int, engine: str = "local") -> None:
     """Run, and die where it was said."""
     what, _, side = point.partition(":")
     if what == "bronze":
@@ -45,9 +46,9 @@ def main(path: str, point: str, times: int) -> None:
         JobPlaces.put_aside = dies(JobPlaces.put_aside, side, times)  # type: ignore[method-assign]
     elif what == "state":
         pipelines.write_state = dies(pipelines.write_state, side, times)
-    run = pipelines.Pipeline(path).run()
+    run = ran(path, engine)
     sys.stdout.write("ok" if run.ok else f"failed: {run.to_dict()}")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), *sys.argv[4:])

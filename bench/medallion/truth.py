@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.medallion.dms import SourceTable
+from bench.medallion.engines import ran
 from bench.medallion.harness import Harness, lab, mixed_lab
 from bench.medallion.killed_run import POINTS
 from bench.medallion.recipe import Damage, damage
@@ -57,8 +58,8 @@ class Verdict:
 class Story:
     """One job over ``tables`` tables, told until there are so many files and so many kills."""
 
-    def __init__(self, job: Harness, seed: int, *, mixed: bool, tell: Tell) -> None:
-        self.job, self.mixed, self.tell = job, mixed, tell
+    def __init__(self, job: Harness, seed: int, *, mixed: bool, tell: Tell, engine: str = "local") -> None:
+        self.job, self.mixed, self.tell, self.engine = job, mixed, tell, engine
         self.random = random.Random(seed)
         self.rounds: list[list[str]] = []
         self.verdict = Verdict(job.table_format, "mixed" if mixed else "per table", len(job.tables))
@@ -110,7 +111,7 @@ class Story:
         self._told = len(arrivals)
         self.verdict.runs += 1
         if not killed:
-            run = Pipeline(self.job.config).run()
+            run = ran(self.job.config, self.engine)
             errors = [*run.errors, *(f"{one.table}: {one.error}" for one in run.tables if one.error)]
             told = [one for one in errors if refuses is not None and refuses in one]
             if refuses is not None and not told:
@@ -127,12 +128,12 @@ class Story:
         self.verdict.flaws += [f"a run failed: {error}" for error in errors]
 
     def _kill_at(self, point: str, times: int) -> None:
-        victim = _victim(self.job, point, times)
+        victim = _victim(self.job, point, times, self.engine)
         said, _ = victim.communicate(timeout=TIMEOUT_S)
         self._judge_victim(victim.returncode, said, point)
 
     def _kill_after(self, delay_s: float) -> None:
-        victim = _victim(self.job, "nowhere:before", 1)
+        victim = _victim(self.job, "nowhere:before", 1, self.engine)
         try:
             said, _ = victim.communicate(timeout=delay_s)
         except subprocess.TimeoutExpired:
@@ -156,11 +157,11 @@ class Story:
         before |= self._new_task()
         owners = [table for table in self.job.tables if any("LOAD" not in path for path in table.written)]
         overwritten = {self.job.dms.overwrite(table) for table in owners}
-        run = Pipeline(self.job.config).run()
+        run = ran(self.job.config, self.engine)
         told = {path for one in run.tables for path in one.landed.overwritten}
         if told != overwritten:
             self.verdict.flaws.append(f"{len(overwritten)} files were overwritten, and {len(told)} noticed")
-        if any(one.news for one in Pipeline(self.job.config).run().tables):
+        if any(one.news for one in ran(self.job.config, self.engine).tables):
             self.verdict.flaws.append("a run after the last file has news")
         self.verdict.wrong_tables = len(before | self._wrong("in the end"))
         self._account()
@@ -223,13 +224,22 @@ def tell_story(
     kills: int,
     seed: int,
     tell: Tell,
+    engine: str = "local",
 ) -> Verdict:
     """One job in a folder of its own."""
     make = mixed_lab if mixed else lab
     job = make(folder, table_format, seed=seed, tables=tables)
-    return Story(job, seed, mixed=mixed, tell=tell).run(files, kills)
+    return Story(job, seed, mixed=mixed, tell=tell, engine=engine).run(files, kills)
 
 
-def _victim(job: Harness, point: str, times: int) -> subprocess.Popen[str]:
-    given = [sys.executable, "-m", "bench.medallion.killed_run", str(job.write_config()), point, str(times)]
+def _victim(job: Harness, point: str, times: int, engine: str) -> subprocess.Popen[str]:
+    given = [
+        sys.executable,
+        "-m",
+        "bench.medallion.killed_run",
+        str(job.write_config()),
+        point,
+        str(times),
+        engine,
+    ]
     return subprocess.Popen(given, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)

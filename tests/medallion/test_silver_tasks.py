@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.medallion.harness import mixed_lab
 from safewrite.medallion import Pipeline, verify
 from safewrite.medallion.silver import apply
 from safewrite.medallion.silver import tasks as silver_tasks
@@ -176,6 +178,17 @@ def test_rows_that_are_all_in_quarantine_move_silver_on(twins: Callable[..., Twi
     )
     run = twin.same()
     assert (run.ok, run.tables[0].refined.quarantined, run.tables[0].lag_commits) == (True, 2, 0)
+
+
+def test_a_table_whose_changes_are_in_files_of_all_tables_lands_by_tasks_too(tmp_path: Path) -> None:
+    job = mixed_lab(tmp_path, "delta", tables=4)  # with and without the names of columns in files
+    for table in job.tables:
+        job.dms.fill(table, 5)
+        job.dms.load(table)
+    assert by_tasks(job.config).run().ok
+    job.go_on(5)
+    assert by_tasks(job.config).run().ok
+    assert (job.wrong(), job.flaws()) == ({}, [])
 
 
 def test_a_few_rows_are_worth_no_job(

@@ -106,6 +106,8 @@ class LandParts:
     """Each with the tag of its file's content."""
     table: TableConfig
     source_columns: pa.Schema
+    owner_columns: tuple[str, ...]
+    """Columns of files of all tables, which those of one table do not have."""
     writer: TaskWriter
     columns: None = None
 
@@ -128,7 +130,7 @@ class LandParts:
         names = self.source_columns.names
         for part, tag in self.parts:
             records, rows, bad, span = 0, 0, list[BadRecord](), None
-            for some in records_of_part(self.storage, part, self.table.files, names):
+            for some in records_of_part(self.storage, part, self.table.files, names, self.owner_columns):
                 piece = bronze_rows(part.source, tag, some, self.table, self.source_columns)
                 records += some.count
                 rows += piece.count
@@ -221,8 +223,9 @@ class FileTasks:
 
     def _landed(self, parts: dict[str, list[FilePart]], tags: dict[str, str]) -> list[PartsLanded | NotRead]:
         table = self.job.config.model_copy(update={"quality": Quality()})  # functions of rules may not travel
+        owner_columns = self.job.places.config.owner_columns
         tasks = [
-            LandParts(self.storage, tuple(some), table, self.job.columns, self.writer)
+            LandParts(self.storage, tuple(some), table, self.job.columns, owner_columns, self.writer)
             for some in _dealt([(part, tags[path]) for path, own in parts.items() for part in own])
         ]
         return bodies(self.engine.run(tasks))
