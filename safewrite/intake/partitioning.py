@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_NO_FOLDER = pa.array(["", "__HIVE_DEFAULT_PARTITION__"])
+"""Texts that readers of a Delta table take for NULL where they are partition values."""
+NOT_READ_BACK = "as a partition value of a Delta table is not read back as it is; have the table partitioned by another column"
 _CALL = re.compile(r"(\w+)\((.+)\)")
 _ONE = frozenset({"year", "month", "day", "hour", "void", "years", "months", "days", "hours", "voids"})
 _NUMBERED = frozenset({"bucket", "truncate", "buckets", "truncates"})
@@ -44,6 +52,17 @@ def partition_columns(partition_by: Sequence[str]) -> list[str]:
         call = _CALL.fullmatch(text.strip())
         found.append(text if call is None else call[2].rpartition(",")[2].strip())
     return found
+
+
+def of_no_folder(values: Any) -> Any:
+    """Which values readers of a Delta table do not read back from the name of a folder."""
+    if pa.types.is_string(values.type):
+        refused = pc.is_in(values, _NO_FOLDER)
+    elif pa.types.is_decimal(values.type) and values.type.scale > 0:  # deltalake reads -1.50 as -1.-50
+        refused = pc.and_(pc.less(values, 0), pc.not_equal(values, pc.round(values)))
+    else:
+        return np.zeros(len(values), bool)
+    return pc.fill_null(refused, False).to_numpy(zero_copy_only=False)
 
 
 def alike(wanted: Sequence[str], have: Sequence[str]) -> bool:

@@ -92,6 +92,24 @@ def test_both_layers_are_partitioned_and_silver_says_when_a_row_was_committed(
     assert flaws(job) == []
 
 
+@pytest.mark.parametrize("layer", ["bronze", "silver"])
+def test_a_text_that_no_folder_keeps_puts_its_record_aside(tmp_path: Path, layer: str) -> None:
+    """Readers of Delta take an empty one for NULL; other odd texts are partitions."""
+    job = job_of(tmp_path, "delta", partition_by={layer: ["region"]})
+    texts = ['""', "a/b", "x y", "a=b", "..", "é%"]
+    changes = "".join(f"I,{n},{text},1.50,{n},NULL\n" for n, text in enumerate(texts, 10))
+    job.put(
+        "shop/orders/20261102-000000001.csv", f'Op,id,region,price,seq,at\n{changes}D,10,"",NULL,20,NULL\n'
+    )
+    run = job.run()
+    assert run.ok, run.tables[0].error
+    assert run.tables[0].landed.quarantined == (2 if layer == "bronze" else 1)
+    assert {row["region"] for row in rows(job, "silver") if row["id"] > 9} == {*texts[1:]}
+    (first, *_) = deltalake.DeltaTable(tmp_path / "aside").to_pyarrow_table().to_pylist()
+    assert "is not read back as it is" in first["reason"]
+    assert flaws(job) == []
+
+
 def test_tasks_write_the_partitions_of_bronze(tmp_path: Path) -> None:
     by = {"bronze": ["_commit_date", "region"]}
     job = job_of(tmp_path, "delta", partition_by=by, commit_time="_commit_time")

@@ -8,13 +8,10 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 import safewrite as sw
 from safewrite.cdc.config.table_config import TargetTable
-
-_NO_FOLDER = pa.array(["", "__HIVE_DEFAULT_PARTITION__"])
-"""Texts that readers of a Delta table take for NULL where they are partition values."""
+from safewrite.intake.partitioning import NOT_READ_BACK, of_no_folder
 
 
 @dataclass(frozen=True)
@@ -46,23 +43,9 @@ class Rules:
             for place in np.flatnonzero(_has_null(values, self.required[name]) & is_row).tolist():
                 found[place] = "the source has NULL, and the table's column is NOT NULL"
         if name in self.folders:
-            for place in np.flatnonzero(_of_no_folder(values)).tolist():
-                found[place] = (
-                    f"{values[place].as_py()!r} as a partition value of a Delta table is not read back as it is; have the table "
-                    "partitioned by another column"
-                )
+            for place in np.flatnonzero(of_no_folder(values)).tolist():
+                found[place] = f"{values[place].as_py()!r} {NOT_READ_BACK}"
         return found
-
-
-def _of_no_folder(values: Any) -> Any:
-    """Which values readers of a Delta table do not read back from the name of a folder."""
-    if pa.types.is_string(values.type):
-        refused = pc.is_in(values, _NO_FOLDER)
-    elif pa.types.is_decimal(values.type) and values.type.scale > 0:  # deltalake reads -1.50 as -1.-50
-        refused = pc.and_(pc.less(values, 0), pc.not_equal(values, pc.round(values)))
-    else:
-        return np.zeros(len(values), bool)
-    return pc.fill_null(refused, False).to_numpy(zero_copy_only=False)
 
 
 def _asks(column: pa.Field) -> bool:

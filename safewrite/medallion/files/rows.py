@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.errors import InvalidInputError
+from safewrite.intake.partitioning import NOT_READ_BACK, of_no_folder
 from safewrite.medallion.config.bronze_columns import BRONZE_COLUMNS, OLD, UNCHANGED, UNCHANGED_FIELD
 from safewrite.medallion.config.commit_columns import commit_fields, commit_values
 from safewrite.medallion.config.job import TableConfig
@@ -171,6 +172,8 @@ def bronze_rows(
     found["_op"] = ops
     for key in table.keys:
         faults.note(_mask(pc.is_null(found[key])), f"the key {key} is NULL")
+    for name, is_needed in _folders(table, columns, needs_key_only).items():
+        faults.note(of_no_folder(found[name]) & is_needed, f"{name} {NOT_READ_BACK}", found[name])
     found["_epoch"] = pa.chunked_array([pa.array(np.full(count, table.epoch, np.int64))])
     found["_seq"] = _sequence(source, records, table, faults)
     found["_commit_time"] = _commit_time(records, table, faults)
@@ -182,6 +185,17 @@ def bronze_rows(
         found[one.name] = commit_values(found["_commit_time"], one)
     rows = pa.table([found[name] for name in schema.names], names=schema.names)
     return BronzeRows(source, tag, rows.filter(pa.array(faults.good())).cast(schema), faults.bad())
+
+
+def _folders(
+    table: TableConfig, columns: pa.Schema, deletes: npt.NDArray[np.bool_]
+) -> dict[str, npt.NDArray[np.bool_]]:
+    """The columns whose values name folders of a Delta table, and which records write one: a delete takes a row out of silver."""
+    if table.format != "delta":
+        return {}
+    own, by = frozenset(columns.names), table.partition_by
+    silver = {name: ~deletes for name in by.silver if name in own}
+    return silver | {name: np.ones_like(deletes) for name in by.bronze if name in own}
 
 
 def _without_lacking(
