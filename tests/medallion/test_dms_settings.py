@@ -67,6 +67,40 @@ def test_records_end_with_what_the_endpoint_says(end: str, rfc4180: bool | None)
     assert found.bad == []
 
 
+@pytest.mark.parametrize("inner", ["a\rb\r", "a\r\n", "\n\rb"])
+@pytest.mark.parametrize("rfc4180", [None, True, False])
+@pytest.mark.parametrize("end", ["|~", "@", "\x1e", "\r|"])
+def test_carriage_returns_within_values_are_values(end: str, rfc4180: bool | None, inner: str) -> None:
+    """Readers of CSV take one for the end of a line: the rest of the record became a record of its own."""
+    value = inner if rfc4180 is False else f'"{inner}"'
+    content = end.join(["id,note,more", f"1,x,{value}", f"2,{value},y", ""]).encode()
+    found = split_of(content, row_delimiter=end, rfc4180=rfc4180)
+    assert found.bad == []
+    assert found.rows.to_pylist() == [
+        {"id": b"1", "note": b"x", "more": inner.encode()},
+        {"id": b"2", "note": inner.encode(), "more": b"y"},
+    ]
+
+
+@pytest.mark.parametrize("rfc4180", [None, True, False])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_a_carriage_return_within_a_line_is_of_its_value(end: bytes, rfc4180: bool | None) -> None:
+    """Without quotes too, as DMS writes texts under Rfc4180=false; before a line end it is one with it."""
+    found = split_of(end.join([b"id,note", b"1,a\rb", b"2,\rc", b"3,d\r,e", b"4,f", b""]), rfc4180=rfc4180)
+    assert [(row["id"], row["note"]) for row in found.rows.to_pylist()] == [
+        (b"1", b"a\rb"),
+        (b"2", b"\rc"),
+        (b"4", b"f"),
+    ]
+    assert [(one.line, one.text) for one in found.bad] == [(3, "3,d\r,e")]
+    assert found.lines.tolist() == [1, 2, 4]
+
+
+def test_records_may_end_with_a_carriage_return() -> None:
+    found = split_of(b"id,note\r1,a\nb\r2,c\r", row_delimiter="\r", rfc4180=False)
+    assert (found.rows["note"].to_pylist(), found.bad) == ([b"a\nb", b"c"], [])
+
+
 def test_a_quoted_value_may_hold_the_row_delimiter() -> None:
     for end, value in (("|", '"a|b\nc"'), ("<end>", '"a<end>b\nc"')):
         found = split_of(f"id,note{end}1,{value}{end}".encode(), row_delimiter=end, rfc4180=True)
@@ -74,9 +108,21 @@ def test_a_quoted_value_may_hold_the_row_delimiter() -> None:
 
 
 def test_a_file_that_leaves_no_byte_for_line_ends_is_refused() -> None:
-    content = b"id,note<end>1," + bytes(range(1, 10)) + bytes(range(11, 13)) + bytes(range(14, 32)) + b"<end>"
+    controls = bytes(range(1, 10)) + bytes(range(11, 13)) + bytes(range(14, 32))
+    assert (
+        split_of(
+            b"id,note<end>1," + controls[1:] + b"<end>", row_delimiter="<end>", rfc4180=False
+        ).rows.num_rows
+        == 1
+    )
+    content = b"id,note<end>1," + controls[1:] + b"\r<end>"
     with pytest.raises(InvalidInputError, match="row_delimiter: every control character is in it"):
         split_of(content, row_delimiter="<end>", rfc4180=False)
+    content = b"id,note<end>1," + controls + b"<end>"
+    with pytest.raises(InvalidInputError, match="row_delimiter: every control character is in it"):
+        split_of(content, row_delimiter="<end>", rfc4180=False)
+    with pytest.raises(InvalidInputError, match="row_delimiter: every control character is in it"):
+        split_of(b"id,note\n1,\r" + controls, rfc4180=False)
 
 
 def test_a_bad_record_is_kept_as_it_stands_in_the_file(tmp_path: Path) -> None:

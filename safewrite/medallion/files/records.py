@@ -7,7 +7,7 @@ import gzip
 import io
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from safewrite.errors import InvalidInputError
 from safewrite.medallion.config.files import REST, Files
 from safewrite.medallion.files.layout import SourceFile
-from safewrite.medallion.files.row_ends import RowEnds, row_ends
+from safewrite.medallion.files.row_ends import RowEnds, returns_in_lines, row_ends
 from safewrite.medallion.files.text_parsing import plain_value
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -90,17 +90,27 @@ def split(
         return _parquet(source, content) if content else _nothing(_needed(source, files, columns))
     data = unpacked(source, content)
     ends = ends_in(source, data, files)
-    found = _texts(source, data if ends is None else ends.lines(data), files, (columns, owner_columns))
     if ends is None:
-        return found
+        return _texts(source, data, files, (columns, owner_columns))
+    return _as_in_file(_texts(source, ends.lines(data), files, (columns, owner_columns)), ends)
+
+
+def _as_in_file(found: Records, ends: RowEnds) -> Records:
+    """Records that were read as lines, with the values that they have in the file."""
     rows = pa.table([ends.values(column) for column in found.rows.columns], schema=found.rows.schema)
     return replace(found, rows=rows, bad=[replace(one, text=ends.text(one.text)) for one in found.bad])
 
 
 def ends_in(source: SourceFile, data: bytes, files: Files) -> RowEnds | None:
     """How the records of a CSV file end; None where each ends with a line end.  Raises InvalidInputError."""
+    return _ends(row_ends, source, data, files)
+
+
+def _ends(
+    find: Callable[[Files, bytes], RowEnds | None], source: SourceFile, data: bytes, files: Files
+) -> RowEnds | None:
     try:
-        return row_ends(files, data)
+        return find(files, data)
     except ValueError as error:
         raise unreadable(source, f"files.row_delimiter: {error}") from error
 
@@ -165,6 +175,14 @@ def header_of(source: SourceFile, data: bytes, files: Files) -> tuple[list[str],
 def csv_records(source: SourceFile, data: bytes, files: Files, names: list[str]) -> Records:
     """The records of a text that begins and ends as records do.  Raises InvalidInputError."""
     check_names(source, names)
+    ends = _ends(returns_in_lines, source, data, files)
+    if ends is None:
+        return _of_lines(source, data, files, names)
+    return _as_in_file(_of_lines(source, ends.lines(data), files, names), ends)
+
+
+def _of_lines(source: SourceFile, data: bytes, files: Files, names: list[str]) -> Records:
+    """The records of lines without a carriage return of a value."""
     schema = pa.schema([(name, pa.binary()) for name in names])
     if not data:
         return _nothing(names)
