@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ ROWS = [row for row in ROW.findall(PAGE) if row[1] != "here"]
 TOOLS = {"Iceberg's Kafka Connect sink 1.12", "Hudi Streamer", "Flink CDC", "debezium-server-iceberg", "Estuary", "Supermetal"}  # fmt: skip
 
 
+@cache
 def cases_in(path: str) -> set[str]:
     tree = ast.parse((ROOT / path).read_text())
     return {one.name for one in tree.body if isinstance(one, ast.FunctionDef)}
