@@ -80,8 +80,9 @@ def commit_fields(partition_by: list[str], commit_time: str | None) -> list[pa.F
 
 def with_commit_columns(rows: pa.Table, fields: list[pa.Field]) -> pa.Table:
     """Rows of bronze with such columns; a row without a commit time has NULL there."""
+    there = {*rows.column_names}
     for field in fields:
-        if field.name not in rows.column_names:
+        if field.name not in there:
             rows = rows.append_column(field, commit_values(rows[_TIME.name], field))
     return rows
 
