@@ -14,6 +14,7 @@ from pyiceberg.catalog import load_catalog
 from safewrite.errors import InvalidInputError
 from safewrite.medallion import Pipeline, verify
 from safewrite.medallion.config.job import load
+from safewrite.medallion.silver import apply
 from tests.medallion.test_evolution import FORMATS, shop
 from tests.medallion.test_jobs import Shop, set_in
 from tests.medallion.test_tasks import by_tasks
@@ -75,7 +76,7 @@ def test_both_layers_are_partitioned_and_silver_says_when_a_row_was_committed(
     assert found == {1: ("us", "1.50", moments[0]), 3: (None, "3.00", None), 4: ("eu", "4.00", moments[1])}
     bronze, silver = partitions(job, "bronze"), partitions(job, "silver")
     assert len(bronze[1]) == 4, bronze
-    assert bronze[0] == ["_commit_date"] if table_format == "delta" else ["day(_commit_time_day)"]
+    assert bronze[0] == (["_commit_date"] if table_format == "delta" else ["day(_commit_time_day)"])
     assert len(silver[1]) == 3, silver
     assert flaws(job) == []
     if table_format == "delta":
@@ -110,13 +111,14 @@ def test_a_text_that_no_folder_keeps_puts_its_record_aside(tmp_path: Path, layer
     assert flaws(job) == []
 
 
-def test_tasks_write_the_partitions_of_bronze(tmp_path: Path) -> None:
-    by = {"bronze": ["_commit_date", "region"]}
+def test_tasks_write_the_partitions_of_both_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apply, "SMALL_ROWS", 0)
+    by = {"bronze": ["_commit_date", "region"], "silver": ["_commit_date"]}
     job = job_of(tmp_path, "delta", partition_by=by, commit_time="_commit_time")
     job.put("shop/orders/20261102-000000001.csv", CHANGES)
     run = by_tasks(job.config).run()
     assert run.ok, run.tables[0].error
-    assert len(partitions(job, "bronze")[1]) == 6
+    assert (len(partitions(job, "bronze")[1]), len(partitions(job, "silver")[1])) == (6, 3)
     assert [row["_commit_time"] is None for row in rows(job, "silver")] == [False, True, False]
     assert flaws(job) == []
 
