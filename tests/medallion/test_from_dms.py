@@ -282,9 +282,14 @@ WRONG: dict[str, tuple[Any, Any, str]] = {
     "unknown setting": (settings(AddColumName=True), None, "AddColumName: there is no such field; did you mean AddColumnName?"),
     "no flag": (settings(Rfc4180="perhaps"), None, "Rfc4180: "),
     "two endpoints": ({"Endpoints": [{"EndpointIdentifier": one, "S3Settings": settings()} for one in "ab"]}, None, "there are: a, b.*--endpoint"),
-    "no endpoint": ({"Endpoints": ENDPOINTS["Endpoints"][:1]}, None, "one EndpointIdentifier is needed, and there are: none of S3"),
+    "no endpoint": ({"Endpoints": ENDPOINTS["Endpoints"][:1]}, None, "one EndpointIdentifier is needed, and there are: none of S3.*with the endpoint"),
     "mixed with names": (settings(PreserveTransactions=True, CdcPath="all"), None, "PreserveTransactions and AddColumnName are both true"),
     "no rules": (None, {"rules": [1]}, "The table mappings are not an object with"),
+    "no tasks": (None, {"ReplicationTasks": []}, "ReplicationTasks is an empty list.*in the region and the account"),
+    "no endpoints": ({"Endpoints": []}, None, "Endpoints is an empty list.*in the region and the account"),
+    "listed task settings": (None, TASK["ReplicationTasks"][0] | {"ReplicationTaskSettings": "[]"}, "ReplicationTaskSettings is not a JSON object"),
+    "counted section": (None, TASK["ReplicationTasks"][0] | {"ReplicationTaskSettings": {"ErrorBehavior": 3}}, "ErrorBehavior is not a JSON object"),
+    "listed endpoint settings": ({"EngineName": "s3", "S3Settings": [1]}, None, "S3Settings is not a JSON object"),
     "two tasks": (None, {"ReplicationTasks": TASK["ReplicationTasks"] * 2}, "there are: shop, shop.*--task"),
 }  # fmt: skip
 
@@ -294,6 +299,23 @@ def test_what_makes_no_sense_is_refused(name: str) -> None:
     endpoint, task, says = WRONG[name]
     with pytest.raises(InvalidInputError, match=f"(?is){says}"):
         convert(endpoint, task)
+
+
+@pytest.mark.parametrize("nothing", [None, "null", {}])
+def test_task_settings_of_null_are_no_settings(nothing: Any) -> None:
+    task = TASK["ReplicationTasks"][0] | {"ReplicationTaskSettings": nothing}
+    assert not any("LobMaxSize" in one for one in convert(task=task).warnings)
+
+
+@pytest.mark.parametrize("place", ["s3://raw", "s3a://raw/lake/", "s3://raw/"])
+@pytest.mark.parametrize("columns", [COLUMNS, None], ids=["listed", "unlisted"])
+def test_a_lake_among_the_raw_files_is_refused_by_its_option(place: str, columns: str | None) -> None:
+    with pytest.raises(
+        InvalidInputError, match=r"--lake .* lies in s3://raw, .*another bucket.*BucketFolder"
+    ):
+        convert(settings(), columns=columns, lake=Lake(place))
+    for folder, lake in (("dms", "s3://raw/lake"), (None, "s3://raws")):
+        assert convert(settings(BucketFolder=folder), lake=Lake(lake)).config["state"].startswith(lake)
 
 
 def test_two_tables_of_one_name_are_refused() -> None:

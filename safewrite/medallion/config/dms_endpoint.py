@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict
 from pydantic.alias_generators import to_pascal
 
+from safewrite.errors import InvalidInputError
 from safewrite.intake.conversion import Converted
 from safewrite.intake.settings import Strict, Text
 
@@ -103,10 +104,24 @@ class S3Settings(Strict):
     glue_catalog_generation: Flag = None
 
 
+def object_in(given: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """An object within another one; empty where there is none.
+
+    Raises:
+        InvalidInputError: it is a list, a number or a text.
+    """
+    found = given.get(name)
+    if found is not None and not isinstance(found, Mapping):
+        raise InvalidInputError(
+            f"{name} is not a JSON object. Nothing was written. Give what the AWS CLI says."
+        )
+    return dict(found or {})
+
+
 def settings_of(endpoint: Mapping[str, Any]) -> dict[str, Any]:
     """The S3Settings of an endpoint, with what stands in its extra connection attributes alone."""
     known = {name.lower(): name for name in (to_pascal(one) for one in S3Settings.model_fields)}
-    found = dict(endpoint.get("S3Settings") or {})
+    found = object_in(endpoint, "S3Settings")
     for part in str(endpoint.get("ExtraConnectionAttributes") or "").split(";"):
         name, equals, value = part.partition("=")
         if equals and (name := known.get(name.strip().lower(), name.strip())) not in found:

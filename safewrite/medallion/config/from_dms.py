@@ -10,10 +10,10 @@ from typing import Any, Literal
 from safewrite.errors import InvalidInputError, without_secrets
 from safewrite.intake.conversion import Converted
 from safewrite.intake.settings import read
-from safewrite.medallion.config.dms_endpoint import S3Settings, of_endpoint, settings_of
+from safewrite.medallion.config.dms_endpoint import S3Settings, object_in, of_endpoint, settings_of
 from safewrite.medallion.config.dms_mappings import MappedTable, mappings
 from safewrite.medallion.config.files import REST
-from safewrite.medallion.config.job import load
+from safewrite.medallion.config.job import load, plain
 from safewrite.medallion.config.source_columns import ListedTable, source_tables
 
 _MORE = "the AWS DMS API has them as S3Settings"
@@ -105,6 +105,10 @@ def _listed(given: Any, name: str) -> list[Mapping[str, Any]]:
     found = given.get(name, [given]) if isinstance(given, Mapping) else given
     if not isinstance(found, list) or not all(isinstance(one, Mapping) for one in found):
         raise InvalidInputError(f"{name} has another form. Nothing was written. Give what the AWS CLI says.")
+    if not found:
+        raise InvalidInputError(
+            f"{name} is an empty list: the AWS CLI found none. Nothing was written. Ask it in the region and the account of the task."
+        )
     return found
 
 
@@ -134,15 +138,23 @@ def _chosen(
     found = [one for one in given if wanted is None or one.get(name) == wanted]
     if len(found) != 1:
         there = ", ".join(str(one.get(name)) for one in given) or "none of S3"
+        remedy = (
+            f"Name one with {option}" if given else "Give a file with the endpoint that the task writes to"
+        )
         raise InvalidInputError(
-            f"One {name} is needed, and there are: {there}. Nothing was written. Name one with {option}."
+            f"One {name} is needed, and there are: {there}. Nothing was written. {remedy}."
         )
     return found[0]
 
 
 def _lake(made: Converted, lake: Lake, files: Mapping[str, Any]) -> None:
     """Where the tables of the job are."""
-    place = lake.location.rstrip("/")
+    place, raw = lake.location.rstrip("/"), made.config["raw"]["location"]
+    if f"{plain(place)}/".startswith(f"{plain(raw)}/"):
+        raise InvalidInputError(
+            f"--lake {place} lies in {raw}, where DMS writes: tables would be taken for raw files. Nothing was written. Name a --lake in "
+            "another bucket, or give the endpoint a BucketFolder that the lake is not in."
+        )
     made.config["state"] = f"{place}/safewrite/{made.config['job']}"
     if lake.format == "delta":
         made.config["quarantine"] = f"{place}/quarantine"
@@ -259,9 +271,10 @@ def _of_task(task: Mapping[str, Any]) -> Iterator[str]:
     kind = task.get("MigrationType")
     if kind == "cdc":
         yield "MigrationType is cdc: files lack the rows from before the task, and so does silver. Load them first: full-load-and-cdc."
-    settings = _json_in(task, "ReplicationTaskSettings", {})
-    target, errors = settings.get("TargetMetadata") or {}, settings.get("ErrorBehavior") or {}
-    ddl = settings.get("ChangeProcessingDdlHandlingPolicy") or {}
+    name = "ReplicationTaskSettings"
+    settings = object_in({name: _json_in(task, name, None)}, name)
+    target, errors = object_in(settings, "TargetMetadata"), object_in(settings, "ErrorBehavior")
+    ddl = object_in(settings, "ChangeProcessingDdlHandlingPolicy")
     if target.get("LimitedSizeLobMode") is not False and target.get("SupportLobs"):
         yield f"TargetMetadata.LobMaxSize is {target.get('LobMaxSize', 32)} KB: DMS cuts longer LOBs, and logs a warning of its own. Raise it above the longest."
     for name in (
