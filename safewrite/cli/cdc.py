@@ -133,11 +133,14 @@ def _text_of(path: str) -> str:
             f"The table file {path} is in a bucket. Nothing was written. Copy it first: `aws s3 cp {path} table.json`."
         )
     try:
-        return Path(path).read_text("utf-8")
+        found = Path(path).read_text("utf-8-sig")
     except (OSError, ValueError) as error:
         raise InvalidInputError(
             f"The table file {path} cannot be read ({error}). Nothing was written. Give the recipe's JSON file."
         ) from error
+    if not found.strip():
+        raise InvalidInputError(f"The file {path} is empty. Nothing was written. Give a file of JSON.")
+    return found
 
 
 def _arguments_in(path: Path | None) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,13 +21,16 @@ from safewrite.cli.shared import (
     Screen,
     grid_of,
     plain,
+    said_of,
+    settled,
+    with_settled,
 )
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from safewrite.cdc.landing.replay import ReplayedLetters
-    from safewrite.cdc.ledger.dead_letters import KeptLetter, LetterFilter
+    from safewrite.cdc.ledger.dead_letters import DeadLetters, KeptLetter, LetterFilter
 
 dead_letters = typer.Typer(
     help="See the records that could not land, land them again, or put them aside.",
@@ -43,6 +46,10 @@ SinceOption = Annotated[
     typer.Option("--since", help="Those that the job met from this time on, such as 2026-11-26T10:00 (UTC)."),
 ]
 UntilOption = Annotated[str | None, typer.Option("--until", help="Those that it met before this time.")]
+_MISSING = (
+    "The job has no dead letter {}. Nothing was written. `dead-letters list --state all` has their names."
+)
+_NONE = "No dead letter that is meant waits."
 
 
 @dead_letters.command("list")
@@ -101,9 +108,7 @@ def show(context: typer.Context, name: str, config: ConfigFile, output: OutputOp
         letters = DeadLetters(pipeline_of(config).landing.ledger)
         found = letters.find(_filter([name], None, None, None, None), STATES)
         if not found:
-            raise InvalidInputError(
-                f"The job has no dead letter {name}. Nothing was written. `dead-letters list --state all` has their names."
-            )
+            raise InvalidInputError(_MISSING.format(name))
         whole = [_brief(one) | _content(one) for one in found]
 
         def text(console: Console) -> None:
@@ -139,12 +144,20 @@ def replay(
 
         wanted = _narrowed(names, table, reason, since, until, every=every)
         landing = pipeline_of(config).landing
+        letters = DeadLetters(landing.ledger)
+        gone = _settled(letters, names)
         if dry_run:
-            chosen = DeadLetters(landing.ledger).find(wanted)
-            screen.say({"would_replay": [one.name for one in chosen]}, f"{len(chosen)} would be replayed.")
+            chosen = letters.find(wanted)
+            answer = {"would_replay": [one.name for one in chosen]}
+            screen.say(
+                with_settled(answer, gone),
+                said_of(f"{len(chosen)} would be replayed.", gone, None if chosen else _NONE),
+            )
             return
         found = replayed(landing, wanted)
-        screen.show(found.to_dict(), lambda console: _print_replayed(console, found))
+        screen.show(
+            with_settled(found.to_dict(), gone), lambda console: _print_replayed(console, found, gone)
+        )
     if found.dead:
         raise typer.Exit(EXIT_LOST)
 
@@ -171,14 +184,30 @@ def retire(
 
         wanted = _narrowed(names, table, reason, since, until, every=every)
         letters = DeadLetters(pipeline_of(config).landing.ledger)
+        gone = _settled(letters, names)
         chosen = letters.find(wanted, {"waiting"})
         closed = letters.closed(chosen)
         if dry_run:
-            screen.say({"would_retire": [one.name for one in closed]}, f"{len(closed)} would be retired.")
+            answer = {"would_retire": [one.name for one in closed]}
+            screen.say(
+                with_settled(answer, gone),
+                said_of(f"{len(closed)} would be retired.", gone, None if chosen else _NONE),
+            )
             return
         letters.retire(closed, note)
         left = len(chosen) - len(closed)
-        screen.say({"retired": len(closed), "open_batch": left}, f"{len(closed)} are retired.{_left(left)}")
+        screen.say(
+            with_settled({"retired": len(closed), "open_batch": left}, gone),
+            said_of(f"{len(closed)} are retired.{_left(left)}", gone, None if chosen else _NONE),
+        )
+
+
+def _settled(letters: DeadLetters, names: Sequence[str] | None) -> dict[str, str]:
+    """What became of the letters that are named and wait no longer; refuses a name that no letter has."""
+    from safewrite.cdc.ledger.dead_letters import LEFT, STATES
+
+    found = letters.find(_filter(names, None, None, None, None), STATES) if names else []
+    return settled(names, ((one.name, one.state) for one in found), LEFT, _MISSING)
 
 
 def _filter(
@@ -255,10 +284,10 @@ def _text(data: bytes | None) -> str | None:
         return f"base64:{base64.b64encode(data).decode()}"
 
 
-def _print_replayed(console: Console, found: ReplayedLetters) -> None:
-    console.print(
-        f"{found.landed} landed, {len(found.dead)} still cannot.{_left(found.open_batch)}", highlight=False
-    )
+def _print_replayed(console: Console, found: ReplayedLetters, gone: Mapping[str, str]) -> None:
+    count = found.landed + len(found.dead) + found.open_batch
+    text = f"{found.landed} landed, {len(found.dead)} still cannot.{_left(found.open_batch)}"
+    console.print(said_of(text, gone, None if count else _NONE), highlight=False)
     for name, why in found.dead.items():
         console.print(f"[bold]{plain(name)}[/]: {plain(why)}", highlight=False)
 

@@ -17,19 +17,24 @@ from safewrite.cli.shared import (
     Screen,
     grid_of,
     plain,
+    said_of,
+    settled,
+    with_settled,
 )
 from safewrite.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from safewrite.medallion.audit.quarantine import AsideRecord
+    from safewrite.medallion.audit.quarantine import AsideRecord, Quarantine
 
 quarantine = typer.Typer(
     help="See the records that could not be taken, take them again, or say that they are not needed.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+_MISSING = "{} is not in quarantine. Nothing was written. `quarantine list --state all` has their names."
+_NONE = "No record that is meant waits."
 Names = Annotated[list[str] | None, typer.Argument(help="Records, as file#number.", show_default=False)]
 TableOption = Annotated[
     list[str] | None, typer.Option("--table", help="Those of a table (schema.table); may be repeated.")
@@ -84,9 +89,7 @@ def show(context: typer.Context, name: str, *, config: ConfigOption, output: Out
 
         found = Quarantine(pipeline_of(config)).find(STATES, names=[name])
         if not found:
-            raise InvalidInputError(
-                f"{name} is not in quarantine. Nothing was written. `quarantine list --state all` has their names."
-            )
+            raise InvalidInputError(_MISSING.format(name))
 
         def text(console: Console) -> None:
             for one in found:
@@ -114,27 +117,29 @@ def replay(
     """
     screen = Screen(context, output)
     with screen.errors():
-        from safewrite.medallion.audit.quarantine import Quarantine
+        from safewrite.medallion.audit.quarantine import Quarantine, Replayed
 
         where = Quarantine(pipeline_of(config))
         chosen = where.find(**_narrowed(names, table, reason, every=every))
-        if dry_run or not chosen:
+        gone = _settled(where, names)
+        if dry_run:
             names_of = [one.name for one in chosen]
-            screen.say({"would_replay": names_of}, f"{len(chosen)} would be replayed.")
+            said = said_of(f"{len(chosen)} would be replayed.", gone, None if chosen else _NONE)
+            screen.say(with_settled({"would_replay": names_of}, gone), said)
             return
-        found = where.replay(chosen)
+        found = where.replay(chosen) if chosen else Replayed([], [], {})
 
         def text(console: Console) -> None:
-            console.print(
-                f"{len(found.taken)} are taken, {len(found.left)} still cannot be, or their files are gone.",
-                highlight=False,
+            said = (
+                f"{len(found.taken)} are taken, {len(found.left)} still cannot be, or their files are gone."
             )
+            console.print(said_of(said, gone, None if chosen else _NONE), highlight=False)
             for one in found.left:
                 console.print(f"[bold]{plain(one.name)}[/]: {plain(one.reason)}", highlight=False)
             for failed, why in found.failed.items():
                 console.print(f"[bold red]{plain(failed)}[/]: {plain(why)}", highlight=False)
 
-        screen.show(found.to_dict(), text)
+        screen.show(with_settled(found.to_dict(), gone), text)
     if found.left or found.failed:
         raise typer.Exit(EXIT_LOST)
 
@@ -159,12 +164,25 @@ def retire(
 
         where = Quarantine(pipeline_of(config))
         chosen = where.find(**_narrowed(names, table, reason, every=every))
+        gone = _settled(where, names)
         if dry_run:
             names_of = [one.name for one in chosen]
-            screen.say({"would_retire": names_of}, f"{len(chosen)} would be retired.")
+            said = said_of(f"{len(chosen)} would be retired.", gone, None if chosen else _NONE)
+            screen.say(with_settled({"would_retire": names_of}, gone), said)
             return
         count = where.retire(chosen, note)
-        screen.say({"retired": count}, f"{count} are retired.")
+        screen.say(
+            with_settled({"retired": count}, gone),
+            said_of(f"{count} are retired.", gone, None if chosen else _NONE),
+        )
+
+
+def _settled(where: Quarantine, names: list[str] | None) -> dict[str, str]:
+    """What became of the records that are named and wait no longer; refuses a name that no record has."""
+    from safewrite.medallion.audit.quarantine import STATES
+
+    found = where.find(STATES, names=names) if names else []
+    return settled(names, ((one.name, one.state) for one in found), ("waiting",), _MISSING)
 
 
 def _narrowed(

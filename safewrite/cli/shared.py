@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -69,6 +69,34 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be 
 ReasonOption = Annotated[str | None, typer.Option("--reason", help="Those whose reason has this text in it.")]
 AllOption = Annotated[bool, typer.Option("--all", help="All that wait.")]
 LimitOption = Annotated[int, typer.Option("--limit", min=1, help="Show no more than this number.")]
+
+
+def settled(
+    names: Collection[str] | None, states: Iterable[tuple[str, str]], left: Collection[str], missing: str
+) -> dict[str, str]:
+    """What became of the names that wait no longer, of which no state is one that is left.
+
+    Raises:
+        InvalidInputError: nothing has one of the names; ``missing`` says so, with the name put in.
+    """
+    found: dict[str, set[str]] = {name: set() for name in names or ()}
+    for name, state in states:
+        if name in found:
+            found[name].add(state)
+    if unknown := [name for name, of_name in found.items() if not of_name]:
+        raise InvalidInputError(missing.format(", ".join(unknown)))
+    return {name: ", ".join(sorted(of_name)) for name, of_name in found.items() if of_name.isdisjoint(left)}
+
+
+def with_settled(answer: Mapping[str, Any], gone: Mapping[str, str]) -> dict[str, Any]:
+    """An answer that says in ``already`` what became of the names that wait no longer."""
+    return {**answer, **({"already": gone} if gone else {})}
+
+
+def said_of(text: str, gone: Mapping[str, str], none: str | None) -> str:
+    """What was done of those that wait, ``none`` where none did, and what became of those that wait no longer."""
+    already = [f"{plain(name)} is {state} already." for name, state in gone.items()]
+    return " ".join(already if none and already else [none or text, *already])
 
 
 class Screen:

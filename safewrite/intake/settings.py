@@ -47,7 +47,7 @@ def read(
     path = path_of(given)
     try:
         if path is not None:
-            given = path.read_text("utf-8")
+            given = path.read_text("utf-8-sig")
         if isinstance(given, str | bytes):
             given = json.loads(given, object_pairs_hook=_once)
         if not isinstance(given, Mapping):

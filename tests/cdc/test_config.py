@@ -49,6 +49,12 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     (config(storage_option={}), "storage_option", "did you mean storage_options?"),
     (config({"primary_key": []}), "tables.0.primary_key", "at least 1"),
     (config({"primary_key": "id"}), "tables.0.primary_key", "valid array"),
+    (config({"primary_key": ["a", "b", "a"]}), "tables.0", "primary_key has a twice"),
+    (
+        config({"sequence": "precombine", "precombine_key": ["a", "a"]}),
+        "tables.0",
+        "precombine_key has a twice",
+    ),
     (config({"database": "a/b"}), "tables.0.database", "pattern"),
     (config({"epoch": -1}), "tables.0.epoch", "greater than or equal to 0"),
     (config({"epoch": "1"}), "tables.0.epoch", "valid integer"),

@@ -179,6 +179,34 @@ def test_letters_of_a_batch_that_is_not_closed_are_left_alone(
     assert told(job, "retire", "--all", "--note", "x")["retired"] == 1
 
 
+def test_a_letter_that_waits_no_longer_is_said_to(tmp_path: Path) -> None:
+    """What became of it is said, and nothing is done; a name that no letter has is refused before anything is."""
+    job = Job(tmp_path, [{"table": "a"}])
+    job.land(created(7, 0, "b"), record(b"?", offset=1), record(b"?", offset=2))
+    job.tables.append({"table": "b"})
+    assert told(job, "replay", "topic/0/0")["landed"] == 1
+    assert told(job, "retire", "topic/0/1", "--note", "x")["retired"] == 1
+    before = job.letters()
+    names = ["topic/0/0", "topic/0/1"]
+    gone = {"topic/0/0": "replayed", "topic/0/1": "retired"}
+    for more in ([], ["--dry-run"]):
+        assert told(job, "replay", *names, *more)["already"] == gone
+        assert told(job, "retire", *names, "--note", "y", *more)["already"] == gone
+        for words in (["replay"], ["retire", "--note", "y"]):
+            said = " ".join(letters(job, *words, *names, *more).stdout.split())
+            assert "topic/0/0 is replayed already. topic/0/1 is retired already." in said
+    for words in (["replay"], ["retire", "--note", "y"]):
+        for more in ([], ["--dry-run"]):
+            found = letters(job, *words, "topic/0/2", "topic/0/9", *more)
+            assert (found.exit_code, "has no dead letter topic/0/9" in found.stderr) == (2, True)
+        assert letters(job, *words, "--table", "db.b").stdout.startswith(
+            "No dead letter that is meant waits."
+        )
+    found = letters(job, "retire", "topic/0/2", "--note", " ")
+    assert (found.exit_code, "A note says why" in found.stderr) == (2, True), found.output
+    assert job.letters() == before
+
+
 def test_of_two_operators_at_once_one_is_refused(job: Job) -> None:
     job.land(record(b"?", offset=0), record(b"?", offset=1))
     one, other = (DeadLetters(job.landing().ledger) for _ in range(2))

@@ -119,6 +119,16 @@ FAULTS: list[tuple[Any, dict[str, str], str]] = [
     ([TABLE], {"cdcformat": "debezum"}, "did you mean debezium?"),
     ({"db": "db"}, {}, "tables"),
     ([], {"icebergdb": ""}, "--icebergdb: is needed"),
+    ([TABLE], {"kafkaserver": "b1"}, "--kafkaserver: 'b1' has no port; give host:port,host:port"),
+    ([TABLE], {"kafkaserver": "b-1:9098,b-2:"}, "--kafkaserver: 'b-2:' has no port"),
+    (
+        [TABLE | {"primary_key": 1}],
+        {},
+        "1 fault:\n  tables.0.primary_key: give a text with commas, or a list of texts\n",
+    ),
+    ([TABLE | {"precombine_key": ["a", 1]}], {}, "1 fault:\n  tables.0.precombine_key: give a text"),
+    ([TABLE | {"format-version": [2]}], {}, "1 fault:\n  tables.0.format-version: "),
+    ([TABLE | {"primary_key": "a,,b, a"}], {}, "tables.0.primary_key: a comes twice"),
 ]
 
 
@@ -129,6 +139,30 @@ def test_a_wrong_field_or_argument_is_named_with_the_right_one(
     with pytest.raises(sw.InvalidInputError) as caught:
         convert(json.dumps(tables), ARGUMENTS | arguments)
     assert told in caught.value.message
+
+
+@pytest.mark.parametrize("nothing", [None, "", " ", []])
+def test_a_key_that_is_empty_is_not_set(nothing: Any) -> None:
+    given = TABLE | {"primary_key": nothing, "precombine_key": nothing}
+    found = convert(json.dumps([given]), ARGUMENTS)
+    assert "primary_key" not in found.config["tables"][0]
+    assert not any("precombine_key" in one.name for one in found.settings)
+
+
+def test_files_with_a_byte_order_mark_are_read_and_empty_ones_are_named(tmp_path: Path) -> None:
+    made, file = tmp_path / "job.json", tmp_path / "table.json"
+    assert run(tmp_path, [TABLE], ARGUMENTS, "--write", str(made)).exit_code == 0
+    given = ["cdc", "convert", "--tablejsonfile", str(file)]
+    given += [text for name, value in ARGUMENTS.items() for text in (f"--{name}", value)]
+    for one in (file, made):
+        one.write_bytes(b"\xef\xbb\xbf" + one.read_bytes())
+    for command in (given, ["cdc", "check", "--config", str(made)]):
+        found = CliRunner().invoke(app, command)
+        assert found.exit_code == 0, found.output
+    for content in ("", "\n"):
+        file.write_text(content)
+        found = CliRunner().invoke(app, given)
+        assert (found.exit_code, f"{file} is empty" in found.stderr) == (2, True), found.output
 
 
 def test_arguments_come_from_glues_answer_too_and_no_file_is_overwritten(tmp_path: Path) -> None:

@@ -118,6 +118,20 @@ def ask_text(job: Shop, *words: str) -> str:
     return " ".join(done.output.split())
 
 
+def test_a_record_that_waits_no_longer_is_said_to(job: Shop) -> None:
+    assert ask(job, "retire", "--all", "--note", "x")["retired"] == 3
+    name = f"{LOAD}#1"
+    assert ask(job, "replay", "--all") == {"taken": 0, "waiting": [], "failed": {}}
+    for words in (["replay"], ["retire", "--note", "x"]):
+        said = CliRunner().invoke(
+            app, ["medallion", "quarantine", *words, "--all", "--config", str(job.folder / "job.json")]
+        )
+        assert said.stdout.strip() == "No record that is meant waits."
+        for more in ([], ["--dry-run"]):
+            assert ask(job, *words, name, *more)["already"] == {name: "retired"}
+            assert "a#1 is not in quarantine" in ask_text(job, *words, name, "a#1", *more)
+
+
 def test_it_must_be_said_which_records_are_meant(job: Shop) -> None:
     for words in (["replay"], ["replay", "--all", "--table", "shop.orders"], ["retire", "--note", "n"]):
         assert "Say which records are meant" in ask_text(job, *words)

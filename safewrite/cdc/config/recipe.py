@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from safewrite.cdc.config.job import load
 from safewrite.errors import without_secrets
@@ -37,18 +37,36 @@ _MERGE_ON_READ = "merge-on-read"
 _MORE = "docs/cdc/from-a-glue-recipe.md lists them"
 
 
+def _listed(given: Any) -> list[str]:
+    """Names that are a list, or a text with commas; none where it is null or empty."""
+    parts = given.split(",") if isinstance(given, str) else given or []
+    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+        raise ValueError("give a text with commas, or a list of texts")
+    found = [one for one in (part.strip() for part in parts) if one]
+    if twice := sorted({one for one in found if found.count(one) > 1}):
+        raise ValueError(f"{', '.join(twice)} comes twice")
+    return found
+
+
+def _as_text(given: Any) -> Any:
+    return str(given) if type(given) is int else given
+
+
+_Names = Annotated[list[str], BeforeValidator(_listed)]
+
+
 class RecipeTable(Strict):
     """One entry of the recipe's table file."""
 
     db: Text
     table: Text
-    primary_key: Text | list[Text] | None = None
-    format_version: Annotated[int | Text | None, Field(alias="format-version")] = None
+    primary_key: _Names = Field(default_factory=list)
+    format_version: Annotated[Text | None, BeforeValidator(_as_text), Field(alias="format-version")] = None
     merge_mode: Annotated[Text | None, Field(alias="write.merge.mode")] = None
     update_mode: Annotated[Text | None, Field(alias="write.update.mode")] = None
     delete_mode: Annotated[Text | None, Field(alias="write.delete.mode")] = None
-    timestamp_fields: Annotated[Text | list[Text] | None, Field(alias="timestamp.fields")] = None
-    precombine_key: Text | list[Text] | None = None
+    timestamp_fields: Annotated[_Names, Field(alias="timestamp.fields", default_factory=list)]
+    precombine_key: _Names = Field(default_factory=list)
 
 
 class RecipeTables(Strict):
@@ -98,6 +116,9 @@ def _faults(named: Mapping[str, str], tables: Sequence[RecipeTable]) -> Iterator
             "--kafkaserver: is needed: the job reaches the brokers itself. A Glue connection has them: aws glue get-connection "
             f"--name {connection} --query Connection.ConnectionProperties.KAFKA_BOOTSTRAP_SERVERS"
         )
+    for server in (one.strip() for one in named.get("kafkaserver", "").split(",")):
+        if server and not server.rpartition(":")[2].isdecimal():
+            yield f"--kafkaserver: {server!r} has no port; give host:port,host:port"
     if named.get("cdcformat", "debezium") not in _ENVELOPES:
         yield f"--cdcformat: is debezium or dms{meant(named['cdcformat'], _ENVELOPES)}"
     if not tables and not named.get("icebergdb"):
@@ -207,7 +228,7 @@ def _table(made: Converted, given: RecipeTable, named: Mapping[str, str]) -> dic
             f"rows land in {given.db}; the recipe wrote to icebergdb and did not use this entry; {changes}"
         )
     made.say(f"{of}db, table", f"database: {given.db}, table: {given.table}", changes)
-    keys = _listed(given.primary_key)
+    keys = given.primary_key
     if not keys and made.config["envelope"] == "dms-json":
         keys = ["ID"]  # the recipe's own default
     if keys:
@@ -232,7 +253,7 @@ def _table(made: Converted, given: RecipeTable, named: Mapping[str, str]) -> dic
             f"write_mode: {mode}",
             "one mode for all changes" if len(given_modes) > 1 else "",
         )
-    if times := _listed(given.timestamp_fields):
+    if times := given.timestamp_fields:
         found["timestamp_fields"] = dict.fromkeys(times, "iso8601")
         made.say(
             f"{of}timestamp.fields",
@@ -240,7 +261,7 @@ def _table(made: Converted, given: RecipeTable, named: Mapping[str, str]) -> dic
             "texts of ISO 8601 without a zone are UTC; numbers need epoch_ms (MySQL's DATETIME) or epoch_us (PostgreSQL's timestamp), "
             "else they are dead letters; records with schemas need no entry",
         )
-    if order := _listed(given.precombine_key):
+    if order := given.precombine_key:
         made.say(
             f"{of}precombine_key",
             "nothing",
@@ -249,10 +270,10 @@ def _table(made: Converted, given: RecipeTable, named: Mapping[str, str]) -> dic
     return found
 
 
-def _version(made: Converted, found: dict[str, Any], of: str, given: int | str | None) -> None:
+def _version(made: Converted, found: dict[str, Any], of: str, given: str | None) -> None:
     if given is None:
         return
-    if str(given) == "2":
+    if given == "2":
         found["format_version"] = 2
         made.say(f"{of}format-version", "format_version: 2")
     else:
@@ -268,9 +289,3 @@ def _is_json(text: str) -> bool:
         return isinstance(json.loads(text), dict)
     except ValueError:
         return False
-
-
-def _listed(given: str | list[str] | None) -> list[str]:
-    """Names that are a list, or a text with commas."""
-    parts = given.split(",") if isinstance(given, str) else given or []
-    return [one for one in (part.strip() for part in parts) if one]

@@ -277,6 +277,10 @@ class TargetTable(TableOptions):
 
     @model_validator(mode="after")
     def _check_key(self) -> Self:
+        for field in ("primary_key", "precombine_key"):
+            names = getattr(self, field) or []
+            if twice := sorted({name for name in names if names.count(name) > 1}):
+                raise ValueError(f"{field} has {', '.join(twice)} twice")
         keys, order = set(self.primary_key or ()), set(self.precombine_key or ())
         if keys & order:
             raise ValueError(

@@ -127,7 +127,15 @@ class DeadLetters:
         return [one for one in letters if one.row["offset"] < done.get(one.where.name(self._job), 0)]
 
     def retire(self, letters: Sequence[KeptLetter], note: str) -> None:
-        """Keep that the rows of these letters are not needed any more, and why."""
+        """Keep that the rows of these letters are not needed any more, and why.
+
+        Raises:
+            InvalidInputError: the note is empty.
+        """
+        if not note.strip():
+            raise sw.InvalidInputError(
+                "A note says why the rows are not needed. Nothing was written. Give one."
+            )
         self._keep(letters, state="retired", note=note)
 
     def begin(self, letters: Sequence[KeptLetter]) -> str:
