@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import safewrite as sw
-from safewrite.delta.opening import _sharing
+from safewrite.delta.queue import _usable
 from safewrite.protocol.effects import Delete, Effect, Failed, Get, List, Ok, Outcome, Put, Together
 from safewrite.stores.world import Performer
 from safewrite.testing.steps import At, Recorder, points, side_of
@@ -162,10 +162,11 @@ def test_a_member_waits_for_few_versions_only(place: Place) -> None:
 # --- members at fault -----------------------------------------------------------------------------------
 def test_a_member_from_before_a_change_of_the_table_goes_alone_and_the_others_together(place: Place) -> None:
     """D6: the table changes while it waits; it meets that itself, and the leader's commit goes on."""
-    late, waits, leads = (joining(place) for _ in range(3))
+    late = joining(place)
 
     def change_and_lead() -> None:
         place.delta().alter.set_table_properties({"delta.logRetentionDuration": "interval 40 days"})
+        waits, leads = joining(place), joining(place)
         meanwhile(waits, lambda: leads.append(rows(3), key="leads"))
         assert waits.append(rows(2), key="waits").members == 2
 
@@ -286,7 +287,7 @@ def test_where_the_queue_may_not_be_used_writes_go_alone(place: Place, kind: typ
     assert joining(place).append(rows(4), key="third").members == 1
     assert denied.asked == asked
     assert len(queued(place)) == 1
-    _sharing.clear()  # as another process with more rights
+    _usable.clear()  # as another process with more rights
     assert joining(place).append(rows(5), key="fourth").members == 2
     all_see(place, 0, 1, 2, 3, 4, 5)
 
@@ -301,7 +302,7 @@ def test_a_right_that_is_taken_away_stops_no_write(place: Place) -> None:
     asked = denied.asked
     table.append(rows(4))
     assert denied.asked == asked
-    _sharing.clear()
+    _usable.clear()
     joining(place).append(rows(5))
     all_see(place, 0, 1, 2, 3, 4, 5)
 

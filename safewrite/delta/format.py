@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from safewrite.delta import history, opening
+from safewrite.delta import history
 from safewrite.delta.arbiter import PROPERTY_ARBITER, check_arbiter
 from safewrite.delta.connect import Connection
 from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.delta.opening import already_there, check_same, check_table, not_there, open_state, remember
+from safewrite.delta.queue import SharedQueue
 from safewrite.delta.upkeep import Upkeep
 from safewrite.delta.write import creation
 from safewrite.delta.write.conflicts import positions_of
@@ -70,7 +70,7 @@ class DeltaFormat:
         self.world: Performer = connection.world
         self.limits = limits or Limits()
         self.checkpoints = checkpoints
-        self._group = group
+        self.queue = SharedQueue(connection, group)
         self.unlike: Callable[[], object] | None = None
         self.planner = Planner(connection, self.limits, target_file_size, first)
         self.planner.new_id = new_id or self.planner.new_id
@@ -188,7 +188,7 @@ class DeltaFormat:
     def commit(
         self, plan: Transaction, operation: Operation, encode: Callable[[], Any], *, queue_first: bool
     ) -> DeltaDone:
-        queue_first = queue_first or self._group == "always"
+        queue_first = queue_first or self.queue.group == "always"
         how: dict[str, Any] = {"arbiter": self._arbiter(), "limits": self.limits, "queue_first": queue_first}
         with self._upkeep.during(self.limits, self.world):
             if operation.verb in {"append", "apply_changes"}:
@@ -206,7 +206,7 @@ class DeltaFormat:
         """Keep what the commit showed of the table, and let a checkpoint be made where one is due."""
         self._mixed |= done.mixed
         self._known_s = monotonic_s(self.world) if not done.contended else None
-        opening.note_sharing(self.connection, done.may_share)
+        self.queue.note(done)
         if done.state is not None and done.state.version >= self.version:
             self._see(done.state)
             if not done.already:
@@ -378,9 +378,7 @@ class DeltaFormat:
     # --- small helpers ----------------------------------------------------------------------------
     def _arbiter(self) -> Arbiter:
         """The arbiter; it seals claims once writers were met that know no lock table."""
-        return opening.sharing(
-            self.connection, replace(self.connection.arbiter, sealed=self._mixed), self._group
-        )
+        return self.queue.arbiter(sealed=self._mixed)
 
     def _serves(self, operation: Operation, *, alone: bool) -> bool:
         """Whether a write that moves positions may be planned on the version of a moment ago, where they stand.

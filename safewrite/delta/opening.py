@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from safewrite.arguments.options import parse_address
 from safewrite.delta.arbiter import PROPERTY_ARBITER, check_arbiter, choose, choose_spelling
@@ -15,7 +15,6 @@ from safewrite.delta.log import features
 from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.errors import ConflictError, Kind, TableNotFoundError, UnsafeConfigError
 from safewrite.protocol.ask import Limits, ask, side_by_side, unanswered
-from safewrite.protocol.delta.candidate import SPAN, Arbiter
 from safewrite.protocol.delta.claim import complete
 from safewrite.protocol.effects import Effect, List, Missing, NewestEntry, Ok, Outcome
 from safewrite.protocol.values import Entry
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
     from safewrite.stores.events import Listener
 
-T = TypeVar("T")
 log = logging.getLogger("safewrite")
 
 REMEMBERED_MAX = 64
@@ -41,33 +39,11 @@ def remember(connection: Connection, state: Snapshot) -> None:
 
     Its anchor proves, before it is used, that the log is still the same one.
     """
-    _keep(_remembered, _mark(connection), state)
-
-
-def _keep(known: OrderedDict[tuple[str, str], T], mark: tuple[str, str], value: T) -> None:
-    """Keep what is known of a table, for as many tables as fit."""
-    known[mark] = value
-    known.move_to_end(mark)
-    while len(known) > REMEMBERED_MAX:
-        known.popitem(last=False)
-
-
-_sharing: OrderedDict[tuple[str, str], bool] = OrderedDict()
-
-
-def note_sharing(connection: Connection, usable: bool | None) -> None:
-    """Keep whether the credentials of this process can use a table's queue of members; None: that was not seen."""
-    if usable is not None:
-        _keep(_sharing, _mark(connection), usable)
-
-
-def sharing(connection: Connection, arbiter: Arbiter, group: str) -> Arbiter:
-    """The arbiter for writers that share commits as ``group=`` says."""
-    wanted, usable = group == "always" or (group == "auto" and connection.address.is_s3), True
-    if wanted:
-        known = _sharing.get(_mark(connection))
-        usable, arbiter = known is not False, replace(arbiter, queue_known=known is not None)
-    return replace(arbiter, shares=SPAN if wanted and usable else 0)
+    mark = _mark(connection)
+    _remembered[mark] = state
+    _remembered.move_to_end(mark)
+    while len(_remembered) > REMEMBERED_MAX:
+        _remembered.popitem(last=False)
 
 
 def connect_as_recorded(

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from safewrite.delta import queue
 from safewrite.testing.steps import KillAt, PauseAt, side_of
 from tests.integration.children import WAIT_S
-from tests.integration.places import Place, once, rows, visible
+from tests.integration.places import Place, crash_at, once, rows, visible
 
 PROCESSES, APPENDS = 5, 3
 ALWAYS_MET = ("share.put_member:before", "share.put_member:after", "share.look:before", "share.look:after")
@@ -101,3 +102,17 @@ def test_processes_that_share_survive_the_death_and_the_sleep_of_others(
     for number in expected:
         assert table.append(rows(number), key=f"event-{number}").outcome in {"committed", "already_committed"}
     assert visible([place.ids(), place.replayed_ids()]) == once(0, *expected)
+
+
+def test_a_quick_writer_notices_those_who_wait(
+    new_place: Callable[[str], Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It commits at its first try each time, and might outrun for ever whoever waits for the others."""
+    monkeypatch.setattr(queue, "QUICK_S", 1e9)
+    place = new_place("object-store")
+    quick = place.open(create=True)
+    quick.append(rows(0))
+    crash_at(place.open(group="always"), "share.put_member", "after", rows(1), key="waits")
+    quick._format.queue._listened_s = -queue.LISTEN_S  # type: ignore[attr-defined]
+    assert [quick.append(rows(number)).members for number in (2, 3)] == [1, 2]
+    assert place.ids() == once(0, 1, 2, 3)

@@ -12,7 +12,7 @@ from safewrite.delta.log import actions
 from safewrite.delta.log.actions import Action, Commit, rows_of
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.conflicts import significant
-from safewrite.delta.write.members import ENGINE, keys_by_hash
+from safewrite.delta.write.members import ENGINE, carried, keys_by_hash, own_info
 from safewrite.protocol import members
 from safewrite.protocol.delta.candidate import Offer
 from safewrite.protocol.effects import Put
@@ -60,6 +60,9 @@ class SharedAppend:
 
     def note(self, version: int, body: bytes) -> None:
         self.plan.known[version] = keys_in(actions.parse(body, version))
+
+    def is_in(self, version: int, body: bytes) -> bool:
+        return self.key in carried(own_info(body, version), (self.key,))
 
     def carry(self, offered: Sequence[Offer], commit_id: str) -> tuple[tuple[str, ...], frozenset[str]]:
         plan = self.plan

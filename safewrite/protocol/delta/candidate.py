@@ -127,6 +127,9 @@ class Sharer(Protocol):
     def note(self, version: int, body: bytes) -> None:
         """Remember the keys of a commit that was not examined."""
 
+    def is_in(self, version: int, body: bytes) -> bool:
+        """Whether a commit carries its own write."""
+
     @property
     def member_file(self) -> Put | None:
         """The list of the writes that it carries, where these are too many for the commit file."""
@@ -158,10 +161,17 @@ class Share:
     carried: tuple[str, ...] = ()
     """Paths of the members that the last try carries."""
     refused: frozenset[str] = frozenset()
+    listed: bool = False
+    """``there`` was seen a moment ago."""
     looked_s: float = 0.0
     waited_s: float = 0.0
     denied: bool = False
     """The queue cannot be used with these permissions: the write goes on alone."""
+
+    @property
+    def follows(self) -> bool:
+        """Whether it waits for another writer."""
+        return self.path is not None and not self.leads
 
     @property
     def usable(self) -> bool | None:
@@ -185,6 +195,8 @@ class Arbiter:
     shares: int = 0
     """Up to how many versions after its base others may commit a member (``safewrite.protocol.delta.sharing``); 0: no commits are
     shared."""
+    listens: bool = False
+    """Whether a writer that did not wait looks, with its read-back, whether others do: it is quick, and might outrun them for ever."""
     queue_known: bool = True
     """Whether the queue of members is known to be usable; else a writer asks before it waits there."""
 
@@ -253,7 +265,7 @@ class Try:
             version,
             self.attempts,
             found is not None and not found.own,
-            self.contended,
+            self.contended or (share is not None and len(share.there) > 1),
             self.mixed,
             self.remembered,
             found.members if found is not None else 1 + len(share.carried if share is not None else ()),

@@ -57,10 +57,16 @@ def catch_up(state: Try) -> Generator[Effect, Outcome, Found | None]:
     newest = entries[-1] if entries else None
     if newest is None:
         return (yield from _examine_new(state, entries, listed))
+    undecided = not newest.settled and newest.version > _head(state, listed)
+    if undecided and state.share is not None and state.share.follows:
+        return (
+            yield from _examine_new(state, entries, listed)
+        )  # who waits repairs nothing: whoever leads does
     if not newest.settled:
         state.contended = True
-        # Another writer is in the middle of a commit, or died there: wait for our turn before repairing.
-        if (yield from queue(state)):
+        # Another writer is in the middle of a commit, or died there: wait for our turn before repairing.  Writers that
+        # share wait in a queue of their own.
+        if (undecided or state.share is None) and (yield from queue(state)):
             return (yield from catch_up(state))
     if newest.version > _head(state, listed):
         listed = yield from _list(state)  # the first listing may be older than the entry

@@ -108,17 +108,18 @@ def commit(
         CommitUnknownError: an answer stayed lost; the rows may be or become part of the table.
         ForeignWriterError: our bytes were replaced after the store had accepted them.
     """
+    shares = sharer is not None and arbiter.shares > 0
     state = Try(
         candidate,
         seen,
         arbiter,
         limits,
         queue_first,
-        fresh and not queue_first,
+        fresh and (not queue_first or shares),
         anchor=candidate.anchor,
         records=tuple(records),
         opening=opening,
-        share=Share(sharer) if sharer is not None and arbiter.shares else None,
+        share=Share(sharer) if shares and sharer is not None else None,
     )
     try:
         landed = yield from _commit(state)
@@ -166,21 +167,23 @@ def check_log(candidate: Candidate, *, arbiter: Arbiter, limits: Limits) -> Step
 
 def _commit(state: Try) -> Generator[Effect, Outcome, Landed]:
     state.started_s = yield from ticket_queue.now()
-    if not state.fresh:
+    if not state.fresh or state.queue_first:
         yield from _recheck(state, state.started_s)
     waits = state.queue_first and state.share is not None
     if state.queue_first and not waits:
         yield from queue(state)
+    looks = not state.fresh
     while True:
-        found = None if state.fresh else (yield from sharing.examine(state))
+        found = (yield from sharing.examine(state)) if looks else None
+        looks = True
+        if found is None and waits:
+            waits, turn = False, (yield from sharing.wait_turn(state))
+            if turn is True:
+                continue
+            found = turn or None
         if found is not None:
             yield from leave_queue(state)
-            yield from sharing.leave(state)
             return state.landed(found.version, found)
-        if waits:
-            waits = False
-            if (yield from sharing.wait_turn(state)):
-                continue
         now_s = yield from ticket_queue.now()
         check_patience(state, now_s - state.started_s)
         yield from ticket_queue.hold_turn(state.ticket, state.spent_s, state.limits)
@@ -193,6 +196,7 @@ def _commit(state: Try) -> Generator[Effect, Outcome, Landed]:
         state.contended, state.fresh = True, False
         yield from _leave_lost_turn(state, now_s)
         waits = state.share is not None
+        looks = not waits or sharing.leads(state)  # who waits is to look when it is its turn
         if state.ticket is None and (sharing.leads(state) if waits else not (yield from queue(state))):
             lost_s = (yield from ticket_queue.now()) - now_s
             yield _spread(state, version, lost_s)

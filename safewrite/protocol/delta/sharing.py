@@ -34,7 +34,7 @@ from safewrite.protocol import members, staging
 from safewrite.protocol.ask import side_by_side
 from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.candidate import Found, Offer, Share, Steps, Try, Waiting
-from safewrite.protocol.delta.catch_up import catch_up, queue
+from safewrite.protocol.delta.catch_up import catch_up, leave_queue, queue
 from safewrite.protocol.effects import (
     Delete,
     Effect,
@@ -45,11 +45,12 @@ from safewrite.protocol.effects import (
     Ok,
     Outcome,
     Put,
+    ReadQueue,
     Sleep,
     Together,
 )
 from safewrite.protocol.ticket_queue import now
-from safewrite.protocol.values import Listed
+from safewrite.protocol.values import Listed, Queue
 from safewrite.text.rendering import said
 
 FOLDER = "_safewrite/queue/"
@@ -62,40 +63,42 @@ MEMBER_BYTES_MAX = 2**20
 """A write with so many files goes alone."""
 OFFERS_MAX = 3
 """A write whose member was taken out of the queue so often goes on alone."""
-NAP_S_MIN, NAP_S_MAX = 0.02, 0.5
+NAP_S_MIN, NAP_S_MAX = 0.03, 0.25
+LOOK_EVERY = 4
+"""After so many naps a writer that waits looks who is first, whether or not a version came."""
 
 
 # --- waiting ----------------------------------------------------------------------------------------
-def wait_turn(state: Try) -> Generator[Effect, Outcome, bool]:
-    """Wait until another writer has taken our member, or we are to lead; True if commits may have come meanwhile.
-
-    Who leads takes a ticket as well where there are tickets: writers that cannot be led wait for turns by these.
-    """
-    share = state.share
-    if share is None:
-        return False
-    led = leads(state)
-    if not (yield from _join(state, share)):
-        return (yield from queue(state))
-    if share.leads:
-        return (yield from queue(state)) or not led
+def wait_turn(state: Try) -> Generator[Effect, Outcome, Found | bool]:
+    """Wait until another writer has committed our write, or we are to lead; True if commits are to be looked for first."""
+    share, state.fresh = _share(state), False
+    if leads(state):
+        return (yield from _take_ticket(state))
+    if share.path is None and not (yield from _offer(state, share)):
+        yield from queue(state)
+        return True
+    yield from leave_queue(state)
+    began_s = yield from now()
+    found = yield from _wait(state, share, began_s)
+    share.waited_s += (yield from now()) - began_s
+    if found is not None:
+        return found
+    if share.denied:
+        yield from leave(state)
+        yield from queue(state)
+    elif share.leads:
+        yield from _take_ticket(state)
     return True
 
 
-def _join(state: Try, share: Share) -> Generator[Effect, Outcome, bool]:
-    """Put our member in the queue and wait, until it is taken out of it or we are to lead; False where we go on alone.
-
-    ``state.seen`` has been examined a moment ago.
-    """
-    if share.path is None and not (yield from _offer(state, share)):
+def _take_ticket(state: Try) -> Generator[Effect, Outcome, bool]:
+    """Wait for a turn where others hold tickets: writers that cannot be led would starve, if who leads passed them by."""
+    if not state.arbiter.lease or state.ticket is not None:
         return False
-    if not share.leads:
-        began_s = yield from now()
-        yield from _wait(state, share, began_s)
-        share.waited_s += (yield from now()) - began_s
-    if share.denied:
-        yield from leave(state)
-    return not share.denied
+    seen = yield ReadQueue(name="share.tickets")
+    if isinstance(seen, Ok) and isinstance(seen.value, Queue) and seen.value.next <= seen.value.serving:
+        return False
+    return (yield from queue(state))
 
 
 def _offer(state: Try, share: Share) -> Generator[Effect, Outcome, bool]:
@@ -131,33 +134,60 @@ def _usable(state: Try, share: Share) -> Generator[Effect, Outcome, bool]:
     return share.asked
 
 
-def _wait(state: Try, share: Share, began_s: float) -> Steps:
-    first, moved_s, naps = "", began_s, 0
+def _wait(state: Try, share: Share, began_s: float) -> Generator[Effect, Outcome, Found | None]:
+    """Look who is first, and now and then whether the next version is there: reading one costs a twelfth of a listing."""
+    first, moved_s, nap_s, left = "", began_s, NAP_S_MIN, 0
     while True:
-        listed = yield List(FOLDER, name="share.look")
         now_s = yield from now()
-        share.denied |= isinstance(listed, Failed)
-        if not isinstance(listed, Ok):
-            share.leads = True  # whoever cannot see the others need not wait for them
-            return
-        there = waiting(listed)
-        if all(one.path != share.path for one in there):
-            share.path = None
-            return
-        ahead = young(there, share.path)[0].path
-        if ahead == share.path:
-            share.leads = True
-            return
-        if ahead != first:
-            first, moved_s = ahead, now_s
-        elif now_s - moved_s > state.limits.lease_s:
-            share.leads = True  # the first may be dead; if it lives, two lead, and one of us loses a try
-            return
+        if left == 0:
+            listed = yield List(FOLDER, name="share.look")
+            ahead = _ahead(share, listed)
+            if ahead is None:
+                return None
+            if ahead != first:
+                first, moved_s = ahead, now_s
+            elif now_s - moved_s > state.limits.lease_s:
+                share.leads = True  # the first may be dead; if it lives, two lead, and one of us loses a try
+                return None
         late = now_s - state.started_s > state.limits.timeout_s or now_s > state.limits.until_s
         if late:
-            return
-        naps += 1
-        yield Sleep(min(NAP_S_MAX, NAP_S_MIN * 1.5**naps), name="share.wait")
+            return None
+        yield Sleep(nap_s, name="share.wait")
+        nap_s, left = min(NAP_S_MAX, nap_s * 1.4), (left or LOOK_EVERY) - 1
+        got = yield Get(claims.commit_path(state.seen + 1), name="share.poll")
+        if isinstance(got, Ok) and isinstance(got.value, bytes):
+            found = yield from _read(state, share, got.value)
+            if found is not None:
+                return found
+            left = 0
+            if share.path is None:
+                return None
+
+
+def _ahead(share: Share, listed: Outcome) -> str | None:
+    """The member that is to lead, if it is not ours; None where we go on."""
+    share.denied |= isinstance(listed, Failed)
+    if not isinstance(listed, Ok):
+        share.leads = True  # whoever cannot see the others need not wait for them
+        return None
+    share.there, share.listed = tuple(waiting(listed)), True
+    if all(one.path != share.path for one in share.there):
+        share.path = None
+        return None
+    ahead = young(share.there, share.path)[0].path
+    share.leads = ahead == share.path
+    return None if share.leads else ahead
+
+
+def _read(state: Try, share: Share, body: bytes) -> Generator[Effect, Outcome, Found | None]:
+    """Look for our write in the next version, which is there."""
+    version = state.seen + 1
+    if share.sharer.is_in(version, body):
+        return state.candidate.examine(version, body)
+    found = yield from catch_up(state)
+    if found is None and state.seen >= share.through:
+        yield from leave(state)  # no leader takes it any more
+    return found
 
 
 def leads(state: Try) -> bool:
@@ -168,18 +198,23 @@ def leads(state: Try) -> bool:
 # --- leading ------------------------------------------------------------------------------------------
 def examine(state: Try) -> Generator[Effect, Outcome, Found | None]:
     """Examine the commits that came, and read the members that wait if we lead."""
-    if not leads(state):
-        return (yield from catch_up(state))
-    found, _ = yield from side_by_side(catch_up(state), _look(state))
+    if leads(state):
+        found, _ = yield from side_by_side(catch_up(state), _look(state))
+    else:
+        found = yield from catch_up(state)
     assert found is None or isinstance(found, Found)
+    if found is not None:
+        yield from leave(state)
     return found
 
 
 def _look(state: Try) -> Steps:
     share = _share(state)
     share.looked_s = yield from now()
-    outcome = yield List(FOLDER, name="share.list")
-    share.there = tuple(waiting(outcome)) if isinstance(outcome, Ok) else ()
+    if not share.listed:
+        outcome = yield List(FOLDER, name="share.list")
+        share.there = tuple(waiting(outcome)) if isinstance(outcome, Ok) else ()
+    share.listed = False  # what was listed a moment ago serves once
     fit = [
         one for one in young(share.there, share.path) if one.path != share.path and state.seen < one.through
     ]
@@ -261,17 +296,19 @@ def closing(state: Try) -> tuple[Effect, ...]:
     share = state.share
     if share is None:
         return ()
+    if share.path is None and state.arbiter.listens:
+        return (List(FOLDER, limit=1, name="share.listen"),)
     own = () if share.path is None else (share.path,)
     share.path = None
     return tuple(Delete(path, name="share.delete") for path in (*own, *share.carried, *sorted(share.refused)))
 
 
 def closed(state: Try, answers: Mapping[Effect, Outcome]) -> None:
-    """Note whether members could be taken out."""
-    if state.share is not None and any(
-        isinstance(effect, Delete) and isinstance(answer, Failed) for effect, answer in answers.items()
-    ):
-        state.share.denied = True
+    """Note whether members could be taken out, and whether others wait."""
+    for effect, answer in answers.items():
+        if state.share is not None and isinstance(effect, Delete | List):
+            state.share.denied |= isinstance(answer, Failed)
+            state.contended |= isinstance(answer, Ok) and bool(answer.value)
 
 
 def leave(state: Try) -> Steps:

@@ -234,7 +234,7 @@ def is_shared(path: str) -> bool:
 
 def _waits(asked: Effect | None) -> bool:
     """Whether a process looks whether another has committed its member."""
-    return isinstance(asked, fx.List) and asked.prefix == FOLDER and asked.name == "share.look"
+    return asked is not None and asked.name in {"share.look", "share.poll"}
 
 
 def _noted(sent: list[Outcome], outcome: Outcome) -> Outcome:

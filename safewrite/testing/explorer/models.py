@@ -267,7 +267,7 @@ MODELS = {
             "share-fresh",
             "one that shares and one that commits at once, object store",
             (_WAITS, replace(_JOINS, queue_first=False, fresh=True)),
-            SHARED,
+            replace(SHARED, listens=True),
             1,
             2,
         ),

@@ -42,6 +42,9 @@ class SharedRow(RowCandidate):
     def note(self, version: int, body: bytes) -> None:
         self.known[version] = tuple(parse(body)[0].split("+"))
 
+    def is_in(self, version: int, body: bytes) -> bool:
+        return self.key in parse(body)[0].split("+")
+
     def carry(self, offered: Sequence[Offer], commit_id: str) -> tuple[tuple[str, ...], frozenset[str]]:
         taken: dict[str, tuple[str, str]] = {}
         refused: set[str] = set()
