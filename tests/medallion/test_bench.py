@@ -18,6 +18,7 @@ from bench.medallion.recipe import damage
 from bench.medallion.spark import session
 from bench.medallion.speed import OURS, PYTHON, SPARK, Race, change_file, lines
 from bench.medallion.truth import tell_story
+from safewrite.medallion.silver import apply, tasks
 
 BRONZE = pa.schema([*ARROW, ("_op", pa.string()), ("_seq", pa.decimal128(38, 0)), ("_file", pa.string())])
 
@@ -43,11 +44,25 @@ def test_the_copied_recipe_loses_an_update_that_comes_before_its_insert(tmp_path
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+@pytest.mark.parametrize(
+    ("table_format", "engine"), [("delta", "local"), ("iceberg", "local"), ("delta", "tasks")]
+)
 @pytest.mark.parametrize("mixed", [False, True])
-def test_a_story_with_kills_ends_in_the_truth(table_format: str, mixed: bool, tmp_path: Path) -> None:
+def test_a_story_with_kills_ends_in_the_truth(
+    table_format: str, engine: str, mixed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apply, "SMALL_ROWS", apply.SMALL_ROWS)  # set by a run by tasks
+    monkeypatch.setattr(tasks, "PIECE_ROWS", tasks.PIECE_ROWS)
     found = tell_story(
-        tmp_path, table_format, mixed=mixed, tables=4, files=60, kills=3, seed=2, tell=lambda _: None
+        tmp_path,
+        table_format,
+        mixed=mixed,
+        tables=4,
+        files=60,
+        kills=3,
+        seed=2,
+        tell=lambda _: None,
+        engine=engine,
     )
     assert found.flaws == []
     assert (found.wrong_tables, found.silver_rows) == (0, found.truth_rows)
