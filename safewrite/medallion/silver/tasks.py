@@ -88,7 +88,8 @@ class ReadBronze:
                 found.split += count
                 yield from truncates.to_batches()
             for rows in self.pieces[number].tables():
-                yield from self._changes(rows, found).to_batches()
+                for start in range(0, rows.num_rows, PIECE_ROWS):  # a data file may have more
+                    yield from self._changes(rows.slice(start, PIECE_ROWS), found).to_batches()
         return found
 
     def _changes(self, rows: pa.Table, found: RowsRead) -> pa.Table:
