@@ -325,8 +325,16 @@ class IcebergFormat:
     ) -> tuple[IcebergDone, Write]:
         """See :class:`safewrite.table.format.Format`."""
         from safewrite.changes.shared_jobs import DoubtedError
+        from safewrite.iceberg.catalog.travel import address_of
+        from safewrite.iceberg.write.apply_by_tasks import plan_of
 
-        raise DoubtedError({given.name: "its format is Iceberg"})
+        head, spec = self.planned_on(operation, None), operation.changes
+        address = address_of(head, self.connection.catalog)
+        if address is None or spec is None:
+            raise DoubtedError({given.name: "executors lack the credentials of its store"})
+        with plan_of(self.planner, address, head, given, (spec, name)) as plan:
+            plan.properties, plan.positions = operation.properties, operation.positions
+            return self.commit(plan, operation, tuple, queue_first=queue_first), plan.write
 
     # --- Spark --------------------------------------------------------------------------------------
     def in_session(self, catalog: str | None) -> str | None:

@@ -14,6 +14,11 @@ from safewrite.delta.write import apply_by_tasks
 from safewrite.delta.write.plans import Planner
 from safewrite.engine.local import LocalEngine
 from safewrite.frames import as_frame
+from safewrite.iceberg.catalog.travel import address_of
+from safewrite.iceberg.data.schema import arrow_schema
+from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.write import apply_by_tasks as iceberg_by_tasks
+from safewrite.iceberg.write.plans import Planner as IcebergPlanner
 
 
 def shown(rows: Sequence[Sequence[pa.RecordBatch]], columns: pa.Schema) -> pa.Table:
@@ -42,5 +47,12 @@ def by_tasks(inputs: int = 2) -> Iterator[None]:
             changes = given(data, state.schema, inputs)
             return stack.enter_context(apply_by_tasks.transaction(self, store, state, changes, (spec, name)))
 
+        def of_iceberg(self: IcebergPlanner, data: Any, spec: Any, name: Any, head: Any) -> Any:
+            address = address_of(head, None)  # type: ignore[arg-type]
+            assert address is not None
+            changes = given(data, arrow_schema(table_of(head).metadata.schema()), inputs)
+            return stack.enter_context(iceberg_by_tasks.plan_of(self, address, head, changes, (spec, name)))
+
         stack.enter_context(mock.patch.object(Planner, "apply_changes", apply_changes))
+        stack.enter_context(mock.patch.object(IcebergPlanner, "apply_changes", of_iceberg))
         yield

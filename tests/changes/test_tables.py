@@ -41,7 +41,7 @@ COMMIT = {"delta": "commit.put_commit", "iceberg": "swap.commit"}
 
 @dataclass
 class Lake:
-    """One table, its writers, and its rows as another library reads them.  ``vectors``: rows go by deletion vectors."""
+    """One table, its writers, and its rows as another library reads them.  ``vectors``: rows go by deletion vectors or delete files."""
 
     format: str
     folder: Path
@@ -57,7 +57,8 @@ class Lake:
             return
         root = self.folder
         self._catalog = SqlCatalog("local", uri=f"sqlite:///{root}/c.db", warehouse=root.as_uri())
-        sw.create("db.t", SCHEMA, catalog=self._catalog, partition_by=by)
+        marks = {"write.merge.mode": "merge-on-read"} if self.vectors else None
+        sw.create("db.t", SCHEMA, catalog=self._catalog, partition_by=by, properties=marks)
 
     @property
     def uri(self) -> str:

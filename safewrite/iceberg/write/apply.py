@@ -88,10 +88,10 @@ class ApplyPlan(RowFilesPlan):
         tasks = yield from self._tasks(head, EVERYTHING if refreshes else within(values))
         if not refreshes:
             left = holding([*tasks.values()], values, table_of(head).metadata)
-            tasks = {_mark_of(task): task for task in left}
+            tasks = {mark_of(task): task for task in left}
         touched = self._touched = self._touched or Touched[Mark](self._batch(), schema)
         if not refreshes:
-            yield from self._look(head, tasks, touched, memory, schema)
+            yield from self._look(head, tasks, touched, memory)
         clock = yield WallClock()
         assert isinstance(clock, Ok)
         assert isinstance(clock.value, int)
@@ -138,7 +138,7 @@ class ApplyPlan(RowFilesPlan):
         self, head: TableVersion, predicate: Predicate
     ) -> Generator[Effect, Outcome, dict[Mark, FileScanTask]]:
         tasks = yield from planned(head, predicate, self.known, self.limits)
-        return {_mark_of(task): task for task in tasks}
+        return {mark_of(task): task for task in tasks}
 
     def _insert(
         self, head: TableVersion, settled: TableEffect, schema: pa.Schema
@@ -270,5 +270,6 @@ def _described(write: Write, decided: Decided, files: int) -> Write:
     return replace(Write.group(write.key, members, files), rows=rows)
 
 
-def _mark_of(task: FileScanTask) -> Mark:
+def mark_of(task: FileScanTask) -> Mark:
+    """The file, and its delete files."""
     return (task.file.file_path, *sorted(one.file_path for one in task.delete_files))

@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from safewrite.changes.candidate_rows import Touched, filtered
-from safewrite.changes.key_index import IndexName
+from safewrite.changes.candidate_rows import GoneRows, Touched, filtered
 from safewrite.changes.memory import Memory
 from safewrite.changes.positions import Flags, Numbers
 from safewrite.frames.parallel import Begun, given_back, windows
-from safewrite.iceberg.data.reading import WHOLE_BYTES, fetched, rows_of
+from safewrite.iceberg.data.reading import fetched
 from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.write.key_lookup import Looking, live_of, marks, size_of
 from safewrite.iceberg.write.overwrite import ReplacePlan
 from safewrite.iceberg.write.staging import Staging
-from safewrite.protocol.effects import Effect, Get, Ok, Outcome, Put
-from safewrite.protocol.fetch import fetch
+from safewrite.protocol.effects import Effect, Outcome, Put
 from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
@@ -32,9 +31,7 @@ if TYPE_CHECKING:
 
     from safewrite.iceberg.data.datafiles import StagedFile
 
-_LOOKED_AT_ONCE, _MARKED_AT_ONCE = 8, 64
-_LOOKED_BYTES = 8 * 2**20
-"""Files are looked through together up to so many bytes; whole ones are some five times as large in memory."""
+_MARKED_AT_ONCE = 64
 Mark = tuple[str, ...]
 """A data file and its delete files."""
 
@@ -93,102 +90,23 @@ class RowFilesPlan(ReplacePlan):
         tasks: dict[Mark, FileScanTask],
         touched: Touched[Mark],
         memory: Memory,
-        schema: pa.Schema,
     ) -> Generator[Effect, Outcome, None]:
-        """Look through files: keys and sequences first, of small files all columns at once."""
-        new = yield from self._not_indexed(head, touched.unseen(tasks, memory), tasks, touched)
-        small = [
-            file
-            for file in new
-            if tasks[file].file.file_size_in_bytes <= WHOLE_BYTES and not self._marks(head, tasks[file])
-        ]
-        large = [file for file in new if file not in small]
-        for columns, files in ((None, small), (touched.columns, large)):
-            bytes_max = _LOOKED_BYTES // 4 if columns is None else _LOOKED_BYTES
-            some_at_once = windows(
-                files, lambda file: _size(tasks[file]), files=_LOOKED_AT_ONCE, bytes_max=bytes_max
-            )
-            for some in some_at_once:
-                tables = yield from self._live_rows(
-                    head, {file: tasks[file] for file in some}, schema, columns, touched
-                )
-                found = [touched.search(table) for table in tables]
-                for file, hits, table in zip(some, found, tables, strict=True):
-                    if touched.suffices(hits):
-                        touched.note(file, hits, *((table, table.nbytes) if columns is None else ()))
-                    else:
-                        (whole,) = yield from rows_of(head, [tasks[file]], schema, self.limits)
-                        touched.note(file, touched.search(whole), whole, whole.nbytes)
-                del tables
-
-    def _not_indexed(
-        self,
-        head: TableVersion,
-        files: Sequence[Mark],
-        tasks: dict[Mark, FileScanTask],
-        touched: Touched[Mark],
-    ) -> Generator[Effect, Outcome, list[Mark]]:
-        """Note what kept indexes tell of files; those that must be read are left."""
-        left = []
-        for file in files:
-            task, gone = tasks[file], None
-            index = touched.known_index(_index_name(head, task, touched))
-            if index is not None and task.delete_files:
-                live = (yield from self._read_live(task)) if self._marks(head, task) else None
-                if live is None or len(live) != index.rows.num_rows:
-                    index = None
-                else:
-                    self._live[file], gone = live, np.flatnonzero(~live)
-            if index is not None and touched.suffices(hits := touched.search_index(index, gone)):
-                touched.note(file, hits)
-            else:
-                left.append(file)
-        return left
-
-    def _live_rows(
-        self,
-        head: TableVersion,
-        tasks: dict[Mark, FileScanTask],
-        schema: pa.Schema,
-        columns: tuple[str, ...] | None,
-        touched: Touched[Mark],
-    ) -> Generator[Effect, Outcome, list[pa.Table]]:
-        """As ``rows_of``; where rows are marked as gone we leave them out, for PyIceberg takes longer to do so than to read."""
-        from pyiceberg.table import FileScanTask
-
-        marked = [file for file, task in tasks.items() if task.delete_files and self._marks(head, task)]
-        for file in marked:
-            self._live[file] = yield from self._read_live(tasks[file])
-        bare = [
-            task if self._live.get(file) is None else FileScanTask(task.file) for file, task in tasks.items()
-        ]
-        tables = yield from rows_of(head, bare, schema, self.limits, columns)
-        for number, (file, task) in enumerate(tasks.items()):
-            live = self._live.get(file)
-            is_whole = not bare[number].delete_files and tables[number].num_rows == task.file.record_count
-            if is_whole and touched.asks_again(name := _index_name(head, task, touched)):
-                touched.kept_index(name, tables[number])
-            if live is not None and len(live) == tables[number].num_rows:
-                tables[number] = tables[number].filter(pa.array(live))
-            elif live is not None:  # the file has other rows than its entry says
-                self._live[file] = None
-                (tables[number],) = yield from rows_of(head, [task], schema, self.limits, columns)
-        return tables
+        """Look through those of these files that were not looked through before."""
+        new = {file: tasks[file] for file in touched.unseen(tasks, memory)}
+        yield from Looking(head, self.limits, self._live).look(new, touched)
 
     # --- what goes and what comes --------------------------------------------------------------------
     def _replace(
         self,
         head: TableVersion,
         tasks: dict[Mark, FileScanTask],
-        touched: Touched[Mark],
+        touched: GoneRows[Mark],
         schema: pa.Schema,
     ) -> Generator[Effect, Outcome, None]:
         """Rewrite the files that lose rows, or mark these as gone."""
         losing = {file: touched.mark(file) for file in tasks if touched.may_lose(file)}
         new = [file for file, mark in losing.items() if mark not in self._losses]
-        yield from self._mark_all(
-            head, [file for file in new if self._marks(head, tasks[file])], tasks, touched
-        )
+        yield from self._mark_all(head, [file for file in new if marks(head, tasks[file])], tasks, touched)
         left = [file for file in new if losing[file] not in self._losses]
         yield from self._rewrite_all(head, left, tasks, touched, schema)
         dropped, self._copied_bytes = 0, 0
@@ -203,18 +121,12 @@ class RowFilesPlan(ReplacePlan):
                 self._removed.append(tasks[file].file)
         self._dropped_rows = dropped
 
-    def _marks(self, head: TableVersion, task: FileScanTask) -> bool:
-        """Whether rows of a file are marked as gone, for the table is merge-on-read."""
-        from safewrite.iceberg.write import position_deletes
-
-        return position_deletes.is_asked(table_of(head).metadata) and position_deletes.is_plain(task)
-
     def _mark_all(
         self,
         head: TableVersion,
         files: Sequence[Mark],
         tasks: dict[Mark, FileScanTask],
-        touched: Touched[Mark],
+        touched: GoneRows[Mark],
     ) -> Generator[Effect, Outcome, None]:
         """Upload delete files of the rows that go; a file that loses all goes itself."""
         for some in windows(files, lambda file: 0, files=_MARKED_AT_ONCE):
@@ -227,7 +139,11 @@ class RowFilesPlan(ReplacePlan):
                     self._losses[touched.mark(file)] = Loss(len(gone), removes=True)
                     continue
                 live = self._live.get(file)
-                if live is not None:
+                if (
+                    live is None and file not in self._live and tasks[file].delete_files
+                ):  # tasks looked through it
+                    live = self._live[file] = yield from live_of(tasks[file], self.limits)
+                if live is not None and int(live.sum()) == touched.rows_of(file):
                     places = np.flatnonzero(live)[gone]
                 elif tasks[file].delete_files or touched.rows_of(file) != tasks[file].file.record_count:
                     continue
@@ -240,27 +156,18 @@ class RowFilesPlan(ReplacePlan):
             for file, rows, staged in marked:
                 self._losses[touched.mark(file)] = Loss(rows, deletes=(staged.data_file,))
 
-    def _read_live(self, task: FileScanTask) -> Generator[Effect, Outcome, Flags | None]:
-        """Which rows of a file its delete files leave; None if one cannot be read."""
-        from safewrite.iceberg.write import position_deletes
-
-        gets = [Get(one.file_path, name="apply.get_deletes") for one in task.delete_files]
-        answers = yield from fetch(gets, self.limits, name="apply.get_all_deletes")
-        bodies = [one.value for one in answers if isinstance(one, Ok) and isinstance(one.value, bytes)]
-        return position_deletes.live_rows(task, bodies) if len(bodies) == len(gets) else None
-
     def _rewrite_all(
         self,
         head: TableVersion,
         files: Sequence[Mark],
         tasks: dict[Mark, FileScanTask],
-        touched: Touched[Mark],
+        touched: GoneRows[Mark],
         schema: pa.Schema,
     ) -> Generator[Effect, Outcome, None]:
         """Make and upload the files of rows that stay: a few at a time, while those before go up and those after come."""
         before: tuple[list[Mark], Begun[_Made]] | None = None
         try:
-            for some in windows(files, lambda file: _size(tasks[file])):
+            for some in windows(files, lambda file: size_of(tasks[file])):
                 reads = yield from fetched(
                     head, {file: tasks[file] for file in some}, touched.kept, schema, self.limits
                 )
@@ -275,7 +182,7 @@ class RowFilesPlan(ReplacePlan):
                             reads.pop(file),
                             self._encoder(head, schema),
                         ),
-                        _size(tasks[file]),
+                        size_of(tasks[file]),
                     )
                     for file in some
                 ]
@@ -292,7 +199,7 @@ class RowFilesPlan(ReplacePlan):
 
     @staticmethod
     def _without(
-        touched: Touched[Mark],
+        touched: GoneRows[Mark],
         file: Mark,
         read: Callable[[], pa.Table],
         encoded: Callable[[pa.Table], Iterable[StagedFile]],
@@ -310,7 +217,7 @@ class RowFilesPlan(ReplacePlan):
         return _Made(Loss(len(stays) - rows.num_rows, True, kept=rows.num_rows), tuple(encoded(rows)))
 
     def _upload(
-        self, some: Sequence[Mark], made: Sequence[_Made], touched: Touched[Mark]
+        self, some: Sequence[Mark], made: Sequence[_Made], touched: GoneRows[Mark]
     ) -> Generator[Effect, Outcome, None]:
         staging = Staging(self.limits)
         yield from staging.upload([staged for one in made for staged in one.files])
@@ -375,15 +282,3 @@ class RowFilesPlan(ReplacePlan):
             manifests.append(made)
             puts = (*puts, Put(location, body, name="stage.put_manifest"))
         return manifests, puts
-
-
-def _index_name(head: TableVersion, task: FileScanTask, touched: Touched[Mark]) -> IndexName:
-    """Binds an index to one file of one table, and to the columns, by their ids, as the table has them now."""
-    file, metadata = task.file, table_of(head).metadata
-    fields = [metadata.schema().find_field(name) for name in touched.columns]
-    kinds = tuple((field.field_id, field.name, str(field.field_type)) for field in fields)
-    return (head.table_id, file.file_path, file.file_size_in_bytes, file.record_count, kinds)
-
-
-def _size(task: FileScanTask) -> int:
-    return int(task.file.file_size_in_bytes)
