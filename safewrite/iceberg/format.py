@@ -75,8 +75,7 @@ class IcebergFormat:
         self._first = first
         recorded = partial(ledger_place.properties, connection)
         self.planner = Planner(self.limits, target_file_size, connection.branch, ledger_in=recorded)
-        if new_id is not None:
-            self.planner.new_id = new_id
+        self.planner.new_id = new_id or self.planner.new_id
         self._strict = False
         self._admitted: str | None = None  # where the metadata is that was checked last
         self._in_spark: CachedSparkTable | None = None
@@ -303,10 +302,9 @@ class IcebergFormat:
         from safewrite.iceberg.read import added
 
         seen = added.Seen(self._cached.existing(), self.planner.known, self.limits)
-        table = Followed(self.uri, self.read_added)
         if position is None:
-            return [self._cached.run(added.everything(seen, table))]
-        return self._cached.run(added.added_since(position, seen, table))
+            return [self._cached.run(added.everything(seen, Followed(self.uri, self.read_added)))]
+        return self._cached.run(added.added_since(position, seen, Followed(self.uri, self.read_added)))
 
     def added_by(self, version: int) -> AddedRows:
         from safewrite.iceberg.read import added
@@ -324,16 +322,10 @@ class IcebergFormat:
         self, given: TaskChanges, operation: Operation, name: Identity, *, queue_first: bool
     ) -> tuple[IcebergDone, Write]:
         """See :class:`safewrite.table.format.Format`."""
-        from safewrite.changes.shared_jobs import DoubtedError
-        from safewrite.iceberg.catalog.travel import address_of
-        from safewrite.iceberg.write.apply_by_tasks import plan_of
+        from safewrite.iceberg.write.apply_by_tasks import shared
 
-        head, spec = self.planned_on(operation, None), operation.changes
-        address = address_of(head, self.connection.catalog)
-        if address is None or spec is None:
-            raise DoubtedError({given.name: "executors lack the credentials of its store"})
-        with plan_of(self.planner, address, head, given, (spec, name)) as plan:
-            plan.properties, plan.positions = operation.properties, operation.positions
+        head = self.planned_on(operation, None)
+        with shared(self.planner, self.connection.catalog, head, given, (operation, name)) as plan:
             return self.commit(plan, operation, tuple, queue_first=queue_first), plan.write
 
     # --- Spark --------------------------------------------------------------------------------------

@@ -22,9 +22,10 @@ WHERE = ("commit_ms", "closed_ms", "by_executors", "one_by_one")
 """What a line of the ledger says of who landed, and when."""
 
 
-def told(lines: list[LedgerEntry]) -> list[dict[str, Any]]:
-    """Lines of the ledger, whoever landed them."""
-    found = [{name: at for name, at in asdict(one).items() if name not in WHERE} for one in lines]
+def told(lines: list[LedgerEntry], form: str = "delta") -> list[dict[str, Any]]:
+    """Lines of the ledger, whoever landed them; ids of Iceberg's snapshots are drawn."""
+    left_out = {*WHERE, "version"} if form == "iceberg" else WHERE
+    found = [{name: at for name, at in asdict(one).items() if name not in left_out} for one in lines]
     return sorted(found, key=lambda line: (line["batch"], line["table"] or ""))
 
 
@@ -38,13 +39,15 @@ def by_executors(lines: list[LedgerEntry]) -> dict[str, tuple[int, int]]:
     return found
 
 
-def job_of(folder: Path, **more: Any) -> Job:
+def job_of(folder: Path, form: str = "delta", **more: Any) -> Job:
     folder.mkdir()
-    return Job(folder, [{"table": one, **more} for one in "abc"], schemas=True)
+    return Job(folder, [{"table": one, **more} for one in "abc"], form, schemas=True)
 
 
 def rows_in(job: Job, name: str) -> Rows:
     """The rows of a table by key, by a reader of deletion vectors."""
+    if job.form == "iceberg":
+        return job.rows(name)
     table = deltalake.DeltaTable(f"{job.folder}/db/{name}")
     query = deltalake.QueryBuilder().register("t", table).execute("SELECT id, name, n FROM t")
     rows = pa.table(query.read_all()).to_pylist()
@@ -65,6 +68,8 @@ def landed(job: Job, batches: list[list[KafkaRecord]], executors: Executors | No
     [
         (23, {}),
         (24, {"write_mode": "merge-on-read", "readers": ["deltalake"]}),
+        (25, {"form": "iceberg"}),
+        pytest.param(26, {"form": "iceberg", "write_mode": "merge-on-read"}, marks=pytest.mark.long),
         *(pytest.param(seed, {}, marks=pytest.mark.long) for seed in range(9)),
     ],
 )
@@ -78,7 +83,7 @@ def test_a_job_lands_the_same_by_executors(tmp_path: Path, seed: int, how: dict[
         job = job_of(tmp_path / name, **how)
         lines = landed(job, batches, executors)
         assert {one: rows_in(job, one) for one in source.tables} == source.rows
-        found.append((told(lines), [(one["offset"], one["reason"]) for one in job.letters()]))
+        found.append((told(lines, job.form), [(one["offset"], one["reason"]) for one in job.letters()]))
         if executors is not None:
             assert all(one == all_of for one, all_of in by_executors(lines).values())
     assert found[0] == found[1]

@@ -31,8 +31,6 @@ from safewrite.values.objects import array_of, column_of
 OP, PLACE, LACKS, ROW = "_cdc_op", "_cdc_place", "_cdc_lacks", "_cdc_row"
 """Columns of a chunk besides the table's: what a change does, its place among all changes of the batch, and the columns that its
 source left out; of changes that were read one by one, the values as Python has them, in place of the table's columns."""
-BY_TASKS = ("delta",)
-"""The formats whose files tasks read and write."""
 _TASK_PLACES = 2**40
 """More records than a task has: places grow from task to task."""
 _LETTERS_MAX = 1000
@@ -207,8 +205,6 @@ class Sharing:
             raise DriverLandsError(self.by_driver[table.name])
         if table.mode != "upsert":
             raise DriverLandsError(f"its mode is {table.mode}")
-        if table.format not in BY_TASKS:
-            raise DriverLandsError(f"its format is {table.format}")
         ends = {(one.topic, one.number): view.positions.get(one.name(self.job), 0) for one in self.partitions}
         if given.since(ends).records != given.records:
             raise DriverLandsError("some of its records have landed before")

@@ -15,7 +15,6 @@ from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import creation
 from safewrite.delta.write.transaction import Transaction, Write
-from safewrite.engine.written import TableInTasks
 from safewrite.errors import InternalError
 from safewrite.frames import Prepared, joined, prepare
 from safewrite.frames.written import MemberWriter, WrittenMember, files_of
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
 
 FEW_ROWS = 10_000
 """An append of so many rows, most of which are new, is encoded before the ledger is asked for its key."""
+    from safewrite.engine.written import TableInTasks
 
 
 @dataclass
@@ -351,6 +351,7 @@ class Planner:
         """How tasks reach this version; None where another process cannot reach its store."""
         from safewrite.delta.read.task_reader import DeltaReader
         from safewrite.delta.write.tasks import DeltaFiles
+        from safewrite.engine.written import TableInTasks
 
         store = None if state is None else self.connection.store()
         if state is None or store is None:

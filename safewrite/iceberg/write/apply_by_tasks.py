@@ -13,9 +13,11 @@ import pyarrow as pa
 from safewrite.changes.accounting import check_accounts, check_result
 from safewrite.changes.apply_job import AppliedBatch, ApplyJob, Given
 from safewrite.changes.candidate_rows import GoneRows
+from safewrite.changes.shared_jobs import DoubtedError
 from safewrite.changes.table_files import LiveFile
 from safewrite.errors import InternalError
 from safewrite.frames.replace_where import EVERYTHING
+from safewrite.iceberg.catalog.travel import address_of
 from safewrite.iceberg.data.pruning import holding
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
@@ -31,14 +33,17 @@ from safewrite.protocol.iceberg.head import TableVersion
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import FileScanTask
 
+    from safewrite.changes.made_changes import TaskChanges
     from safewrite.changes.spec import Spec
     from safewrite.iceberg.catalog.travel import TableAddress
     from safewrite.iceberg.write.plans import Planner
     from safewrite.iceberg.write.staging import UploadedFile
     from safewrite.protocol.keys import Identity
+    from safewrite.table.operation import Operation
 
 
 @contextmanager
@@ -68,6 +73,29 @@ def plan_of(
                 job=job,
                 shown=lambda rows: None if rows is None else given.shown(rows, schema),
             )
+
+
+@contextmanager
+def shared(
+    planner: Planner,
+    catalog: Catalog,
+    head: TableVersion,
+    given: TaskChanges,
+    named: tuple[Operation, Identity],
+) -> Iterator[TasksApplyPlan]:
+    """As :func:`plan_of`, for changes that wait in an engine together with those of other tables.
+
+    Raises:
+        DoubtedError: executors cannot reach the table's files.
+    """
+    operation, name = named
+    address = address_of(head, catalog)
+    if address is None or operation.changes is None:
+        raise DoubtedError({given.name: "executors lack the credentials of its store"})
+    with plan_of(planner, address, head, given, (operation.changes, name)) as plan:
+        plan.properties = {**operation.properties, **given.properties}
+        plan.positions = operation.positions
+        yield plan
 
 
 @dataclass
