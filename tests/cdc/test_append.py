@@ -270,3 +270,81 @@ def test_executors_tell_of_records_as_the_driver_does(tmp_path: Path, schemas: b
             assert sum(line.by_executors for line in lines) > 0
     assert found[0] == found[1]
     assert {"Zoë", "Ada"} & {row["name"] for row in found[0].values()}
+
+
+BOTH_WAYS = pytest.mark.parametrize("fewest", [1, 1000], ids=["by columns", "one by one"])
+FORM_AND_WAY = pytest.mark.parametrize(("form", "fewest"), [("delta", 1), ("iceberg", 1000)])
+
+
+def plain(at: int, **row: Any) -> KafkaRecord:
+    return KafkaRecord("topic", 0, at, None, json.dumps(row).encode())
+
+
+def landed(job: Job, fewest: int, *records: KafkaRecord, number: int = 0) -> list[tuple[int, str]]:
+    """The dead letters of the job once the records have landed; its accounts are right."""
+    landing = job.landing()
+    landing.decoder.fewest = fewest
+    job.land(*records, landing=landing, number=number)
+    assert job.verdict().faults == ()
+    return sorted((one["offset"], one["reason"]) for one in job.letters())
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("metadata", [{"k_at": "offset"}, {}], ids=["metadata", "none"])
+def test_a_name_that_the_first_batch_cannot_have_makes_one_dead_letter(
+    tmp_path: Path, metadata: dict[str, str], fewest: int
+) -> None:
+    job = job_of(tmp_path, metadata=metadata)
+    ((offset, why),) = landed(job, fewest, plain(0, b=1), plain(1, **{"c d": 1}))
+    assert offset == 1
+    assert "column 'c d'" in why
+    row = {"b": 1} | dict.fromkeys(metadata, 0)
+    assert job.read("clicks").to_pylist() == [row]
+
+
+@FORM_AND_WAY
+def test_a_record_waits_for_a_table_without_a_column(tmp_path: Path, form: str, fewest: int) -> None:
+    job = job_of(tmp_path, form, metadata={}, leave_out=["x"])
+    letters = landed(job, fewest, plain(0), plain(1, a=None), plain(2, x=1), plain(3, **{"\0": 1}))
+    assert [offset for offset, _ in letters] == [0, 1, 2, 3]
+    assert all("no column yet" in why for _, why in letters[:3])
+    assert "has NUL" in letters[3][1]
+    assert landed(job, fewest, plain(4, a=1), plain(5), number=1) == letters
+    assert replay(job.landing(), LetterFilter()).landed == 3
+    assert job.verdict().faults == ()
+    assert Counter(row["a"] for row in job.read("clicks").to_pylist()) == Counter({None: 4, 1: 1})
+
+
+@FORM_AND_WAY
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"metadata": {"url": "offset"}},
+        {"metadata": {}, "column_types": {"url": "int64"}},
+        {"metadata": {}, "name_mapping": {"u": "url"}},
+    ],
+    ids=lambda one: [*one][-1],
+)
+def test_columns_that_the_configuration_names_go_before_those_of_rows(
+    tmp_path: Path, form: str, fewest: int, named: dict[str, Any]
+) -> None:
+    """One record has such a name in other letters, and comes first."""
+    source = {"column_types": "url", "name_mapping": "u"}.get([*named][-1])
+    job = job_of(tmp_path, form, **named)
+    rest = [plain(at, n=at, **({} if source is None else {source: at})) for at in range(1, 6)]
+    ((offset, why),) = landed(job, fewest, plain(0, URL="x"), *rest)
+    assert offset == 0
+    assert "the table has 'url'" in why
+    assert sorted((row["n"], row["url"]) for row in job.read("clicks").to_pylist()) == [
+        (at, at) for at in range(1, 6)
+    ]
+
+
+def test_a_column_of_the_key_goes_before_one_of_a_row(tmp_path: Path) -> None:
+    job = Job(tmp_path, [{"table": "a", "primary_key": ["id"]}], schemas=False)
+    job.land(
+        change("c", "a", 1, {"ID": "x", "id": 1}, lsn=1, offset=0),
+        change("c", "a", 2, {"id": 2}, lsn=2, offset=1),
+    )
+    assert job.rows("a") == {2: {"id": 2}}
+    assert [one["offset"] for one in job.letters()] == [0]

@@ -20,6 +20,11 @@ from safewrite.intake.partitioning import partition_columns
 from safewrite.values.objects import array_of, column_of
 from safewrite.values.types import is_column_name
 
+_NO_COLUMN = (
+    "the table has no column yet, and nothing tells one: name it in column_types or metadata, or replay the record once the table "
+    "has one"
+)
+
 
 @dataclass
 class ColumnTypes:
@@ -98,7 +103,7 @@ class ColumnFit:
         """
         schema = None if found is None else found.schema
         types = types_of(table, told, schema)
-        clashes = {**_of_keys(keys, types), **_clashes(types, schema), **(refused or {})}
+        clashes = {**_of_keys(keys, types), **_clashes(table, types, schema, keys), **(refused or {})}
         return cls(types, clashes, Rules.of(table, found), _nulled(table, types, keys))
 
     def added(self, schema: pa.Schema | None) -> tuple[pa.Field, ...]:
@@ -132,6 +137,8 @@ class ColumnFit:
                 misfits = dict.fromkeys(np.flatnonzero(values.is_valid()).tolist(), self.clashes[name])
             for place, why in misfits.items():
                 dead.setdefault(place, self.reason(name, why))
+        if not arrays:
+            dead = dict.fromkeys(range(length), _NO_COLUMN) | dead
         return arrays, dead
 
     def of_rows(
@@ -153,6 +160,8 @@ class ColumnFit:
                 misfits = self.rules.misfits(name, arrays[name], written) | misfits
             for place, why in misfits.items():
                 dead.setdefault(place, self.reason(name, why))
+        if not arrays:
+            dead = dict.fromkeys(range(len(values)), _NO_COLUMN) | dead
         for place, names in enumerate(lacks):
             if unknown := [name for name in names if name not in arrays]:
                 why = f"the source left out {', '.join(unknown)}, and the table has no such column"
@@ -240,9 +249,24 @@ def _storable(kind: pa.DataType, table: TargetTable) -> pa.DataType:
     return kind
 
 
-def _clashes(types: dict[str, Any], schema: pa.Schema | None) -> dict[str, str]:
-    """New columns whose names differ from others by case alone, which engines take for one, or are no texts."""
-    known = {name.lower(): name for name in (() if schema is None else schema.names)}
+def _clashes(
+    table: TargetTable, types: Mapping[str, Any], schema: pa.Schema | None, keys: Sequence[str]
+) -> dict[str, str]:
+    """New columns whose names differ from others by case alone, which engines take for one, or are no texts.
+
+    The table's own columns have their names first, then those that the configuration names, whatever row comes first.
+    """
+    first = [
+        *(() if schema is None else schema.names),
+        *table.own_columns,
+        *keys,
+        *(table.precombine_key or ()),
+    ]
+    first += [*partition_columns(table.partition_by), *table.declared, *table.name_mapping.values()]
+    known: dict[str, str] = {}
+    for name in first:
+        if name in types:
+            known.setdefault(name.lower(), name)
     found = {}
     for name in types:
         if not is_column_name(name):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 import safewrite as sw
-from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable
+from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.landing.frames import ChangeFrame, frame_of
 from safewrite.cdc.landing.rows import ChangeRows
 from safewrite.cdc.ledger.target_tables import TargetTables
@@ -41,13 +41,12 @@ def fitted(targets: TargetTables, table: TargetTable, made: ChangeRows, found: s
         return Fitted(frame, with_columns(targets, table, made.keys, found, frame.added))
     except _REFUSALS:  # one of the columns is at fault, so each is tried alone
         refused: dict[str, str] = {}
-        if found is None:
-            found = with_columns(
-                targets, table, made.keys, None, _first_columns(made.keys, table, frame.added)
-            )
+        first = _first_columns(made.keys, table, frame.added)
+        if found is None and first:
+            found = with_columns(targets, table, made.keys, None, first)
         for one in frame.added:
             try:
-                if found.schema.get_field_index(one.name) < 0:
+                if found is None or found.schema.get_field_index(one.name) < 0:
                     found = with_columns(targets, table, made.keys, found, [one])
             except _REFUSALS as error:
                 refused[one.name] = str(error)
@@ -73,7 +72,12 @@ def with_columns(
 
 def _first_columns(keys: Sequence[str], table: TargetTable, fields: Sequence[pa.Field]) -> list[pa.Field]:
     """The columns that a table cannot be created without."""
-    needed = {*keys, EPOCH, SEQUENCE, *(table.precombine_key or ()), *partition_columns(table.partition_by)}
+    needed = {
+        *keys,
+        *table.own_columns,
+        *(table.precombine_key or ()),
+        *partition_columns(table.partition_by),
+    }
     return [one for one in fields if one.name in needed]
 
 
