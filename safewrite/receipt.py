@@ -32,7 +32,7 @@ class Receipt:
     no longer has (an expired snapshot, a log that was cleaned up), for only its key is remembered then.  ``txn`` is ``(app_id, version)``
     where the write was named by one.
     ``members`` is how many writes became visible in that version, of this process and others (1: this one alone; None: not counted),
-    ``led_by_us`` whether this process committed it, ``waited_s`` how long the write waited for another to commit it or for its turn.
+    ``led_by_us`` whether this process committed it (None: a repeat), ``waited_s`` how long the write waited for another to commit it or for its turn.
     """
 
     outcome: Outcome
@@ -49,7 +49,7 @@ class Receipt:
     changes: Mapping[str, int] | None = None
     copied_bytes: int | None = None
     members: int | None = None
-    led_by_us: bool = True
+    led_by_us: bool | None = True
     waited_s: float = 0.0
 
     @classmethod
@@ -68,6 +68,7 @@ class Receipt:
             fingerprint=entry["fingerprint"],
             txn=(str(txn[0]), int(txn[1])) if isinstance(txn, list) else None,
             changes=entry.get("changes"),
+            led_by_us=None,
         )
 
     def __str__(self) -> str:
@@ -79,7 +80,7 @@ class Receipt:
 
     def as_repeat(self) -> Receipt:
         """The receipt of the same write, given once more."""
-        return replace(self, outcome=Outcome.ALREADY_COMMITTED, attempts=0)
+        return replace(self, outcome=Outcome.ALREADY_COMMITTED, attempts=0, led_by_us=None)
 
     def to_json(self) -> str:
         """The receipt as one line of JSON."""
@@ -170,6 +171,6 @@ class Done:
             changes=self.changes,
             copied_bytes=self.copied_bytes,
             members=self.members,
-            led_by_us=self.led_by_us,
+            led_by_us=None if self.already else self.led_by_us,
             waited_s=self.waited_s,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
@@ -88,7 +89,7 @@ def test_who_waits_is_committed_with_another_writers_rows(place: Place) -> None:
     }
     for key, row in (("led", 1), ("leads", 2)):
         again = joining(place).append(rows(row), key=key)
-        assert (again.outcome, again.version, again.led_by_us) == ("already_committed", 1, True)
+        assert (again.outcome, again.version, again.led_by_us) == ("already_committed", 1, None)
         with pytest.raises(sw.ReplayMismatchError):
             joining(place).append(rows(9), key=key)
         found = place.open().resolve(key)
@@ -152,7 +153,11 @@ def test_a_member_waits_for_few_versions_only(place: Place) -> None:
         owner.append(rows(1), key="dead")
     others = place.open(group="never")
     for number in range(16):
+        with pytest.raises(sw.CommitUnknownError) as undecided:
+            place.open().resolve("dead")
+        assert undecided.value.version == 16
         others.append(rows(10 + number))
+    assert place.open().resolve("dead") is None  # though its member is there
     receipt = joining(place).append(rows(2), key="next")
     assert receipt.members == 1
     all_see(place, 0, 2, *range(10, 26))
@@ -220,7 +225,7 @@ def test_a_leader_that_dies_at_any_step_is_succeeded(tmp_path: Path, every_point
 
 def test_who_gives_up_ends_in_doubt_for_a_leader_may_have_read_its_member(place: Place) -> None:
     """D5: here one did, and the key decides."""
-    leader, owner = joining(place), joining(place, timeout_s=0.3, lease_s=60.0)
+    leader, owner = joining(place), joining(place, timeout_s=0.6, lease_s=60.0)
     ends: list[object] = []
     offered = threading.Event()
 
@@ -248,6 +253,35 @@ def test_who_gives_up_ends_in_doubt_for_a_leader_may_have_read_its_member(place:
     assert [type(end) for end in ends] == [sw.CommitUnknownError]
     assert place.open().resolve("gives-up") is not None
     all_see(place, 0, 1, 2)
+
+
+def test_who_gives_up_on_an_idle_table_is_decided_by_the_same_call(place: Place) -> None:
+    """D5: error and resolve name the same last version, and no command that decides nothing here."""
+    owner = joining(place, timeout_s=0.5)
+    meanwhile(owner, lambda: sleep(0.6))
+    with pytest.raises(sw.CommitUnknownError, match=r"reached version 16\.") as given_up:
+        owner.append(rows(1), key="event")
+    with pytest.raises(
+        sw.CommitUnknownError, match=r"versions 1 to 16\. .* reached version 16\."
+    ) as undecided:
+        place.open().resolve("event")
+    assert (given_up.value.version, undecided.value.version) == (16, 16)
+    assert "repair" not in str(undecided.value)
+    assert place.open().append(rows(1), key="event").version == 1
+    assert place.open().resolve("event") is not None
+    all_see(place, 0, 1)
+
+
+def test_no_member_is_put_when_the_time_is_used_up(place: Place) -> None:
+    """So the write is not there and never will be, as with ``group="never"``."""
+    owner = joining(place, timeout_s=0.2)
+    owner.world = recorder = Recorder(owner.world)
+    meanwhile(owner, lambda: sleep(0.3), "share.id")
+    with pytest.raises(sw.RetriesExhaustedError):
+        owner.append(rows(1), key="event")
+    assert "share.put_member" not in recorder.steps
+    assert place.open().resolve("event") is None
+    all_see(place, 0)
 
 
 # --- what the credentials may not do --------------------------------------------------------------------

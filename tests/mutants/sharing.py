@@ -124,6 +124,14 @@ SHARING_MUTANTS = (
         "test_who_gives_up_ends_in_doubt_for_a_leader_may_have_read_its_member",
     ),
     Mutant(
+        "share-overdue",
+        "that no member is put once the time is used up",
+        SHARING,
+        (("    if (yield from overdue(state.limits, state.started_s)):\n", "    if False:\n"),),
+        OWN,
+        "test_no_member_is_put_when_the_time_is_used_up",
+    ),
+    Mutant(
         "share-denied",
         "that a process asks no more where the queue may not be used",
         "delta/queue.py",

@@ -40,7 +40,7 @@ def resolve(
             return record.version, {**told, **entry}
         record = None
     # Claim and queue are read before the log: what is finished in between then shows in the log.
-    waits = yield from _waits(key, limits)
+    through = yield from _waits_through(key, limits)
     pending = (yield from _pending(key, limits)) if arbiter.lock_table else None
     base = record.base_version if record is not None else _base(key, -1)
     head, found, whole = yield from _scan(key, base, limits)
@@ -53,15 +53,22 @@ def resolve(
             "the table; then raise delta.logRetentionDuration.",
             key=key,
         )
-    in_doubt = record is not None and record.in_doubt_at is not None and record.in_doubt_at > head
-    if pending or in_doubt or waits:
-        raise CommitUnknownError(
-            f"The write with key {key!r} is not in the table, and may still land at version {head + 1}. Append "
-            "the same rows with the same key, or run `safewrite repair` on the table, to decide.",
-            key=key,
-            version=head + 1,
-        )
+    in_doubt_at = record.in_doubt_at if record is not None and record.in_doubt_at is not None else -1
+    last = max(in_doubt_at, through, head + 1 if pending else -1)
+    if last > head:
+        raise _may_land(key, head, last, pending=pending)
     return None
+
+
+def _may_land(key: str, head: int, last: int, *, pending: bool) -> CommitUnknownError:
+    at = f"at version {last}" if last == head + 1 else f"in one of the versions {head + 1} to {last}"
+    repair = ", as does `safewrite repair` on the table" if pending else ""
+    return CommitUnknownError(
+        f"The write with key {key!r} is not in the table, and may still land {at}. The same call with the same key decides at "
+        f"once{repair}; resolve(key) decides once the log has reached version {last}.",
+        key=key,
+        version=last,
+    )
 
 
 def recorded(version: int, *, limits: Limits) -> Generator[Effect, Outcome, list[Entry]]:
@@ -99,14 +106,13 @@ def _pending(key: str, limits: Limits) -> Generator[Effect, Outcome, bool]:
     raise unanswered(get, temp)
 
 
-def _waits(key: str, limits: Limits) -> Generator[Effect, Outcome, bool]:
-    """True if the write waits where other writers take waiting writes into their commits."""
+def _waits_through(key: str, limits: Limits) -> Generator[Effect, Outcome, int]:
+    """The last version in which other writers may commit the write, which waits in their queue; -1 if it does not."""
     effect = List(sharing.FOLDER, name="resolve.queue")
     listed = yield from ask(effect, limits)
     if not isinstance(listed, Ok):
         raise unanswered(effect, listed)
-    assert isinstance(listed.value, tuple)
-    return sharing.waits(listed.value, key)
+    return sharing.waits_through(listed, key)
 
 
 def _scan(

@@ -31,7 +31,7 @@ from safewrite.errors import (
     StorageError,
 )
 from safewrite.protocol import members, staging
-from safewrite.protocol.ask import side_by_side
+from safewrite.protocol.ask import overdue, side_by_side
 from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.candidate import Found, Offer, Share, Steps, Try, Waiting
 from safewrite.protocol.delta.catch_up import catch_up, leave_queue, queue
@@ -50,7 +50,7 @@ from safewrite.protocol.effects import (
     Together,
 )
 from safewrite.protocol.ticket_queue import now
-from safewrite.protocol.values import Listed, Queue
+from safewrite.protocol.values import Queue
 from safewrite.text.rendering import said
 
 FOLDER = "_safewrite/queue/"
@@ -108,6 +108,8 @@ def _offer(state: Try, share: Share) -> Generator[Effect, Outcome, bool]:
         return False
     drawn = yield NewId(name="share.id")
     assert isinstance(drawn, Ok)
+    if (yield from overdue(state.limits, state.started_s)):
+        return False  # a member would only put the write in doubt
     through = state.seen + state.arbiter.shares
     path = path_of(state.seen, through, share.sharer.key, str(drawn.value))
     share.offers += 1
@@ -333,7 +335,8 @@ def in_doubt(state: Try, error: Exception) -> Exception:
     why = said(error).partition(". ")[0]
     return CommitUnknownError(
         f"{why}. The write had waited where other writers take waiting writes into their own commits, so one of them may "
-        f"still commit it, up to version {share.through}. Call again with the same key, or resolve(key), to decide.",
+        f"still commit it, up to version {share.through}. Call again with the same key to decide at once; resolve(key) decides "
+        f"once the log has reached version {share.through}.",
         version=share.through,
     )
 
@@ -344,9 +347,10 @@ def path_of(base: int, through: int, key: str, unique: str) -> str:
     return f"{FOLDER}{base:020d}-{through:020d}-{members.hashed(key)}-{unique}"
 
 
-def waits(listed: Sequence[Listed], key: str) -> bool:
-    """Whether a member of a write with this key is in the queue."""
-    return any(f"-{members.hashed(key)}-" in one.path for one in listed)
+def waits_through(outcome: Ok, key: str) -> int:
+    """The last version in which a member with this key that is in the queue may be committed; -1 if there is none."""
+    hashed = f"-{members.hashed(key)}-"
+    return max((one.through for one in waiting(outcome) if hashed in one.path), default=-1)
 
 
 def waiting(outcome: Ok) -> list[Waiting]:
