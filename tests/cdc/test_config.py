@@ -198,6 +198,23 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
         "(whole)",
         "do nothing for envelope events-json",
     ),
+    (
+        config({"metadata": {"x": "key"}, "partition_by": ["x"]}),
+        "(whole)",
+        "partition_by x: a table of format",
+    ),
+    (
+        config(
+            {"metadata": {"x": "headers"}, "partition_by": ["x"], "format": "iceberg"}, catalog={"name": "c"}
+        ),
+        "(whole)",
+        "cannot be divided by metadata of headers",
+    ),
+    (
+        config({"mode": "append", "source": "b"}, {"topics": ["a", "c"]}, envelope="events-json"),
+        "(whole)",
+        "no table's source is one of kafka.topics, so every row would be a dead letter",
+    ),
     (config({"mode": "append"}, envelope="events-avro"), "(whole)", "registry is needed"),
     (config(tables=[], unknown_tables="ignore"), "(whole)", "every row would be ignored"),
     (config({"source": "a.b"}, ignored_tables=["a.b"]), "(whole)", "ignored_tables: a.b is in tables too"),

@@ -1,6 +1,7 @@
 """Each logical type reads a column as it reads the values of it one by one."""
 
 import base64
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from safewrite.cdc.connect.logical_types.column import UNREADABLE, LogicalColumn
 from safewrite.cdc.connect.logical_types.declared import declared_decimal, declared_time
 from safewrite.cdc.connect.logical_types.plain import IN_AVRO, IN_JSON
 from safewrite.cdc.connect.logical_types.schemas import _BY_NAME, column_of
+from safewrite.cdc.records.change import UndecodableError
 
 PARAMETERS = {"scale": "2", "connect.decimal.precision": "9"}
 KINDS = {
@@ -173,3 +175,17 @@ def test_plain_values_are_in_no_doubt(schema: dict[str, Any]) -> None:
     found = column_of(schema).reader(kind)(pa.array([plain, None], kind), fallback)
     assert not fallback.any
     assert found.to_pylist() == [one(column_of(schema), plain), None]
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("2024-01-01", "is a date, and no time"),
+        ("soon", "is no time"),
+        ("2024-01-01T00:00:00.0000001", "has nanoseconds"),
+        ("2024-01-01+01:00", "has no zone"),
+    ],
+)
+def test_a_time_that_cannot_be_read_is_shown_as_it_was_sent(said: str, why: str) -> None:
+    with pytest.raises(UndecodableError, match=f"^{re.escape(repr(said))} {why}"):
+        declared_time("iso8601").read(said)

@@ -12,6 +12,7 @@ from safewrite.cdc.connect.logical_types.declared import DecimalMode
 from safewrite.cdc.connect.placeholder import UNAVAILABLE_TEXT
 from safewrite.cdc.envelopes.registry import KINDS
 from safewrite.errors import without_secrets
+from safewrite.intake.partitioning import partition_columns
 from safewrite.intake.settings import Strict, Text, from_environment, read
 from safewrite.intake.tables import TableAccess, TableFormat
 
@@ -315,6 +316,19 @@ class Config(TableAccess):
                 ),
                 "mode append needs a metadata column of op: a row that was deleted looks like one that is there without it",
             ),
+            *(
+                (
+                    bool(names := _undividing(table)),
+                    f"partition_by {', '.join(names)}: a table of format {table.format} cannot be divided by metadata of headers or key",
+                )
+                for table in landed
+            ),
+            (
+                kind.is_events
+                and bool(self.tables and self.kafka.topics)
+                and not {table.source or table.table for table in self.tables} & {*(self.kafka.topics or ())},
+                f"no table's source is one of kafka.topics, so every row would be {_UNKNOWN[self.unknown_tables]}",
+            ),
             ("delta" in formats and self.warehouse is None, "warehouse is needed for tables of format delta"),
             (
                 "delta" not in formats and self.warehouse is not None,
@@ -322,6 +336,12 @@ class Config(TableAccess):
             ),
             *((True, text) for text in self.contradictions(formats)),
         ]
+
+
+def _undividing(table: TableOptions) -> list[str]:
+    """The columns of metadata that partition_by names and whose types no table of the format is divided by."""
+    wrong = {"headers", "key"} if table.format == "delta" else {"headers"}
+    return [name for name in partition_columns(table.partition_by) if table.metadata.get(name) in wrong]
 
 
 @without_secrets

@@ -20,10 +20,7 @@ from safewrite.intake.partitioning import partition_columns
 from safewrite.values.objects import array_of, column_of
 from safewrite.values.types import is_column_name
 
-_NO_COLUMN = (
-    "the table has no column yet, and nothing tells one: name it in column_types or metadata, or replay the record once the table "
-    "has one"
-)
+_NO_COLUMN = "the table has no column yet, and the record gives it none: name one in metadata, or replay the record once the table has one"
 
 
 @dataclass

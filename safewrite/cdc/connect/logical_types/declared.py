@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache, partial
 from typing import Any, Literal
@@ -54,9 +54,24 @@ def _time(value: Any, form: str, *, is_floored: bool = False) -> datetime:
         raise UndecodableError(f"{value!r} is no time of the form {form}")
     if form == "iso8601":
         text = value if _has_zone(value) else f"{value}+00:00"
-        return floored_instant(text) if is_floored else instant(text)
+        try:
+            return floored_instant(text) if is_floored else instant(text)
+        except UndecodableError as error:
+            if _is_date(value):
+                raise UndecodableError(
+                    f"{value!r} is a date, and no time; declare its pattern of strptime"
+                ) from error
+            raise UndecodableError(str(error).replace(repr(text), repr(value))) from error
     found = datetime.strptime(value, form)  # noqa: DTZ007 - the zone is added below
     return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _is_date(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _has_zone(text: str) -> bool:
