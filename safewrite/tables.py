@@ -132,8 +132,7 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
             what the catalog's properties leave open.
         strict: raise, instead of warning, where other writers of this table may lose rows among
             themselves, or where an Iceberg table may forget keys.
-        attempts_max, timeout_s: limits of one write; beyond them it is NotCommitted; where it waits for another writer's
-            commit, it is CommitUnknownError, and the same call decides.
+        attempts_max, timeout_s: limits of one write; beyond them it is NotCommitted, or CommitUnknown where others may take it.
         lease_s: how long an unmoving queue is watched before its holder is passed over.
         target_file_size: bytes after which another data file is begun (default 128 MiB; an Iceberg table's
             ``write.target-file-size-bytes`` goes first).

@@ -361,7 +361,7 @@ CHANGE_MUTANTS = (
     Mutant(
         "index-of-another-iceberg",
         "the file that an index of an Iceberg table is of",
-        "iceberg/write/row_files.py",
+        "iceberg/write/key_lookup.py",
         (
             (
                 "(head.table_id, file.file_path, file.file_size_in_bytes, file.record_count, kinds)",

@@ -208,7 +208,7 @@ class Config(TableAccess):
     engine: Annotated[
         Literal["local", "spark"],
         Field(
-            description="where records are decoded, and changes of Delta tables applied: local, in Spark's driver; spark, on its executors, each of which needs Python "
+            description="where records are decoded, and changes applied: local, in Spark's driver; spark, on its executors, each of which needs Python "
             "with safewrite"
         ),
     ] = "local"

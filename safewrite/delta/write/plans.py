@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from safewrite.delta.write.apply import ApplyTransaction
     from safewrite.delta.write.overwrite import OverwriteTransaction
     from safewrite.delta.write.staging import StagedFile
+    from safewrite.engine.written import TableInTasks
     from safewrite.frames.fingerprint import Counted, Fingerprint
     from safewrite.frames.where import Where
     from safewrite.table.group import Member
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 FEW_ROWS = 10_000
 """An append of so many rows, most of which are new, is encoded before the ledger is asked for its key."""
-    from safewrite.engine.written import TableInTasks
 
 
 @dataclass

@@ -41,7 +41,7 @@ def resolve(
         record = None
     # Claim and queue are read before the log: what is finished in between then shows in the log.
     through = yield from _waits_through(key, limits)
-    pending = (yield from _pending(key, limits)) if arbiter.lock_table else None
+    pending = (yield from _pending(key, limits)) if arbiter.lock_table else False
     base = record.base_version if record is not None else _base(key, -1)
     head, found, whole = yield from _scan(key, base, limits)
     if found is not None:
