@@ -255,6 +255,26 @@ def test_who_gives_up_ends_in_doubt_for_a_leader_may_have_read_its_member(place:
     all_see(place, 0, 1, 2)
 
 
+@pytest.mark.parametrize("end", ["killed", "not recorded"])
+def test_who_gives_up_leaves_the_queue_after_its_doubt_is_recorded(place: Place, end: str) -> None:
+    """Else ``resolve`` finds neither, and says that the write is not there while a leader that had read its member commits it."""
+    owner = joining(place, timeout_s=0.5)
+    meanwhile(owner, lambda: sleep(0.6))
+
+    def fail() -> None:
+        raise CrashError if end == "killed" else OSError("the ledger is out of reach")
+
+    meanwhile(owner, fail, "ledger.doubt", "before")
+    with pytest.raises(CrashError if end == "killed" else sw.CommitUnknownError):
+        owner.append(rows(1), key="event")
+    with pytest.raises(sw.CommitUnknownError, match="may still land in one of the versions 1 to 16"):
+        place.open().resolve("event")
+    assert len(queued(place)) == 1
+    assert joining(place).append(rows(2), key="next").members in {1, 2}
+    assert place.open().append(rows(1), key="event").outcome in {"committed", "already_committed"}
+    assert visible([place.ids(), place.replayed_ids()]) == once(0, 1, 2)
+
+
 def test_who_gives_up_on_an_idle_table_is_decided_by_the_same_call(place: Place) -> None:
     """D5: error and resolve name the same last version, and no command that decides nothing here."""
     owner = joining(place, timeout_s=0.5)

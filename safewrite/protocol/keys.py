@@ -171,16 +171,20 @@ def remember(record: LedgerRecord, version: int, limits: Limits) -> Generator[Ef
         log.warning("after the commit of version %d: the ledger was not told", version, exc_info=True)
 
 
-def doubt(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effect, Outcome, None]:
-    """Record at which version an attempt ended in doubt, so that ``resolve`` can tell when it is settled.
+def doubt(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effect, Outcome, bool]:
+    """Record at which version an attempt ended in doubt, so that ``resolve`` can tell when it is settled; whether it was.
 
     It comes while an error of the commit is on its way up: one of its own would take that one's place, and be
     taken for an error from before the commit.
     """
     try:
-        yield from ask(LedgerCommit(replace(record, in_doubt_at=version), name="ledger.doubt"), limits)
+        answer = yield from ask(
+            LedgerCommit(replace(record, in_doubt_at=version), name="ledger.doubt"), limits
+        )
     except Exception:
         log.warning("in doubt at version %d: the ledger was not told", version, exc_info=True)
+        return False
+    return isinstance(answer, Ok)
 
 
 # --- the members of a group --------------------------------------------------------------------------

@@ -94,6 +94,16 @@ def test_a_row_that_both_mark_is_decided_anew(sequence: int, value: str, tmp_pat
     assert over["deletionVector"]["cardinality"] == 4
 
 
+def test_a_row_that_both_mark_is_decided_anew_though_the_rival_has_none_in_its_place(tmp_path: Path) -> None:
+    """What a rival deleted is there no more: our row comes, and no other row goes in its place."""
+    lake, wanted = marked(tmp_path)
+    table, rival = lake.open(), lake.open()
+    before_commit(table, lambda: change(lake, wanted, [down((5, 0), (3, "x"))], table=rival))
+    receipt = apply(table, [up((7, 0), "ours", (3, "x")), up((6, 0), "ours", (29, "x"))])
+    assert lake.rows() == wanted | {(3, "x"): "ours", (29, "x"): "ours"}
+    assert receipt.removed_rows == 1
+
+
 @pytest.mark.parametrize("indexed", [False, True])
 def test_a_file_whose_rows_came_back_is_looked_at_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, indexed: bool

@@ -128,6 +128,7 @@ def _committed_once(  # noqa: PLR0917 - one caller, just above
             records=(record,) if _in_ledger(named) else (),
             opening=keys.intend_new([record], limits) if intends else None,
             sharer=candidate.sharer,
+            doubting=lambda version: keys.doubt(record, version, limits),
         )
     except CommitUnknownError as error:
         if error.version is not None:

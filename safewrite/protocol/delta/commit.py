@@ -19,7 +19,7 @@ can never both land.  No attempt leaves N for N+1 while N is in doubt.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from safewrite.errors import (
     CommitUnknownError,
@@ -92,6 +92,7 @@ def commit(
     records: Sequence[LedgerRecord] = (),
     opening: Steps | None = None,
     sharer: Sharer | None = None,
+    doubting: Callable[[int], Generator[Effect, Outcome, bool]] | None = None,
 ) -> Generator[Effect, Outcome, Landed]:
     """Commit a candidate that has taken every version up to ``seen`` into account (-1: no table).
 
@@ -101,7 +102,8 @@ def commit(
     candidate's keys: the commit is put there while it is read back, for whoever believes the ledger asks the log as well.
     ``opening`` runs with the first check of the files; nothing is claimed or committed before it has ended, and what it
     raises ends the commit.
-    ``sharer`` is the candidate, where it may share a commit with other writers that wait.
+    ``sharer`` is the candidate, where it may share a commit with other writers that wait; ``doubting`` records the last version in
+    which they may commit it.  Its member leaves their queue after that alone, for ``resolve`` believes one of the two.
 
     Raises:
         NotCommittedError: a subclass; nothing landed and nothing can land later.
@@ -126,10 +128,13 @@ def commit(
     except Exception as error:
         if state.ticket is not None:
             yield ticket_queue.pass_turn(state.ticket)
-        yield from sharing.leave(state)
+        doubt = sharing.in_doubt(state, error)
+        through = -1 if state.share is None else state.share.through
+        if doubt is error or doubting is None or (yield from doubting(through)):
+            yield from sharing.leave(state)
         if not isinstance(error, SafewriteError) and state.in_doubt_at is not None:
             raise sharing.in_doubt(state, _interrupted(state.in_doubt_at, error)) from error
-        if (doubt := sharing.in_doubt(state, error)) is not error:
+        if doubt is not error:
             raise doubt from error
         raise
     return landed
