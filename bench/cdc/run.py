@@ -24,7 +24,6 @@ from bench.cdc.sources import Captured, ChangeSource, SourceName, change_source
 from bench.cdc.topic import copy
 from bench.servers.spark import Cluster
 from safewrite.cdc import verify
-from safewrite.cdc.landing.shares import BY_TASKS
 
 _WAITS = "The batch waits"
 """What a driver says while the registry is away."""
@@ -86,8 +85,6 @@ class Verdict:
 
     def idle_faults(self) -> list[str]:
         """What was to happen to batches of executors and never did."""
-        if self.form not in BY_TASKS:
-            return []
         found = [] if self.by_executors else [f"executors landed no record of {self.form}"]
         if self.kills and not self.hits:
             found.append(f"no driver of {self.form} was killed while executors landed a batch")
@@ -256,7 +253,7 @@ def _under_faults(plan: Plan, servers: ChangeSource, jobs: Sequence[Job], say: A
 
 def _killed(job: Job, draw: random.Random) -> bool:
     """Kill a driver, some time after; whether executors were landing a batch of it."""
-    if job.engine == "spark" and job.form in BY_TASKS:
+    if job.engine == "spark":
         until, landed = time.monotonic() + _AIM_S, job.said(LANDED[0].decode()) + draw.randrange(3)
         while time.monotonic() < until and not (
             job.is_with_executors and job.said(LANDED[0].decode()) >= landed

@@ -26,8 +26,8 @@ from safewrite.delta.write import overwrite as delta_overwrite
 from safewrite.frames import parallel as side_by_side
 from safewrite.frames.parallel import Begun, Handed, all_of, given_back, windows
 from safewrite.frames.parquet import ParquetDraft
+from safewrite.iceberg.write import key_lookup
 from safewrite.iceberg.write import overwrite as iceberg_overwrite
-from safewrite.iceberg.write import row_files
 from safewrite.protocol.effects import Failed, Get, Missing, Unknown
 from safewrite.testing.changes import Change, Oracle, RefusedError
 from safewrite.testing.steps import Answers
@@ -44,7 +44,7 @@ KINDS = ["delta", "iceberg", "merge-on-read"]
 def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of these tests are small: they are looked at as large ones are."""
     monkeypatch.setattr(touched, "KEPT_BYTES", -1)
-    monkeypatch.setattr(row_files, "WHOLE_BYTES", -1)
+    monkeypatch.setattr(key_lookup, "WHOLE_BYTES", -1)
     monkeypatch.setattr(side_by_side, "FILES_AT_ONCE", 2)
 
 
