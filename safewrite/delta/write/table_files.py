@@ -39,7 +39,7 @@ from safewrite.stores.travel import StoreAddress
 from safewrite.stores.world import run
 
 LOOKED_FILES = 64
-"""So many files are looked through before their rows are given on."""
+"""How many files a task looks through before it hands their rows on."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from safewrite.delta.write.transaction import (
     Transaction,
     Write,
 )
-from safewrite.errors import CommitUnknownError, ReplayMismatchError
+from safewrite.errors import ReplayMismatchError
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits, ask, unanswered
 from safewrite.protocol.delta.commit import (
@@ -117,23 +117,18 @@ def _committed_once(  # noqa: PLR0917 - one caller, just above
     """Commit what is staged; where it ``intends``, the key goes into the ledger with the upload, and is expected to be new."""
     named = candidate.write
     record = replace(recalled.record, fingerprint=named.fingerprint)
-    try:
-        landed = yield from commit(
-            candidate,
-            recalled.seen,
-            arbiter=arbiter,
-            limits=limits,
-            queue_first=queue_first,
-            fresh=fresh or recalled.looked,
-            records=(record,) if _in_ledger(named) else (),
-            opening=keys.intend_new([record], limits) if intends else None,
-            sharer=candidate.sharer,
-            doubting=lambda version: keys.doubt(record, version, limits),
-        )
-    except CommitUnknownError as error:
-        if error.version is not None:
-            yield from keys.doubt(record, error.version, limits)
-        raise
+    landed = yield from commit(
+        candidate,
+        recalled.seen,
+        arbiter=arbiter,
+        limits=limits,
+        queue_first=queue_first,
+        fresh=fresh or recalled.looked,
+        records=(record,) if _in_ledger(named) else (),
+        opening=keys.intend_new([record], limits) if intends else None,
+        sharer=candidate.sharer,
+        doubting=lambda version: keys.doubt(record, version, limits),
+    )
     if landed.already:
         found = Found(landed.version, own=False)
         done = yield from found_again(candidate, found, record, limits, attempts=landed.attempts)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _LOOKED_AT_ONCE = 8
 LOOKED_BYTES = 8 * 2**20
-"""Files are looked through together up to so many bytes; whole ones are some five times as large in memory."""
+"""How many bytes of files one look-up takes together; in memory whole files take some five times as much."""
 
 
 @dataclass

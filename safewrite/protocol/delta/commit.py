@@ -102,8 +102,9 @@ def commit(
     candidate's keys: the commit is put there while it is read back, for whoever believes the ledger asks the log as well.
     ``opening`` runs with the first check of the files; nothing is claimed or committed before it has ended, and what it
     raises ends the commit.
-    ``sharer`` is the candidate, where it may share a commit with other writers that wait; ``doubting`` records the last version in
-    which they may commit it.  Its member leaves their queue after that alone, for ``resolve`` believes one of the two.
+    ``sharer`` is the candidate, where it may share a commit with other writers that wait.
+    ``doubting`` records the version up to which a commit is in doubt, and says whether it could.  A member leaves the queue of those
+    who wait after that alone, for ``resolve`` believes one of the two.
 
     Raises:
         NotCommittedError: a subclass; nothing landed and nothing can land later.
@@ -128,14 +129,13 @@ def commit(
     except Exception as error:
         if state.ticket is not None:
             yield ticket_queue.pass_turn(state.ticket)
-        doubt = sharing.in_doubt(state, error)
-        through = -1 if state.share is None else state.share.through
-        if doubt is error or doubting is None or (yield from doubting(through)):
+        tried = None if isinstance(error, SafewriteError) else state.in_doubt_at
+        ended = sharing.in_doubt(state, error if tried is None else _interrupted(tried, error))
+        version = ended.version if isinstance(ended, CommitUnknownError) else None
+        if version is None or doubting is None or (yield from doubting(version)):
             yield from sharing.leave(state)
-        if not isinstance(error, SafewriteError) and state.in_doubt_at is not None:
-            raise sharing.in_doubt(state, _interrupted(state.in_doubt_at, error)) from error
-        if doubt is not error:
-            raise doubt from error
+        if ended is not error:
+            raise ended from error
         raise
     return landed
 

@@ -65,7 +65,7 @@ OFFERS_MAX = 3
 """A write whose member was taken out of the queue so often goes on alone."""
 NAP_S_MIN, NAP_S_MAX = 0.03, 0.25
 LOOK_EVERY = 4
-"""After so many naps a writer that waits looks who is first, whether or not a version came."""
+"""A waiting writer checks who leads after this many naps, even if no version came."""
 
 
 # --- waiting ----------------------------------------------------------------------------------------
