@@ -342,8 +342,8 @@ MUTANTS = (
         PROTOCOL,
         (
             (
-                "            raise doubt from error\n        raise\n",
-                "            raise doubt from error\n        return Landed(state.seen, state.attempts, False, True)\n",
+                "            raise ended from error\n        raise\n",
+                "            raise ended from error\n        return Landed(state.seen, state.attempts, False, True)\n",
             ),
         ),
         OWN,
