@@ -34,6 +34,7 @@ from bench.stress.plans.menu import (
 )
 from bench.stress.plans.plan import Settings, place_traps
 from bench.stress.run import Result
+from bench.stress.writers import common
 from safewrite.testing.checker import Judgement, Read, check, judge
 from safewrite.testing.history import COLUMNS, IntendedWrite, Row, make_rows
 from tests.bench.runs import ROOT, arm, stress
@@ -97,6 +98,30 @@ def test_the_naive_writers_lose_rows_in_the_same_report(small: Any) -> None:
 def test_a_good_run_exits_with_zero_and_says_valid(small: Any) -> None:
     code, report, _ = small
     assert (code, report["verdict"], report["reasons"]) == (0, "valid", [])
+
+
+@pytest.mark.parametrize(("first_step_at", "made"), [(1, 3), (7, 8), (99, 12)])
+def test_a_writer_whose_pause_is_to_come_appends_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_step_at: int, made: int
+) -> None:
+    """Others may commit its rows, time and again; and what never comes does not go on for ever."""
+    monkeypatch.setattr(common.os, "kill", lambda *_: None)
+    trap = {"seq": 1, "step": "commit.put_commit", "when": "after", "action": "pause"}
+    config = {
+        "kind": "ours",
+        "writer": 1,
+        "history": str(tmp_path / "h.jsonl"),
+        "appends": 3,
+        "traps": [trap],
+    }
+    seqs = []
+    for _ in range(2):
+        life = common.Writer(config)
+        for seq in life.seqs():
+            seqs.append(seq)
+            if seq >= first_step_at:
+                life.trap(seq, trap["step"], trap["when"])
+    assert seqs == [*range(made), *range(made)]
 
 
 class _Links(HTMLParser):

@@ -183,3 +183,10 @@ def test_a_key_whose_rows_cannot_be_compared_is_refused_by_name() -> None:
     assert error.key == "event"
     assert "version 3" in str(error)
     assert "none of these were written" in str(error)
+
+
+def test_a_key_comes_twice_in_one_call_only_with_the_same_rows() -> None:
+    keys.must_match_in_call("event", "v1:1:ab", "v1:1:ab")
+    with pytest.raises(ReplayMismatchError, match="comes twice in this call, with other rows") as refused:
+        keys.must_match_in_call("event", "v1:1:ab", "v1:1:ac")
+    assert refused.value.key == "event"

@@ -37,6 +37,10 @@ class ChangeWriter(common.Writer):
         super().__init__(config)
         self.log = log_of(config)
 
+    def seqs(self) -> range:
+        """The numbers of the deliveries: the log has no more."""
+        return range(self.config["appends"])
+
     def rows_of(self, seq: int) -> tuple[list[Any], str | None]:
         """The changes of a delivery, and the name of its batch."""
         batch = self._batch(seq)

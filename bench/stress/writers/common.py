@@ -47,6 +47,8 @@ def of_stress(name: str) -> Any:
 
 
 OPEN_TRIES_MAX = 20
+MORE_APPENDS_MAX = 4
+"""A writer with a kill or a pause to come makes at most so many times the appends of the plan."""
 ICEBERG_MODULES = {
     "sql": ("pyiceberg.catalog.sql", "pyiceberg.io.pyarrow", "psycopg2"),
     "rest": ("pyiceberg.catalog.rest", "pyiceberg.io.pyarrow"),
@@ -121,8 +123,33 @@ class Writer:
         self.say("done")
 
     def seqs(self) -> Iterable[int]:
-        """The numbers of the appends to make, without those that were made before."""
-        return range(self.config["appends"])
+        """The numbers of the appends to make.
+
+        Others may commit a writer's rows, and then it does not come by the steps of a commit.  While a kill or a pause
+        of the plan is still to come, the writer therefore appends more, at most so many times as often: alone at last,
+        it commits by itself.
+        """
+        planned: int = self.config["appends"]
+        yield from range(planned)
+        begun = max((event.get("seq") or 0 for event in self._before), default=0)
+        for seq in range(planned, planned * MORE_APPENDS_MAX):
+            if seq > begun and not self._to_come():
+                return
+            yield seq
+
+    def _to_come(self) -> bool:
+        """Whether a kill or a pause that the plan has for one of the appends has not happened yet."""
+        return any(
+            trap["seq"] is not None and not self._happened(trap) for trap in self.config.get("traps", ())
+        )
+
+    def _happened(self, planned: dict[str, Any]) -> bool:
+        """Once each, also over restarts: the ledger remembers which are done."""
+        done = {
+            "event": history.EventKind(planned["action"]), "step": planned["step"], "when": planned["when"],
+            "planned_seq": planned["seq"],
+        }  # fmt: skip
+        return any(done.items() <= known.items() for known in self._before)
 
     def run_chore(self, chore: str, do: Callable[[int], str | None]) -> NoReturn:
         """Do a chore as many times as the plan says, and leave; a failed one is written down and does not end it."""
@@ -220,14 +247,12 @@ class Writer:
             # At the first append from the planned one on that reaches this step at all.
             if (planned["step"], planned["when"]) != (step, when) or seq < (planned["seq"] or 0):
                 continue
+            if self._happened(planned):
+                continue
             event = history.EventKind(planned["action"])
             fields = {"kind": self.kind, "writer": self.number, "seq": seq, "step": step, "when": when}
-            # Once each, also over restarts: the ledger remembers which are done.
-            done = {"event": event, "step": step, "when": when, "planned_seq": planned["seq"]}
-            if any(done.items() <= known.items() for known in self._before):
-                continue
             self.ledger.record(event, **fields, planned_seq=planned["seq"])
-            self._before.append({**fields, **done})
+            self._before.append({**fields, "event": event, "planned_seq": planned["seq"]})
             self.say(event, seq, step, when, os.getpid())
             if event == history.EventKind.KILL:
                 os.kill(os.getpid(), signal.SIGKILL)
