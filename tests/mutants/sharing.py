@@ -155,4 +155,54 @@ SHARING_MUTANTS = (
         OWN,
         "test_where_the_queue_may_not_be_used_writes_go_alone",
     ),
+    Mutant(
+        "share-leave",
+        "that a doubt stands in the ledger before its member leaves the queue",
+        "protocol/delta/commit.py",
+        (
+            (
+                (
+                    "        if version is None or doubting is None or (yield from doubting(version)):\n"
+                    "            yield from sharing.leave(state)\n"
+                ),
+                (
+                    "        yield from sharing.leave(state)\n"
+                    "        if version is not None and doubting is not None:\n"
+                    "            yield from doubting(version)\n"
+                ),
+            ),
+        ),
+        model("share-resolve", 1),
+        "misled",
+    ),
+    Mutant(
+        "share-asked-late",
+        "that resolve looks at the queue before it reads the log",
+        "delta/write/resolve.py",
+        (
+            ("    through = yield from _waits_through(key, limits)\n", ""),
+            (
+                "    head, found, whole = yield from _scan(key, base, limits)\n",
+                (
+                    "    head, found, whole = yield from _scan(key, base, limits)\n"
+                    "    through = yield from _waits_through(key, limits)\n"
+                ),
+            ),
+        ),
+        model("share-resolve", 1),
+        "misled",
+    ),
+    Mutant(
+        "share-unrecorded",
+        "that a doubt says whether it was recorded",
+        "protocol/keys.py",
+        (
+            (
+                "        return False\n    return isinstance(answer, Ok)\n",
+                "        return True\n    return True\n",
+            ),
+        ),
+        OWN,
+        "test_who_gives_up_leaves_the_queue_after_its_doubt_is_recorded",
+    ),
 )

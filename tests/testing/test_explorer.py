@@ -13,6 +13,7 @@ from safewrite.protocol.values import Entry
 from safewrite.testing.explorer import models, peers
 from safewrite.testing.explorer.__main__ import MODELS, main
 from safewrite.testing.explorer.automaton import (
+    Absent,
     Acked,
     Automaton,
     Broken,
@@ -55,6 +56,7 @@ FEWER = {
     "share-asking": 0,
     "share-fresh": 0,
     "share-again": 0,
+    "share-resolve": 0,
     "iceberg-two": 1,
     "iceberg-empty": 1,
     "iceberg-plain": 1,
@@ -199,6 +201,8 @@ def _store(*bodies: bytes, at: tuple[int, ...] | None = None) -> Store:
         (_store(FIRST), NotCommitted("corrupt_log"), "alarm"),
         (_store(FIRST), Broken("AssertionError"), "alarm"),
         (_store(FIRST), InDoubt(), ""),
+        (_store(FIRST), Absent(), ""),
+        (_store(FIRST, body_of("b+a", "1.0")), Absent(), "misled"),
         (_store(FIRST), Down(), ""),
     ],
 )

@@ -11,6 +11,7 @@ Invariants, by the number of the promise (docs/promise.md):
 - *lost* (1): an acked key is in the version that the ack names;
 - *zombie* (2): an attempt that ended in ``NotCommittedError`` is in no commit file, ever;
 - *revived* (1): what a change makes of its key is made on the version before its own;
+- *misled* (2): a key that ``resolve`` did not find, once its writer had ended, is in no commit file, ever;
 - *hole*: versions are contiguous from 0;
 - *replaced*: a commit file never changes (except where a peer in the model replaces them);
 - *alarm*: no error that accuses others, or safewrite itself, without cause;

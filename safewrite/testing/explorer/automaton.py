@@ -34,7 +34,7 @@ from safewrite.protocol.effects import Effect, Ok, Outcome
 T = TypeVar("T", bound=Hashable)
 Place: TypeAlias = int | tuple[tuple[str, int], ...]
 """The version that holds a write, or each key of a group with its version."""
-Program: TypeAlias = Generator[Effect, Outcome, Place]
+Program: TypeAlias = Generator[Effect, Outcome, Place | None]
 
 TICK_S = 4.0
 """How far a process's clock moves with each look at the queue: beyond the models' ``lease_s``, so that a
@@ -48,6 +48,11 @@ class Acked:
     """The call returned: its rows are in ``version``."""
 
     version: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """``resolve`` returned None: the key is not in the table, and no attempt at it may still land."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ class Broken:
     error: str
 
 
-End: TypeAlias = Acked | NotCommitted | InDoubt | Down | Broken
+End: TypeAlias = Acked | Absent | NotCommitted | InDoubt | Down | Broken
 
 
 @dataclass(slots=True)
@@ -175,7 +180,7 @@ class Automaton:
             while (free := self._free(child, effect)) is not None:
                 effect = program.send(_noted(sent, free))
         except StopIteration as stop:
-            child.end = Acked(stop.value)
+            child.end = Absent() if stop.value is None else Acked(stop.value)
         except CommitUnknownError:
             child.end = InDoubt()
         except NotCommittedError as error:
@@ -199,7 +204,7 @@ class Automaton:
         asked = self.effects.values[node.options[0][1]] if node.options else None
         if isinstance(asked, fx.PassTurn):
             return node.ticks
-        return node.ticks + 1 if isinstance(asked, fx.ReadQueue) or _waits(asked) else 0
+        return node.ticks + 1 if isinstance(asked, fx.ReadQueue) or waits(asked) else 0
 
     def _free(self, node: Node, effect: Effect) -> Outcome | None:
         """The answer to an effect that nobody else can notice, or None."""
@@ -232,7 +237,7 @@ def is_shared(path: str) -> bool:
     return version_of(path) is not None or path.startswith(FOLDER)
 
 
-def _waits(asked: Effect | None) -> bool:
+def waits(asked: Effect | None) -> bool:
     """Whether a process looks whether another has committed its member."""
     return asked is not None and asked.name in {"share.look", "share.poll"}
 

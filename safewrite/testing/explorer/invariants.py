@@ -9,6 +9,7 @@ from safewrite.errors import Kind, SafewriteError
 from safewrite.protocol.effects import Effect
 from safewrite.stores.world import run
 from safewrite.testing.explorer.automaton import (
+    Absent,
     Acked,
     Broken,
     Down,
@@ -56,6 +57,8 @@ class Judge:
         match node.end:
             case Acked(version) if lost := _not_in(version, key, commits):
                 return f"lost: key {lost} was acked in {version}, and the log holds {commits}"
+            case Absent() if held := [at for at, (keys, _) in commits.items() if key in keys.split("+")]:
+                return f"misled: resolve did not find key {key}, and it is in versions {held}"
             case NotCommitted(kind) if kind not in FORESEEN:
                 return f"alarm: {attempt} ended with {kind}"
             case NotCommitted() if any(
@@ -81,7 +84,7 @@ class Judge:
             for node in nodes:
                 writer = self.model.writers[node.slot]
                 if writer.ours and isinstance(node.end, Down | InDoubt):
-                    place = run(self.model.start(node.slot, node.incarnation + 1), world)
+                    place = run(self.model.decide(node.slot, node.incarnation + 1), world)
                     commits = {at: parse(body) for at, body in taken().log().items()}
                     if lost := _not_in(place, writer.key, commits):
                         return f"stuck: key {lost} is not in {place} after its retry"
@@ -117,9 +120,9 @@ def _unplanned(log: Mapping[int, bytes]) -> str:
     return ""
 
 
-def _not_in(place: Place, key: str, commits: Mapping[int, tuple[str, str]]) -> str:
+def _not_in(place: Place | None, key: str, commits: Mapping[int, tuple[str, str]]) -> str:
     """A key that is not in the version where it is said to be; "" if there is none."""
-    places = ((key, place),) if isinstance(place, int) else place
+    places = place if isinstance(place, tuple) else ((key, -1 if place is None else place),)
     if {name for name, _ in places} != set(key.split("+")):
         return key
     return next((name for name, at in places if name not in commits.get(at, ("", ""))[0].split("+")), "")

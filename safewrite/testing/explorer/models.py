@@ -15,7 +15,7 @@ from safewrite.testing.explorer.groups import group
 from safewrite.testing.explorer.immutable import Store
 from safewrite.testing.explorer.invariants import Judge
 from safewrite.testing.explorer.rows import engine, safewrite
-from safewrite.testing.explorer.sharing import sharing
+from safewrite.testing.explorer.sharing import resolving, sharing
 
 PEERS = {"conditional-put": peers.conditional_put, "spark": peers.spark, "old-locks": peers.lock_table}
 FIRST = b'{"commitInfo":{}}\n'
@@ -45,7 +45,7 @@ class WriterProcess:
     @property
     def ours(self) -> bool:
         """Whether its acks are safewrite's."""
-        return self.program in ("safewrite", "engine", "group", "changes", "sharing")
+        return self.program in ("safewrite", "engine", "group", "changes", "sharing", "resolving")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,13 @@ class Model:
         """The invariants of its states."""
         return Judge(self)
 
+    def decide(self, slot: int, incarnation: int) -> Program:
+        """The call that decides the write of a process that has ended in doubt, or was killed."""
+        writer = self.writers[slot]
+        if writer.program == "resolving":
+            return sharing(writer.key, f"{slot}.{incarnation}", self.arbiter, again=True, queue_first=True)
+        return self.start(slot, incarnation)
+
     def start(self, slot: int, incarnation: int) -> Program:
         """The program of a process, at its first start or at a later one with the same key."""
         writer, attempt = self.writers[slot], f"{slot}.{incarnation}"
@@ -108,8 +115,17 @@ class Model:
                 light=writer.light,
             )
         if writer.program == "sharing":
-            how = {"fresh": writer.fresh, "queue_first": writer.queue_first, "again": incarnation > 0}
-            return sharing(writer.key, attempt, self.arbiter, light=writer.light, **how)
+            return sharing(
+                writer.key,
+                attempt,
+                self.arbiter,
+                again=incarnation > 0,
+                fresh=writer.fresh,
+                queue_first=writer.queue_first,
+                light=writer.light,
+            )
+        if writer.program == "resolving":
+            return resolving(writer.key, attempt, self.arbiter, again=incarnation > 0)
         if writer.program == "changes":
             how = {"fresh": writer.fresh, "queue_first": writer.queue_first, "again": incarnation > 0}
             return changing(writer.key, writer.change, attempt, self.arbiter, **how)
@@ -278,6 +294,14 @@ MODELS = {
             SHARED,
             1,
             2,
+        ),
+        Model(
+            "share-resolve",
+            "one that shares, gives up and asks, and one that leads, object store",
+            (WriterProcess("resolving", "asks"), replace(_JOINS, restarts=0)),
+            SHARED,
+            1,
+            1,
         ),
         Model(
             "share-locks", "two writers that share a commit, lock table", (_WAITS, _JOINS), SHARED_LOCKS, 1, 1

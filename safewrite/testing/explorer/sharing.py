@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from safewrite.delta.write.resolve import resolve
 from safewrite.delta.write.transaction import Write
 from safewrite.delta.write.write import DeltaDone
 from safewrite.delta.write.write import write as write_once
+from safewrite.errors import CommitUnknownError
+from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Offer
 from safewrite.protocol.delta.commit import Arbiter, Found
-from safewrite.testing.explorer.automaton import Program
+from safewrite.protocol.effects import Effect, Now, Ok, Outcome
+from safewrite.testing.explorer.automaton import TICK_S, Place, Program, waits
 from safewrite.testing.explorer.rows import LIMITS, RowCandidate, entries_of, opened, parse
 
 
@@ -95,6 +99,7 @@ def sharing(
     fresh: bool = False,
     queue_first: bool = False,
     light: bool = True,
+    limits: Limits = LIMITS,
 ) -> Program:
     """One call of ``append``; a first call has opened the table long ago, at version 0."""
     seen, table_id = (yield from opened(attempt)) if again else (0, "table")
@@ -103,8 +108,38 @@ def sharing(
         row,  # type: ignore[arg-type]
         tuple,
         arbiter=arbiter,
-        limits=LIMITS,
+        limits=limits,
         queue_first=queue_first,
         fresh=fresh and not again,
     )
     return done.version
+
+
+def resolving(key: str, attempt: str, arbiter: Arbiter, *, again: bool) -> Program:
+    """A call of ``append`` that gives up soon, and one of ``resolve`` where it ends in doubt or was killed."""
+    if not again:
+        hurried = replace(LIMITS, timeout_s=TICK_S)
+        steps = sharing(key, attempt, arbiter, again=False, queue_first=True, limits=hurried)
+        try:
+            return (yield from _clocked(steps))
+        except CommitUnknownError:
+            pass
+    found = yield from resolve(key, "table", arbiter=arbiter, limits=LIMITS)
+    return None if found is None else found[0]
+
+
+def _clocked(steps: Program) -> Generator[Effect, Outcome, Place | None]:
+    """Let time pass with each look at others, and never turn it back, so that a writer that waits gives up."""
+    ticks = 0
+    try:
+        effect = next(steps)
+        while True:
+            if isinstance(effect, Now):
+                effect = steps.send(Ok(ticks * TICK_S))
+                continue
+            ticks += waits(effect)
+            answer = yield effect
+            effect = steps.send(answer)
+    except StopIteration as stop:
+        place: Place | None = stop.value
+    return place
