@@ -228,14 +228,16 @@ def remember_all(
 
 def doubt_all(
     records: Sequence[LedgerRecord], version: int, limits: Limits
-) -> Generator[Effect, Outcome, None]:
+) -> Generator[Effect, Outcome, bool]:
     """As :func:`doubt`, for the members of a group, side by side."""
     try:
-        yield from side_by_side(*(doubt(record, version, limits) for record in records))
+        answers = yield from side_by_side(*(doubt(record, version, limits) for record in records))
     except Exception:
         log.warning(
             "in doubt at version %d: the ledger was not told of %d keys", version, len(records), exc_info=True
         )
+        return False
+    return all(answers)
 
 
 def of_batch(app_id: str, version: int) -> str:

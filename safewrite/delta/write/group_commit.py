@@ -21,7 +21,7 @@ from safewrite.delta.write.write import (
     recall_txn,
     repeat,
 )
-from safewrite.errors import CommitUnknownError, ReplayMismatchError, SafewriteError
+from safewrite.errors import ReplayMismatchError, SafewriteError
 from safewrite.protocol import keys, staging
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.commit import Arbiter, commit, look
@@ -103,6 +103,7 @@ def _write_many(
                 fresh=fresh or looked,
                 records=_records(state),
                 opening=keys.intend_new(offered, limits) if light else None,
+                doubting=lambda version: keys.doubt_all(_records(state), version, limits),
             )
         except keys.KeysKnownError as known:
             files, light = candidate.files, False
@@ -115,10 +116,6 @@ def _write_many(
             light, queue_first, fresh, looked = False, False, False, False
             state.seen = candidate.reached
             continue
-        except CommitUnknownError as error:
-            if error.version is not None:
-                yield from keys.doubt_all(_records(state), error.version, limits)
-            raise
         yield from _remember(state, landed.version, landed.remembered)
         done = DeltaDone(
             landed.version,

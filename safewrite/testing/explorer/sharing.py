@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from safewrite.errors import CommitUnknownError
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Offer
 from safewrite.protocol.delta.commit import Arbiter, Found
-from safewrite.protocol.effects import Effect, Now, Ok, Outcome
+from safewrite.protocol.effects import Now, Ok
 from safewrite.testing.explorer.automaton import TICK_S, Place, Program, waits
 from safewrite.testing.explorer.rows import LIMITS, RowCandidate, entries_of, opened, parse
 
@@ -128,9 +128,10 @@ def resolving(key: str, attempt: str, arbiter: Arbiter, *, again: bool) -> Progr
     return None if found is None else found[0]
 
 
-def _clocked(steps: Program) -> Generator[Effect, Outcome, Place | None]:
+def _clocked(steps: Program) -> Program:
     """Let time pass with each look at others, and never turn it back, so that a writer that waits gives up."""
     ticks = 0
+    place: Place | None = None
     try:
         effect = next(steps)
         while True:
@@ -141,5 +142,5 @@ def _clocked(steps: Program) -> Generator[Effect, Outcome, Place | None]:
             answer = yield effect
             effect = steps.send(answer)
     except StopIteration as stop:
-        place: Place | None = stop.value
+        place = stop.value
     return place
