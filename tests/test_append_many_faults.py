@@ -186,3 +186,19 @@ def test_a_group_in_doubt_is_in_doubt_also_where_the_ledger_breaks(place: Place)
     table.world = world
     assert set(told(place.open().append_many(LONG[:3]))) == {"already_committed"}
     assert place.ids() == [0, 1_000, 1_001, 1_002]
+
+
+def test_resolve_knows_that_a_group_ended_in_doubt(tmp_path: Path) -> None:
+    here = Place(tmp_path, "delta")
+    table = here.open()
+    table.append([{"id": 0}])
+
+    def fail() -> None:
+        raise ConnectionError("nobody answers")
+
+    table.world = At(table.world, "commit.put_commit", "before", fail)
+    with pytest.raises(sw.CommitUnknownError):
+        table.append_many(LONG[:3])
+    for key, _ in LONG[:3]:
+        with pytest.raises(sw.CommitUnknownError, match="may still land at version 1"):
+            here.open().resolve(key)
