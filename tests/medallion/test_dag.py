@@ -72,8 +72,8 @@ class _Task:
         return found
 
 
-def run_dag(job: Harness, monkeypatch: pytest.MonkeyPatch, *, version: int = 3) -> Tasks:
-    """A run of the DAG, its commands in this process, under the names of Airflow 3 or of 2.10."""
+def loaded(dag: Path, monkeypatch: pytest.MonkeyPatch, *, version: int = 3) -> Tasks:
+    """A run of a DAG, under the names of Airflow 3 or of 2.10."""
     sdk_name, errors_name = (
         ("airflow.sdk", "airflow.sdk.exceptions")
         if version == 3
@@ -82,24 +82,28 @@ def run_dag(job: Harness, monkeypatch: pytest.MonkeyPatch, *, version: int = 3) 
     tasks, sdk, errors = Tasks(), ModuleType(sdk_name), ModuleType(errors_name)
     errors.AirflowFailException = FailError  # type: ignore[attr-defined]
     sdk.dag, sdk.task = tasks.dag, tasks.task  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "airflow", ModuleType("airflow"))
+    monkeypatch.setitem(sys.modules, sdk_name, sdk)
+    monkeypatch.setitem(sys.modules, errors_name, errors)
+    spec = importlib.util.spec_from_file_location("medallion_dag", dag)
+    assert spec is not None
+    assert spec.loader is not None
+    tasks.module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tasks.module)
+    return tasks
+
+
+def run_dag(job: Harness, monkeypatch: pytest.MonkeyPatch, *, version: int = 3) -> Tasks:
+    """A run of the example's DAG, its commands in this process."""
 
     def command(given: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
         done = CliRunner().invoke(app, given[1:], prog_name="safewrite")
         return subprocess.CompletedProcess(given, done.exit_code, done.stdout, done.stderr)
 
-    monkeypatch.setitem(sys.modules, "airflow", ModuleType("airflow"))
-    monkeypatch.setitem(sys.modules, sdk_name, sdk)
-    monkeypatch.setitem(sys.modules, errors_name, errors)
     monkeypatch.setenv("SAFEWRITE_MEDALLION_CONFIG", str(job.write_config()))
-    spec = importlib.util.spec_from_file_location("medallion_dag", DAG)
-    assert spec is not None
-    assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
     with monkeypatch.context() as patch:
         patch.setattr(subprocess, "run", command)
-        spec.loader.exec_module(found)
-    tasks.module = found
-    return tasks
+        return loaded(DAG, monkeypatch, version=version)
 
 
 def test_the_dag_maps_each_table_and_ends_with_a_run_of_all(
