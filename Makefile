@@ -25,8 +25,8 @@ JAVA := $(or $(if $(JAVA_HOME),$(wildcard $(JAVA_HOME)/bin/java)),$(shell comman
 JARS := $(or $(SAFEWRITE_JARS),jars)
 LOGSTORE := safewrite/spark/jars/safewrite-logstore.jar
 
-# loadgroup: the tests that share one Spark go to one worker, and go first.
-PYTEST_ARGS ?= -n 2 --dist loadgroup
+# Three workers on two cores, for tests also wait. loadgroup: those that share one Spark go to one worker, and go first.
+PYTEST_ARGS ?= -n 3 --dist loadgroup
 STRESS_ARGS ?=
 SOAK_ARGS ?=
 MODEL_ARGS ?= --long
