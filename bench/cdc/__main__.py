@@ -12,8 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.cdc import sink
+from bench.cdc.modes import MODES, modes_of
 from bench.cdc.rivals import NAMES
 from bench.cdc.run import Outcome, Plan, run
+from bench.cdc.workload import TABLES
 from bench.screen import screen
 
 
@@ -50,6 +52,11 @@ def main() -> int:
         help="where records are decoded: in the drivers, or by executors on a cluster of two workers",
     )  # fmt: skip
     parser.add_argument("--executor-kills", type=int, default=0, help="SIGKILLs of executors (engine spark)")
+    parser.add_argument(
+        "--modes",
+        default="upsert",
+        help="modes in which tables land by turns, so that seeds change them: " + ",".join(MODES),
+    )
     parser.add_argument("--out", type=Path, default=Path("out/cdc"), help="folder of the report")
     given = parser.parse_args()
     if given.rivals and given.source != "debezium":
@@ -58,6 +65,11 @@ def main() -> int:
         parser.error("--outages are of the schema registry: use --source avro")
     if given.executor_kills and given.engine != "spark":
         parser.error("--executor-kills are of executors: use --engine spark")
+    modes = tuple(given.modes.split(","))
+    if unknown := {*modes} - {*MODES}:
+        parser.error(f"--modes: {', '.join(sorted(unknown))} is none of {', '.join(MODES)}")
+    if modes != ("upsert",) and given.source != "debezium":
+        parser.error("--modes are of tables behind Debezium: leave out --source")
     if given.outages and given.engine == "spark":
         parser.error(
             "a driver whose executors ask the registry does not say that it waits: leave out --outages"
@@ -77,6 +89,7 @@ def main() -> int:
         given.outages,
         given.engine,
         given.executor_kills,
+        modes,
     )
     console = screen()
     folder = Path(tempfile.mkdtemp(prefix="safewrite-cdc-"))
@@ -110,6 +123,9 @@ def show(outcome: Outcome, console: Console) -> None:
     console.print(f"{outcome.changes} changes ({told}) in {outcome.elapsed_s:.0f} s")
     console.print(f"{outcome.topic} records in Kafka")
     grid = Table("lake", "table", "rows", "lost", "revived", "doubled", "stale")
+    if outcome.plan.modes != ("upsert",):
+        of_tables = modes_of(outcome.plan.modes, TABLES, outcome.plan.seed).items()
+        console.print("modes: " + ", ".join(f"{table} {mode}" for table, mode in of_tables))
     for verdict in outcome.verdicts:
         for one in verdict.tables:
             numbers = (one.rows, one.lost, one.revived, one.doubled, one.stale)

@@ -16,10 +16,10 @@ import psycopg2
 import psycopg2.extras
 import pyarrow as pa
 
+from bench.cdc.modes import OURS, current
 from bench.cdc.source_stack import DATABASE, Job
 from bench.cdc.workload import TABLES, Key, SourceTable
 
-OURS = frozenset({"_cdc_epoch", "_cdc_sequence"})
 Rows = dict[Key, list[dict[str, Any]]]
 _AS_TEXT = frozenset({"json", "jsonb", "uuid"})
 
@@ -121,7 +121,8 @@ def differences_from(
     made = []
     for table in tables:
         data = read(job, table.name)
-        found = {} if data is None else lake_rows(table, data)
+        mode = job.modes.get(table.name, "upsert")
+        found = {} if data is None else lake_rows(table, current(table, mode, data))
         made.append(compare(table, rows(table), found))
     return made
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from bench.cdc import sink
 from bench.cdc.check import Difference, differences_from, read, rival_differences
 from bench.cdc.cluster import ExecutorKiller, on_cluster
+from bench.cdc.modes import Mode, events_of, faults_of
 from bench.cdc.registry import Registry
 from bench.cdc.rivals import land
 from bench.cdc.source_stack import LANDED, Form, Job
@@ -54,6 +55,8 @@ class Plan:
     engine: Literal["local", "spark"] = "local"
     """``spark``: the drivers are clients of a cluster of two workers, and their executors decode."""
     executor_kills: int = 0
+    modes: tuple[Mode, ...] = ("upsert",)
+    """Modes of tables, by turns (debezium)."""
 
 
 @dataclass
@@ -144,7 +147,7 @@ def run(plan: Plan, folder: Path, say: Any = print) -> Outcome:
     """Run a plan in a folder."""
     started = time.monotonic()
     with ExitStack() as stack:
-        source = stack.enter_context(change_source(plan.source, folder, plan.seed))
+        source = stack.enter_context(change_source(plan.source, folder, plan.seed, plan.modes))
         say(f"the servers run; {plan.changes} changes, seed {plan.seed}")
         settings = {"parts": {"records": plan.part}, "engine": plan.engine}
         jobs = [source.job(form, plan.batch, settings) for form in plan.forms]
@@ -168,12 +171,24 @@ def run(plan: Plan, folder: Path, say: Any = print) -> Outcome:
             verdict.expected_dead = source.dead
         topic = copy(source.kafka.endpoint_url, folder / "topic", source.pattern)
         outcome.topic = topic.num_rows
+        for job, verdict in zip(jobs, outcome.verdicts, strict=True):
+            verdict.faults += tuple(_faults_of_modes(source, job, topic))
         for name in plan.rivals if isinstance(source, Captured) else ():
             stopped, outcome.rivals[name] = _rival(name, source, topic, folder, plan)
             if stopped is not None:
                 outcome.stopped[name] = stopped
     outcome.elapsed_s = time.monotonic() - started
     return outcome
+
+
+def _faults_of_modes(source: ChangeSource, job: Job, topic: pa.Table) -> list[str]:
+    """What tables that keep each change have otherwise than the topics."""
+    return [
+        text
+        for table in source.tables
+        if (mode := job.modes.get(table.name, "upsert")) != "upsert"
+        for text in faults_of(table, mode, events_of(table, topic), read(job, table.name))
+    ]
 
 
 def _rival(
@@ -312,15 +327,15 @@ def _wait(done: Any, job: Job, failed: Sequence[BaseException]) -> None:
 
 def _is_closed(job: Job) -> bool:
     """Whether the ledger has a line for all that landed: its last batch came after the tables'."""
-    before = read(job, f"shop-{job.form}_ledger", "cdc")
+    before = read(job, f"{job.name}_ledger", "cdc")
     time.sleep(2.0)
-    after = read(job, f"shop-{job.form}_ledger", "cdc")
+    after = read(job, f"{job.name}_ledger", "cdc")
     return before is not None and after is not None and before.num_rows == after.num_rows
 
 
 def _books(job: Job, kills: int) -> Verdict:
     """The sums of a job's ledger."""
-    name = f"shop-{job.form}"
+    name = job.name
     ledger = read(job, f"{name}_ledger", "cdc")
     letters = read(job, f"{name}_dead_letters", "cdc")
     told = verify(name, ledger if ledger is not None else pa.table({}), letters)

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import psycopg2
 
+from bench.cdc.modes import SETTINGS, Mode, kept_by
 from bench.cdc.under_way import UnderWay
 from bench.cdc.workload import TABLES, Workload
 from bench.servers.catalogs import Postgres
@@ -62,13 +63,13 @@ class SourceStack:
 
 
 @contextmanager
-def source_stack(folder: Path, seed: int) -> Iterator[SourceStack]:
-    """All servers, the tables created and captured."""
+def source_stack(folder: Path, seed: int, modes: Mapping[str, Mode] | None = None) -> Iterator[SourceStack]:
+    """All servers, the tables created and captured; ``modes`` are those in which tables are to land."""
     with ExitStack() as stack:
         postgres = stack.enter_context(Postgres(folder, settings={"wal_level": "logical"}))
         kafka = stack.enter_context(Kafka(folder))
         address = f"{postgres.endpoint_url}/postgres"
-        workload = Workload(address, seed)
+        workload = Workload(address, seed, kept=kept_by(modes or {}))
         stack.callback(workload.close)
         workload.create()
         debezium = Debezium(
@@ -118,10 +119,16 @@ class Job:
     servers: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     batch: int = 1000
+    modes: Mapping[str, Mode] = field(default_factory=dict)
+    """In which mode a table lands, where it is not upsert."""
     spark: Mapping[str, str] = field(default_factory=lambda: SMALL_SPARK)
     _driver: subprocess.Popen[bytes] | None = field(default=None, repr=False)
     _began: int = field(default=0, repr=False)
     """Where the driver that runs began to write in the log."""
+
+    @property
+    def name(self) -> str:
+        return f"shop-{self.form}"
 
     @property
     def lake(self) -> Path:
@@ -142,7 +149,7 @@ class Job:
         self.lake.mkdir(exist_ok=True)
         place = {"warehouse": str(self.lake)} if self.form == "delta" else {"catalog": self.catalog}
         config = {
-            "job": f"shop-{self.form}",
+            "job": self.name,
             "kafka": {
                 "servers": self.servers,
                 "pattern": PATTERN,
@@ -156,6 +163,7 @@ class Job:
             "job_tables": {"format": self.form},
             "tables": [
                 {"database": DATABASE, "table": one.name, "source": f"public.{one.name}", "format": self.form}
+                | dict(SETTINGS[self.modes.get(one.name, "upsert")])
                 for one in TABLES
             ],
             **place,

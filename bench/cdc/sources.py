@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from bench.cdc import avro, dms, generator, maxwell, unwrapped
 from bench.cdc.check import Rows, is_marked, read, source_rows
 from bench.cdc.generator import Envelope, Generator
+from bench.cdc.modes import Mode, modes_of
 from bench.cdc.producer import Producer
 from bench.cdc.registry import Registry
 from bench.cdc.source_stack import DATABASE, PATTERN, Form, Job, SourceStack, source_stack
@@ -73,6 +74,7 @@ class Captured:
     pattern: str = PATTERN
     registry: Registry | None = None
     dead: int = 0
+    modes: Mapping[str, Mode] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.kafka, self.workload = self.servers.kafka, self.servers.workload
@@ -83,7 +85,7 @@ class Captured:
         return self.servers.has_under_way
 
     def job(self, form: Form, batch: int, settings: Mapping[str, Any]) -> Job:
-        return Job(self.servers.folder, form, self.kafka.endpoint_url, settings, batch)
+        return Job(self.servers.folder, form, self.kafka.endpoint_url, settings, batch, self.modes)
 
     def rows(self, table: SourceTable) -> Rows:
         return source_rows(self.servers.postgres, table)
@@ -150,17 +152,20 @@ class Generated:
 
     def is_complete(self, job: Job) -> bool:
         """Whether the books have as many records as were sent: what a killed batch left open is not in them."""
-        ledger = read(job, f"shop-{job.form}_ledger", "cdc")
+        ledger = read(job, f"{job.name}_ledger", "cdc")
         known = 0 if ledger is None else pc.sum(ledger.column("records")).as_py() or 0
         return bool(known >= self.workload.generator.sent)
 
 
 @contextmanager
-def change_source(source: SourceName, folder: Path, seed: int) -> Iterator[ChangeSource]:
-    """All servers of a source, its first rows made."""
+def change_source(
+    source: SourceName, folder: Path, seed: int, modes: Sequence[Mode] = ("upsert",)
+) -> Iterator[ChangeSource]:
+    """All servers of a source, its first rows made; tables land in ``modes`` by turns (debezium)."""
     if source == "debezium":
-        with source_stack(folder, seed) as servers:
-            yield Captured(servers)
+        of_tables = modes_of(modes, TABLES, seed)
+        with source_stack(folder, seed, of_tables) as servers:
+            yield Captured(servers, modes=of_tables)
         return
     with (
         Kafka(folder) as kafka,

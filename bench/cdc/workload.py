@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
@@ -205,13 +205,17 @@ class Workload:
     Args:
         address: of the database, ``postgresql://...``.
         key_changes_of_large: whether keys change of rows whose large values PostgreSQL leaves out.
+        kept: tables whose rows PostgreSQL writes whole (REPLICA IDENTITY FULL), and that are not truncated.
     """
 
-    def __init__(self, address: str, seed: int, *, key_changes_of_large: bool = True) -> None:
+    def __init__(
+        self, address: str, seed: int, *, key_changes_of_large: bool = True, kept: Container[str] = ()
+    ) -> None:
         self._address = address
         self._draw = random.Random(seed)
         self._values = {table.name: dict(table.columns) for table in TABLES}
         self._key_changes_of_large = key_changes_of_large
+        self._kept = kept
         self._waiting = list(DDL)
         self.told: dict[str, int] = dict.fromkeys(
             ("inserts", "updates", "deletes", "key changes", "truncates", "rollbacks", "transactions", "ddl"),
@@ -226,6 +230,8 @@ class Workload:
                 cursor.execute(f"CREATE TABLE {table.name} ({table.ddl})")
                 for name in table.toast:
                     cursor.execute(f"ALTER TABLE {table.name} ALTER COLUMN {name} SET STORAGE EXTERNAL")
+                if table.name in self._kept:
+                    cursor.execute(f"ALTER TABLE {table.name} REPLICA IDENTITY FULL")
         for parity in (0, 1):
             live: dict[str, set[Key]] = {table.name: set() for table in TABLES}
             self._sessions.append(_Session(self.connect(), parity, live))
@@ -340,6 +346,8 @@ class Workload:
             self.told["ddl"] += 1
         if self._draw.random() < 0.01:
             name = self._draw.choice([one.name for one in TABLES if one.truncated])
+            if name in self._kept:
+                return
             self._do(session, f"TRUNCATE {name}", ())
             for one in self._sessions:
                 one.live[name] = set()

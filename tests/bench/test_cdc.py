@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import time
 from decimal import Decimal
 from pathlib import Path
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from bench.cdc.check import compare, lake_rows
+from bench.cdc.modes import Event, current, faults_of
 from bench.cdc.run import Plan, run
 from bench.cdc.workload import TABLES
 from examples.cdc import demo
@@ -50,6 +52,63 @@ def test_the_checker_sees_each_kind_of_flaw() -> None:
 def test_values_are_compared_with_their_types(expected: object, value: object, same: bool) -> None:
     told = compare(DOCUMENTS, {(1,): [{"id": 1, "v": expected}]}, {(1,): [{"id": 1, "v": value}]})
     assert told.stale == (not same)
+
+
+EVENTS = [
+    Event((0, 1), "upsert", (7,)), Event((0, 3), "upsert", (7,)), Event((0, 4), "delete", (7,)), Event((0, 5), "delete", (7,)),
+    Event((0, 8), "upsert", (7,)), Event((1, 4), "upsert", (8,)),
+]  # fmt: skip
+ROWS = [
+    (7, 0, 1, "upsert"), (7, 0, 3, "upsert"), (7, 0, 4, "delete"), (7, 0, 5, "delete"), (7, 0, 8, "upsert"), (8, 1, 4, "upsert"),
+]  # fmt: skip
+VERSIONS = [(7, 0, 1, 1, 3), (7, 0, 3, 3, 4), (7, None, None, 5, 5), (7, 0, 8, 8, None), (8, 1, 4, 4, None)]
+
+
+def log_of(rows: Sequence[tuple[object, ...]]) -> pa.Table:
+    names = ("id", "rec_partition", "rec_offset", "rec_op", "rec_position")
+    return pa.Table.from_pylist([dict(zip(names, (*row, f"0-{row[2]:05d}"), strict=True)) for row in rows])
+
+
+def versions_of(rows: Sequence[tuple[object, ...]]) -> pa.Table:
+    names = ("id", "rec_partition", "rec_offset", "_cdc_sequence", "_cdc_until_sequence")
+    told = [(*row[:3], *(None if one is None else f"0-{one:05d}" for one in row[3:])) for row in rows]
+    return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in told])
+
+
+def test_a_log_of_changes_is_judged_by_its_topic() -> None:
+    assert faults_of(DOCUMENTS, "append", EVENTS, log_of(ROWS)) == []
+    assert sorted(current(DOCUMENTS, "append", log_of(ROWS)).column("id").to_pylist()) == [7, 8]
+    assert current(DOCUMENTS, "append", log_of(ROWS[:3])).num_rows == 0
+    assert faults_of(DOCUMENTS, "append", EVENTS, log_of(ROWS[1:])) == ["documents (append): lost (0, 1)"]
+    assert "is doubled" in faults_of(DOCUMENTS, "append", EVENTS, log_of([*ROWS, ROWS[0]]))[0]
+    assert "never was" in faults_of(DOCUMENTS, "append", EVENTS[1:], log_of(ROWS))[0]
+    assert (
+        "is delete of" in faults_of(DOCUMENTS, "append", EVENTS, log_of([(7, 0, 1, "delete"), *ROWS[1:]]))[0]
+    )
+
+
+def test_versions_are_judged_by_their_topic() -> None:
+    assert faults_of(DOCUMENTS, "history", EVENTS, versions_of(VERSIONS)) == []
+    assert current(DOCUMENTS, "history", versions_of(VERSIONS)).column("id").to_pylist() == [7, 8]
+    for wrong in (
+        [*VERSIONS[:1], (7, 0, 3, 3, None), *VERSIONS[2:]],  # a delete ended nothing
+        [(7, 0, 1, 1, 4), *VERSIONS[1:]],  # a version ends later than its successor begins
+        [*VERSIONS[:2], *VERSIONS[3:]],  # a delete without a row before it is forgotten
+        [*VERSIONS, VERSIONS[0]],
+        [(7, 0, 2, 1, 3), *VERSIONS[1:]],  # of another record
+        [(8, 0, 1, 1, 3), *VERSIONS[1:]],
+    ):
+        assert faults_of(DOCUMENTS, "history", EVENTS, versions_of(wrong)), wrong
+
+
+@pytest.mark.long
+def test_tables_of_every_mode_follow_postgresql(tmp_path: Path) -> None:
+    """Tables of one job land as upserts, as a log and as versions; each record is in its table once, whatever dies."""
+    plan = Plan(
+        seed=2, changes=900, kills=1, broker_restarts=0, batch=300, modes=("upsert", "append", "history")
+    )
+    outcome = run(plan, tmp_path)
+    assert outcome.is_exact, outcome
 
 
 @pytest.mark.long

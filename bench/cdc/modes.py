@@ -1,0 +1,156 @@
+"""Says how a table lands by its mode, and judges tables that keep each change by what the topics have of it.
+
+A key's records are in one partition, in the order of their commits; so Kafka's offsets say which change came after which.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from bench.cdc.workload import Key, SourceTable
+
+Mode = Literal["upsert", "append", "history"]
+MODES: tuple[Mode, ...] = ("upsert", "append", "history")
+PLACE = {"rec_partition": "partition", "rec_offset": "offset"}
+SETTINGS: Mapping[Mode, Mapping[str, Any]] = {
+    "upsert": {},
+    "append": {"mode": "append", "metadata": {"rec_op": "op", "rec_position": "position", **PLACE}},
+    "history": {"mode": "history", "metadata": PLACE},
+}
+"""What the configuration of a table says of its mode."""
+OURS = frozenset(
+    {
+        "_cdc_epoch", "_cdc_sequence", "_cdc_from_time", "_cdc_until_epoch", "_cdc_until_sequence", "_cdc_until_time",
+        "_cdc_revision", *PLACE, "rec_op", "rec_position",
+    }
+)  # fmt: skip
+"""Columns that are not the source's."""
+_OPS = {"c": "upsert", "r": "upsert", "u": "upsert", "d": "delete", "t": "truncate"}
+_EXAMPLES_MAX = 5
+
+
+def modes_of(modes: Sequence[Mode], tables: Iterable[SourceTable], seed: int) -> dict[str, Mode]:
+    """The mode of each table: they go round, and the seed says where they begin."""
+    return {table.name: modes[(place + seed) % len(modes)] for place, table in enumerate(tables)}
+
+
+def kept_by(modes: Mapping[str, Mode]) -> frozenset[str]:
+    """Tables whose source is to write rows whole and to truncate none, since rows of changes have no row before them to look at."""
+    return frozenset(name for name, mode in modes.items() if mode in {"append", "history"})
+
+
+def current(table: SourceTable, mode: Mode, data: pa.Table) -> pa.Table:
+    """The rows of a table as its source has them at the end."""
+    if mode == "history":
+        ends = data.column("_cdc_until_sequence")
+        return data.filter(ends.is_null())
+    if mode == "upsert":
+        return data
+    places: dict[Key, int] = {}
+    names = [*table.key, "rec_op", "rec_position"]
+    rows = enumerate(data.select(names).to_pylist())
+    for place, row in sorted(rows, key=lambda one: str(one[1]["rec_position"])):
+        key = tuple(row[name] for name in table.key)
+        if row["rec_op"] == "truncate":
+            places.clear()
+        elif row["rec_op"] == "delete":
+            places.pop(key, None)
+        else:
+            places[key] = place
+    return data.take(pa.array(places.values(), pa.int64()))
+
+
+@dataclass(frozen=True)
+class Event:
+    """A record of a row in a topic."""
+
+    at: tuple[int, int]
+    op: str
+    key: Key
+
+
+def events_of(table: SourceTable, topic: pa.Table) -> list[Event]:
+    """The changes of a table that Debezium wrote, in the order of their partitions."""
+    found = []
+    for row in topic.to_pylist():
+        if row["topic"].rpartition(".")[2] != table.name or row["value"] is None:
+            continue
+        payload = json.loads(row["value"])
+        payload = payload.get("payload", payload)
+        if (op := _OPS.get(payload.get("op"))) is not None:
+            values = (payload["before"] if op == "delete" else payload["after"]) or {}
+            key = tuple(values.get(name) for name in table.key)
+            found.append(Event((row["partition"], row["offset"]), op, key))
+    return sorted(found, key=lambda one: one.at)
+
+
+def faults_of(table: SourceTable, mode: Mode, events: Sequence[Event], data: pa.Table | None) -> list[str]:
+    """What a table that keeps each change has of them otherwise than the topics."""
+    rows = (
+        []
+        if data is None
+        else data.select([name for name in data.column_names if name in {*OURS, *table.key}]).to_pylist()
+    )
+    faults = [] if mode == "upsert" else (_of_log if mode == "append" else _of_versions)(table, events, rows)
+    told = [f"{table.name} ({mode}): {text}" for text in faults[:_EXAMPLES_MAX]]
+    return told + [f"{table.name} ({mode}): {len(faults)} faults in all"] * (len(faults) > _EXAMPLES_MAX)
+
+
+def _of_log(table: SourceTable, events: Sequence[Event], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Each record is one row, which says what it did, and to which key."""
+    wanted = {event.at: (event.op, event.key) for event in events}
+    found = [((row["rec_partition"], row["rec_offset"]), row["rec_op"], _key(table, row)) for row in rows]
+    faults = _of_places(wanted, [at for at, *_ in found])
+    return faults + [
+        f"{at} is {op} of {key}, not {wanted[at]}" for at, op, key in found if at in wanted and (op, key) != wanted[at]
+    ]  # fmt: skip
+
+
+def _of_versions(table: SourceTable, events: Sequence[Event], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Each upsert is one version, from its own position to that of the next change of its key."""
+    wanted: dict[tuple[int, int], tuple[Key, int | None]] = {}
+    of_key: dict[Key, list[Event]] = {}
+    for event in events:
+        of_key.setdefault(event.key, []).append(event)
+    for key, changes in of_key.items():
+        for place, event in enumerate(changes):
+            after = changes[place + 1].at[1] if place + 1 < len(changes) else None
+            if event.op == "upsert":
+                wanted[event.at] = key, after
+            elif not place or changes[place - 1].op != "upsert":
+                wanted[event.at] = key, event.at[1]
+    found, faults = [], []
+    partitions = {event.key: event.at[0] for event in events}
+    for row in rows:
+        key, begin, end = _key(table, row), _offset(row["_cdc_sequence"]), _offset(row["_cdc_until_sequence"])
+        at = partitions.get(key, -1), -1 if begin is None else begin
+        found.append(at)
+        if row["rec_offset"] not in (begin, None) or (row["rec_offset"] is None) != (begin == end):
+            faults.append(f"{at} of {key} is of the record at {row['rec_offset']}")
+        if at in wanted and (key, end) != wanted[at]:
+            faults.append(f"{at} of {key} ends at {end}, not {wanted[at][1]}")
+    return _of_places(wanted, found) + faults
+
+
+def _of_places(wanted: Iterable[tuple[int, int]], found: Sequence[tuple[int, int]]) -> list[str]:
+    """Places that are lost, never were, or are there more than once."""
+    there = {*found}
+    faults = [f"lost {at}" for at in wanted if at not in there]
+    faults += [f"{at} never was" for at in sorted(there.difference(wanted))]
+    return faults + [
+        f"{at} is doubled" for at in sorted(there) if len(found) > len(there) and found.count(at) > 1
+    ]
+
+
+def _key(table: SourceTable, row: Mapping[str, Any]) -> Key:
+    return tuple(row[name] for name in table.key)
+
+
+def _offset(position: str | None) -> int | None:
+    """Kafka's offset, with which the position of a change ends."""
+    return None if position is None else int(position.rpartition("-")[2])
