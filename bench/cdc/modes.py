@@ -11,22 +11,25 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bench.cdc.workload import Key, SourceTable
 
-Mode = Literal["upsert", "append", "history"]
-MODES: tuple[Mode, ...] = ("upsert", "append", "history")
+Mode = Literal["upsert", "append", "history", "marked"]
+"""Those of the job, and upserts whose deleted rows stay."""
+MODES: tuple[Mode, ...] = ("upsert", "append", "history", "marked")
 PLACE = {"rec_partition": "partition", "rec_offset": "offset"}
 SETTINGS: Mapping[Mode, Mapping[str, Any]] = {
     "upsert": {},
     "append": {"mode": "append", "metadata": {"rec_op": "op", "rec_position": "position", **PLACE}},
     "history": {"mode": "history", "metadata": PLACE},
+    "marked": {"deleted_column": "rec_gone"},
 }
 """What the configuration of a table says of its mode."""
 OURS = frozenset(
     {
         "_cdc_epoch", "_cdc_sequence", "_cdc_from_time", "_cdc_until_epoch", "_cdc_until_sequence", "_cdc_until_time",
-        "_cdc_revision", *PLACE, "rec_op", "rec_position",
+        "_cdc_revision", *PLACE, "rec_op", "rec_position", "rec_gone",
     }
 )  # fmt: skip
 """Columns that are not the source's."""
@@ -40,7 +43,12 @@ def modes_of(modes: Sequence[Mode], tables: Iterable[SourceTable], seed: int) ->
 
 
 def kept_by(modes: Mapping[str, Mode]) -> frozenset[str]:
-    """Tables whose source is to write rows whole and to truncate none, since rows of changes have no row before them to look at."""
+    """Tables that their source is not to truncate, since their rows stay."""
+    return frozenset(name for name, mode in modes.items() if mode != "upsert")
+
+
+def whole_of(modes: Mapping[str, Mode]) -> frozenset[str]:
+    """Tables whose rows their source is to write whole, since each change is a row and takes no value from another."""
     return frozenset(name for name, mode in modes.items() if mode in {"append", "history"})
 
 
@@ -51,6 +59,8 @@ def current(table: SourceTable, mode: Mode, data: pa.Table) -> pa.Table:
         return data.filter(ends.is_null())
     if mode == "upsert":
         return data
+    if mode == "marked":
+        return data.filter(pc.invert(data.column("rec_gone")))
     places: dict[Key, int] = {}
     names = [*table.key, "rec_op", "rec_position"]
     rows = enumerate(data.select(names).to_pylist())
@@ -96,7 +106,8 @@ def faults_of(table: SourceTable, mode: Mode, events: Sequence[Event], data: pa.
         if data is None
         else data.select([name for name in data.column_names if name in {*OURS, *table.key}]).to_pylist()
     )
-    faults = [] if mode == "upsert" else (_of_log if mode == "append" else _of_versions)(table, events, rows)
+    judge = {"append": _of_log, "history": _of_versions, "marked": _of_marks}.get(mode)
+    faults = [] if judge is None else judge(table, events, rows)
     told = [f"{table.name} ({mode}): {text}" for text in faults[:_EXAMPLES_MAX]]
     return told + [f"{table.name} ({mode}): {len(faults)} faults in all"] * (len(faults) > _EXAMPLES_MAX)
 
@@ -135,6 +146,15 @@ def _of_versions(table: SourceTable, events: Sequence[Event], rows: Sequence[Map
         if at in wanted and (key, end) != wanted[at]:
             faults.append(f"{at} of {key} ends at {end}, not {wanted[at][1]}")
     return _of_places(wanted, found) + faults
+
+
+def _of_marks(table: SourceTable, events: Sequence[Event], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Each key that ever was is one row, which says whether its last change was a delete."""
+    wanted = {event.key: event.op == "delete" for event in events}
+    found = [(_key(table, row), row["rec_gone"]) for row in rows]
+    faults = [f"lost {key}" for key in wanted if key not in {*dict(found)}]
+    faults += [f"{key} has {gone} in rec_gone" for key, gone in found if wanted.get(key) is not gone]
+    return faults + [f"{len(found) - len(dict(found))} rows are doubled"] * (len(found) > len(dict(found)))
 
 
 def _of_places(wanted: Iterable[tuple[int, int]], found: Sequence[tuple[int, int]]) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import psycopg2
 
-from bench.cdc.modes import SETTINGS, Mode, kept_by
+from bench.cdc.modes import SETTINGS, Mode, kept_by, whole_of
 from bench.cdc.under_way import UnderWay
 from bench.cdc.workload import TABLES, Workload
 from bench.servers.catalogs import Postgres
@@ -69,7 +69,7 @@ def source_stack(folder: Path, seed: int, modes: Mapping[str, Mode] | None = Non
         postgres = stack.enter_context(Postgres(folder, settings={"wal_level": "logical"}))
         kafka = stack.enter_context(Kafka(folder))
         address = f"{postgres.endpoint_url}/postgres"
-        workload = Workload(address, seed, kept=kept_by(modes or {}))
+        workload = Workload(address, seed, kept=kept_by(modes or {}), whole=whole_of(modes or {}))
         stack.callback(workload.close)
         workload.create()
         debezium = Debezium(

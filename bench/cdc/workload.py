@@ -205,17 +205,24 @@ class Workload:
     Args:
         address: of the database, ``postgresql://...``.
         key_changes_of_large: whether keys change of rows whose large values PostgreSQL leaves out.
-        kept: tables whose rows PostgreSQL writes whole (REPLICA IDENTITY FULL), and that are not truncated.
+        kept: tables that are not truncated.
+        whole: tables whose rows PostgreSQL writes whole (REPLICA IDENTITY FULL).
     """
 
     def __init__(
-        self, address: str, seed: int, *, key_changes_of_large: bool = True, kept: Container[str] = ()
+        self,
+        address: str,
+        seed: int,
+        *,
+        key_changes_of_large: bool = True,
+        kept: Container[str] = (),
+        whole: Container[str] = (),
     ) -> None:
         self._address = address
         self._draw = random.Random(seed)
         self._values = {table.name: dict(table.columns) for table in TABLES}
         self._key_changes_of_large = key_changes_of_large
-        self._kept = kept
+        self._kept, self._whole = kept, whole
         self._waiting = list(DDL)
         self.told: dict[str, int] = dict.fromkeys(
             ("inserts", "updates", "deletes", "key changes", "truncates", "rollbacks", "transactions", "ddl"),
@@ -230,7 +237,7 @@ class Workload:
                 cursor.execute(f"CREATE TABLE {table.name} ({table.ddl})")
                 for name in table.toast:
                     cursor.execute(f"ALTER TABLE {table.name} ALTER COLUMN {name} SET STORAGE EXTERNAL")
-                if table.name in self._kept:
+                if table.name in self._whole:
                     cursor.execute(f"ALTER TABLE {table.name} REPLICA IDENTITY FULL")
         for parity in (0, 1):
             live: dict[str, set[Key]] = {table.name: set() for table in TABLES}

@@ -101,11 +101,27 @@ def test_versions_are_judged_by_their_topic() -> None:
         assert faults_of(DOCUMENTS, "history", EVENTS, versions_of(wrong)), wrong
 
 
+def test_rows_that_stay_are_judged_by_their_topic() -> None:
+    names = ("id", "rec_gone")
+    rows = [dict(zip(names, row, strict=True)) for row in ((7, False), (8, False))]
+    assert faults_of(DOCUMENTS, "marked", EVENTS, pa.Table.from_pylist(rows)) == []
+    assert faults_of(DOCUMENTS, "marked", EVENTS[:3], pa.Table.from_pylist(rows[:1]))
+    assert faults_of(DOCUMENTS, "marked", EVENTS, pa.Table.from_pylist(rows[:1]))
+    assert faults_of(DOCUMENTS, "marked", EVENTS, pa.Table.from_pylist([*rows, rows[0]]))
+    gone = pa.Table.from_pylist([{"id": 7, "rec_gone": True}, *rows[1:]])
+    assert current(DOCUMENTS, "marked", gone).column("id").to_pylist() == [8]
+
+
 @pytest.mark.long
 def test_tables_of_every_mode_follow_postgresql(tmp_path: Path) -> None:
     """Tables of one job land as upserts, as a log and as versions; each record is in its table once, whatever dies."""
     plan = Plan(
-        seed=2, changes=900, kills=1, broker_restarts=0, batch=300, modes=("upsert", "append", "history")
+        seed=2,
+        changes=900,
+        kills=1,
+        broker_restarts=0,
+        batch=300,
+        modes=("upsert", "append", "history", "marked"),
     )
     outcome = run(plan, tmp_path)
     assert outcome.is_exact, outcome

@@ -8,8 +8,9 @@ from typing import Annotated, Literal, Self
 import pyarrow as pa
 from pydantic import Field, StringConstraints, model_validator
 
+from safewrite.cdc.config.table_checks import check_columns
 from safewrite.cdc.connect.misfits import OnMisfit
-from safewrite.intake.partitioning import check_partitions, partition_columns
+from safewrite.intake.partitioning import check_partitions
 from safewrite.intake.settings import Strict, Text
 from safewrite.intake.tables import READ_VECTORS, Reader, TableFormat
 from safewrite.values.limits import DECIMAL_DIGITS_MAX
@@ -44,7 +45,15 @@ _PROPERTIES = {
     "delta.enableDeletionVectors": "name all engines that read the table in readers",
 }
 """Properties that have a field of their own."""
-_OF_KEYS = ("primary_key", "precombine_key", "sequence", "write_mode", "readers", "all_late")
+_OF_KEYS = (
+    "primary_key",
+    "precombine_key",
+    "sequence",
+    "write_mode",
+    "readers",
+    "all_late",
+    "deleted_column",
+)
 """Fields that mean something only where changes of one key follow each other."""
 
 
@@ -76,6 +85,12 @@ class TableOptions(Strict):
             "history: the table keeps every version of a row, with its beginning and its end"
         ),
     ] = "upsert"
+    deleted_column: Annotated[
+        Text | None,
+        Field(
+            description="a column of booleans that the job writes: a row that the source deletes stays, with true there and the values that it had"
+        ),
+    ] = None
     metadata: Annotated[
         dict[Text, MetadataKind],
         Field(description="columns that tell of a row's record, by names of one's choice"),
@@ -175,9 +190,9 @@ class TableOptions(Strict):
             raise ValueError(
                 f"properties has {', '.join(ours)}: {'; '.join(_PROPERTIES[name] for name in ours)}"
             )
-        _check_columns(self)
+        check_columns(self)
         check_partitions(self.partition_by, self.format)
-        _check_metadata(self)
+        _check_own(self)
         return self
 
     @property
@@ -189,6 +204,8 @@ class TableOptions(Strict):
     def own_columns(self) -> dict[str, pa.DataType]:
         """The columns that the job writes besides the source's."""
         found = {name: METADATA[kind] for name, kind in self.metadata.items()}
+        if self.deleted_column is not None:
+            found[self.deleted_column] = pa.bool_()
         if self.has_versions:
             return found | dict(OURS) | dict(OF_VERSIONS)
         return found if self.is_appended else found | dict(OURS)
@@ -310,69 +327,22 @@ class TargetTable(TableOptions):
         return self
 
 
-def _check_columns(table: TableOptions) -> None:
-    left = set(table.leave_out)
-    by_column = {} if isinstance(table.on_misfit, str) else table.on_misfit
-    for name, given in (
-        ("on_misfit", by_column),
-        ("name_mapping", table.name_mapping),
-        ("timestamp_fields", table.timestamp_fields),
-        ("decimal_fields", table.decimal_fields),
-    ):
-        idle = sorted(left & set(given))
-        if idle:
-            raise ValueError(f"{name} of {', '.join(idle)} does nothing: leave_out has them too")
-    mapped = {
-        table.name_mapping.get(name, name): field
-        for field in ("timestamp_fields", "decimal_fields")
-        for name in getattr(table, field)
-    }
-    for name in sorted(set(mapped) & set(table.column_types)):
-        raise ValueError(f"{name} cannot be in column_types and {mapped[name]}")
-    both = sorted(set(table.timestamp_fields) & set(table.decimal_fields))
-    if both:
-        raise ValueError(f"{', '.join(both)} cannot be in timestamp_fields and decimal_fields")
-    declared = {**table.timestamp_fields, **table.decimal_fields}
-    as_text = sorted(name for name, mode in by_column.items() if mode == "text" and name in declared)
-    if as_text:
-        raise ValueError(
-            f"on_misfit text of {', '.join(as_text)} makes a text of the column, and timestamp_fields or decimal_fields "
-            "something else: leave one of them out"
-        )
-    idle = sorted(
-        name for name, mode in by_column.items() if mode == "floor" and name in table.decimal_fields
-    )
-    if idle:
-        raise ValueError(
-            f"on_misfit floor of {', '.join(idle)} does nothing: it is of times, and they are decimals"
-        )
-    needed = {
-        "primary_key": getattr(table, "primary_key", None) or (),
-        "precombine_key": table.precombine_key or (),
-        "partition_by": partition_columns(table.partition_by),
-        "column_types": table.column_types,
-    }
-    for field, names in needed.items():
-        lost = sorted(left & {source_of(table, name) for name in names})
-        if lost:
-            raise ValueError(
-                f"leave_out has {', '.join(lost)}, which {field} needs: no row would have a value there"
-            )
-    targets = list(table.name_mapping.values())
-    if len(set(targets)) < len(targets):
-        raise ValueError("name_mapping gives two columns one name")
+def _check_own(table: TableOptions) -> None:
+    """Refuse names that the job keeps, and columns of it that do nothing in the mode."""
+    targets = [*table.name_mapping.values()]
     taken = sorted(
         {*table.own_columns} & {*targets, *table.column_types} | {EPOCH, SEQUENCE} & {*table.partition_by}
     )
     if taken:
         raise ValueError(f"{', '.join(taken)} are columns that the job keeps")
-
-
-def _check_metadata(table: TableOptions) -> None:
-    names = [name.lower() for name in table.metadata]
+    names = [name.lower() for name in (*table.metadata, table.deleted_column) if name is not None]
     if len(set(names)) < len(names) or {*names} & {*OURS, *OF_VERSIONS}:
-        raise ValueError("metadata has a column twice, or one that the job keeps")
+        raise ValueError("metadata and deleted_column have a column twice, or one that the job keeps")
     if not table.is_appended:
+        if table.deleted_column is not None and (table.has_versions or table.sequence != "source"):
+            raise ValueError(
+                "deleted_column needs mode upsert and sequence source: with mode history a delete ends a version"
+            )
         if "op" in table.metadata.values():
             raise ValueError(
                 f"metadata op does nothing with mode {table.mode}: a row tells of an upsert, and of no delete"
@@ -390,8 +360,3 @@ def _check_metadata(table: TableOptions) -> None:
     ]
     if idle:
         raise ValueError(f"{', '.join(idle)} do nothing with mode append: each record is a row of its own")
-
-
-def source_of(table: TableOptions, column: str) -> str:
-    """The source column of a table's column."""
-    return next((name for name, to in table.name_mapping.items() if to == column), column)

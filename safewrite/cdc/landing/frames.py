@@ -47,15 +47,15 @@ def frame_of(
         refused: columns that the table cannot have, and why: rows with a value there do not land.
     """
     fit = ColumnFit.of(table, ColumnTypes.of(made), found, made.keys, refused)
-    parts = [_of_rows(table, made.rows, fit)]
+    lacks = [_lacks(table, row, fit) for row in made.rows]
+    parts = [_of_rows(table, made.rows, lacks, fit)]
     parts += [_of_columns(table, one, fit) for one in made.projected]
-    lacking = any(row.lacks for row in made.rows)
     return ChangeFrame(
         pa.concat_tables(part.data for part in parts),
         fit.added(None if found is None else found.schema),
         tuple(letter for part in parts for letter in part.dead),
         sum(part.changes for part in parts),
-        lacking,
+        any(lacks),
     )
 
 
@@ -67,16 +67,30 @@ class _FramePart(NamedTuple):
     changes: int
 
 
-def _of_rows(table: TargetTable, rows: Sequence[ChangeRow], fit: ColumnFit) -> _FramePart:
-    """Changes that were made to rows one by one."""
-    is_row = np.array([row.op is Op.UPSERT for row in rows], bool)
-    arrays, misfits = fit.of_rows([row.values for row in rows], [row.lacks for row in rows], is_row)
+def _lacks(table: TargetTable, row: ChangeRow, fit: ColumnFit) -> tuple[str, ...]:
+    """The columns that a row takes from the row before it: of a row that is deleted and stays, all that the delete does not have."""
+    if table.deleted_column is None or row.op is not Op.DELETE or row.is_first:
+        return row.lacks
+    known = {*row.values, table.deleted_column}
+    return tuple(name for name in fit.types if name not in fit.clashes and name not in known)
+
+
+def _of_rows(
+    table: TargetTable, rows: Sequence[ChangeRow], lacks: Sequence[Sequence[str]], fit: ColumnFit
+) -> _FramePart:
+    """Changes that were made to rows one by one; ``lacks`` names for each the columns that it takes from the row before it."""
+    values, ops = [row.values for row in rows], [row.op.value for row in rows]
+    if (deleted := table.deleted_column) is not None:
+        values = [row.values | {deleted: row.op is Op.DELETE} for row in rows]
+        ops = [Op.UPSERT.value] * len(rows)
+    is_row = np.array([op == Op.UPSERT.value for op in ops], bool)
+    arrays, misfits = fit.of_rows(values, lacks, is_row)
     dead: dict[int, DeadLetter] = {}
     for place, why in misfits.items():
         change = rows[place].change
         dead.setdefault(id(change), DeadLetter(change.record, why, table.name))
-    arrays[OP] = pa.array([row.op.value for row in rows], pa.string())
-    arrays[LACKS] = pa.array([list(row.lacks) for row in rows], _NAMES)
+    arrays[OP] = pa.array(ops, pa.string())
+    arrays[LACKS] = pa.array([list(one) for one in lacks], _NAMES)
     data = pa.table(arrays)
     kept = [id(row.change) not in dead for row in rows]
     if dead:
@@ -89,7 +103,10 @@ def _of_columns(table: TargetTable, part: Projected, fit: ColumnFit) -> _FramePa
     """Changes that were projected as columns."""
     length = len(part.batch)
     written = pc.equal(part.operations, "u").to_numpy()
-    arrays, dead = fit.columns(part.columns, written, length)
+    columns = dict(part.columns)
+    if table.deleted_column is not None:  # deletes are read one by one
+        columns[table.deleted_column] = pa.chunked_array([pa.repeat(pa.scalar(False), length)])
+    arrays, dead = fit.columns(columns, written, length)
     arrays[OP] = part.operations
     arrays[LACKS] = pa.array([[]] * length, _NAMES)
     data = pa.table(arrays)

@@ -99,8 +99,8 @@ def _columns(
         fallback.where(deletes)
     if untold - {table.shard_column}:
         fallback.unless(pc.equal(batch.data.column(OP), "c"))
-    if table.precombine_key:
-        fallback.where(deletes)  # what orders them is looked for (``safewrite.cdc.landing.ranking``)
+    if table.precombine_key or table.deleted_column is not None:
+        fallback.where(deletes)  # what orders them, or their row has, is looked for
     for name in table.precombine_key or ():
         if name not in after:
             raise UnsuitedError(f"nothing of {name} is known")

@@ -168,7 +168,8 @@ class _Ranking:
     def _of_table(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Key, _Rival]]:
         for row in rows:
             if row.get(UNTIL) is None:
-                yield from self._rival(Op.UPSERT, row, None)
+                is_deleted = row.get(self._table.deleted_column or "")
+                yield from self._rival(Op.DELETE if is_deleted else Op.UPSERT, row, None)
 
     def _rival(
         self, op: Op, values: Mapping[str, Any], record: KafkaRecord | None

@@ -26,7 +26,7 @@ class ChangeRow:
     """One row of a frame of changes; a change of a key makes two.
 
     ``lacks`` names the columns whose values the source left out.  ``other`` is the key of the other half of a change of
-    a key that came as a delete and an insert.
+    a key that came as a delete and an insert.  ``is_first`` is of a delete whose row stays: there is none before it.
     """
 
     op: Op
@@ -34,6 +34,7 @@ class ChangeRow:
     change: SourceChange
     lacks: tuple[str, ...] = ()
     other: tuple[Any, ...] | None = None
+    is_first: bool = False
 
 
 @dataclass
@@ -137,9 +138,9 @@ class _Maker:
         if change.op is Op.TRUNCATE:
             if self._table.sequence == "precombine":
                 raise UndecodableError("a truncate has no columns that order it (precombine_key)")
-            if self._table.has_versions:
+            if self._table.has_versions or self._table.deleted_column is not None:
                 raise UndecodableError(
-                    "a truncate ends the versions of all rows; have the source delete them one by one"
+                    "a truncate is of all rows, and those of this table stay; have the source delete them one by one"
                 )
             if self._table.shard_column is not None:
                 raise UndecodableError(

@@ -16,10 +16,10 @@ from safewrite.cdc.config.job import Config
 from safewrite.cdc.config.table_config import EPOCH, REVISION, SEQUENCE, TargetTable
 from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.landing.frames import LACKS, OP, ChangeFrame, frame_of
+from safewrite.cdc.landing.moves import SOURCE_TIME, moved_by
 from safewrite.cdc.landing.origin import TableSource
 from safewrite.cdc.landing.ranking import needs_rank, rank
 from safewrite.cdc.landing.refusals import (
-    LAST_EPOCH,
     knows_job,
     refuse_made_anew,
     refuse_other_key,
@@ -40,9 +40,6 @@ from safewrite.cdc.records.change import DeadLetter
 from safewrite.cdc.records.change_set import ChangeSet
 
 log = logging.getLogger("safewrite")
-
-SOURCE_TIME = "source-time"
-"""The position of a table that says how far it is by the clock of its source, in milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -122,10 +119,15 @@ class TableBatch:
         recorded = keys_of(self.found)
         refuse_other_key(self.table, recorded, None if self.found is None else self.found.schema)
         self.make(recorded, each=counts is not None)
+        keeps_deleted = self.table.deleted_column is not None
+        if keeps_deleted and any(row.lacks for row in self.rows.rows) and self.rows.projected:
+            self.make(recorded, each=True)
         if counts is None and not self.table.is_appended:
             self._rank()
         if not self.table.has_versions and asking(Half.of(row, self.rows.keys) for row in self.rows.rows):
             self._unavailable().follow_keys(again=counts is not None)
+        if keeps_deleted and counts is None:
+            self._without_unknown()
         try:
             done = fitted(self.job.targets, self.table, self.rows, self.found)
         except sw.InvalidInputError as error:  # the table cannot be made as it is to be
@@ -253,12 +255,10 @@ class TableBatch:
         if self.rows.projected:
             self.make(self.rows.keys, each=True)
             self._rank()
-        table, made = self.table, self.rows
+        table = self.table
         if table.sequence == "source":
-            unknown = self._unavailable().unknown()
-            lost = {id(letter.record) for letter in unknown}
-            made.rows = [row for row in made.rows if id(row.change.record) not in lost]
-            made.dead += [replace(letter, table=table.name) for letter in unknown]
+            self._without_unknown()
+            self._mark_first()
             frame = self._with_letters(found)
             try:
                 return self._applied(found, frame) if frame.data.num_rows else None
@@ -268,10 +268,24 @@ class TableBatch:
                 log.warning("table %s: all rows that lack values are dead letters: %s", table.name, error)
         # Columns of the rows order the changes, or the table remembers what the batch does not tell.
         rules = ColumnRules(table, found.schema, self.job.config.decimals)
-        self.made = replace(self.made, rows=rows_of(rules, self.made.changes, made.keys, carry=False))
+        self.made = replace(self.made, rows=rows_of(rules, self.made.changes, self.rows.keys, carry=False))
         self._rank()
+        self._mark_first()
         frame = self._with_letters(found)
         return self._applied(found, frame) if frame.data.num_rows else None
+
+    def _without_unknown(self) -> None:
+        """Make dead letters of the rows that lack a value that is lost."""
+        made = self.rows
+        unknown = self._unavailable().unknown()
+        lost = {id(letter.record) for letter in unknown}
+        made.rows = [row for row in made.rows if id(row.change.record) not in lost]
+        made.dead += [replace(letter, table=self.table.name) for letter in unknown]
+
+    def _mark_first(self) -> None:
+        """Let deleted rows that stay be NULL where no row was before them."""
+        if self.table.deleted_column is not None:
+            self._unavailable().mark_first({id(letter.record) for letter in self.dead})
 
     def _with_letters(self, found: sw.Table) -> ChangeFrame:
         """The frame of the rows that are left, once the letters of the others are kept."""
@@ -370,17 +384,3 @@ def _of_versions(frame: ChangeFrame) -> Mapping[str, int]:
     """What became of changes of which all versions are kept: each begins or ends one, or is a copy of one that does."""
     deletes = pc.sum(pc.equal(frame.data.column(OP), "d")).as_py() or 0
     return {"applied": frame.data.num_rows, "inserted": frame.data.num_rows - deletes, "deleted": deletes}
-
-
-def moved_by(
-    job: str, table: TargetTable, positions: Mapping[str, int], moved: Moves, newest_ms: int | None
-) -> Moves:
-    """How a commit of a batch moves the positions of a table: ``moved``, the source's clock, and the epoch."""
-    moved = moved | _raised(positions, f"{job}/{SOURCE_TIME}", newest_ms or 0)
-    return moved | _raised(positions, f"{job}/{LAST_EPOCH}", table.epoch)
-
-
-def _raised(positions: Mapping[str, int], name: str, to: int) -> Moves:
-    """How a commit moves a position that only grows."""
-    known = positions.get(name)
-    return {name: (known, to)} if to > (known or 0) else {}

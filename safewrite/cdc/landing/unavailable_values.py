@@ -66,7 +66,7 @@ class UnavailableValues:
     """
 
     def __init__(self, table: TargetTable, made: ChangeRows, columns: Iterable[str], read: Read) -> None:
-        self._epoch = table.epoch
+        self._epoch, self._deleted = table.epoch, table.deleted_column
         self._made = made
         self._columns = [name for name in columns if name not in {EPOCH, SEQUENCE, *made.keys}]
         self._read = read
@@ -135,13 +135,18 @@ class UnavailableValues:
 
     # --- values that are lost --------------------------------------------------------------------
     def unknown(self) -> list[DeadLetter]:
-        """The changes that lack a value that is lost, and after which no other change of their key comes."""
+        """The changes that lack a value that is lost, and after which no other change of their key comes.
+
+        Where deleted rows stay, all that lack one: else the value of a row that was deleted would be theirs.
+        """
         lacking = [key for key, rows in self._of_key.items() if any(row.lacks for _, row in rows)]
         self._look_up(lacking)
         dead = []
         for key in lacking:
             for position, row in reversed(self._of_key[key]):
                 missing = [name for name in row.lacks if self._value(key, name, position) is UNAVAILABLE]
+                if not missing and self._deleted is not None:
+                    continue
                 if not missing or self._is_truncated(position):
                     break
                 why = (
@@ -150,6 +155,20 @@ class UnavailableValues:
                 )
                 dead.append(DeadLetter(row.change.record, why))
         return dead
+
+    def mark_first(self, gone: Collection[int]) -> None:
+        """Mark the deletes before which neither the table nor the batch has a row of their key.
+
+        Args:
+            gone: records that do not land, by their ids.
+        """
+        deletes = [row for row in self._made.rows if row.op is Op.DELETE]
+        self._look_up([self._key(row) for row in deletes])
+        for row in deletes:
+            before = [one for at, one in self._of_key[self._key(row)] if at < _position(row)]
+            row.is_first = self._stored[self._key(row)] is None and all(
+                one.op is Op.DELETE or id(one.change.record) in gone for one in before
+            )
 
     # --- looking ----------------------------------------------------------------------------------
     def _value(self, key: Key, name: str, before: str) -> Any:
@@ -170,6 +189,8 @@ class UnavailableValues:
             if row.other is not None:  # the past of a key ends where a row gets it
                 return UNAVAILABLE if stored is None or since != _bound(row) else stored.get(name)
         if stored is None or epoch > self._epoch or since >= before or self._is_truncated(since, before):
+            return UNAVAILABLE
+        if stored.get(self._deleted or ""):
             return UNAVAILABLE
         return stored.get(name)
 

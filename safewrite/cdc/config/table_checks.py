@@ -1,0 +1,73 @@
+"""Refuses what the options of a table say of its columns twice, or in vain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from safewrite.intake.partitioning import partition_columns
+
+if TYPE_CHECKING:
+    from safewrite.cdc.config.table_config import TableOptions
+
+
+def check_columns(table: TableOptions) -> None:
+    """Refuse options that contradict each other.
+
+    Raises:
+        ValueError: what is wrong, for pydantic.
+    """
+    left = set(table.leave_out)
+    by_column = {} if isinstance(table.on_misfit, str) else table.on_misfit
+    for name, given in (
+        ("on_misfit", by_column),
+        ("name_mapping", table.name_mapping),
+        ("timestamp_fields", table.timestamp_fields),
+        ("decimal_fields", table.decimal_fields),
+    ):
+        idle = sorted(left & set(given))
+        if idle:
+            raise ValueError(f"{name} of {', '.join(idle)} does nothing: leave_out has them too")
+    mapped = {
+        table.name_mapping.get(name, name): field
+        for field in ("timestamp_fields", "decimal_fields")
+        for name in getattr(table, field)
+    }
+    for name in sorted(set(mapped) & set(table.column_types)):
+        raise ValueError(f"{name} cannot be in column_types and {mapped[name]}")
+    both = sorted(set(table.timestamp_fields) & set(table.decimal_fields))
+    if both:
+        raise ValueError(f"{', '.join(both)} cannot be in timestamp_fields and decimal_fields")
+    declared = {**table.timestamp_fields, **table.decimal_fields}
+    as_text = sorted(name for name, mode in by_column.items() if mode == "text" and name in declared)
+    if as_text:
+        raise ValueError(
+            f"on_misfit text of {', '.join(as_text)} makes a text of the column, and timestamp_fields or decimal_fields "
+            "something else: leave one of them out"
+        )
+    idle = sorted(
+        name for name, mode in by_column.items() if mode == "floor" and name in table.decimal_fields
+    )
+    if idle:
+        raise ValueError(
+            f"on_misfit floor of {', '.join(idle)} does nothing: it is of times, and they are decimals"
+        )
+    needed = {
+        "primary_key": getattr(table, "primary_key", None) or (),
+        "precombine_key": table.precombine_key or (),
+        "partition_by": partition_columns(table.partition_by),
+        "column_types": table.column_types,
+    }
+    for field, names in needed.items():
+        lost = sorted(left & {source_of(table, name) for name in names})
+        if lost:
+            raise ValueError(
+                f"leave_out has {', '.join(lost)}, which {field} needs: no row would have a value there"
+            )
+    targets = list(table.name_mapping.values())
+    if len(set(targets)) < len(targets):
+        raise ValueError("name_mapping gives two columns one name")
+
+
+def source_of(table: TableOptions, column: str) -> str:
+    """The source column of a table's column."""
+    return next((name for name, to in table.name_mapping.items() if to == column), column)

@@ -1,0 +1,159 @@
+"""Tables whose deleted rows stay: marked, with the values that they had, whatever comes late, twice or without its row."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import safewrite as sw
+from safewrite.cdc.config.job import load
+from safewrite.cdc.records.change import KafkaRecord
+from tests.cdc.events import decoded, event, postgres, record
+from tests.cdc.jobs import FORM_AND_SCHEMAS, Job, Rows, Source, change, cut
+
+SOFT = {"table": "a", "deleted_column": "is_gone"}
+GONE = "__debezium_unavailable_value"
+
+
+def expected(records: list[KafkaRecord]) -> Rows:
+    """The rows by all changes in the order of their positions: those that were deleted as they were."""
+    found: Rows = {}
+    changes = [decoded(one).rows[0] for one in records if one.value is not None]
+    for one in sorted(changes, key=lambda one: one.position):
+        key = dict(one.keys)["id"]
+        row = found.get(key, {"id": key, "name": None, "n": None}) if one.op.value == "d" else one.after
+        assert row is not None
+        found[key] = {**row, "is_gone": one.op.value == "d"}
+    return found
+
+
+@FORM_AND_SCHEMAS
+def test_deleted_rows_stay_as_they_were(tmp_path: Path, form: str, schemas: bool) -> None:
+    """A random source, whose rows change their keys and come again; drivers die after a commit, batches come twice."""
+    job = Job(tmp_path, [SOFT], form, schemas=schemas)
+    source = Source(5, tables=("a",))
+    for number, part in enumerate(cut(source.run(160), 40)):
+        if number % 2:
+            dying = job.landing()
+            dying.ledger.write = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
+            with pytest.raises(KeyboardInterrupt):
+                job.land(*part, landing=dying, number=number)
+        job.land(*part, number=number)
+        job.land(*part, number=number)
+    rows = job.rows("a")
+    assert rows == expected(source.records)
+    living = {key: row for key, row in rows.items() if not row["is_gone"]}
+    assert {
+        key: {name: row[name] for name in ("id", "name", "n")} for key, row in living.items()
+    } == source.rows["a"]
+    assert len(living) < len(rows)
+    assert not job.letters()
+    assert job.verdict().faults == ()
+
+
+@pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 24))])
+def test_changes_that_come_late_find_their_place(tmp_path: Path, seed: int) -> None:
+    """One key, and its changes in any order: the last one by its position decides whether the row is there."""
+    draw = random.Random(seed)
+    order, size = draw.sample(range(6), 6), draw.randrange(1, 4)
+    made = [
+        change(op, "a", 1, None if op == "d" else {"id": 1, "name": "x", "n": lsn}, lsn=lsn + 1, offset=place)
+        for place, lsn in enumerate(order)
+        for op in ["cuduud"[lsn]]
+    ]
+    job = Job(tmp_path, [SOFT | {"all_late": "count"}], schemas=False)
+    for part in cut(made, size):
+        job.land(*part)
+    (row,) = job.rows("a").values()
+    assert row["is_gone"]
+    if order.index(4) < order.index(5):
+        assert row["n"] == 4
+    assert not job.letters()
+    assert job.verdict().faults == ()
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_a_delete_without_a_row_is_a_row_of_its_key(tmp_path: Path, form: str) -> None:
+    """What is older and comes later is late; tombstones after it do nothing, and a row that comes again is there again."""
+    job = Job(tmp_path, [SOFT | {"all_late": "count"}], form, schemas=False)
+    job.land(change("c", "a", 1, {"id": 1, "n": 1}, lsn=1, offset=0))
+    job.land(change("d", "a", 2, lsn=5, offset=1), change("d", "a", 1, lsn=6, offset=2))
+    assert job.rows("a") == {1: {"id": 1, "n": 1, "is_gone": True}, 2: {"id": 2, "n": None, "is_gone": True}}
+    job.land(change("c", "a", 2, {"id": 2, "n": 2}, lsn=4, offset=3))
+    job.land(change("c", "a", 1, {"id": 1, "n": 7}, lsn=7, offset=4))
+    assert job.rows("a") == {1: {"id": 1, "n": 7, "is_gone": False}, 2: {"id": 2, "n": None, "is_gone": True}}
+    assert job.verdict().faults == ()
+    assert not job.letters()
+
+
+def test_a_tombstone_of_compaction_marks_its_row_once(tmp_path: Path) -> None:
+    job = Job(tmp_path, [SOFT], schemas=False)
+
+    def of(op: str, n: int, offset: int) -> KafkaRecord:
+        row = None if op == "d" else {"id": 1, "n": n}
+        given = event(op, row, source=postgres(n, "a"))
+        return record(given, {"id": 1}, offset=offset, topic="pg.public.a")
+
+    def gone(offset: int) -> KafkaRecord:
+        return record(None, {"id": 1}, offset=offset, topic="pg.public.a")
+
+    job.land(of("c", 1, 0))
+    assert [line.applied for line in job.land(gone(5)) if line.table] == [1]
+    assert [(line.applied, line.ignored) for line in job.land(gone(6)) if line.table] == [(0, 1)]
+    assert job.rows("a") == {1: {"id": 1, "n": 1, "is_gone": True}}
+    assert job.verdict().faults == ()
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_no_row_takes_a_value_of_one_that_was_deleted(tmp_path: Path, form: str) -> None:
+    """The insert between did not land: an update that lacks its value is a dead letter, and not a mix of two rows."""
+    job = Job(tmp_path, [SOFT], form, schemas=False)
+    job.land(change("c", "a", 1, {"id": 1, "n": 1, "body": "old"}, lsn=1, offset=0))
+    job.land(change("d", "a", 1, lsn=2, offset=1))
+    job.land(change("c", "a", 1, {"id": 1, "n": "x", "body": "new"}, lsn=3, offset=2))
+    job.land(
+        change("u", "a", 1, {"id": 1, "n": 2, "body": GONE}, lsn=4, offset=3),
+        change("c", "a", 2, {"id": 2, "n": 2, "body": "b"}, lsn=5, offset=4),
+    )
+    assert [letter["offset"] for letter in sorted(job.letters(), key=lambda one: one["offset"])] == [2, 3]
+    job.land(
+        change("u", "a", 2, {"id": 2, "n": 3, "body": GONE}, lsn=6, offset=5),
+        change("d", "a", 2, lsn=7, offset=6),
+        change("u", "a", 2, {"id": 2, "n": 4, "body": GONE}, lsn=8, offset=7),
+        change("d", "a", 2, lsn=9, offset=8),
+    )
+    assert job.rows("a") == {
+        1: {"id": 1, "n": 1, "body": "old", "is_gone": True},
+        2: {"id": 2, "n": 3, "body": "b", "is_gone": True},
+    }
+    assert sorted(letter["offset"] for letter in job.letters()) == [2, 3, 7]
+    assert job.verdict().faults == ()
+
+
+def test_what_takes_all_rows_is_a_dead_letter(tmp_path: Path) -> None:
+    job = Job(tmp_path, [SOFT], schemas=False)
+    job.land(
+        change("c", "a", 1, {"id": 1, "n": 1}, lsn=1, offset=0),
+        record(event("t", source=postgres(2, "a")), offset=1),
+    )
+    assert job.rows("a") == {1: {"id": 1, "n": 1, "is_gone": False}}
+    assert "those of this table stay" in job.letters()[0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"mode": "history"}, "deleted_column needs mode upsert"),
+        ({"mode": "append", "metadata": {"op": "op"}}, "deleted_column do nothing with mode append"),
+        ({"sequence": "precombine", "precombine_key": ["n"]}, "deleted_column needs mode upsert and sequence source"),
+        ({"metadata": {"IS_GONE": "topic"}}, "have a column twice"),
+        ({"name_mapping": {"x": "is_gone"}}, "is_gone are columns that the job keeps"),
+        ({"primary_key": ["is_gone"]}, "are columns that the job keeps"),
+    ],
+)  # fmt: skip
+def test_a_column_that_would_mean_nothing_is_refused(tmp_path: Path, more: dict[str, Any], why: str) -> None:
+    with pytest.raises(sw.InvalidInputError, match=why):
+        load(Job(tmp_path, [SOFT | more]).landing().config)
