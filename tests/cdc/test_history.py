@@ -187,7 +187,7 @@ def test_a_dead_letter_is_replayed_into_its_place(tmp_path: Path) -> None:
 
 
 def test_a_replay_and_the_job_at_once_do_not_write_over_each_other(tmp_path: Path) -> None:
-    """Both planned on the same versions: the second is refused, and goes on from what the first left."""
+    """Both planned on the same versions: the second plans again, on what the first left."""
     job = Job(tmp_path, [{"table": "a", "mode": "history"}], schemas=False)
     job.land(change("c", "a", 1, {"id": 1, "n": 1}, lsn=1, offset=0))
     job.land(change("u", "a", 1, {"id": 1, "n": "x"}, lsn=2, offset=1))
@@ -201,12 +201,31 @@ def test_a_replay_and_the_job_at_once_do_not_write_over_each_other(tmp_path: Pat
         share.apply()
 
     first._apply = between  # type: ignore[method-assign]
-    with pytest.raises(sw.ConflictError):
-        job.land(change("u", "a", 1, {"id": 1, "n": 3}, lsn=3, offset=2), landing=first)
+    job.land(change("u", "a", 1, {"id": 1, "n": 3}, lsn=3, offset=2), landing=first)
+    assert applied is not None
+    assert applied.landed == 1
     job.land(change("u", "a", 1, {"id": 1, "n": 3}, lsn=3, offset=2))
     rows = sorted(job.read("a").to_pylist(), key=lambda row: row["_cdc_sequence"])
     assert [row["n"] for row in rows] == [1, None, 3]
+    ends = [row["_cdc_until_sequence"] for row in rows]
+    assert ends == [rows[1]["_cdc_sequence"], rows[2]["_cdc_sequence"], None]
     assert job.verdict().faults == ()
+
+
+def test_versions_are_not_planned_again_where_another_driver_landed_the_batch(tmp_path: Path) -> None:
+    job = Job(tmp_path, [{"table": "a", "mode": "history"}], schemas=False)
+    job.land(change("c", "a", 1, {"id": 1, "n": 1}, lsn=1, offset=0))
+    second = change("u", "a", 1, {"id": 1, "n": 2}, lsn=2, offset=1)
+    first = job.landing()
+
+    def between(share: Any) -> None:
+        job.land(second, change("u", "a", 1, {"id": 1, "n": 3}, lsn=3, offset=2), number=7)
+        share.apply()
+
+    first._apply = between  # type: ignore[method-assign]
+    with pytest.raises(sw.ConflictError) as caught:
+        job.land(second, landing=first)
+    assert caught.value.kind is sw.Kind.POSITION_MOVED
 
 
 def test_what_no_version_can_follow_is_a_dead_letter(tmp_path: Path) -> None:

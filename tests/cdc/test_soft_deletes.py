@@ -124,10 +124,12 @@ def test_no_row_takes_a_value_of_one_that_was_deleted(tmp_path: Path, form: str)
         change("d", "a", 2, lsn=7, offset=6),
         change("u", "a", 2, {"id": 2, "n": 4, "body": GONE}, lsn=8, offset=7),
         change("d", "a", 2, lsn=9, offset=8),
+        change("d", "a", 3, lsn=10, offset=9),
     )
     assert job.rows("a") == {
         1: {"id": 1, "n": 1, "body": "old", "is_gone": True},
         2: {"id": 2, "n": 3, "body": "b", "is_gone": True},
+        3: {"id": 3, "n": None, "body": None, "is_gone": True},
     }
     assert sorted(letter["offset"] for letter in job.letters()) == [2, 3, 7]
     assert job.verdict().faults == ()

@@ -8,13 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-import pyarrow.compute as pc
-
 import safewrite as sw
 from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.job import Config
 from safewrite.cdc.config.table_config import EPOCH, REVISION, SEQUENCE, TargetTable
 from safewrite.cdc.envelopes.decoding import Decoder
+from safewrite.cdc.landing.counts import count_dead, counts_of, counts_of_versions
 from safewrite.cdc.landing.frames import LACKS, OP, ChangeFrame, frame_of
 from safewrite.cdc.landing.moves import SOURCE_TIME, moved_by
 from safewrite.cdc.landing.origin import TableSource
@@ -40,6 +39,8 @@ from safewrite.cdc.records.change import DeadLetter
 from safewrite.cdc.records.change_set import ChangeSet
 
 log = logging.getLogger("safewrite")
+
+_REPLANS_MAX = 5
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class TableBatch:
         self._with_dead([*self.strange, *self.rows.dead, *frame.dead])
         entry.split += frame.data.num_rows - frame.changes
         if counts is not None:
-            self._count_again(_of_versions(frame) if self.table.has_versions else counts)
+            self._count_again(counts_of_versions(frame) if self.table.has_versions else counts)
         elif frame.data.num_rows:
             self.frame = frame
             if not knows_job(self.positions, self.job.config.job):
@@ -213,7 +214,7 @@ class TableBatch:
         if receipt is None:
             return None
         self.entry.version = receipt.version
-        return _counts_of(receipt, self.table)
+        return counts_of(receipt, self.table)
 
     def _count_again(self, counts: Mapping[str, int]) -> None:
         """What a commit before did not count: dead letters, and deletes that had nothing to delete, which are known no more."""
@@ -228,23 +229,23 @@ class TableBatch:
     # --- the commit ---------------------------------------------------------------------------------
     def apply(self) -> None:
         """Commit the frame, with the offsets of the batch."""
-        frame, found = self.frame, self.found
+        frame = self.frame
         assert frame is not None
-        assert found is not None
+        assert self.found is not None
         receipt: sw.Receipt | None
         started = time.monotonic()
         try:
-            receipt = self._applied(found, frame)
+            receipt = self._applied_in_turn(frame)
         except sw.InvalidInputError as error:
             if not frame.lacking or self.table.dead_letters == "fail":
                 raise
             log.warning(
                 "table %s: rows that lack values nobody has are dead letters: %s", self.table.name, error
             )
-            receipt = self._applied_without_unknown(found)
+            receipt = self._applied_without_unknown(self.found)
         if receipt is None:
             return
-        counts = _of_versions(frame) if self.table.has_versions else _counts_of(receipt, self.table)
+        counts = counts_of_versions(frame) if self.table.has_versions else counts_of(receipt, self.table)
         self.entry.count(counts or {})
         self.entry.version = receipt.version
         self.entry.commit_ms = round((time.monotonic() - started) * 1000)
@@ -295,6 +296,18 @@ class TableBatch:
         self._with_dead(letters)
         self.entry.split = frame.data.num_rows - frame.changes
         return frame
+
+    def _applied_in_turn(self, frame: ChangeFrame) -> sw.Receipt:
+        """The receipt of a frame; one that lost to a replay of dead letters is planned again, some times."""
+        left = _REPLANS_MAX
+        while True:
+            assert self.found is not None
+            try:
+                return self._applied(self.found, frame)
+            except sw.ConflictError as error:
+                if not left or error.kind is not sw.Kind.POSITION_MOVED or not self._replans():
+                    raise
+            left -= 1
 
     def _applied(self, found: sw.Table, frame: ChangeFrame) -> sw.Receipt:
         assert self.made is not None
@@ -354,33 +367,18 @@ class TableBatch:
         self.job.targets.tell_copies(table, receipt)
         return receipt
 
+    def _replans(self) -> bool:
+        """Whether others only wrote versions meanwhile, so that the same frame is to be planned on those."""
+        found, positions = self.job.targets.position(self.table)
+        name, before = self.job.config.job, self.positions
+        self.found, self.positions = found, positions
+        return (
+            found is not None
+            and positions.get(REVISIONS) != before.get(REVISIONS)
+            and self.batch.moves(name, positions) == self.batch.moves(name, before)
+            and not any(row.change.is_tombstone for row in self.rows.rows)
+        )
+
     def _each(self) -> Callable[[], ChangeRows] | None:
         """What makes rows of all changes one by one, if some were projected as columns."""
         return (lambda: self._making(self.rows.keys, each=True).rows) if self.rows.projected else None
-
-
-def count_dead(table: TargetTable, entry: LedgerEntry, letters: Sequence[DeadLetter]) -> None:
-    """Count the records of a table that are dead letters.
-
-    Raises:
-        InvalidInputError: the configuration wants none.
-    """
-    entry.dead = len({id(letter.record) for letter in letters})
-    if letters and table.dead_letters == "fail":
-        where = letters[0].record
-        raise sw.InvalidInputError(
-            f"{entry.dead} records cannot land in {table.name}, the first of them {where.topic}/{where.partition} at "
-            f"{where.offset}: {letters[0].reason}. Nothing of the batch was committed. Correct the cause, or set dead_letters to "
-            "collect."
-        )
-
-
-def _counts_of(receipt: sw.Receipt, table: TargetTable) -> Mapping[str, int] | None:
-    """What became of changes, by a receipt; each row that was appended is one."""
-    return {"applied": receipt.rows, "inserted": receipt.rows} if table.is_appended else receipt.changes
-
-
-def _of_versions(frame: ChangeFrame) -> Mapping[str, int]:
-    """What became of changes of which all versions are kept: each begins or ends one, or is a copy of one that does."""
-    deletes = pc.sum(pc.equal(frame.data.column(OP), "d")).as_py() or 0
-    return {"applied": frame.data.num_rows, "inserted": frame.data.num_rows - deletes, "deleted": deletes}

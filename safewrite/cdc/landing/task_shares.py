@@ -14,12 +14,13 @@ import pyarrow.compute as pc
 import safewrite as sw
 from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable
 from safewrite.cdc.landing.column_fit import ColumnFit
+from safewrite.cdc.landing.counts import count_dead
 from safewrite.cdc.landing.moves import SOURCE_TIME, moved_by
 from safewrite.cdc.landing.origin import TableSource, is_source_position
 from safewrite.cdc.landing.refusals import knows_job, refuse_made_anew, refuse_other_key, refuse_set_back
 from safewrite.cdc.landing.shares import LACKS, OP, PLACE, ROW, ShareTold, TableView
 from safewrite.cdc.landing.snapshot_boundary import SnapshotBoundary
-from safewrite.cdc.landing.table_batch import JobParts, count_dead
+from safewrite.cdc.landing.table_batch import JobParts
 from safewrite.cdc.landing.widening import refuse_unknown_partitions, with_columns
 from safewrite.cdc.ledger.ledger import LedgerEntry, listed
 from safewrite.cdc.ledger.target_tables import keys_of
