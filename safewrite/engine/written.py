@@ -37,12 +37,26 @@ class WrittenMembers(Protocol):
         """The rows of a member, as ``append_many`` takes them."""
 
 
+class TaskReader(Protocol):
+    """Reads data files of one table in a task; picklable."""
+
+    def __call__(self, files: Sequence[Any], columns: tuple[str, ...] | None, /) -> pa.Table:
+        """The live rows of files that ``added_since`` names, or of parts of them, with all columns or some.
+
+        Raises:
+            StorageError: a file is gone, or the store gave no answer.
+        """
+
+    def cut(self, file: Any, rows_max: int) -> list[Any]:
+        """Parts of a file with about so many rows, or more where it can be cut nowhere else; together they are the file."""
+
+
 @dataclass(frozen=True)
 class TableInTasks:
-    """How tasks reach a table: ``reader`` reads files that ``added_since`` names; both are picklable."""
+    """How tasks reach a table."""
 
     writer: TaskWriter
-    reader: Callable[[Sequence[Any], tuple[str, ...] | None], pa.Table]
+    reader: TaskReader
 
 
 class TaskWriter(Protocol):

@@ -40,7 +40,7 @@ def test_columns_that_are_decoded_by_groups_are_those_of_the_file(
     monkeypatch.setattr(rows, "GROUP_BYTES", group_bytes)
     file = stored(**how)
     assert [
-        name for some in rows._groups(file.metadata, ROWS.column_names) for name in some
+        name for some in rows._groups(file.metadata, ROWS.column_names, file.num_row_groups) for name in some
     ] == ROWS.column_names
     assert columns_of(file, ROWS.column_names).to_pylist() == ROWS.to_pylist()
     assert columns_of(file, ROWS.column_names).schema.field("at").type == pa.timestamp("us")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 from urllib.parse import unquote
 
-from safewrite.delta.data.rows import contents, damaged, size_of
+from safewrite.delta.data.rows import RowGroups, contents, damaged, size_of
 from safewrite.delta.log.actions import Action
 from safewrite.delta.log.ranges import TAIL, RangedFile, UnreadableError, missing_footer, open_file, ranges
 from safewrite.protocol.ask import Limits
@@ -41,9 +41,9 @@ class ColumnRead:
 
 
 def planned_reads(
-    adds: Sequence[Action], names: Sequence[str], limits: Limits
+    adds: Sequence[Action], names: Sequence[str], limits: Limits, part: RowGroups | None = None
 ) -> Generator[Effect, Outcome, list[ColumnRead]]:
-    """What to fetch of files for some columns, by the footers of those that are large.
+    """What to fetch of files for some columns, and row groups, by the footers of those that are large.
 
     Raises:
         StorageError: a file is gone or no Parquet file, or the store gave no answer.
@@ -61,7 +61,8 @@ def planned_reads(
     for read in large:
         assert read.file is not None
         try:
-            read.spans = ranges(open_file(read.file).metadata, {*names})
+            footer = open_file(read.file).metadata
+            read.spans = ranges(footer, {*names}, None if part is None else part.of(footer)[0])
         except UnreadableError as error:
             raise damaged(read.add["path"], str(error)) from error
         if read.nbytes > WHOLE_SHARE * size_of(read.add):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from bisect import bisect_left
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import IO, TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
@@ -41,6 +45,26 @@ if TYPE_CHECKING:
 
 GROUP_BYTES = 2**21
 """Columns are decoded together up to so many bytes of their pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroups:
+    """The row groups of a file of which the first row is one of ``first`` to ``end``: where ranges adjoin, each group is in one."""
+
+    first: int
+    end: int
+
+    def of(self, footer: pq.FileMetaData) -> tuple[range, range]:
+        """Their numbers, and those of their rows."""
+        rows = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
+        starts = [0, *accumulate(rows)]
+        numbers = range(
+            bisect_left(starts, self.first, hi=len(rows)), bisect_left(starts, self.end, hi=len(rows))
+        )
+        return numbers, range(starts[numbers.start], starts[numbers.stop])
+
+
+_ALL = RowGroups(0, sys.maxsize)
 
 
 def check_within(add: Action) -> None:
@@ -91,14 +115,20 @@ def read_rows(
 
 
 def stored_rows(
-    body: bytes | RangedFile, add: Action, state: Snapshot, names: Sequence[str] | None, gone: BitMap64 | None
+    body: bytes | RangedFile,
+    add: Action,
+    state: Snapshot,
+    names: Sequence[str] | None,
+    gone: BitMap64 | None,
+    *,
+    part: RowGroups | None = None,
 ) -> pa.Table:
-    """As :func:`whole_rows`, with all values as they are in the file: for those who only read.
+    """As :func:`whole_rows`, of all row groups or some, with all values as they are in the file: for those who only read.
 
     Raises:
         UnsupportedTableError: a column has got another type since, and a value does not fit it.
     """
-    table, schema, _ = _decoded(body, add, state, names, gone)
+    table, schema, _ = _decoded(body, add, state, names, gone, part=part)
     try:
         return _with_partitions(as_stored(table, schema), add, state, names)
     except (WouldAlterError, InvalidInputError) as error:
@@ -108,7 +138,13 @@ def stored_rows(
 
 
 def _decoded(
-    body: bytes | RangedFile, add: Action, state: Snapshot, names: Sequence[str] | None, gone: BitMap64 | None
+    body: bytes | RangedFile,
+    add: Action,
+    state: Snapshot,
+    names: Sequence[str] | None,
+    gone: BitMap64 | None,
+    *,
+    part: RowGroups | None = None,
 ) -> tuple[pa.Table, pa.Schema, pq.FileMetaData]:
     """The live rows of a data file as its columns have them, the schema that they are to have, and its footer.
 
@@ -122,16 +158,21 @@ def _decoded(
     try:
         source = pa.BufferReader(body) if isinstance(body, bytes) else cast("IO[bytes]", body)
         file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
-        table = columns_of(file, schema.names)
+        groups, places = (part or _ALL).of(file.metadata)
+        table = columns_of(file, schema.names, groups)
     except (pa.ArrowException, OSError) as error:
         raise damaged(add["path"], str(error)) from error
     said, count = stats_of(add).get("numRecords"), file.metadata.num_rows
     if isinstance(said, int) and said != count:
         raise damaged(add["path"], f"it holds {count} rows, not {said}")
     if gone is not None:
-        flags, columns, read = live_rows(add["path"], gone, count), table.columns, table.schema
+        flags = live_rows(add["path"], gone, count)[places.start : places.stop]
+        columns, read = table.columns, table.schema
         del table  # so that each column is let go once it is copied
-        table, count = filtered(columns, read, flags), count - len(gone)
+        table = filtered(columns, read, flags)
+        count = int(flags.sum())
+    else:
+        count = len(places)
     for at, name in enumerate(table.column_names):
         wanted, has = schema.field(name).type, table.schema.field(at).type
         if pa.types.is_timestamp(wanted) and wanted.tz and pa.types.is_timestamp(has) and has.tz is None:
@@ -175,20 +216,21 @@ def _with_partitions(table: pa.Table, add: Action, state: Snapshot, names: Seque
     return pa.table(columns, schema=wide)
 
 
-def columns_of(file: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
-    """The columns that a file has of these: those that were added to the table later are missing, and read as NULL.
+def columns_of(file: pq.ParquetFile, names: Sequence[str], groups: Sequence[int] | None = None) -> pa.Table:
+    """The columns that a file, or some row groups of it, have of these: those that were added to the table later are missing, and read as NULL.
 
     They are decoded a few after another: what each needs for its pages is held until all are done, and takes more memory
     than the rows.
     """
     schema = file.schema_arrow  # made anew each time it is asked for
+    numbers = [*(range(file.num_row_groups) if groups is None else groups)]
     known = {*schema.names}
     there = [name for name in names if name in known]
     if not there:
-        return file.read([], use_threads=False)
+        return file.read_row_groups(numbers, [], use_threads=False)
     columns: list[pa.ChunkedArray] = []
-    for some in _groups(file.metadata, there):
-        table = file.read(some, use_threads=False)
+    for some in _groups(file.metadata, there, len(numbers)):
+        table = file.read_row_groups(numbers, some, use_threads=False)
         columns += [table.column(name) for name in some]
         del table
     # INT96 is read in microseconds, whatever the schema says.
@@ -196,15 +238,15 @@ def columns_of(file: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
     return pa.table(columns, schema=pa.schema(fields))
 
 
-def _groups(footer: pq.FileMetaData, names: Sequence[str]) -> Iterator[list[str]]:
-    """Columns that are decoded together, by the size that those of the first row group have."""
+def _groups(footer: pq.FileMetaData, names: Sequence[str], count: int) -> Iterator[list[str]]:
+    """Columns that are decoded together, by the size that those of the first of so many row groups have."""
     sizes = dict.fromkeys(names, 0)
     for number in range(footer.num_columns if footer.num_row_groups else 0):
         leaf = footer.row_group(0).column(number)
         name = leaf.path_in_schema
         name = name if name in sizes else name.partition(".")[0]
         if name in sizes:
-            sizes[name] += leaf.total_uncompressed_size * footer.num_row_groups
+            sizes[name] += leaf.total_uncompressed_size * count
     return windows(names, sizes.__getitem__, files=len(names), bytes_max=GROUP_BYTES)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from bisect import bisect_right
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -134,12 +134,15 @@ def groups_with(metadata: pq.FileMetaData, root: str) -> list[int]:
     ]
 
 
-def ranges(metadata: pq.FileMetaData, roots: Collection[str]) -> list[tuple[int, int]]:
-    """``(start, length)`` of the column chunks that hold anything of ``roots``, adjacent ones joined."""
+def ranges(
+    metadata: pq.FileMetaData, roots: Collection[str], groups: Container[int] | None = None
+) -> list[tuple[int, int]]:
+    """``(start, length)`` of the column chunks that hold anything of ``roots``, in all row groups or some; adjacent ones joined."""
     spans = [
         _span(chunk)
         for root in roots
         for group in groups_with(metadata, root)
+        if groups is None or group in groups
         for chunk in _chunks(metadata, group)
         if _root(chunk) == root
     ]

@@ -18,7 +18,7 @@ from safewrite.delta.data.column_reads import (
     planned_reads,
 )
 from safewrite.delta.data.pruning import Pruning, may_match
-from safewrite.delta.data.rows import check_within, size_of, stored_rows
+from safewrite.delta.data.rows import RowGroups, check_within, size_of, stored_rows
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log.actions import Action, rows_of
 from safewrite.delta.log.file_list_cache import KnownFiles
@@ -85,6 +85,23 @@ def read_files(
     read = partial(_each, adds, lambda read: read(columns), columns=columns)
     found = yield from read(state=state, vectors=vectors, limits=limits)
     return pa.concat_tables([schema.empty_table(), *found])
+
+
+def read_part(
+    add: Action,
+    part: RowGroups,
+    state: Snapshot,
+    vectors: Vectors,
+    limits: Limits,
+    *,
+    columns: Sequence[str] | None = None,
+) -> Generator[Effect, Outcome, pa.Table]:
+    """The live rows of some row groups of a file, of which only the bytes of these are fetched.  Raises as :func:`read_files`."""
+    check_within(add)
+    yield from vectors.fetch([add], limits)
+    reads = yield from planned_reads([add], columns or state.schema.names, limits, part)
+    fetched = yield from bodies(reads, limits, name="read.get_data")
+    return stored_rows(fetched[0], add, state, columns, vectors.of(add), part=part)
 
 
 def _each(

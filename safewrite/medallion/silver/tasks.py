@@ -12,6 +12,7 @@ import pyarrow as pa
 import safewrite as sw
 from safewrite.engine.abc import Engine, TaskAttempt
 from safewrite.engine.made import MadeChanges
+from safewrite.engine.written import TaskReader
 from safewrite.errors import InvalidInputError, MissingExtraError, SafewriteError, UnsupportedTableError
 from safewrite.medallion.config.bronze_columns import UNCHANGED, UNCHANGED_FIELD
 from safewrite.medallion.config.commit_columns import with_commit_columns
@@ -31,7 +32,7 @@ from safewrite.medallion.silver.quality import RuleError, Shares, judged
 from safewrite.medallion.tables.job import TableJob
 
 PIECE_ROWS = 250_000
-"""So many rows of bronze, or those of one data file if it has more, are a task."""
+"""About so many rows of bronze, or those of one row group if it has more, are a task."""
 STEP_ROWS = 4_000_000
 """So many go into one commit of silver."""
 
@@ -88,7 +89,7 @@ class ReadBronze:
                 found.split += count
                 yield from truncates.to_batches()
             for rows in self.pieces[number].tables():
-                for start in range(0, rows.num_rows, PIECE_ROWS):  # a data file may have more
+                for start in range(0, rows.num_rows, PIECE_ROWS):  # a row group may have more
                     yield from self._changes(rows.slice(start, PIECE_ROWS), found).to_batches()
         return found
 
@@ -136,12 +137,12 @@ class SilverTasks:
     """Brings bronze to silver by an engine's tasks; ``reader`` reads its data files there."""
 
     engine: Engine[Any]
-    reader: Any
+    reader: TaskReader
 
     def read(self, job: TableJob, brought: Sequence[sw.AddedRows], epochs: tuple[int, ...]) -> TasksRead:
         """The changes that some commits brought, and before them truncates of epochs; they are read when silver takes them."""
-        files = tuple(file for one in brought for file in one.files)
-        pieces = replace(brought[0], files=files, reader=self.reader).split(PIECE_ROWS)
+        files = [part for one in brought for file in one.files for part in self.reader.cut(file, PIECE_ROWS)]
+        pieces = replace(brought[0], files=tuple(files), reader=self.reader).split(PIECE_ROWS)
         taken = tuple(job.silver_schema.names)
         times = job.config.commit_fields
         nothing = with_commit_columns(job.bronze.schema.empty_table(), times)
