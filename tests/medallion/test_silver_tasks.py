@@ -8,10 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import deltalake
+import pyarrow as pa
 import pytest
 
 from bench.medallion.harness import mixed_lab
 from safewrite.medallion import Pipeline, verify
+from safewrite.medallion.audit import accounting, dealt_rows
+from safewrite.medallion.lineage.lineage import Lineage
 from safewrite.medallion.silver import apply
 from safewrite.medallion.silver import tasks as silver_tasks
 from tests.medallion import test_tasks
@@ -115,6 +119,42 @@ def test_the_same_bronze_gives_the_same_silver(
     assert "this process brings bronze to silver" not in caplog.text
     assert len(tables(twin.tasks)["aside"]) > 20
     assert [one.clean for one in verify(Pipeline(twin.tasks.config))] == [True]
+
+
+def test_a_table_that_is_verified_in_shares_is_found_as_at_once(
+    twins: Callable[..., Twin], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys that change, values that the log lacks, rows in quarantine; then rows that are lost, old, too many, or there twice."""
+    source, twin = Source(random.Random(3)), set_up(twins)
+    twin.put("shop/orders/LOAD00000001.csv", source.load())
+    twin.put("shop/orders/20261101-000000001.csv", source.file(400))
+    assert twin.pipelines()[0].run().ok
+
+    def audits() -> list[dict[str, Any]]:
+        found = []
+        for rows, kept in ((100_000, 2**25), (13, 100)):
+            monkeypatch.setattr(accounting, "SHARE_ROWS", rows)
+            monkeypatch.setattr(dealt_rows, "_MEMORY_BYTES", kept)
+            found.append(verify(Pipeline(twin.plain.config))[0].to_dict())
+        return found
+
+    at_once, in_shares = audits()
+    assert at_once == in_shares
+    assert at_once["clean"]
+    silver, bronze = (
+        deltalake.DeltaTable(twin.plain.folder / name / "orders") for name in ("silver", "bronze")
+    )
+    rows = pa.table(silver.to_pyarrow_table())
+    silver.delete(f"id in ({', '.join(map(str, rows['id'][:9].to_pylist()))})")
+    silver.update({"name": "'other'"}, predicate="id > 80 AND id < 210")
+    others = rows.slice(20, 3).set_column(0, rows.schema[0], pa.array([1001, 1002, 1003]))
+    deltalake.write_deltalake(silver, pa.concat_tables([others, rows.slice(40, 2)]), mode="append")
+    twice = pa.table(bronze.to_pyarrow_table()).slice(0, 30)
+    deltalake.write_deltalake(bronze, twice.filter(pa.array([n % 3 > 0 for n in range(30)])), mode="append")
+    monkeypatch.setattr(Lineage, "since", lambda *given: [])
+    at_once, in_shares = audits()
+    assert at_once == in_shares
+    assert len(at_once["flaws"]) == 5
 
 
 @pytest.mark.parametrize(

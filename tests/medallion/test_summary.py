@@ -24,8 +24,9 @@ RECORDS = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy"), st.in
 
 @given(pieces=st.lists(RECORDS, max_size=4), asked=st.lists(st.integers(1, 30)))
 def test_runs_of_records_say_what_the_records_say(pieces: list[list[Any]], asked: list[int]) -> None:
-    found, known = Lines(), set()
+    found, known, twice = Lines(), set(), set()
     for piece in pieces:
+        twice |= {one for one in piece if piece.count(one) > 1 or one in known}
         known |= {*piece}
         paths, tags, lines = zip(*piece, strict=True) if piece else ((), (), ())
         texts = [pa.array(values, pa.string()) for values in (paths, tags)]
@@ -34,6 +35,8 @@ def test_runs_of_records_say_what_the_records_say(pieces: list[list[Any]], asked
         assert (content in found) == any(one[:2] == content for one in known)
         lacks = found.lacks(content, np.array(asked, np.int64)).tolist()
         assert lacks == [(*content, line) not in known for line in asked]
+        assert found.count(content) == sum(one[:2] == content for one in known)
+    assert found.twice() == sorted(twice)
 
 
 def test_a_bronze_of_many_data_files_is_known_without_all_of_them_in_memory(

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from safewrite.errors import InvalidInputError, SafewriteError, TableNotFoundError, without_secrets
 from safewrite.medallion.audit.comparison import compare
-from safewrite.medallion.audit.table_audit import TableAudit
+from safewrite.medallion.audit.dealt_rows import SHARE_ROWS, DealtRows, shares_of
+from safewrite.medallion.audit.table_audit import EXAMPLES_MAX, TableAudit
 from safewrite.medallion.bronze.reading import read_file
 from safewrite.medallion.bronze.source_truncates import gone_from
+from safewrite.medallion.bronze.summary import Lines, Spans
 from safewrite.medallion.config.bronze_columns import OLD, SEQUENCE, TRUNCATED_OP
 from safewrite.medallion.config.commit_columns import with_commit_columns
 from safewrite.medallion.config.full_load_epochs import truncating
@@ -32,16 +36,57 @@ FileKey = tuple[str, str]
 """A path, and the tag of a content that it had."""
 Key = tuple[Any, ...]
 """The values of a row's key columns."""
+_Place = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
     """A change of a key: its place in the order, its values (None for a deletion), and the places of those that it lacks."""
 
-    place: tuple[Any, ...]
+    place: _Place
     values: list[str] | None
     is_aside: bool
     lacking: frozenset[int] = frozenset()
+
+
+@dataclass
+class _BronzeRead:
+    """What bronze has, but for its rows, which are dealt to so many shares."""
+
+    shares: int
+    rows: int = 0
+    spans: Spans = field(default_factory=Spans)
+    lines: Lines = field(default_factory=Lines)
+
+
+@dataclass
+class _Unlike:
+    """Keys of which silver is not what bronze says: how many, and the first of them."""
+
+    twice: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    first: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, wanted: Mapping[Key, list[str]], have: Mapping[Key, list[str]], rows: int) -> None:
+        """Compare the keys of a share, of which silver has so many rows."""
+        self.twice += rows - len(have)
+        for what, keys in (
+            ("rows are missing in silver", wanted.keys() - have.keys()),
+            ("rows should not be in silver", have.keys() - wanted.keys()),
+            (
+                "rows of silver are not the last",
+                {key for key in wanted.keys() & have.keys() if have[key] != wanted[key]},
+            ),
+        ):
+            self.counts[what] += len(keys)
+            self.first[what] = sorted([*self.first.get(what, ()), *map(str, keys)])[:EXAMPLES_MAX]
+
+    def tell(self, audit: TableAudit) -> None:
+        """Note the flaws."""
+        if self.twice:
+            audit.flaws.append(f"{self.twice} rows of silver have a key that another row has")
+        for what, examples in self.first.items():
+            audit.tell(what, examples, self.counts[what])
 
 
 @without_secrets
@@ -72,22 +117,43 @@ def _table(job: TableJob, sources: list[SourceFile], mixed: MixedFiles) -> Table
             compare(job, _put_aside(job)["silver"], audit)
             _commits(job, audit)
             return audit
-        rows = _by_another(job, job.config.bronze, job.config.format)
         aside = _put_aside(job)
-        audit.gone = len(gone_from(job, rows, sources))
-        _files(_found(job, sources, mixed, contents(rows)), rows, aside["raw"], audit)
-        _silver(job, rows, aside, audit)
+        with DealtRows() as bronze, DealtRows() as silver:
+            read = _bronze(job, bronze)
+            audit.gone = len(gone_from(job, read.spans.table, sources))
+            _files(_found(job, sources, mixed, contents(read.spans.table)), read, aside["raw"], audit)
+            _silver(job, read, (bronze, silver), aside["silver"], audit)
         _commits(job, audit)
     except SafewriteError as error:
         audit.error = error.message
     return audit
 
 
-def _by_another(job: TableJob, address: str, table_format: str) -> pa.Table:
-    """All rows of a table as deltalake or PyIceberg reads them, on purpose: not by what wrote them."""
+def _by_another(job: TableJob, address: str, table_format: str) -> Iterator[pa.Table]:
+    """All rows of a table as deltalake or PyIceberg reads them, on purpose: not by what wrote them; at least one piece."""
     found = job.places.foreign(address, table_format)
     found.look()
-    return found.read(found.schema.names)
+    reader = found.batches(found.schema.names)
+    yield reader.schema.empty_table()
+    for batch in reader:
+        yield pa.Table.from_batches([batch])
+
+
+def _bronze(job: TableJob, dealt: DealtRows) -> _BronzeRead:
+    """Sum bronze up, and deal its rows to shares: an update that says which key its row had goes to the shares of both keys."""
+    read = _BronzeRead(1 + sum(one.row_count for one in job.lineage.whole()) // SHARE_ROWS)
+    for piece in _by_another(job, job.config.bronze, job.config.format):
+        read.rows += piece.num_rows
+        read.spans.add(piece)
+        read.lines.add(piece)
+        rows = with_commit_columns(piece, job.config.commit_fields)
+        there, keys = frozenset(rows.column_names), job.config.keys
+        shares = shares_of([rows[key] for key in keys], read.shares)
+        olds = [pc.coalesce(rows[OLD + key], rows[key]) if OLD + key in there else rows[key] for key in keys]
+        before = shares_of(olds, read.shares)
+        both = np.flatnonzero(np.asarray(pc.equal(rows["_op"], "U"), np.bool_) & (before != shares))
+        dealt.add(pa.concat_tables([rows, rows.take(pa.array(both))]), np.concatenate([shares, before[both]]))
+    return read
 
 
 def _put_aside(job: TableJob) -> dict[str, set[tuple[str, str, int]]]:
@@ -95,10 +161,10 @@ def _put_aside(job: TableJob) -> dict[str, set[tuple[str, str, int]]]:
     config = job.places.config
     found: dict[str, set[tuple[str, str, int]]] = {"raw": set(), "silver": set()}
     try:
-        rows = _by_another(job, config.quarantine, config.quarantine_format)
+        pieces = [*_by_another(job, config.quarantine, config.quarantine_format)]
     except TableNotFoundError:
         return found
-    for one in rows.to_pylist():
+    for one in (row for piece in pieces for row in piece.to_pylist()):
         if one["table"] == job.name and one["stage"] in found:
             found[one["stage"]].add((one["file"], one["tag"], one["line"]))
     return found
@@ -114,79 +180,79 @@ def _found(
 
 
 def _files(
-    found: Iterable[tuple[SourceFile, Records, str]],
-    rows: pa.Table,
-    aside: set[tuple[str, str, int]],
-    audit: TableAudit,
+    found: Iterable[tuple[SourceFile, Records, str]], read: _BronzeRead, aside: set[Record], audit: TableAudit
 ) -> None:
     """``rows in a file = landed + quarantined``, for each file that is listed."""
-    lines = list(zip(*(rows[name].to_pylist() for name in ("_file", "_tag", "_line")), strict=True))
-    twice = [one for one, count in Counter(lines).items() if count > 1]
-    audit.tell("bronze has records twice", twice)
-    landed: dict[FileKey, set[int]] = {}
-    for path, tag, line in lines:
-        landed.setdefault((path, tag), set()).add(line)
-    put_aside: dict[FileKey, set[int]] = {}
+    audit.tell("bronze has records twice", read.lines.twice())
+    put_aside: dict[FileKey, list[int]] = {}
     for path, tag, line in aside:
-        put_aside.setdefault((path, tag), set()).add(line)
+        put_aside.setdefault((path, tag), []).append(line)
     unlike = []
     for source, records, tag in found:
-        wanted = {*records.lines.tolist(), *(one.line for one in records.bad)}
-        here = landed.get((source.path, tag), set())
-        there = put_aside.get((source.path, tag), set()) - here
+        content = source.path, tag
+        wanted = np.union1d(records.lines, np.asarray([one.line for one in records.bad], np.int64))
+        lacking = wanted[read.lines.lacks(content, wanted)]
+        here = read.lines.count(content)
+        others = np.unique(np.asarray(put_aside.get(content, []), np.int64))
+        there = others[read.lines.lacks(content, others)]
         audit.files += 1
         audit.rows_in_files += len(wanted)
-        audit.landed += len(here)
+        audit.landed += here
         audit.put_aside += len(there)
-        if here | there != wanted:
-            unlike.append(f"{source.path}: {len(wanted)} records, {len(here)} landed, {len(there)} put aside")
+        if here != len(wanted) - len(lacking) or not np.array_equal(lacking, there):
+            unlike.append(f"{source.path}: {len(wanted)} records, {here} landed, {len(there)} put aside")
     audit.tell("files are not landed as they are", unlike)
-    audit.bronze_rows = rows.num_rows
+    audit.bronze_rows = read.rows
 
 
 def _silver(
-    job: TableJob, rows: pa.Table, aside: dict[str, set[tuple[str, str, int]]], audit: TableAudit
+    job: TableJob,
+    read: _BronzeRead,
+    dealt: tuple[DealtRows, DealtRows],
+    aside: set[Record],
+    audit: TableAudit,
 ) -> None:
     """Silver is bronze folded: of each key the change that is last by its sequence."""
-    name = job.lineage.position_name
+    bronze, silver = dealt
+    name, keys = job.lineage.position_name, job.config.keys
     positions = job.silver.positions()
     at = None if is_under_way(positions) else positions.get(name)
-    found = _by_another(job, job.config.silver, job.config.format)
-    audit.silver_rows = found.num_rows
-    audit.silver_put_aside = len(aside["silver"])
+    for rows in _by_another(job, job.config.silver, job.config.format):
+        silver.add(rows, shares_of([rows[key] for key in keys], read.shares))
+    audit.silver_rows, audit.silver_put_aside = silver.rows, len(aside)
     if at is None:
-        audit.behind = rows.num_rows
+        audit.behind = read.rows
     else:
         audit.behind = sum(one.row_count for one in job.lineage.since(at))
     if audit.behind:
         return  # silver is an earlier state, which the next run brings forward
-    more = job.config.commit_fields
-    rows = with_commit_columns(rows, more)
-    keys, own = job.config.keys, [*job.columns.names, *(one.name for one in more)]
-    loaded, taken = loads_of(rows), positions.get(TRUNCATED, 0)
+    loaded, taken = loads_of(read.spans.table), positions.get(TRUNCATED, 0)
     check_loads(job, loaded)
     epochs = truncating(job.config.reload, job.config.epoch)
-    first_epoch = max((one for one in epochs if one in loaded or one <= taken), default=1)
-    wanted, taken_later = _folded(rows, (keys, own), aside["silver"], first_epoch=first_epoch)
-    have = {
-        tuple(row[key] for key in keys): [_exact(row[column]) for column in own] for row in found.to_pylist()
-    }
-    for key, states in taken_later.items():
-        if have.get(key) in states:
-            wanted.pop(key, None)
-            wanted |= {key: have[key]} if key in have else {}
-    if len(have) < found.num_rows:
-        audit.flaws.append(f"{found.num_rows - len(have)} rows of silver have a key that another row has")
-    audit.tell("rows are missing in silver", sorted(map(str, wanted.keys() - have.keys())))
-    audit.tell("rows should not be in silver", sorted(map(str, have.keys() - wanted.keys())))
-    audit.tell(
-        "rows of silver are not the last",
-        [str(key) for key in wanted if have.get(key, wanted[key]) != wanted[key]],
-    )
+    first: _Place = (max((one for one in epochs if one in loaded or one <= taken), default=1),)
+    for one in read.spans.table.filter(pc.equal(read.spans.table["_op"], TRUNCATED_OP)).to_pylist():
+        first = max(first, tuple(one[name] for name in SEQUENCE))
+    own = [*job.columns.names, *(one.name for one in job.config.commit_fields)]
+    unlike = _Unlike()
+    for number in range(read.shares):
+        wanted, taken_later = _folded(bronze.share(number), (keys, own), aside, first=first)
+        found = silver.share(number)
+        have = {tuple(row[key] for key in keys): [_exact(row[column]) for column in own] for row in found}
+        mine = {key for key in wanted.keys() | taken_later.keys() if hash(key) % read.shares == number}
+        for key in mine & taken_later.keys():
+            if have.get(key) in taken_later[key]:
+                wanted.pop(key, None)
+                wanted |= {key: have[key]} if key in have else {}
+        unlike.add({key: row for key, row in wanted.items() if key in mine}, have, len(found))
+    unlike.tell(audit)
 
 
 def _folded(
-    rows: pa.Table, columns: tuple[list[str], list[str]], aside: set[Record], *, first_epoch: int
+    rows: Iterable[dict[str, Any]],
+    columns: tuple[list[str], list[str]],
+    aside: set[Record],
+    *,
+    first: _Place,
 ) -> tuple[dict[Key, list[str]], dict[Key, list[list[str] | None]]]:
     """What bronze says of each key; rows of epochs before the first, and from before a truncate, are gone.
 
@@ -194,11 +260,9 @@ def _folded(
     """
     keys, own = columns
     changes: dict[Key, list[_Change]] = {}
-    first: tuple[Any, ...] = (first_epoch,)
-    for row in rows.to_pylist():
+    for row in rows:
         place = (*(row[name] for name in SEQUENCE), place_of(row["_file"], row["_line"]))
         if row["_op"] == TRUNCATED_OP:
-            first = max(first, place[:2])
             continue
         is_aside = (row["_file"], row["_tag"], row["_line"]) in aside
         key = tuple(row[key] for key in keys)

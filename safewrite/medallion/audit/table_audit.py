@@ -40,12 +40,13 @@ class TableAudit:
     def clean(self) -> bool:
         return not self.flaws and self.error is None
 
-    def tell(self, what: str, examples: Sequence[Any]) -> None:
-        """Note a flaw, if there are examples of it."""
+    def tell(self, what: str, examples: Sequence[Any], count: int | None = None) -> None:
+        """Note a flaw, if there are examples of it; ``count``: so many, of which some are given."""
         if examples:
             shown = "; ".join(str(one) for one in examples[:EXAMPLES_MAX])
-            more = " ..." if len(examples) > EXAMPLES_MAX else ""
-            self.flaws.append(f"{len(examples)} {what}: {shown}{more}")
+            number = len(examples) if count is None else count
+            more = " ..." if number > EXAMPLES_MAX else ""
+            self.flaws.append(f"{number} {what}: {shown}{more}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

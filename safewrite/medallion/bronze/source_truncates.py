@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from safewrite.errors import InvalidInputError, ReplayMismatchError
 from safewrite.medallion.bronze.reset_guard import new_task_advice
 from safewrite.medallion.bronze.state import BronzeState
-from safewrite.medallion.bronze.summary import contents_in_bronze
+from safewrite.medallion.bronze.summary import Spans, contents_in_bronze
 from safewrite.medallion.config.bronze_columns import BEFORE_ALL, TRUNCATE_FILE, TRUNCATED_OP
 from safewrite.medallion.files.layout import SourceFile, order_of_path
 from safewrite.medallion.files.rows import bronze_schema
 from safewrite.medallion.tables.job import TableJob, short_key
 
-_TOLD = ["_op", "_epoch", "_seq", "_file"]
+_TOLD = ["_op", "_epoch", "_seq", "_file", "_tag"]
 _Order = tuple[bool, int, str]
 
 
@@ -70,29 +70,27 @@ def note_truncate(job: TableJob, sources: Sequence[SourceFile], after: str | Non
         SafewriteError: as ``append``.
     """
     job.lineage.look()
-    rows = job.lineage.read(job.lineage.whole(), _TOLD)
+    spans = Spans()
+    for piece in job.lineage.pieces(job.lineage.whole(), _TOLD):
+        spans.add(piece)
+    rows = spans.table
     last = _last(job, rows, sources, after)
-    landed = rows.to_pylist()
-    mine = [
-        (row["_seq"], row["_op"])
-        for row in landed
-        if row["_epoch"] == job.config.epoch and (row["_op"] == TRUNCATED_OP or _order(row["_file"]) <= last)
-    ]
-    before = [seq for seq, op in mine if op != TRUNCATED_OP]
+    mine = [row for row in rows.to_pylist() if row["_epoch"] == job.config.epoch]
+    truncates = [row for row in mine if row["_op"] == TRUNCATED_OP]
+    changes = [row for row in mine if row["_op"] != TRUNCATED_OP]
+    before = [row["_seq"] for row in changes if _order(row["_file"]) <= last]
     seq = Decimal(int(max(before)) + 1) if before else BEFORE_ALL  # of more digits than sums of decimals have
-    later = [
-        row
-        for row in landed
-        if row["_epoch"] == job.config.epoch and row["_op"] != TRUNCATED_OP and _order(row["_file"]) > last
-    ]
-    if any(row["_seq"] == seq for row in later):
+    first = min(
+        (row for row in changes if _order(row["_file"]) > last), key=lambda row: row["_first"], default=None
+    )
+    if first is not None and first["_first"] == seq:
         raise _unclear(
             job, f"the first change after it has the next sequence, {seq}, so that no place is left between"
         )
-    if wrong := [row for row in later if row["_seq"] < seq]:
-        why = f"{wrong[0]['_file']} came after it, and has changes of lower sequences than files before it"
+    if first is not None and first["_first"] < seq:
+        why = f"{first['_file']} came after it, and has changes of lower sequences than files before it"
         raise _unclear(job, why)
-    if (seq, TRUNCATED_OP) in mine:  # it was said before
+    if seq in {row["_seq"] for row in truncates}:  # it was said before
         return set()
     schema = bronze_schema(job.config, job.columns)
     tag = f"{job.config.epoch}/{seq}"

@@ -19,6 +19,7 @@ from safewrite.medallion.tables.job import TableJob
 ROWS = "rows"
 _CONTENT = ["_file", "_tag"]
 _ORDER = ["_epoch", "_seq"]
+_SPANS = ["_op", "_epoch", *_CONTENT]
 
 
 def contents_of(job: TableJob, brought: Sequence[AddedRows]) -> pa.Table:
@@ -33,6 +34,27 @@ def contents_of(job: TableJob, brought: Sequence[AddedRows]) -> pa.Table:
         ones = pa.repeat(pa.scalar(1, pa.int64()), piece.num_rows)
         found = _summed(pa.concat_tables([found, _summed(piece.append_column(ROWS, ones))]))
     return found
+
+
+class Spans:
+    """The least and greatest ``_seq`` of rows of bronze, as ``_first`` and ``_seq``, by operation, epoch and content.
+
+    A truncate is alone under its tag.
+    """
+
+    def __init__(self) -> None:
+        fields = [BRONZE_COLUMNS.field(name).with_nullable(True) for name in [*_SPANS, "_seq"]]
+        self.table = pa.schema([*fields, fields[-1].with_name("_first")]).empty_table()
+
+    def add(self, rows: pa.Table) -> None:
+        """Take in some rows, with columns or more than these: ``_op``, ``_epoch``, ``_file``, ``_tag``, ``_seq``."""
+        own = rows.select([*_SPANS, "_seq", "_seq"]).rename_columns(self.table.column_names)
+        self.table = _spans(pa.concat_tables([self.table, _spans(own).cast(self.table.schema)]))
+
+
+def _spans(rows: pa.Table) -> pa.Table:
+    found = rows.group_by(_SPANS).aggregate([("_seq", "max"), ("_first", "min")])
+    return found.rename_columns([*_SPANS, "_seq", "_first"])
 
 
 def _summed(rows: pa.Table) -> pa.Table:
@@ -54,6 +76,7 @@ class Lines:
     """Which records of files there are, by path and tag, as the first and last of each run."""
 
     _runs: dict[tuple[str, str], list[npt.NDArray[np.int64]]] = field(default_factory=dict)
+    _twice: list[tuple[str, str, int]] = field(default_factory=list)
 
     def add(self, rows: pa.Table) -> None:
         """Take in ``_file``, ``_tag`` and ``_line`` of some rows."""
@@ -63,7 +86,9 @@ class Lines:
         )
         for path, tag, lines in columns:
             ordered = np.sort(np.asarray(lines.values.to_numpy(), np.int64))
-            ends = np.flatnonzero(np.diff(ordered) > 1)
+            steps = np.diff(ordered)
+            self._twice += [(path, tag, line) for line in np.unique(ordered[1:][steps == 0]).tolist()]
+            ends = np.flatnonzero(steps > 1)
             runs = np.stack([ordered[[0, *(ends + 1)]], ordered[[*ends, -1]]])
             self._runs.setdefault((path, tag), []).append(runs)
 
@@ -72,12 +97,33 @@ class Lines:
 
     def lacks(self, content: tuple[str, str], lines: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which of some records are not there."""
+        starts, ends, before = self._ordered(content)
+        # Of the runs that begin at a record or before it, one reaches it if the farthest does.
+        farthest = np.append(np.maximum(ends, before), -1)
+        at = np.searchsorted(starts, lines, side="right") - 1
+        return (at < 0) | (farthest[at] < lines)
+
+    def count(self, content: tuple[str, str]) -> int:
+        """How many records of a content are there, each counted once."""
+        starts, ends, before = self._ordered(content)
+        return int(np.maximum(ends - np.maximum(starts - 1, before), 0).sum())
+
+    def twice(self) -> list[tuple[str, str, int]]:
+        """The records that are there more often than once."""
+        found = {*self._twice}
+        for path, tag in self._runs:
+            starts, ends, before = self._ordered((path, tag))
+            for number in np.flatnonzero(starts <= before).tolist():
+                last = min(ends[number], before[number])
+                found |= {(path, tag, line) for line in range(starts[number], last + 1)}
+        return sorted(found)
+
+    def _ordered(self, content: tuple[str, str]) -> tuple[npt.NDArray[np.int64], ...]:
+        """The runs of a content by their first records: the first and the last of each, and the last of all that come before it."""
         starts, ends = np.concatenate([np.zeros((2, 0), np.int64), *self._runs.get(content, [])], axis=1)
         order = np.argsort(starts, kind="stable")
-        # Of the runs that begin at a record or before it, one reaches it if the farthest does.
-        starts, ends = np.append(starts[order], 0), np.append(np.maximum.accumulate(ends[order]), -1)
-        before = np.searchsorted(starts[:-1], lines, side="right") - 1
-        return (before < 0) | (ends[before] < lines)
+        starts, ends = starts[order], ends[order]
+        return starts, ends, np.append(-1, np.maximum.accumulate(ends))[: len(ends)]
 
 
 def lines_in_bronze(job: TableJob, paths: Collection[str] | None = None) -> Lines:
