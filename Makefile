@@ -166,6 +166,10 @@ bench-cdc-rivals: install .envs/kafka2delta/.installed $(JARS)/spark/.copied $(J
 truth-medallion: install ## Silver of 80 tables against the truth of their source, the job killed again and again, and the recipe that people copy (MEDALLION_ARGS="--tables 8 --files 300", "--engine spark": on a cluster whose executors are killed too)
 	@$(PY) -W ignore -m bench.medallion $(MEDALLION_ARGS)
 
+.PHONY: bench-medallion-scale
+bench-medallion-scale: install $(JARS)/spark/.copied ## One large medallion table on clusters of one and of two executors, and plain Spark code: CPU, memory and shares by process (MEDALLION_ARGS="--rows 20000000 --json FILE")
+	@$(PY) -W ignore -m bench.medallion.scale $(MEDALLION_ARGS)
+
 .PHONY: bench-medallion
 bench-medallion: install $(if $(JAVA),$(JARS)/spark/.copied) ## Medallion jobs against plain code without guarantees, and what a table without news costs (MEDALLION_ARGS="--tables 5"; Java and Maven only for plain Spark)
 	@$(PY) -W ignore -m bench.medallion.speed $(if $(JAVA),,--no-spark) $(MEDALLION_ARGS)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import tempfile
 import time
 from collections.abc import Mapping
@@ -29,7 +28,8 @@ from bench.cdc.producer import Producer
 from bench.cdc.source_stack import DATABASE, Job
 from bench.screen import screen
 from bench.servers.kafka import Kafka
-from bench.servers.spark import Cluster, processes
+from bench.servers.spark import Cluster
+from bench.servers.usage import KINDS, Usage, by_kind, shares_of
 
 TOPIC, PARTITIONS = "shop.public.all", 4
 _STUCK_S, _POLL_S = 240.0, 0.1
@@ -37,7 +37,6 @@ SMALLER = 4
 """Batches of the second size have so many times fewer records."""
 SCENES: Mapping[str, tuple[int, float]] = {"hot": (20, 0.99), "even": (20, 0.0)}
 """The tables of a scene, and the part of the records that is of the first of them."""
-KINDS = ("driver's Python", "driver's Java", "executors' Java", "executors' Python")
 
 
 @dataclass
@@ -120,12 +119,12 @@ def run(kafka: Kafka, folder: Path, told: Scaled, rows: int, batch: int) -> Scal
 def _watch(job: Job, cluster: Cluster, rows: int, told: Scaled) -> None:
     """Look at the processes at each commit of the ledger, until all records are in it."""
     deadline, seen, points = time.monotonic() + _STUCK_S, 0, list[tuple[float, int, dict[int, float]]]()
-    kinds: dict[int, str] = {}
+    usage = Usage(job.pid, cluster)
     while seen < rows:
         if job.ended is not None or time.monotonic() > deadline:
             raise RuntimeError(f"the job stopped at {seen} of {rows} records:\n{job.log.read_text()[-2000:]}")
-        spent, now = _spent(job, cluster, kinds), _landed(job)
-        told.driver_mib = max(told.driver_mib, _peak_mib(job.pid))
+        spent, now = usage.look(), _landed(job)
+        told.driver_mib = usage.peaks_mib.get(job.pid, 0.0)
         if now > seen:
             seen, deadline = now, time.monotonic() + _STUCK_S
             points.append((time.monotonic(), now, spent))
@@ -133,16 +132,8 @@ def _watch(job: Job, cluster: Cluster, rows: int, told: Scaled) -> None:
     (first_s, first, before), (last_s, last, after) = points[1], points[-1]
     told.rows, told.wall_s, told.batches = last - first, last_s - first_s, len(points) - 2
     grown = {pid: spent - before.get(pid, 0.0) for pid, spent in after.items()}
-    for kind in KINDS:
-        whole = sum(spent for pid, spent in grown.items() if kinds[pid].startswith(kind))
-        told.cpu_us[kind] = whole / max(1, told.rows) * 1e6
-    of_executors: dict[str, float] = {}
-    for pid, spent in grown.items():
-        if kinds[pid].startswith("executors"):
-            name = kinds[pid].rpartition(" ")[2]
-            of_executors[name] = of_executors.get(name, 0.0) + spent
-    whole = sum(of_executors.values())
-    told.shares = sorted(spent / whole for spent in of_executors.values() if whole)
+    told.cpu_us = {kind: one / max(1, told.rows) * 1e6 for kind, one in by_kind(usage.kinds, grown).items()}
+    told.shares = shares_of(usage.kinds, grown)
 
 
 def _landed(job: Job) -> int:
@@ -151,51 +142,6 @@ def _landed(job: Job) -> int:
         return 0
     ledger = pa.table(deltalake.DeltaTable(str(place)).to_pyarrow_table(columns=["records"]))
     return sum(ledger.column("records").to_pylist())
-
-
-def _spent(job: Job, cluster: Cluster, kinds: dict[int, str]) -> dict[int, float]:
-    """Seconds of CPU of each process, and what kind it is; an executor is named by its worker."""
-    running = processes()
-    workers = {pid: f"{number}" for number, pid in enumerate(cluster.pids)}
-
-    def of(pid: int) -> str | None:
-        line, above = running[pid][1], pid
-        while above in running:
-            if above in workers:
-                is_java = "java" in line.split(" ")[0]
-                return (
-                    None
-                    if pid in workers
-                    else f"executors' {'Java' if is_java else 'Python'} {workers[above]}"
-                )
-            if above == job.pid:
-                return KINDS[0] if pid == job.pid else KINDS[1]
-            above = running[above][0]
-        return None
-
-    found = {}
-    for pid in running:
-        kind = of(pid)
-        if kind is not None:
-            kinds[pid] = kind
-            found[pid] = _cpu_s(pid)
-    return found
-
-
-def _cpu_s(pid: int) -> float:
-    try:
-        parts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _peak_mib(pid: int) -> float:
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0.0
-    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 0.0)
 
 
 def main() -> None:

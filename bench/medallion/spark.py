@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,11 @@ CATALOG = "plain"
 
 
 @contextmanager
-def session(folder: Path, cores: int) -> Iterator[Any]:
-    """A Spark session on this machine that knows Delta, and Iceberg tables in a catalog of files; the JVM ends with this process."""
+def session(folder: Path, cores: int, settings: Mapping[str, str] | None = None) -> Iterator[Any]:
+    """A Spark session that knows Delta, and Iceberg tables in a catalog of files; the JVM ends with this process.
+
+    It has cores of this machine, unless ``settings`` name another master.
+    """
     from pyspark.sql import SparkSession
 
     if not all_jars():
@@ -33,7 +36,7 @@ def session(folder: Path, cores: int) -> Iterator[Any]:
         )
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(f"local[{cores}]").appName("plain-medallion")
-    for name, value in _settings(folder, cores).items():
+    for name, value in {**_settings(folder, cores), **(settings or {})}.items():
         builder = builder.config(name, value)
     found = builder.getOrCreate()
     found.sparkContext.setLogLevel("ERROR")
