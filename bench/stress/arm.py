@@ -17,7 +17,7 @@ from .change_check import Comparison
 from .delta_target import DeltaTarget
 from .fleet import RUNNING, Fleet, Tally, WriterSpec
 from .iceberg_target import IcebergTarget
-from .plans import lambda_arms, spark_writers
+from .plans import lambda_arms, leaders, spark_writers
 from .plans.menu import make_arm
 from .plans.plan import ArmPlan, Settings, WriterPlan, place_traps
 from .stage import Stage, python_of
@@ -153,6 +153,7 @@ class ArmRun:
             self.steps = self.target.rehearse()
             self.arm = place_traps(self.arm, self.steps, self.settings)
             self.arm = lambda_arms.place_traps(self.arm, self.steps, self.settings)
+            self.arm = leaders.place_traps(self.arm, self.settings)
         self.target.create()
         with contextlib.ExitStack() as stack:
             seed = self.settings.seed
@@ -225,6 +226,7 @@ class ArmRun:
             counter.clear()
             counter.update(f"{e['step']}:{e['when']}" for e in marked if e["event"] == kind)
         fired = {**self._faults_fired(faults), **traps_fired(self.arm, marked), **self._chores_done(chores)}
+        fired |= leaders.fired(self.arm, marked)
         for event in said:
             if event["event"] == EventKind.DONE:
                 fired |= event.get("fired", {})
@@ -322,7 +324,7 @@ def traps_fired(arm: ArmPlan, marked: list[dict[str, Any]]) -> dict[str, int]:
     return {
         f"{trap['action']} {trap['when']} {trap['step']}": came[trap["action"], trap["step"], trap["when"]]
         for trap in traps
-        if trap["seq"] is not None
+        if trap["seq"] is not None and not trap.get("lucky")
     }
 
 

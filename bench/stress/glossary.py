@@ -33,6 +33,7 @@ WORDS: Mapping[str, str] = {
     "refused": "Writes that ended in an error which says that nothing was committed.",
     "acks/s": "Acknowledged writes per second, under the faults and kills of this run.",
     "tries/ack": "Tries at a version for one acknowledged write; 0 where it was found to be committed already.",
+    "acks/commit": "Acknowledged writes for each version that carries some: more than one where writers share commits.",
     "calls/ack": "Calls of the writer for one acknowledged write: more than one after a kill or a timeout.",
     "p50": "Half of the acknowledged writes took no longer, from the first call to the ack.",
     "p90": "Nine of ten acknowledged writes took no longer.",

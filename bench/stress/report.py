@@ -144,9 +144,11 @@ def _speed(writes: Sequence[IntendedWrite], elapsed_s: float) -> dict[str, Any]:
     acked = [write for write in writes if write.outcome == "ok"]
     latencies = sorted(write.elapsed_s for write in acked if write.elapsed_s is not None)
     tries = [write.tries for write in acked if write.tries is not None]
+    versions = {write.version for write in acked if write.version is not None}
     return {
         "acked_commits": len(acked),
         "commits_per_s": round(len(acked) / elapsed_s, 2) if elapsed_s else 0.0,
+        "acks_per_commit": round(len(acked) / len(versions), 2) if versions else None,
         "attempts_per_ack": round(statistics.fmean(tries), 2) if tries else None,
         "calls_per_ack": round(statistics.fmean(write.calls for write in acked), 2) if acked else None,
         "latency_s": {
@@ -252,6 +254,7 @@ def _cells(arm: dict[str, Any]) -> dict[str, object]:
         "acked rows": f"{rows['acked_rows']:,}", "lost": f"{rows['lost']:,}",
         "doubled": f"{glossary.doubled(rows):,}", **flaws, "unknown": rows["unknown"],
         "acks/s": f"{arm['commits_per_s']:.1f}", "tries/ack": arm["attempts_per_ack"] or "–",
+        "acks/commit": arm["acks_per_commit"] or "–",
         "faults": arm["faults_fired"], "kills": sum(arm["kills"].values()) + arm["spark_kills"],
         "pauses": sum(arm["pauses"].values()),
     }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from safewrite.testing.faults import FaultKind, RequestStep, Rule
 
@@ -55,6 +56,17 @@ def safewrite_faults(seed: int) -> tuple[Rule, ...]:
 ARBITERS = {"dynamodb": "DynamoDB arbiter", "object-store": "object-store arbiter"}
 
 
+def member_faults() -> tuple[Rule, ...]:
+    """Faults of what writers that share a commit put into their queue, read from it, and take out."""
+    put, out = (RequestStep.LEASE,), (RequestStep.DELETE,)
+    return (
+        Rule(kind=FaultKind.LOST_ANSWER, steps=put, method="PUT", probability=0.05),
+        Rule(kind=FaultKind.LATE, steps=put, method="PUT", probability=0.03, delay_s=0.6),
+        Rule(kind=FaultKind.LOST_ANSWER, steps=out, probability=0.05),
+        Rule(kind=FaultKind.ERROR_503, steps=(*put, *out, RequestStep.LIST_OTHER), probability=0.02),
+    )
+
+
 def faults_of(seed: int, arbiter: str) -> tuple[Rule, ...]:
     """The faults of an arbiter: without a lock table none of DynamoDB."""
     rules = safewrite_faults(seed)
@@ -78,11 +90,11 @@ _PEER = "deltalake 1.6 conditional PUT (peer)"
 
 
 def _safewrite(
-    settings: Settings, base: int, arbiter: str, writers: int, appends: int
+    settings: Settings, base: int, arbiter: str, writers: int, appends: int, **more: Any
 ) -> tuple[WriterPlan, ...]:
     peers = max(1, writers // 4)
     kinds = [(_PANDAS, _POLARS, _PANDAS, _ARROW)[index % 4] for index in range(writers - peers)]
-    common = {"arbiter": arbiter, "on_error": "retry", "calls_max": 12, "lease_s": settings.lease_s}
+    common = {"arbiter": arbiter, "on_error": "retry", "calls_max": 12, "lease_s": settings.lease_s, **more}
     ours = tuple(
         WriterPlan(
             base + index,
@@ -188,6 +200,8 @@ def _spark_default(base: int) -> tuple[WriterPlan, ...]:
 
 
 SAFE_ARMS = ("safewrite-dynamodb", "safewrite-object-store")
+SHARED_ARMS = ("safewrite-shared",)
+"""Writers that share commits from their first try on, while those who commit for the others are killed."""
 NAIVE_ARMS = ("unsafe-rename", "mixed-fleet", "lost-answer", "awswrangler")
 SPARK_ARMS = ("spark-default",)
 """Naive arms that need Spark, so they run only with ``--spark``."""
@@ -222,6 +236,12 @@ def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
                 peer_faults(),
                 "object-store",
             )
+        case "safewrite-shared":
+            more = {"group": "always"}
+            writers = _safewrite(settings, base, "dynamodb", settings.writers, settings.appends, **more)
+            faults = (*safewrite_faults(settings.seed), *member_faults())
+            title = "safewrite, writers that share commits"
+            return ArmPlan(name, title, writers, faults, peer_faults(), "dynamodb", shares=True)
         case "unsafe-rename":
             return ArmPlan(name, "deltalake 0.22.3 with unsafe rename", _unsafe_rename(base), naive=True)
         case "mixed-fleet":

@@ -13,13 +13,15 @@ Format: TypeAlias = Literal["delta", "iceberg"]
 SPARK_ARMS = delta_arms.SPARK_ARMS
 LAMBDA_ARMS = lambda_arms.SAFE_ARMS + lambda_arms.NAIVE_ARMS
 CHANGE_ARMS = change_arms.SAFE_ARMS + change_arms.NAIVE_ARMS
-SAFE_ARMS = delta_arms.SAFE_ARMS + iceberg_arms.SAFE_ARMS + lambda_arms.SAFE_ARMS + change_arms.SAFE_ARMS
+SAFE_ARMS = (
+    delta_arms.SAFE_ARMS + iceberg_arms.SAFE_ARMS + lambda_arms.SAFE_ARMS + change_arms.SAFE_ARMS + delta_arms.SHARED_ARMS
+)  # fmt: skip
 NAIVE_ARMS = (
     delta_arms.NAIVE_ARMS + iceberg_arms.NAIVE_ARMS + SPARK_ARMS + lambda_arms.NAIVE_ARMS + change_arms.NAIVE_ARMS
 )  # fmt: skip
 ARMS = (
     *delta_arms.SAFE_ARMS, *delta_arms.NAIVE_ARMS, *iceberg_arms.SAFE_ARMS, *iceberg_arms.NAIVE_ARMS,
-    *SPARK_ARMS, *LAMBDA_ARMS, *CHANGE_ARMS,
+    *SPARK_ARMS, *LAMBDA_ARMS, *CHANGE_ARMS, *delta_arms.SHARED_ARMS,
 )  # fmt: skip
 SHORT_PAIR = ("safewrite-sql", "pyiceberg-sql")
 """The arms that end a run which names no format, after those on Delta."""
@@ -68,6 +70,8 @@ def choose(
     safe = tuple(
         name for name in delta_arms.SAFE_ARMS if arbiter in ("both", name.removeprefix("safewrite-"))
     )
+    if arbiter in ("both", "dynamodb"):
+        safe += delta_arms.SHARED_ARMS
     if own:
         return safe
     naive = delta_arms.NAIVE_ARMS + (SPARK_ARMS if spark else ())

@@ -139,6 +139,8 @@ class ArmPlan:
     catalog: CatalogKind | None = None
     naive: bool = False
     change_feed: bool = False
+    shares: bool = False
+    """Its writers share commits from their first try on, and who commits for others is killed."""
     log: LogPlan | None = None
     """The change log that its writers apply; None where they append."""
 

@@ -140,7 +140,8 @@ class Writer:
     def _to_come(self) -> bool:
         """Whether a kill or a pause that the plan has for one of the appends has not happened yet."""
         return any(
-            trap["seq"] is not None and not self._happened(trap) for trap in self.config.get("traps", ())
+            trap["seq"] is not None and not trap.get("lucky") and not self._happened(trap)
+            for trap in self.config.get("traps", ())
         )
 
     def _happened(self, planned: dict[str, Any]) -> bool:
@@ -301,7 +302,9 @@ def open_by_safewrite(config: dict[str, Any]) -> Any:
     import safewrite as sw
 
     options: dict[str, Any] = {"lease_s": config["lease_s"]}
-    options |= {name: config[name] for name in ("catalog", "storage_options", "timeout_s") if name in config}
+    options |= {
+        name: config[name] for name in ("catalog", "storage_options", "timeout_s", "group") if name in config
+    }
     if config.get("arbiter") == "object-store":
         options["arbiter"] = "object-store"
     elif config.get("lock_table"):
@@ -319,13 +322,23 @@ def open_by_safewrite(config: dict[str, Any]) -> Any:
 def set_traps(world: Any, writer: Writer) -> None:
     """Make the world kill or pause this process before or after the effects that the plan names."""
     perform = world.perform
+    read = threading.Event()  # what others wait with, since our last member was put: a commit may carry it
+
+    def steps(name: str) -> list[str]:
+        if name == "share.put_member":
+            read.clear()
+        elif name == "share.get_member":
+            read.set()
+        leads = read.is_set() and name.startswith("commit.")
+        return [name, f"lead.{name.partition('.')[2]}"] if leads else [name]
 
     def trapped(effect: Any) -> Any:
-        if writer.current is not None and effect.name:
-            writer.trap(writer.current[0], effect.name, "before")
+        names = steps(effect.name) if writer.current is not None and effect.name else []
+        for name in names:
+            writer.trap(writer.current[0], name, "before")
         outcome = perform(effect)
-        if writer.current is not None and effect.name:
-            writer.trap(writer.current[0], effect.name, "after")
+        for name in names:
+            writer.trap(writer.current[0], name, "after")
         return outcome
 
     # On the instance, so that the parts of a Together, which the world performs itself, pass it too.

@@ -1,0 +1,84 @@
+"""The stress run of writers that share commits: its plan, and that it finds a leader that looks for no key."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bench.stress.plans import leaders
+from bench.stress.plans.menu import make_arm
+from bench.stress.plans.plan import Settings
+from bench.stress.writers import common
+from tests.bench.runs import mutant, stress
+
+SMALL = (
+    "--seed", "12", "--writers", "8", "--appends", "12", "--rows", "20", "--arms", "safewrite-shared", "--pause-s", "2",
+    "--steps", "commit.put_commit,share.get_member,lead.put_commit,lead.verify,share.delete", "--limit-s", "250",
+)  # fmt: skip
+KEYLESS = {
+    "delta/write/waiting.py": (
+        "    if any(keys is not None and key in keys for keys in between):\n",
+        "    if False:\n",
+    )
+}
+"""Who leads commits a member again whose writer was committed already, but not taken out of the queue (M20)."""
+
+
+def test_every_step_of_those_who_lead_and_who_wait_is_killed_at_writers_that_try_again() -> None:
+    settings = Settings(seed=1)
+    arm = leaders.place_traps(make_arm("safewrite-shared", settings), settings)
+    placed = [(writer, trap) for writer in arm.writers for trap in writer.traps]
+    kills = Counter((trap["step"], trap["when"]) for _, trap in placed if trap["action"] == "kill")
+    steps = (*leaders.LEADER_STEPS, *leaders.WAITING_STEPS)
+    assert kills == dict.fromkeys([(step, when) for step in steps for when in ("before", "after")], 1)
+    assert all(writer.judged and writer.identity != "none" for writer, _ in placed)
+    assert leaders.place_traps(make_arm("safewrite-shared", settings), settings) == arm
+    alone = make_arm("safewrite-dynamodb", settings)
+    assert leaders.place_traps(alone, settings) == alone
+
+
+def test_a_run_in_which_nobody_who_led_was_killed_proves_nothing() -> None:
+    settings = Settings(seed=1)
+    arm = leaders.place_traps(make_arm("safewrite-shared", settings), settings)
+    waiting, leading = ({"event": "kill", "step": step} for step in ("share.put_member", "lead.verify"))
+    assert leaders.fired(arm, [waiting]) == {leaders.KILLED: 0}
+    assert leaders.fired(arm, [waiting, leading]) == {leaders.KILLED: 1}
+    assert leaders.fired(make_arm("safewrite-dynamodb", settings), []) == {}
+
+
+def test_a_commit_is_that_of_a_leader_once_members_were_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = SimpleNamespace(perform=lambda effect: effect)
+    met: list[tuple[str, str]] = []
+    writer: Any = SimpleNamespace(current=(0, ""), trap=lambda _seq, step, when: met.append((step, when)))
+    common.set_traps(world, writer)
+    for name in (
+        "commit.put_commit",
+        "share.get_member",
+        "commit.put_commit",
+        "share.put_member",
+        "commit.verify",
+    ):
+        world.perform(SimpleNamespace(name=name))
+    assert [step for step, when in met if when == "after"] == [
+        "commit.put_commit", "share.get_member", "commit.put_commit", "lead.put_commit", "share.put_member", "commit.verify",
+    ]  # fmt: skip
+
+
+def test_what_the_long_run_takes_out_is_there(tmp_path: Path) -> None:
+    assert mutant(tmp_path, KEYLESS).is_dir()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("flaws", "verdict"), [({}, "valid"), (KEYLESS, "INVALID")])
+def test_kills_of_leaders_commit_rows_again_only_where_leaders_look_for_no_key(
+    tmp_path: Path, flaws: dict[str, tuple[str, str]], verdict: str
+) -> None:
+    _, report, _ = stress(tmp_path, *SMALL, checkout=mutant(tmp_path, flaws))
+    assert report["verdict"] == verdict, report["reasons"]
+    assert report["arms"][0]["fired"][leaders.KILLED] >= 4
+    if flaws:
+        assert any("recommitted" in reason for reason in report["reasons"])
