@@ -30,7 +30,7 @@ def run(scale: Scale, folder: Path, contest: Contest = DELTA) -> Scenario:
             for processes in counts:
                 cells: dict[str, Callable[[], dict[str, Any]]] = {
                     arm: partial(_cell, contest, lab, arm, processes, scale, slow=slow)
-                    for arm in contest.arms
+                    for arm in (*contest.contended, contest.peer)
                 }
                 found = interleave(cells, scale.contention_rounds)
                 away = f", {scale.delay_s * 1000:.0f} ms away" if slow else ""
@@ -42,7 +42,7 @@ def run(scale: Scale, folder: Path, contest: Contest = DELTA) -> Scenario:
         measures=f"Commits acked per second within a window of {scale.window_s:g} s and "
         f"{scale.window_s_per_process:g} s more for each process. Each process has imported its library and opened the table before all start "
         "together, and then appends "
-        f"{scale.contention_rows:,} rows at a time without a pause. Ratios are to {contest.peer} in the same round.",
+        f"{scale.contention_rows:,} rows at a time without a pause. {contest.contending} Ratios are to {contest.peer} in the same round.",
         lines=tuple(lines),
         aims=tuple(_aims(lines, broken, contest)),
         notes=(
@@ -133,7 +133,9 @@ def unsound(case: str, cell: Mapping[str, Any]) -> list[str]:
 
 
 def _broken(case: str, found: dict[str, list[dict[str, Any]]], contest: Contest) -> list[str]:
-    return [told for arm in contest.safe for cell in found[arm] for told in unsound(f"{case}, {arm}", cell)]
+    return [
+        told for arm in contest.contended for cell in found[arm] for told in unsound(f"{case}, {arm}", cell)
+    ]
 
 
 def _aims(lines: list[Line], broken: list[str], contest: Contest) -> list[Aim]:
@@ -141,7 +143,7 @@ def _aims(lines: list[Line], broken: list[str], contest: Contest) -> list[Aim]:
     numbers = {line.case: int(line.case.split()[0]) for line in lines}
     most = max(numbers.values())
     for line in lines:
-        if line.arm not in contest.safe or numbers[line.case] != most or line.ratio is None:
+        if line.arm not in contest.contended or numbers[line.case] != most or line.ratio is None:
             continue
         text = f"{line.case}, {line.arm}"
         least = contest.contended[line.arm]["away" in line.case]

@@ -35,8 +35,8 @@ class Contest:
     """The arms of one format.
 
     ``writers`` is the name of the module in this folder that calls them.  ``beside`` says what the peer does
-    warm and cold, ``attempt_step`` which request each of its attempts makes once.  ``queued`` are the arms
-    whose writers take turns; only they are held to few attempts per ack.
+    warm and cold, ``attempt_step`` which request each of its attempts makes once.  ``queued`` are the contending arms
+    that are held to few attempts per ack.
     """
 
     writers: str
@@ -48,7 +48,9 @@ class Contest:
     lone: Mapping[str, tuple[float, ...]]
     """For each arm the most that a lone append may take of the peer's: near and warm, near and cold, away and warm, away and cold."""
     contended: Mapping[str, tuple[float, float]]
-    """For each arm the least that contenders must commit of what the peer's do: near and away."""
+    """The arms that contend, and for each the least that they must commit of what the peer's do: near and away."""
+    contending: str
+    """How safewrite's contenders are opened."""
     notes: tuple[str, ...]
     ground: Callable[[Path, float], AbstractContextManager[Place]]
 
@@ -68,10 +70,11 @@ def module_of(name: str) -> Any:
     return importlib.import_module(f".{name}", __package__)
 
 
+_ALONE = tuple(f"{arm} {writers.ALONE}" for arm in writers.SAFE)
 DELTA = Contest(
     writers="writers",
     safe=writers.SAFE,
-    queued=writers.SAFE,  # without a lock table there is no queue; the aim is the same and is shown as missed
+    queued=_ALONE,
     peer=writers.DELTALAKE,
     beside={"warm": "write_deltalake(handle)", "cold": "write_deltalake(uri)"},
     attempt_step="put_commit",
@@ -81,7 +84,8 @@ DELTA = Contest(
         f"{writers.DYNAMODB}, keyed": (1.1,),
         f"{writers.OBJECT_STORE}, keyed": (0.9,),
     },
-    contended={writers.DYNAMODB: (4.0, 1.5), writers.OBJECT_STORE: (3.0, 2.0)},
+    contended=dict(zip(_ALONE, ((4.0, 1.5), (3.0, 2.0)), strict=True)),
+    contending='safewrite is opened with group="never": each writer makes its own commits, as deltalake does.',
     notes=(
         (
             "Medians leave out the appends that write a checkpoint: safewrite's every 10 versions (its default), "
@@ -106,7 +110,8 @@ def iceberg(catalog: Catalog) -> Contest:
         beside={"warm": "Table.append (one handle)", "cold": "load_catalog().load_table().append"},
         attempt_step="put_manifest_list",
         lone=dict.fromkeys((LEASED, PLAIN), (0.7,) * 4),
-        contended=dict.fromkeys((LEASED, PLAIN), (2.0, 2.0)),
+        contended=dict.fromkeys((PLAIN,) if catalog == "sql" else (LEASED, PLAIN), (2.0, 2.0)),
+        contending="Each writer makes its own commits.",
         notes=(
             (
                 "PyIceberg has no idempotency key, checks no data file and looks at nothing afterwards; keyed lines "

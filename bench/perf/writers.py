@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 DYNAMODB, OBJECT_STORE, DELTALAKE = "safewrite dynamodb", "safewrite object-store", "deltalake"
 LOCAL = "safewrite local"
+ALONE = "alone"
+"""How an arm is called whose writers share no commit: ``safewrite dynamodb alone``."""
 SAFE = (DYNAMODB, OBJECT_STORE)
 ARMS = (*SAFE, DELTALAKE)
 
@@ -136,7 +138,10 @@ def settings(arm: str, place: Place) -> dict[str, Any]:
     """The settings that safewrite opens the table with."""
     if arm == LOCAL:
         return {}
-    chosen = {"lock_table": place.lock_table} if arm == DYNAMODB else {"arbiter": "object-store"}
+    name = arm.removesuffix(f" {ALONE}")
+    chosen = {"lock_table": place.lock_table} if name == DYNAMODB else {"arbiter": "object-store"}
+    if name != arm:
+        chosen["group"] = "never"
     return {**chosen, "storage_options": dict(place.storage_options)}
 
 

@@ -50,12 +50,12 @@ def test_contention_acks_every_append_and_counts_attempts() -> None:
     scenario = measured("contention")
     for line in scenario.lines:
         assert line.extra["acked"] > 0
-        if line.arm in writers.SAFE:
+        if line.arm != writers.DELTALAKE:
             assert line.extra["errors"] == 0
             assert line.extra["attempts/ack"] >= 1
     far = {line.arm: line for line in scenario.lines if "away" in line.case}
     assert far[writers.DELTALAKE].extra["attempts/ack"] >= 1
-    assert far[writers.DYNAMODB].extra["requests_by_step"]["ddb_put_entry"] >= 1
+    assert far[f"{writers.DYNAMODB} alone"].extra["requests_by_step"]["ddb_put_entry"] >= 1
 
 
 @pytest.mark.long
@@ -155,13 +155,24 @@ def cell(**fields: object) -> dict[str, object]:
     "bad", [cell(errors={"RetriesExhaustedError": 1}), cell(missing_rows=3), cell(missing_rows=-3)]
 )
 def test_a_row_that_is_not_safe_fails_the_bench(bad: dict[str, object]) -> None:
-    good = {arm: [cell()] for arm in writers.ARMS}
+    good = {arm: [cell()] for arm in (*DELTA.contended, DELTA.peer)}
     assert contention._broken("case", good, DELTA) == []
-    assert contention._broken("case", {**good, writers.DYNAMODB: [cell(), bad]}, DELTA) != []
+    assert contention._broken("case", {**good, f"{writers.DYNAMODB} alone": [cell(), bad]}, DELTA) != []
+
+
+def test_contenders_share_no_commit_and_the_figures_say_so() -> None:
+    place = writers.Place("s3://lake/table")
+    for arm in DELTA.contended:
+        assert writers.settings(arm, place) == {
+            **writers.settings(arm.removesuffix(" alone"), place),
+            "group": "never",
+        }
+    assert "group" not in writers.settings(writers.OBJECT_STORE, place)
+    assert 'group="never"' in DELTA.contending
 
 
 def test_errors_of_the_peer_are_shown_and_break_nothing() -> None:
-    good = {arm: [cell()] for arm in writers.ARMS}
+    good = {arm: [cell()] for arm in (*DELTA.contended, DELTA.peer)}
     assert (
         contention._broken(
             "case", {**good, writers.DELTALAKE: [cell(errors={"CommitFailedError": 9})]}, DELTA

@@ -86,7 +86,7 @@ def test_the_contests_name_their_peers_last_and_hold_no_arm_twice() -> None:
     for contest in (DELTA, iceberg("sql"), iceberg("rest"), iceberg("glue")):
         assert contest.arms[-1] == contest.peer
         assert len(set(contest.arms)) == len(contest.arms)
-        assert set(contest.queued) <= set(contest.safe)
+        assert set(contest.queued) <= set(contest.contended)
         assert contest.calls.schema() == writers.schema()
 
 
