@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 from safewrite.protocol.effects import Backoff
 
+WAIT_S_MAX = 10.0
 
-def spread(attempts: int, rivals: int, lost_s: float, name: str) -> Backoff:
+
+def spread(attempts: int, rivals: int, lost_s: float, name: str, *, left_s: float = math.inf) -> Backoff:
     """Wait so long that about one writer tries at a time: as long as a lost attempt took, for each rival.
 
     ``rivals`` is the number of commits that landed since the attempt before; where none is in sight yet, the
-    number of lost attempts tells how many there are.
+    number of lost attempts tells how many there are.  ``left_s`` is the time that the write has left.
     """
-    return Backoff(attempts, lost_s * (1 + max(rivals, attempts)), name=name)
+    ceiling_s = min(lost_s * (1 + max(rivals, attempts)), WAIT_S_MAX, max(left_s, 0.0))
+    return Backoff(attempts, ceiling_s, name=name)

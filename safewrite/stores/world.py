@@ -151,8 +151,8 @@ class World:
                 self.sleep(seconds)
                 return Ok()
             case fx.Backoff(attempt, ceiling_s):
-                grown_s = self.backoff_s * 2 ** min(attempt, 16) if ceiling_s is None else ceiling_s
-                self.sleep(self.rng.random() * min(self.backoff_s_max, grown_s))
+                grown_s = min(self.backoff_s_max, self.backoff_s * 2 ** min(attempt, 16))
+                self.sleep(self.rng.random() * (grown_s if ceiling_s is None else ceiling_s))
                 return Ok()
             case fx.Now():
                 return Ok(self.monotonic())

@@ -292,6 +292,59 @@ def test_entries_are_asked_for_again_and_the_listing_after_them() -> None:
         )
 
 
+# --- after a lost try, without a lock table ---------------------------------------------------------------
+def lost(*answers: object, seen: int = 3, **settings: object) -> tuple[object, Try, list[list[str]]]:
+    """What a look after a lost try finds with these answers, and the paths that each reading asks for."""
+    anchor = Anchor(seen, claim.commit_path(seen), catch_up.digest_of(b"anchor"))
+    state, asked = attempt(seen, anchor=anchor, **settings), script(*answers)
+    state.attempts = 1
+    found = asked.run(catch_up.catch_up(state))
+    return (
+        found,
+        state,
+        [[one.path[-6:-5] for one in e.effects] for e in asked.asked if isinstance(e, Together)],
+    )
+
+
+def test_who_lost_reads_the_log_by_its_names_and_proves_it_in_the_same_trip() -> None:
+    found, state, read = lost(Ok(1.0), Ok((Ok(b"anchor"), Ok(b"4"), Missing())))
+    assert (found, state.seen, read) == (None, 4, [["3", "4", "5"]])
+    assert state.anchor == Anchor(4, claim.commit_path(4), catch_up.digest_of(b"4"))
+    assert state.looked_s == 1.0
+    found, state, _ = lost(Ok(1.0), Ok((Ok(b"anchor"), Ok(b"4"), Ok(b"5"))), own=(4,))
+    assert (found, state.seen) == (Found(4, own=False), 3)
+
+
+def test_who_lost_in_a_log_that_was_replaced_goes_no_further() -> None:
+    for there in (Ok(b"another"), Missing()):
+        with pytest.raises(ConflictError, match="dropped, replaced or restored"):
+            lost(Ok(1.0), Ok((there, Missing(), Missing())))
+    with pytest.raises(StorageError, match="cut"):
+        lost(Ok(1.0), Ok((Unknown(), Missing(), Missing())), Unknown(), Ok(), Failed("cut"))
+
+
+def test_many_new_versions_are_read_on_until_few_come() -> None:
+    first, second = Ok((Ok(b"anchor"), Ok(b"4"), Ok(b"5"))), Ok((Ok(b"6"), Ok(b"7"), Ok(b"8"), Missing()))
+    found, state, read = lost(Ok(1.0), first, Ok(2.0), second, Ok(3.0), Ok((Missing(), Missing())))
+    assert (found, state.seen, state.looked_s) == (None, 8, 3.0)
+    assert read == [["3", "4", "5"], ["6", "7", "8", "9"], ["9", "0"]]
+
+
+def test_a_version_that_came_between_two_reads_is_read_again_and_a_hole_is_an_error() -> None:
+    first = Ok((Ok(b"anchor"), Missing(), Ok(b"5")))
+    assert lost(Ok(1.0), first, Ok(2.0), Ok((Ok(b"4"), Ok(b"5"))), Ok(3.0), Ok((Missing(),) * 4))[1].seen == 5
+    with pytest.raises(StorageError, match="hole"):
+        lost(Ok(1.0), first, Ok(2.0), Ok((Missing(), Ok(b"5"))))
+
+
+def test_as_many_versions_are_read_as_came_in_a_like_time() -> None:
+    state = attempt(13)
+    state.first, state.started_s, state.looked_s, state.apart_s = 3, 10.0, 12.0, 0.5
+    assert catch_up._expected(state) == 2 + round(11 / 4)
+    state.first = -10_000
+    assert catch_up._expected(state) == catch_up.READ_MAX
+
+
 # --- patience -----------------------------------------------------------------------------------------
 def test_a_write_gives_up_after_its_attempts_or_its_time_and_not_before() -> None:
     state = attempt(3)
@@ -314,14 +367,14 @@ def test_data_files_are_checked_once_in_a_while() -> None:
 
 @pytest.mark.parametrize(
     ("tried", "version", "attempts", "ceiling_s"),
-    [(-1, 4, 1, 4.0), (3, 4, 1, 4.0), (3, 9, 1, 12.0), (4, 4, 3, 8.0)],
+    [(-1, 4, 1, 2.0), (3, 4, 1, 2.0), (3, 9, 1, 6.0), (4, 4, 3, 4.0), (3, 99, 1, 9.0)],
 )
-def test_who_loses_waits_for_as_many_turns_as_there_are_rivals(
+def test_who_loses_waits_for_as_many_turns_as_there_are_rivals_and_not_past_its_time(
     tried: int, version: int, attempts: int, ceiling_s: float
 ) -> None:
     state = attempt(3)
-    state.tried, state.attempts = tried, attempts
-    assert commit._spread(state, version, 2.0) == Backoff(attempts, ceiling_s, name="commit.backoff")
+    state.tried, state.attempts, state.looked_s = tried, attempts, 0.5
+    assert commit._spread(state, version, 1.0) == Backoff(attempts, ceiling_s, name="commit.backoff")
     assert state.tried == version
 
 

@@ -239,7 +239,13 @@ class Try:
     contended: bool = False
     ticket: int | None = None
     checked_s: float | None = None
+    first: int = -1
+    """The last version that was examined before the first try."""
     tried: int = -1
+    looked_s: float = 0.0
+    """When the last look at the log began."""
+    apart_s: float = 0.0
+    """How long before it the look before it began."""
     anchor: Anchor | None = None
     in_doubt_at: int | None = None
     """The version being tried: from the first request on, only an answer says whose it is."""

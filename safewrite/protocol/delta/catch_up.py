@@ -28,6 +28,11 @@ from safewrite.protocol.effects import (
 )
 from safewrite.protocol.values import Entry, Listed
 
+READ_MAX = 64
+"""How many versions are read at once by their names."""
+FEW = 2
+"""After more new versions than these the next one is looked for once more: to examine them took time."""
+
 
 # --- the queue ----------------------------------------------------------------------------------
 def queue(state: Try) -> Generator[Effect, Outcome, bool]:
@@ -48,6 +53,8 @@ def leave_queue(state: Try) -> Steps:
 def catch_up(state: Try) -> Generator[Effect, Outcome, Found | None]:
     """Finish what is unfinished, then examine every commit after ``state.seen``."""
     if not state.arbiter.lock_table:
+        if state.attempts and state.anchor is not None and _proves(state.anchor, state):
+            return (yield from _read_on(state, state.anchor))
         listed = yield from _list(state)
         yield from _prove(state, listed)
         return (yield from _examine_new(state, (), listed))
@@ -140,7 +147,7 @@ def prove(state: Try) -> Steps:
         ConflictError: kind TABLE_REPLACED.
     """
     anchor = state.anchor
-    if anchor is not None and anchor.digest and anchor.version >= state.seen:
+    if anchor is not None and _proves(anchor, state):
         yield from _read_anchor(state, anchor)  # a read costs a twelfth of a listing on S3, and is exact
     elif state.seen >= 0:
         yield from _prove(state, (yield from _list(state)))
@@ -164,13 +171,27 @@ def _prove(state: Try, listed: tuple[Listed, ...]) -> Steps:
         yield from _read_anchor(state, anchor)
 
 
-def _read_anchor(state: Try, anchor: Anchor) -> Steps:
-    get = Get(anchor.path, name="commit.get_anchor")
-    answer = yield from ask(get, state.limits)
-    if not isinstance(answer, Ok | Missing):
-        raise unanswered(get, answer)
+def _proves(anchor: Anchor, state: Try) -> bool:
+    """Whether the anchor alone, read again, proves the log up to what was examined."""
+    return anchor.digest != "" and anchor.version >= state.seen
+
+
+def _read_anchor(state: Try, anchor: Anchor, first: Outcome | None = None) -> Steps:
+    answer = yield from _clear(state, _get_anchor(anchor), first)
     if isinstance(answer, Missing) or digest_of(answer.value) != anchor.digest:
         raise replaced(anchor.version)
+
+
+def _get_anchor(anchor: Anchor) -> Get:
+    return Get(anchor.path, name="commit.get_anchor")
+
+
+def _clear(state: Try, get: Get, first: Outcome | None) -> Generator[Effect, Outcome, Ok | Missing]:
+    """The answer to a read, asked for again if the first one was unclear."""
+    answer = first if isinstance(first, Ok | Missing) else (yield from ask(get, state.limits))
+    if not isinstance(answer, Ok | Missing):
+        raise unanswered(get, answer)
+    return answer
 
 
 def _stands(version: int, listed: tuple[Listed, ...]) -> bool:
@@ -221,10 +242,56 @@ def _examine_new(
             found, digest = state.candidate.examine(version, body), digest_of(body)
         if found is not None:
             return found
-        state.seen = version
-        if state.anchor is None or state.anchor.version < version:
-            state.anchor = Anchor(version, claims.commit_path(version), digest)
+        _examined(state, version, digest)
     return None
+
+
+def _read_on(state: Try, anchor: Anchor) -> Generator[Effect, Outcome, Found | None]:
+    """Examine the versions that came since the last look, read by their names, with the proof of the log in the same trip.
+
+    After a listing they would be read one trip later, in which other writers commit.  How many came is a guess.
+    """
+    proof: tuple[Get, ...] = (_get_anchor(anchor),)
+    guess, standing = _expected(state), -1
+    while True:
+        new = range(state.seen + 1, state.seen + 1 + guess)
+        gets = [Get(claims.commit_path(version), name="commit.get_commit") for version in new]
+        state.looked_s = yield from ticket_queue.now()
+        together = yield Together((*proof, *gets), name="commit.read_on")
+        assert isinstance(together, Ok)
+        assert isinstance(together.value, tuple)
+        if proof:
+            yield from _read_anchor(state, anchor, together.value[0])
+        answers = together.value[len(proof) :]
+        stood = [version for version, one in zip(new, answers, strict=True) if isinstance(one, Ok)]
+        there, came = max(stood, default=-1), len(stood)
+        for version, get, first in zip(new, gets, answers, strict=True):
+            answer = yield from _clear(state, get, first)
+            if isinstance(answer, Missing):
+                if version <= standing:
+                    raise _hole(state, get.path)
+                if version > there and came <= FEW:
+                    return None
+                break  # it came between two reads, or more may have come while we examined so many
+            assert isinstance(answer.value, bytes)
+            found = state.candidate.examine(version, answer.value)
+            if found is not None:
+                return found
+            _examined(state, version, digest_of(answer.value))
+        proof, standing, guess = (), max(there, standing), min(2 * guess, READ_MAX) if came == guess else 2
+
+
+def _expected(state: Try) -> int:
+    """How many versions to read: one more than those that came, if as many came as in a like time since we began."""
+    took_s = state.looked_s - state.started_s
+    came = (state.seen + 1 - state.first) * state.apart_s / took_s if took_s > 0 else 0.0
+    return min(2 + round(came), READ_MAX)
+
+
+def _examined(state: Try, version: int, digest: str) -> None:
+    state.seen = version
+    if state.anchor is None or state.anchor.version < version:
+        state.anchor = Anchor(version, claims.commit_path(version), digest)
 
 
 def _summaries(

@@ -81,6 +81,10 @@ __all__ = [
 ]
 
 
+SPARSE = 2.0
+"""With so many times the pause after which one writer tries at a time, as many commits land, and each takes two or three tries."""
+
+
 def commit(
     candidate: Candidate,
     seen: int,
@@ -177,9 +181,9 @@ def _commit(state: Try) -> Generator[Effect, Outcome, Landed]:
     waits = state.queue_first and state.share is not None
     if state.queue_first and not waits:
         yield from queue(state)
-    looks = not state.fresh
+    state.looked_s, looks = state.started_s, not state.fresh
     while True:
-        found = (yield from sharing.examine(state)) if looks else None
+        found = (yield from _looked(state)) if looks else None
         looks = True
         if found is None and waits:
             waits, turn = False, (yield from sharing.wait_turn(state))
@@ -194,6 +198,7 @@ def _commit(state: Try) -> Generator[Effect, Outcome, Landed]:
         yield from ticket_queue.hold_turn(state.ticket, state.spent_s, state.limits)
         yield from state.candidate.renew()
         yield from sharing.gather(state)
+        state.first = state.seen if state.attempts == 0 else state.first
         state.attempts += 1
         version = state.seen + 1
         if (yield from try_version(state, version, now_s)):
@@ -203,8 +208,7 @@ def _commit(state: Try) -> Generator[Effect, Outcome, Landed]:
         waits = state.share is not None
         looks = not waits or sharing.leads(state)  # who waits is to look when it is its turn
         if state.ticket is None and (sharing.leads(state) if waits else not (yield from queue(state))):
-            lost_s = (yield from ticket_queue.now()) - now_s
-            yield _spread(state, version, lost_s)
+            yield _spread(state, version, (yield from ticket_queue.now()))
 
 
 def _leave_lost_turn(state: Try, began_s: float) -> Steps:
@@ -215,10 +219,19 @@ def _leave_lost_turn(state: Try, began_s: float) -> Steps:
             yield from leave_queue(state)
 
 
-def _spread(state: Try, version: int, lost_s: float) -> Backoff:
+def _looked(state: Try) -> Generator[Effect, Outcome, Found | None]:
+    now_s = yield from ticket_queue.now()
+    state.apart_s, state.looked_s = now_s - state.looked_s, now_s
+    return (yield from sharing.examine(state))
+
+
+def _spread(state: Try, version: int, now_s: float) -> Backoff:
+    """A commit of another between our look and our try is what makes us lose, so that time is what is to be spread out."""
     rivals = max(version - state.tried - 1, 0) if state.tried >= 0 else 0
     state.tried = version
-    return spread(state.attempts, rivals, lost_s, "commit.backoff")
+    left_s = min(state.started_s + state.limits.timeout_s, state.limits.until_s) - now_s
+    lost_s = SPARSE * (now_s - state.looked_s)
+    return spread(state.attempts, rivals, lost_s, "commit.backoff", left_s=left_s)
 
 
 def check_patience(state: Try, elapsed_s: float) -> None:

@@ -14,12 +14,10 @@ from safewrite.testing.explorer.changes import NOTHING, Change, changing
 from safewrite.testing.explorer.groups import group
 from safewrite.testing.explorer.immutable import Store
 from safewrite.testing.explorer.invariants import Judge
-from safewrite.testing.explorer.rows import engine, safewrite
+from safewrite.testing.explorer.rows import FIRST, engine, safewrite
 from safewrite.testing.explorer.sharing import resolving, sharing
 
 PEERS = {"conditional-put": peers.conditional_put, "spark": peers.spark, "old-locks": peers.lock_table}
-FIRST = b'{"commitInfo":{}}\n'
-"""The body of version 0 in the models that start with a table."""
 
 
 @dataclass(frozen=True, slots=True)

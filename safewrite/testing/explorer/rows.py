@@ -14,11 +14,15 @@ from safewrite.delta.write.write import write as write_once
 from safewrite.errors import ConflictError, Kind, StorageError
 from safewrite.protocol.ask import Limits, ask
 from safewrite.protocol.delta import claim as claims
+from safewrite.protocol.delta.candidate import Anchor
+from safewrite.protocol.delta.catch_up import digest_of
 from safewrite.protocol.delta.commit import Arbiter, Found, version_of
 from safewrite.protocol.delta.place import place
 from safewrite.protocol.effects import Effect, Get, List, Ok, Outcome
 from safewrite.testing.explorer.automaton import Program
 
+FIRST = b'{"commitInfo":{}}\n'
+"""The body of version 0 in the models that start with a table."""
 LIMITS = Limits(attempts=3, asks=2, timeout_s=1e9, lease_s=3.0, recheck_s=1e9)
 
 
@@ -35,7 +39,7 @@ class RowCandidate:
     state: None = None
     table_id: str | None = None
     timestamp_ms: int = 0
-    anchor: None = None
+    anchor: Anchor | None = None
     found: dict[str, object] | None = None
 
     @property
@@ -124,8 +128,16 @@ def safewrite(
     if again:
         seen, table_id = yield from opened(attempt)
     while True:
+        # A lock table's entries prove its log as well, which the models of it leave to them.
+        anchored = seen == 0 and table_id == "table" and not arbiter.lock_table
         row = RowCandidate(
-            Write(key, "1:0", 1), attempt, seen, creating=seen < 0, is_light=light, table_id=table_id
+            Write(key, "1:0", 1),
+            attempt,
+            seen,
+            creating=seen < 0,
+            is_light=light,
+            table_id=table_id,
+            anchor=Anchor(0, claims.commit_path(0), digest_of(FIRST)) if anchored else None,
         )
         try:
             done: DeltaDone = yield from write_once(
