@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -12,13 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import safewrite as sw
-from safewrite.cdc.config.job import Config
-from safewrite.cdc.config.table_config import TableOptions, TargetTable
+from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.landing.origin import recorded_source
-from safewrite.cdc.ledger.dead_letters import LEFT
+from safewrite.cdc.ledger.dead_letters import dead_letters_waiting
 from safewrite.cdc.ledger.ledger import NO_OFFSETS
-from safewrite.cdc.records.batch import Partition, Range
+from safewrite.cdc.records.batch import Partition, Range, topic_partition
 from safewrite.intake.reporting import command
 from safewrite.values.limits import utc
 
@@ -116,8 +114,8 @@ def status(
     mine = ledger.filter(pc.equal(ledger.column("job"), config.job))
     tables = {one.name: one for one in config.tables}
     names = [name for name in pc.unique(mine.column("table")).to_pylist() if name is not None]
-    tables |= {name: _created(config, name) for name in sorted(names) if name not in tables}
-    waiting = _waiting(letters, config.job)
+    tables |= {name: landing.created(name) for name in sorted(names) if name not in tables}
+    waiting = dead_letters_waiting(letters, config.job)
     found = [
         _Look(landing, table, done, _past(mine, table.name, config.job), reach).status(waiting[table.name])
         for table in tables.values()
@@ -216,11 +214,11 @@ class _Look:
 
     def _at(self, positions: Mapping[str, int]) -> dict[str, int]:
         """How far the table has come: as far as the job, which closes a batch when all tables have it, or farther."""
-        names = [name for name in {*self._done, *positions} if _partition(name, self._job) is not None]
+        names = [name for name in {*self._done, *positions} if topic_partition(name, self._job) is not None]
         return {name: max(self._done.get(name, 0), positions.get(name, 0)) for name in sorted(names)}
 
     def _offsets(self, positions: Mapping[str, int]) -> dict[str, int]:
-        places = [_partition(name, self._job) for name in positions]
+        places = [topic_partition(name, self._job) for name in positions]
         found = {}
         for place, (name, at) in zip(places, positions.items(), strict=True):
             if place is not None:  # a topic that was created again has its place twice
@@ -241,17 +239,6 @@ class _Look:
                 begins = end if begins == -1 else begins
             total += max(0, end - max(first, at.get(where.name(self._job), begins)))
         return total
-
-
-def _waiting(letters: pa.Table | None, job: str) -> Counter[str | None]:
-    """How many dead letters of each table wait."""
-    if letters is None:
-        return Counter()
-    known = frozenset(letters.column_names)  # letters of an earlier version have no state
-    rows = letters.filter(pc.equal(letters.column("job"), job)).select(
-        [name for name in ("table", "state") if name in known]
-    )
-    return Counter(one["table"] for one in rows.to_pylist() if (one.get("state") or "waiting") in LEFT)
 
 
 def _row_count(found: sw.Table) -> int | None:
@@ -298,21 +285,6 @@ def _source(table: TargetTable, positions: Mapping[str, int]) -> str:
     """The source of a table: the one that it records, else as the configuration names it."""
     recorded = recorded_source(positions)
     return str(recorded[1]) if recorded is not None else table.source or table.table
-
-
-def _created(config: Config, name: str) -> TargetTable:
-    """A table that the configuration does not name, as the job makes them."""
-    database, _, table = name.partition(".")
-    options = (config.defaults or TableOptions()).model_dump(exclude_unset=True)
-    return TargetTable(database=database, table=table, **options)
-
-
-def _partition(name: str, job: str) -> str | None:
-    """``topic/partition`` of a position's name; None of others."""
-    parts = name.split("/")
-    if len(parts) != 4 or parts[0] != job or not parts[3].isdecimal():
-        return None
-    return f"{parts[1]}/{parts[3]}"
 
 
 def _iso(at_ms: int | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Runs the commands of ``safewrite cdc``: run, check, convert, schema, status, verify, restart."""
+"""Runs the commands of ``safewrite cdc``: run, check, convert, schema, status, plan, verify, restart."""
 
 from __future__ import annotations
 
@@ -221,6 +221,33 @@ def status(
         found = look(pipeline.landing, ledger, reach, letters)
         screen.show(found.to_dict(), lambda console: _print_status(console, found))
     if found.stopped:
+        raise typer.Exit(EXIT_LOST)
+
+
+@cdc.command()
+def plan(context: typer.Context, config: ConfigFile, output: OutputOption = None) -> None:
+    """Say what a configuration will do to the tables of its job as they are now; commits nothing, also while the job runs.
+
+    Exits with 1 if the job would stop at a table.
+    """
+    screen = Screen(context, output)
+    with screen.errors():
+        from safewrite.cdc.landing.job_plan import plan as made_of
+
+        pipeline = pipeline_of(config)
+        found = made_of(pipeline.landing, _rows(pipeline)[1])
+
+        def text(console: Console) -> None:
+            for one in found.tables:
+                colour = "red" if one.what == "is refused" else "green"
+                console.print(f"[bold]{plain(one.table)}[/] [{colour}]{one.what}[/]", highlight=False)
+                for note in one.notes:
+                    console.print(f"  {plain(note)}", highlight=False)
+            for note in found.notes:
+                console.print(plain(note), highlight=False)
+
+        screen.show(found.to_dict(), text)
+    if found.is_refused:
         raise typer.Exit(EXIT_LOST)
 
 

@@ -216,16 +216,19 @@ def test_versions_are_not_planned_again_where_another_driver_landed_the_batch(tm
     job = Job(tmp_path, [{"table": "a", "mode": "history"}], schemas=False)
     job.land(change("c", "a", 1, {"id": 1, "n": 1}, lsn=1, offset=0))
     second = change("u", "a", 1, {"id": 1, "n": 2}, lsn=2, offset=1)
-    first = job.landing()
+    first, version = job.landing(), 0
 
     def between(share: Any) -> None:
+        nonlocal version
         job.land(second, change("u", "a", 1, {"id": 1, "n": 3}, lsn=3, offset=2), number=7)
+        version = sw.open(str(tmp_path / "db" / "a")).version
         share.apply()
 
     first._apply = between  # type: ignore[method-assign]
     with pytest.raises(sw.ConflictError) as caught:
         job.land(second, landing=first)
     assert caught.value.kind is sw.Kind.POSITION_MOVED
+    assert sw.open(str(tmp_path / "db" / "a")).version == version
 
 
 def test_what_no_version_can_follow_is_a_dead_letter(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from safewrite.cdc.ledger.ledger import JobLedger, LedgerEntry, listed
 from safewrite.cdc.ledger.reporting import tell_batch
 from safewrite.cdc.ledger.target_tables import TargetTables
 from safewrite.cdc.records.batch import Batch, remaining
-from safewrite.cdc.records.change import DeadLetter
+from safewrite.cdc.records.change import DeadLetter, SourceTable
 from safewrite.cdc.records.change_set import ChangeSet
 from safewrite.cdc.records.records import KafkaRecords
 from safewrite.intake.reporting import OnEvent, listener
@@ -139,6 +139,14 @@ class Landing:
         self, table: TargetTable, changes: ChangeSet, batch: Batch, done: dict[str, int]
     ) -> TableBatch:
         return TableBatch.prepared(self.job, table, changes, batch, done)
+
+    def created(self, name: str) -> TargetTable:
+        """A table that the configuration does not name, as the job makes them."""
+        return self._router.created(name)
+
+    def ignores(self, source: SourceTable) -> bool:
+        """Whether changes of a source are passed over."""
+        return self._router.ignores(source)
 
     @property
     def job(self) -> JobParts:

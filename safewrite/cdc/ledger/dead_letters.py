@@ -11,11 +11,13 @@ import base64
 import hashlib
 import json
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import safewrite as sw
 from safewrite.cdc.ledger.ledger import LETTERS_KEY, LETTERS_SCHEMA, JobLedger
@@ -174,3 +176,14 @@ class DeadLetters:
             positions={self._position: (self._known, moved)},
         )  # fmt: skip
         self._known = moved
+
+
+def dead_letters_waiting(letters: pa.Table | None, job: str) -> Counter[str | None]:
+    """How many dead letters of each table wait."""
+    if letters is None:
+        return Counter()
+    known = frozenset(letters.column_names)  # letters of an earlier version have no state
+    rows = letters.filter(pc.equal(letters.column("job"), job)).select(
+        [name for name in ("table", "state") if name in known]
+    )
+    return Counter(one["table"] for one in rows.to_pylist() if (one.get("state") or "waiting") in LEFT)

@@ -77,16 +77,9 @@ class TargetTables:
 
     def create(self, table: TargetTable, keys: Sequence[str], fields: Sequence[pa.Field]) -> sw.Table:
         """A new table; one that another job made meanwhile is taken as it is."""
-        properties = {**table.properties, KEYS: json.dumps(list(keys))}
+        properties = {**properties_of(table), KEYS: json.dumps(list(keys))}
         if table.format_version is not None:
             properties["format-version"] = str(table.format_version)
-        if table.marks_rows:
-            marks = (
-                ("delta.enableDeletionVectors", "true")
-                if table.format == "delta"
-                else ("write.merge.mode", "merge-on-read")
-            )
-            properties |= dict([marks])
         made = self._config.created(
             self._address(table), schema_of(keys, fields), table.format, self._opening(table),
             partition_by=list(table.partition_by), properties=properties,
@@ -139,6 +132,13 @@ class TargetTables:
 
     def _opening(self, table: TargetTable) -> dict[str, Any]:
         return self._config.opening(table.format, self._on_event)
+
+
+def properties_of(table: TargetTable) -> dict[str, str]:
+    """The properties that a table is created with, by its configuration."""
+    marks = "delta.enableDeletionVectors" if table.format == "delta" else "write.merge.mode"
+    value = "true" if table.format == "delta" else "merge-on-read"
+    return {**table.properties, **({marks: value} if table.marks_rows else {})}
 
 
 def keys_of(found: sw.Table | None) -> tuple[str, ...] | None:

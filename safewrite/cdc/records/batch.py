@@ -150,3 +150,11 @@ def key_of(job: str, table: str, ranges: Ranges) -> str:
     listed = [[*where, *given] for where, given in sorted(ranges.items())]
     digest = hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:32]
     return f"cdc:{job}:{table}:{digest}"
+
+
+def topic_partition(name: str, job: str) -> str | None:
+    """``topic/partition`` of a position's name; None of others."""
+    parts = name.split("/")
+    if len(parts) != 4 or parts[0] != job or not parts[3].isdecimal():
+        return None
+    return f"{parts[1]}/{parts[3]}"
