@@ -57,6 +57,8 @@ class MemberWriter:
     partition_by: tuple[str, ...]
     files: TaskFiles
     piece_bytes: int = PIECE_BYTES
+    layout: object = None
+    """What else files are written by, so that they fit no table that has another."""
 
     def write(self, rows: Iterable[tuple[str, pa.Table]], at: TaskAttempt) -> WrittenRows:
         """See ``safewrite.engine.written.TaskWriter``."""
@@ -86,7 +88,7 @@ class MemberWriter:
 
     def group(self, written: Sequence[WrittenRows], again: Again) -> WrittenGroup:
         """See ``safewrite.engine.written.TaskWriter``."""
-        return WrittenGroup(self.schema, again, *union(written))
+        return WrittenGroup(self.schema, self.layout, again, *union(written))
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ class WrittenGroup:
     """Members whose rows tasks wrote under a schema, to files that several of them may share."""
 
     schema: pa.Schema
+    layout: object
     again: Again = field(repr=False)
     files: tuple[Any, ...] = field(repr=False)
     counts: dict[str, Fingerprinter] = field(repr=False)
@@ -127,18 +130,21 @@ class WrittenMember:
     name: str
     group: WrittenGroup
 
-    def prepared(self, schema: pa.Schema, partition_by: tuple[str, ...] = ()) -> Prepared:
+    def prepared(
+        self, schema: pa.Schema, partition_by: tuple[str, ...] = (), *, layout: object = None
+    ) -> Prepared:
         """The rows as a checked frame that has none of them.
 
         Raises:
-            ConflictError: the table has another schema by now than the rows were written under.
+            ConflictError: the table has another schema or layout by now than the rows were written under.
         """
         there = {one.name: one for one in self.group.schema}
         lacking = [one for one in schema if one.name not in there]
         same = [one for one in schema if one.name in there and one.equals(there[one.name])]
-        if len(same) != len(there) or not all(one.nullable for one in lacking):
+        is_same = len(same) == len(there) and all(one.nullable for one in lacking)
+        if not is_same or layout != self.group.layout:
             raise ConflictError(
-                "The table's schema was changed while tasks wrote rows. Nothing was committed. Call again.",
+                "The table's schema or partitioning was changed while tasks wrote rows. Nothing was committed. Call again.",
                 kind=Kind.CONFLICT,
             )
         count = self.group.counts[self.name]

@@ -75,6 +75,7 @@ class IcebergFormat:
         self._first = first
         recorded = partial(ledger_place.properties, connection)
         self.planner = Planner(self.limits, target_file_size, connection.branch, ledger_in=recorded)
+        self.planner.catalog = connection.catalog
         self.planner.new_id = new_id or self.planner.new_id
         self._strict = False
         self._admitted: str | None = None  # where the metadata is that was checked last
@@ -91,6 +92,7 @@ class IcebergFormat:
         known, own_id = self._cached.head, self._cached.own_id
         self.connection = self.connection.after_fork()
         self.catalog = SafeCatalog(self.connection.catalog, limits=self.limits)
+        self.planner.catalog = self.connection.catalog
         self._cached = CachedTable(self.connection)
         self._cached.own_id = own_id
         self._in_spark = self._session = None
@@ -351,10 +353,9 @@ class IcebergFormat:
         )
         head = self._fresh_head(*((write.empty_like(frame), operation) if new else ()))
         write.check_session(frame.sparkSession, head)
-        if operation.changes is None:
-            made = by_tasks.write(self, held, operation, name, head, queue_first)
-            if made is not None:
-                return made
+        made = None if operation.changes else by_tasks.write(self, held, operation, name, head, queue_first)
+        if made is not None:
+            return made
         there = known.find(
             frame.sparkSession, head, named=operation.spark_catalog, now_s=monotonic_s(self.world)
         )
@@ -387,8 +388,7 @@ class IcebergFormat:
     def tell_spark(self, context: SparkContext) -> None:
         from safewrite.iceberg.spark import caches
 
-        identifier, table_id = self.connection.identifier, self._cached.existing().table_id
-        caches.read_anew(context, self._session, identifier, table_id)
+        caches.read_anew(context, self._session, self.connection.identifier, self.table_id)
 
     def _add_columns(self, new: pa.Schema) -> bool:
         """Add columns in a commit of its own: Spark can only write files for columns that the table has."""

@@ -25,7 +25,7 @@ from safewrite.iceberg.catalog.travel import address_of
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.spark import by_tasks, files
 from safewrite.iceberg.table import IcebergTable
-from safewrite.iceberg.write.tasks import WriteFiles
+from safewrite.iceberg.write.tasks import IcebergFiles, WriteFiles
 from safewrite.protocol.ask import Limits
 from tests.spark.lake import Lake
 from tests.spark.session import Spark
@@ -227,7 +227,7 @@ def test_credentials_that_travel_are_in_no_text(spark: Spark, lake: Lake) -> Non
     address = address_of(head, connection.catalog)
     assert address is not None
     assert dict(address.properties)["s3.secret-access-key"] == SECRET_ACCESS_KEY
-    task = WriteFiles(address, table_of(head).metadata.schema(), "w", 1, Limits())
+    task = WriteFiles(IcebergFiles(address, table_of(head).metadata.schema(), "w", 1, Limits()))
     broken = spark.session.sql("SELECT CAST(raise_error('broken row') AS BIGINT) AS id")
     plan = engine._frame(broken, task)._jdf.queryExecution().toString()
     with spark.careless(), tasks_only(), pytest.raises(sw.StorageError) as raised:

@@ -23,7 +23,7 @@ from safewrite.iceberg.write.overwrite import named_replace
 from safewrite.iceberg.write.plans import Planner
 from safewrite.iceberg.write.staging import UploadedFile
 from safewrite.iceberg.write.summary import carries
-from safewrite.iceberg.write.tasks import WriteFiles
+from safewrite.iceberg.write.tasks import IcebergFiles, WriteFiles
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
 from safewrite.table.operation import Operation
@@ -192,9 +192,8 @@ def job_of(  # noqa: PLR0917 - one caller, just above
     schema = evolution.schema if evolution else table_of(head).metadata.schema()
 
     def task() -> WriteFiles:
-        return WriteFiles(
-            address, schema, planner.new_id(), planner.target_bytes(head), planner.limits.elsewhere()
-        )
+        how = planner.new_id(), planner.target_bytes(head), planner.limits.elsewhere()
+        return WriteFiles(IcebergFiles(address, schema, *how))
 
     frame = distributed(rows.frame, table_of(head).metadata)
     tallied = TalliedRows[UploadedFile](frame, checks, operation.volatile, task)

@@ -14,6 +14,7 @@ from safewrite.arguments.reading import reading
 from safewrite.errors import InvalidInputError
 from safewrite.frames import Prepared, as_frame, joined, prepare
 from safewrite.frames.prepare import refuse_untyped
+from safewrite.frames.written import MemberWriter, WrittenMember, files_of
 from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
 from safewrite.iceberg.metadata import MAIN, table_of
@@ -31,8 +32,11 @@ from safewrite.protocol.keys import Identity
 from safewrite.table.group import changes_of
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
     from safewrite.changes.reading import Changes
     from safewrite.changes.spec import Spec
+    from safewrite.engine.written import TableInTasks
     from safewrite.frames.fingerprint import Counted, Fingerprint
     from safewrite.frames.predicate import Predicate
     from safewrite.frames.where import Where
@@ -56,6 +60,8 @@ class Planner:
     """What a table version is to record of the ledger."""
     last_list: LastList = field(default_factory=LastList)
     known: KnownManifests = field(default_factory=KnownManifests)
+    catalog: Catalog | None = None
+    """What tells tasks how to reach files of the table; None: it does not."""
 
     def plan(
         self, data: Any, operation: Operation, name: Identity, head: TableVersion
@@ -185,6 +191,8 @@ class Planner:
         """
         mode, volatile = operation.schema_mode, operation.volatile
         target = earlier[-1].schema if earlier else _schema(head)
+        if isinstance(data, WrittenMember):
+            return data.prepared(target, layout=table_of(head).metadata.default_spec_id)
         if mode is None:
             return prepare(data, target, volatile=volatile)
         added = earlier[-1].added if earlier else ()
@@ -217,7 +225,9 @@ class Planner:
         plan = self.append(Write.group(key, writes), head, evolve(head, last.added))
 
         def encode(left: Sequence[Write]) -> Iterable[StagedFile]:
-            return self.encode(joined([parts[write.key] for write in left], last.schema), plan)
+            some = [parts[write.key] for write in left]
+            plan.staging.take(files_of(some))
+            return self.encode(joined(some, last.schema), plan)
 
         return plan, encode
 
@@ -273,8 +283,23 @@ class Planner:
             target_file_size=self.target_bytes(head),
         )
 
-    def in_tasks(self, head: TableVersion) -> None:
-        """None: its files are read and made by this process."""
+    def in_tasks(self, head: TableVersion) -> TableInTasks | None:
+        """How tasks reach this version; None where another process cannot reach its files."""
+        from safewrite.engine.written import TableInTasks
+        from safewrite.iceberg.catalog.travel import address_of
+        from safewrite.iceberg.read.task_reader import IcebergReader
+        from safewrite.iceberg.write.tasks import IcebergFiles, piece_bytes
+
+        address = None if self.catalog is None else address_of(head, self.catalog)
+        if address is None:
+            return None
+        metadata, limits = table_of(head).metadata, self.limits.elsewhere()
+        schema, spec_id = metadata.schema(), metadata.default_spec_id
+        files = IcebergFiles(address, schema, self.new_id(), self.target_bytes(head), limits)
+        return TableInTasks(
+            MemberWriter(arrow_schema(schema), (), files, piece_bytes(head), spec_id),
+            IcebergReader(address, limits),
+        )
 
     def _common(self, named: Write, head: TableVersion, evolution: Evolution | None) -> dict[str, Any]:
         return {

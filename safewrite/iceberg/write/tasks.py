@@ -18,12 +18,13 @@ from safewrite.iceberg.data.uuids import with_uuids
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.staging import UploadedFile, uploaded
 from safewrite.protocol.ask import Limits
+from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.stores.world import run
 
 
 @dataclass(frozen=True)
-class WriteFiles:
-    """Writes the rows of an input to new files of a table, and reports them as :class:`TalliedFiles`.
+class IcebergFiles:
+    """Makes data files of a table where a task runs; see ``safewrite.frames.written.TaskFiles``.
 
     ``schema`` is the table's, with the columns that come by the same commit.
     """
@@ -33,18 +34,11 @@ class WriteFiles:
     write_id: str
     target_file_size: int
     limits: Limits
-    columns: None = None
 
-    def __call__(
-        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
-    ) -> Generator[pa.RecordBatch, None, TalliedFiles[UploadedFile]]:
-        """Write all rows; the names of files tell the attempt."""
+    def write(self, tables: Iterable[pa.Table], at: TaskAttempt) -> tuple[UploadedFile, ...]:
+        """See ``safewrite.frames.written.TaskFiles``."""
         opened = self.table.open()
         table = table_of(opened.head)
-        tally = Tally()
-        divided = not (table.spec().is_unpartitioned() and table.sort_order().is_unsorted)
-        batches = with_uuids(batches, self.schema)
-        tables = tally.counted(batches, arrow_schema(self.schema), DEALT_BYTES if divided else PIECE_BYTES)
         files = encode_stream(
             tables,
             metadata=table.metadata,
@@ -54,6 +48,30 @@ class WriteFiles:
             attempt=str(at),
             target_file_size=self.target_file_size,
         )
-        made = run(uploaded(files, self.limits), opened.world)
+        return run(uploaded(files, self.limits), opened.world)
+
+
+def piece_bytes(head: TableVersion) -> int:
+    """So much of the rows is made into files at once: more where they are divided or sorted."""
+    table = table_of(head)
+    divided = not (table.spec().is_unpartitioned() and table.sort_order().is_unsorted)
+    return DEALT_BYTES if divided else PIECE_BYTES
+
+
+@dataclass(frozen=True)
+class WriteFiles:
+    """Writes the rows of an input to new files of a table, and reports them as :class:`TalliedFiles`."""
+
+    files: IcebergFiles
+    columns: None = None
+
+    def __call__(
+        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
+    ) -> Generator[pa.RecordBatch, None, TalliedFiles[UploadedFile]]:
+        """Write all rows; the names of files tell the attempt."""
+        schema, tally = self.files.schema, Tally()
+        size = piece_bytes(self.files.table.open().head)
+        tables = tally.counted(with_uuids(batches, schema), arrow_schema(schema), size)
+        made = self.files.write(tables, at)
         yield from ()
         return TalliedFiles(made, tally)

@@ -1,0 +1,33 @@
+"""Reads data files of an Iceberg table where a task runs, by the code that reads them in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from safewrite.iceberg.catalog.travel import TableAddress
+from safewrite.iceberg.data.schema import arrow_schema
+from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.read.files import read_files
+from safewrite.protocol.ask import Limits
+from safewrite.stores.world import run
+from safewrite.table.added import AddedFile, checked_columns
+
+
+@dataclass(frozen=True)
+class IcebergReader:
+    """See :data:`safewrite.table.added.Reader`; picklable."""
+
+    table: TableAddress
+    limits: Limits
+
+    def __call__(self, files: Sequence[AddedFile], columns: tuple[str, ...] | None) -> pa.Table:
+        """The rows of these files, with all columns or some."""
+        opened = self.table.open()
+        schema = arrow_schema(table_of(opened.head).metadata.schema())
+        wanted = checked_columns(columns, schema)
+        return run(
+            read_files([file.handle for file in files], opened.head, self.limits, wanted), opened.world
+        )
