@@ -141,7 +141,7 @@ def watch(
             _show(screen, lock_table, look, namespace if emf else None)
         if once:
             assert look is not None
-            raise typer.Exit(EXIT_LOST if look.stuck_entries + look.stuck_turns else 0)
+            raise typer.Exit(EXIT_LOST if look.stuck_entries + look.stuck_turns + look.stuck_shared else 0)
         time.sleep(interval)
         look = _next(watcher)
 
@@ -185,6 +185,11 @@ def _print(console: Console, look: Look) -> None:
         for turn in look.turns:
             cells = (str(turn.serving), str(turn.waiting), _yes(turn.stuck), _seconds(turn.unmoved_s))
             grid.add_row(plain(turn.table), *cells)
+        console.print(grid)
+    if look.shared:
+        grid = grid_of("table", "writes that wait to share a commit", "stuck", "oldest")
+        for queue in look.shared:
+            grid.add_row(plain(queue.table), str(queue.waiting), _yes(queue.stuck), _seconds(queue.age_s))
         console.print(grid)
 
 

@@ -223,7 +223,7 @@ def repair(
 ) -> None:
     """Repair what is safe to repair.
 
-    Delta: finish commits that a writer left unfinished; on demand rescue vanished ones, sweep temp files, and let
+    Delta: finish commits that a writer left unfinished, and writes that it left waiting for others; on demand rescue vanished ones, sweep temp files, and let
     the log remember writes for long enough.
 
     Iceberg: on demand let the table keep snapshots for long enough, and nothing else; doctor says how to
@@ -259,6 +259,7 @@ def _repair_delta(target: Target, asked: Asked) -> tuple[str, list[Step]]:
     from safewrite.delta.connect import probe
     from safewrite.delta.log import retention
     from safewrite.delta.maintenance import repair as repairs
+    from safewrite.delta.maintenance import waiting_writes
     from safewrite.delta.maintenance.inspection import inspect_table
 
     dry_run = asked.dry_run
@@ -284,6 +285,9 @@ def _repair_delta(target: Target, asked: Asked) -> tuple[str, list[Step]]:
         probe(connection, recorded, Limits())
     unfinished = {entry.temp_path for entry in found.entries if not entry.settled}
     steps = list(repairs.finish(found, connection.world, dry_run=dry_run))
+    steps += waiting_writes.finish(
+        found, connection.world, arbiter=connection.arbiter, engine_version=safewrite.__version__, dry_run=dry_run
+    )  # fmt: skip
     if asked.rescue:
         found = look() if steps and not dry_run else found
         steps += repairs.rescue(

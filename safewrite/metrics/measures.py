@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from safewrite.receipt import Outcome
 from safewrite.stores.events import Event
@@ -43,6 +44,14 @@ COMMIT_LATENCY = Metric(
 TURN_WAIT = Metric(
     "TurnWait", "Seconds", "safewrite.turn.wait", "s",
     "time in the queue of writers, of the writes that had to wait there",
+)  # fmt: skip
+SHARED_MEMBERS = Metric(
+    "SharedCommitWrites", "Count", "safewrite.commit.shared.writes", "{write}",
+    "writes that a shared commit carries, from the writer that made it", is_level=True,
+)  # fmt: skip
+SHARED_WAIT = Metric(
+    "SharedCommitWait", "Seconds", "safewrite.commit.shared.wait", "s",
+    "time in the queue of writers that share commits, of the writes that waited there",
 )  # fmt: skip
 CHECKPOINT_TIME = Metric(
     "CheckpointTime", "Seconds", "safewrite.checkpoint.time", "s", "time that a checkpoint took; no write waits for it"
@@ -87,8 +96,8 @@ STREAM = {
 """Of the stream of a job of change data, by the detail of its event."""
 _OF_DETAILS = {"table_run": TABLE_RUN, "table_batch": TABLE_BATCH, "stream": STREAM}
 METRICS = (
-    COMMIT_ATTEMPTS, COMMIT_CONFLICTS, COMMIT_FAILURES, ROWS_COMMITTED, COMMIT_LATENCY, TURN_WAIT, CHECKPOINT_TIME,
-    CHECKPOINT_FAILURES, STUCK_ENTRIES,
+    COMMIT_ATTEMPTS, COMMIT_CONFLICTS, COMMIT_FAILURES, ROWS_COMMITTED, COMMIT_LATENCY, TURN_WAIT, SHARED_MEMBERS,
+    SHARED_WAIT, CHECKPOINT_TIME, CHECKPOINT_FAILURES, STUCK_ENTRIES,
     *TABLE_RUN.values(), *TABLE_BATCH.values(), *STREAM.values(),
 )  # fmt: skip
 
@@ -105,7 +114,7 @@ def measured(event: Event) -> dict[Metric, float]:
                 COMMIT_CONFLICTS: max(0, attempts - 1),
                 ROWS_COMMITTED: int(details["rows"]) if is_first else 0,
                 COMMIT_LATENCY: float(details["elapsed_s"]),
-            }
+            } | _shared(details)
         case "failed":
             return {COMMIT_FAILURES: 1}
         case "turn":
@@ -122,3 +131,14 @@ def measured(event: Event) -> dict[Metric, float]:
                 for name, metric in _OF_DETAILS.get(event.kind, {}).items()
                 if details.get(name) is not None
             }
+
+
+def _shared(details: Mapping[str, Any]) -> dict[Metric, float]:
+    """What a write says of others that it shared a commit with; nothing of most writes."""
+    led = (
+        {SHARED_MEMBERS: int(details["members"])}
+        if details.get("led_by_us") and details["members"] > 1
+        else {}
+    )
+    waited = {SHARED_WAIT: float(details["waited_s"])} if details.get("waited_s") else {}
+    return {**led, **waited}

@@ -1,5 +1,7 @@
 """Looks at what is open in a lock table: unfinished claims of versions, and turns in the queues of writers.
 
+Of tables that are named it also shows the writes that wait to share a commit, which are objects under its address.
+
 It writes nothing, and no writer decides anything by it.  The lock table has no times and no names of writers.  A
 claim's age is that of its temp file, by the store's own clock, and its owner stands in the commit that the temp file
 holds.  A queue is two counters: only a watcher that looks twice can tell that a turn does not move.
@@ -15,11 +17,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from safewrite.arguments.options import parse_address
+from safewrite.arguments.options import Address, parse_address
 from safewrite.errors import InvalidInputError, StorageError
+from safewrite.protocol.delta.sharing import FOLDER, waiting
+from safewrite.protocol.effects import Ok
 from safewrite.protocol.values import Entry
 from safewrite.stores.advice import cause_of
-from safewrite.stores.aws import scanned
+from safewrite.stores.aws import ServerClock, scanned
 from safewrite.stores.dynamodb import (
     ICEBERG,
     QUEUE,
@@ -29,6 +33,7 @@ from safewrite.stores.dynamodb import (
     read_queue,
     spark_path,
 )
+from safewrite.stores.s3 import S3Objects
 from safewrite.text.rendering import said
 
 PAGES_MAX = 200
@@ -72,12 +77,23 @@ class WaitingTurn:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingMembers:
+    """Writes that wait where writers of a table share commits; ``age_s`` is that of the oldest, by the store's clock."""
+
+    table: str
+    waiting: int
+    age_s: float
+    stuck: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Look:
     """What one look found; ``whole`` is False if the lock table was too large to be read to its end."""
 
     claims: tuple[StuckClaim, ...]
     turns: tuple[WaitingTurn, ...]
     whole: bool = True
+    shared: tuple[WaitingMembers, ...] = ()
 
     @property
     def stuck_entries(self) -> int:
@@ -89,12 +105,18 @@ class Look:
         """Queues whose turn did not move."""
         return sum(turn.stuck for turn in self.turns)
 
+    @property
+    def stuck_shared(self) -> int:
+        """Queues of shared commits in which a write was left behind."""
+        return sum(queue.stuck for queue in self.shared)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         counts = {"stuck_entries": self.stuck_entries, "stuck_turns": self.stuck_turns, "whole": self.whole}
         return counts | {
             "claims": [asdict(one) for one in self.claims],
             "turns": [asdict(one) for one in self.turns],
+            "shared": [asdict(one) for one in self.shared],
         }
 
 
@@ -119,6 +141,7 @@ class Watcher:
         self.lock_table = lock_table
         self.s3 = s3
         self.paths = [path for table in tables for path in _paths(table)]
+        self.addresses = [parse_address(table) for table in tables if not table.startswith(ICEBERG)]
         self.older_than_s = older_than_s
         self.monotonic = monotonic
         self._first_seen_s: dict[object, float] = {}
@@ -163,6 +186,7 @@ class Watcher:
             tuple(self._aged(claim, now_s) for claim in claims),
             tuple(self._held(turn, now_s) for turn in turns),
             whole,
+            tuple(found for address in self.addresses if (found := self._shared(address)) is not None),
         )
 
     # --- reading --------------------------------------------------------------------------------------
@@ -191,6 +215,16 @@ class Watcher:
             if number == PAGES_MAX:
                 return found, not page.get("LastEvaluatedKey")
         return found, True
+
+    def _shared(self, address: Address) -> WaitingMembers | None:
+        """The queue in which writers of a table share commits; None if it is empty, or may not be listed."""
+        clock = ServerClock()
+        answer = S3Objects(self.s3, address.bucket, address.prefix, clock=clock).list(FOLDER, "", 0)
+        there = waiting(answer) if isinstance(answer, Ok) else []
+        if not there:
+            return None
+        age_s = max(0.0, (clock() - there[0].modified_ms) / 1000)
+        return WaitingMembers(address.uri, len(there), age_s, age_s >= self.older_than_s)
 
     def _claim(self, path: str, entry: Entry) -> StuckClaim | None:
         """A claim with what its temp file tells; None if it was finished meanwhile."""

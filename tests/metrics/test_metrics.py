@@ -70,6 +70,19 @@ def test_a_write_is_measured_and_a_repeat_counts_no_rows_twice() -> None:
     assert found == {"CommitAttempts": 0, "CommitConflicts": 0, "RowsCommitted": 0, "CommitLatency": 0.25}
 
 
+def test_a_shared_commit_is_measured_by_its_leader_and_the_wait_by_who_waited() -> None:
+    def shared(**more: Any) -> dict[str, float]:
+        found = measured(event("commit", **(dict(COMMIT.details) | more)))
+        return {metric.name: value for metric, value in found.items() if metric.name.startswith("Shared")}
+
+    assert shared(members=4, led_by_us=True, waited_s=0.5) == {
+        "SharedCommitWrites": 4,
+        "SharedCommitWait": 0.5,
+    }
+    assert shared(members=4, led_by_us=False, waited_s=0.5) == {"SharedCommitWait": 0.5}
+    assert shared(members=1, led_by_us=True, waited_s=0.0) == {}
+
+
 def test_a_failed_write_and_a_turn_are_measured_and_nothing_else() -> None:
     assert {m.name: v for m, v in measured(event("failed", error="conflict")).items()} == {
         "CommitFailures": 1
@@ -243,7 +256,8 @@ def test_a_meter_gets_counters_and_histograms(tmp_path: Any) -> None:
         "safewrite.commit.attempts": ("counter", "{attempt}"), "safewrite.commit.conflicts": ("counter", "{attempt}"),
         "safewrite.commit.failures": ("counter", "{write}"), "safewrite.rows.committed": ("counter", "{row}"),
         "safewrite.commit.latency": ("histogram", "s"), "safewrite.turn.wait": ("histogram", "s"),
-            "safewrite.checkpoint.time": ("histogram", "s"), "safewrite.checkpoint.failures": ("counter", "{checkpoint}"),
+        "safewrite.commit.shared.writes": ("histogram", "{write}"), "safewrite.commit.shared.wait": ("histogram", "s"),
+        "safewrite.checkpoint.time": ("histogram", "s"), "safewrite.checkpoint.failures": ("counter", "{checkpoint}"),
         "safewrite.medallion.files": ("counter", "{file}"), "safewrite.medallion.rows": ("counter", "{row}"),
         "safewrite.medallion.quarantined": ("counter", "{row}"), "safewrite.medallion.applied": ("counter", "{row}"),
         "safewrite.medallion.failures": ("counter", "{run}"), "safewrite.medallion.time": ("histogram", "s"),

@@ -167,3 +167,13 @@ def test_a_lock_table_that_is_not_there_and_a_local_table_are_errors(
 
 def test_a_temp_file_whose_answer_was_cut_is_not_taken_for_gone() -> None:
     assert not lock_watch._is_gone(ConnectionClosedError(endpoint_url="http://127.0.0.1:1"))
+
+
+def test_writes_that_wait_to_share_a_commit_are_shown_of_tables_that_are_named(here: Neighbourhood) -> None:
+    queue = "lake/orders/_safewrite/queue"
+    for member in ("00000000000000000000-00000000000000000016-key-a", "other"):
+        here.s3.put_object(Bucket=here.bucket, Key=f"{queue}/{member}", Body=b"{}")
+    (seen,) = watcher(here, here.uri).look().shared
+    assert (seen.table, seen.waiting, seen.stuck, 0 <= seen.age_s < 60) == (here.uri, 1, False, True)
+    assert watcher(here, here.uri, older_than_s=0.0).look().stuck_shared == 1
+    assert watcher(here).look().shared == ()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from safewrite.arguments.options import refuse_unsafe
 from safewrite.delta.log import actions, features
 from safewrite.delta.log.segment import hint
-from safewrite.delta.maintenance import data_files, other_writers, vanished
+from safewrite.delta.maintenance import data_files, other_writers, vanished, waiting_writes
 from safewrite.delta.maintenance.inspection import ASKS, Inspection
 from safewrite.errors import NotCommittedError, UnsafeConfigError
 from safewrite.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, Severity, some
@@ -53,6 +53,7 @@ def examine(
         _table,
         other_writers.lock_table,
         other_writers.attempts,
+        waiting_writes.examine,
         _lifecycle,
     ):
         findings += check(found)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,7 +124,7 @@ def rescue(
             why = (
                 "its entry was open until now: if its writer says that it succeeded, ask for the rescue again"
             )
-        files = () if why else _stage(world, one)
+        files = () if why else staged_in_place(world, one.commit.adds())
         if isinstance(files, str):
             why, files = files, ()
         if why:
@@ -172,10 +172,10 @@ def _shape(state: Snapshot) -> tuple[object, ...]:
     return state.table_id, state.schema_string, state.partition_by, state.protocol
 
 
-def _stage(world: World, one: Lost) -> tuple[StagedFile, ...] | str:
-    """The commit's files as they lie in the store, or what is wrong with one of them."""
+def staged_in_place(world: World, adds: Iterable[Action]) -> tuple[StagedFile, ...] | str:
+    """The files that a commit is to add, as they lie in the store, or what is wrong with one of them."""
     staged = []
-    for action in one.commit.adds():
+    for action in adds:
         path = actions.file_key(action)[0]
         file = _staged(world, path, action)
         if file is None:

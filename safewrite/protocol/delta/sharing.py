@@ -349,8 +349,13 @@ def path_of(base: int, through: int, key: str, unique: str) -> str:
 
 def waits_through(outcome: Ok, key: str) -> int:
     """The last version in which a member with this key that is in the queue may be committed; -1 if there is none."""
-    hashed = f"-{members.hashed(key)}-"
-    return max((one.through for one in waiting(outcome) if hashed in one.path), default=-1)
+    hashed = members.hashed(key)
+    return max((one.through for one in waiting(outcome) if is_of(one.path, hashed)), default=-1)
+
+
+def is_of(path: str, hashed: str) -> bool:
+    """Whether a member is of a write whose key has this hash."""
+    return f"-{hashed}-" in path
 
 
 def waiting(outcome: Ok) -> list[Waiting]:

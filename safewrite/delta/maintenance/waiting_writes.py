@@ -1,0 +1,117 @@
+"""Finds writes that their writers left behind in the queue of those who share commits, and brings them to an end.
+
+Only the log decides: a write that it holds, or that no one may commit any more, is taken out of the queue.  One that may
+still be committed is committed, for a writer that has read it may do so as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from safewrite.delta.maintenance import vanished
+from safewrite.delta.maintenance.inspection import ASKS, Inspection, now_ms
+from safewrite.delta.maintenance.repair import staged_in_place
+from safewrite.delta.write.transaction import Transaction, Write
+from safewrite.delta.write.waiting import decoded
+from safewrite.errors import CommitUnknownError, ConflictError, NotCommittedError
+from safewrite.findings import WARNING, Finding, Findings, Step, Steps
+from safewrite.protocol.delta import sharing
+from safewrite.protocol.delta.candidate import Arbiter, Offer, Waiting
+from safewrite.protocol.delta.commit import commit
+from safewrite.protocol.effects import Get, List, Ok
+from safewrite.protocol.fetch import fetch_one
+from safewrite.stores.world import World, run
+
+LEFT_S = 60
+"""A member that is so old, by the store's clock, was left behind: who waits gives up sooner, or looks again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A member that was left behind; ``end`` says what the log makes of it, "" where it may still be committed."""
+
+    member: Waiting
+    age_s: float
+    end: str
+
+
+@dataclass
+class LeftWrite(Transaction):
+    """A member's write, to be committed in the versions that its queue allows and in no later one."""
+
+    through: int = -1
+
+    def body(self, version: int) -> bytes:
+        if version > self.through:
+            raise ConflictError("Others committed meanwhile, and no one may commit it any more.")
+        return super().body(version)
+
+
+def left_behind(found: Inspection) -> list[Left]:
+    """The members that no one seems to wait for, the oldest first."""
+    answer = run(fetch_one(List(sharing.FOLDER, name="survey.list_queue"), ASKS), found.world)
+    there = sharing.waiting(answer) if isinstance(answer, Ok) else []
+    at_ms = now_ms(found)
+    aged = [(one, (at_ms - one.modified_ms) / 1000) for one in there]
+    return [Left(one, age_s, _end(found, one)) for one, age_s in aged if age_s >= LEFT_S]
+
+
+def _end(found: Inspection, member: Waiting) -> str:
+    since = (found.commits[v] for v in found.commits if v > member.base)
+    if any(sharing.is_of(member.path, key) for commit in since for key in vanished.hashes_of(commit)):
+        return "it is in the log"
+    return "no one may commit it any more" if member.through <= found.head else ""
+
+
+def examine(found: Inspection) -> Findings:
+    """What doctor says of them."""
+    left = left_behind(found)
+    if left:
+        open_ = sum(not one.end for one in left)
+        yield Finding(
+            WARNING, "write_left_waiting",
+            f"{len(left)} writes wait in the queue of writers that share commits and seem to have no writer any more, the oldest "
+            f"for {left[0].age_s:.0f} s; {open_} of them may still be committed. Each may make others wait for lease_s once.",
+            "safewrite repair TABLE commits those and removes the others, as the next writer that shares does.",
+            {"count": len(left), "open": open_},
+        )  # fmt: skip
+
+
+def finish(
+    found: Inspection, world: World, *, arbiter: Arbiter, engine_version: str = "", dry_run: bool = False
+) -> Steps:
+    """Commit what may still be committed, and take the rest out of the queue."""
+    for one in left_behind(found):
+        path = one.member.path
+        if dry_run:
+            yield Step("finish", path, "would", one.end)
+        elif one.end:
+            removed = isinstance(world.objects.delete(path), Ok)
+            yield Step("finish", path, "done" if removed else "failed", one.end)
+        else:
+            yield _commit(found, world, one.member, arbiter, engine_version)
+
+
+def _commit(found: Inspection, world: World, member: Waiting, arbiter: Arbiter, engine_version: str) -> Step:
+    state, got = found.state, world.perform(Get(member.path, name="finish.get_member"))
+    body = got.value if isinstance(got, Ok) else None
+    if state is None or not isinstance(body, bytes):
+        return Step("finish", member.path, "skipped", "its body, or the log, cannot be read")
+    write = decoded(Offer(member.path, member.base, body), state, Write)
+    if write is None:
+        why = "the table has changed since: it waits until the log has moved on"
+        return Step("finish", member.path, "skipped", why)
+    files = staged_in_place(world, [action["add"] for action in write.adds])
+    if isinstance(files, str):
+        return Step("finish", member.path, "skipped", files)
+    candidate = LeftWrite(
+        commit_id=world.new_id(), write=write.write, timestamp_ms=now_ms(found), limits=ASKS, state=state,
+        files=files, engine_version=engine_version, through=member.through,
+    )  # fmt: skip
+    try:
+        landed = run(commit(candidate, member.base, arbiter=arbiter, limits=ASKS), world)
+    except (NotCommittedError, CommitUnknownError) as error:
+        return Step("finish", member.path, "failed", error.message)
+    world.objects.delete(member.path)
+    detail = "it was there" if landed.already else f"key {write.write.key}"
+    return Step("finish", member.path, "done", detail, version=landed.version, rows=write.write.rows)
