@@ -155,6 +155,13 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     (config(lock_table="t", arbiter="object-store"), "(whole)", "lock_table does nothing"),
     (config(tables=[]), "(whole)", "every row would be a dead letter"),
     (config({"mode": "append"}), "(whole)", "needs a metadata column of op"),
+    (config({"sort_by": ["a"]}), "tables.0", "sort_by is of Iceberg tables"),
+    (config({"format": "iceberg", "sort_by": ["week(a) desc"]}), "tables.0", "sort_by holds 'week(a)'"),
+    (
+        config({"format": "iceberg", "sort_by": ["a desc"], "leave_out": ["a"]}),
+        "tables.0",
+        "leave_out has a, which sort_by needs",
+    ),
     (config({"properties": {"format-version": "2"}}), "tables.0", "set format_version"),
     (config({"properties": {"cdc.keys": "[]"}}), "tables.0", "the job keeps its key there"),
     (config({"metadata": {"x": "op"}}), "tables.0", "does nothing with mode upsert"),

@@ -182,6 +182,28 @@ def test_a_namespace_that_may_be_a_slip_is_made_only_where_the_job_says_so(tmp_p
     assert asked.read("orders", "shopp")["id"].to_pylist() == [1]
 
 
+def test_a_table_is_made_where_and_sorted_as_the_configuration_says(job: Job) -> None:
+    """By readers that are not ours; a Delta table is found there again, an Iceberg table by its catalog."""
+    place = job.folder / "elsewhere" / "orders"
+    is_iceberg = job.form == "iceberg"
+    order = (
+        {"sort_by": ["n desc nulls last", "bucket(4, id)"], "column_types": {"n": "int64"}}
+        if is_iceberg
+        else {}
+    )
+    job.tables = [{"table": "a", "location": f"file://{place}" if is_iceberg else str(place), **order}]
+    job.land(first("a", 1, lsn=1))
+    job.land(first("a", 2, lsn=2))
+    if is_iceberg:
+        table = load_catalog(**job.catalog()).load_table("db.a")
+        assert table.location() == f"file://{place}"
+        assert [str(one.transform) for one in table.sort_order().fields] == ["identity", "bucket[4]"]
+        assert sorted(job.rows("a")) == [1, 2]
+    else:
+        assert sorted(pa.table(deltalake.DeltaTable(place).to_pyarrow_table())["id"].to_pylist()) == [1, 2]
+        assert not (job.folder / "db").exists()
+
+
 def test_a_table_is_created_with_the_properties_of_the_configuration(job: Job) -> None:
     """By readers that are not ours; and rows land in it, also where it only takes appends."""
     by_format = {

@@ -253,6 +253,21 @@ def test_as_many_rows_late_as_removed_are_told(bronze: Bronze) -> None:
     assert "1 rows of bronze" in bronze.stopped()
 
 
+def test_a_text_that_no_folder_keeps_goes_to_quarantine(tmp_path: Path) -> None:
+    """Of a silver of Delta that is partitioned by it; a delete takes its row out whatever it says."""
+    bronze = Bronze(tmp_path, "delta")
+    table = bronze.config["tables"][NAME]
+    table |= {"partition_by": {"silver": ["note"]}, "quality": {"quarantined_share_max": 1.0}}
+    table["columns"]["note"] = "string"
+    bronze.write(row(1, 1, 1), row(2, 2, 2) | {"note": ""}, row(3, 3, 3) | {"note": "a/b"})
+    done = bronze.run().refined
+    assert done.quarantined == 1
+    bronze.write(row(1, 4, 4, op="D") | {"note": ""})
+    assert bronze.run().refined.quarantined == 0
+    assert [(one["id"], one["note"]) for one in bronze.read("silver")] == [(3, "a/b")]
+    assert bronze.audit().flaws == []
+
+
 def test_rows_that_are_no_changes_go_to_quarantine_once(bronze: Bronze) -> None:
     table = bronze.config["tables"][NAME]
     table["quality"] = {"quarantined_share_max": 1.0, "ranges": {"price": [0, None]}}

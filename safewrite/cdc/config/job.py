@@ -245,6 +245,7 @@ class Config(TableAccess):
         for names, what in (
             ([table.name for table in self.tables], "table"),
             ([table.source or table.table for table in self.tables], "source"),
+            ([table.location.rstrip("/") for table in self.tables if table.location is not None], "location"),
         ):
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:

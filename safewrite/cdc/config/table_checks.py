@@ -55,6 +55,7 @@ def check_columns(table: TableOptions) -> None:
         "primary_key": getattr(table, "primary_key", None) or (),
         "precombine_key": table.precombine_key or (),
         "partition_by": partition_columns(table.partition_by),
+        "sort_by": partition_columns(table.sort_terms),
         "column_types": table.column_types,
     }
     for field, names in needed.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
@@ -38,6 +39,7 @@ METADATA: Mapping[MetadataKind, pa.DataType] = {
     "position": pa.string(), "source_time": _INSTANT,
 }  # fmt: skip
 """The types of columns that tell of a record; those of Kafka's are as Spark's source has them."""
+_DIRECTION = re.compile(r"\s+(?:asc|desc|nulls)\b", re.IGNORECASE)
 _PROPERTIES = {
     "cdc.keys": "the job keeps its key there",
     "format-version": "set format_version",
@@ -128,6 +130,12 @@ class TableOptions(Strict):
     partition_by: Annotated[
         list[Text], Field(description="of a table that is created; Iceberg takes transforms such as day(ts)")
     ] = Field(default_factory=list)
+    sort_by: Annotated[
+        list[Text],
+        Field(
+            description="the sort order of an Iceberg table that is created, for engines that rewrite its files: a column, with desc, or a transform"
+        ),
+    ] = Field(default_factory=list)
     properties: Annotated[
         dict[Text, str],
         Field(
@@ -179,6 +187,8 @@ class TableOptions(Strict):
             raise ValueError("readers is of Delta tables, and does nothing for format iceberg")
         if self.format_version is not None and self.format == "delta":
             raise ValueError("format_version is of Iceberg tables, and does nothing for format delta")
+        if self.sort_by and self.format == "delta":
+            raise ValueError("sort_by is of Iceberg tables, and does nothing for format delta")
         if (self.sequence == "precombine") != (self.precombine_key is not None):
             raise ValueError("sequence precombine and precombine_key go together")
         for name, (precision, scale) in self.decimal_fields.items():
@@ -192,6 +202,7 @@ class TableOptions(Strict):
             )
         check_columns(self)
         check_partitions(self.partition_by, self.format)
+        check_partitions(self.sort_terms, self.format, field="sort_by")
         _check_own(self)
         return self
 
@@ -226,6 +237,11 @@ class TableOptions(Strict):
         if self.format == "delta":
             return bool(self.readers) and {*self.readers} <= READ_VECTORS
         return self.write_mode == "merge-on-read"
+
+    @property
+    def sort_terms(self) -> list[str]:
+        """The columns and transforms of the sort order, without their directions."""
+        return [_DIRECTION.split(text.strip(), maxsplit=1)[0] for text in self.sort_by]
 
     def on_misfit_of(self, column: str) -> OnMisfit:
         """What becomes of misfits of a source column."""
@@ -269,6 +285,12 @@ class TargetTable(TableOptions):
         ),
     ] = None
 
+    location: Annotated[
+        Text | None,
+        Field(
+            description="where the table is: of a Delta table its address; of an Iceberg table that is created where its files go"
+        ),
+    ] = None
     shard_column: Annotated[
         Text | None,
         Field(

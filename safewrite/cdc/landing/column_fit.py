@@ -201,7 +201,8 @@ def types_of(table: TargetTable, told: ColumnTypes, schema: pa.Schema | None) ->
     names |= dict.fromkeys(told.of_schemas) | dict.fromkeys(told.names)
     declared, own = table.declared, table.own_columns
     if schema is None:
-        names |= dict.fromkeys(name for name in partition_columns(table.partition_by) if name in declared)
+        needed = partition_columns([*table.partition_by, *table.sort_terms])
+        names |= dict.fromkeys(name for name in needed if name in declared)
     found: dict[str, pa.DataType] = {}
     there = frozenset(() if schema is None else schema.names)
     for name in names:

@@ -22,6 +22,7 @@ from safewrite.cdc.landing.refusals import (
 from safewrite.cdc.ledger.dead_letters import dead_letters_waiting
 from safewrite.cdc.ledger.target_tables import keys_of, properties_of
 from safewrite.cdc.records.batch import topic_partition
+from safewrite.intake.partitioning import alike
 
 What = Literal["begins", "joins", "goes on", "is left", "is refused"]
 
@@ -173,7 +174,7 @@ def _of_table(table: TargetTable, found: sw.Table) -> Iterator[str]:
     for name, kind in table.declared.items():
         if name in names and found.schema.field(name).type != kind:
             yield f"{name} stays {found.schema.field(name).type}, not {kind}: what that cannot hold is a dead letter"
-    if list(table.partition_by) != list(found.partition_by):
+    if not alike(table.partition_by, found.partition_by):
         yield f"partition_by does nothing: the table is divided by {_listed(found.partition_by)}, not by {_listed(table.partition_by)}"
     given, has = properties_of(table), found.properties
     if idle := sorted(name for name, value in given.items() if has.get(name) != value):

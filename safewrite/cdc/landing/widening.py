@@ -76,17 +76,23 @@ def _first_columns(keys: Sequence[str], table: TargetTable, fields: Sequence[pa.
         *keys,
         *table.own_columns,
         *(table.precombine_key or ()),
-        *partition_columns(table.partition_by),
+        *_dividing(table),
     }
     return [one for one in fields if one.name in needed]
 
 
 def refuse_unknown_partitions(table: TargetTable, fields: Sequence[pa.Field]) -> None:
     known = {one.name for one in fields}
-    unknown = [name for name in partition_columns(table.partition_by) if name.partition(".")[0] not in known]
+    unknown = [name for name in _dividing(table) if name.partition(".")[0] not in known]
     if unknown:
+        sorted_by = f" and sort_by {table.sort_by}" if table.sort_by else ""
         raise sw.InvalidInputError(
-            f"The table {table.name} is to be made with partition_by {table.partition_by}, and nothing tells the type of "
+            f"The table {table.name} is to be made with partition_by {table.partition_by}{sorted_by}, and nothing tells the type of "
             f"{', '.join(unknown)} yet: no row of this batch has a value there, and no schema names it. Nothing of the batch was "
-            "committed. Declare its type in column_types, timestamp_fields or decimal_fields; or correct partition_by."
+            "committed. Declare its type in column_types, timestamp_fields or decimal_fields; or correct partition_by and sort_by."
         )
+
+
+def _dividing(table: TargetTable) -> list[str]:
+    """The columns that divide or sort a table, which it cannot be created without."""
+    return partition_columns([*table.partition_by, *table.sort_terms])

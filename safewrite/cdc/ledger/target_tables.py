@@ -82,7 +82,8 @@ class TargetTables:
             properties["format-version"] = str(table.format_version)
         made = self._config.created(
             self._address(table), schema_of(keys, fields), table.format, self._opening(table),
-            partition_by=list(table.partition_by), properties=properties,
+            partition_by=list(table.partition_by), sort_by=list(table.sort_by), properties=properties,
+            location=table.location if table.format == "iceberg" else None,
         )  # fmt: skip
         log.info("table %s was created with the columns %s", table.name, ", ".join(made.schema.names))
         return self._keep(table, made)
@@ -128,6 +129,8 @@ class TargetTables:
     def _address(self, table: TargetTable) -> str:
         if table.format == "iceberg":
             return table.name
+        if table.location is not None:
+            return table.location
         return f"{str(self._config.warehouse).rstrip('/')}/{table.database}/{table.table}"
 
     def _opening(self, table: TargetTable) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.errors import InvalidInputError
+from safewrite.intake.partitioning import NOT_READ_BACK, of_no_folder
 from safewrite.medallion.files.records import BadRecord
 from safewrite.medallion.files.text_parsing import plain
 from safewrite.medallion.lineage.external_table import Foreign
@@ -174,6 +175,9 @@ def changes_of(job: TableJob, rows: pa.Table) -> tuple[pa.Table, dict[str, npt.N
         gone = _among(op, how.delete_values)
         allowed = [*how.upsert_values, *how.delete_values]
         bad[f"{how.op} is none of {', '.join(allowed)}"] = ~_among(op, allowed)
+    if job.config.format == "delta":
+        for name in {*job.config.partition_by.silver} & {*changes.column_names}:
+            bad[f"{name} {NOT_READ_BACK}"] = of_no_folder(changes[name]) & ~gone
     return changes.append_column("_op", pa.array(np.where(gone, "D", "U"), pa.string())), bad
 
 
