@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from safewrite.changes.read_task import ReadBatch, ReadChanges, ReadReport, no_truncates
+from safewrite.changes.read_task import HASHES_MAX, ReadBatch, ReadChanges, ReadReport, no_truncates
 from safewrite.changes.reading import check_target, parsed
 from safewrite.changes.shared_jobs import SharedChanges
 from safewrite.changes.spec import Spec
@@ -73,7 +73,8 @@ class ChangesToRead(Generic[S]):
         """See :class:`safewrite.changes.apply_job.Given`."""
         check_target(spec, schema)
         spec = parsed(replace(spec, check=None), self.made.make.columns or schema)
-        read = ReadChanges(spec, schema, partition_by, deals=True)
+        is_hashed = self.made.rows <= HASHES_MAX
+        read = ReadChanges(spec, schema, partition_by, deals=True, is_hashed=is_hashed)
         with self.engine.map(self.made.source, ReadMade(self.made.make, read)) as mapped:
             report, made = ReadReport(no_truncates(spec, schema)), []
             for noted, one in mapped.bodies():

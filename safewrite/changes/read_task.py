@@ -87,6 +87,8 @@ class ReadChanges:
     partition_by: tuple[str, ...]
     deals: bool = False
     """Whether changes are given in chunks, dealt by their keys."""
+    is_hashed: bool = True
+    """Whether hashes of keys that are dealt are reported."""
 
     @property
     def columns(self) -> pa.Schema:
@@ -110,7 +112,8 @@ class ReadChanges:
             table = table.filter(pa.array(batch.ops != ChangeOp.TRUNCATE))
             if self.deals:
                 hashes = key_hashes(table, self.spec.keys)
-                whole.add(ReadReport(whole.truncates.slice(0, 0), hashes=[np.unique(hashes)]))
+                known = [np.unique(hashes)] if self.is_hashed else None
+                whole.add(ReadReport(whole.truncates.slice(0, 0), hashes=known))
                 yield from dealt(table, hashes)
             else:
                 yield from table.to_batches()

@@ -16,7 +16,7 @@ class MadeChanges(Generic[S]):
     """Changes that a task makes of a source of an engine: it gives their rows, under ``make.columns``.
 
     ``learn`` is given what the tasks reported, before anything is decided, and says what the table's history is to say of the
-    commit besides.
+    commit besides.  ``rows``: about so many changes are made; 0 where that is not known.
     """
 
     name: str
@@ -24,3 +24,4 @@ class MadeChanges(Generic[S]):
     source: S
     make: Task
     learn: Callable[[list[Any]], Mapping[str, str]]
+    rows: int = 0

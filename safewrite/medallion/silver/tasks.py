@@ -33,8 +33,8 @@ from safewrite.medallion.tables.job import TableJob
 
 PIECE_ROWS = 250_000
 """About so many rows of bronze, or those of one row group if it has more, are a task."""
-STEP_ROWS = 4_000_000
-"""So many go into one commit of silver."""
+STEP_ROWS = 32_000_000
+"""So many go into one commit of silver: each part of their keys is still decided about in the memory of a task."""
 
 
 class ByDriverError(Exception):
@@ -169,7 +169,8 @@ class SilverTasks:
             return {"medallion.rows": str(found.read.rows), "medallion.split": str(found.read.split)}
 
         source = self.engine.numbers(len(pieces))
-        found = TasksRead(MadeChanges(job.name, self.engine, source, make, learn))
+        rows = sum(one.row_count for one in brought)
+        found = TasksRead(MadeChanges(job.name, self.engine, source, make, learn, rows))
         return found
 
 
