@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,7 +16,7 @@ from safewrite.errors import InvalidInputError, SafewriteError, TableNotFoundErr
 from safewrite.medallion.audit.comparison import compare
 from safewrite.medallion.audit.dealt_rows import SHARE_ROWS, DealtRows, shares_of
 from safewrite.medallion.audit.table_audit import EXAMPLES_MAX, TableAudit
-from safewrite.medallion.bronze.reading import read_file
+from safewrite.medallion.bronze.reading import read_file, tag_in
 from safewrite.medallion.bronze.source_truncates import gone_from
 from safewrite.medallion.bronze.summary import Lines, Spans
 from safewrite.medallion.config.bronze_columns import OLD, SEQUENCE, TRUNCATED_OP
@@ -24,6 +25,7 @@ from safewrite.medallion.config.full_load_epochs import truncating
 from safewrite.medallion.files.file_versions import Contents, contents
 from safewrite.medallion.files.layout import SourceFile, sort_out
 from safewrite.medallion.files.mixed import MixedFiles
+from safewrite.medallion.files.parts import FilePart, records_of_part
 from safewrite.medallion.files.records import Records
 from safewrite.medallion.files.unavailable_values import names_of
 from safewrite.medallion.pipeline import Pipeline
@@ -37,6 +39,7 @@ FileKey = tuple[str, str]
 Key = tuple[Any, ...]
 """The values of a row's key columns."""
 _Place = tuple[Any, ...]
+_Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,7 @@ def _table(job: TableJob, sources: list[SourceFile], mixed: MixedFiles) -> Table
         with DealtRows() as bronze, DealtRows() as silver:
             read = _bronze(job, bronze)
             audit.gone = len(gone_from(job, read.spans.table, sources))
-            _files(_found(job, sources, mixed, contents(read.spans.table)), read, aside["raw"], audit)
+            _files(job, sources, mixed, read, aside=aside["raw"], audit=audit)
             _silver(job, read, (bronze, silver), aside["silver"], audit)
         _commits(job, audit)
     except SafewriteError as error:
@@ -170,39 +173,64 @@ def _put_aside(job: TableJob) -> dict[str, set[tuple[str, str, int]]]:
     return found
 
 
-def _found(
-    job: TableJob, sources: Iterable[SourceFile], mixed: MixedFiles, known: Mapping[str, Contents]
-) -> Iterator[tuple[SourceFile, Records, str]]:
-    """The records of each file, and the tag that they have where they were landed."""
-    for source in sources:
-        file = read_file(job, source, mixed, known.get(source.path, {}))
-        yield source, file.records, file.tag
-
-
 def _files(
-    found: Iterable[tuple[SourceFile, Records, str]], read: _BronzeRead, aside: set[Record], audit: TableAudit
+    job: TableJob,
+    sources: Iterable[SourceFile],
+    mixed: MixedFiles,
+    read: _BronzeRead,
+    *,
+    aside: set[Record],
+    audit: TableAudit,
 ) -> None:
     """``rows in a file = landed + quarantined``, for each file that is listed."""
     audit.tell("bronze has records twice", read.lines.twice())
     put_aside: dict[FileKey, list[int]] = {}
     for path, tag, line in aside:
         put_aside.setdefault((path, tag), []).append(line)
-    unlike = []
-    for source, records, tag in found:
+    unlike, known = [], contents(read.spans.table)
+    for source in sources:
+        tag, wanted, lacking = _compared(job, source, mixed, known.get(source.path, {}), read.lines)
         content = source.path, tag
-        wanted = np.union1d(records.lines, np.asarray([one.line for one in records.bad], np.int64))
-        lacking = wanted[read.lines.lacks(content, wanted)]
         here = read.lines.count(content)
         others = np.unique(np.asarray(put_aside.get(content, []), np.int64))
         there = others[read.lines.lacks(content, others)]
         audit.files += 1
-        audit.rows_in_files += len(wanted)
+        audit.rows_in_files += wanted
         audit.landed += here
         audit.put_aside += len(there)
-        if here != len(wanted) - len(lacking) or not np.array_equal(lacking, there):
-            unlike.append(f"{source.path}: {len(wanted)} records, {here} landed, {len(there)} put aside")
+        if here != wanted - len(lacking) or not np.array_equal(lacking, there):
+            unlike.append(f"{source.path}: {wanted} records, {here} landed, {len(there)} put aside")
     audit.tell("files are not landed as they are", unlike)
     audit.bronze_rows = read.rows
+
+
+def _compared(
+    job: TableJob, source: SourceFile, mixed: MixedFiles, known: Contents, landed: Lines
+) -> tuple[str, int, _Numbers]:
+    """The tag that a file has where it was landed, how many records it has, and the numbers of those that are not landed."""
+    if source.is_mixed:
+        file = read_file(job, source, mixed, known)
+        return file.tag, *_lacking([file.records], (source.path, file.tag), landed)
+    raw, columns = job.places.raw, job.columns.names
+    tag = tag_in(job, source, raw.tag(source.raw), known)
+
+    def records(*, at_once: bool) -> Iterator[Records]:
+        part = FilePart.whole(source, at_once=at_once)
+        return records_of_part(raw, part, job.config.files, columns, job.places.config.owner_columns)
+
+    try:
+        return tag, *_lacking(records(at_once=False), (source.path, tag), landed)
+    except InvalidInputError:  # not in pieces
+        return tag, *_lacking(records(at_once=True), (source.path, tag), landed)
+
+
+def _lacking(records: Iterable[Records], content: FileKey, landed: Lines) -> tuple[int, _Numbers]:
+    count, found = 0, [np.zeros(0, np.int64)]
+    for one in records:
+        wanted = np.union1d(one.lines, np.asarray([bad.line for bad in one.bad], np.int64))
+        count += len(wanted)
+        found.append(wanted[landed.lacks(content, wanted)])
+    return count, np.concatenate(found)
 
 
 def _silver(

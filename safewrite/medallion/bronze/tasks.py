@@ -169,7 +169,10 @@ class FileTasks:
         landed = self._landed(parts, tags)
         while wrong := _wrongly_cut(landed):
             log.info("medallion: %s: %s is read at once", self.job.name, ", ".join(sorted(wrong)))
-            parts = {path: [_whole(own[0].source)] if path in wrong else own for path, own in parts.items()}
+            parts = {
+                path: [FilePart.whole(own[0].source, at_once=True)] if path in wrong else own
+                for path, own in parts.items()
+            }
             landed = self._landed(parts, tags)
 
         def once_more(paths: Sequence[str]) -> list[WrittenRows]:
@@ -195,7 +198,7 @@ class FileTasks:
     def _parts(self, sources: Sequence[SourceFile]) -> dict[str, list[FilePart]]:
         """The parts of each file; large ones are looked through by tasks first."""
         files = self.job.config.files
-        parts = {source.path: [FilePart(source, 0, _end(source))] for source in sources}
+        parts = {source.path: [FilePart.whole(source)] for source in sources}
         looks = [look for source in sources if source.kind == files.kind for look in self._looks(source)]
         found: dict[str, list[tuple[int, Any]]] = {}
         for look, report in zip(looks, bodies(self.engine.run(looks)), strict=True):
@@ -229,14 +232,6 @@ class FileTasks:
             for some in _dealt([(part, tags[path]) for path, own in parts.items() for part in own])
         ]
         return bodies(self.engine.run(tasks))
-
-
-def _end(source: SourceFile) -> int:
-    return source.raw.size if source.kind == "csv" else 2**31
-
-
-def _whole(source: SourceFile) -> FilePart:
-    return FilePart(source, 0, _end(source), at_once=True)
 
 
 def _dealt(parts: Sequence[tuple[FilePart, str]]) -> Iterator[list[tuple[FilePart, str]]]:

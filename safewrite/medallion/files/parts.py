@@ -56,6 +56,11 @@ class FilePart:
     names: tuple[str, ...] | None = None
     at_once: bool = False
 
+    @classmethod
+    def whole(cls, source: SourceFile, *, at_once: bool = False) -> FilePart:
+        """All of a file."""
+        return cls(source, 0, source.raw.size if source.kind == "csv" else 2**31, at_once=at_once)
+
 
 class RawStream(io.RawIOBase):
     """Bytes ``start`` to ``end`` of a raw file, fetched as they are asked for."""
