@@ -56,6 +56,21 @@ class TaskOfTable:
 
 
 @dataclass(frozen=True)
+class GivenChunks:
+    """Gives chunks that came with it."""
+
+    chunks: tuple[pa.RecordBatch, ...]
+    columns: pa.Schema = CHUNKS
+
+    def __call__(
+        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
+    ) -> Generator[pa.RecordBatch, None, None]:
+        for batch in batches:
+            for _ in range(batch.num_rows):
+                yield from self.chunks
+
+
+@dataclass(frozen=True)
 class LookUps:
     """Gives the rows of look-ups of many tables; its input are numbers of bundles."""
 

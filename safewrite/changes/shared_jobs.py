@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from safewrite.changes.many_tables import KeysTold
-from safewrite.changes.many_tasks import Decisions, LookUps, Read, Runs, TaskOfTable
+from safewrite.changes.many_tasks import Decisions, GivenChunks, LookUps, Read, Runs, TaskOfTable
 from safewrite.changes.read_task import OF_CHANGES, ReadBatch, ReadReport, lists_of, no_truncates
 from safewrite.changes.reading import check_target, loose, parsed, read_batch
 from safewrite.changes.spec import Spec
@@ -158,6 +158,17 @@ class SharedJobs(Generic[S]):
 
     def __post_init__(self) -> None:
         self._working = threading.Semaphore(self.at_once)
+
+    def add(self, chunks: Sequence[pa.RecordBatch]) -> None:
+        """Take in further changes, which are in this process, before any table takes part.
+
+        Raises:
+            StorageError: the engine could not run a job.
+        """
+        source = self.engine.numbers(1)
+        mapped = self._stack.enter_context(self.engine.map(source, GivenChunks(tuple(chunks))))
+        mapped.bodies()
+        self.chunks = self.engine.together([self.chunks, mapped.rows])
 
     # --- the tables' threads ------------------------------------------------------------------------
     def join(self, name: str, doubt: Doubt) -> None:

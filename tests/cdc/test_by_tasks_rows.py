@@ -35,6 +35,8 @@ class Odd:
     rows: dict[int, Row] = field(default_factory=dict)
     records: list[KafkaRecord] = field(default_factory=list)
     at: int = 100
+    crossing: bool = False
+    """Whether a row may go to another partition with its key."""
 
     def __post_init__(self) -> None:
         self.draw = random.Random(self.seed)
@@ -127,7 +129,9 @@ class Odd:
         self.offsets[where] += 1
 
     def _free(self, old: int) -> int:
-        return self.draw.choice([one for one in range(40) if one not in self.rows and one % 2 == old % 2])
+        return self.draw.choice(
+            [one for one in range(40) if one not in self.rows and (self.crossing or one % 2 == old % 2)]
+        )
 
 
 WAYS = ("write", "write", "write", "delete", "keep", "move", "halves", "take")
@@ -135,6 +139,8 @@ FAULTY = (*WAYS, "again", "poison", "keyless", "stray", "empty")
 
 
 def rows_in(job: Job, name: str) -> list[Row]:
+    if job.form == "iceberg":
+        return sorted(job.rows(name).values(), key=lambda row: row["id"])
     table = deltalake.DeltaTable(f"{job.folder}/db/{name}")
     query = deltalake.QueryBuilder().register("t", table).execute("SELECT id, body, n FROM t ORDER BY id")
     return list(pa.table(query.read_all()).to_pylist())
@@ -148,7 +154,7 @@ def found_in(
     job.landing = lambda **more: _with(made(**more), fewest)  # type: ignore[method-assign]
     lines = landed(job, batches, executors)
     letters = sorted((one["partition"], one["offset"], one["table"], one["reason"]) for one in job.letters())
-    return (rows_in(job, "a"), letters, told(lines)), lines
+    return (rows_in(job, "a"), letters, told(lines, job.form)), lines
 
 
 def _with(landing: Any, fewest: int) -> Any:
@@ -188,6 +194,70 @@ def test_what_is_read_one_by_one_lands_the_same_by_executors(
     assert there == here
     assert there[0] == sorted(source.rows.values(), key=lambda row: row["id"]) or ways is FAULTY
     assert sum(line.by_executors for line in lines) > 0
+
+
+@pytest.mark.parametrize(
+    ("seed", "form", "fewest"),
+    [
+        (10, "delta", 3),
+        (12, "iceberg", 80),
+        *(
+            pytest.param(seed, form, fewest, marks=pytest.mark.long)
+            for seed in range(20)
+            for form, fewest in (("delta", 80), ("delta", 3), ("iceberg", 3))
+        ),
+    ],
+)
+def test_changed_keys_whose_halves_come_apart_land_the_same_by_executors(
+    tmp_path: Path, seed: int, form: str, fewest: int
+) -> None:
+    """In two batches, and in two tasks of one; all of them by executors, but for truncates that come alone."""
+    source, found = Odd(seed, partitions=1 + seed % 3, crossing=True), []
+    ways = ("write", "keep", "halves", "halves", "take", "take", "move", "delete", "empty")
+    ways = ways if seed % 3 == 0 else ways[:-1]
+    batches = cut(source.run(5, ["write"]) + source.run(14, ways), 4 + seed % 5)
+    for name, executors in (("here", None), ("there", Executors())):
+        job = job_of(tmp_path / name, form)
+        job.schemas = seed % 2 == 0
+        found.append(found_in(job, batches, executors, fewest))
+    (here, _), (there, lines) = found
+    assert there == here
+    assert there[0] == sorted(source.rows.values(), key=lambda row: row["id"])
+    assert seed % 3 == 0 or all(one == all_of for one, all_of in by_executors(lines).values())
+
+
+def test_a_changed_key_takes_values_of_changes_that_were_read_by_columns(tmp_path: Path) -> None:
+    """Of one that wrote the value, and of none that is of another key."""
+    source = Odd(4, partitions=1)
+    first = source.run(6, ["write"])
+    old = min(source.rows)
+    for key, body in ((old, "new"), (max(source.rows), "other")):
+        source.at += 1
+        source.rows[key] = {"id": key, "body": body, "n": source.at}
+        source.add(key, event("u", source.rows[key], source=source.told()))
+    source.at += 1
+    source.halves(old, source.rows[old], lacks=True)
+    job = job_of(tmp_path / "lake")
+    (rows, _, _), lines = found_in(job, [first, source.records[len(first) :]], Executors(), 1)
+    assert rows == sorted(source.rows.values(), key=lambda row: row["id"])
+    assert [(line.by_executors, line.one_by_one) for line in lines if line.table] == [(6, 0), (4, 2)]
+
+
+@pytest.mark.parametrize("where", [0, 1])
+def test_a_changed_key_in_several_partitions_is_the_drivers(tmp_path: Path, where: int) -> None:
+    """Its task has not all of the row that the new key takes a value of."""
+    source = Odd(4, partitions=2, crossing=True)
+    source.add(2, event("c", {"id": 2, "body": "old", "n": 1}, source=source.told()))
+    source.at += 1
+    source.add(2 + where, event("u", {"id": 2, "body": "new", "n": 2}, source=source.told()))
+    source.at += 1
+    source.rows[2] = {"id": 2, "body": "new", "n": 2}
+    source.halves(2, source.rows[2], lacks=True)
+    first, *rest = source.records
+    job = job_of(tmp_path / "lake")
+    (rows, _, _), lines = found_in(job, [[first], rest], Executors(), 80)
+    assert rows == [*source.rows.values()]
+    assert [line.by_executors for line in lines if line.table] == [1, 0 if where else 3]
 
 
 @pytest.mark.parametrize("way", ["keep", "move", "halves", "keyless", "stray", "again", "empty"])

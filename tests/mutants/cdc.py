@@ -25,10 +25,9 @@ SNAPSHOTS = "test_snapshots_and_what_was_under_way_are_ordered_alike"
 MISFITS = alone("cdc/test_misfits.py")
 THERE, THERE_FILE = alone("cdc/test_decode_task.py"), "cdc/landing/decode_task.py"
 BY_TASKS, SHARE = alone("cdc/test_by_tasks.py"), "cdc/landing/task_shares.py"
-BY_TASKS_ROWS, SAME = (
-    alone("cdc/test_by_tasks_rows.py"),
-    "test_what_is_read_one_by_one_lands_the_same_by_executors",
-)
+BY_TASKS_ROWS, MOVED = alone("cdc/test_by_tasks_rows.py"), "cdc/landing/moved_keys.py"
+SAME = "test_what_is_read_one_by_one_lands_the_same_by_executors"
+APART = "test_changed_keys_whose_halves_come_apart_land_the_same_by_executors"
 KEY_MISFIT = "test_a_key_that_does_not_fit_lands_as_a_text_or_not_at_all"
 
 
@@ -412,12 +411,36 @@ CDC_MUTANTS = (
         "test_a_table_that_another_writer_changed_is_looked_at_again",
     ),
     Mutant(
-        "cdc-tasks-halves",
-        "the look whether a changed key takes values of a row that another task has",
-        "cdc/landing/shares.py",
-        (("        if asking(self.halves):\n", "        if False:\n"),),
+        "cdc-tasks-filled",
+        "values that a changed key takes of the row with the old one, in a task",
+        SHARE,
+        (("                    values[at] |= filled.values\n", ""),),
         BY_TASKS_ROWS,
-        SAME,
+        APART,
+    ),
+    Mutant(
+        "cdc-tasks-past",
+        "changes of an old key that were read by columns",
+        MOVED,
+        (("            found.past += [_slim(row) for row in by_columns(olds, found.olds)]\n", ""),),
+        BY_TASKS_ROWS,
+        "test_a_changed_key_takes_values_of_changes_that_were_read_by_columns",
+    ),
+    Mutant(
+        "cdc-tasks-cut",
+        "rows under new keys, whose inserts are in a later batch, among the changes of tasks",
+        "cdc/landing/by_tasks.py",
+        (("                self.jobs.add(chunks)\n", "                pass\n"),),
+        BY_TASKS_ROWS,
+        APART,
+    ),
+    Mutant(
+        "cdc-tasks-scattered",
+        "the look whether other tasks have changes of a key that changed",
+        MOVED,
+        (("or _meet(self.olds, others) or _meet(other.olds, keys)", ""),),
+        BY_TASKS_ROWS,
+        "test_a_changed_key_in_several_partitions_is_the_drivers",
     ),
     Mutant(
         "cdc-tasks-lacks",

@@ -96,6 +96,11 @@ class SharesOfBatch:
                 again.views |= error.views
         if again.by_driver or again.views:
             raise again
+        if chunks := [chunk for share in shares for chunk in share.chunks]:
+            try:
+                self.jobs.add(chunks)
+            except sw.StorageError as error:
+                raise LandAgainError from error
         return shares
 
     def _why(self, name: str) -> str:

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
+import safewrite as sw
 from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable
 from safewrite.cdc.connect.logical_types.declared import DecimalMode
 from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.landing.column_fit import ColumnTypes, types_of
+from safewrite.cdc.landing.moved_keys import Filled, Hashes, KeyMoves
 from safewrite.cdc.landing.origin import TableSource
+from safewrite.cdc.landing.project_columns import Projected
 from safewrite.cdc.landing.ranking import needs_rank
 from safewrite.cdc.landing.routing import Router
-from safewrite.cdc.landing.rows import ChangeRow, ChangeRows
+from safewrite.cdc.landing.rows import ChangeRow, ChangeRows, rows_of
+from safewrite.cdc.landing.rows_by_key import rows_with
 from safewrite.cdc.landing.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.landing.table_changes import TableChanges
-from safewrite.cdc.landing.unavailable_values import Half, asking
+from safewrite.cdc.landing.unavailable_values import Key, key_of
 from safewrite.cdc.records.batch import Partition
 from safewrite.cdc.records.change import DeadLetter, Op, SourceTable
-from safewrite.cdc.records.change_set import ChangeSet
+from safewrite.cdc.records.change_set import ChangeSet, ColumnBatch
 from safewrite.changes.many_tables import CHANGES, KeysTold, dealt, hashes_of
 from safewrite.values.objects import array_of, column_of
 
@@ -33,6 +39,8 @@ OP, PLACE, LACKS, ROW = "_cdc_op", "_cdc_place", "_cdc_lacks", "_cdc_row"
 source left out; of changes that were read one by one, the values as Python has them, in place of the table's columns."""
 _TASK_PLACES = 2**40
 """More records than a task has: places grow from task to task."""
+_LAST_PLACES = 2**62
+"""The places from here on are of rows that the driver makes: after all changes of tasks."""
 _LETTERS_MAX = 1000
 """A task sends no more dead letters of a table to the driver, in its report."""
 
@@ -74,8 +82,8 @@ class ShareTold:
     """None without rows."""
     truncates: list[tuple[int, int, str]] = field(default_factory=list)
     """Of each its place, epoch and position; ``rows`` counts them, and no chunk has them."""
-    halves: list[Half] = field(default_factory=list)
-    """Of changed keys."""
+    moves: KeyMoves = field(default_factory=KeyMoves)
+    """What is known of changed keys."""
     lacking: bool = False
     """Whether a row lacks a value that the table is to put in."""
 
@@ -95,7 +103,7 @@ class ShareTold:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.dead += other.dead
         self.truncates += other.truncates
-        self.halves += other.halves
+        self.moves.add(other.moves, self.key_values, other.key_values)
         self.lacking |= other.lacking
         self.sources.update(other.sources)
         self.topics |= other.topics
@@ -114,9 +122,42 @@ class ShareTold:
         """Why the driver has to land these changes, as all tasks know them together; None if it has not."""
         if self.key_values is None:
             return "none of its records is a row"
-        if asking(self.halves):
-            return "a key changed and takes values of the row with the old one"
+        if self.moves.is_scattered and self.moves.asked:
+            return "a key changed, and changes of the old one may be with several tasks"
         return None
+
+    def follow(
+        self, found: sw.Table | None, parts: int
+    ) -> tuple[Mapping[int, Filled], Sequence[pa.RecordBatch]]:
+        """Take in the rows that changed keys have in no task: values of inserts by their places, and chunks of rows under new keys.
+
+        Raises:
+            DriverLandsError: the driver has to land all changes.
+        """
+        schema = None if found is None else found.schema
+        columns = dict.fromkeys(() if schema is None else schema.names)
+        columns |= dict.fromkeys(self.types.of_schemas) | self.types.names
+        filled, rows = self.moves.followed(
+            self.table,
+            self.keys,
+            columns,
+            [position for _, _, position in self.truncates],
+            lambda wanted: [] if found is None else rows_with(found, self.keys, wanted),
+        )
+        values = [
+            ChangeRow(Op.UPSERT, {**one.values}, self.moves.takers[at].change) for at, one in filled.items()
+        ]
+        self.types.add(ColumnTypes.of(ChangeRows(self.keys, [*values, *rows])))
+        if not rows:
+            return filled, []
+        made = ChangeRows(self.keys, [*rows])
+        (part,) = _parts(made, [*enumerate(rows, _LAST_PLACES)], types_of(self.table, self.types, schema), 0)
+        keys = KeysTold.of(part.keys, part.hashes)
+        if self.key_values is None or keys.schema != self.key_values.schema:
+            raise DriverLandsError("its keys have several types")
+        self.key_values.add(keys)
+        self.rows += len(rows)
+        return filled, [*dealt(self.table.name, CHANGES, part.rows, part.hashes, parts)]
 
 
 class DriverLandsError(Exception):
@@ -170,6 +211,12 @@ class Sharing:
         one_by_one = [one for one in placed if one[1].op is not Op.TRUNCATE]
         parts = [*_parts(rows, one_by_one, types_of(table, types, view.schema), task)]
         by_columns = sum(len(one.batch) for one in rows.projected)
+        projected = [*zip(rows.projected, parts, strict=False)]
+
+        def again(given: ColumnBatch) -> list[ChangeRow]:
+            changes = boundary.ordered(decoder.each(ChangeSet([], [given])).rows)
+            return rows_of(rules, changes, rows.keys).rows
+
         share = ShareTold(
             table,
             rows.keys,
@@ -190,7 +237,12 @@ class Sharing:
                 for place, row in placed
                 if row.op is Op.TRUNCATE
             ],
-            [half for row in rows.rows if (half := Half.of(row, rows.keys)) is not None],
+            KeyMoves.of(
+                one_by_one,
+                rows.keys,
+                parts[-1].hashes if one_by_one else None,
+                partial(_of_keys, projected, again),
+            ),
             any(row.lacks for row in rows.rows),
         )
         return share, (
@@ -249,6 +301,21 @@ def _parts(
             name: array_of([row.values[name] for row in given], _kind(kinds, name)) for name in made.keys
         }
         yield _part(pa.table(columns), values)
+
+
+def _of_keys(
+    projected: Sequence[tuple[Projected, _Part]],
+    again: Callable[[ColumnBatch], Sequence[ChangeRow]],
+    wanted: Collection[Key],
+    hashes: Hashes,
+) -> Iterator[ChangeRow]:
+    """The changes of some keys that were read by columns; ``again`` makes them one by one."""
+    for one, part in projected:
+        mask = np.isin(part.hashes, hashes)
+        if mask.any():
+            yield from (
+                row for row in again(one.batch.where(mask)) if key_of(row, part.keys.column_names) in wanted
+            )
 
 
 def _kind(kinds: Mapping[str, pa.DataType], name: str) -> pa.DataType:

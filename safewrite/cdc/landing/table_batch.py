@@ -29,7 +29,7 @@ from safewrite.cdc.landing.rows import ChangeRows, rows_of
 from safewrite.cdc.landing.rows_by_key import rows_with
 from safewrite.cdc.landing.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.landing.table_changes import Keys, Made, TableChanges
-from safewrite.cdc.landing.unavailable_values import Half, UnavailableValues, asking
+from safewrite.cdc.landing.unavailable_values import UnavailableValues, taking
 from safewrite.cdc.landing.versions import REVISIONS, planned
 from safewrite.cdc.landing.widening import fitted
 from safewrite.cdc.ledger.ledger import JobLedger, LedgerEntry, listed
@@ -125,8 +125,8 @@ class TableBatch:
             self.make(recorded, each=True)
         if counts is None and not self.table.is_appended:
             self._rank()
-        if not self.table.has_versions and asking(Half.of(row, self.rows.keys) for row in self.rows.rows):
-            self._unavailable().follow_keys(again=counts is not None)
+        if not self.table.has_versions and (asked := taking(self.rows.rows, self.rows.keys)):
+            self._unavailable().follow_keys(asked, again=counts is not None)
         if keeps_deleted and counts is None:
             self._without_unknown()
         try:

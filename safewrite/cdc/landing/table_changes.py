@@ -14,7 +14,7 @@ from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.landing.project_columns import projected
 from safewrite.cdc.landing.rows import ChangeRows, rows_of
 from safewrite.cdc.landing.snapshot_boundary import SnapshotBoundary
-from safewrite.cdc.landing.unavailable_values import Half, asking
+from safewrite.cdc.landing.unavailable_values import taking
 from safewrite.cdc.records.change import SourceChange
 from safewrite.cdc.records.change_set import ChangeSet
 
@@ -62,7 +62,7 @@ class TableChanges:
             return None
         ordered = snapshots.ordered(others.rows)
         made = rows_of(self.rules, ordered, keys, projected=[one for one, _ in parts if one is not None])
-        if self.follows and asking(Half.of(row, keys) for row in made.rows):
+        if self.follows and taking(made.rows, keys):
             return None
         return Made(made, ordered, snapshots)
 

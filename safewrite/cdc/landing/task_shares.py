@@ -15,10 +15,11 @@ import safewrite as sw
 from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable
 from safewrite.cdc.landing.column_fit import ColumnFit
 from safewrite.cdc.landing.counts import count_dead
+from safewrite.cdc.landing.moved_keys import Filled
 from safewrite.cdc.landing.moves import SOURCE_TIME, moved_by
 from safewrite.cdc.landing.origin import TableSource, is_source_position
 from safewrite.cdc.landing.refusals import knows_job, refuse_made_anew, refuse_other_key, refuse_set_back
-from safewrite.cdc.landing.shares import LACKS, OP, PLACE, ROW, ShareTold, TableView
+from safewrite.cdc.landing.shares import LACKS, OP, PLACE, ROW, DriverLandsError, ShareTold, TableView
 from safewrite.cdc.landing.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.landing.table_batch import JobParts
 from safewrite.cdc.landing.widening import refuse_unknown_partitions, with_columns
@@ -67,6 +68,8 @@ class ChunkFit:
     fit: ColumnFit
     lacking: bool
     """Whether a change of the batch lacks a value that the table is to put in."""
+    filled: Mapping[int, Filled] = field(default_factory=dict)
+    """Values that rows with other keys have for changes, by the places of these."""
 
     def __call__(self, chunk: pa.Table) -> tuple[pa.Table, pa.ChunkedArray]:
         """The changes, and their places in the batch.
@@ -77,16 +80,21 @@ class ChunkFit:
         operations = chunk.column(OP)
         is_row, lacks = pc.equal(operations, "u").to_numpy(), pa.nulls(chunk.num_rows, LISTS)
         if ROW in chunk.column_names:
-            lacks = chunk.column(LACKS)
             values = [pickle.loads(row) for row in chunk.column(ROW).to_pylist()]
-            arrays, dead = self.fit.of_rows(values, lacks.to_pylist(), is_row)
+            lists = chunk.column(LACKS).to_pylist()
+            for at, place in enumerate(chunk.column(PLACE).to_pylist()):
+                if (filled := self.filled.get(place)) is not None:
+                    values[at] |= filled.values
+                    lists[at] = filled.lacks
+            lacks = pa.chunked_array([pa.array(lists, LISTS)])
+            arrays, dead = self.fit.of_rows(values, lists, is_row)
         else:
             columns: dict[str, Any] = {name: chunk.column(name) for name in chunk.column_names}
             arrays, dead = self.fit.columns(columns, is_row, chunk.num_rows)
         if dead:
             raise UnfitError(next(iter(dead.values())))
-        lists = {LACKS: lacks} if self.lacking else {}
-        return pa.table({**arrays, OP: operations, **lists}), chunk.column(PLACE)
+        more = {LACKS: lacks} if self.lacking else {}
+        return pa.table({**arrays, OP: operations, **more}), chunk.column(PLACE)
 
 
 @dataclass(frozen=True)
@@ -128,6 +136,9 @@ class TaskShare:
     parts: int
     """To so many parts its changes are dealt."""
     dead: Sequence[DeadLetter] = ()
+    filled: Mapping[int, Filled] = field(default_factory=dict)
+    chunks: Sequence[pa.RecordBatch] = ()
+    """Changes that are in no task: rows of changed keys."""
     moved: dict[str, tuple[int | None, int]] = field(default_factory=dict)
 
     @property
@@ -167,6 +178,10 @@ class TaskShare:
         origin = TableSource.of(table, positions, report.sources)
         if origin.source is not None and {*report.sources} != {origin.source}:
             raise LandAgainError({table.name: "it has records of several sources"})
+        try:
+            filled, chunks = report.follow(found, view.parts)
+        except DriverLandsError as error:
+            raise LandAgainError({table.name: str(error)}) from None
         fit = ColumnFit.of(table, report.types, found, report.keys)
         if fit.clashes:
             raise LandAgainError({table.name: "columns cannot be as they come"})
@@ -189,8 +204,9 @@ class TaskShare:
         if not knows_job(positions, name):
             entry.begins_at = entry.offsets
         return cls(
-            job, report, entry, batch.ranges, jobs, found, positions, origin, fit, view.parts, report.dead
-        )
+            job, report, entry, batch.ranges, jobs, found, positions, origin, fit, view.parts, report.dead,
+            filled, chunks,
+        )  # fmt: skip
 
     @property
     def doubts(self) -> Doubts:
@@ -224,7 +240,7 @@ class TaskShare:
             SharedChanges(
                 table.name,
                 self.jobs,
-                ChunkFit(self.fit, report.lacking),
+                ChunkFit(self.fit, report.lacking, self.filled),
                 report.key_values,
                 report.rows,
                 self.parts if report.key_values.is_hashed else 1,

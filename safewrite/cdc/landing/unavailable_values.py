@@ -40,8 +40,7 @@ class Half:
         """The half that a row is; None of all other rows."""
         if row.other is None:
             return None
-        key = tuple(row.values.get(name) for name in keys)
-        return cls(_core(row), key, row.op, row.other, bool(row.lacks))
+        return cls(_core(row), key_of(row, keys), row.op, row.other, bool(row.lacks))
 
     def asks(self, halves: Collection[tuple[str, Key, Op]]) -> bool:
         """Whether it takes values of the row with the other key, where these halves are in the batch."""
@@ -55,6 +54,16 @@ def asking(halves: Iterable[Half | None]) -> list[int]:
     found = [*halves]
     there = {(one.core, one.key, one.op) for one in found if one is not None}
     return [place for place, one in enumerate(found) if one is not None and one.asks(there)]
+
+
+def key_of(row: ChangeRow, keys: Sequence[str]) -> Key:
+    """The key of a row."""
+    return tuple(row.values.get(name) for name in keys)
+
+
+def taking(rows: Sequence[ChangeRow], keys: Sequence[str]) -> list[ChangeRow]:
+    """The rows that take values of rows with other keys."""
+    return [rows[place] for place in asking(Half.of(row, keys) for row in rows)]
 
 
 class UnavailableValues:
@@ -80,14 +89,13 @@ class UnavailableValues:
             found.sort(key=lambda one: one[0])
 
     # --- keys that changed ------------------------------------------------------------------------
-    def follow_keys(self, *, again: bool = False) -> None:
+    def follow_keys(self, asked: Sequence[ChangeRow], *, again: bool = False) -> None:
         """Fill inserts of changed keys, and take rows to their new key whose insert is in a later batch.
 
         Args:
+            asked: the rows that take values, all of them (:func:`taking`).
             again: the batch has landed already, and only what it became is wanted.
         """
-        rows = self._made.rows
-        asked = [rows[place] for place in asking(Half.of(row, self._made.keys) for row in rows)]
         inserts = [row for row in asked if row.op is Op.UPSERT]
         cut = [row for row in asked if row.op is Op.DELETE]
         if again:
@@ -208,7 +216,7 @@ class UnavailableValues:
             self._stored[tuple(row[name] for name in self._made.keys)] = row
 
     def _key(self, row: ChangeRow) -> Key:
-        return tuple(row.values.get(name) for name in self._made.keys)
+        return key_of(row, self._made.keys)
 
 
 def _position(row: ChangeRow) -> str:
@@ -216,7 +224,7 @@ def _position(row: ChangeRow) -> str:
 
 
 def _core(row: ChangeRow) -> str:
-    """The position without Kafka's offset, as the source told it: both halves of a changed key have it."""
+    """The position without Kafka's offset, as the source has it: both halves of a changed key have it."""
     return (row.change.told or row.change.position).rpartition("-")[0]
 
 
