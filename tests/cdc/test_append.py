@@ -289,6 +289,34 @@ def landed(job: Job, fewest: int, *records: KafkaRecord, number: int = 0) -> lis
     return sorted((one["offset"], one["reason"]) for one in job.letters())
 
 
+@pytest.mark.parametrize("fewest", [1, 1000, 0], ids=["by columns", "one by one", "by executors"])
+def test_a_field_names_the_table_of_each_record_of_a_topic(tmp_path: Path, fewest: int) -> None:
+    """By its text, with the topic or without; what has no table is a dead letter or passed over, and so is what has no text."""
+    of = {"mode": "append", "metadata": {"k_at": "offset"}}
+    tables = [
+        {"table": "clicks", "source": "click", **of},
+        {"table": "visits", "source": "topic.visit", **of},
+    ]
+    routed = {"envelope": "events-json", "route_field": "kind", "ignored_tables": ["debug*"]}
+    job = Job(tmp_path, tables, settings=routed, schemas=False)
+    kinds = ["click", "visit", "debug-1", "other", "", None, 7]
+    given = [plain(at, kind=kinds[at % 7], n=str(at) if at % 7 else at) for at in range(28)]
+    given += [plain(at, kind="click", n=at) for at in range(28, 34)] + [plain(34, n=1)]
+    landing = job.landing()
+    landing.decoder.fewest = fewest or 1
+    lines = landing.land(job.batch(given), None if fewest else Executors().work)
+    assert sorted(row["k_at"] for row in job.read("clicks").to_pylist()) == [0, 7, 14, 21, *range(28, 34)]
+    assert {row["kind"] for row in job.read("visits").to_pylist()} == {"visit"}
+    assert job.read("visits").num_rows == 4
+    assert [(one.records, one.ignored, one.dead) for one in lines if one.table is None] == [(21, 4, 17)]
+    why = {one["offset"]: one["reason"] for one in job.letters()}
+    assert why[3] == "no table of the configuration takes rows of topic.other"
+    assert {why[at] for at in (4, 5, 6, 34)} == {
+        "its field 'kind', which names the table (route_field), has no text"
+    }
+    assert job.verdict().faults == ()
+
+
 @BOTH_WAYS
 @pytest.mark.parametrize("metadata", [{"k_at": "offset"}, {}], ids=["metadata", "none"])
 def test_a_name_that_the_first_batch_cannot_have_makes_one_dead_letter(

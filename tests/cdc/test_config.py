@@ -143,6 +143,7 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     (config(envelope="debezium-avro"), "(whole)", "registry is needed"),
     (config(registry={"url": "http://x"}), "(whole)", "registry does nothing"),
     (config(before_image_field="b"), "(whole)", "before_image_field"),
+    (config(route_field="b"), "(whole)", "route_field is of events"),
     (config(envelope="dms-json"), "(whole)", "primary_key"),
     (
         config({"primary_key": ["id"]}, envelope="dms-json", unavailable_value_placeholder="x"),

@@ -103,5 +103,5 @@ class ColumnRules:
         return None
 
     def _kind(self, name: str) -> pa.DataType | None:
-        to = self.table.name_mapping.get(name, name)
+        to = self.table.column_of(name)
         return None if self.schema is None or to not in self.schema.names else self.schema.field(to).type

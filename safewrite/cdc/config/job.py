@@ -34,6 +34,7 @@ _OF_ENVELOPES = {
     "unavailable_value_placeholder": "is Debezium's, and ",
     "decimal_handling_mode": "is of records without schemas, and ",
     "before_image_field": "is AWS DMS's, and ",
+    "route_field": "is of events, and ",
 }
 """The fields that mean something for some envelopes only, and what they are."""
 _UNKNOWN = {"dead-letter": "a dead letter", "ignore": "ignored", "create": "created"}
@@ -201,6 +202,13 @@ class Config(TableAccess):
         str | None,
         Field(min_length=1, description="BeforeImageSettings.FieldName of AWS DMS; default before-image"),
     ] = None
+    route_field: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="a field of events whose text says which table a record is of: source is the text then, or topic.text",
+        ),
+    ] = None
     checkpoint: Annotated[
         str, Field(min_length=1, description="Spark's checkpoint folder: a hint, tables are the truth")
     ]
@@ -326,6 +334,7 @@ class Config(TableAccess):
             ),
             (
                 kind.is_events
+                and self.route_field is None
                 and bool(self.tables and self.kafka.topics)
                 and not {table.source or table.table for table in self.tables} & {*(self.kafka.topics or ())},
                 f"no table's source is one of kafka.topics, so every row would be {_UNKNOWN[self.unknown_tables]}",

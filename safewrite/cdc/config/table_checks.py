@@ -28,7 +28,7 @@ def check_columns(table: TableOptions) -> None:
         if idle:
             raise ValueError(f"{name} of {', '.join(idle)} does nothing: leave_out has them too")
     mapped = {
-        table.name_mapping.get(name, name): field
+        table.column_of(name): field
         for field in ("timestamp_fields", "decimal_fields")
         for name in getattr(table, field)
     }
@@ -59,7 +59,7 @@ def check_columns(table: TableOptions) -> None:
         "column_types": table.column_types,
     }
     for field, names in needed.items():
-        lost = sorted(left & {source_of(table, name) for name in names})
+        lost = sorted(name for name in left if table.column_of(name) in names)
         if lost:
             raise ValueError(
                 f"leave_out has {', '.join(lost)}, which {field} needs: no row would have a value there"
@@ -67,8 +67,3 @@ def check_columns(table: TableOptions) -> None:
     targets = list(table.name_mapping.values())
     if len(set(targets)) < len(targets):
         raise ValueError("name_mapping gives two columns one name")
-
-
-def source_of(table: TableOptions, column: str) -> str:
-    """The source column of a table's column."""
-    return next((name for name, to in table.name_mapping.items() if to == column), column)

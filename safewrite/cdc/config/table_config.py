@@ -145,6 +145,10 @@ class TableOptions(Strict):
     name_mapping: Annotated[dict[Text, Text], Field(description="source column to column")] = Field(
         default_factory=dict
     )
+    lower_case_names: Annotated[
+        bool,
+        Field(description="columns get the names of the source in small letters, but those of name_mapping"),
+    ] = False
     leave_out: Annotated[list[Text], Field(description="source columns that do not land")] = Field(
         default_factory=list
     )
@@ -238,6 +242,10 @@ class TableOptions(Strict):
             return bool(self.readers) and {*self.readers} <= READ_VECTORS
         return self.write_mode == "merge-on-read"
 
+    def column_of(self, name: str) -> str:
+        """The column of the table that a column of the source is."""
+        return self.name_mapping.get(name, name.lower() if self.lower_case_names else name)
+
     @property
     def sort_terms(self) -> list[str]:
         """The columns and transforms of the sort order, without their directions."""
@@ -260,7 +268,7 @@ class TableOptions(Strict):
         named: dict[str, pa.DataType] = dict.fromkeys(self.timestamp_fields, _INSTANT)
         named |= {name: pa.decimal128(*digits) for name, digits in self.decimal_fields.items()}
         found = {
-            self.name_mapping.get(name, name): pa.string() if self.on_misfit_of(name) == "text" else kind
+            self.column_of(name): pa.string() if self.on_misfit_of(name) == "text" else kind
             for name, kind in named.items()
         }
         return found | {name: _TYPES[kind] for name, kind in self.column_types.items()}
@@ -328,7 +336,7 @@ class TargetTable(TableOptions):
         wrong = sorted(
             name
             for name, mode in ({} if isinstance(self.on_misfit, str) else self.on_misfit).items()
-            if mode in {"null", "floor"} and self.name_mapping.get(name, name) in keys
+            if mode in {"null", "floor"} and self.column_of(name) in keys
         )
         if wrong:
             raise ValueError(

@@ -35,7 +35,7 @@ class Decoder:
 
     Args:
         envelope: one of ``KINDS``.
-        schema_of, placeholder, before_image: its ``EnvelopeSettings``.
+        schema_of, placeholder, before_image, route_field: its ``EnvelopeSettings``.
     """
 
     def __init__(
@@ -45,9 +45,10 @@ class Decoder:
         schema_of: SchemaOf | None = None,
         placeholder: str | None = None,
         before_image: str | None = None,
+        route_field: str | None = None,
     ) -> None:
         self.envelope = envelope
-        self.settings = EnvelopeSettings(schema_of, placeholder, before_image)
+        self.settings = EnvelopeSettings(schema_of, placeholder, before_image, route_field)
         self._envelope = KINDS[envelope].make(self.settings)
         self._converter = self._envelope.converter
         self._by_columns = ByColumns(self._envelope)

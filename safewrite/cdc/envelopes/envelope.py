@@ -129,6 +129,8 @@ class EnvelopeSettings:
     """Debezium's ``unavailable.value.placeholder``, as it is set there (``hex:`` too)."""
     before_image: str | None = None
     """AWS DMS's ``BeforeImageSettings.FieldName``."""
+    route_field: str | None = None
+    """The field of events whose text says which of a topic's tables they are of."""
 
 
 @dataclass(frozen=True, slots=True)

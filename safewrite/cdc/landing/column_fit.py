@@ -179,10 +179,11 @@ def _nulled(table: TargetTable, names: Iterable[str], keys: Sequence[str]) -> fr
     """Columns whose misfits are NULL; none of those that name or order a row."""
     if not table.has_misfits:
         return frozenset()
-    sources = {to: name for name, to in table.name_mapping.items()}
+    by_column = {} if isinstance(table.on_misfit, str) else table.on_misfit
+    nulled = {table.column_of(name) for name, mode in by_column.items() if mode == "null"}
     needed = {*keys, *(table.precombine_key or ()), *table.own_columns}
     return frozenset(
-        name for name in names if name not in needed and table.on_misfit_of(sources.get(name, name)) == "null"
+        name for name in names if name not in needed and (table.on_misfit == "null" or name in nulled)
     )
 
 

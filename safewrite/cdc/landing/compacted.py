@@ -111,7 +111,7 @@ class Deletions:
 
 def _keys(one: Tombstone, names: Sequence[str], table: TargetTable) -> tuple[Any, ...] | None:
     """The key of a tombstone as a table names it; None if it is none of the table's."""
-    mapped = {table.name_mapping.get(name, name): value for name, value in (one.keys or {}).items()}
+    mapped = {table.column_of(name): value for name, value in (one.keys or {}).items()}
     wanted = [name for name in names if name != table.shard_column or not table.writes_shard]
     values = tuple(mapped.get(name) for name in wanted)
     if (

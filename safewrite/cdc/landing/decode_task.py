@@ -150,6 +150,7 @@ def _decoder(envelope: str, settings: EnvelopeSettings) -> Decoder:
         schema_of=settings.schema_of,
         placeholder=settings.placeholder,
         before_image=settings.before_image,
+        route_field=settings.route_field,
     )
 
 

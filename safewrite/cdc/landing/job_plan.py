@@ -166,7 +166,7 @@ def _of_table(table: TargetTable, found: sw.Table) -> Iterator[str]:
     names = frozenset(found.schema.names)
     if added := [name for name in table.own_columns if name not in names]:
         yield f"it gets the columns {', '.join(added)}; rows from before have NULL there"
-    if left := [to for name in table.leave_out if (to := table.name_mapping.get(name, name)) in names]:
+    if left := [to for name in table.leave_out if (to := table.column_of(name)) in names]:
         yield f"leave_out: {', '.join(left)} stay, and are NULL in rows that change from now on"
     for name, to in table.name_mapping.items():
         if name in names and to not in names:

@@ -56,6 +56,7 @@ class Landing:
             schema_of=_registry(config),
             placeholder=config.unavailable_value_placeholder,
             before_image=config.before_image_field,
+            route_field=config.route_field,
         )
         self.by_tasks = TaskLanding(self.job, self._router, self._deletions.landed)
 

@@ -133,7 +133,7 @@ def _of_deletes(
 
 def _declared(table: TargetTable, given: Sequence[Columns]) -> Mapping[str, pa.DataType]:
     """The types of columns that the configuration declares, of those that have a value."""
-    names = {table.name_mapping.get(name, name) for name in (*table.timestamp_fields, *table.decimal_fields)}
+    names = {table.column_of(name) for name in (*table.timestamp_fields, *table.decimal_fields)}
     return {
         name: one.type
         for columns in given
@@ -206,7 +206,7 @@ def _named(
             continue
         values = batch.column(of, name)
         assert values is not None
-        to = table.name_mapping.get(name, name)
+        to = table.column_of(name)
         if to in found or to in own:
             raise UnsuitedError(f"two columns of the name {to!r}, or one that the job keeps")
         declared = rules.column(name, has_schema=not batch.is_inferred)

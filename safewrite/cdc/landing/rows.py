@@ -107,6 +107,7 @@ class _Maker:
         self._plain = not (
             table.leave_out
             or table.name_mapping
+            or table.lower_case_names
             or table.timestamp_fields
             or table.decimal_fields
             or table.has_misfits
@@ -126,7 +127,7 @@ class _Maker:
                 self._has(name, self._rules.declared(name) or kind)
 
     def _has(self, name: str, kind: pa.DataType) -> None:
-        self._made.learn({self._table.name_mapping.get(name, name): kind})
+        self._made.learn({self._table.column_of(name): kind})
 
     def rows(self, change: SourceChange) -> list[ChangeRow]:
         """One row, or two where the key changed: the old one goes."""
@@ -219,13 +220,13 @@ class _Maker:
                     if is_whole:
                         raise
                     value = Misfit(value, str(error), None)  # noqa: PLW2901
-            found[table.name_mapping.get(name, name)] = value
+            found[table.column_of(name)] = value
         if taken := self._own & set(found):
             raise UndecodableError(
                 f"the source has columns that the job keeps ({', '.join(sorted(taken))}); map their names"
             )
         if len(found) < sum(name not in self._left_out for name in row):
-            raise UndecodableError("two columns of the source get one name (name_mapping)")
+            raise UndecodableError("two columns of the source get one name (name_mapping, lower_case_names)")
         if self._shard is None:
             return found
         if self._is_nameless:
@@ -243,7 +244,7 @@ class _Maker:
         declared = self._rules.declared(name)
         if declared is not None:
             self._has(name, declared)
-        is_key = self._table.name_mapping.get(name, name) in self._made.keys
+        is_key = self._table.column_of(name) in self._made.keys
         return self._rules.read(name, value, is_key=is_key, has_schema=name in self._types)
 
     # --- keys and order ---------------------------------------------------------------------------

@@ -80,4 +80,4 @@ def named_keys(keys: Sequence[str], table: TargetTable) -> tuple[str, ...]:
     if not keys:
         return ()
     first = (table.shard_column,) if table.shard_column is not None and table.writes_shard else ()
-    return (*first, *(table.name_mapping.get(name, name) for name in keys if name not in table.leave_out))
+    return (*first, *(table.column_of(name) for name in keys if name not in table.leave_out))

@@ -1,4 +1,4 @@
-"""Records of any shape: each is a row of the table of its topic, and none changes another."""
+"""Records of any shape: each is a row of the table of its topic, or of one that a field names, and none changes another."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from safewrite.cdc.envelopes.events.records import EventRecords, KeylessAvro, Ke
 
 KINDS = {
     "events-json": EnvelopeKind(
-        lambda _: EventRecords(KeylessJson()), has_keys=False, decimals="string", is_events=True
+        lambda settings: EventRecords(KeylessJson(settings.route_field), settings.route_field),
+        frozenset({"route_field"}),
+        has_keys=False,
+        decimals="string",
+        is_events=True,
     ),
     "events-avro": EnvelopeKind(
-        lambda settings: EventRecords(KeylessAvro(settings.schema_of)),
-        frozenset({"registry"}),
+        lambda settings: EventRecords(KeylessAvro(settings.schema_of), settings.route_field),
+        frozenset({"registry", "route_field"}),
         has_keys=False,
         is_events=True,
     ),

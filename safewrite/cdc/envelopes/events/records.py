@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from safewrite.cdc.envelopes.event_fields import (
     clock,
     given_by,
     milliseconds,
+    tables_of,
     with_offsets,
 )
 from safewrite.cdc.envelopes.position import LOWEST, with_offset
@@ -47,8 +49,11 @@ def _keyless(records: KafkaRecords) -> Grouped:
 class KeylessJson(JsonConverter):
     """Records in JSON, with schemas around them or without; their keys are not read."""
 
-    def __init__(self) -> None:
-        super().__init__(_plain, _ANY_TABLE)
+    def __init__(self, route_field: str | None) -> None:
+        tables = (
+            _ANY_TABLE if route_field is None else rf'"{re.escape(route_field)}"\s*:\s*"(?P<table>[^"\\]*)"'
+        )
+        super().__init__(_plain, tables)
 
     def groups(self, records: KafkaRecords, name: Of, fewest: int) -> Grouped:
         return _keyless(records) if name == "key" else super().groups(records, name, fewest)
@@ -67,8 +72,8 @@ class KeylessAvro(AvroConverter):
 class EventRecords(NoKeys):
     """Records that are rows.  Not for several threads at once: it remembers schemas."""
 
-    def __init__(self, converter: Converter) -> None:
-        self.converter = converter
+    def __init__(self, converter: Converter, route_field: str | None = None) -> None:
+        self.converter, self._route = converter, route_field
         self.rows = DebeziumRows(None)
 
     def changes(self, record: KafkaRecord) -> Sequence[SourceChange] | Ignored:
@@ -85,39 +90,52 @@ class EventRecords(NoKeys):
                 f"the value is of type {type(value.payload).__name__}, and no row of fields"
             )
         shape = NO_SHAPE if value.schema is None else self.rows.shape(value.schema, value.version)
+        row = self.rows.row(value.payload, shape, record.topic)
         change = SourceChange(
             Op.UPSERT,
-            SourceTable("", "", record.topic),
+            self._source(record, row),
             with_offset(LOWEST, record.offset),
             record,
-            after=self.rows.row(value.payload, shape, record.topic),
+            after=row,
             types=shape.types,
             source_time_ms=milliseconds(record.timestamp_ms),
             schema_version=shape.version,
         )
         return [change]
 
+    def _source(self, record: KafkaRecord, row: Mapping[str, Any] | None) -> SourceTable:
+        if self._route is None:
+            return SourceTable("", "", record.topic)
+        table = (row or {}).get(self._route)
+        if not isinstance(table, str) or not table:
+            raise UndecodableError(
+                f"its field {self._route!r}, which names the table (route_field), has no text"
+            )
+        return SourceTable("", record.topic, table)
+
     def reader(self, schema: Mapping[str, Any]) -> EventsReader:
-        return EventsReader.of(schema, self.converter)
+        return EventsReader.of(schema, self.converter, self._route)
 
 
 @dataclass(frozen=True, slots=True)
 class EventsReader(SchemaReader):
     """How records of one schema are read."""
 
+    route: str | None
+
     @classmethod
-    def of(cls, schema: Mapping[str, Any], converter: Converter) -> EventsReader:
+    def of(cls, schema: Mapping[str, Any], converter: Converter, route: str | None) -> EventsReader:
         """The reader of records that have this schema.
 
         Raises:
             UnsuitedError: they cannot be read by columns.
         """
-        return cls(converter, given_by(schema, converter), RowReader.of(schema, converter.carried))
+        return cls(converter, given_by(schema, converter), RowReader.of(schema, converter.carried), route)
 
     def read(self, payloads: Any, records: pa.RecordBatch, fallback: RowFallback) -> EventRows:
         rows = self.converter.parsed(payloads, self.given)
         fallback.where(pc.is_null(rows))
-        return EventRows(records, self.rows.read(rows, fallback))
+        return EventRows(records, self.rows.read(rows, fallback), self.route)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +144,7 @@ class EventRows:
 
     records: pa.RecordBatch
     after: Mapping[str, pa.Array]
+    route: str | None
 
     @property
     def before(self) -> Mapping[str, pa.Array]:
@@ -143,5 +162,10 @@ class EventRows:
 
     def tables(self, fallback: RowFallback) -> Iterator[tuple[Any, SourceTable]]:
         topics = self.records.column("topic")
-        for topic in pc.unique(topics).to_pylist():
-            yield pc.equal(topics, topic).to_numpy(zero_copy_only=False), SourceTable("", "", topic)
+        nothing = pa.nulls(len(topics), pa.string())
+        if self.route is None:
+            return tables_of(nothing, nothing, topics, fallback)
+        named = self.after.get(self.route)
+        if named is None or not pa.types.is_string(named.type):
+            raise UnsuitedError("records without a text that names their table")
+        return tables_of(nothing, topics, named, fallback)

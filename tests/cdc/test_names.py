@@ -1,0 +1,44 @@
+"""Names of columns in small letters: in rows and keys, by columns and one by one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safewrite.cdc.records.change import KafkaRecord
+from tests.cdc.events import event, postgres, record
+from tests.cdc.jobs import Job
+
+
+@pytest.mark.parametrize("schemas", [False, True])
+def test_names_become_small_letters_where_that_is_asked_for(tmp_path: Path, schemas: bool) -> None:
+    """In keys and rows, however they are read; of two columns that would be one the record is a dead letter."""
+    table = {
+        "table": "a",
+        "lower_case_names": True,
+        "name_mapping": {"Kept": "Kept"},
+        "leave_out": ["Secret"],
+    }
+    table |= {
+        "timestamp_fields": {"When": "epoch_ms"},
+        "on_misfit": {"N": "null"},
+        "column_types": {"n": "int64"},
+    }
+    job = Job(tmp_path, [table], schemas=schemas)
+
+    def of(op: str, key: int, offset: int, **row: Any) -> KafkaRecord:
+        after = None if op == "d" else {"ID": key, "When": 1500, "Kept": "x", "Secret": "s", **row}
+        return record(event(op, after, source=postgres(offset + 1, "a")), {"ID": key}, offset=offset)
+
+    job.land(of("c", 1, 0, N=5), of("c", 2, 1, N=6), of("c", 3, 2, N=7))
+    job.land(of("u", 1, 3, N=8), of("d", 2, 4), of("u", 3, 5, N="no number"))
+    job.land(of("u", 1, 6, N=9, n=9))
+    when = datetime.fromtimestamp(1.5, UTC)
+    assert job.rows("a") == {
+        key: {"id": key, "when": when, "Kept": "x", "n": n} for key, n in ((1, 8), (3, None))
+    }
+    assert [letter["offset"] for letter in job.letters()] == [6]
+    assert job.verdict().faults == ()
