@@ -221,9 +221,10 @@ ORACLE = {
     [
         (MYSQL, [{"row": None}, {"file": None}, {"file": "x"}, {"file": "a.1.22"}, {"file": "a.99999999999"}, {"pos": None}, {"pos": -1}, {"row": 10**10}, {"row": 10**10 - 1}]),
         (SQL_SERVER, [{"change_lsn": "0000002A:00000B90:0002"}, {"commit_lsn": None}, {"commit_lsn": "x"}, {"event_serial_no": None}]),
+        ({**SQL_SERVER, "connector": "db2"}, [{"change_lsn": "2a"}, {"commit_lsn": None}, {"commit_lsn": "NULL"}, {"commit_lsn": "0" * 33}]),
         (ORACLE, [{"scn": None}, {"commit_scn": None}, {"rs_id": "x"}, {"rs_id": None}]),
     ],
-    ids=["mysql", "sqlserver", "oracle"],
+    ids=["mysql", "sqlserver", "db2", "oracle"],
 )  # fmt: skip
 def test_positions_of_other_connectors_are_made_alike(
     base: dict[str, Any], strange: list[dict[str, Any]]

@@ -35,6 +35,13 @@ RISING: dict[str, list[tuple[dict[str, Any], dict[str, Any] | None]]] = {
         ({"commit_lsn": "00000027:00000758:0005", "change_lsn": "00000027:00000758:0003", "event_serial_no": 2}, None),
         ({"commit_lsn": "00000027:00000ac0:0002", "change_lsn": "00000027:00000758:0009", "event_serial_no": 1}, None),
     ],
+    "db2": [
+        ({"commit_lsn": "00000000:00000000:0000000000a1b2c3", "change_lsn": None}, None),
+        ({"commit_lsn": "00000000:00000000:0000000000a1b2c3", "change_lsn": "00000000:00000000:000000000000000f"}, None),
+        ({"commit_lsn": "00000000:00000000:0000000000A1B2C3", "change_lsn": "00000000:00000000:0000000000000010"}, None),
+        ({"commit_lsn": "00000000:00000000:0000000000b00000", "change_lsn": "00000000:00000000:0000000000000001"}, None),
+        ({"commit_lsn": "00000001:00000000:0000000000000000", "change_lsn": "00000000:00000000:0000000000000001"}, None),
+    ],
     "oracle": [
         ({"scn": "999", "commit_scn": None}, None),
         ({"scn": "900", "commit_scn": "1000", "rs_id": " 0x000173.00023d98.0018 ", "ssn": 0}, None),

@@ -101,6 +101,20 @@ def _sql_server_lsn(value: Any, name: str) -> str:
     return f"{numbers[0]:08X}{numbers[1]:08X}{numbers[2]:04X}"
 
 
+def _db2(source: Mapping[str, Any], _: Mapping[str, Any]) -> str:
+    # As of SQL Server, after whose connector this one is made; its numbers are of up to 16 bytes, in hexadecimal digits.
+    commit, change = (source.get(name) for name in ("commit_lsn", "change_lsn"))
+    within = "0" * 32 if change is None else _db2_lsn(change, "change_lsn")
+    return _db2_lsn(commit, "commit_lsn") + within
+
+
+def _db2_lsn(value: Any, name: str) -> str:
+    digits = str(value).replace(":", "").upper()
+    if not re.fullmatch("[0-9A-F]{1,32}", digits):
+        raise UndecodableError(f"{name} {value!r} is no LSN of Db2")
+    return digits.zfill(32)
+
+
 def _oracle(source: Mapping[str, Any], _: Mapping[str, Any]) -> str:
     # A snapshot at SCN s holds what was committed up to s, so s counts as its commit.
     scn = padded(source.get("scn"), 20, "scn")
@@ -127,4 +141,5 @@ _CONNECTORS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], str]]
     "mariadb": _mysql,
     "sqlserver": _sql_server,
     "oracle": _oracle,
+    "db2": _db2,
 }
