@@ -111,7 +111,7 @@ def _db2(source: Mapping[str, Any], _: Mapping[str, Any]) -> str:
 def _db2_lsn(value: Any, name: str) -> str:
     digits = str(value).replace(":", "").upper()
     if not re.fullmatch("[0-9A-F]{1,32}", digits):
-        raise UndecodableError(f"{name} {value!r} is no LSN of Db2")
+        raise UndecodableError(f"{name} {value!r} is not an LSN of Db2")
     return digits.zfill(32)
 
 
