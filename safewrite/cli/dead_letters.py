@@ -19,10 +19,14 @@ from safewrite.cli.shared import (
     OutputOption,
     ReasonOption,
     Screen,
+    TablesOption,
     grid_of,
+    must_mean,
     plain,
     said_of,
     settled,
+    show_whole,
+    states_of,
     with_settled,
 )
 
@@ -40,7 +44,6 @@ dead_letters = typer.Typer(
 Names = Annotated[
     list[str] | None, typer.Argument(help="Letters, as topic/partition/offset.", show_default=False)
 ]
-TableOption = Annotated[str | None, typer.Option("--table", help="Those of a table, as database.table.")]
 SinceOption = Annotated[
     str | None,
     typer.Option("--since", help="Those that the job met from this time on, such as 2026-11-26T10:00 (UTC)."),
@@ -58,7 +61,7 @@ def list_(
     names: Names = None,
     *,
     config: ConfigFile,
-    table: TableOption = None,
+    table: TablesOption = None,
     reason: ReasonOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
@@ -76,11 +79,7 @@ def list_(
     with screen.errors():
         from safewrite.cdc.ledger.dead_letters import LEFT, STATES, DeadLetters
 
-        states = {"waiting": LEFT, "all": STATES}.get(state, (state,))
-        if not {*states} <= {*STATES}:
-            raise InvalidInputError(
-                f"{state!r} is not a state. Nothing was read. Give waiting, replayed, retired or all."
-            )
+        states = states_of(state, STATES, {"waiting": LEFT, "all": STATES})
         letters = DeadLetters(pipeline_of(config).landing.ledger)
         found = letters.find(_filter(names, table, reason, since, until), states)
         shown = found[:limit]
@@ -109,14 +108,7 @@ def show(context: typer.Context, name: str, config: ConfigFile, output: OutputOp
         found = letters.find(_filter([name], None, None, None, None), STATES)
         if not found:
             raise InvalidInputError(_MISSING.format(name))
-        whole = [_brief(one) | _content(one) for one in found]
-
-        def text(console: Console) -> None:
-            for one in whole:
-                for what, value in one.items():
-                    console.print(f"[bold]{what}[/]: {plain(str(value))}", highlight=False)
-
-        screen.show({"letters": whole}, text)
+        show_whole(screen, "letters", [_brief(one) | _content(one) for one in found])
 
 
 @dead_letters.command()
@@ -125,7 +117,7 @@ def replay(
     names: Names = None,
     *,
     config: ConfigFile,
-    table: TableOption = None,
+    table: TablesOption = None,
     reason: ReasonOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
@@ -169,7 +161,7 @@ def retire(
     *,
     config: ConfigFile,
     note: Annotated[str, typer.Option("--note", help="Why their rows are not needed; it is kept with them.")],
-    table: TableOption = None,
+    table: TablesOption = None,
     reason: ReasonOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
@@ -211,16 +203,22 @@ def _settled(letters: DeadLetters, names: Sequence[str] | None) -> dict[str, str
 
 
 def _filter(
-    names: Sequence[str] | None, table: str | None, reason: str | None, since: str | None, until: str | None
+    names: Sequence[str] | None,
+    tables: Sequence[str] | None,
+    reason: str | None,
+    since: str | None,
+    until: str | None,
 ) -> LetterFilter:
     from safewrite.cdc.ledger.dead_letters import LetterFilter
 
-    return LetterFilter(table, reason, _ns(since, "--since"), _ns(until, "--until"), frozenset(names or ()))
+    return LetterFilter(
+        tables or (), reason, _ns(since, "--since"), _ns(until, "--until"), frozenset(names or ())
+    )
 
 
 def _narrowed(
     names: Sequence[str] | None,
-    table: str | None,
+    tables: Sequence[str] | None,
     reason: str | None,
     since: str | None,
     until: str | None,
@@ -228,11 +226,9 @@ def _narrowed(
     every: bool,
 ) -> LetterFilter:
     """The letters that are meant; all only where that was said."""
-    if every is any(one for one in (names, table, reason, since, until)):
-        raise InvalidInputError(
-            "Say which dead letters are meant: names, --table, --reason, --since, --until, or --all alone. Nothing was written."
-        )
-    return _filter(names, table, reason, since, until)
+    given = {"names": names, "--table": tables, "--reason": reason, "--since": since, "--until": until}
+    must_mean("dead letters", given, every=every)
+    return _filter(names, tables, reason, since, until)
 
 
 def _ns(text: str | None, option: str) -> int | None:

@@ -15,10 +15,14 @@ from safewrite.cli.shared import (
     OutputOption,
     ReasonOption,
     Screen,
+    TablesOption,
     grid_of,
+    must_mean,
     plain,
     said_of,
     settled,
+    show_whole,
+    states_of,
     with_settled,
 )
 from safewrite.errors import InvalidInputError
@@ -36,9 +40,6 @@ quarantine = typer.Typer(
 _MISSING = "{} is not in quarantine. Nothing was written. `quarantine list --state all` has their names."
 _NONE = "No record that is meant waits."
 Names = Annotated[list[str] | None, typer.Argument(help="Records, as file#number.", show_default=False)]
-TableOption = Annotated[
-    list[str] | None, typer.Option("--table", help="Those of a table (schema.table); may be repeated.")
-]
 
 
 @quarantine.command("list")
@@ -47,7 +48,7 @@ def list_(
     names: Names = None,
     *,
     config: ConfigOption,
-    table: TableOption = None,
+    table: TablesOption = None,
     reason: ReasonOption = None,
     state: Annotated[
         str, typer.Option("--state", help="waiting, replayed, overtaken (by a later change), retired or all.")
@@ -60,11 +61,7 @@ def list_(
     with screen.errors():
         from safewrite.medallion.audit.quarantine import STATES, Quarantine
 
-        states = STATES if state == "all" else (state,)
-        if not {*states} <= {*STATES}:
-            raise InvalidInputError(
-                f"{state!r} is not a state. Nothing was read. Give {', '.join(STATES)} or all."
-            )
+        states = states_of(state, STATES, {"all": STATES})
         found = Quarantine(pipeline_of(config)).find(states, tables=table, reason=reason, names=names or ())
         shown = found[:limit]
 
@@ -90,13 +87,7 @@ def show(context: typer.Context, name: str, *, config: ConfigOption, output: Out
         found = Quarantine(pipeline_of(config)).find(STATES, names=[name])
         if not found:
             raise InvalidInputError(_MISSING.format(name))
-
-        def text(console: Console) -> None:
-            for one in found:
-                for what, value in one.to_dict().items():
-                    console.print(f"[bold]{what}[/]: {plain(str(value))}", highlight=False)
-
-        screen.show({"records": [one.to_dict() for one in found]}, text)
+        show_whole(screen, "records", [one.to_dict() for one in found])
 
 
 @quarantine.command()
@@ -105,7 +96,7 @@ def replay(
     names: Names = None,
     *,
     config: ConfigOption,
-    table: TableOption = None,
+    table: TablesOption = None,
     reason: ReasonOption = None,
     every: AllOption = False,
     dry_run: DryRun = False,
@@ -151,7 +142,7 @@ def retire(
     *,
     config: ConfigOption,
     note: Annotated[str, typer.Option("--note", help="Why they are not needed; it is kept with them.")],
-    table: TableOption = None,
+    table: TablesOption = None,
     reason: ReasonOption = None,
     every: AllOption = False,
     dry_run: DryRun = False,
@@ -189,10 +180,7 @@ def _narrowed(
     names: list[str] | None, table: list[str] | None, reason: str | None, *, every: bool
 ) -> dict[str, Any]:
     """The records that are meant; all only where that was said."""
-    if every is any(one for one in (names, table, reason)):
-        raise InvalidInputError(
-            "Say which records are meant: names, --table, --reason, or --all alone. Nothing was written."
-        )
+    must_mean("records", {"names": names, "--table": table, "--reason": reason}, every=every)
     return {"names": names or (), "tables": table, "reason": reason}
 
 

@@ -68,7 +68,48 @@ OutputOption = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
 ReasonOption = Annotated[str | None, typer.Option("--reason", help="Those whose reason has this text in it.")]
 AllOption = Annotated[bool, typer.Option("--all", help="All that wait.")]
+TablesOption = Annotated[
+    list[str] | None,
+    typer.Option("--table", help="Those of a table, by its full name with a point; may be repeated."),
+]
 LimitOption = Annotated[int, typer.Option("--limit", min=1, help="Show no more than this number.")]
+
+
+def must_mean(what: str, options: Mapping[str, object], *, every: bool) -> None:
+    """Refuse a command that says of nothing which are meant, or all and some.
+
+    Args:
+        options: what was given, by the name that the user knows.
+    """
+    if every is any(options.values()):
+        raise InvalidInputError(
+            f"Say which {what} are meant: {', '.join(options)}, or --all alone. Nothing was written."
+        )
+
+
+def states_of(state: str, states: Sequence[str], groups: Mapping[str, Collection[str]]) -> Collection[str]:
+    """The states that a user means: one, or a group of them such as all.
+
+    Raises:
+        InvalidInputError: it is neither.
+    """
+    known = {**{one: (one,) for one in states}, **groups}
+    if state not in known:
+        raise InvalidInputError(
+            f"{state!r} is not a state. Nothing was read. Give one of {', '.join(known)}."
+        )
+    return known[state]
+
+
+def show_whole(screen: Screen, what: str, found: Sequence[Mapping[str, Any]]) -> None:
+    """Show all that is known of a few things."""
+
+    def text(console: Console) -> None:
+        for one in found:
+            for name, value in one.items():
+                console.print(f"[bold]{name}[/]: {plain(str(value))}", highlight=False)
+
+    screen.show({what: [dict(one) for one in found]}, text)
 
 
 def settled(

@@ -291,6 +291,7 @@ def test_letters_are_chosen_by_table_and_time(tmp_path: Path) -> None:
     job = Job(tmp_path, [{"table": "a", "timestamp_fields": {"at": "epoch_ms"}}], schemas=False)
     job.land(created(1, 0, at="x"), created(2, 1, "b"))
     assert [one["letter"] for one in told(job, "list", "--table", "db.a")["letters"]] == ["topic/0/0"]
+    assert len(told(job, "list", "--table", "db.a", "--table", "db.none")["letters"]) == 1
     assert told(job, "list", "--since", "2020-01-01T00:00+02:00", "--until", "2999-01-01")["count"] == 2
     assert told(job, "list", "--since", "2999-01-01")["count"] == 0
     assert told(job, "list", "--limit", "1")["count"] == 2

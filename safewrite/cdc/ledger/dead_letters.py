@@ -40,7 +40,7 @@ class LetterFilter:
     ``reason`` is a part of the reason.  Times are when the job met the record last, from ``since_ns`` on and before ``until_ns``.
     """
 
-    table: str | None = None
+    tables: Collection[str] = ()
     reason: str | None = None
     since_ns: int | None = None
     until_ns: int | None = None
@@ -50,7 +50,7 @@ class LetterFilter:
         """Whether a letter is meant."""
         seen_ns = letter.row["seen_ns"]
         return (
-            (self.table is None or letter.row["table"] == self.table)
+            (not self.tables or letter.row["table"] in self.tables)
             and (self.reason is None or self.reason in letter.row["reason"])
             and (self.since_ns is None or seen_ns >= self.since_ns)
             and (self.until_ns is None or seen_ns < self.until_ns)
@@ -115,8 +115,8 @@ class DeadLetters:
             return []
         self._known = positions.get(self._position)
         where: list[tuple[str, str, Any]] = [("job", "=", self._job)]
-        if wanted.table is not None:
-            where.append(("table", "=", wanted.table))
+        if wanted.tables:
+            where.append(("table", "in", list(wanted.tables)))
         rows = self._table.refresh().rows(where=where).to_pylist()
         found = [KeptLetter(row) for row in rows]
         return sorted(
