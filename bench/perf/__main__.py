@@ -22,6 +22,7 @@ from . import (
     contention,
     curves,
     functions,
+    group,
     imports,
     log_length,
     lone,
@@ -37,6 +38,7 @@ from .scale import FULL, QUICK, Scale
 SCENARIOS: dict[str, Callable[[Scale, Path], Scenario]] = {
     "lone": lone.run,
     "contention": contention.run,
+    "group": group.run,
     "log-length": log_length.run,
     "memory": memory.run,
     "imports": imports.run,
@@ -85,7 +87,7 @@ def perf(
     processes: Annotated[
         str,
         typer.Option(
-            help="Comma-separated numbers of processes of `contention` and of `curves`, then without windows."
+            help="Comma-separated numbers of processes of `contention`, `group` and `curves`, then without windows."
         ),
     ] = "",
     out: Annotated[Path, typer.Option(help="Folder of the reports.")] = Path("out/perf"),
@@ -102,7 +104,12 @@ def perf(
     if processes:
         numbers = _numbers(processes)
         scale = replace(
-            scale, processes=numbers, processes_slow=numbers, curve_writers=numbers, curve_every_s=()
+            scale,
+            processes=numbers,
+            processes_slow=numbers,
+            group_processes=numbers,
+            curve_writers=numbers,
+            curve_every_s=(),
         )
     folder = out.resolve() / time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     folder.mkdir(parents=True)

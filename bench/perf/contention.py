@@ -29,7 +29,7 @@ def run(scale: Scale, folder: Path, contest: Contest = DELTA) -> Scenario:
         for slow, counts in ((False, scale.processes), (True, scale.processes_slow)):
             for processes in counts:
                 cells: dict[str, Callable[[], dict[str, Any]]] = {
-                    arm: partial(_cell, contest, lab, arm, processes, scale, slow=slow)
+                    arm: partial(cell_of, contest, lab, arm, processes, scale, slow=slow)
                     for arm in (*contest.contended, contest.peer)
                 }
                 found = interleave(cells, scale.contention_rounds)
@@ -59,9 +59,17 @@ def run(scale: Scale, folder: Path, contest: Contest = DELTA) -> Scenario:
     )
 
 
-def _cell(
-    contest: Contest, lab: Place, arm: str, processes: int, scale: Scale, *, slow: bool
+def cell_of(
+    contest: Contest,
+    lab: Place,
+    arm: str,
+    processes: int,
+    scale: Scale,
+    *,
+    slow: bool,
+    look: Callable[[Any], dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
+    """What one arm's writers did on a table of their own; ``look`` tells more of the table at the end."""
     writers = contest.calls
     place = lab.place(arm, slow=slow)
     writers.create(arm, place, writers.schema())
@@ -74,6 +82,8 @@ def _cell(
         }  # fmt: skip
         found = child(module("contender"), config, timeout_s=LIMIT_S)
     found["commits_per_s"] = found["acked_in_window"] / window_s
+    if look is not None:
+        found |= look(place)
     found["missing_rows"] = found["acked"] * scale.contention_rows - writers.rows_in(place)
     return found
 
@@ -88,13 +98,13 @@ def _lines(case: str, found: dict[str, list[dict[str, Any]]], contest: Contest) 
             values=rates[arm],
             peer=None if arm == contest.peer else contest.peer,
             ratios=() if arm == contest.peer else paired(rates[arm], rates[contest.peer]),
-            extra=_extra(cells, contest.attempt_step),
+            extra=extra_of(cells, contest.attempt_step),
         )
         for arm, cells in found.items()
     ]
 
 
-def _extra(cells: list[dict[str, Any]], attempt_step: str) -> dict[str, Any]:
+def extra_of(cells: list[dict[str, Any]], attempt_step: str) -> dict[str, Any]:
     acked = sum(cell["acked"] for cell in cells)
     attempts = [count for cell in cells for count in cell["attempts"]]
     latencies = sorted(second for cell in cells for second in cell["latencies_s"])

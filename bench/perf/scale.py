@@ -17,6 +17,8 @@ class Scale:
     processes_slow: tuple[int, ...] = (4, 16, 32)
     contention_rows: int = 100
     contention_rounds: int = 2
+    group_processes: tuple[int, ...] = (16, 64)
+    """Of processes that share commits."""
     window_s: float = 3.0
     window_s_per_process: float = 0.3
     log_versions: tuple[int, int] = (10, 5_000)
@@ -66,6 +68,7 @@ QUICK = Scale(
     processes=(4, 32),
     processes_slow=(32,),
     contention_rounds=1,
+    group_processes=(16,),
     window_s=2.0,
     window_s_per_process=0.15,
     log_versions=(10, 1_000),
@@ -100,6 +103,7 @@ TINY = Scale(
     processes_slow=(2,),
     contention_rows=3,
     contention_rounds=1,
+    group_processes=(2,),
     window_s=0.5,
     window_s_per_process=0.0,
     log_versions=(2, 15),

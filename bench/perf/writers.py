@@ -15,6 +15,8 @@ DYNAMODB, OBJECT_STORE, DELTALAKE = "safewrite dynamodb", "safewrite object-stor
 LOCAL = "safewrite local"
 ALONE = "alone"
 """How an arm is called whose writers share no commit: ``safewrite dynamodb alone``."""
+STAGED = "uploads alone"
+"""How an arm is called that uploads files and commits none."""
 SAFE = (DYNAMODB, OBJECT_STORE)
 ARMS = (*SAFE, DELTALAKE)
 
@@ -78,7 +80,23 @@ def opened(arm: str, place: Place) -> Append:
     import safewrite as sw
 
     table = sw.open(place.uri, **settings(arm, place))
+    if arm == STAGED:
+        return lambda frame, key=None: _stage(table, frame)
     return lambda frame, key=None: table.append(frame, **named(key)).attempts
+
+
+def _stage(table: Any, frame: pa.Table) -> None:
+    """Encode and upload rows as an append does, and no more."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from safewrite.protocol.effects import Ok, Put
+
+    out = pa.BufferOutputStream()
+    pq.write_table(frame, out)
+    path = f"part-{table.world.new_id()}.parquet"
+    answer = table.world.perform(Put(path, out.getvalue().to_pybytes(), name="stage.put_data"))
+    assert isinstance(answer, Ok), answer
 
 
 def opened_many(arm: str, place: Place, events: int, name: str) -> Append:
@@ -123,6 +141,13 @@ def rows_in(place: Place) -> int:
 def files_in(place: Place) -> int:
     """Data files of the table, as deltalake reads its log."""
     return len(_counts(place))
+
+
+def versions_in(place: Place) -> int:
+    """Versions of the table after the one that created it."""
+    from deltalake import DeltaTable
+
+    return DeltaTable(place.uri, storage_options=dict(place.storage_options)).version()
 
 
 def _counts(place: Place) -> list[int]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from bench.perf import __main__ as perf
-from bench.perf import contender, contention, curves, functions, imports, lone, plots, report, writers
+from bench.perf import contender, contention, curves, functions, group, imports, lone, plots, report, writers
 from bench.perf.contest import DELTA
 from bench.perf.figures import Aim, Curve, Line, Scenario, at_least, at_most, interleave, paired
 from bench.perf.harness import Harness
@@ -56,6 +56,36 @@ def test_contention_acks_every_append_and_counts_attempts() -> None:
     far = {line.arm: line for line in scenario.lines if "away" in line.case}
     assert far[writers.DELTALAKE].extra["attempts/ack"] >= 1
     assert far[f"{writers.DYNAMODB} alone"].extra["requests_by_step"]["ddb_put_entry"] >= 1
+
+
+@pytest.mark.long
+def test_writers_that_share_are_measured_next_to_those_that_do_not_and_to_mere_uploads() -> None:
+    scenario = measured("group")
+    found = {line.arm: line for line in scenario.lines}
+    assert set(found) == {*group.JUDGED, writers.STAGED, writers.DELTALAKE}
+    assert all(found[arm].extra["acks/commit"] >= 1 for arm in group.JUDGED)
+    assert found[writers.STAGED].extra["acks/commit"] is None
+    assert found[writers.STAGED].extra["requests_by_step"] == {"put_data": 1.0}
+
+
+def test_the_aims_of_shared_commits_are_held_against_deltalake_uploads_and_writers_alone() -> None:
+    def cell_at(rate: float, *, versions: int = 0, slowest_s: float = 1.0) -> dict[str, Any]:
+        return {
+            "commits_per_s": rate, "acked": 100, "versions": versions, "latencies_s": [0.1, slowest_s], "attempts": [1],
+            "requests": {}, "errors": {}, "last_s": 1.0, "fewest": 1,
+        }  # fmt: skip
+
+    found = {
+        **{key: [cell_at(40.0, versions=4, slowest_s=2.0)] for key in group.SHARED},
+        **{key: [cell_at(5.0, versions=100, slowest_s=3.0)] for key in group.ALONE},
+        writers.STAGED: [cell_at(60.0)],
+        writers.DELTALAKE: [cell_at(4.0, versions=100)],
+    }
+    aims = {aim.text.partition(": ")[2]: aim for aim in group._aims("64 processes", 64, found)}
+    assert [round(aim.measured, 2) for aim in aims.values()] == [0.83, 25.0, 1.0]
+    assert [aim.met for aim in aims.values()] == [False, True, True]
+    few = group._aims("16 processes", 16, found)
+    assert not [aim for aim in few if "acks/commit" in aim.text]
 
 
 @pytest.mark.long
