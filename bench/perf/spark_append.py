@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from unittest import mock
@@ -85,7 +86,7 @@ def _compare(  # noqa: PLR0917 - one caller, just above
     arms, read = make(session, folder, case, schema, parts)
     took: dict[str, list[tuple[float, float]]] = {arm: [] for arm in arms}
     for number in range(WARM_UPS + rounds):
-        timed = {arm: _measured(act, frame, number) for arm, act in arms.items()}
+        timed = {arm: measured(partial(act, frame, number)) for arm, act in arms.items()}
         for arm, figures in in_turn(timed, number).items():
             took[arm].append(figures)
     print(f"\n{case}: {rows:,} rows of {len(COLUMNS)} columns an append, {CORES} cores")
@@ -151,16 +152,16 @@ def _iceberg(
 
 
 # --- CPU -------------------------------------------------------------------------------------------------
-def _measured(
-    act: Callable[[Any, int], object], frame: Any, number: int
-) -> Callable[[], tuple[float, float]]:
-    def measured() -> tuple[float, float]:
+def measured(act: Callable[[], object]) -> Callable[[], tuple[float, float]]:
+    """Gives the CPU of all processes, and the wall time, of an act."""
+
+    def timed() -> tuple[float, float]:
         before, began_s = _cpu_s(), time.perf_counter()
-        act(frame, number)
+        act()
         wall_s = time.perf_counter() - began_s
         return _cpu_s() - before, wall_s
 
-    return measured
+    return timed
 
 
 def _cpu_s() -> float:

@@ -353,8 +353,7 @@ class IcebergFormat:
         )
         head = self._fresh_head(*((write.empty_like(frame), operation) if new else ()))
         write.check_session(frame.sparkSession, head)
-        made = None if operation.changes else by_tasks.write(self, held, operation, name, head, queue_first)
-        if made is not None:
+        if (made := by_tasks.write(self, held, operation, name, head, queue_first)) is not None:
             return made
         there = known.find(
             frame.sparkSession, head, named=operation.spark_catalog, now_s=monotonic_s(self.world)

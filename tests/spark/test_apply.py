@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 import safewrite as sw
 from bench.servers.catalogs import CatalogKind
-from safewrite.changes.spark import plan
+from safewrite.changes import apply_job
 from safewrite.changes.spark.plan import SparkPlan
 from safewrite.delta.connect import Connection
+from safewrite.iceberg.spark import by_tasks
 from safewrite.testing.changes import Change, Oracle, RefusedError
 from safewrite.testing.steps import Answers, At
 from tests.changes import test_unchanged as unchanged
@@ -36,6 +37,8 @@ pytestmark = pytest.mark.xdist_group("spark")
 MERGE_ON_READ = {"write.merge.mode": "merge-on-read"}
 MARKING = {"merge-on-read": ("iceberg", MERGE_ON_READ), "vectors": ("delta", VECTORS)}
 """Tables whose rows are marked as gone."""
+BY_LIBRARY = {f"{kind} by library": kind for kind in ("delta", "iceberg", "merge-on-read")}
+"""Tables whose files the library of their format reads and writes."""
 
 
 @pytest.fixture(params=["delta", "iceberg"])
@@ -45,21 +48,30 @@ def table(
     return made(request.param, spark, lakes("sql"), tmp_path)
 
 
+def cannot_travel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credentials that cannot be sent to executors let the format's library read and write the files of a table."""
+    monkeypatch.setattr(Connection, "store", lambda self: None)
+    monkeypatch.setattr(by_tasks, "address_of", lambda head, catalog: None)
+
+
 def counted(receipt: Any) -> Counter[str]:
     """What became of the changes."""
     return Counter({name: count for name, count in receipt.changes.items() if count and name != "applied"})
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["delta", "vectors", "iceberg", "merge-on-read"])
+@pytest.mark.parametrize("kind", ["delta", "vectors", "iceberg", "merge-on-read", *BY_LIBRARY])
 @pytest.mark.parametrize("partitioned", [False, True])
 def test_any_log_in_any_split_by_spark_and_others_gives_the_table_of_the_oracle(
     kind: str,
     partitioned: bool,
     spark: Spark,
     lakes: Callable[[CatalogKind], Lake],
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> None:
+    if kind in BY_LIBRARY:
+        cannot_travel(request.getfixturevalue("monkeypatch"))
+
     @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(
         st.lists(
@@ -69,9 +81,10 @@ def test_any_log_in_any_split_by_spark_and_others_gives_the_table_of_the_oracle(
         )
     )
     def check(steps: list[tuple[list[Any], str]]) -> None:
-        format_, properties = MARKING.get(kind, (kind, {}))
+        name = BY_LIBRARY.get(kind, kind)
+        format_, properties = MARKING.get(name, (name, {}))
         by = ["b"] if partitioned else []
-        folder = tmp_path_factory.mktemp("lake")
+        folder = request.getfixturevalue("tmp_path_factory").mktemp("lake")
         table = made(format_, spark, lakes("sql"), folder, partition_by=by, **properties)
         oracle = Oracle()
         for number, (batch, engine) in enumerate(steps):
@@ -258,7 +271,7 @@ def test_a_batch_of_many_tasks_is_applied_as_one(
     table: ChangedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Truncates are of no key: each task sees them, and they count once."""
-    monkeypatch.setattr(plan, "TASK_ROWS", 3)
+    monkeypatch.setattr(apply_job, "TASK_ROWS", 3)
     oracle = Oracle()
     keys = [(number, name) for number in range(4) for name in "xy"]
     for batch in (
@@ -289,11 +302,8 @@ def test_columns_with_dots_and_accents_are_keys_as_any(
 def test_files_with_other_rows_than_were_decided_are_not_committed(
     table: ChangedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Spark's copy-on-write did, which doubled a table (apache/iceberg issue 18004).
-
-    Credentials that cannot be sent to executors let Delta's library read and write the files of a table.
-    """
-    monkeypatch.setattr(Connection, "store", lambda self: None)
+    """As Spark's copy-on-write did, which doubled a table (apache/iceberg issue 18004)."""
+    cannot_travel(monkeypatch)
     table.apply([up((1, 0)), up((1, 0), "p", OTHER)])
     staying = SparkPlan.staying
     monkeypatch.setattr(

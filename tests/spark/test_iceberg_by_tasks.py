@@ -65,15 +65,21 @@ TYPES = (
 def tasks_only() -> Iterator[None]:
     """Iceberg's own library is not there."""
     with (
+        mock.patch.object(files.SparkIceberg, "write", side_effect=AssertionError("Iceberg's library wrote")),
         mock.patch("safewrite.iceberg.spark.files.has_library", return_value=False),
         mock.patch.object(by_tasks, "has_library", return_value=False),
     ):
         yield
 
 
-def by_library() -> Any:
+@contextmanager
+def by_library() -> Iterator[None]:
     """Iceberg's own library writes what it is asked to."""
-    return mock.patch.object(by_tasks, "address_for_tasks", return_value=None)
+    with (
+        mock.patch.object(by_tasks, "address_for_tasks", return_value=None),
+        mock.patch.object(by_tasks, "address_for_changes", return_value=None),
+    ):
+        yield
 
 
 @pytest.fixture
@@ -217,6 +223,74 @@ def test_iceberg_s_library_writes_where_tasks_cannot(
         assert len(saved) == 5
         table.append(plain, key="three")
     assert (len(saved), table.row_count()) == (5, 8)
+
+
+HOW: dict[str, Any] = {"keys": ["id"], "sequence_by": ["seq"], "delete_when": "op = 'd'"}
+CHANGED = pa.schema([("id", pa.int64()), ("seq", pa.int64()), ("name", pa.string())])
+
+
+def _changes(spark: Spark, ids: range, seq: int, op: str = "u") -> Any:
+    found = spark.session.range(ids.start, ids.stop, ids.step, 2)
+    return found.selectExpr("id", f"{seq}L AS seq", f"'of {seq}' AS name", f"'{op}' AS op")
+
+
+@pytest.mark.parametrize("mode", ["merge-on-read", pytest.param("copy-on-write", marks=pytest.mark.long)])
+def test_changes_are_applied_without_iceberg_s_library_which_finds_them_again(
+    spark: Spark, lake: Lake, mode: str
+) -> None:
+    """In buckets and in order, which only appends leave to the library."""
+    table = lake.create(
+        CHANGED, partition_by=["bucket(2, id)"], sort_by=["id desc"], properties={"write.merge.mode": mode}
+    )
+    with spark.careless():
+        with tasks_only():
+            table.apply_changes(_changes(spark, range(20), 1), key="one", **HOW)
+            made = table.apply_changes(_changes(spark, range(0, 20, 2), 2), txn=("app", 1), **HOW)
+            assert (made.changes["updated"], made.rows, made.removed_rows) == (10, 10, 10)
+            gone = table.apply_changes(_changes(spark, range(0, 24, 4), 3, "d"), key="gone", **HOW)
+            assert (gone.changes["deleted"], gone.changes["tombstoned"]) == (5, 1)
+        with by_library():
+            again = table.apply_changes(_changes(spark, range(0, 20, 2), 2), txn=("app", 1), **HOW)
+            assert (again.outcome.value, again.changes) == ("already_committed", made.changes)
+            late = table.apply_changes(
+                _changes(spark, range(0, 24, 4), 2), key="late", all_late="count", **HOW
+            )
+            assert late.changes["late"] == 6
+            table.apply_changes(_changes(spark, range(1), 4), key="back", **HOW)
+        with tasks_only():
+            with pytest.raises(sw.ReplayMismatchError):
+                table.apply_changes(_changes(spark, range(2), 4), key="back", **HOW)
+            assert (
+                table.apply_changes(_changes(spark, range(1), 4), key="back", **HOW).outcome
+                == "already_committed"
+            )
+        read = spark.session.table(lake.sql(table)).orderBy("id").collect()
+    wanted = [(0, "of 4"), *((id_, "of 1" if id_ % 2 else "of 2") for id_ in range(1, 20) if id_ % 4)]
+    assert [(row.id, row.name) for row in read] == wanted
+    found = lake.load().load_table(table.uri).scan().to_arrow().sort_by("id")
+    assert found["name"].to_pylist() == [name for _, name in wanted]
+
+
+def test_iceberg_s_library_applies_changes_where_tasks_cannot(spark: Spark, lake: Lake) -> None:
+    """To files in Avro, which PyIceberg cannot read, and to UUIDs, which Spark has as texts."""
+    avro = lake.create(CHANGED, properties={"write.format.default": "avro"})
+    uuids = lake.create(CHANGED.append(pa.field("key", pa.uuid())))
+    with spark.careless():
+        _changes(spark, range(10), 1).drop("op").writeTo(lake.sql(avro)).append()
+        with (
+            tasks_only(),
+            pytest.raises(
+                sw.UnsupportedTableError,
+                match="in Avro",
+            ),
+        ):
+            avro.apply_changes(_changes(spark, range(0, 10, 2), 2), **HOW)
+        avro.apply_changes(_changes(spark, range(0, 10, 2), 2), **HOW)
+        keyed = _changes(spark, range(3), 1).selectExpr("*", f"'{IDS[1]}' AS key")
+        uuids.apply_changes(keyed, **HOW)
+        read = spark.session.table(lake.sql(avro)).orderBy("id").collect()
+        assert [row.key for row in spark.session.table(lake.sql(uuids)).collect()] == [str(IDS[1])] * 3
+    assert [(row.id, row.seq) for row in read] == [(id_, 1 if id_ % 2 else 2) for id_ in range(10)]
 
 
 def test_credentials_that_travel_are_in_no_text(spark: Spark, lake: Lake) -> None:

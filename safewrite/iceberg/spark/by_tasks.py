@@ -1,4 +1,4 @@
-"""Writes a Spark DataFrame to an Iceberg table by tasks on the executors, without Iceberg's own library: the one protocol commits."""
+"""Writes a Spark DataFrame, or its changes, to an Iceberg table by tasks on the executors, without Iceberg's own library: the one protocol commits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyiceberg.types import NestedField, UUIDType
 
+from safewrite.changes.apply_job import GivenRows
+from safewrite.changes.table_files import NotByTasksError
+from safewrite.engine.spark import SparkEngine
 from safewrite.errors import WouldAlterError
+from safewrite.frames.spark.columns import arrow_schema as spark_columns
 from safewrite.frames.spark.stream import written
 from safewrite.frames.spark.tallied import TalliedRows, executors_lack_python, or_by_library
 from safewrite.iceberg.catalog.travel import TableAddress, address_of
@@ -18,6 +22,7 @@ from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.spark.distribution import distributed, is_expressible
 from safewrite.iceberg.spark.files import has_library
 from safewrite.iceberg.spark.write import checked, counted
+from safewrite.iceberg.write.apply_by_tasks import plan_of
 from safewrite.iceberg.write.evolution import Evolution, evolve
 from safewrite.iceberg.write.overwrite import named_replace
 from safewrite.iceberg.write.plans import Planner
@@ -32,6 +37,7 @@ from safewrite.table.writer import repeated
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
 
+    from safewrite.frames.fingerprint import Fingerprint
     from safewrite.frames.predicate import Predicate
     from safewrite.frames.spark.batch import BatchOrigin, SparkBatch
     from safewrite.frames.spark.held import Held
@@ -59,6 +65,18 @@ def address_for_tasks(table: IcebergFormat, held: Held, head: TableVersion) -> T
         return None
     by_tasks = metadata.sort_order().is_unsorted and is_expressible(metadata)
     if not by_tasks and has_library(held.session):
+        return None
+    return address_of(head, table.connection.catalog)
+
+
+def address_for_changes(table: IcebergFormat, held: Held, head: TableVersion) -> TableAddress | None:
+    """As :func:`address_for_tasks`, for changes.
+
+    Tasks cannot apply them to values that Spark has in another form: rows of the table are compared with them.  They sort
+    the rows that they write, and write those of a bucket from few tasks.
+    """
+    schema = table_of(head).metadata.schema()
+    if executors_lack_python(held.session.sparkContext) or as_spark_has(schema) != arrow_schema(schema):
         return None
     return address_of(head, table.connection.catalog)
 
@@ -98,21 +116,23 @@ def write(  # noqa: PLR0917 - one caller
     head: TableVersion,
     queue_first: bool,
 ) -> tuple[IcebergDone, Write] | Receipt | None:
-    """Write the rows of a DataFrame once; None where Iceberg's own library is to do it.
+    """Write the rows of a DataFrame, or apply its changes, once; None where Iceberg's own library is to do it.
 
     Raises:
         WouldAlterError, InvalidInputError: nothing was committed.
         NotCommittedError: its other subclasses; none of the rows is or will be in the table.
         CommitUnknownError: the same call again, or ``resolve``, decides.
     """
-    address = address_for_tasks(table, held, head)
+    applies = operation.changes is not None
+    address = (address_for_changes if applies else address_for_tasks)(table, held, head)
     if address is None:
         return None
     return or_by_library(
-        partial(_written, table, address, held, operation, name, head, queue_first),
+        partial(_applied if applies else _written, table, address, held, operation, name, head, queue_first),
         held.session.sparkContext,
         partial(has_library, held.session),
         table.uri,
+        *((NotByTasksError,) if applies else ()),
     )
 
 
@@ -150,6 +170,32 @@ def _written(  # noqa: PLR0917 - one caller, just above
     return written(held.frame, name.txn, head.table_id, by, seems_there=there)
 
 
+def _applied(  # noqa: PLR0917 - one caller, :func:`write`
+    table: IcebergFormat,
+    address: TableAddress,
+    held: Held,
+    operation: Operation,
+    name: Identity,
+    head: TableVersion,
+    queue_first: bool,
+) -> tuple[IcebergDone, Write]:
+    frame, spec = held.frame, operation.changes
+    assert spec is not None
+    columns = spark_columns(frame.schema)
+
+    def by(origin: BatchOrigin | None) -> tuple[IcebergDone, Write]:
+        def named(found: Fingerprint) -> Fingerprint:
+            return found if origin is None else origin.fingerprint(found.rows)
+
+        given = GivenRows(SparkEngine(frame.sparkSession), frame, columns, named)
+        with plan_of(table.planner, address, head, given, (spec, name)) as plan:
+            plan.properties, plan.positions = operation.properties, operation.positions
+            return table.commit(plan, operation, tuple, queue_first=queue_first), plan.write
+
+    return written(frame, name.txn, head.table_id, by, seems_there=carries(head, name))
+
+
+# --- rows on their way ---------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class TaskJob:
     """Rows on their way to a plan; ``predicate`` says which rows go."""
