@@ -74,13 +74,13 @@ def _show(console: Console, verdicts: Sequence[Verdict]) -> None:
     grid = Table(title="silver against the truth")
     for name in (
         "format", "change files", "tables", "files", "deliveries", "runs", "killed", "rows in files", "landed", "put aside",
-        "silver", "truth", "wrong tables", "recipe: lost, ghosts, stale", "its MERGE alone",
+        "silver", "truth", "wrong tables", "by the driver", "recipe: lost, ghosts, stale", "its MERGE alone",
     ):  # fmt: skip
         grid.add_column(name)
     for one in verdicts:
         counts = (
             one.tables, one.files, one.deliveries, one.runs, one.killed, one.rows_in_files, one.landed, one.put_aside,
-            one.silver_rows, one.truth_rows, one.wrong_tables,
+            one.silver_rows, one.truth_rows, one.wrong_tables, one.by_driver,
         )  # fmt: skip
         harms = [
             "" if harm is None else f"{harm.lost}, {harm.ghosts}, {harm.stale}"

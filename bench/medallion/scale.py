@@ -164,7 +164,7 @@ def scale(
         8,
     ),
     executors: Annotated[list[int], typer.Option(help="With a core each; may be given again.")] = (1, 2),
-    plain: Annotated[bool, typer.Option(help="Plain Spark code too.")] = True,
+    codes: Annotated[list[str], typer.Option("--code", help="May be given again.")] = (OURS, SPARK),
     figures: Annotated[Path | None, typer.Option("--json", help="A file of the figures.")] = None,
 ) -> None:
     """CPU, memory and shares of one large table."""
@@ -172,7 +172,7 @@ def scale(
     told: list[Scaled] = []
     for count in files:
         raw = raw_files(folder / f"raw-{count}", rows, count)
-        for code, number in product([OURS, SPARK] if plain else [OURS], executors):
+        for code, number in product(codes, executors):
             one = Scaled(code, count, number, rows)
             told.append(measured(folder / f"{code}-{count}-{number}".replace(" ", "-"), raw, one))
             console.print(json.dumps(asdict(one)))

@@ -37,6 +37,8 @@ class Verdict:
     deliveries: int = 0
     kills: dict[str, int] = field(default_factory=dict)
     runs: int = 0
+    by_driver: int = 0
+    """Rows that this process brought to silver where tasks were asked to; of runs that were not killed."""
     rows_in_files: int = 0
     landed: int = 0
     put_aside: int = 0
@@ -112,6 +114,7 @@ class Story:
         self.verdict.runs += 1
         if not killed:
             run = ran(self.job.config, self.engine)
+            self.verdict.by_driver += sum(one.refined.by_driver for one in run.tables)
             errors = [*run.errors, *(f"{one.table}: {one.error}" for one in run.tables if one.error)]
             told = [one for one in errors if refuses is not None and refuses in one]
             if refuses is not None and not told:

@@ -29,7 +29,8 @@ class Usage:
         workers = {pid: number for number, pid in enumerate(self.cluster.pids)}
         found = {}
         for pid in running:
-            kind = self._kind(pid, running, workers)
+            is_ending = not running[pid][1].strip()  # nothing names its program any more
+            kind = self.kinds.get(pid) if is_ending else self._kind(pid, running, workers)
             if kind is not None:
                 self.kinds[pid] = kind
                 found[pid] = max(_cpu_s(pid), self.cpu_s.get(pid, 0.0))

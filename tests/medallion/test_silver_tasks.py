@@ -109,7 +109,8 @@ def test_the_same_bronze_gives_the_same_silver(
     twin.put("shop/orders/LOAD00000001.csv", source.load())
     for number, count in enumerate((150, 250)):
         twin.put(f"shop/orders/2026110{number + 1}-000000001.csv", source.file(count))
-        assert twin.same().ok
+        run = twin.same()
+        assert (run.ok, run.tables[0].refined.by_driver) == (True, 0)
     assert min(asked) > 1
     for pipeline in twin.pipelines():
         assert pipeline.reset(["shop.orders"]).ok
@@ -202,7 +203,9 @@ def test_what_tasks_cannot_decide_this_process_does(
     content += b"I,500,a,1,NULL,900\nU,500,b,1,500,900\n" if why == "ties" else b""
     content += b"U,501,?,1,501,900\n" if why == "lacks" else b""
     twin.put("shop/orders/20261101-000000001.csv", content)
-    assert twin.same().ok
+    run = twin.same()
+    assert run.ok
+    assert run.tables[0].refined.by_driver == len(tables(twin.tasks)["bronze/orders"])
     assert ("this process brings bronze to silver" in caplog.text) == (why != "result")
     assert verify(Pipeline(twin.tasks.config))[0].flaws == []
     for job in (twin.plain, twin.tasks):

@@ -66,6 +66,8 @@ class Refined:
     """Silver's position of :data:`TRUNCATED`."""
     watermark: int | None = None
     """Of a sync by time: the newest time that silver took, in microseconds since 1970."""
+    by_driver: int = 0
+    """Of a job with an engine: rows of bronze that this process read, and no task."""
     late: int = 0
     """Of a sync by time: rows that came later than the overlap, and that silver did not account for before the run."""
 
@@ -216,10 +218,12 @@ def _apply(
         batch = f"{batch}/epoch-{step.truncates[-1]}"
     key = short_key(f"medallion/{job.places.config.job}/{job.name}/{name}/{done.position}/{batch}")
 
-    if tasks is not None and sum(one.row_count for one in step.brought) > SMALL_ROWS:
+    rows = sum(one.row_count for one in step.brought)
+    if tasks is not None and rows > SMALL_ROWS:
         _take_by_tasks(job, step, done, (key, moves), tasks)
     else:
         _take(job, step, done, key, moves)
+        done.by_driver += rows if job.places.engine is not None else 0
     if step.to is not None:
         done.position = step.to
         done.stamp = done.stamp if stamp is None else stamp
