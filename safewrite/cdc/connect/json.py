@@ -29,6 +29,15 @@ class ConnectValue:
         return name if isinstance(name, str) else self.own_name
 
 
+_FRAME = 5
+"""The bytes before an object that a registry's converter for JSON Schema wrote: a zero, and the number of the schema."""
+
+
+def _is_framed(data: bytes) -> bool:
+    # JSON in UTF-16 begins with a zero and a brace.
+    return data[:1] == b"\0" and data[1:2] != b"{" and data[_FRAME : _FRAME + 1] == b"{"
+
+
 def json_of(data: bytes | None) -> Any:
     """What bytes of JSON hold; None where there are none.
 
@@ -71,7 +80,7 @@ class JsonValues:
         return self._whole(data)
 
     def _whole(self, data: bytes) -> ConnectValue | None:
-        content = json_of(data)
+        content = json_of(data[_FRAME:] if _is_framed(data) else data)
         if content is None:
             return None
         if not isinstance(content, dict) or set(content) != {"schema", "payload"}:

@@ -1,7 +1,8 @@
-"""Names of columns in small letters: in rows and keys, by columns and one by one."""
+"""Names of columns in small letters, in rows and keys; records that a registry's converter for JSON Schema wrote."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from safewrite.cdc.records.change import KafkaRecord
 from tests.cdc.events import event, postgres, record
-from tests.cdc.jobs import Job
+from tests.cdc.jobs import Job, change
 
 
 @pytest.mark.parametrize("schemas", [False, True])
@@ -41,4 +42,19 @@ def test_names_become_small_letters_where_that_is_asked_for(tmp_path: Path, sche
         key: {"id": key, "when": when, "Kept": "x", "n": n} for key, n in ((1, 8), (3, None))
     }
     assert [letter["offset"] for letter in job.letters()] == [6]
+    assert job.verdict().faults == ()
+
+
+def test_json_behind_the_number_of_a_schema_is_read_as_without_it(tmp_path: Path) -> None:
+    """Keys and values, next to records that have none; JSON in UTF-16, which begins with a zero too, stays what it is."""
+    job = Job(tmp_path, [{"table": "a"}], schemas=False)
+    plain = [change("c", "a", key, {"id": key, "n": key}, lsn=key + 1, offset=key) for key in range(4)]
+    framed = [
+        replace(one, key=b"\0\0\0\1\2" + (one.key or b""), value=b"\0\0\0\0\7" + (one.value or b""))
+        for one in plain[:2]
+    ]
+    wide = replace(plain[3], value=(plain[3].value or b"").decode().encode("utf-16-be"))
+    job.land(*framed, plain[2], wide, record(b"\0\0\0\0\7{", offset=4), record(b"\0\0\0\0\7[]", offset=5))
+    assert job.rows("a") == {key: {"id": key, "n": key} for key in range(4)}
+    assert [letter["offset"] for letter in job.letters()] == [4, 5]
     assert job.verdict().faults == ()
