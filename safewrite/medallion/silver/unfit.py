@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,11 +38,16 @@ _UNSHOWN = frozenset({*BRONZE_COLUMNS.names, COMMIT_DATE.name, UNCHANGED})
 
 def place_of(path: str, line: int) -> tuple[int, str, int]:
     """Where a record stands among those of other files: the times in their names come first."""
+    return _stamp(path), path, line
+
+
+@lru_cache(maxsize=4096)
+def _stamp(path: str) -> int:
+    """The time in a file's name; kept, for parsing it takes as long as all else that is done with a record."""
     try:
-        stamp = stamp_number(path.rpartition("/")[2].partition(".")[0])
+        return stamp_number(path.rpartition("/")[2].partition(".")[0])
     except ValueError:
-        stamp = 0
-    return stamp, path, line
+        return 0
 
 
 def last_of_ties(rows: pa.Table, config: TableConfig) -> pa.Table:
