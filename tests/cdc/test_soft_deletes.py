@@ -15,6 +15,8 @@ from tests.cdc.events import decoded, event, postgres, record
 from tests.cdc.jobs import FORM_AND_SCHEMAS, Job, Rows, Source, change, cut
 
 SOFT = {"table": "a", "deleted_column": "is_gone"}
+LONG_ON_ICEBERG = pytest.mark.parametrize("form", ["delta", pytest.param("iceberg", marks=pytest.mark.long)])
+"""The changes of both formats have one meaning; the random source runs on both."""
 GONE = "__debezium_unavailable_value"
 
 
@@ -35,7 +37,7 @@ def test_deleted_rows_stay_as_they_were(tmp_path: Path, form: str, schemas: bool
     """A random source, whose rows change their keys and come again; drivers die after a commit, batches come twice."""
     job = Job(tmp_path, [SOFT], form, schemas=schemas)
     source = Source(5, tables=("a",))
-    for number, part in enumerate(cut(source.run(160), 40)):
+    for number, part in enumerate(cut(source.run(96), 32)):
         if number % 2:
             dying = job.landing()
             dying.ledger.write = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
@@ -75,7 +77,7 @@ def test_changes_that_come_late_find_their_place(tmp_path: Path, seed: int) -> N
     assert job.verdict().faults == ()
 
 
-@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@LONG_ON_ICEBERG
 def test_a_delete_without_a_row_is_a_row_of_its_key(tmp_path: Path, form: str) -> None:
     """What is older and comes later is late; tombstones after it do nothing, and a row that comes again is there again."""
     job = Job(tmp_path, [SOFT | {"all_late": "count"}], form, schemas=False)
@@ -107,7 +109,7 @@ def test_a_tombstone_of_compaction_marks_its_row_once(tmp_path: Path) -> None:
     assert job.verdict().faults == ()
 
 
-@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@LONG_ON_ICEBERG
 def test_no_row_takes_a_value_of_one_that_was_deleted(tmp_path: Path, form: str) -> None:
     """The insert between did not land: an update that lacks its value is a dead letter, and not a mix of two rows."""
     job = Job(tmp_path, [SOFT], form, schemas=False)
@@ -132,6 +134,25 @@ def test_no_row_takes_a_value_of_one_that_was_deleted(tmp_path: Path, form: str)
         3: {"id": 3, "n": None, "body": None, "is_gone": True},
     }
     assert sorted(letter["offset"] for letter in job.letters()) == [2, 3, 7]
+    assert job.verdict().faults == ()
+
+
+def test_the_column_may_come_later_and_go_again(tmp_path: Path) -> None:
+    """A row from before has NULL there; without the column a delete takes its row again, also one that was marked."""
+    job = Job(tmp_path, [{"table": "a"}], schemas=False)
+    job.land(*(change("c", "a", key, {"id": key, "n": key}, lsn=key, offset=key) for key in (1, 2, 3)))
+    job.land(change("d", "a", 3, lsn=4, offset=4))
+    job.tables[0]["deleted_column"] = "gone"
+    job.land(change("d", "a", 1, lsn=5, offset=5), change("c", "a", 3, {"id": 3, "n": 9}, lsn=6, offset=6))
+    assert job.rows("a") == {
+        1: {"id": 1, "n": 1, "gone": True},
+        2: {"id": 2, "n": 2, "gone": None},
+        3: {"id": 3, "n": 9, "gone": False},
+    }
+    del job.tables[0]["deleted_column"]
+    job.land(change("d", "a", 1, lsn=7, offset=7), change("d", "a", 2, lsn=8, offset=8))
+    assert sorted(job.rows("a")) == [3]
+    assert not job.letters()
     assert job.verdict().faults == ()
 
 
