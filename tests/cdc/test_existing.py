@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, StringType, StructType
+from pyiceberg.types import DecimalType, LongType, NestedField, StringType, StructType
 
 import safewrite as sw
+from safewrite.cdc.landing.replay import replay
+from safewrite.cdc.ledger.dead_letters import LetterFilter
 from tests.cdc.jobs import Job, change
 
 FORMS = ("delta", "iceberg")
@@ -128,3 +131,42 @@ def test_tables_that_nobody_named_and_cannot_be_made_stop_no_other(tmp_path: Pat
     assert [one["offset"] for one in job.letters()] == [1]
     assert all(line.adds_up for line in lines)
     assert not job.verdict().faults
+
+
+def test_what_another_engine_widened_takes_the_values_that_waited(tmp_path: Path) -> None:
+    """A decimal with more digits, and a struct with a new field: dead letters until then, and rows once they are replayed."""
+    kinds = [
+        NestedField(1, "id", LongType(), required=False),
+        NestedField(2, "n", DecimalType(5, 2), required=False),
+        NestedField(3, "t", StructType(NestedField(4, "a", LongType(), required=False)), required=False),
+    ]
+    table = {"table": "a", "primary_key": ["id"], "decimal_fields": {"n": [9, 2]}}
+    job = Job(tmp_path, [table], "iceberg", {"decimal_handling_mode": "string"})
+    catalog = load_catalog(**job.catalog())
+    catalog.create_namespace("db")
+    catalog.create_table("db.a", Schema(*kinds))
+    running = job.landing()
+    job.land(change("c", "a", 1, {"id": 1, "n": "123.45", "t": {"a": 1}}, lsn=1, offset=0), landing=running)
+    wide = change("c", "a", 2, {"id": 2, "n": "1234567.89", "t": {"a": 1}}, lsn=2, offset=1)
+    job.land(
+        wide,
+        change("c", "a", 3, {"id": 3, "n": None, "t": {"a": 1, "b": 2}}, lsn=3, offset=2),
+        landing=running,
+    )
+    assert len(job.letters()) == 2
+    with catalog.load_table("db.a").update_schema() as update:
+        update.update_column("n", DecimalType(9, 2))
+        update.add_column(("t", "b"), LongType())
+    assert replay(running, LetterFilter()).landed == 2
+    job.land(
+        change("c", "a", 4, {"id": 4, "n": "7654321.00", "t": {"a": 2, "b": 3}}, lsn=4, offset=3),
+        landing=running,
+    )
+    rows = {row["id"]: (row["n"], row["t"]) for row in job.read("a").to_pylist()}
+    assert rows == {
+        1: (Decimal("123.45"), {"a": 1, "b": None}),
+        2: (Decimal("1234567.89"), {"a": 1, "b": None}),
+        3: (None, {"a": 1, "b": 2}),
+        4: (Decimal("7654321.00"), {"a": 2, "b": 3}),
+    }
+    assert job.verdict().faults == ()
