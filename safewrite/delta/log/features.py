@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from safewrite.delta.log import indexing
 from safewrite.delta.log.actions import corrupt
@@ -149,22 +149,35 @@ def _columns_with(*keys: str) -> Callable[[Snapshot], list[str]]:
     return find
 
 
-def _columns(state: Snapshot) -> Sequence[tuple[str, Mapping[str, Any]]]:
-    """Every field of the schema at any depth, with its metadata."""
+class _SchemaFacts(NamedTuple):
+    """What rules ask of a schema: every field at any depth, with its metadata; and the paths of its variants."""
+
+    fields: tuple[tuple[str, Mapping[str, Any]], ...]
+    variants: tuple[str, ...]
+
+
+def _facts(state: Snapshot) -> _SchemaFacts:
     try:
         text = state.schema_string
-        return _known_fields(text) if len(text) <= _KNOWN_MAX else _fields_of(text)
+        return _known_facts(text) if len(text) <= _KNOWN_MAX else _facts_of(text)
     except (ValueError, RecursionError) as error:
         raise corrupt(f"The schema of version {state.version} is no JSON.") from error
 
 
-def _fields_of(schema_string: str) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-    return tuple(_fields(json.loads(schema_string), ""))
+def _facts_of(schema_string: str) -> _SchemaFacts:
+    schema = json.loads(schema_string)
+    variants = sorted(path for path, kind in _kinds(schema, "") if kind == "variant")
+    return _SchemaFacts(tuple(_fields(schema, "")), tuple(variants))
 
 
 _KNOWN_MAX = 50_000
-"""Fields of longer schemas are not kept."""
-_known_fields = lru_cache(maxsize=256)(_fields_of)
+"""What longer schemas say is not kept."""
+_known_facts = lru_cache(maxsize=256)(_facts_of)
+
+
+def _columns(state: Snapshot) -> Sequence[tuple[str, Mapping[str, Any]]]:
+    """Every field of the schema at any depth, with its metadata."""
+    return _facts(state).fields
 
 
 def _fields(kind: Any, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -180,11 +193,7 @@ def _fields(kind: Any, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _variants(state: Snapshot) -> str | None:
     """Why variant columns forbid it, at any depth; a table that has none can be written to, whatever its protocol lists."""
-    try:
-        schema = json.loads(state.schema_string)
-    except ValueError as error:
-        raise corrupt(f"The schema of version {state.version} is no JSON.") from error
-    found = sorted(path for path, kind in _kinds(schema, "") if kind == "variant")
+    found = _facts(state).variants
     return f"{reason('variant')} ({', '.join(found)})" if found else None
 
 

@@ -274,7 +274,7 @@ class Planner:
 
     def _applying(self, write: Write, state: Snapshot) -> dict[str, Any]:
         features.check_txns_stay(state, "the deleted keys, and a late change could bring such a row back")
-        nothing = self.prepare(state.schema.empty_table(), state)
+        nothing = Prepared.kept(state.schema.empty_table(), state.partition_by)
         return {
             **self._common(nothing, write, state),
             "target_file_size": self.target_file_size,
