@@ -68,7 +68,9 @@ def _binary(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _whole(text: str) -> str:
-    """A number with an exponent, if it is a whole one.  Raises ValueError for anything else."""
+    """A number with or without an exponent, if it is a whole one.  Raises ValueError for anything else."""
+    if re.fullmatch(_WHOLE, text) is not None:
+        return text
     if re.fullmatch(r"[+-]?[0-9]+(?:\.[0-9]*)?[Ee][+-]?[0-9]{1,2}", text) is None:
         raise ValueError("no whole number")
     found = Decimal(text)
@@ -94,9 +96,10 @@ def _times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
         return texts.cast(pa.timestamp("us")).cast(kind)
     if kind.tz is None:
         raise ValueError("a time with a zone, where the declared type has none")
-    if not pc.all(zoned).as_py():
-        raise ValueError("times with and without zone")
-    return texts.cast(kind)
+    if pc.all(zoned).as_py():
+        return texts.cast(kind)
+    plain = pc.if_else(zoned, None, texts).cast(pa.timestamp("us")).cast(kind)
+    return pc.coalesce(plain, pc.if_else(zoned, texts, None).cast(kind))
 
 
 def from_hex(array: pa.Array) -> pa.Array:

@@ -46,3 +46,26 @@ def test_a_float_is_the_nearest_one_and_zero_only_for_zero(text: str) -> None:
 def test_a_float_too_near_to_zero_or_too_large_is_refused(text: str, kind: pa.DataType) -> None:
     with pytest.raises(ValueError, match="too"):
         parsed(pa.array([text]), kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts"),
+    [
+        (pa.int64(), ["0", "-12", "+7", "007", "7.000", "-0", "1e3", "+25e-0", "9223372036854775807"]),
+        (pa.int8(), ["127", "-128", "1.2e1"]),
+        (pa.date32(), ["2026-01-31", "2026-01-31 00:00:00", "2026-01-31T00:00:00.000"]),
+        (pa.timestamp("us"), ["2026-01-31", "2026-01-31 01:02", "2026-01-31T01:02:03.1234560"]),
+        (
+            pa.timestamp("us", "UTC"),
+            ["2026-01-31", "2026-01-31 01:02:03", "2026-01-31 01:02:03.1234560Z", "2026-01-31 01:02:03 +01"],
+        ),
+        (pa.time64("us"), ["01:02", "01:02:03", "01:02:03.1234560"]),
+        (pa.decimal128(10, 2), ["1", "+1.5", "15e-1", "1.500"]),
+        (pa.float64(), ["1", "+1.5", "1e3", "inf", "-0.0"]),
+        (pa.bool_(), ["1", "0", "true", "False"]),
+        (pa.binary(), ["", "00fF"]),
+    ],
+)
+def test_spellings_that_are_taken_alone_are_taken_together(kind: pa.DataType, texts: list[str]) -> None:
+    alone = [parsed(pa.array([text]), kind)[0].as_py() for text in texts]
+    assert parsed(pa.array([*texts, None]), kind).to_pylist() == [*alone, None]
