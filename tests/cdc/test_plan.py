@@ -11,11 +11,14 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+from safewrite.cdc.config.table_config import METADATA
 from safewrite.cdc.landing.job_plan import JobPlan, plan
 from safewrite.cdc.landing.replay import replay
 from safewrite.cdc.ledger.dead_letters import LetterFilter
 from safewrite.cli.app import app
 from tests.cdc.jobs import Job, Source, change
+
+ALL = {kind: kind for kind in METADATA}
 
 
 def planned(job: Job, /, **more: Any) -> JobPlan:
@@ -78,6 +81,8 @@ def landed(tmp_path_factory: pytest.TempPathFactory) -> Job:
         ({"source": "a"}, "goes on", ""),
         ({"shard_column": "n", "primary_key": ["n", "id"]}, "is refused", "created with the key"),
         ({"deleted_column": "gone"}, "goes on", "it gets the columns gone"),
+        ({"deleted_column": "n"}, "goes on", "n stays int64, not bool: what that cannot hold is a dead letter"),
+        ({"deleted_column": "AT"}, "goes on", "it has at, which engines cannot tell from AT: every record is a dead letter"),
         ({"metadata": {"part": "partition"}}, "goes on", "it gets the columns part; rows from before have NULL"),
         ({"leave_out": ["n"]}, "goes on", "leave_out: n stay, and are NULL"),
         ({"name_mapping": {"n": "m"}}, "goes on", "m is a new column; n stays"),
@@ -93,6 +98,18 @@ def test_each_change_of_a_table_is_told(landed: Job, more: dict[str, Any], what:
     assert note in found[1]
     assert bool(note) == bool(found[1])
     assert planned(job).is_refused == (what == "is refused")
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize(
+    "more", [{"mode": "append", "metadata": ALL}, {"deleted_column": "gone"}, {"mode": "history"}]
+)
+def test_nothing_is_told_of_the_columns_of_the_job_itself(
+    tmp_path: Path, form: str, more: dict[str, Any]
+) -> None:
+    job = Job(tmp_path, [{"table": "a"} | more], form, schemas=False)
+    job.land(change("c", "a", 1, {"id": 1}, lsn=1, offset=0))
+    assert said(planned(job), "db.a") == ("goes on", "")
 
 
 def test_what_the_plan_refuses_the_job_refuses(landed: Job) -> None:

@@ -164,14 +164,21 @@ def _of_source(table: TargetTable, positions: Mapping[str, int], job: str) -> It
 def _of_table(table: TargetTable, found: sw.Table) -> Iterator[str]:
     """What the configuration says otherwise than a table is."""
     names = frozenset(found.schema.names)
-    if added := [name for name in table.own_columns if name not in names]:
+    known = {name.lower(): name for name in names}
+    added = [name for name in table.own_columns if name not in names]
+    if clashing := [name for name in added if name.lower() in known]:
+        yield (
+            f"it has {', '.join(known[name.lower()] for name in clashing)}, which engines cannot tell from {', '.join(clashing)}: every record "
+            "is a dead letter. Name the column as the table has it"
+        )
+    if added := [name for name in added if name not in clashing]:
         yield f"it gets the columns {', '.join(added)}; rows from before have NULL there"
     if left := [to for name in table.leave_out if (to := table.column_of(name)) in names]:
         yield f"leave_out: {', '.join(left)} stay, and are NULL in rows that change from now on"
     for name, to in table.name_mapping.items():
         if name in names and to not in names:
             yield f"name_mapping: {to} is a new column; {name} stays, and is NULL in rows that change from now on"
-    for name, kind in table.declared.items():
+    for name, kind in (table.own_columns | table.declared).items():
         if name in names and found.schema.field(name).type != kind:
             yield f"{name} stays {found.schema.field(name).type}, not {kind}: what that cannot hold is a dead letter"
     if not alike(table.partition_by, found.partition_by):
