@@ -9,9 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import deltalake
+import pyarrow as pa
 import pytest
 
 import safewrite as sw
+from safewrite.cdc.landing.job_plan import plan
 from safewrite.cdc.landing.replay import replay
 from safewrite.cdc.ledger.dead_letters import LetterFilter
 from safewrite.cdc.records.change import KafkaRecord
@@ -287,3 +290,30 @@ def test_a_tombstone_of_compaction_ends_the_version_that_is_open_and_no_other(tm
     assert len(before) == len(ended) == 2
     assert {one for one in before if one[0] == 2} <= {*versions(job)}
     assert job.verdict().faults == ()
+
+
+def made_by_others(job: Job, rows: pa.Table) -> None:
+    deltalake.write_deltalake(job.folder / "db" / "a", rows, mode="append", schema_mode="merge")
+
+
+def test_rows_from_before_the_job_are_no_versions(tmp_path: Path) -> None:
+    """Nothing says from when on they held; a table without rows is taken, and its rows are versions from then on."""
+    table: dict[str, Any] = {"table": "a", "primary_key": ["id"]}
+    job = Job(tmp_path, [table | {"mode": "history"}], schemas=False)
+    made_by_others(job, pa.table({"id": [1], "n": [1]}).slice(0, 0))
+    job.land(change("c", "a", 1, {"id": 1, "n": 2}, lsn=1, offset=0))
+    upsert = Job(tmp_path, [table], schemas=False)
+    with pytest.raises(sw.InvalidInputError, match="are versions, as mode history writes them"):
+        upsert.land(change("u", "a", 1, {"id": 1, "n": 3}, lsn=2, offset=1))
+    made_by_others(job, pa.table({"id": [1], "n": [9]}))
+    with pytest.raises(sw.InvalidInputError, match="rows without _cdc_epoch or _cdc_sequence"):
+        job.land(change("u", "a", 1, {"id": 1, "n": 3}, lsn=2, offset=1))
+
+    job = Job(tmp_path / "with rows", job.tables, schemas=False)
+    made_by_others(job, pa.table({"id": [1], "n": [1]}))
+    with pytest.raises(
+        sw.InvalidInputError, match="was there before with rows that are no versions"
+    ) as caught:
+        job.land(change("u", "a", 1, {"id": 1, "n": 2}, lsn=1, offset=0))
+    (said,) = plan(job.landing()).tables
+    assert (said.what, said.notes) == ("is refused", (str(caught.value),))

@@ -17,6 +17,7 @@ from safewrite.cdc.landing.refusals import (
     knows_job,
     refuse_made_anew,
     refuse_other_key,
+    refuse_other_rows,
     refuse_set_back,
 )
 from safewrite.cdc.ledger.dead_letters import dead_letters_waiting
@@ -127,6 +128,7 @@ def _table_plan(landing: Landing, table: TargetTable, done: Mapping[str, int]) -
         refuse_made_anew(job, table, positions, landed=landed)
         refuse_set_back(job, table, positions)
         refuse_other_key(table, keys_of(found), None if found is None else found.schema)
+        refuse_other_rows(table, found, keys_of(found))
     except sw.SafewriteError as error:
         return TablePlan(table.name, "is refused", (str(error),))
     if found is None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 import safewrite as sw
-from safewrite.cdc.config.table_config import UNTIL, TargetTable
+from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, UNTIL, TargetTable
 from safewrite.intake.reporting import command
 
 LAST_EPOCH = "epoch"
@@ -59,4 +59,30 @@ def refuse_other_key(
         raise sw.InvalidInputError(
             f"The table {table.name} was created with the key {list(recorded)}, and the configuration says {list(table.key)}. Nothing "
             "of the batch was committed. Correct primary_key, or land in a table of another name."
+        )
+
+
+def refuse_other_rows(table: TargetTable, found: sw.Table | None, recorded: tuple[str, ...] | None) -> None:
+    """Rows of a table that the job did not create are versions if its columns say so; others have no beginning to go by."""
+    if found is None or recorded is not None:
+        return
+    are_versions = UNTIL in found.schema.names
+    if are_versions and not table.has_versions:
+        raise sw.InvalidInputError(
+            f"The rows of {table.name} are versions, as mode history writes them, and the configuration says {table.mode}. Nothing of the "
+            "batch was committed. Correct mode, or land in a table of another name."
+        )
+    if table.has_versions and not are_versions and found.row_count():
+        raise sw.InvalidInputError(
+            f"{table.name} was there before with rows that are no versions: nothing says from when on they held, and mode history cannot "
+            "end them. Nothing of the batch was committed. Land in a table of another name, or in one without rows."
+        )
+
+
+def refuse_unplaced(table: TargetTable, stored: pa.Table) -> None:
+    """Versions without a position, which another writer added, have no place among those of the job."""
+    if stored[EPOCH].null_count or stored[SEQUENCE].null_count:
+        raise sw.InvalidInputError(
+            f"{table.name} has rows without {EPOCH} or {SEQUENCE}, which another writer added, of a key that changes now: they have no place "
+            "among its versions. Nothing of the batch was committed. Delete these rows, and start the job again."
         )

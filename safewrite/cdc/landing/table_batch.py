@@ -22,6 +22,7 @@ from safewrite.cdc.landing.refusals import (
     knows_job,
     refuse_made_anew,
     refuse_other_key,
+    refuse_other_rows,
     refuse_set_back,
 )
 from safewrite.cdc.landing.reset_guard import all_late_error, check_of
@@ -119,6 +120,7 @@ class TableBatch:
                 return
         recorded = keys_of(self.found)
         refuse_other_key(self.table, recorded, None if self.found is None else self.found.schema)
+        refuse_other_rows(self.table, self.found, recorded)
         self.make(recorded, each=counts is not None)
         keeps_deleted = self.table.deleted_column is not None
         if keeps_deleted and any(row.lacks for row in self.rows.rows) and self.rows.projected:

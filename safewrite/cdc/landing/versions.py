@@ -26,6 +26,7 @@ from safewrite.cdc.config.table_config import (
     TargetTable,
 )
 from safewrite.cdc.landing.frames import LACKS, OP
+from safewrite.cdc.landing.refusals import refuse_unplaced
 
 REVISIONS = "cdc.revision"
 """The position of a table that counts its commits: a plan holds only for the versions that it was made of."""
@@ -63,6 +64,7 @@ def planned(
     of_batch = _by_key(frame.select([*keys, EPOCH, SEQUENCE, OP, FROM_TIME]), keys)
     wanted = frame.select(list(keys)).group_by(list(keys)).aggregate([]).select(list(keys))
     stored = found.rows(wanted).select(columns.schema.names).cast(columns.schema)
+    refuse_unplaced(table, stored)
     of_table = _by_key(stored.select([*keys, EPOCH, SEQUENCE, FROM_TIME, *_ENDS]), keys)
     values = _Values(columns, stored, frozenset({*table.own_columns}))
     written, late = _VersionRows(), 0
