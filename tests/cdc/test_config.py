@@ -143,6 +143,12 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     (config(envelope="debezium-avro"), "(whole)", "registry is needed"),
     (config(registry={"url": "http://x"}), "(whole)", "registry does nothing"),
     (config(before_image_field="b"), "(whole)", "before_image_field"),
+    (config(envelope="debezium-avro", registry={}), "registry", "one of them"),
+    (
+        config(envelope="debezium-avro", registry={"glue_region": "r", "user": "u", "password": "env:P"}),
+        "registry",
+        "goes by the role",
+    ),
     (config(route_field="b"), "(whole)", "route_field is of events"),
     (config(envelope="dms-json"), "(whole)", "primary_key"),
     (

@@ -117,7 +117,15 @@ class Kafka(Strict):
 class RegistrySettings(Strict):
     """The schema registry of Avro."""
 
-    url: Annotated[str, StringConstraints(pattern=r"^https?://.+")]
+    url: Annotated[
+        str | None,
+        StringConstraints(pattern=r"^https?://.+"),
+        Field(description="of a Confluent registry"),
+    ] = None
+    glue_region: Annotated[
+        str | None,
+        Field(min_length=1, description="the region of AWS Glue's registry, in the place of url"),
+    ] = None
     user: str | None = None
     password: Annotated[
         str | None,
@@ -129,9 +137,15 @@ class RegistrySettings(Strict):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if (self.url is None) == (self.glue_region is None):
+            raise ValueError("give url (Confluent) or glue_region (AWS Glue), one of them")
         if (self.user is None) != (self.password is None):
             raise ValueError("give user and password, or neither")
-        if "@" in self.url:
+        if self.glue_region is not None and self.user is not None:
+            raise ValueError(
+                "user and password are of a Confluent registry: AWS Glue goes by the role of the job"
+            )
+        if "@" in (self.url or ""):
             raise ValueError(
                 "give user and password as fields of their own, not in the url: it stands in logs"
             )

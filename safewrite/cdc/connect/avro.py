@@ -1,4 +1,6 @@
-"""Decodes Confluent's wire format of Avro: a zero byte, four bytes of schema id, the datum.
+"""Decodes Avro behind the header of a registry: Confluent's (a zero byte, four bytes of schema id) or that of AWS Glue.
+
+Glue's is the byte 3, one that says whether the datum is compressed by zlib, and the 16 bytes of the version's id.
 
 The values stay as Avro carries them (whole numbers, bytes), and the schema is translated to Connect's, so that one
 module reads the logical types of JSON and Avro alike.
@@ -10,6 +12,8 @@ from __future__ import annotations
 import io
 import json
 import struct
+import uuid
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +37,11 @@ _LOGICAL = {
     "timestamp-micros": "io.debezium.time.MicroTimestamp",
 }
 
-SchemaOf = Callable[[int], str]
+_GLUE, GLUE_SIZE, _PLAIN, _ZLIB = 3, 18, 0, 5
+_DATUM_BYTES_MAX = 256 << 20
+SchemaId = int | str
+"""Of Confluent's registry a number, of AWS Glue's the id of a version as a text."""
+SchemaOf = Callable[[SchemaId], str]
 """The text of the schema with this id.  Raises UndecodableError where the registry does not know it."""
 
 
@@ -41,7 +49,7 @@ SchemaOf = Callable[[int], str]
 class KnownSchema:
     """A schema of the registry."""
 
-    number: int
+    number: SchemaId
     parsed: Any
     connect: Mapping[str, Any]
 
@@ -53,8 +61,7 @@ class KnownSchema:
         """
         from fastavro import schemaless_reader
 
-        body = io.BytesIO(data)
-        body.seek(HEADER.size)
+        body = io.BytesIO(_datum(data))
         try:
             payload = schemaless_reader(body, self.parsed, None)
         except (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, struct.error) as error:
@@ -71,8 +78,8 @@ class Avro:
 
     def __init__(self, schema_of: SchemaOf) -> None:
         self._schema_of = schema_of
-        self._known: dict[int, KnownSchema] = {}
-        self._unknown: dict[int, str] = {}
+        self._known: dict[SchemaId, KnownSchema] = {}
+        self._unknown: dict[SchemaId, str] = {}
         """What is wrong with ids of this batch: a table's records may all have one that the registry does not have."""
 
     def begin(self) -> None:
@@ -97,9 +104,7 @@ class Avro:
         Raises:
             UndecodableError: they are not in it, or the registry has no such schema.
         """
-        if len(data) < HEADER.size or data[0] != 0:
-            raise UndecodableError("the bytes are not in the wire format of a schema registry")
-        number = int(HEADER.unpack_from(data)[1])
+        number = _id_of(data)
         if number in self._known:
             return self._known[number]
         if number in self._unknown:
@@ -111,7 +116,7 @@ class Avro:
             raise
         return self._known[number]
 
-    def _asked(self, number: int) -> KnownSchema:
+    def _asked(self, number: SchemaId) -> KnownSchema:
         from fastavro import parse_schema
         from fastavro.schema import SchemaParseException
 
@@ -123,6 +128,41 @@ class Avro:
             SchemaParseException, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError,
         ) as error:  # fmt: skip
             raise UndecodableError(f"schema {number} of the registry is no Avro schema ({error})") from error
+
+
+def _id_of(data: bytes) -> SchemaId:
+    """The id of the schema that a header names.
+
+    Raises:
+        UndecodableError: the bytes have no header of a registry.
+    """
+    if data[:1] == b"\0" and len(data) >= HEADER.size:
+        return int(HEADER.unpack_from(data)[1])
+    if data[:1] == bytes([_GLUE]) and len(data) >= GLUE_SIZE and data[1] in {_PLAIN, _ZLIB}:
+        return str(uuid.UUID(bytes=data[2:GLUE_SIZE]))
+    raise UndecodableError("the bytes are not in the wire format of a schema registry")
+
+
+def _datum(data: bytes) -> bytes:
+    """What is behind a header.
+
+    Raises:
+        UndecodableError: it cannot be decompressed.
+    """
+    if data[0] != _GLUE:
+        return data[HEADER.size :]
+    if data[1] == _PLAIN:
+        return data[GLUE_SIZE:]
+    unpacked = zlib.decompressobj()
+    try:
+        found = unpacked.decompress(data[GLUE_SIZE:], _DATUM_BYTES_MAX)
+    except zlib.error as error:
+        raise UndecodableError(
+            f"the bytes behind the header are not compressed as it says ({error})"
+        ) from error
+    if not unpacked.eof:
+        raise UndecodableError("the compressed bytes behind the header break off, or hold too many")
+    return found
 
 
 def without_logical_types(schema: Any) -> Any:

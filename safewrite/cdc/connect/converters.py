@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from safewrite.cdc.connect.avro import HEADER, Avro, KnownSchema, SchemaOf
+from safewrite.cdc.connect.avro import GLUE_SIZE, HEADER, Avro, KnownSchema, SchemaId, SchemaOf
 from safewrite.cdc.connect.columns import UnsuitedError, flags
 from safewrite.cdc.connect.inference import Inference, Kinds, Tables, of_key
 from safewrite.cdc.connect.json import ConnectValue, JsonValues
@@ -268,7 +268,9 @@ class AvroConverter:
         Raises:
             StorageError: the registry is away.
         """
-        heads = pc.binary_slice(records.data.column(name), 0, HEADER.size)
+        data = records.data.column(name)
+        short, long = (pc.binary_slice(data, 0, size) for size in (HEADER.size, GLUE_SIZE))
+        heads = pc.if_else(pc.starts_with(data, b"\3"), long, short)
         groups, found = list[_OfId](), np.full(len(records), -1)
         counted = pc.value_counts(heads).to_pylist()
         counted.sort(key=lambda one: -one["counts"])
@@ -295,7 +297,7 @@ class _OfId:
     is_inferred: ClassVar[bool] = False
 
     @property
-    def name(self) -> int:
+    def name(self) -> SchemaId:
         return self.known.number
 
     @property
@@ -314,5 +316,5 @@ class _OfId:
         return found, fit
 
 
-def _no_registry(number: int) -> str:
+def _no_registry(number: SchemaId) -> str:
     raise UndecodableError("no schema registry is configured")

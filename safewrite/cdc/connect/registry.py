@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.client import HTTPException
-from typing import Any
+from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import Request
@@ -24,10 +24,12 @@ from tenacity import (
 )
 
 import safewrite as sw
+from safewrite.cdc.connect.avro import SchemaId
 from safewrite.cdc.connect.redirects import opener, origin
 from safewrite.cdc.records.change import UndecodableError
 
 log = logging.getLogger("safewrite")
+_T = TypeVar("_T")
 
 _ANSWER_BYTES_MAX = 16 * 1024 * 1024
 _NOT_FOUND = frozenset({40401, 40402, 40403})
@@ -35,8 +37,42 @@ _NOT_FOUND = frozenset({40401, 40402, 40403})
 from something else at its address (a gateway, a wrong path), and says nothing about the schema."""
 
 
-class _AwayError(Exception):
+class AwayError(Exception):
     """The registry gave no answer that says anything about the schema."""
+
+
+def patiently(
+    ask: Callable[[], _T], patience_s: float, sleep: Callable[[float], None], who: str, what: str
+) -> _T:
+    """The answer to a question; it is asked again while the registry is away.
+
+    Raises:
+        StorageError: it was away for so long.
+    """
+
+    def tell(state: RetryCallState) -> None:
+        error = None if state.outcome is None else state.outcome.exception()
+        left_s = max(0.0, patience_s - (state.seconds_since_start or 0.0))
+        log.warning(
+            "%s gives no answer about %s (%s). The batch waits, nothing of it is written; the registry is "
+            "asked again for %.0f s more.", who, what, error, left_s,
+        )  # fmt: skip
+
+    again = Retrying(
+        retry=retry_if_exception_type(AwayError),
+        stop=stop_after_delay(patience_s),
+        wait=wait_random_exponential(multiplier=0.2, max=10),
+        sleep=sleep,
+        before_sleep=tell,
+        reraise=True,
+    )
+    try:
+        return again(ask)
+    except AwayError as error:
+        raise sw.StorageError(
+            f"{who} gave no answer about {what} for {patience_s:g} s ({error}). Nothing of "
+            "this batch was written; it is read again when the job starts. See whether the registry can be reached."
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -63,13 +99,17 @@ class Registry:
                 "written. Give them as registry.user and registry.password."
             )
 
-    def __call__(self, number: int) -> str:
+    def __call__(self, number: SchemaId) -> str:
         """The schema with this id.
 
         Raises:
             UndecodableError: the registry does not know the id, or it is no Avro schema.
             StorageError: no answer within ``patience_s``, or no access.
         """
+        if isinstance(number, str):
+            raise UndecodableError(
+                "the bytes are behind the header of AWS Glue, and the job's registry is Confluent's"
+            )
         answer = self._ask(f"/schemas/ids/{number}", f"schema {number}")
         if answer.get("schemaType", "AVRO") != "AVRO":
             raise UndecodableError(f"schema {number} of the registry is {answer['schemaType']}, not Avro")
@@ -91,30 +131,8 @@ class Registry:
         return text if not found else json.dumps(_defined(json.loads(text), found))
 
     def _ask(self, path: str, what: str) -> dict[str, Any]:
-        again = Retrying(
-            retry=retry_if_exception_type(_AwayError),
-            stop=stop_after_delay(self.patience_s),
-            wait=wait_random_exponential(multiplier=0.2, max=10),
-            sleep=self.sleep,
-            before_sleep=lambda state: self._tell(state, what),
-            reraise=True,
-        )
-        try:
-            answer: dict[str, Any] = again(self._once, path, what)
-        except _AwayError as error:
-            raise sw.StorageError(
-                f"The schema registry at {self.url} gave no answer about {what} for {self.patience_s:g} s ({error}). Nothing of "
-                "this batch was written; it is read again when the job starts. See whether the registry can be reached."
-            ) from error
-        return answer
-
-    def _tell(self, state: RetryCallState, what: str) -> None:
-        error = None if state.outcome is None else state.outcome.exception()
-        left_s = max(0.0, self.patience_s - (state.seconds_since_start or 0.0))
-        log.warning(
-            "The schema registry at %s gives no answer about %s (%s). The batch waits, nothing of it is written; the registry is "
-            "asked again for %.0f s more.", self.url, what, error, left_s,
-        )  # fmt: skip
+        who = f"The schema registry at {self.url}"
+        return patiently(lambda: self._once(path, what), self.patience_s, self.sleep, who, what)
 
     def _once(self, path: str, what: str) -> dict[str, Any]:
         request = Request(
@@ -138,12 +156,12 @@ class Registry:
             why = f": {error.reason}" if error.code // 100 == 3 else ""
             if error.code == HTTPStatus.NOT_FOUND:
                 why = ", and no schema registry says so: is registry.url right?"
-            raise _AwayError(f"HTTP {error.code}{why}") from error
+            raise AwayError(f"HTTP {error.code}{why}") from error
         except (URLError, OSError, ValueError, HTTPException, RecursionError) as error:
             # An answer that breaks off, that is no HTTP, or JSON that nobody means: of a proxy, or of a server that ends.
-            raise _AwayError(f"{type(error).__name__}: {error}") from error
+            raise AwayError(f"{type(error).__name__}: {error}") from error
         if not _is_answer(content):
-            raise _AwayError("an answer without a schema")
+            raise AwayError("an answer without a schema")
         return dict(content)
 
     def _advice(self, refused: HTTPError) -> str:

@@ -15,6 +15,8 @@ from functools import partial
 
 from safewrite.cdc.config.job import Config
 from safewrite.cdc.config.table_config import TargetTable
+from safewrite.cdc.connect.avro import SchemaOf
+from safewrite.cdc.connect.glue_registry import GlueRegistry
 from safewrite.cdc.connect.registry import Registry
 from safewrite.cdc.envelopes.decoding import Decoded, Decoder
 from safewrite.cdc.landing.by_tasks import ExecutorWork, SharesOfBatch, TaskLanding
@@ -182,9 +184,12 @@ class Landing:
         share.apply()
 
 
-def _registry(config: Config) -> Registry | None:
+def _registry(config: Config) -> SchemaOf | None:
     given = config.registry
     if given is None:
         return None
+    if given.glue_region is not None:
+        return GlueRegistry(given.glue_region, given.timeout_s, given.patience_s)
+    assert given.url is not None
     password = None if given.password is None else from_environment(given.password, "registry.password")
     return Registry(given.url, given.user, password, timeout_s=given.timeout_s, patience_s=given.patience_s)
