@@ -16,8 +16,9 @@ from safewrite.engine.local import LocalEngine
 from safewrite.medallion import Pipeline, Run
 from safewrite.medallion.silver import apply, tasks
 
-_BETWEEN_S = (0.5, 6.0)
-"""How long executors have until the next is killed."""
+_BETWEEN_S, _WITHIN_S = (1.0, 12.0), 3.0
+"""How long executors have until the next is killed; and how long it may be at its tasks by then."""
+_POLL_S = 0.2
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 
 
@@ -54,6 +55,9 @@ def killing(folder: Path, kills: int, seed: int) -> Iterator[Counter[str]]:
 
         def kill() -> None:
             while done["executors"] < kills and not ends.wait(draw.uniform(*_BETWEEN_S)):
+                while not cluster.python_workers() and not ends.wait(_POLL_S):
+                    pass  # it runs no task of ours: to kill it is to make the session wait for another
+                ends.wait(draw.uniform(0.0, _WITHIN_S))
                 if draw.random() < 0.5:
                     done["workers of Python"] += cluster.kill_python_worker(draw)
                 else:
