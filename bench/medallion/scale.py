@@ -159,20 +159,17 @@ def measured(folder: Path, raw: Path, told: Scaled) -> Scaled:
 @app.command()
 def scale(
     rows: Annotated[int, typer.Option(help="Changes of the table.")] = 2_000_000,
-    files: Annotated[list[int], typer.Option(help="They come in so many files; may be given again.")] = (
-        1,
-        8,
-    ),
-    executors: Annotated[list[int], typer.Option(help="With a core each; may be given again.")] = (1, 2),
-    codes: Annotated[list[str], typer.Option("--code", help="May be given again.")] = (OURS, SPARK),
+    files: Annotated[list[int] | None, typer.Option(help="They come in so many files (1, 8).")] = None,
+    executors: Annotated[list[int] | None, typer.Option(help="With a core each (1, 2).")] = None,
+    codes: Annotated[list[str] | None, typer.Option("--code", help="safewrite, plain Spark (both).")] = None,
     figures: Annotated[Path | None, typer.Option("--json", help="A file of the figures.")] = None,
 ) -> None:
-    """CPU, memory and shares of one large table."""
+    """CPU, memory and shares of one large table; options of several values are given again for each."""
     console, folder = screen(), Path(tempfile.mkdtemp(prefix="medallion-scale-"))
     told: list[Scaled] = []
-    for count in files:
+    for count in files or (1, 8):
         raw = raw_files(folder / f"raw-{count}", rows, count)
-        for code, number in product(codes, executors):
+        for code, number in product(codes or (OURS, SPARK), executors or (1, 2)):
             one = Scaled(code, count, number, rows)
             told.append(measured(folder / f"{code}-{count}-{number}".replace(" ", "-"), raw, one))
             console.print(json.dumps(asdict(one)))
