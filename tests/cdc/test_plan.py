@@ -35,13 +35,13 @@ def said(found: JobPlan, name: str) -> tuple[str, str]:
 def test_a_table_is_added_to_a_running_job_taken_from_it_and_put_back(tmp_path: Path, form: str) -> None:
     """Its records are dead letters while it is out, so that none of them is lost; the other table goes on meanwhile."""
     job, source = Job(tmp_path, [{"table": "a"}], form), Source(11, tables=("a", "b"))
-    job.land(*source.run(40), number=0)
+    job.land(*source.run(24), number=0)
     job.tables.append({"table": "b"})
     found = planned(job)
     assert said(found, "db.a") == ("goes on", "")
     assert said(found, "db.b")[0] == "begins"
     assert "dead letters are of tables that were not configured" in found.notes[-1]
-    job.land(*source.run(40), number=1)
+    job.land(*source.run(24), number=1)
     assert replay(job.landing(), LetterFilter()).dead == {}
     assert {name: job.rows(name) for name in ("a", "b")} == source.rows
 
@@ -49,13 +49,13 @@ def test_a_table_is_added_to_a_running_job_taken_from_it_and_put_back(tmp_path: 
     what, notes = said(planned(job), "db.b")
     assert (what, "its records are dead letters" in notes) == ("is left", True)
     there = job.rows("b")
-    job.land(*source.run(40), number=2)
+    job.land(*source.run(24), number=2)
     assert job.rows("b") == there
     assert job.rows("a") == source.rows["a"]
 
     job.tables.append({"table": "b"})
     assert said(planned(job), "db.b")[0] == "goes on"
-    job.land(*source.run(40), number=3)
+    job.land(*source.run(24), number=3)
     assert replay(job.landing(), LetterFilter()).dead == {}
     assert {name: job.rows(name) for name in ("a", "b")} == source.rows
     assert job.verdict().faults == ()
