@@ -147,6 +147,19 @@ def test_the_connector_is_told_or_known_by_its_position(source: dict[str, Any], 
     assert known.position == own.position
 
 
+def test_positions_of_db2_need_the_name_of_the_connector() -> None:
+    """Its numbers have the fields of SQL Server's, and more digits than those have."""
+    at = {
+        "__commit_lsn": "00000000:00000000:0000000000a1b2c3",
+        "__change_lsn": "00000000:00000000:000000000000000f",
+    }
+    named = {**ROW, "__op": "c", "__table": "t", **at}
+    (strange,), (known,) = (changes(record({**named, **more}, KEY)) for more in ({}, {"__connector": "db2"}))
+    assert "no LSN of SQL Server" in str(strange.unordered)
+    assert known.unordered is None
+    assert known.position.startswith("0" * 26 + "A1B2C3")
+
+
 def test_a_column_of_the_source_that_begins_alike_is_a_column(tmp_path: Path) -> None:
     job = Job(tmp_path, [{"table": "customers"}], "delta", {"envelope": JSON}, schemas=False)
     job.land(in_columns("c", 10, {**ROW, "__mine": 7}, at=0))
