@@ -275,6 +275,40 @@ def test_who_gives_up_leaves_the_queue_after_its_doubt_is_recorded(place: Place,
     assert visible([place.ids(), place.replayed_ids()]) == once(0, 1, 2)
 
 
+@pytest.mark.parametrize(("request_s", "least_s"), [(0.0, 2.0), (0.05, 2.0), (0.1, 3.2), (1.0, 6.0)])
+def test_dead_writers_hold_up_who_comes_after_them_for_a_moment_each(
+    place: Place, request_s: float, least_s: float
+) -> None:
+    """D8: a sixth of ``lease_s`` for each that is ahead, or more where requests are slow; never more than ``lease_s``."""
+    for row in (1, 2):
+        dead = joining(place)
+        meanwhile(dead, crash)
+        with pytest.raises(CrashError):
+            dead.append(rows(row), key=f"dead-{row}")
+    clock = Virtual(joining(place, lease_s=6.0), request_s)
+    receipt = clock.table.append(rows(3))
+    assert least_s < receipt.waited_s < least_s + 0.6 + 5 * request_s
+    assert receipt.members == 3
+    all_see(place, 0, 1, 2, 3)
+
+
+class Virtual:
+    """Lets time pass for a table only where it sleeps, and with each request of a wait."""
+
+    def __init__(self, table: sw.Table, request_s: float) -> None:
+        self.table, self.request_s, self.at_s = table, request_s, 0.0
+        world: Any = table.world
+        self.perform, world.perform = world.perform, self.slowly
+        world.monotonic, world.sleep = (lambda: self.at_s), self.sleep
+
+    def sleep(self, seconds: float) -> None:
+        self.at_s += seconds
+
+    def slowly(self, effect: Effect) -> Outcome:
+        self.at_s += self.request_s * effect.name.startswith(("share.look", "share.poll"))
+        return self.perform(effect)
+
+
 def test_who_gives_up_on_an_idle_table_is_decided_by_the_same_call(place: Place) -> None:
     """D5: error and resolve name the same last version, and no command that decides nothing here."""
     owner = joining(place, timeout_s=0.5)

@@ -71,7 +71,7 @@ def examine(found: Inspection) -> Findings:
         yield Finding(
             WARNING, "write_left_waiting",
             f"{len(left)} writes wait in the queue of writers that share commits and seem to have no writer any more, the oldest "
-            f"for {left[0].age_s:.0f} s; {open_} of them may still be committed. Each may make others wait for lease_s once.",
+            f"for {left[0].age_s:.0f} s; {open_} of them may still be committed. Each may make others wait for a moment, at most lease_s, once.",
             "safewrite repair TABLE commits those and removes the others, as the next writer that shares does.",
             {"count": len(left), "open": open_},
         )  # fmt: skip

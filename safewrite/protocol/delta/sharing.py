@@ -64,6 +64,10 @@ MEMBER_BYTES_MAX = 2**20
 OFFERS_MAX = 3
 """A write whose member was taken out of the queue so often goes on alone."""
 NAP_S_MIN, NAP_S_MAX = 0.03, 0.25
+SUCCESSORS, PACES = 6, 8
+"""Whoever is next after a leader that does not move leads after this part of ``lease_s``, or after so many times what its own
+look at queue and log takes, if that is longer; the one after it after twice that, and so on.  So a dead leader holds all up for
+a moment only, and not all lead at once."""
 LOOK_EVERY = 4
 """A waiting writer checks who leads after this many naps, even if no version came."""
 
@@ -138,23 +142,28 @@ def _usable(state: Try, share: Share) -> Generator[Effect, Outcome, bool]:
 
 def _wait(state: Try, share: Share, began_s: float) -> Generator[Effect, Outcome, Found | None]:
     """Look who is first, and now and then whether the next version is there: reading one costs a twelfth of a listing."""
-    first, moved_s, nap_s, left = "", began_s, NAP_S_MIN, 0
+    first, moved_s, nap_s, left, patience_s = "", began_s, NAP_S_MIN, 0, 0.0
+    woke_s, slept_s, slowest_s = began_s, 0.0, 0.0
     while True:
         now_s = yield from now()
-        if left == 0:
+        slowest_s, woke_s = max(slowest_s, now_s - woke_s - slept_s), now_s
+        if left == 0 or now_s - moved_s > patience_s:
             listed = yield List(FOLDER, name="share.look")
             ahead = _ahead(share, listed)
             if ahead is None:
                 return None
+            one_s = max(state.limits.lease_s / SUCCESSORS, PACES * slowest_s)
+            patience_s = min(state.limits.lease_s, _place(share) * one_s)
             if ahead != first:
                 first, moved_s = ahead, now_s
-            elif now_s - moved_s > state.limits.lease_s:
+            elif now_s - moved_s > patience_s:
                 share.leads = True  # the first may be dead; if it lives, two lead, and one of us loses a try
                 return None
         late = now_s - state.started_s > state.limits.timeout_s or now_s > state.limits.until_s
         if late:
             return None
         yield Sleep(nap_s, name="share.wait")
+        slept_s = nap_s
         nap_s, left = min(NAP_S_MAX, nap_s * 1.4), (left or LOOK_EVERY) - 1
         got = yield Get(claims.commit_path(state.seen + 1), name="share.poll")
         if isinstance(got, Ok) and isinstance(got.value, bytes):
@@ -179,6 +188,11 @@ def _ahead(share: Share, listed: Outcome) -> str | None:
     ahead = young(share.there, share.path)[0].path
     share.leads = ahead == share.path
     return None if share.leads else ahead
+
+
+def _place(share: Share) -> int:
+    """How many members are ahead of ours."""
+    return [one.path for one in young(share.there, share.path)].index(share.path or "")
 
 
 def _read(state: Try, share: Share, body: bytes) -> Generator[Effect, Outcome, Found | None]:
