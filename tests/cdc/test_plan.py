@@ -86,6 +86,8 @@ def landed(tmp_path_factory: pytest.TempPathFactory) -> Job:
         ({"metadata": {"part": "partition"}}, "goes on", "it gets the columns part; rows from before have NULL"),
         ({"leave_out": ["n"]}, "goes on", "leave_out: n stay, and are NULL"),
         ({"name_mapping": {"n": "m"}}, "goes on", "m is a new column; n stays"),
+        ({"leave_out": ["id"]}, "goes on", "its key is of id, which leave_out or name_mapping takes away: every record is a dead letter"),
+        ({"name_mapping": {"id": "m"}}, "goes on", "its key is of id, which leave_out or name_mapping takes away"),
         ({"timestamp_fields": {"at": "iso8601"}}, "goes on", "at stays string, not timestamp[us, tz=UTC]"),
         ({"partition_by": ["n"]}, "goes on", "divided by nothing, not by n"),
         ({"properties": {"delta.logRetentionDuration": "interval 9 days"}}, "goes on", "do nothing: delta.logRetentionDuration"),
@@ -110,6 +112,16 @@ def test_nothing_is_told_of_the_columns_of_the_job_itself(
     job = Job(tmp_path, [{"table": "a"} | more], form, schemas=False)
     job.land(change("c", "a", 1, {"id": 1}, lsn=1, offset=0))
     assert said(planned(job), "db.a") == ("goes on", "")
+
+
+def test_letters_that_wait_are_told_where_an_epoch_is_raised(tmp_path: Path) -> None:
+    """They would land as changes of the new epoch, and take the place of rows that are newer."""
+    job = Job(tmp_path, [{"table": "a"}], schemas=False)
+    job.land(change("c", "a", 1, {"id": 1, "n": 1}, lsn=1, offset=0))
+    job.land(change("u", "a", 1, {"id": 1, "n": "x"}, lsn=2, offset=1))
+    assert said(planned(job), "db.a") == ("goes on", "")
+    job.tables[0]["epoch"] = 1
+    assert "1 of its dead letters wait" in said(planned(job), "db.a")[1]
 
 
 def test_what_the_plan_refuses_the_job_refuses(landed: Job) -> None:

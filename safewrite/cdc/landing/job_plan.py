@@ -62,7 +62,8 @@ def plan(landing: Landing, letters: pa.Table | None = None) -> JobPlan:
         letters: the rows of the job's dead letters, by any reader; None where there are none yet.
     """
     config, done = landing.config, landing.ledger.positions()
-    tables = [_table_plan(landing, one, done) for one in config.tables]
+    waiting = dead_letters_waiting(letters, config.job)
+    tables = [_table_plan(landing, one, done, waiting[one.name]) for one in config.tables]
     head = landing.ledger.mark("")
     landed = sorted(name.removeprefix(head) for name, at in done.items() if name.startswith(head) and at)
     named = {one.name for one in config.tables}
@@ -118,7 +119,7 @@ def _of_unnamed(landing: Landing, name: str) -> tuple[What, tuple[str, ...]]:
     )
 
 
-def _table_plan(landing: Landing, table: TargetTable, done: Mapping[str, int]) -> TablePlan:
+def _table_plan(landing: Landing, table: TargetTable, done: Mapping[str, int], waiting: int) -> TablePlan:
     """What becomes of a table of the configuration."""
     job = landing.config.job
     landed = done.get(landing.ledger.mark(table.name), 0)
@@ -142,14 +143,21 @@ def _table_plan(landing: Landing, table: TargetTable, done: Mapping[str, int]) -
     if not knows_job(positions, job):
         notes = ["it was there before the job: its rows stay, and those with a key of the source are changed"]
         return TablePlan(table.name, "joins", (*notes, *_of_table(table, found)))
-    return TablePlan(table.name, "goes on", (*_of_source(table, positions, job), *_of_table(table, found)))
+    return TablePlan(
+        table.name, "goes on", (*_of_source(table, positions, job, waiting), *_of_table(table, found))
+    )
 
 
-def _of_source(table: TargetTable, positions: Mapping[str, int], job: str) -> Iterator[str]:
+def _of_source(table: TargetTable, positions: Mapping[str, int], job: str, waiting: int) -> Iterator[str]:
     """What is said of where a table's rows come from, and of their order."""
     before = positions.get(f"{job}/{LAST_EPOCH}", 0)
     if table.epoch > before:
         yield f"epoch is raised from {before} to {table.epoch}: every change from now on is newer than all before"
+        if waiting:
+            yield (
+                f"{waiting} of its dead letters wait: a replay under the new epoch would make these old changes newer than all before. Replay "
+                "or retire them first, under the epoch that they came under"
+            )
     recorded = recorded_source(positions)
     if recorded is None or table.shard_column is not None:
         if recorded is not None:
@@ -175,10 +183,19 @@ def _of_table(table: TargetTable, found: sw.Table) -> Iterator[str]:
         )
     if added := [name for name in added if name not in clashing]:
         yield f"it gets the columns {', '.join(added)}; rows from before have NULL there"
-    if left := [to for name in table.leave_out if (to := table.column_of(name)) in names]:
+    left = [to for name in table.leave_out if (to := table.column_of(name)) in names]
+    moved = {name: to for name, to in table.name_mapping.items() if name in names and to not in names}
+    taken = {*table.name_mapping.values()}
+    lost = [key for key in keys_of(found) or table.key if key in left or (key in moved and key not in taken)]
+    if lost:
+        yield (
+            f"its key is of {', '.join(lost)}, which leave_out or name_mapping takes away: every record is a dead letter. Leave the key as it "
+            "is, or land in a table of another name"
+        )
+    if left := [name for name in left if name not in lost]:
         yield f"leave_out: {', '.join(left)} stay, and are NULL in rows that change from now on"
-    for name, to in table.name_mapping.items():
-        if name in names and to not in names:
+    for name, to in moved.items():
+        if name not in lost:
             yield f"name_mapping: {to} is a new column; {name} stays, and is NULL in rows that change from now on"
     for name, kind in (table.own_columns | table.declared).items():
         if name in names and found.schema.field(name).type != kind:
