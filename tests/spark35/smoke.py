@@ -122,6 +122,24 @@ def test_a_merge_beside_appends_with_keys_changes_and_adds_what_it_should(end: E
     assert end.ids() == once(1, 2, 3, 4)
 
 
+def test_changes_by_key_are_applied_by_tasks(end: End) -> None:
+    """To rows that Spark's own library wrote, too; each batch once."""
+    how: dict[str, Any] = {"keys": ["id"], "sequence_by": ["value"], "delete_when": "gone"}
+    assert append(end, 1, 2, 3, key="first") == "committed"
+    merge(end, 4)
+    with end.spark.careless():
+        for _ in range(2):
+            changes = end.frame(2, 3, 5).selectExpr("id", "'w' AS value", "id = 3 AS gone")
+            receipt = end.open().apply_changes(changes, key="changes", **how)
+        assert receipt.outcome == "already_committed"
+        assert (receipt.changes["updated"], receipt.changes["deleted"], receipt.changes["inserted"]) == (
+            1,
+            1,
+            1,
+        )
+    assert values(end) == {1: "v1", 2: "w", 4: "new", 5: "w"}
+
+
 @pytest.mark.parametrize(
     "step", [RequestStep.DDB_PUT_ENTRY, RequestStep.PUT_COMMIT], ids=lambda step: step.name
 )

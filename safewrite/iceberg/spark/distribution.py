@@ -55,11 +55,10 @@ def distributed(frame: DataFrame, metadata: TableMetadata) -> DataFrame:
     known = {f"{prefix}{at}": f.expr(text) for at, text in enumerate(texts) if text is not None}
     if not known:
         return frame
-    return (
-        frame.select("*", *(column.alias(name) for name, column in known.items()))
-        .hint("rebalance", *known)
-        .drop(*known)
-    )
+    named = frame.select("*", *(column.alias(name) for name, column in known.items()))
+    # By SQL, for DataFrame.hint of Spark 3.5 takes no columns.
+    hint = f"REBALANCE({', '.join(map(quoted, known))})"
+    return frame.sparkSession.sql(f"SELECT /*+ {hint} */ * FROM {{rows}}", rows=named).drop(*known)
 
 
 def _distributes(metadata: TableMetadata) -> bool:
