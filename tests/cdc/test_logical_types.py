@@ -189,3 +189,9 @@ def test_plain_values_are_in_no_doubt(schema: dict[str, Any]) -> None:
 def test_a_time_that_cannot_be_read_is_shown_as_it_was_sent(said: str, why: str) -> None:
     with pytest.raises(UndecodableError, match=f"^{re.escape(repr(said))} {why}"):
         declared_time("iso8601").read(said)
+
+
+@pytest.mark.parametrize("said", [2**60, "12:00", ""])
+def test_a_number_that_is_no_time_is_named_with_its_unit(said: Any) -> None:
+    with pytest.raises(UndecodableError, match=re.escape(f"{said!r} is no time of epoch_ms")):
+        declared_time("epoch_ms").read(said)

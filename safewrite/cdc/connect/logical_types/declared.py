@@ -49,7 +49,10 @@ def _time(value: Any, form: str, *, is_floored: bool = False) -> datetime:
     if form in _UNITS_US:
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise UndecodableError(f"{value!r} is no time of {form}")
-        return _EPOCH + timedelta(microseconds=int(value) * _UNITS_US[form])
+        try:
+            return _EPOCH + timedelta(microseconds=int(value) * _UNITS_US[form])
+        except (ValueError, OverflowError) as error:
+            raise UndecodableError(f"{value!r} is no time of {form}") from error
     if not isinstance(value, str):
         raise UndecodableError(f"{value!r} is no time of the form {form}")
     if form == "iso8601":
