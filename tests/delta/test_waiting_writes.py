@@ -16,6 +16,7 @@ from safewrite.delta.maintenance import waiting_writes
 from safewrite.delta.maintenance.doctor import examine
 from safewrite.delta.maintenance.inspection import inspect_table
 from safewrite.findings import Finding
+from safewrite.protocol.effects import Failed
 from tests.integration.places import CrashError, Place, once, rows, visible
 from tests.test_cli import run_json
 from tests.test_shared_commits import all_see, begun, crash, joining, meanwhile, queued
@@ -105,6 +106,20 @@ def test_none_is_committed_once_others_have_taken_its_last_version(
     (step,) = waiting_writes.finish(found, connection.world, arbiter=connection.arbiter)
     assert (step.status, step.version) == ("failed", None)
     assert visible([place.ids(), place.replayed_ids()]) == once(0, *range(2, 18))
+
+
+def test_doctor_says_the_rest_where_the_queue_may_not_be_listed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grow_old(place)
+    found = inspect_table(place.uri)
+    perform = found.world.perform
+    monkeypatch.setattr(
+        found.world,
+        "perform",
+        lambda effect: Failed("403") if effect.name == "survey.list_queue" else perform(effect),
+    )
+    assert examine(found) == []
 
 
 def test_one_whose_table_has_changed_waits_on(place: Place) -> None:

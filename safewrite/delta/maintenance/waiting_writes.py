@@ -15,11 +15,11 @@ from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.waiting import decoded
 from safewrite.errors import CommitUnknownError, ConflictError, NotCommittedError
 from safewrite.findings import WARNING, Finding, Findings, Step, Steps
+from safewrite.protocol.ask import ask
 from safewrite.protocol.delta import sharing
 from safewrite.protocol.delta.candidate import Arbiter, Offer, Waiting
 from safewrite.protocol.delta.commit import commit
 from safewrite.protocol.effects import Get, List, Ok
-from safewrite.protocol.fetch import fetch_one
 from safewrite.stores.world import World, run
 
 LEFT_S = 60
@@ -48,8 +48,8 @@ class LeftWrite(Transaction):
 
 
 def left_behind(found: Inspection) -> list[Left]:
-    """The members that no one seems to wait for, the oldest first."""
-    answer = run(fetch_one(List(sharing.FOLDER, name="survey.list_queue"), ASKS), found.world)
+    """The members that no one seems to wait for, the oldest first; none where the queue may not be listed."""
+    answer = run(ask(List(sharing.FOLDER, name="survey.list_queue"), ASKS), found.world)
     there = sharing.waiting(answer) if isinstance(answer, Ok) else []
     at_ms = now_ms(found)
     aged = [(one, (at_ms - one.modified_ms) / 1000) for one in there]
