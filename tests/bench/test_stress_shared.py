@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from bench.stress.arm import traps_fired
 from bench.stress.plans import leaders
 from bench.stress.plans.menu import make_arm
-from bench.stress.plans.plan import Settings
+from bench.stress.plans.plan import Settings, place_traps
 from bench.stress.writers import common
 from tests.bench.runs import mutant, stress
 
@@ -39,6 +40,18 @@ def test_every_step_of_those_who_lead_and_who_wait_is_killed_at_writers_that_try
     assert leaders.place_traps(make_arm("safewrite-shared", settings), settings) == arm
     alone = make_arm("safewrite-dynamodb", settings)
     assert leaders.place_traps(alone, settings) == alone
+
+
+def test_a_kill_at_a_step_of_writers_that_share_nothing_need_not_come() -> None:
+    settings = Settings(seed=1)
+    steps = dict.fromkeys(("key", "txn", "none"), ("together", "commit.get_anchor", "commit.put_commit"))
+    planned = {
+        name: place_traps(make_arm(name, settings), steps, settings)
+        for name in ("safewrite-shared", "safewrite-dynamodb")
+    }
+    wanted = {name: {step.split()[2] for step in traps_fired(arm, [])} for name, arm in planned.items()}
+    assert wanted["safewrite-dynamodb"] - wanted["safewrite-shared"] == {"together", "commit.get_anchor"}
+    assert "commit.put_commit" in wanted["safewrite-shared"]
 
 
 def test_a_run_in_which_nobody_who_led_was_killed_proves_nothing() -> None:

@@ -34,6 +34,8 @@ FRESH_STEPS = ("together",)
 """Only an append meets these whose process has just looked at the log and knows of no rival: the rehearsal's,
 and the retry of a killed one under the same key.  So they are placed in such a retry.
 """
+ALONE_STEPS = (*FRESH_STEPS, "commit.get_anchor")
+"""Writers that share commits seldom come by these, so that their kills need not come."""
 PEER_THINK_S = 2.0
 """Mean time between the appends of a peer, so that it is there for most of the run."""
 PAUSES = (
@@ -192,7 +194,8 @@ def place_traps(arm: ArmPlan, steps: Mapping[str, Sequence[str]], settings: Sett
         taken.add((number, seq))
         if fresh:
             traps[number].append({"seq": seq, "step": "stage.put_data", "when": "before", "action": "kill"})
-        traps[number].append({"seq": seq, "step": step, "when": when, "action": action})
+        trap = {"seq": seq, "step": step, "when": when, "action": action}
+        traps[number].append({**trap, "lucky": True} if arm.shares and step in ALONE_STEPS else trap)
     keyed = [writer.number for writer in judged if writer.identity == "key"]
     for index, step in enumerate(LUCKY_STEPS if not settings.steps else ()):
         when = ("before", "after")[index % 2]
