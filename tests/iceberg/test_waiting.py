@@ -86,6 +86,13 @@ def test_who_lost_waits_as_many_tries_as_there_are_rivals(
     assert commit._spread(done, head(4), 0.5).ceiling_s == ceiling_s
 
 
+def test_who_lost_waits_no_longer_than_its_write_may_take() -> None:
+    done = commit.Swapped(head(9), None, 1, already=False, contended=True)
+    assert commit._spread(done, head(4), 2.0, left_s=1.5).ceiling_s == 1.5
+    assert commit._spread(done, head(4), 2.0, left_s=-1.0).ceiling_s == 0.0
+    assert commit._spread(done, head(4), 20.0).ceiling_s == 10.0
+
+
 def test_rivals_on_a_table_that_was_empty_are_counted_too() -> None:
     done = commit.Swapped(head(3), None, 1, already=False, contended=True)
     assert commit._spread(done, head(0), 0.5).ceiling_s == 2.0

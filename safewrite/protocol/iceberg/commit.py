@@ -19,6 +19,7 @@ apache/iceberg #2317, #3717, #7151.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -316,17 +317,18 @@ def _commit(
         if not settled.in_doubt:
             done.lost.append(change)
         done.contended = True
-        lost_s = (yield from ticket_queue.now()) - began_s
-        turn.lost(lost_s)
+        ended_s = yield from ticket_queue.now()
+        turn.lost(ended_s - began_s)
         if not (yield from turn.wait()):
-            yield _spread(done, tried, lost_s)
+            left_s = min(started_s + turn.limits.timeout_s, turn.limits.until_s) - ended_s
+            yield _spread(done, tried, ended_s - began_s, left_s=left_s)
         tried = seen
         done.head = yield from load(turn.limits)
 
 
-def _spread(done: Swapped, tried: TableVersion, lost_s: float) -> Backoff:
+def _spread(done: Swapped, tried: TableVersion, lost_s: float, *, left_s: float = math.inf) -> Backoff:
     rivals = sum(1 for _ in takewhile(lambda at: at != tried.current, done.head.ancestors()))
-    return spread(done.attempts, rivals, lost_s, "swap.spread")
+    return spread(done.attempts, rivals, lost_s, "swap.spread", left_s=left_s)
 
 
 def _examine(plan: Plan, seen: TableVersion, head: TableVersion) -> Generator[Effect, Outcome, int | None]:
