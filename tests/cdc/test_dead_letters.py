@@ -300,3 +300,36 @@ def test_letters_are_chosen_by_table_and_time(tmp_path: Path) -> None:
 def test_nothing_waits_in_a_job_without_letters(job: Job) -> None:
     assert told(job, "list") == {"count": 0, "letters": []}
     assert replay(job.landing(), EVERY) == ReplayedLetters()
+
+
+@pytest.mark.parametrize("why", ["misfit", "unknown"])
+def test_a_letter_from_before_a_raised_epoch_never_takes_the_place_of_newer_rows(job: Job, why: str) -> None:
+    """A failover: positions of the new primary are smaller, and letters of the old one wait still."""
+    job.schemas = False
+    other = {"table": "c", "epoch": 3}
+    job.tables = [other] if why == "unknown" else [{"table": "a", "column_types": {"n": "int64"}}, other]
+    job.land(change("u", "a", 1, {"id": 1, "n": "x" if why == "misfit" else 5}, lsn=500, offset=0))
+    assert states(job) == [(0, "waiting")]
+    job.tables = [
+        {"table": "a", "epoch": 1, "on_misfit": {"n": "null"}, "column_types": {"n": "int64"}},
+        other,
+    ]
+    job.land(change("r", "a", 1, {"id": 1, "n": 7}, lsn=9, offset=1), number=1)
+    done = told(job, "replay", "--all", code=1)
+    assert done["landed"] == 0
+    assert "before its table's epoch was raised" in done["dead"]["topic/0/0"]
+    assert job.rows("a") == {1: {"id": 1, "n": 7}}
+    assert states(job) == [(0, "waiting")]
+    told(job, "retire", "--all", "--note", "the snapshot has it")
+    assert job.verdict().faults == ()
+
+
+def test_a_letter_lands_under_the_epoch_that_its_table_had_and_has(job: Job) -> None:
+    """Another table's epoch is not its own."""
+    job.schemas = False
+    ours = {"table": "a", "epoch": 2, "column_types": {"n": "int64"}}
+    job.tables = [ours, {"table": "c"}]
+    job.land(change("u", "a", 1, {"id": 1, "n": "x"}, lsn=500, offset=0), created(4, 1, "b"))
+    job.tables = [ours | {"on_misfit": {"n": "null"}}, {"table": "b"}, {"table": "c", "epoch": 1}]
+    assert told(job, "replay", "--all")["landed"] == 2
+    assert (set(job.rows("a")), set(job.rows("b"))) == ({1}, {4})

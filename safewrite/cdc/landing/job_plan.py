@@ -155,8 +155,8 @@ def _of_source(table: TargetTable, positions: Mapping[str, int], job: str, waiti
         yield f"epoch is raised from {before} to {table.epoch}: every change from now on is newer than all before"
         if waiting:
             yield (
-                f"{waiting} of its dead letters wait: a replay under the new epoch would make these old changes newer than all before. Replay "
-                "or retire them first, under the epoch that they came under"
+                f"{waiting} of its dead letters wait: they are older than the new epoch, and no replay lands them then. Replay or retire them "
+                "first"
             )
     recorded = recorded_source(positions)
     if recorded is None or table.shard_column is not None:

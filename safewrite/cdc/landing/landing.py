@@ -28,7 +28,7 @@ from safewrite.cdc.ledger.ledger import JobLedger, LedgerEntry, listed
 from safewrite.cdc.ledger.reporting import tell_batch
 from safewrite.cdc.ledger.target_tables import TargetTables
 from safewrite.cdc.records.batch import Batch, remaining
-from safewrite.cdc.records.change import DeadLetter, SourceTable
+from safewrite.cdc.records.change import DeadLetter, KafkaRecord, SourceTable
 from safewrite.cdc.records.change_set import ChangeSet
 from safewrite.cdc.records.records import KafkaRecords
 from safewrite.intake.reporting import OnEvent, listener
@@ -115,6 +115,10 @@ class Landing:
         self._commit(shares, [], batch, None)
         lines = self.ledger.write_replay(batch, [rest, *(share.entry for share in shares)], done)
         return lines, [*nowhere, *(one for share in shares for one in share.dead)]
+
+    def tables_of(self, record: KafkaRecord) -> frozenset[str]:
+        """The names of the tables that a record's changes go to."""
+        return frozenset(self._router.route(self.decoder.decode(KafkaRecords.of([record]))).tables)
 
     def _divided(
         self, decoded: Decoded, batch: Batch, done: dict[str, int]

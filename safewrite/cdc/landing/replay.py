@@ -22,6 +22,10 @@ log = logging.getLogger("safewrite")
 
 NO_BATCH = -1
 """The number of the batch in the ledger's lines of a replay."""
+_OLDER = (
+    "it is from before its table's epoch was raised, and would take the place of newer rows. The snapshot of the new epoch has what the "
+    "source still had: look whether it has the row, and retire the letter"
+)
 
 
 @dataclass
@@ -65,6 +69,9 @@ def replay(landing: Landing, wanted: LetterFilter) -> ReplayedLetters:
     chosen = letters.find(wanted, {"waiting"})
     closed = letters.closed(chosen)
     found.open_batch = len(chosen) - len(closed)
+    judged = [(one, _is_older(landing, one)) for one in closed]
+    closed = [one for one, is_older in judged if not is_older]
+    found.dead |= {one.name: _OLDER for one, is_older in judged if is_older}
     closed.sort(key=lambda one: one.where.topic_id)  # a topic that was created again has each place twice
     for _, of_topics in itertools.groupby(closed, lambda one: one.where.topic_id):
         left, size = list(of_topics), landing.config.parts.records
@@ -72,6 +79,14 @@ def replay(landing: Landing, wanted: LetterFilter) -> ReplayedLetters:
             part = left[start : start + size]
             _landed(landing, letters, part, letters.begin(part), found)
     return found
+
+
+def _is_older(landing: Landing, letter: KeptLetter) -> bool:
+    """Whether a table of the letter's got a greater epoch since: each row there may be newer, and under that epoch the letter would win."""
+    raised = letter.raised_since({one.name: one.epoch for one in landing.config.tables})
+    if letter.row["table"] is not None or not raised:
+        return bool(raised)
+    return letter.record.value is None or bool(raised & landing.tables_of(letter.record))
 
 
 def _landed(

@@ -104,9 +104,13 @@ LETTERS_SCHEMA = pa.schema(
         "job": pa.string(), "topic": pa.string(), "topic_id": pa.string(), "partition": pa.int64(), "offset": pa.int64(),
         "table": pa.string(), "reason": pa.string(), "key": pa.binary(), "value": pa.binary(), "headers": pa.string(),
         "timestamp_ms": pa.int64(), "seen_ns": pa.int64(), "state": pa.string(), "replay": pa.string(), "note": pa.string(),
+        "epochs": pa.string(),
     }
 )  # fmt: skip
-"""``state`` is NULL of a letter that waits (``safewrite.cdc.ledger.dead_letters``)."""
+"""``state`` is NULL of a letter that waits (``safewrite.cdc.ledger.dead_letters``).
+
+``epochs`` is a JSON object: the epoch that the letter's table had, or those of all tables where the letter names none; 0 is left out.
+"""
 
 
 @dataclass
@@ -163,6 +167,7 @@ class JobLedger:
                 "partition": record.partition, "offset": record.offset, "table": letter.table,
                 "reason": _storable(letter.reason), "key": record.key, "value": record.value,
                 "headers": _headers(record.headers), "timestamp_ms": record.timestamp_ms, "seen_ns": seen_ns,
+                "epochs": self._epochs(letter.table),
             }  # fmt: skip
         if not rows:
             return 0
@@ -174,6 +179,10 @@ class JobLedger:
                 all_late="count", positions=moves(ranges, self.config.job, known),
             )  # fmt: skip
         return len(rows)
+
+    def _epochs(self, table: str | None) -> str:
+        tables = (one for one in self.config.tables if table in (None, one.name))
+        return json.dumps({one.name: one.epoch for one in tables if one.epoch})
 
     def with_columns(self, letters: sw.Table) -> sw.Table:
         """The table of dead letters with the columns that it has today."""
