@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.servers.spark import Cluster, processes
+from .spark import Cluster, processes
 
 KINDS = ("driver's Python", "driver's Java", "executors' Java", "executors' Python")
 

@@ -141,7 +141,7 @@ def connect(
     return Connection(
         address,
         choice.name,
-        Arbiter(lock_table=True, lease=queue, ahead=queue),
+        Arbiter(lock_table=True, lease=queue),
         world,
         table_name,
         unique,

@@ -10,7 +10,7 @@ one machine is compared with another's (D8).  A holder that lost its turn becaus
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import (
@@ -37,12 +37,8 @@ QUICKEST_S = 0.1
 """No writer sleeps so long that turns of this length would reach its own meanwhile, whatever the pace was."""
 
 
-def wait_turn(
-    limits: Limits, look: Callable[[ReadQueue], Generator[Effect, Outcome, Outcome]] | None = None
-) -> Generator[Effect, Outcome, int | None]:
+def wait_turn(limits: Limits) -> Generator[Effect, Outcome, int | None]:
     """Join the queue and wait for our turn.
-
-    ``look`` reads the queue, and with it what the writer that is next will need to know.
 
     Returns the ticket being served, to be given back with :func:`pass_turn`, or None where the
     queue cannot be used: the write then goes on without it.
@@ -55,9 +51,7 @@ def wait_turn(
     read_s, first, pace_s = started_s, queue.serving, PACE_S
     while queue.serving < ticket:
         yield Sleep(_pause_s(ticket - queue.serving, pace_s, read_s - moved_s), name="lease.wait")
-        read = ReadQueue(name="lease.read")
-        is_next = ticket - queue.serving <= 1
-        answer = (yield from look(read)) if look is not None and is_next else (yield read)
+        answer = yield ReadQueue(name="lease.read")
         read_s = yield from now()
         if read_s > limits.until_s:
             return None  # too late for a commit: our ticket is passed over when its turn comes

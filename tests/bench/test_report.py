@@ -129,7 +129,7 @@ def test_every_heading_of_the_pages_main_table_is_explained_where_it_stands() ->
     page = report.render(run, report.to_dict(run))
     (table,) = re.findall(r'<table class="wide arms">(.*?)</table>', page, re.DOTALL)
     headings = re.findall(r"<th[^>]*>(.*?)</th>", table)
-    assert len(headings) == 19
+    assert len(headings) == 20
     explained = [re.fullmatch(r'<dfn title="([^"]{10,})">([^<]+)</dfn>', heading) for heading in headings]
     assert all(explained)
     # A phone shows no table heads: each cell but the first carries its own.

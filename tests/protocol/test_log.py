@@ -17,7 +17,7 @@ from safewrite.errors import (
 )
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.delta import catch_up, claim, commit, turn
+from safewrite.protocol.delta import catch_up, claim, commit
 from safewrite.protocol.delta.candidate import Anchor, Arbiter, Found, Try
 from safewrite.protocol.effects import (
     Backoff,
@@ -102,19 +102,19 @@ def entry(version: int, **settings: object) -> Entry:
     ],
 )
 def test_only_a_commit_file_has_a_version(path: str, version: int | None) -> None:
-    assert turn.version_of(path) == version
+    assert catch_up.version_of(path) == version
 
 
 def test_the_head_of_a_log_is_the_highest_version_that_is_listed() -> None:
     state = attempt(3)
-    assert [turn.head_of(state, one) for one in ((), listed(3), listed(3, 4, 5))] == [3, 3, 5]
+    assert [catch_up._head(state, one) for one in ((), listed(3), listed(3, 4, 5))] == [3, 3, 5]
 
 
 @pytest.mark.parametrize(
     ("seen", "after"), [(-1, "_delta_log//"), (0, f"_delta_log/{0:020d}"), (3, f"_delta_log/{3:020d}")]
 )
 def test_a_listing_begins_with_the_version_that_was_seen(seen: int, after: str) -> None:
-    assert turn.list_effect(attempt(seen)).start_after == after
+    assert catch_up._list_effect(attempt(seen)).start_after == after
 
 
 # --- the same log -------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def test_every_commit_since_is_examined_in_order_and_becomes_the_anchor() -> Non
     assert asked.run(catch_up._examine_new(state, (), listed(3, 4, 5))) is None
     assert isinstance(state.candidate, Rows)
     assert state.candidate.examined == [(4, "4"), (5, "5")]
-    assert (state.seen, state.anchor) == (5, Anchor(5, claim.commit_path(5), claim.digest_of(b"5")))
+    assert (state.seen, state.anchor) == (5, Anchor(5, claim.commit_path(5), catch_up.digest_of(b"5")))
 
 
 def test_a_commit_that_is_found_ends_the_reading() -> None:
@@ -295,7 +295,7 @@ def test_entries_are_asked_for_again_and_the_listing_after_them() -> None:
 # --- after a lost try, without a lock table ---------------------------------------------------------------
 def lost(*answers: object, seen: int = 3, **settings: object) -> tuple[object, Try, list[list[str]]]:
     """What a look after a lost try finds with these answers, and the paths that each reading asks for."""
-    anchor = Anchor(seen, claim.commit_path(seen), claim.digest_of(b"anchor"))
+    anchor = Anchor(seen, claim.commit_path(seen), catch_up.digest_of(b"anchor"))
     state, asked = attempt(seen, anchor=anchor, **settings), script(*answers)
     state.attempts = 1
     found = asked.run(catch_up.catch_up(state))
@@ -309,7 +309,7 @@ def lost(*answers: object, seen: int = 3, **settings: object) -> tuple[object, T
 def test_who_lost_reads_the_log_by_its_names_and_proves_it_in_the_same_trip() -> None:
     found, state, read = lost(Ok(1.0), Ok((Ok(b"anchor"), Ok(b"4"), Missing())))
     assert (found, state.seen, read) == (None, 4, [["3", "4", "5"]])
-    assert state.anchor == Anchor(4, claim.commit_path(4), claim.digest_of(b"4"))
+    assert state.anchor == Anchor(4, claim.commit_path(4), catch_up.digest_of(b"4"))
     assert state.looked_s == 1.0
     found, state, _ = lost(Ok(1.0), Ok((Ok(b"anchor"), Ok(b"4"), Ok(b"5"))), own=(4,))
     assert (found, state.seen) == (Found(4, own=False), 3)

@@ -64,8 +64,8 @@ FEWER = {
     "iceberg-two-sql": 1,
 }
 """Models whose spaces take long, with the faults of the short form."""
-DEAR = ("share-three", "share-locks", "lease-ahead")
-"""Models whose spaces take long without a fault, too; a smaller model has the same steps, or tests of each step."""
+DEAR = ("share-three", "share-locks")
+"""Models whose spaces take long without a fault, too; a smaller model has the same steps."""
 SOUND = [
     *((n, FEWER.get(n, model.faults)) for n, model in MODELS.items() if n not in DEAR and not model.flaw),
     *(pytest.param(name, MODELS[name].faults, marks=pytest.mark.long) for name in (*FEWER, *DEAR)),

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from safewrite.errors import Kind, StorageError
-from safewrite.protocol.delta.claim import LOG, commit_path, digest_of, file_name
+from safewrite.protocol.delta.catch_up import digest_of
+from safewrite.protocol.delta.claim import LOG, commit_path, file_name
 from safewrite.text.rendering import said
 
 __all__ = [

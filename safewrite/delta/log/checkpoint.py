@@ -16,8 +16,7 @@ from safewrite.delta.log.replay import read_log
 from safewrite.delta.log.segment import Checkpoint
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.protocol.ask import Limits, Patience, ask, unanswered
-from safewrite.protocol.delta.catch_up import replaced
-from safewrite.protocol.delta.claim import digest_of
+from safewrite.protocol.delta.catch_up import digest_of, replaced
 from safewrite.protocol.effects import (
     Backoff,
     Effect,

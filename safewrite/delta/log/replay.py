@@ -11,7 +11,7 @@ from safewrite.delta.log.actions import Action, Commit, FileKey
 from safewrite.delta.log.snapshot import RESTARTS, Snapshot, load
 from safewrite.errors import StorageError, UnsupportedTableError
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.delta.claim import digest_of
+from safewrite.protocol.delta.catch_up import digest_of
 from safewrite.protocol.effects import Backoff, Effect, Get, Missing, Ok, Outcome
 from safewrite.protocol.fetch import fetch
 from safewrite.stores.inside import climbs_in_log

@@ -20,7 +20,7 @@ from safewrite.delta.log.segment import Checkpoint, LogSegment
 from safewrite.errors import InvalidInputError, StorageError, UnsupportedTableError
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Anchor
-from safewrite.protocol.delta.claim import digest_of
+from safewrite.protocol.delta.catch_up import digest_of
 from safewrite.protocol.effects import Backoff, Effect, Get, GetRange, GetTail, Missing, Ok, Outcome
 from safewrite.protocol.fetch import fetch, fetch_one
 from safewrite.protocol.values import Tail

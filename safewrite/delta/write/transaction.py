@@ -132,12 +132,10 @@ class Transaction:
         Raises:
             MembersMetError: other commits carry some of the members.
         """
+        if self.met:  # also where the body is known: it was asked for before the others' commits were read
+            raise MembersMetError("Members were committed meanwhile. Nothing of this group was committed.")
         attempt = (version, self.commit_id)
         if attempt not in self._bodies:
-            if self.met:
-                raise MembersMetError(
-                    "Members were committed meanwhile. Nothing of this group was committed."
-                )
             self._bodies = {attempt: self._encode(version)}
         return self._bodies[attempt]
 

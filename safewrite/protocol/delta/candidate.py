@@ -8,7 +8,7 @@ from typing import Protocol
 
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome, Put
-from safewrite.protocol.values import Entry, LedgerRecord, Listed
+from safewrite.protocol.values import LedgerRecord, Listed
 
 Steps = Generator[Effect, Outcome, None]
 SPAN = 16
@@ -191,8 +191,6 @@ class Arbiter:
 
     lock_table: bool
     lease: bool = False
-    ahead: bool = False
-    """Whether a writer that is next in the queue of tickets prepares for its turn (``safewrite.protocol.delta.turn``)."""
     sealed: bool = False
     shares: int = 0
     """Up to how many versions after its base others may commit a member (``safewrite.protocol.delta.sharing``); 0: no commits are
@@ -240,12 +238,6 @@ class Try:
     """How long the last attempt in a turn took, its plan included."""
     contended: bool = False
     ticket: int | None = None
-    seen_ahead: tuple[Outcome, Outcome] | None = None
-    """Entries and files of the log, as they were seen when our turn came."""
-    ahead: Entry | None = None
-    """Our entry for the version after the one that another writer is committing, drawn up while we are next."""
-    uploaded: bool | None = None
-    """Whether the temp file that it names is there; None if it was not uploaded."""
     checked_s: float | None = None
     first: int = -1
     """The last version that was examined before the first try."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Generator
 
 from safewrite.errors import CommitUnknownError, ConflictError, Kind, StorageError, UnsafeConfigError
@@ -14,11 +15,11 @@ from safewrite.protocol.delta.candidate import (
     Steps,
     Try,
 )
-from safewrite.protocol.delta.claim import digest_of
-from safewrite.protocol.delta.turn import head_of, list_effect, listing, look_effects, queue
 from safewrite.protocol.effects import (
     Effect,
+    EntriesAfter,
     Get,
+    List,
     Missing,
     Ok,
     Outcome,
@@ -31,6 +32,21 @@ READ_MAX = 64
 """How many versions are read at once by their names."""
 FEW = 2
 """After more new versions than these the next one is looked for once more: to examine them took time."""
+
+
+# --- the queue ----------------------------------------------------------------------------------
+def queue(state: Try) -> Generator[Effect, Outcome, bool]:
+    """Wait for our turn, if there is a queue and we hold none; True if we just got it."""
+    if state.arbiter.lease and state.ticket is None:
+        state.ticket = yield from ticket_queue.wait_turn(state.limits)
+        return state.ticket is not None
+    return False
+
+
+def leave_queue(state: Try) -> Steps:
+    if state.ticket is not None:
+        yield ticket_queue.pass_turn(state.ticket)
+        state.ticket = None
 
 
 # --- REPAIR and reading what came before ----------------------------------------------------------
@@ -48,7 +64,7 @@ def catch_up(state: Try) -> Generator[Effect, Outcome, Found | None]:
     newest = entries[-1] if entries else None
     if newest is None:
         return (yield from _examine_new(state, entries, listed))
-    undecided = not newest.settled and newest.version > head_of(state, listed)
+    undecided = not newest.settled and newest.version > _head(state, listed)
     if undecided and state.share is not None and state.share.follows:
         return (
             yield from _examine_new(state, entries, listed)
@@ -59,12 +75,12 @@ def catch_up(state: Try) -> Generator[Effect, Outcome, Found | None]:
         # share wait in a queue of their own.
         if (undecided or state.share is None) and (yield from queue(state)):
             return (yield from catch_up(state))
-    if newest.version > head_of(state, listed):
+    if newest.version > _head(state, listed):
         listed = yield from _list(state)  # the first listing may be older than the entry
     if newest.settled:
-        if newest.version > head_of(state, listed):
+        if newest.version > _head(state, listed):
             raise _stale(newest)
-    elif newest.version <= head_of(state, listed):
+    elif newest.version <= _head(state, listed):
         yield claims.complete(newest)  # decided by the log, and left open or about to be closed
     else:
         listed = yield from _repair(state, newest, listed)
@@ -74,7 +90,7 @@ def catch_up(state: Try) -> Generator[Effect, Outcome, Found | None]:
 def _some_unclaimed(state: Try, entries: tuple[Entry, ...], listed: tuple[Listed, ...]) -> bool:
     """Whether a new version stands that no writer claimed in the lock table."""
     claimed = {entry.version for entry in entries}
-    return not claimed.issuperset(range(state.seen + 1, head_of(state, listed) + 1))
+    return not claimed.issuperset(range(state.seen + 1, _head(state, listed) + 1))
 
 
 def _repair(
@@ -83,7 +99,7 @@ def _repair(
     # A creator of a table meets the ids of its other creators (A20): only a table that exists has one id.
     ours = state.candidate.table_id if state.candidate.accounted >= 0 else None
     foreign = ours is not None and newest.table_id not in (None, ours)
-    if newest.version > head_of(state, listed) + 1 or foreign:
+    if newest.version > _head(state, listed) + 1 or foreign:
         raise _stale(newest)
     yield from claims.finish(newest, state.limits)
     return (yield from _list(state))
@@ -91,9 +107,10 @@ def _repair(
 
 def _look_around(state: Try) -> Generator[Effect, Outcome, tuple[tuple[Entry, ...], tuple[Listed, ...]]]:
     """Entries and commits after ``state.seen``.  An unfinished entry at or before it is decided: we read it."""
-    entries_effect, files_effect = look_effects(state)
-    ahead, state.seen_ahead = state.seen_ahead, None
-    entries, listed = ahead or _pair((yield Together((entries_effect, files_effect), name="commit.look")))
+    after = claims.file_name(state.seen) if state.seen >= 0 else ""
+    entries_effect, list_effect = EntriesAfter(after, name="commit.entries"), _list_effect(state)
+    both = yield Together((entries_effect, list_effect), name="commit.look")
+    entries, listed = _pair(both)
     if not isinstance(entries, Ok):
         entries = yield from ask(entries_effect, state.limits)
         listed = Unknown("older than the entries")
@@ -102,15 +119,22 @@ def _look_around(state: Try) -> Generator[Effect, Outcome, tuple[tuple[Entry, ..
     assert isinstance(entries.value, tuple)
     if not isinstance(listed, Ok):
         return entries.value, (yield from _list(state))
-    return entries.value, listing(listed)
+    return entries.value, _listing(listed)
+
+
+def _list_effect(state: Try) -> List:
+    """Files of the log from ``state.seen`` on, that version included: it proves which table's log this is."""
+    # "/" sorts after ".tmp" and before every digit: a new table's listing skips its temp files.
+    after = f"{claims.LOG}{state.seen:020d}" if state.seen >= 0 else claims.LOG + "/"
+    return List(claims.LOG, start_after=after, name="commit.list")
 
 
 def _list(state: Try) -> Generator[Effect, Outcome, tuple[Listed, ...]]:
-    effect = list_effect(state)
+    effect = _list_effect(state)
     outcome = yield from ask(effect, state.limits)
     if not isinstance(outcome, Ok):
         raise unanswered(effect, outcome)
-    return listing(outcome)
+    return _listing(outcome)
 
 
 # --- the same log ---------------------------------------------------------------------------------
@@ -175,6 +199,12 @@ def _stands(version: int, listed: tuple[Listed, ...]) -> bool:
     return version < 0 or any(item.path.startswith(name) for item in listed)
 
 
+def digest_of(body: object) -> str:
+    """The MD5 of a file's bytes in hexadecimal digits, which is the ETag of a plain upload."""
+    assert isinstance(body, bytes)
+    return hashlib.md5(body, usedforsecurity=False).hexdigest()
+
+
 def replaced(version: int) -> ConflictError:
     """The error for a log that is not the one that was read before."""
     return ConflictError(
@@ -194,7 +224,7 @@ def _examine_new(
     The proof is the digest.  Where a listing shows ``N.json`` with the MD5 that E(N) names, the commit at N
     is the one that E(N) sums up, whoever copied it there.
     """
-    new = range(state.seen + 1, head_of(state, listed) + 1)
+    new = range(state.seen + 1, _head(state, listed) + 1)
     summaries = _summaries(state, entries, listed)
     gets = {v: Get(claims.commit_path(v), name="commit.get_commit") for v in new if v not in summaries}
     answers: Outcome = Ok(())
@@ -290,6 +320,24 @@ def _body(state: Try, get: Get, first: Outcome) -> Generator[Effect, Outcome, by
 
 
 # --- small readers -----------------------------------------------------------------------------------
+def _head(state: Try, listed: tuple[Listed, ...]) -> int:
+    """The highest version that a listing after ``state.seen`` shows."""
+    versions = [v for item in listed if (v := version_of(item.path)) is not None]
+    return max(versions, default=state.seen)
+
+
+def version_of(path: str) -> int | None:
+    """The version that a path relative to the table's root is the commit file of, or None."""
+    name = path.removeprefix(claims.LOG)
+    stem = name.removesuffix(".json")
+    return int(stem) if name != stem and len(stem) == 20 and stem.isdigit() else None
+
+
+def _listing(outcome: Ok) -> tuple[Listed, ...]:
+    assert isinstance(outcome.value, tuple)
+    return outcome.value
+
+
 def _pair(outcome: Outcome) -> tuple[Outcome, Outcome]:
     assert isinstance(outcome, Ok)
     assert isinstance(outcome.value, tuple)

@@ -59,23 +59,13 @@ def drafted(draft: Entry, body: bytes) -> Generator[Effect, Outcome, Entry]:
     """The entry with a name for T(N) that no other writer has."""
     unique = yield NewId(name="commit.temp_id")
     assert isinstance(unique, Ok)
-    return replace(draft, temp_path=f".tmp/{draft.file_name}.{unique.value}", digest=digest_of(body))
-
-
-def digest_of(body: object) -> str:
-    """The MD5 of a file's bytes in hexadecimal digits, which is the ETag of a plain upload."""
-    assert isinstance(body, bytes)
-    return hashlib.md5(body, usedforsecurity=False).hexdigest()
-
-
-def put_temp(entry: Entry, body: bytes) -> Put:
-    """The effect that uploads T(N), which the entry will name."""
-    return Put(LOG + entry.temp_path, body, name="commit.put_temp")
+    digest = hashlib.md5(body, usedforsecurity=False).hexdigest()
+    return replace(draft, temp_path=f".tmp/{draft.file_name}.{unique.value}", digest=digest)
 
 
 def write_temp(entry: Entry, body: bytes, limits: Limits) -> Generator[Effect, Outcome, None]:
     """Upload T(N), which the entry will name."""
-    put = put_temp(entry, body)
+    put = Put(LOG + entry.temp_path, body, name="commit.put_temp")
     outcome = yield from ask(put, limits)
     if not isinstance(outcome, Ok):
         raise unanswered(put, outcome)

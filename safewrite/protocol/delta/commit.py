@@ -43,8 +43,13 @@ from safewrite.protocol.delta.candidate import (
     Steps,
     Try,
 )
-from safewrite.protocol.delta.catch_up import catch_up, prove
-from safewrite.protocol.delta.turn import entry_for, leave_queue, queue, version_of
+from safewrite.protocol.delta.catch_up import (
+    catch_up,
+    leave_queue,
+    prove,
+    queue,
+    version_of,
+)
 from safewrite.protocol.effects import (
     Backoff,
     Delete,
@@ -260,7 +265,15 @@ def try_version(state: Try, version: int, now_s: float) -> Generator[Effect, Out
     if not state.arbiter.lock_table:
         yield from side_by_side(_recheck(state, now_s), _prove_unseen(state))
         return (yield from _decided(state, version, _put_commit(state, version, body, None)))
-    entry, temp = yield from entry_for(state, version, body)
+    draft = Entry(
+        claims.file_name(version),
+        temp_path="",
+        complete=state.sealed,
+        table_id=state.candidate.table_id,
+        summary=state.candidate.summary(version),
+    )
+    entry = yield from claims.drafted(draft, body)
+    temp = claims.write_temp(entry, body, state.limits)
     try:
         yield from side_by_side(_recheck(state, now_s), _prove_unseen(state), temp)
     except (ConflictError, keys.KeysKnownError):

@@ -21,9 +21,8 @@ from safewrite.protocol.delta.candidate import (
     Steps,
     Try,
 )
-from safewrite.protocol.delta.catch_up import catch_up
+from safewrite.protocol.delta.catch_up import catch_up, leave_queue, queue
 from safewrite.protocol.delta.commit import check_patience, look, try_version
-from safewrite.protocol.delta.turn import leave_queue, queue
 from safewrite.protocol.effects import Effect, Outcome
 
 

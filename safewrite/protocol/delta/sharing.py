@@ -34,8 +34,7 @@ from safewrite.protocol import members, staging
 from safewrite.protocol.ask import overdue, side_by_side
 from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.candidate import Found, Offer, Share, Steps, Try, Waiting
-from safewrite.protocol.delta.catch_up import catch_up
-from safewrite.protocol.delta.turn import leave_queue, queue
+from safewrite.protocol.delta.catch_up import catch_up, leave_queue, queue
 from safewrite.protocol.effects import (
     Delete,
     Effect,

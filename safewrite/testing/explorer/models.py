@@ -173,14 +173,6 @@ MODELS = {
             2,
         ),
         Model(
-            "lease-ahead",
-            "the same, where who is next looks at the log and uploads its temp file before its turn",
-            (replace(_ONE, restarts=0), replace(_TWO, restarts=0, queue_first=True)),
-            replace(LEASED, ahead=True),
-            0,
-            1,
-        ),
-        Model(
             "retry-locks",
             "a zombie and its retry with one key, lock table",
             (_SAME, replace(_SAME, restarts=0, fresh=True)),

@@ -15,7 +15,7 @@ from safewrite.errors import ConflictError, Kind, StorageError
 from safewrite.protocol.ask import Limits, ask
 from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.candidate import Anchor
-from safewrite.protocol.delta.claim import digest_of
+from safewrite.protocol.delta.catch_up import digest_of
 from safewrite.protocol.delta.commit import Arbiter, Found, version_of
 from safewrite.protocol.delta.place import place
 from safewrite.protocol.effects import Effect, Get, List, Ok, Outcome
