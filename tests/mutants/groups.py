@@ -52,9 +52,22 @@ GROUP_MUTANTS = (
         "G2-again",
         "the stop before a version where members were met",
         TRANSACTION,
-        (("            if self.met:\n", "            if False:\n"),),
+        (("        if self.met:  # also", "        if False:  # also"),),
         OWN,
         MEANWHILE,
+    ),
+    Mutant(
+        "G2-early",
+        "the same stop where the commit file was asked for before",
+        TRANSACTION,
+        (
+            (
+                "        if self.met:  # also",
+                "        if self.met and (version, self.commit_id) not in self._bodies:  # also",
+            ),
+        ),
+        pytest("delta/test_group_body.py"),
+        "test_a_body_that_was_asked_for_before_a_member_was_met_is_not_given_again",
     ),
     Mutant(
         "G2-iceberg",
