@@ -333,3 +333,18 @@ def test_a_letter_lands_under_the_epoch_that_its_table_had_and_has(job: Job) -> 
     job.tables = [ours | {"on_misfit": {"n": "null"}}, {"table": "b"}, {"table": "c", "epoch": 1}]
     assert told(job, "replay", "--all")["landed"] == 2
     assert (set(job.rows("a")), set(job.rows("b"))) == ({1}, {4})
+
+
+def test_a_letter_of_a_table_made_unasked_knows_the_epoch_of_such_tables(job: Job) -> None:
+    """Their epoch is raised in defaults, and the configuration has no name of theirs."""
+    job.schemas, job.tables = False, []
+    made = {"column_types": {"n": "int64"}, "format": job.form}
+    unasked = {"unknown_tables": "create", "unknown_database": "db"}
+    job.settings = {**unasked, "defaults": made}
+    job.land(change("u", "a", 1, {"id": 1, "n": "x"}, lsn=500, offset=0), record(b"?", offset=1))
+    job.settings = {**unasked, "defaults": made | {"epoch": 1, "on_misfit": {"n": "null"}}}
+    job.land(change("r", "a", 1, {"id": 1, "n": 7}, lsn=9, offset=2), number=1)
+    done = told(job, "replay", "--all", code=1)
+    assert "before its table's epoch was raised" in done["dead"]["topic/0/0"]
+    assert "before its table's" not in done["dead"]["topic/0/1"]
+    assert job.rows("public_a") == {1: {"id": 1, "n": 7}}

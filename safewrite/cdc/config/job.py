@@ -255,6 +255,12 @@ class Config(TableAccess):
     tables: list[TargetTable] = Field(default_factory=list)
 
     @property
+    def epochs(self) -> dict[str, int]:
+        """The epoch of tables that are made unasked, under "", and those of named tables that have another."""
+        rest = 0 if self.defaults is None else self.defaults.epoch
+        return {"": rest} | {one.name: one.epoch for one in self.tables if one.epoch != rest}
+
+    @property
     def decimals(self) -> DecimalMode | None:
         """How texts of decimals are written that come without a schema; None where it is not known."""
         return KINDS[self.envelope].decimals or self.decimal_handling_mode

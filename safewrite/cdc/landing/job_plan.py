@@ -68,10 +68,10 @@ def plan(landing: Landing, letters: pa.Table | None = None) -> JobPlan:
     landed = sorted(name.removeprefix(head) for name, at in done.items() if name.startswith(head) and at)
     named = {one.name for one in config.tables}
     tables += [TablePlan(name, *_of_unnamed(landing, name)) for name in landed if name not in named]
-    return JobPlan(config.job, tuple(tables), tuple(_of_job(landing, done, letters)))
+    return JobPlan(config.job, tuple(tables), tuple(_of_job(landing, done, waiting[None])))
 
 
-def _of_job(landing: Landing, done: Mapping[str, int], letters: pa.Table | None) -> Iterator[str]:
+def _of_job(landing: Landing, done: Mapping[str, int], waiting: int) -> Iterator[str]:
     """What the configuration does to the job as a whole."""
     config = landing.config
     places = [place for name in done if (place := topic_partition(name, config.job)) is not None]
@@ -92,7 +92,7 @@ def _of_job(landing: Landing, done: Mapping[str, int], letters: pa.Table | None)
             )
     if known:
         yield "If topics or kafka.pattern changed: a checkpoint of before is of other topics to Spark, so give checkpoint a new folder; the job goes on from its tables."
-    if waiting := dead_letters_waiting(letters, config.job)[None]:
+    if waiting:
         yield (
             f"{waiting} dead letters are of tables that were not configured. Once the job runs with this configuration, `safewrite cdc "
             "dead-letters replay --all` lands those that it takes."

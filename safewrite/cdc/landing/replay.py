@@ -83,10 +83,11 @@ def replay(landing: Landing, wanted: LetterFilter) -> ReplayedLetters:
 
 def _is_older(landing: Landing, letter: KeptLetter) -> bool:
     """Whether a table of the letter's got a greater epoch since: each row there may be newer, and under that epoch the letter would win."""
-    raised = letter.raised_since({one.name: one.epoch for one in landing.config.tables})
-    if letter.row["table"] is not None or not raised:
-        return bool(raised)
-    return letter.record.value is None or bool(raised & landing.tables_of(letter.record))
+    epochs, table = landing.config.epochs, letter.row["table"]
+    names = {*epochs} if table is None else {table}  # a tombstone without a table may be of any
+    if table is None and letter.record.value is not None and any(epochs.values()):
+        names = {*landing.tables_of(letter.record)}
+    return any(letter.is_before(epochs, name) for name in names)
 
 
 def _landed(

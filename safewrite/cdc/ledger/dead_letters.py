@@ -83,16 +83,11 @@ class KeptLetter:
         found: LetterState = self.row.get("state") or "waiting"
         return found
 
-    def raised_since(self, epochs: Mapping[str, int]) -> frozenset[str]:
-        """Of tables with these epochs those that got a greater one after the letter; a letter of an earlier version does not say so."""
+    def is_before(self, epochs: Mapping[str, int], table: str) -> bool:
+        """Whether a table got a greater epoch, which is one of these, after the letter; one of an earlier version does not say so."""
         kept = self.row.get("epochs")
-        if kept is None:
-            return frozenset()
-        before: dict[str, int] = json.loads(kept)
-        of = self.row["table"]
-        return frozenset(
-            name for name, epoch in epochs.items() if of in (None, name) and epoch > before.get(name, 0)
-        )
+        before: Mapping[str, int] = epochs if kept is None else json.loads(kept)
+        return epochs.get(table, epochs[""]) > before.get(table, before[""])
 
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]:

@@ -109,7 +109,8 @@ LETTERS_SCHEMA = pa.schema(
 )  # fmt: skip
 """``state`` is NULL of a letter that waits (``safewrite.cdc.ledger.dead_letters``).
 
-``epochs`` is a JSON object: the epoch that the letter's table had, or those of all tables where the letter names none; 0 is left out.
+``epochs`` is a JSON object: under "" the epoch of the letter's table when it came; where it names none, those of tables by name,
+and under "" that of all others.
 """
 
 
@@ -156,7 +157,8 @@ class JobLedger:
         """
         by_place = {(one.topic, one.number): one.topic_id for one in ranges}
         rows: dict[tuple[str, int, int], dict[str, object]] = {}
-        seen_ns = time.time_ns()
+        seen_ns, epochs = time.time_ns(), self.config.epochs
+        of_all = json.dumps(epochs)
         for letter in letters:
             record = letter.record
             place = (record.topic, record.partition, record.offset)
@@ -167,7 +169,9 @@ class JobLedger:
                 "partition": record.partition, "offset": record.offset, "table": letter.table,
                 "reason": _storable(letter.reason), "key": record.key, "value": record.value,
                 "headers": _headers(record.headers), "timestamp_ms": record.timestamp_ms, "seen_ns": seen_ns,
-                "epochs": self._epochs(letter.table),
+                "epochs": of_all
+                if letter.table is None
+                else json.dumps({"": epochs.get(letter.table, epochs[""])}),
             }  # fmt: skip
         if not rows:
             return 0
@@ -179,10 +183,6 @@ class JobLedger:
                 all_late="count", positions=moves(ranges, self.config.job, known),
             )  # fmt: skip
         return len(rows)
-
-    def _epochs(self, table: str | None) -> str:
-        tables = (one for one in self.config.tables if table in (None, one.name))
-        return json.dumps({one.name: one.epoch for one in tables if one.epoch})
 
     def with_columns(self, letters: sw.Table) -> sw.Table:
         """The table of dead letters with the columns that it has today."""
