@@ -23,7 +23,7 @@ from safewrite.changes.positions import Numbers
 from safewrite.changes.read_task import ReadBatch, ReadChanges, ReadReport, no_truncates
 from safewrite.changes.reading import check_target, parsed
 from safewrite.changes.spec import Spec
-from safewrite.changes.table_files import Before, LiveFile, Rest, TableFiles, WantedKeys
+from safewrite.changes.table_files import LOOK_FILES, Before, LiveFile, Rest, TableFiles, WantedKeys
 from safewrite.engine.abc import Engine, bodies
 from safewrite.errors import InternalError
 from safewrite.frames.fingerprint import Fingerprint
@@ -32,7 +32,7 @@ S = TypeVar("S")
 
 TASK_ROWS = 250_000
 """About as many changes are decided about at once, by one task in its memory."""
-LOOK_BYTES, LOOK_FILES = 64 * 2**20, 64
+LOOK_BYTES = 64 * 2**20
 """A task looks through so much of the table, at most."""
 REWRITE_BYTES = 32 * 2**20
 

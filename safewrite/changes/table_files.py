@@ -16,6 +16,9 @@ from safewrite.changes.key_index import Hashes, HashSet, KeyIndex, key_hashes
 from safewrite.changes.positions import Numbers, Position
 from safewrite.errors import InvalidInputError, UnsupportedTableError, WouldAlterError
 
+LOOK_FILES = 64
+"""How many files a task looks through at most, or writes again."""
+
 
 class NotByTasksError(UnsupportedTableError):
     """A file of the table has rows that a task cannot read or write again; the library of the engine that wrote them may."""

@@ -7,6 +7,7 @@ import math
 from safewrite.protocol.effects import Backoff
 
 WAIT_S_MAX = 10.0
+"""No pause is longer, however many rivals there are."""
 
 
 def spread(attempts: int, rivals: int, lost_s: float, name: str, *, left_s: float = math.inf) -> Backoff:

@@ -85,6 +85,13 @@ class Job:
     ) -> list[LedgerEntry]:
         return (landing or self.landing(**more)).land(self.batch(records, number))
 
+    def land_and_die(self, *records: KafkaRecord, number: int = 0) -> None:
+        """Land a batch by a driver that dies once the tables have it, and before the ledger does."""
+        dying = self.landing()
+        dying.ledger.write = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            self.land(*records, landing=dying, number=number)
+
     def read(self, name: str, database: str = "db") -> pa.Table:
         """A table by a reader that is not ours."""
         if self.form == "delta":

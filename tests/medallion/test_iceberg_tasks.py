@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import pickle
 import random
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,11 +17,10 @@ from safewrite.iceberg.read.task_reader import IcebergReader
 from safewrite.iceberg.table import IcebergTable
 from safewrite.iceberg.write.tasks import IcebergFiles
 from safewrite.medallion import Pipeline, verify
-from safewrite.medallion.bronze import landing
 from tests.medallion import test_tasks
 from tests.medallion.test_jobs import set_in
 from tests.medallion.test_silver_tasks import COLUMNS, FILES, RULES, Source
-from tests.medallion.test_tasks import Twin, by_tasks, read
+from tests.medallion.test_tasks import Twin, read
 
 small_parts, delta_twins = test_tasks.small_parts, test_tasks.twins
 
@@ -89,26 +86,8 @@ def test_a_file_that_another_run_landed_meanwhile_is_left_out(
 ) -> None:
     """Its rows shared a data file with those of other files, which are written once more without it."""
     twin = twins({"kind": "csv", "header": True, "change_seq": "seq"}, {"id": "int64", "name": "string"})
-    paths = [f"shop/orders/2026110{number}-000000001.csv" for number in (1, 2, 3)]
-    for number, path in enumerate(paths):
-        twin.put(path, f"Op,id,name,seq\nI,{number},a,{number}\nI,x,a,{number}\n".encode())
-    other = copy.deepcopy(twin.tasks.config)
-    other["raw"]["location"], other["state"] = f"{twin.folder}/raw2", f"{twin.folder}/state2"
-    place = twin.folder / "raw2" / paths[1]
-    place.parent.mkdir(parents=True)
-    shutil.copy2(twin.folder / "raw" / paths[1], place)
-    check = landing._check_share
-
-    def meanwhile(*given: Any) -> None:
-        monkeypatch.undo()
-        assert Pipeline(other).run().tables[0].landed.files == 1
-        check(*given)
-
-    monkeypatch.setattr(landing, "_check_share", meanwhile)
-    run = by_tasks(twin.tasks.config).run()
-    assert (run.ok, run.tables[0].landed.files) == (True, 3)
+    test_tasks.run_while_another_lands(twin, monkeypatch)
     assert sorted(row["id"] for row in read(twin.tasks, "bronze/orders")) == [0, 1, 2]
-    assert [one.clean for one in verify(Pipeline(twin.tasks.config))] == [True]
 
 
 def test_files_of_another_partitioning_are_not_committed(tmp_path: Path) -> None:

@@ -261,6 +261,12 @@ def test_a_file_that_another_run_landed_meanwhile_is_left_out(
 ) -> None:
     """Its rows shared a data file with those of other files, which are written once more without it."""
     twin = twins({"kind": "csv", "header": True, "change_seq": "seq"})
+    run_while_another_lands(twin, monkeypatch)
+    assert len(tables(twin.tasks)["bronze/orders"]) == 3
+
+
+def run_while_another_lands(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the job by tasks on three files, of which another run lands one before its commit."""
     paths = [f"shop/orders/2026110{number}-000000001.csv" for number in (1, 2, 3)]
     for number, path in enumerate(paths):
         twin.put(path, f"Op,id,name,seq\nI,{number},a,{number}\nI,x,a,{number}\n".encode())
@@ -279,7 +285,6 @@ def test_a_file_that_another_run_landed_meanwhile_is_left_out(
     monkeypatch.setattr(landing, "_check_share", meanwhile)
     run = by_tasks(twin.tasks.config).run()
     assert (run.ok, run.tables[0].landed.files) == (True, 3)
-    assert len(tables(twin.tasks)["bronze/orders"]) == 3
     assert [one.clean for one in verify(Pipeline(twin.tasks.config))] == [True]
 
 

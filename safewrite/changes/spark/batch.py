@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from safewrite.changes import read_task
+from safewrite.changes.apply_job import GivenRows
 from safewrite.changes.read_task import ReadBatch, ReadReport
 from safewrite.changes.reading import check_target, parsed
 from safewrite.changes.spec import Spec
@@ -20,9 +21,19 @@ from safewrite.frames.spark.columns import arrow_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from safewrite.frames.fingerprint import Fingerprint
     from safewrite.frames.spark.held import Held
 
 _READ = "safewrite_rows_read"
+
+
+def given_rows(frame: DataFrame, columns: pa.Schema, origin: BatchOrigin | None) -> GivenRows[DataFrame]:
+    """Changes for tasks; the batch is named by its origin, if it has one, else by its rows."""
+
+    def named(found: Fingerprint) -> Fingerprint:
+        return found if origin is None else origin.fingerprint(found.rows)
+
+    return GivenRows(SparkEngine(frame.sparkSession), frame, columns, named)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from safewrite.changes.apply_job import GivenRows
+from safewrite.changes.spark.batch import given_rows
 from safewrite.changes.table_files import NotByTasksError
 from safewrite.delta.connect import Connection
 from safewrite.delta.log.features import feeds_changes
@@ -20,7 +20,6 @@ from safewrite.delta.write.plans import Planner
 from safewrite.delta.write.staging import StagedFile
 from safewrite.delta.write.tasks import WriteFiles
 from safewrite.delta.write.transaction import Transaction
-from safewrite.engine.spark import SparkEngine
 from safewrite.errors import InvalidInputError, MissingExtraError, WouldAlterError
 from safewrite.frames.predicate import columns
 from safewrite.frames.prepare import Prepared
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from safewrite.delta.format import DeltaFormat
     from safewrite.delta.write.transaction import Write
     from safewrite.delta.write.write import DeltaDone
-    from safewrite.frames.fingerprint import Fingerprint
     from safewrite.frames.spark.held import Held
     from safewrite.frames.where import Where
     from safewrite.receipt import Receipt
@@ -137,7 +135,7 @@ def _written(  # noqa: PLR0917 - one caller, just above
         if found is None:
             raise
         return found
-    there = name.txn is not None and state is not None and name.txn[1] <= state.txns.get(name.txn[0], -1)
+    there = state is not None and _seems_there(state, name)
 
     def by(origin: BatchOrigin | None) -> tuple[DeltaDone, Write]:
         with job.rows.batch(origin, seems_there=there) as (batch, files):
@@ -168,15 +166,12 @@ def apply(
     columns = arrow_schema(frame.schema)
 
     def by(origin: BatchOrigin | None) -> tuple[DeltaDone, Write]:
-        def named(found: Fingerprint) -> Fingerprint:
-            return found if origin is None else origin.fingerprint(found.rows)
-
-        given = GivenRows(SparkEngine(frame.sparkSession), frame, columns, named)
+        given = given_rows(frame, columns, origin)
         with transaction(table.planner, store, state, given, (spec, name)) as plan:
             plan.properties, plan.positions = operation.properties, operation.positions
             return table.commit(plan, operation, tuple, queue_first=queue_first), plan.write
 
-    there = name.txn is not None and name.txn[1] <= state.txns.get(name.txn[0], -1)
+    there = _seems_there(state, name)
     return or_by_library(
         partial(written, frame, name.txn, state.table_id, by, seems_there=there),
         held.session.sparkContext,
@@ -184,6 +179,11 @@ def apply(
         table.uri,
         NotByTasksError,
     )
+
+
+def _seems_there(state: Snapshot, name: Identity) -> bool:
+    """Whether the table has a batch already, by its transactions."""
+    return name.txn is not None and name.txn[1] <= state.txns.get(name.txn[0], -1)
 
 
 # --- rows on their way ---------------------------------------------------------------------------------

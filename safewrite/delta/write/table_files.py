@@ -12,6 +12,7 @@ import pyarrow as pa
 from safewrite.changes.candidate_rows import Hits, staying
 from safewrite.changes.positions import Numbers
 from safewrite.changes.table_files import (
+    LOOK_FILES,
     Before,
     FoundKeys,
     LiveFile,
@@ -37,9 +38,6 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.stores.travel import StoreAddress
 from safewrite.stores.world import run
-
-LOOKED_FILES = 64
-"""How many files a task looks through before it hands their rows on."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class DeltaTableFiles:
         """See the class."""
         bytes_max = KEY_BYTES if wanted.hashes is None else len(files) * KEY_BYTES
         vectors = Vectors(self.store.root)
-        for some in windows(files, lambda file: file.nbytes, files=LOOKED_FILES, bytes_max=bytes_max):
+        for some in windows(files, lambda file: file.nbytes, files=LOOK_FILES, bytes_max=bytes_max):
             found = FoundKeys(wanted)
             with of_table():
                 run(

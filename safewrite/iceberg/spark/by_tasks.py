@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyiceberg.types import NestedField, UUIDType
 
-from safewrite.changes.apply_job import GivenRows
+from safewrite.changes.spark.batch import given_rows
 from safewrite.changes.table_files import NotByTasksError
-from safewrite.engine.spark import SparkEngine
 from safewrite.errors import WouldAlterError
 from safewrite.frames.spark.columns import arrow_schema as spark_columns
 from safewrite.frames.spark.stream import written
@@ -37,7 +36,6 @@ from safewrite.table.writer import repeated
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
 
-    from safewrite.frames.fingerprint import Fingerprint
     from safewrite.frames.predicate import Predicate
     from safewrite.frames.spark.batch import BatchOrigin, SparkBatch
     from safewrite.frames.spark.held import Held
@@ -184,10 +182,7 @@ def _applied(  # noqa: PLR0917 - one caller, :func:`write`
     columns = spark_columns(frame.schema)
 
     def by(origin: BatchOrigin | None) -> tuple[IcebergDone, Write]:
-        def named(found: Fingerprint) -> Fingerprint:
-            return found if origin is None else origin.fingerprint(found.rows)
-
-        given = GivenRows(SparkEngine(frame.sparkSession), frame, columns, named)
+        given = given_rows(frame, columns, origin)
         with plan_of(table.planner, address, head, given, (spec, name)) as plan:
             plan.properties, plan.positions = operation.properties, operation.positions
             return table.commit(plan, operation, tuple, queue_first=queue_first), plan.write

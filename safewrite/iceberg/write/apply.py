@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from safewrite.changes.accounting import check_accounts
-from safewrite.changes.candidate_rows import Touched, wanted
+from safewrite.changes.candidate_rows import GoneRows, Touched, wanted
 from safewrite.changes.decide import ChangeBatch, KnownRows
 from safewrite.changes.many import GroupOutcome as Decided
 from safewrite.changes.many import MemberChanges, alone, one_by_one, whole
@@ -102,6 +102,23 @@ class ApplyPlan(RowFilesPlan):
         settled = decided.settled
         decision = settled.decision
         touched.decided(decision, memory)
+        yield from self._take_out(head, tasks, touched, schema, refreshes=refreshes)
+        yield from self._insert(head, settled, schema)
+        if not touched.is_cut and not refreshes:
+            check_accounts(decision, settled.rows.num_rows + decided.again, self._dropped_rows)
+        yield from self._remember(head, memory, decided.memory)
+        self.write = _described(self.write, decided, len(self._rewritten))
+
+    def _take_out(
+        self,
+        head: TableVersion,
+        tasks: dict[Mark, FileScanTask],
+        touched: GoneRows[Mark],
+        schema: pa.Schema,
+        *,
+        refreshes: bool,
+    ) -> Generator[Effect, Outcome, None]:
+        """Plan, from the start, the files that go and those that lose rows; ``tasks`` are those that were looked through."""
         if touched.is_cut and not refreshes:
             tasks = yield from self._tasks(head, EVERYTHING)
         self._removed, self._rewritten, self._deletes, self._dropped_rows, self._kept = [], [], [], 0, 0
@@ -109,11 +126,6 @@ class ApplyPlan(RowFilesPlan):
             self._remove_all(tasks)
         else:
             yield from self._replace(head, tasks, touched, schema)
-        yield from self._insert(head, settled, schema)
-        if not touched.is_cut and not refreshes:
-            check_accounts(decision, settled.rows.num_rows + decided.again, self._dropped_rows)
-        yield from self._remember(head, memory, decided.memory)
-        self.write = _described(self.write, decided, len(self._rewritten))
 
     def _batch(self) -> ChangeBatch:
         """The changes that are to be applied, of all members."""

@@ -120,13 +120,7 @@ class TasksApplyPlan(ApplyPlan):
         decision = applied.effect.settled.decision
         check_result(spec, decision, self.shown(applied.frame))
         touched = _gone_rows(applied, looked, spec.sequence_by)
-        if touched.is_cut and not refreshes:
-            tasks = yield from self._tasks(head, EVERYTHING)
-        self._removed, self._rewritten, self._deletes, self._dropped_rows, self._kept = [], [], [], 0, 0
-        if refreshes:
-            self._remove_all(tasks)
-        else:
-            yield from self._replace(head, tasks, touched, schema)
+        yield from self._take_out(head, tasks, touched, schema, refreshes=refreshes)
         self._rewritten += yield from self._checked(applied.files)
         if not touched.is_cut and not refreshes:
             check_accounts(decision, applied.rows, self._dropped_rows)

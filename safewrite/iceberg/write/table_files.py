@@ -12,6 +12,7 @@ from pyiceberg.table import FileScanTask
 from safewrite.changes.candidate_rows import Hits, filtered, staying
 from safewrite.changes.positions import Numbers
 from safewrite.changes.table_files import (
+    LOOK_FILES,
     Before,
     FoundKeys,
     LiveFile,
@@ -33,9 +34,6 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.stores.world import run
 
-LOOKED_FILES = 64
-"""How many files a task looks through before it hands their rows on."""
-
 
 @dataclass(frozen=True)
 class IcebergTableFiles:
@@ -53,7 +51,7 @@ class IcebergTableFiles:
     def look_up(self, files: Sequence[LiveFile], wanted: WantedKeys) -> Iterator[tuple[str, Hits]]:
         """See the class."""
         opened = self.table.open()
-        for some in windows(files, lambda file: file.nbytes, files=LOOKED_FILES, bytes_max=LOOKED_BYTES):
+        for some in windows(files, lambda file: file.nbytes, files=LOOK_FILES, bytes_max=LOOKED_BYTES):
             found = FoundKeys(wanted)
             looking = Looking[str](opened.head, self.limits)
             with of_table():
