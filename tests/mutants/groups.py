@@ -70,6 +70,26 @@ GROUP_MUTANTS = (
         "test_a_body_that_was_asked_for_before_a_member_was_met_is_not_given_again",
     ),
     Mutant(
+        "G2-ahead",
+        "a commit file that is made after the commits before it were read",
+        "",
+        (
+            (
+                "        state.ticket = yield from ticket_queue.wait_turn(state.limits)\n",
+                (
+                    "        state.candidate.body(state.seen + 2)\n"
+                    "        state.ticket = yield from ticket_queue.wait_turn(state.limits)\n"
+                ),
+            ),
+            (
+                "        if self.met:  # also",
+                "        if self.met and (version, self.commit_id) not in self._bodies:  # also",
+            ),
+        ),
+        model("group-lease", 0),
+        "doubled",
+    ),
+    Mutant(
         "G2-iceberg",
         "the search for members in a snapshot that came first",
         "iceberg/write/append.py",

@@ -107,9 +107,9 @@ class Model:
                 writer.key,
                 attempt,
                 self.arbiter,
-                exists=self.exists,
                 again=incarnation > 0,
                 fresh=writer.fresh,
+                queue_first=writer.queue_first,
                 light=writer.light,
             )
         if writer.program == "sharing":
@@ -239,6 +239,28 @@ MODELS = {
             (WriterProcess("group", "a+b", restarts=0), WriterProcess("group", "b", fresh=True)),
             LOCKS,
             1,
+            1,
+        ),
+        Model(
+            "group-lease",
+            "a group that waits for its turn, and one that commits a member of it at once",
+            (
+                WriterProcess("group", "a+b", restarts=0, fresh=True),
+                WriterProcess("group", "b", queue_first=True),
+            ),
+            LEASED,
+            1,
+            1,
+        ),
+        Model(
+            "group-turns",
+            "two groups that share a key and take turns",
+            (
+                WriterProcess("group", "a+b", restarts=0, queue_first=True),
+                WriterProcess("group", "b+c", queue_first=True),
+            ),
+            LEASED,
+            0,
             1,
         ),
         Model(
