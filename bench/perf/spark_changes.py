@@ -1,6 +1,7 @@
 """``python -m bench.perf.spark_changes`` measures changes by key of a Spark DataFrame beside MERGE of Delta and of Iceberg.
 
-CPU of all processes (the JVM, its Python workers, this one) and wall time; ``by library`` is safewrite where tasks cannot run.  One session, tables of the same files on local disk, the same batches, in turn.  The peers compare sequences, as
+CPU of all processes (the JVM, its Python workers, this one) and wall time; ``executors`` is safewrite
+where a batch is too large for the driver, ``by library`` where tasks cannot run.  One session, tables of the same files on local disk, the same batches, in turn.  The peers compare sequences, as
 ``apply_changes`` does; they remember no deleted key, fingerprint nothing and know no replay.
 """
 
@@ -20,6 +21,7 @@ from unittest import mock
 import typer
 
 import safewrite as sw
+from safewrite.changes import apply_job
 from safewrite.delta.connect import Connection
 from safewrite.iceberg.spark import by_tasks
 
@@ -32,7 +34,7 @@ from .spark_append import measured
 RATIO_MAX = 1.0
 WARM_UPS = 2
 CORES = 2
-OURS, LIBRARY, MERGE = "safewrite", "by library", "MERGE"
+ARMS = OURS, EXECUTORS, LIBRARY, MERGE = "safewrite", "executors", "by library", "MERGE"
 HOW: dict[str, Any] = {"keys": ["id"], "sequence_by": ["lsn"], "delete_when": [("op", "=", "d")]}
 CATALOG = "local"
 Act = Callable[[Any], object]
@@ -94,6 +96,14 @@ def _ours(table: Any) -> Act:
     return lambda changes: table.apply_changes(changes, **HOW)
 
 
+def _by_executors(table: Any) -> Act:
+    def act(changes: Any) -> None:
+        with mock.patch.object(apply_job, "FEW_ROWS", -1):
+            table.apply_changes(changes, **HOW)
+
+    return act
+
+
 def _by_library(table: Any) -> Act:
     def act(changes: Any) -> None:
         with (
@@ -107,11 +117,12 @@ def _by_library(table: Any) -> Act:
 
 def _delta(session: Any, load: Load, folder: Path) -> tuple[dict[str, Act], dict[str, Read]]:
     """The arms on tables of their own, and what reads these."""
-    places = {arm: folder / f"{load.keys}-{arm}".replace(" ", "-") for arm in (OURS, LIBRARY, MERGE)}
+    places = {arm: folder / f"{load.keys}-{arm}".replace(" ", "-") for arm in ARMS}
     for place in places.values():
         change_tables.make_delta(load, place)
     arms = {
         OURS: _ours(sw.open(str(places[OURS]))),
+        EXECUTORS: _by_executors(sw.open(str(places[EXECUTORS]))),
         LIBRARY: _by_library(sw.open(str(places[LIBRARY]))),
         MERGE: _merge(session, f"delta.`{places[MERGE]}`"),
     }
@@ -122,7 +133,7 @@ def _iceberg(session: Any, load: Load, folder: Path) -> tuple[dict[str, Act], di
     here = change_tables.catalog(folder)
     here.create_namespace_if_not_exists(change_tables.NAMESPACE)
     _know(session, folder)
-    names = {arm: f"bench.{load.keys}_{arm}".replace(" ", "_").lower() for arm in (OURS, LIBRARY, MERGE)}
+    names = {arm: f"bench.{load.keys}_{arm}".replace(" ", "_").lower() for arm in ARMS}
     for name in names.values():
         table = here.create_table(name, change_tables.schema())
         for part in change_tables.base(load):
@@ -134,6 +145,7 @@ def _iceberg(session: Any, load: Load, folder: Path) -> tuple[dict[str, Act], di
 
     arms = {
         OURS: _ours(sw.open(names[OURS], catalog=here)),
+        EXECUTORS: _by_executors(sw.open(names[EXECUTORS], catalog=here)),
         LIBRARY: _by_library(sw.open(names[LIBRARY], catalog=here)),
         MERGE: _merge(session, f"{CATALOG}.{names[MERGE]}"),
     }

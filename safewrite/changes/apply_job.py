@@ -2,6 +2,9 @@
 
 A plan may be made again for a later version of the table.  Data files never change, so only new ones are looked through
 then, and where these have no row of a key, and none is gone that had, what was decided stands.
+
+Jobs of an engine cost more than few changes do: where such come out of a frame, and touch few bytes of the table, this process
+goes on with them once they are read.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from safewrite.changes.reading import check_target, parsed
 from safewrite.changes.spec import Spec
 from safewrite.changes.table_files import LOOK_FILES, Before, LiveFile, Rest, TableFiles, WantedKeys
 from safewrite.engine.abc import Engine, bodies
+from safewrite.engine.local import LocalEngine
 from safewrite.errors import InternalError
 from safewrite.frames.fingerprint import Fingerprint
 
@@ -35,6 +39,8 @@ TASK_ROWS = 250_000
 LOOK_BYTES = 64 * 2**20
 """A task looks through so much of the table, at most."""
 REWRITE_BYTES = 32 * 2**20
+FEW_ROWS, FEW_BYTES = 50_000, 64 * 2**20
+"""Up to so many changes, in so many bytes together with the files that may have their keys, are worth no job of Spark's."""
 
 
 class Given(Protocol):
@@ -101,29 +107,29 @@ class AppliedBatch:
 
 
 @dataclass(frozen=True)
-class _KeyLook(Generic[S]):
+class _KeyLook:
     """A look-up: the rows that it gave, and what it says of files; ``number`` tells its files from those of others."""
 
     number: int
-    source: S
+    source: Any
     found: Looked
     is_whole: bool
 
 
 @dataclass
-class ApplyJob(Generic[S]):
+class ApplyJob:
     """One batch of changes on its way.  ``source`` has its changes in chunks; ``new_id`` names files."""
 
-    engine: Engine[S]
+    engine: Engine[Any]
     changes: ReadBatch
-    source: S
+    source: Any
     files: TableFiles
     new_id: Callable[[], str]
     whole: bool = False
     """Whether rows are always looked up with all columns."""
     gives_rows: bool = False
-    _looks: list[_KeyLook[S]] = field(default_factory=list, repr=False)
-    _known: dict[str, _KeyLook[S]] = field(default_factory=dict, repr=False)
+    _looks: list[_KeyLook] = field(default_factory=list, repr=False)
+    _known: dict[str, _KeyLook] = field(default_factory=dict, repr=False)
     """The look-up that says what is in a file, by the file's name."""
     _last: tuple[object, Memory, AppliedBatch] | None = field(default=None, repr=False)
     _stack: ExitStack = field(default_factory=ExitStack, repr=False)
@@ -144,6 +150,8 @@ class ApplyJob(Generic[S]):
         cuts = effect_of_truncates(self.changes, memory)
         whole = self.whole or needs_whole(self.changes, memory)
         live = {file.name: file for file in files}
+        if not self._looks and not self.gives_rows:
+            self._bring_here(files)
         self._look_up(
             [file for name, file in live.items() if not self._knows(name, whole=whole)], whole=whole
         )
@@ -172,6 +180,17 @@ class ApplyJob(Generic[S]):
         )
         self._last = (self._mark(live), memory, made)
         return made
+
+    def _bring_here(self, files: Sequence[LiveFile]) -> None:
+        """Go on in this process where there is little to do; the changes are those that the engine has read.
+
+        The rows that a check is given stay with the engine.
+        """
+        nbytes = self.changes.report.nbytes + sum(file.nbytes for file in files)
+        if self.changes.rows <= FEW_ROWS and nbytes <= FEW_BYTES:
+            chunks = self.engine.here(self.source)
+            if chunks is not None:
+                self.engine, self.source = LocalEngine(), chunks
 
     def _knows(self, name: str, *, whole: bool) -> bool:
         look = self._known.get(name)

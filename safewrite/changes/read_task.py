@@ -38,7 +38,7 @@ class ReadReport:
     """What the driver must know of the changes of a partition.
 
     ``ends`` are the lowest and highest value of each key column, ``values`` all that it has, or None where they are many;
-    ``hashes`` are those of whole keys, None where they are many.
+    ``hashes`` are those of whole keys, None where they are many.  In memory they take about ``nbytes``.
     """
 
     truncates: pa.Table
@@ -46,10 +46,12 @@ class ReadReport:
     ends: dict[str, pa.Array] = field(default_factory=dict)
     values: dict[str, pa.Array | None] = field(default_factory=dict)
     hashes: list[Hashes] | None = field(default_factory=list)
+    nbytes: int = 0
 
     def add(self, other: ReadReport) -> None:
         """Take another report in."""
         self.fingerprint = self.fingerprint.plus(other.fingerprint)
+        self.nbytes += other.nbytes
         self.truncates = pa.concat_tables([self.truncates, other.truncates])
         for name, ends in other.ends.items():
             self.ends[name] = ends_of(pa.concat_arrays([self.ends.get(name, ends), ends]))
@@ -125,7 +127,7 @@ def _reported(
 ) -> ReadReport:
     truncates = batch.table.select(spec.sequence_by).append_column(PLACE, places)
     truncates = truncates.filter(pa.array(batch.ops == ChangeOp.TRUNCATE)).cast(_truncates(spec, schema))
-    report = ReadReport(truncates, fingerprint)
+    report = ReadReport(truncates, fingerprint, nbytes=batch.table.nbytes)
     for name, values in values_of(batch.table, spec.keys).items():
         if len(values):
             report.ends[name] = ends_of(values)

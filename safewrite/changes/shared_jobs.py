@@ -107,6 +107,9 @@ class TableEngine(Generic[S]):
         """See :class:`safewrite.engine.abc.Engine`; no row of a table goes to no part."""
         return CHUNKS.empty_table()
 
+    def here(self, source: Any) -> None:
+        """See :class:`safewrite.engine.abc.Engine`; a job is not this table's alone."""
+
     def exchange(self, source: Any, parts: int) -> Any:
         """See :class:`safewrite.engine.abc.Engine`; there are as many parts as all tables have together."""
         return source

@@ -91,6 +91,13 @@ class Engine(Protocol[S]):
             StorageError: the engine could not get them.
         """
 
+    def here(self, source: S) -> Sequence[Iterable[pa.RecordBatch]] | None:
+        """Few rows of :data:`CHUNKS` as inputs of ``LocalEngine``; None where they are to stay with this engine.
+
+        Raises:
+            StorageError: the engine could not get them.
+        """
+
     def exchange(self, source: S, parts: int) -> S:
         """Bring rows of :data:`CHUNKS` together: input ``i`` of the result has those whose part modulo ``parts`` is ``i``.
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -47,12 +48,17 @@ class LocalEngine:
             [CHUNKS.empty_table(), *(pa.Table.from_batches([one.cast(CHUNKS)]) for one in rows)]
         ).filter(pc.field(PART).is_null())
 
+    def here(self, source: Source) -> None:
+        """See :class:`safewrite.engine.abc.Engine`; they are in this process."""
+
     def exchange(self, source: Source, parts: int) -> Source:
         """See :class:`safewrite.engine.abc.Engine`."""
         found: list[list[pa.RecordBatch]] = [[] for _ in range(parts)]
         for batch in itertools.chain.from_iterable(source):
-            for part in pc.unique(batch.column(PART)).drop_null().to_pylist():
-                found[part % parts].append(batch.filter(pc.equal(batch.column(PART), part)).cast(CHUNKS))
+            going = batch.filter(pc.is_valid(batch.column(PART))).cast(CHUNKS)
+            numbers = going.column(PART).to_numpy() % parts
+            for number in np.unique(numbers).tolist():
+                found[number].append(going.filter(pa.array(numbers == number)))
         return found
 
     def together(self, sources: Sequence[Source]) -> Source:

@@ -38,9 +38,13 @@ class ExecutorsLackPythonError(InvalidInputError):
 
 @dataclass(frozen=True)
 class SparkEngine:
-    """Runs tasks where a frame's partitions are.  A source is a DataFrame."""
+    """Runs tasks where a frame's partitions are.  A source is a DataFrame.
+
+    ``few_here``: few rows may come into this process, rather than have jobs.
+    """
 
     session: SparkSession
+    few_here: bool = False
 
     @contextmanager
     def map(self, source: DataFrame, task: Task) -> Iterator[Mapped[DataFrame]]:
@@ -64,6 +68,13 @@ class SparkEngine:
         """See :class:`safewrite.engine.abc.Engine`."""
         with spark_errors("get what tasks gave"):
             return arrow_of(source.filter(f"{PART} IS NULL"))
+
+    def here(self, source: DataFrame) -> list[list[pa.RecordBatch]] | None:
+        """See :class:`safewrite.engine.abc.Engine`."""
+        if not self.few_here:
+            return None
+        with spark_errors("get what tasks gave"):
+            return [arrow_of(source).to_batches()]
 
     def exchange(self, source: DataFrame, parts: int) -> DataFrame:
         """See :class:`safewrite.engine.abc.Engine`."""

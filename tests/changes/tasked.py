@@ -27,30 +27,30 @@ def shown(rows: Sequence[Sequence[pa.RecordBatch]], columns: pa.Schema) -> pa.Ta
     return pa.concat_tables([columns.empty_table(), *tables])
 
 
-def given(data: Any, schema: pa.Schema, inputs: int = 2) -> GivenRows[Any]:
+def given(data: Any, schema: pa.Schema, inputs: int = 2, engine: LocalEngine | None = None) -> GivenRows[Any]:
     """Changes as a source with so many inputs; each row comes to one of them, in its order."""
     frame = as_frame(data, target=schema)
     table = frame.piece(0, frame.rows).combine_chunks()
     size = max(1, -(-table.num_rows // inputs))
     source = [table.slice(at, size).to_batches() for at in range(0, max(1, table.num_rows), size)]
-    return GivenRows(LocalEngine(), source, table.schema, shown=shown)
+    return GivenRows(engine or LocalEngine(), source, table.schema, shown=shown)
 
 
 @contextmanager
-def by_tasks(inputs: int = 2) -> Iterator[None]:
+def by_tasks(inputs: int = 2, engine: LocalEngine | None = None) -> Iterator[None]:
     """All changes are applied by tasks until the end of the block."""
     with ExitStack() as stack:
 
         def apply_changes(self: Planner, data: Any, spec: Any, state: Any, name: Any) -> Any:
             store = self.connection.store()
             assert store is not None
-            changes = given(data, state.schema, inputs)
+            changes = given(data, state.schema, inputs, engine)
             return stack.enter_context(apply_by_tasks.transaction(self, store, state, changes, (spec, name)))
 
         def of_iceberg(self: IcebergPlanner, data: Any, spec: Any, name: Any, head: Any) -> Any:
             address = address_of(head, None)  # type: ignore[arg-type]
             assert address is not None
-            changes = given(data, arrow_schema(table_of(head).metadata.schema()), inputs)
+            changes = given(data, arrow_schema(table_of(head).metadata.schema()), inputs, engine)
             return stack.enter_context(iceberg_by_tasks.plan_of(self, address, head, changes, (spec, name)))
 
         stack.enter_context(mock.patch.object(Planner, "apply_changes", apply_changes))

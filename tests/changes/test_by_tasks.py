@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,6 +21,7 @@ from safewrite.changes.apply_job import ApplyJob
 from safewrite.changes.apply_tasks import LookUp
 from safewrite.changes.key_index import HashSet
 from safewrite.changes.table_files import Rest
+from safewrite.engine.local import LocalEngine
 from safewrite.iceberg.table import IcebergTable
 from safewrite.testing.changes import Change
 from safewrite.testing.steps import At
@@ -129,6 +131,45 @@ def test_a_rival_makes_a_plan_look_through_its_files_alone(tmp_path: Path) -> No
     assert lake.rows() == {K: "ours", OTHER: "ours"}
 
 
+@dataclass
+class Elsewhere(LocalEngine):
+    """An engine that gives few rows to this process; ``tasks`` are those that it ran."""
+
+    tasks: list[str] = field(default_factory=list)
+
+    def here(self, source: Any) -> Any:
+        return source
+
+    def map(self, source: Any, task: Any) -> Any:
+        self.tasks.append(type(task).__name__)
+        return super().map(source, task)
+
+    def run(self, tasks: Any) -> Any:
+        self.tasks += [type(task).__name__ for task in tasks]
+        return super().run(tasks)
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_few_changes_of_few_bytes_are_read_by_the_engine_and_applied_in_this_process(
+    form: str, tmp_path: Path
+) -> None:
+    jobs = ["ReadChanges", "LookUp", "ApplyPart", "Rewrite"]
+    cases: list[tuple[dict[str, int], Any, list[str]]] = [
+        ({"FEW_ROWS": 2}, None, jobs[:1]),
+        ({"FEW_ROWS": 1}, None, jobs),
+        ({"FEW_BYTES": 300}, None, jobs),  # less than the file that may have the keys
+        ({"FEW_ROWS": 2}, lambda rows, counts: None, jobs),  # rows for a check stay where they are
+    ]
+    lake = Lake(form, tmp_path)
+    apply(lake.open(), [up((1, 0)), up((1, 0), "p", OTHER), up((1, 0), "stays", (9, "z"))])
+    for number, (limits, check, expected) in enumerate(cases, 2):
+        engine = Elsewhere()
+        with mock.patch.multiple(apply_job, **limits), by_tasks(engine=engine):
+            apply(lake.open(), [up((number, 0), f"of {number}"), up((number, 0), "p", OTHER)], check=check)
+        assert engine.tasks == expected
+        assert lake.rows() == {K: f"of {number}", OTHER: "p", (9, "z"): "stays"}
+
+
 def test_a_rival_of_other_keys_lets_what_was_written_stand(tmp_path: Path) -> None:
     lake = Lake("delta", tmp_path, partitioned=True)
     apply(lake.open(), [up((1, 0), "old")])
@@ -148,7 +189,7 @@ def test_files_of_tasks_with_other_rows_than_were_decided_are_not_committed(tmp_
     apply(lake.open(), [up((1, 0)), up((1, 0), "p", OTHER)])
     rewrite = ApplyJob.rewrite
 
-    def twice(self: ApplyJob[Any], *args: Any) -> dict[str, Rest]:
+    def twice(self: ApplyJob, *args: Any) -> dict[str, Rest]:
         return {name: Rest(one.rows, one.of, one.files * 2) for name, one in rewrite(self, *args).items()}
 
     refused = pytest.raises(sw.SafewriteError, match="Nothing was committed")
@@ -161,7 +202,7 @@ def test_a_chunk_that_is_lost_on_its_way_is_noticed(tmp_path: Path) -> None:
     lake = Lake("delta", tmp_path)
     together = apply_job.ApplyJob._decided
 
-    def lossy(self: ApplyJob[Any], *args: Any, **how: Any) -> Any:
+    def lossy(self: ApplyJob, *args: Any, **how: Any) -> Any:
         self.source = [batches[1:] for batches in self.source]
         return together(self, *args, **how)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -54,6 +56,12 @@ def cannot_travel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(by_tasks, "address_of", lambda head, catalog: None)
 
 
+def by_executors(table: ChangedTable, batch: list[Change], **how: Any) -> Any:
+    """Apply a batch as a Spark DataFrame, however small, by tasks on executors alone."""
+    with mock.patch.object(apply_job, "FEW_ROWS", -1):
+        return table.apply(batch, **how)
+
+
 def counted(receipt: Any) -> Counter[str]:
     """What became of the changes."""
     return Counter({name: count for name, count in receipt.changes.items() if count and name != "applied"})
@@ -75,7 +83,7 @@ def test_any_log_in_any_split_by_spark_and_others_gives_the_table_of_the_oracle(
     @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(
         st.lists(
-            st.tuples(st.lists(changes, max_size=6), st.sampled_from(["spark", "spark", "arrow"])),
+            st.tuples(st.lists(changes, max_size=6), st.sampled_from(["spark", "executors", "arrow"])),
             min_size=1,
             max_size=4,
         )
@@ -88,7 +96,9 @@ def test_any_log_in_any_split_by_spark_and_others_gives_the_table_of_the_oracle(
         table = made(format_, spark, lakes("sql"), folder, partition_by=by, **properties)
         oracle = Oracle()
         for number, (batch, engine) in enumerate(steps):
-            write = table.apply if engine == "spark" else lambda b, **how: apply(table.open(), b, **how)
+            write = {"spark": table.apply, "executors": partial(by_executors, table)}.get(
+                engine, lambda b, **how: apply(table.open(), b, **how)
+            )
             try:
                 told = oracle.apply(batch)
             except RefusedError:
@@ -112,7 +122,7 @@ def test_spark_and_pandas_apply_one_log_in_turns(table: ChangedTable) -> None:
         ([up((2, 0), "newer"), up((1, 2), "late", (1, "y")), down((2, 1), OTHER)], None),
         (
             [up((0, 0)), up((2, 0), "late", OTHER), up((2, 0), "newer"), up((2, 5), "new", (1, "y"))],
-            table.apply,
+            partial(by_executors, table),
         ),
     ]
     for number, (batch, by_spark) in enumerate(log):
@@ -272,6 +282,7 @@ def test_a_batch_of_many_tasks_is_applied_as_one(
 ) -> None:
     """Truncates are of no key: each task sees them, and they count once."""
     monkeypatch.setattr(apply_job, "TASK_ROWS", 3)
+    monkeypatch.setattr(apply_job, "FEW_ROWS", 0)
     oracle = Oracle()
     keys = [(number, name) for number in range(4) for name in "xy"]
     for batch in (

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import safewrite as sw
+from safewrite.engine.local import LocalEngine
 from safewrite.engine.spark import ExecutorsLackPythonError, SparkEngine, _hashing_to, _murmur3, spark_errors
 from tests.engine.cases import CASES
-from tests.engine.tasks import Count
+from tests.engine.tasks import Count, Deal, Gather
 from tests.spark.session import Spark
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -30,6 +31,18 @@ def _source_of(spark: Spark) -> Callable[[Sequence[range]], Any]:
 def test_executors_run_tasks(spark: Spark, case: Callable[..., None]) -> None:
     with spark.careless():
         case(SparkEngine(spark.session), _source_of(spark))
+
+
+def test_few_rows_come_into_this_process_where_that_is_allowed(spark: Spark) -> None:
+    source, task = _source_of(spark)([range(7), range(7, 9)]), Deal(4)
+    with spark.careless(), SparkEngine(spark.session, few_here=True).map(source, task) as dealt:
+        assert SparkEngine(spark.session).here(dealt.rows) is None
+        here = SparkEngine(spark.session, few_here=True).here(dealt.rows)
+        assert here is not None
+        local = LocalEngine()
+        with local.map(local.exchange(here, 2), Gather()) as gathered:
+            found = gathered.bodies()
+    assert [ids for _, _, ids in found] == [[0, 2, 4, 6, 8], [1, 3, 5, 7]]
 
 
 def test_the_hash_is_spark_s(spark: Spark) -> None:

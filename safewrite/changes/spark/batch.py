@@ -33,7 +33,7 @@ def given_rows(frame: DataFrame, columns: pa.Schema, origin: BatchOrigin | None)
     def named(found: Fingerprint) -> Fingerprint:
         return found if origin is None else origin.fingerprint(found.rows)
 
-    return GivenRows(SparkEngine(frame.sparkSession), frame, columns, named)
+    return GivenRows(SparkEngine(frame.sparkSession, few_here=True), frame, columns, named)
 
 
 @dataclass(frozen=True)

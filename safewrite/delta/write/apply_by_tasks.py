@@ -93,7 +93,7 @@ def holding(changes: ReadBatch, live: Mapping[FileKey, Action], state: Snapshot)
 class TasksApplyTransaction(ApplyTransaction):
     """Changes that an engine applies; files of the last plan serve the next where the same is decided."""
 
-    job: ApplyJob[Any] | None = None
+    job: ApplyJob | None = None
     shown: Callable[[Any], Any] = lambda rows: rows
 
     def renew(self) -> Generator[Effect, Outcome, None]:
@@ -135,7 +135,7 @@ class TasksApplyTransaction(ApplyTransaction):
             self.write, rows=applied.rows, files=len(self.files), changes=decision.counts.to_dict()
         )
 
-    def _parts(self) -> tuple[ApplyJob[Any], Snapshot]:
+    def _parts(self) -> tuple[ApplyJob, Snapshot]:
         if self.job is None or self.state is None:
             raise InternalError("Changes were committed before they were read. Please report it.")
         return self.job, self.state

@@ -102,7 +102,7 @@ def shared(
 class TasksApplyPlan(ApplyPlan):
     """Changes that an engine applies; files of the last plan serve the next where the same is decided."""
 
-    job: ApplyJob[Any] | None = None
+    job: ApplyJob | None = None
     shown: Callable[[Any], Any] = lambda rows: rows
 
     # --- the plan ---------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class TasksApplyPlan(ApplyPlan):
             self.write, rows=applied.rows, files=len(self._rewritten), changes=decision.counts.to_dict()
         )
 
-    def _parts(self) -> tuple[ApplyJob[Any], Spec]:
+    def _parts(self) -> tuple[ApplyJob, Spec]:
         if self.job is None or self.spec is None:
             raise InternalError("Changes were committed before they were read. Please report it.")
         return self.job, self.spec
