@@ -389,6 +389,19 @@ def test_a_batch_that_is_bad_as_a_whole_fails_its_table_and_not_the_run(
     assert job.silver() == {1: "1.00", 2: "None"}
 
 
+@pytest.mark.parametrize("column", ["_epoch", "_seq"])
+def test_verify_compares_a_rows_place_in_the_order(tmp_path: Path, column: str) -> None:
+    """Later changes are judged by it."""
+    job = Shop(tmp_path)
+    job.put("shop/orders/20261101-000000001.csv", HEAD + "I,1,1.00,10\n")
+    assert job.run().ok
+    silver = sw.open(str(tmp_path / "silver/orders"))
+    (row,) = deltalake.DeltaTable(str(tmp_path / "silver/orders")).to_pyarrow_table().to_pylist()
+    silver.apply_changes([row | {column: row[column] + 1}], keys=["id"], sequence_by=["_epoch", "_seq"])
+    (audit,) = verify(Pipeline(job.config))
+    assert audit.flaws == ["1 rows of silver are not the last: (1,)"]
+
+
 def test_verify_makes_no_table(tmp_path: Path) -> None:
     job = Shop(tmp_path)
     job.put("shop/orders/20261101-000000001.csv", HEAD + "I,1,1.00,10\n")

@@ -260,7 +260,7 @@ def _silver(
     first: _Place = (max((one for one in epochs if one in loaded or one <= taken), default=1),)
     for one in read.spans.table.filter(pc.equal(read.spans.table["_op"], TRUNCATED_OP)).to_pylist():
         first = max(first, tuple(one[name] for name in SEQUENCE))
-    own = [*job.columns.names, *(one.name for one in job.config.commit_fields)]
+    own = [*job.columns.names, *(one.name for one in job.config.commit_fields), *SEQUENCE]
     unlike = _Unlike()
     for number in range(read.shares):
         wanted, taken_later = _folded(bronze.share(number), (keys, own), aside, first=first)
