@@ -13,6 +13,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+import safewrite as sw
 from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.cdc.records.change import KafkaRecord
 from tests.cdc.events import event, postgres, record
@@ -138,6 +139,18 @@ WAYS = ("write", "write", "write", "delete", "keep", "move", "halves", "take")
 FAULTY = (*WAYS, "again", "poison", "keyless", "stray", "empty")
 
 
+def at_own_speeds(source: Odd, seed: int) -> list[list[KafkaRecord]]:
+    """Batches that take up to three records of each partition."""
+    draw = random.Random(seed)
+    left = [[one for one in source.records if one.partition == number] for number in range(source.partitions)]
+    batches = []
+    while any(left):
+        counts = [draw.randrange(4) for _ in left]
+        batches.append([one for records, count in zip(left, counts, strict=True) for one in records[:count]])
+        left = [records[count:] for records, count in zip(left, counts, strict=True)]
+    return [batch for batch in batches if batch]
+
+
 def rows_in(job: Job, name: str) -> list[Row]:
     if job.form == "iceberg":
         return sorted(job.rows(name).values(), key=lambda row: row["id"])
@@ -224,6 +237,46 @@ def test_changed_keys_whose_halves_come_apart_land_the_same_by_executors(
     assert there == here
     assert there[0] == sorted(source.rows.values(), key=lambda row: row["id"])
     assert seed % 3 == 0 or all(one == all_of for one, all_of in by_executors(lines).values())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize("seed", range(20))
+def test_changed_keys_land_the_same_by_executors_whichever_half_comes_first(
+    tmp_path: Path, seed: int, form: str
+) -> None:
+    """Partitions are read at speeds of their own."""
+    source, found = Odd(seed, partitions=2, crossing=True), []
+    source.run(5, ["write"])
+    source.run(20, ["write", "keep", "halves", "halves", "take", "delete"])
+    for name, executors in (("here", None), ("there", Executors())):
+        job = job_of(tmp_path / name, form)
+        job.schemas = seed % 2 == 0
+        found.append(found_in(job, at_own_speeds(source, seed), executors, 80)[0])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("is_set_back", [False, True])
+def test_a_delete_whose_insert_has_landed_is_by_executors(tmp_path: Path, is_set_back: bool) -> None:
+    """The row that it takes to its new key is late, which says nothing of the source; another late change does."""
+    source = Odd(4, partitions=2, crossing=True)
+    for key in (2, 4):
+        source.rows[key] = {"id": key, "body": "", "n": 1}
+        source.add(key, event("c", source.rows[key], source=source.told()))
+    source.at += 1
+    source._free = lambda old: 3  # type: ignore[method-assign]
+    source.halves(2, source.rows[2])
+    *first, delete, insert = source.records
+    source.at += 1
+    source.add(4, event("u", source.rows[4], source=source.told() | ({"lsn": 99} if is_set_back else {})))
+    batches = [first, [insert], [delete, source.records[-1]]]
+    job = job_of(tmp_path / "lake")
+    if is_set_back:
+        with pytest.raises(sw.InvalidInputError, match="lower log positions"):
+            found_in(job, batches, Executors(), 80)
+    else:
+        lines = found_in(job, batches, Executors(), 80)[1]
+        assert [(line.by_executors, line.late) for line in lines if line.table] == [(2, 0), (1, 0), (2, 1)]
 
 
 def test_a_changed_key_takes_values_of_changes_that_were_read_by_columns(tmp_path: Path) -> None:

@@ -35,10 +35,11 @@ class Filled(NamedTuple):
 
 
 class FollowedKeys(NamedTuple):
-    """What changed keys come to: values of inserts by their places, and rows under new keys."""
+    """What changed keys come to: values of inserts by their places, and rows under new keys, so many of which are late."""
 
     filled: Mapping[int, Filled]
     rows: Sequence[ChangeRow]
+    late: int = 0
 
 
 @dataclass
@@ -134,13 +135,15 @@ class KeyMoves:
         rows += [ChangeRow(Op.TRUNCATE, {SEQUENCE: position}, some) for position in truncated]
         made, lacked = ChangeRows(keys, rows), {place: row.lacks for place, row in asked.items()}
         count = len(rows)
-        UnavailableValues(table, made, columns, read).follow_keys([*asked.values()])
+        looked = UnavailableValues(table, made, columns, read)
+        looked.follow_keys([*asked.values()])
         filled = {
             place: Filled({name: row.values[name] for name in lacked[place] if name not in row.lacks}, row.lacks)
             for place, row in asked.items()
             if row.op is Op.UPSERT
         }  # fmt: skip
-        return FollowedKeys(filled, made.rows[count:])
+        given = made.rows[count:]
+        return FollowedKeys(filled, given, sum(looked.is_late(row) for row in given))
 
 
 def _meet(olds: Hashes, keys: KeysTold | None) -> bool:

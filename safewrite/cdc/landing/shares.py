@@ -128,8 +128,10 @@ class ShareTold:
 
     def follow(
         self, found: sw.Table | None, parts: int
-    ) -> tuple[Mapping[int, Filled], Sequence[pa.RecordBatch]]:
+    ) -> tuple[Mapping[int, Filled], Sequence[pa.RecordBatch], int]:
         """Take in the rows that changed keys have in no task: values of inserts by their places, and chunks of rows under new keys.
+
+        Also how many of these rows are late, for their inserts have landed before.
 
         Raises:
             DriverLandsError: the driver has to land all changes.
@@ -137,7 +139,7 @@ class ShareTold:
         schema = None if found is None else found.schema
         columns = dict.fromkeys(() if schema is None else schema.names)
         columns |= dict.fromkeys(self.types.of_schemas) | self.types.names
-        filled, rows = self.moves.followed(
+        filled, rows, late = self.moves.followed(
             self.table,
             self.keys,
             columns,
@@ -149,7 +151,7 @@ class ShareTold:
         ]
         self.types.add(ColumnTypes.of(ChangeRows(self.keys, [*values, *rows])))
         if not rows:
-            return filled, []
+            return filled, [], 0
         made = ChangeRows(self.keys, [*rows])
         (part,) = _parts(made, [*enumerate(rows, _LAST_PLACES)], types_of(self.table, self.types, schema), 0)
         keys = KeysTold.of(part.keys, part.hashes)
@@ -157,7 +159,7 @@ class ShareTold:
             raise DriverLandsError("its keys have several types")
         self.key_values.add(keys)
         self.rows += len(rows)
-        return filled, [*dealt(self.table.name, CHANGES, part.rows, part.hashes, parts)]
+        return filled, [*dealt(self.table.name, CHANGES, part.rows, part.hashes, parts)], late
 
 
 class DriverLandsError(Exception):

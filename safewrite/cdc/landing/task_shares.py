@@ -101,20 +101,22 @@ class ChunkFit:
 class Doubts:
     """Says of what tasks decided whether the driver has to look at each change.
 
-    ``is_late``: all changes being late tells of a source that was set back; ``is_any_late``: so may one that is.
+    ``is_late``: all changes being late tells of a source that was set back; ``is_any_late``: so may one that is, but for ``given`` rows
+    that are sure to be: those under a new key whose insert has landed before.
     """
 
     changes: int
     is_late: bool
     is_any_late: bool
     lacking: bool
+    given: int = 0
 
     def __call__(self, reports: Sequence[TaskReport]) -> str | None:
         """Why the driver has to look at the changes; None if it has not."""
         if self.lacking and any(isinstance(report.error, sw.InvalidInputError) for report in reports):
             return "the source left values out that the table does not have"
         late = sum(report.body.answer.counts.late for report in reports if report.error is None)
-        if late and self.is_late and (self.is_any_late or late == self.changes):
+        if late and self.is_late and ((self.is_any_late and late > self.given) or late == self.changes):
             return "changes are late, and newer by the clock of the source"
         return None
 
@@ -139,6 +141,8 @@ class TaskShare:
     filled: Mapping[int, Filled] = field(default_factory=dict)
     chunks: Sequence[pa.RecordBatch] = ()
     """Changes that are in no task: rows of changed keys."""
+    late: int = 0
+    """So many of these are late."""
     moved: dict[str, tuple[int | None, int]] = field(default_factory=dict)
 
     @property
@@ -179,7 +183,7 @@ class TaskShare:
         if origin.source is not None and {*report.sources} != {origin.source}:
             raise LandAgainError({table.name: "it has records of several sources"})
         try:
-            filled, chunks = report.follow(found, view.parts)
+            filled, chunks, late = report.follow(found, view.parts)
         except DriverLandsError as error:
             raise LandAgainError({table.name: str(error)}) from None
         fit = ColumnFit.of(table, report.types, found, report.keys)
@@ -205,7 +209,7 @@ class TaskShare:
             entry.begins_at = entry.offsets
         return cls(
             job, report, entry, batch.ranges, jobs, found, positions, origin, fit, view.parts, report.dead,
-            filled, chunks,
+            filled, chunks, late,
         )  # fmt: skip
 
     @property
@@ -219,6 +223,7 @@ class TaskShare:
             table.all_late == "error" and not again,
             known is not None and table.sequence == "source" and not self.report.truncates,
             self.report.lacking,
+            self.late,
         )
 
     def apply(self) -> None:

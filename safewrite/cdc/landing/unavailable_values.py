@@ -103,7 +103,7 @@ class UnavailableValues:
             self._made.rows += [self._row(row, {}) for row in cut if self._was_taken(row)]
             return
         self._look_up([row.other for row in inserts if row.other is not None])
-        self._look_up([self._key(row) for row in cut])
+        self._look_up([key for row in cut for key in (self._key(row), row.other) if key is not None])
         for row in sorted([*inserts, *cut], key=_position):
             if row.op is Op.UPSERT:
                 self._fill(row)
@@ -136,6 +136,13 @@ class UnavailableValues:
         order = {EPOCH: self._epoch, SEQUENCE: _bound(row)}
         keys = dict(zip(self._made.keys, row.other, strict=True))
         return ChangeRow(Op.UPSERT, order | values | keys, row.change)
+
+    def is_late(self, row: ChangeRow) -> bool:
+        """Whether the table has a newer row of the new key, to which :meth:`follow_keys` took this one: the insert came before."""
+        stored = self._stored.get(self._key(row))
+        if stored is None:
+            return False
+        return (stored[EPOCH] or 0, stored[SEQUENCE] or "") > (row.values[EPOCH], row.values[SEQUENCE])
 
     def _was_taken(self, row: ChangeRow) -> bool:
         stored = None if row.other is None else self._stored.get(row.other)
