@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from safewrite.errors import InvalidInputError, SafewriteError, StorageError
 from safewrite.text.rendering import said, shown
 from safewrite.text.strings import is_text, plain
+
+SchemaMode: TypeAlias = Literal["merge", "widen"]
 
 
 @contextmanager
@@ -55,15 +57,19 @@ def spark_catalog(value: object) -> str | None:
     )
 
 
-def schema_mode(value: Any) -> Literal["merge"] | None:
-    """``schema_mode=`` as it was given.
+def schema_mode(value: Any, *modes: SchemaMode) -> SchemaMode | None:
+    """``schema_mode=`` as it was given: None, ``"merge"``, or one of more modes.
 
     Raises:
-        InvalidInputError: it is neither None nor ``"merge"``.
+        InvalidInputError: it is none of them.
     """
-    if value is not None and not (is_text(value) and plain(value) == "merge"):
-        raise InvalidInputError(f"schema_mode is None or 'merge', not {shown(value)}. Nothing was written.")
-    return None if value is None else "merge"
+    known: tuple[SchemaMode, ...] = ("merge", *modes)
+    found = next((mode for mode in known if is_text(value) and plain(value) == mode), None)
+    if value is not None and found is None:
+        raise InvalidInputError(
+            f"schema_mode is None or {' or '.join(map(repr, known))}, not {shown(value)}. Nothing was written."
+        )
+    return found
 
 
 def one_of(name: str, value: Any, choices: Sequence[str]) -> str:

@@ -15,10 +15,11 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
+from safewrite.arguments.reading import SchemaMode
 from safewrite.frames.prepare import KEPT_BYTES, Prepared, prepare_parts
 from safewrite.frames.source import as_frame, is_spark
 
@@ -42,7 +43,7 @@ def prepare_alike(
     frames: Sequence[object],
     like: Prepared,
     *,
-    schema_mode: Literal["merge"] | None = None,
+    schema_mode: SchemaMode | None = None,
     volatile: Sequence[str] = (),
 ) -> list[Prepared | None]:
     """Check frames that are to be written under the schema of ``like``; None for each that must be checked alone.
@@ -50,7 +51,7 @@ def prepare_alike(
     With ``schema_mode="merge"`` the answers end before the first frame that brings a column: those after it are
     written under another schema.
     """
-    parts, looked_at = _parts(frames, like.schema, merge=schema_mode == "merge")
+    parts, looked_at = _parts(frames, like.schema, merge=schema_mode is not None)
     found: list[Prepared | None] = [None] * looked_at
     for group in _groups(parts, like.schema):
         with suppress(Exception):  # each alone: what was wrong, and with which, is found there

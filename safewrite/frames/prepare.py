@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from safewrite.arguments.reading import reading
+from safewrite.arguments.reading import SchemaMode, reading
 from safewrite.arguments.reading import schema_mode as check_mode
 from safewrite.arguments.volatile import check_columns
 from safewrite.errors import InternalError, InvalidInputError, WouldAlterError
@@ -40,7 +40,8 @@ HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 class Prepared:
     """Rows that were checked whole: they can be written as ``schema``, each value unchanged.
 
-    ``added`` are the fields that ``schema`` has and the table does not yet (schema_mode='merge');
+    ``added`` are the fields that ``schema`` has and the table does not yet (schema_mode='merge'), ``wider`` those that
+    are narrower in the table ('widen');
     ``volatile`` are the columns that the fingerprint leaves out, ``column_digests`` are of the others.
     """
 
@@ -57,6 +58,7 @@ class Prepared:
     _kept: pa.Table | None = field(default=None, repr=False)
     _slice_rows: int = _SLICE_ROWS
     _allow_missing: bool = False
+    wider: tuple[pa.Field, ...] = ()
 
     @classmethod
     def kept(cls, table: pa.Table, partition_by: tuple[str, ...] = ()) -> Prepared:
@@ -124,22 +126,22 @@ def prepare(
     target: pa.Schema | None,
     *,
     partition_by: Sequence[str] = (),
-    schema_mode: Literal["merge"] | None = None,
+    schema_mode: SchemaMode | None = None,
     volatile: Sequence[str] = (),
     named: bool = True,
 ) -> Prepared:
     """Check all of ``data`` against the table schema ``target`` (None: infer it, for a new table).
 
     ``schema_mode="merge"`` appends the frame's new columns to the schema as nullable ones, and lets
-    nullable columns be missing (they read as NULL).  ``volatile`` columns are written, and left out of the
+    nullable columns be missing (they read as NULL); so does ``"widen"``, for which ``target`` is as wide as it is to be.  ``volatile`` columns are written, and left out of the
     fingerprint.  Without ``named`` the rows get none: nobody looks for them by what they hold, such as those of the table's
     own files.  Raises WouldAlterError for a value, column or
     field that would change, be dropped or become NULL, and InvalidInputError for data that is no
     table or cannot be read twice.  Nothing is written.  Failures H1-H8.
     """
-    check_mode(schema_mode)
+    check_mode(schema_mode, "widen")
     frame = as_frame(data, target=target)
-    draft = _draft(frame, target, partition_by, schema_mode == "merge", volatile)
+    draft = _draft(frame, target, partition_by, schema_mode is not None, volatile)
     return _checked(draft, frame, Fingerprinter(draft.volatile) if named else _RowCounter())
 
 
@@ -148,7 +150,7 @@ def prepare_parts(
     rows: Sequence[int],
     like: Prepared,
     *,
-    schema_mode: Literal["merge"] | None = None,
+    schema_mode: SchemaMode | None = None,
     volatile: Sequence[str] = (),
 ) -> list[Prepared]:
     """Check a frame for the schema of ``like``, and divide it into parts of so many rows with their own fingerprints.
@@ -156,7 +158,7 @@ def prepare_parts(
     It is kept in memory.  Raises as :func:`prepare` does, for all parts together; InternalError where it has other
     columns than ``like``.
     """
-    draft = _draft(frame, like.schema, like.partition_by, schema_mode == "merge", volatile)
+    draft = _draft(frame, like.schema, like.partition_by, schema_mode is not None, volatile)
     if draft.added:
         raise InternalError("The parts of a frame brought columns; please report this.")
     # A part that holds only NULL, of whatever type, is taken: so the types must go without a look at values.

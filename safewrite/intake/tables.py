@@ -20,6 +20,8 @@ Reader = Literal[
 ]
 READ_VECTORS: frozenset[Reader] = frozenset({"databricks", "deltalake", "duckdb", "polars", "spark", "trino"})
 """Readers that leave out rows which a deletion vector takes away."""
+READ_WIDENED: frozenset[Reader] = frozenset({"databricks", "spark"})
+"""Readers that know Delta's type widening; deltalake (1.6.6) and polars refuse such a table, and nothing is known of the others."""
 
 
 @cache

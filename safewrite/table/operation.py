@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
+from safewrite.arguments.reading import SchemaMode
 from safewrite.errors import SafewriteError, not_committed
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
@@ -30,7 +31,7 @@ class Operation:
 
     verb: Literal["append", "overwrite", "delete", "apply_changes"]
     where: Where | None = None
-    schema_mode: Literal["merge"] | None = None
+    schema_mode: SchemaMode | None = None
     spark_catalog: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float | None = None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from safewrite.arguments.options import GENERATED, Key, Txn, identity, known_key, patience
 from safewrite.arguments.properties import checked as check_properties
+from safewrite.arguments.reading import SchemaMode
 from safewrite.arguments.reading import schema_mode as check_mode
 from safewrite.arguments.volatile import given as check_volatile
 from safewrite.boundary.public import Turn, public, verb
@@ -263,7 +264,7 @@ class Table:
         *,
         key: Key = GENERATED,
         txn: Txn = GENERATED,
-        schema_mode: Literal["merge"] | None = None,
+        schema_mode: SchemaMode | None = None,
         volatile: Sequence[str] | None = None,
         spark_catalog: str | None = None,
         properties: Mapping[str, str] | None = None,
@@ -278,7 +279,7 @@ class Table:
             key: the name of this write, such as an event id: a repeat with the same key and rows
                 returns the first receipt (``already_committed``), with other rows it raises.
             txn: ``(app_id, version)`` of a stream's batch, instead of a key.
-            schema_mode: ``"merge"`` to add new columns to the table and leave missing ones NULL.
+            schema_mode: ``"merge"`` adds new columns, and missing ones are NULL; ``"widen"`` also makes columns as wide as the data's.
             volatile: columns that are made in each attempt, such as ``["loaded_at"]``: they are written, and left
                 out where a repeat is compared with the first write.  Every call with the key must name the same.
             spark_catalog: Iceberg only, for a Spark DataFrame: its session's name for the table's catalog,
@@ -300,7 +301,7 @@ class Table:
         """
         operation = Operation(
             "append",
-            schema_mode=check_mode(schema_mode),
+            schema_mode=check_mode(schema_mode, "widen"),
             spark_catalog=self._format.in_session(spark_catalog),
             properties=check_properties(properties),
             positions=check_positions(positions),
@@ -363,7 +364,7 @@ class Table:
         where: str | Sequence[tuple[str, str, Any]] | None = None,
         key: Key = GENERATED,
         txn: Txn = GENERATED,
-        schema_mode: Literal["merge"] | None = None,
+        schema_mode: SchemaMode | None = None,
         volatile: Sequence[str] | None = None,
         spark_catalog: str | None = None,
         properties: Mapping[str, str] | None = None,
@@ -393,7 +394,7 @@ class Table:
         operation = Operation(
             "overwrite",
             where,
-            check_mode(schema_mode),
+            check_mode(schema_mode, "widen"),
             self._format.in_session(spark_catalog),
             check_properties(properties),
             patience(timeout_s),

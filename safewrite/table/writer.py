@@ -80,6 +80,11 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
         """Write the data of one call, once."""
         started_s = monotonic_s(self.world)
         spark = operation.verb != "delete" and is_spark(data)
+        if spark and operation.schema_mode == "widen":
+            raise InvalidInputError(
+                "schema_mode='widen' takes no Spark DataFrame. Nothing was written. Widen the table first, "
+                "append(frame.limit(0).toArrow(), schema_mode='widen'), and write the frame with 'merge'."
+            )
         by_tasks = None if operation.changes is None else _by_tasks(data)
         kinds = {Kind.SCHEMA_CHANGED, *self._format.replanned}
         if spark or operation.verb != "append":

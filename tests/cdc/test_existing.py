@@ -140,7 +140,7 @@ def test_what_another_engine_widened_takes_the_values_that_waited(tmp_path: Path
         NestedField(2, "n", DecimalType(5, 2), required=False),
         NestedField(3, "t", StructType(NestedField(4, "a", LongType(), required=False)), required=False),
     ]
-    table = {"table": "a", "primary_key": ["id"], "decimal_fields": {"n": [9, 2]}}
+    table = {"table": "a", "primary_key": ["id"], "decimal_fields": {"n": [9, 2]}, "widen": False}
     job = Job(tmp_path, [table], "iceberg", {"decimal_handling_mode": "string"})
     catalog = load_catalog(**job.catalog())
     catalog.create_namespace("db")

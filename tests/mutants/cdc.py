@@ -464,7 +464,7 @@ CDC_MUTANTS = (
         SHARE,
         (
             (
-                "        if dead:\n            raise UnfitError",
+                "        if dead or narrow:\n            raise UnfitError",
                 "        if False:\n            raise UnfitError",
             ),
         ),

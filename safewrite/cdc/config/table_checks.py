@@ -1,13 +1,50 @@
-"""Refuses what the options of a table say of its columns twice, or in vain."""
+"""Refuses what the options of a table say of its columns twice or in vain, and what its format or its readers do not have."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from safewrite.intake.partitioning import partition_columns
+from safewrite.intake.tables import READ_VECTORS, READ_WIDENED
 
 if TYPE_CHECKING:
     from safewrite.cdc.config.table_config import TableOptions
+
+
+def check_format(table: TableOptions) -> None:
+    """Refuse options that the table's format, or its readers, do not have.
+
+    Raises:
+        ValueError: what is wrong, for pydantic.
+    """
+    if table.write_mode == "merge-on-read" and table.format == "delta" and not table.marks_rows:
+        lacking = sorted({*table.readers} - READ_VECTORS)
+        raise ValueError(
+            "write_mode merge-on-read marks rows of Delta tables in deletion vectors, and "
+            + (
+                f"these readers do not read them: {', '.join(lacking)}"
+                if lacking
+                else "not every engine reads them"
+            )
+            + ". Name all engines that read the table in readers, or leave write_mode out: files are rewritten then"
+        )
+    if table.widen and table.format == "delta" and not (table.readers and {*table.readers} <= READ_WIDENED):
+        lacking = sorted({*table.readers} - READ_WIDENED)
+        raise ValueError(
+            "widen gives Delta tables the feature typeWidening, and "
+            + (
+                f"these readers do not know it: {', '.join(lacking)}"
+                if lacking
+                else "not every engine knows it"
+            )
+            + ". Name all engines that read the table in readers, or leave widen out: values that do not fit are dead letters then"
+        )
+    if table.readers and table.format != "delta":
+        raise ValueError("readers is of Delta tables, and does nothing for format iceberg")
+    if table.format_version is not None and table.format == "delta":
+        raise ValueError("format_version is of Iceberg tables, and does nothing for format delta")
+    if table.sort_by and table.format == "delta":
+        raise ValueError("sort_by is of Iceberg tables, and does nothing for format delta")
 
 
 def check_columns(table: TableOptions) -> None:

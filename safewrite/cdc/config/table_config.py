@@ -9,12 +9,13 @@ from typing import Annotated, Literal, Self
 import pyarrow as pa
 from pydantic import Field, StringConstraints, model_validator
 
-from safewrite.cdc.config.table_checks import check_columns
+from safewrite.cdc.config.table_checks import check_columns, check_format
 from safewrite.cdc.connect.misfits import OnMisfit
 from safewrite.intake.partitioning import check_partitions
 from safewrite.intake.settings import Strict, Text
 from safewrite.intake.tables import READ_VECTORS, Reader, TableFormat
 from safewrite.values.limits import DECIMAL_DIGITS_MAX
+from safewrite.values.widening import Way
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\s./\\]+$")]
 ColumnType = Literal["string", "int64", "float64", "boolean"]
@@ -80,6 +81,14 @@ class TableOptions(Strict):
             "duckdb, polars, spark, trino), changes are marked in these as with write_mode merge-on-read; athena, pyarrow and redshift are taken not to"
         ),
     ] = Field(default_factory=list)
+    widen: Annotated[
+        bool | None,
+        Field(
+            description="whether a column of a table that is there becomes wider for a value that does not fit: int to long, float to double, "
+            "decimals of more digits, new fields of structs; default: yes, but of Delta only new fields. With true Delta tables get the feature "
+            "typeWidening, for which all readers must be named, and be databricks or spark (4.0 or later)"
+        ),
+    ] = None
     mode: Annotated[
         Literal["upsert", "append", "history"],
         Field(
@@ -176,23 +185,7 @@ class TableOptions(Strict):
 
     @model_validator(mode="after")
     def _check_options(self) -> Self:
-        if self.write_mode == "merge-on-read" and self.format == "delta" and not self.marks_rows:
-            lacking = sorted({*self.readers} - READ_VECTORS)
-            raise ValueError(
-                "write_mode merge-on-read marks rows of Delta tables in deletion vectors, and "
-                + (
-                    f"these readers do not read them: {', '.join(lacking)}"
-                    if lacking
-                    else "not every engine reads them"
-                )
-                + ". Name all engines that read the table in readers, or leave write_mode out: files are rewritten then"
-            )
-        if self.readers and self.format != "delta":
-            raise ValueError("readers is of Delta tables, and does nothing for format iceberg")
-        if self.format_version is not None and self.format == "delta":
-            raise ValueError("format_version is of Iceberg tables, and does nothing for format delta")
-        if self.sort_by and self.format == "delta":
-            raise ValueError("sort_by is of Iceberg tables, and does nothing for format delta")
+        check_format(self)
         if (self.sequence == "precombine") != (self.precombine_key is not None):
             raise ValueError("sequence precombine and precombine_key go together")
         for name, (precision, scale) in self.decimal_fields.items():
@@ -241,6 +234,13 @@ class TableOptions(Strict):
         if self.format == "delta":
             return bool(self.readers) and {*self.readers} <= READ_VECTORS
         return self.write_mode == "merge-on-read"
+
+    @property
+    def widening(self) -> Way | None:
+        """Which columns of a table that is there become wider for values that do not fit."""
+        if self.widen is False:
+            return None
+        return "iceberg" if self.format == "iceberg" else "delta" if self.widen else "fields"
 
     def column_of(self, name: str) -> str:
         """The column of the table that a column of the source is."""

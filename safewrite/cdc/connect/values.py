@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 
 from safewrite.cdc.records.change import UNAVAILABLE
-from safewrite.values.limits import DECIMAL_DIGITS_MAX
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -26,27 +25,6 @@ def type_of(value: Any) -> pa.DataType | None:
         if isinstance(value, kinds):
             return type_
     return None
-
-
-def merged(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """A type that holds all values of both; None if there is none."""
-    if left == right:
-        return left
-    for one, other in ((left, right), (right, left)):
-        if pa.types.is_integer(one) and pa.types.is_decimal(other):
-            return _decimal(DECIMAL_DIGITS_MAX, other.scale) if other.precision < 19 + other.scale else other
-        if pa.types.is_integer(one) and pa.types.is_floating(other):
-            return pa.float64()
-        if pa.types.is_date(one) and pa.types.is_timestamp(other) and other.tz is None:
-            return other
-    if pa.types.is_decimal(left) and pa.types.is_decimal(right):
-        scale = max(left.scale, right.scale)
-        return _decimal(max(left.precision - left.scale, right.precision - right.scale) + scale, scale)
-    return None
-
-
-def _decimal(precision: int, scale: int) -> pa.DataType | None:
-    return pa.decimal128(precision, scale) if precision <= DECIMAL_DIGITS_MAX else None
 
 
 _BY_VALUE: tuple[tuple[type | tuple[type, ...], pa.DataType], ...] = (

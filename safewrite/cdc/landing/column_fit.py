@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 import safewrite as sw
 from safewrite.cdc.config.table_config import TargetTable
-from safewrite.cdc.connect.values import merged, type_of
+from safewrite.cdc.connect.values import type_of
 from safewrite.cdc.landing.project_columns import Projected
 from safewrite.cdc.landing.rows import ChangeRows
 from safewrite.cdc.landing.rules import Rules
 from safewrite.intake.partitioning import partition_columns
 from safewrite.values.objects import array_of, column_of
 from safewrite.values.types import is_column_name
+from safewrite.values.widening import merged, wider_fields
 
 _NO_COLUMN = "the table has no column yet, and the record gives it none: name one in metadata, or replay the record once the table has one"
 
@@ -73,6 +74,16 @@ class ColumnTypes:
             self.of_values.setdefault(name, Counter()).update(counted)
 
 
+class FittedColumns(NamedTuple):
+    """Columns of changes under their types."""
+
+    arrays: dict[str, Any]
+    dead: dict[int, str]
+    """The places of changes that do not land, and why."""
+    narrow: frozenset[str]
+    """Columns with values that a wider type would take."""
+
+
 @dataclass(frozen=True)
 class ColumnFit:
     """What rows have to fit: the types of columns, the columns that cannot be and why, and the table's rules."""
@@ -82,6 +93,8 @@ class ColumnFit:
     rules: Rules
     nulls: Collection[str]
     """Columns whose misfits land as NULL, by the configuration."""
+    wider: Mapping[str, pa.Field] = field(default_factory=dict)
+    """Columns of the table that may be wider, as they then are."""
 
     @classmethod
     def of(
@@ -96,12 +109,14 @@ class ColumnFit:
 
         Args:
             found: the table; None before it is made.
-            refused: columns that the table cannot have, and why: rows with a value there do not land.
+            refused: columns that the table cannot have, and why: rows with a value there do not land; or that cannot be wider.
         """
-        schema = None if found is None else found.schema
+        schema, refused = None if found is None else found.schema, refused or {}
         types = types_of(table, told, schema)
-        clashes = {**_of_keys(keys, types), **_clashes(table, types, schema, keys), **(refused or {})}
-        return cls(types, clashes, Rules.of(table, found), _nulled(table, types, keys))
+        new = {name: why for name, why in refused.items() if schema is None or name not in schema.names}
+        clashes = {**_of_keys(keys, types), **_clashes(table, types, schema, keys), **new}
+        wider = {one.name: one for one in _wider(table, told, schema) if one.name not in refused}
+        return cls(types, clashes, Rules.of(table, found), _nulled(table, types, keys), wider)
 
     def added(self, schema: pa.Schema | None) -> tuple[pa.Field, ...]:
         """The columns that a table of this schema does not have yet."""
@@ -112,9 +127,7 @@ class ColumnFit:
             if name not in self.clashes and name not in known
         )
 
-    def columns(
-        self, given: Mapping[str, Any], is_row: Any, length: int
-    ) -> tuple[dict[str, Any], dict[int, str]]:
+    def columns(self, given: Mapping[str, Any], is_row: Any, length: int) -> FittedColumns:
         """Columns of changes under these types; and the places of those that do not fit, and why.
 
         Args:
@@ -122,12 +135,14 @@ class ColumnFit:
         """
         arrays: dict[str, Any] = {}
         dead: dict[int, str] = {}
+        narrow: set[str] = set()
         for name, kind in self.types.items():
             values, misfits = given.get(name), dict[int, str]()
             if name not in self.clashes:
                 arrays[name], misfits = (
                     (pa.nulls(length, kind), misfits) if values is None else column_of(values, kind)
                 )
+                narrow |= {name} if misfits else set()
                 misfits = {} if name in self.nulls else misfits
                 misfits = self.rules.misfits(name, arrays[name], is_row) | misfits
             elif values is not None:
@@ -136,14 +151,15 @@ class ColumnFit:
                 dead.setdefault(place, self.reason(name, why))
         if not arrays:
             dead = dict.fromkeys(range(length), _NO_COLUMN) | dead
-        return arrays, dead
+        return FittedColumns(arrays, dead, frozenset(narrow & self.wider.keys()))
 
     def of_rows(
         self, values: Sequence[Mapping[str, Any]], lacks: Sequence[Collection[str]], is_row: Any
-    ) -> tuple[dict[str, Any], dict[int, str]]:
+    ) -> FittedColumns:
         """The same of changes that were made to rows one by one; ``lacks`` names for each what its source left out."""
         arrays: dict[str, Any] = {}
         dead: dict[int, str] = {}
+        narrow: set[str] = set()
         for name, kind in self.types.items():
             column = [one.get(name) for one in values]
             if name in self.clashes:
@@ -152,6 +168,7 @@ class ColumnFit:
                 }
             else:
                 arrays[name], misfits = array_of(column, kind)
+                narrow |= {name} if misfits else set()
                 misfits = {} if name in self.nulls else misfits
                 written = is_row & np.array([name not in one for one in lacks], bool)
                 misfits = self.rules.misfits(name, arrays[name], written) | misfits
@@ -163,7 +180,7 @@ class ColumnFit:
             if unknown := [name for name in names if name not in arrays]:
                 why = f"the source left out {', '.join(unknown)}, and the table has no such column"
                 dead.setdefault(place, why)
-        return arrays, dead
+        return FittedColumns(arrays, dead, frozenset(narrow & self.wider.keys()))
 
     def reason(self, name: str, why: str) -> str:
         """Why a value of a column does not land, and what would let it."""
@@ -211,11 +228,24 @@ def types_of(table: TargetTable, told: ColumnTypes, schema: pa.Schema | None) ->
             found[name] = schema.field(name).type
         elif name in own:
             found[name] = own[name]
-        else:
-            kind = _of_schemas(told.of_schemas.get(name, ())) or declared.get(name) or _of_values(told, name)
-            if kind is not None:
-                found[name] = _storable(kind, table)
+        elif (kind := _type_of(table, told, name)) is not None:
+            found[name] = kind
     return found | {name: kind for name, kind in own.items() if name not in found}
+
+
+def _type_of(table: TargetTable, batch: ColumnTypes, name: str) -> pa.DataType | None:
+    """The type that the changes of a batch give a column; None where nothing tells."""
+    kind = _of_schemas(batch.of_schemas.get(name, ())) or table.declared.get(name) or _of_values(batch, name)
+    return None if kind is None else _storable(kind, table)
+
+
+def _wider(table: TargetTable, batch: ColumnTypes, schema: pa.Schema | None) -> list[pa.Field]:
+    """The columns of a table that would take all of the batch if they were wider, as they then are."""
+    if schema is None or table.widening is None:
+        return []
+    kinds = {name: _type_of(table, batch, name) for name in schema.names if name not in table.own_columns}
+    types = pa.schema([(name, kind) for name, kind in kinds.items() if kind is not None])
+    return wider_fields(schema, types, table.widening)
 
 
 def _of_schemas(kinds: Sequence[pa.DataType]) -> pa.DataType | None:

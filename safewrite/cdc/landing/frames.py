@@ -35,6 +35,8 @@ class ChangeFrame:
     """Changes of the source in it; a change of a key is one, and two rows."""
     lacking: bool = False
     """Whether a row lacks a value that the table is to put in."""
+    wider: tuple[pa.Field, ...] = ()
+    """Columns of the table that have to be wider for some of what does not fit, as they then are."""
 
 
 def frame_of(
@@ -56,6 +58,7 @@ def frame_of(
         tuple(letter for part in parts for letter in part.dead),
         sum(part.changes for part in parts),
         any(lacks),
+        tuple(one for name, one in fit.wider.items() if any(name in part.narrow for part in parts)),
     )
 
 
@@ -65,6 +68,7 @@ class _FramePart(NamedTuple):
     data: pa.Table
     dead: Iterable[DeadLetter]
     changes: int
+    narrow: frozenset[str]
 
 
 def _lacks(table: TargetTable, row: ChangeRow, fit: ColumnFit) -> tuple[str, ...]:
@@ -84,7 +88,7 @@ def _of_rows(
         values = [row.values | {deleted: row.op is Op.DELETE} for row in rows]
         ops = [Op.UPSERT.value] * len(rows)
     is_row = np.array([op == Op.UPSERT.value for op in ops], bool)
-    arrays, misfits = fit.of_rows(values, lacks, is_row)
+    arrays, misfits, narrow = fit.of_rows(values, lacks, is_row)
     dead: dict[int, DeadLetter] = {}
     for place, why in misfits.items():
         change = rows[place].change
@@ -96,7 +100,7 @@ def _of_rows(
     if dead:
         data = data.filter(pa.array(kept, pa.bool_()))
     living = {id(row.change) for row, lives in zip(rows, kept, strict=True) if lives}
-    return _FramePart(data, dead.values(), len(living))
+    return _FramePart(data, dead.values(), len(living), narrow)
 
 
 def _of_columns(table: TargetTable, part: Projected, fit: ColumnFit) -> _FramePart:
@@ -106,7 +110,7 @@ def _of_columns(table: TargetTable, part: Projected, fit: ColumnFit) -> _FramePa
     columns = dict(part.columns)
     if table.deleted_column is not None:  # deletes are read one by one
         columns[table.deleted_column] = pa.chunked_array([pa.repeat(pa.scalar(False), length)])
-    arrays, dead = fit.columns(columns, written, length)
+    arrays, dead, narrow = fit.columns(columns, written, length)
     arrays[OP] = part.operations
     arrays[LACKS] = pa.array([[]] * length, _NAMES)
     data = pa.table(arrays)
@@ -116,4 +120,4 @@ def _of_columns(table: TargetTable, part: Projected, fit: ColumnFit) -> _FramePa
         data = data.filter(pa.array(kept))
     places = part.batch.places()
     letters = [DeadLetter(part.batch.records[int(places[at])], why, table.name) for at, why in dead.items()]
-    return _FramePart(data, letters, length - len(dead))
+    return _FramePart(data, letters, length - len(dead), narrow)

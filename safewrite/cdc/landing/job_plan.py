@@ -24,6 +24,7 @@ from safewrite.cdc.ledger.dead_letters import dead_letters_waiting
 from safewrite.cdc.ledger.target_tables import keys_of, properties_of
 from safewrite.cdc.records.batch import topic_partition
 from safewrite.intake.partitioning import alike
+from safewrite.values.widening import wider
 
 What = Literal["begins", "joins", "goes on", "is left", "is refused"]
 
@@ -198,8 +199,13 @@ def _of_table(table: TargetTable, found: sw.Table) -> Iterator[str]:
         if name not in lost:
             yield f"name_mapping: {to} is a new column; {name} stays, and is NULL in rows that change from now on"
     for name, kind in (table.own_columns | table.declared).items():
-        if name in names and found.schema.field(name).type != kind:
-            yield f"{name} stays {found.schema.field(name).type}, not {kind}: what that cannot hold is a dead letter"
+        has = found.schema.field(name).type if name in names else kind
+        if has == kind:
+            continue
+        if table.widening is not None and (then := wider(has, kind, table.widening)) is not None:
+            yield f"{name} becomes {then} with the first value that {has} cannot hold"
+        else:
+            yield f"{name} stays {has}, not {kind}: what that cannot hold is a dead letter"
     if not alike(table.partition_by, found.partition_by):
         yield f"partition_by does nothing: the table is divided by {_listed(found.partition_by)}, not by {_listed(table.partition_by)}"
     given, has = properties_of(table), found.properties

@@ -87,12 +87,14 @@ class ChunkFit:
                     values[at] |= filled.values
                     lists[at] = filled.lacks
             lacks = pa.chunked_array([pa.array(lists, LISTS)])
-            arrays, dead = self.fit.of_rows(values, lists, is_row)
+            arrays, dead, narrow = self.fit.of_rows(values, lists, is_row)
         else:
             columns: dict[str, Any] = {name: chunk.column(name) for name in chunk.column_names}
-            arrays, dead = self.fit.columns(columns, is_row, chunk.num_rows)
-        if dead:
-            raise UnfitError(next(iter(dead.values())))
+            arrays, dead, narrow = self.fit.columns(columns, is_row, chunk.num_rows)
+        if dead or narrow:
+            raise UnfitError(
+                next(iter(dead.values()), f"a value asks for a wider column: {', '.join(narrow)}")
+            )
         more = {LACKS: lacks} if self.lacking else {}
         return pa.table({**arrays, OP: operations, **more}), chunk.column(PLACE)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from safewrite.cdc.landing.rows import ChangeRows
 from safewrite.cdc.ledger.target_tables import TargetTables
 from safewrite.intake.partitioning import partition_columns
 
+log = logging.getLogger("safewrite")
 _REFUSALS = (sw.InvalidInputError, sw.WouldAlterError)
 
 
@@ -33,13 +35,16 @@ def fitted(targets: TargetTables, table: TargetTable, made: ChangeRows, found: s
         InvalidInputError: the table is to be partitioned by a column whose type nothing tells yet.
     """
     frame = frame_of(table, made, found)
-    if not frame.data.num_rows or (found is not None and not frame.added):
+    if not (frame.data.num_rows or frame.wider) or (found is not None and not (frame.added or frame.wider)):
         return Fitted(frame, found)
     if found is None:
         refuse_unknown_partitions(table, frame.added)
     try:
-        return Fitted(frame, with_columns(targets, table, made.keys, found, frame.added))
-    except _REFUSALS:  # one of the columns is at fault, so each is tried alone
+        if found is None or not frame.wider:
+            return Fitted(frame, with_columns(targets, table, made.keys, found, frame.added))
+        found = targets.widen(table, found, frame.added, frame.wider)
+        return Fitted(frame_of(table, made, found), found)
+    except (*_REFUSALS, sw.UnsupportedTableError):  # one of the columns is at fault, so each is tried alone
         refused: dict[str, str] = {}
         first = _first_columns(made.keys, table, frame.added)
         if found is None and first:
@@ -49,6 +54,13 @@ def fitted(targets: TargetTables, table: TargetTable, made: ChangeRows, found: s
                 if found is None or found.schema.get_field_index(one.name) < 0:
                     found = with_columns(targets, table, made.keys, found, [one])
             except _REFUSALS as error:
+                refused[one.name] = str(error)
+        for one in frame.wider:
+            assert found is not None
+            try:
+                found = targets.widen(table, found, [], [one])
+            except (*_REFUSALS, sw.UnsupportedTableError) as error:
+                log.warning("table %s: column %s stays as narrow as it is: %s", table.name, one.name, error)
                 refused[one.name] = str(error)
         return Fitted(frame_of(table, made, found, refused), found, refused)
 

@@ -14,6 +14,7 @@ import safewrite as sw
 from safewrite.cdc.config.job import Config
 from safewrite.cdc.config.table_config import OF_VERSIONS, OURS, TargetTable
 from safewrite.intake.reporting import Listener
+from safewrite.values.widening import with_fields
 
 log = logging.getLogger("safewrite")
 
@@ -88,14 +89,24 @@ class TargetTables:
         log.info("table %s was created with the columns %s", table.name, ", ".join(made.schema.names))
         return self._keep(table, made)
 
-    def widen(self, table: TargetTable, found: sw.Table, fields: Sequence[pa.Field]) -> sw.Table:
-        """The table with new columns: an append of no rows, for ``apply_changes`` itself adds none.
+    def widen(
+        self, table: TargetTable, found: sw.Table, fields: Sequence[pa.Field], wider: Sequence[pa.Field] = ()
+    ) -> sw.Table:
+        """The table with new columns, and wider ones: an append of no rows, for ``apply_changes`` itself changes none.
 
-        A crash after it leaves columns that are NULL in every row, and the replay finds them there.  The columns that the
-        table has are named too: it refuses a frame that lacks one that is NOT NULL.
+        A crash after it leaves columns that are NULL in every row, or wider than any value, and the replay finds them there.
+        The columns that the table has are named too: it refuses a frame that lacks one that is NOT NULL.
         """
-        found.append(pa.schema([*found.schema, *fields]).empty_table(), schema_mode="merge")
-        log.info("table %s has new columns: %s", table.name, ", ".join(field.name for field in fields))
+        schema = with_fields(found.schema, wider)
+        found.append(pa.schema([*schema, *fields]).empty_table(), schema_mode="widen" if wider else "merge")
+        for what, some in (("new columns", fields), ("wider columns", wider)):
+            if some:
+                log.info(
+                    "table %s has %s: %s",
+                    table.name,
+                    what,
+                    ", ".join(f"{one.name} {one.type}" for one in some),
+                )
         return found.refresh()
 
     def tell_copies(self, table: TargetTable, receipt: sw.Receipt) -> None:

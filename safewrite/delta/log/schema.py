@@ -184,3 +184,40 @@ def add_fields(schema_string: str, added: Iterable[pa.Field]) -> str:
     check_names([*(f["name"] for f in schema["fields"]), *new.names], where="the table with the new columns")
     schema["fields"].extend(_field_to_json(f, "") for f in new)
     return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+
+
+def widen_fields(schema_string: str, wider: Iterable[pa.Field]) -> tuple[str, bool]:
+    """``schema_string`` with wider types for some columns, and whether one is wider than by new fields of structs.
+
+    The rest of its JSON stays as it is.  What a type was is noted as ``delta.typeChanges`` of the field (PROTOCOL.md, "Type Widening").
+    """
+    schema, changed = json.loads(schema_string), False
+    by_name = {field["name"]: field for field in schema["fields"]}
+    for one in wider:
+        changed |= _widen(by_name[one.name], "type", one.type, one.name)
+    return json.dumps(schema, ensure_ascii=False, separators=(",", ":")), changed
+
+
+def _widen(holder: dict[str, Any], at: str, want: pa.DataType, path: str) -> bool:
+    """Let what a field, list or map holds be of a wider type; whether that of a value changed."""
+    have = holder[at]
+    if _type_to_arrow(have, path) == want:
+        return False
+    if pa.types.is_struct(want):
+        known, changed = {field["name"]: field for field in have["fields"]}, False
+        for field in want:
+            inner = f"{path}.{field.name}"
+            if field.name in known:
+                changed |= _widen(known[field.name], "type", field.type, inner)
+            else:
+                have["fields"].append(_field_to_json(field, f"{path}."))
+        return changed
+    if pa.types.is_list(want):
+        return _widen(have, "elementType", want.value_type, f"{path}.element")
+    if pa.types.is_map(want):
+        return _widen(have, "valueType", want.item_type, f"{path}.value")
+    holder[at] = _type_to_json(want, path)
+    metadata = holder.setdefault("metadata", {})
+    change = {"fromType": have, "toType": holder[at]}
+    metadata["delta.typeChanges"] = [*metadata.get("delta.typeChanges", ()), change]
+    return True

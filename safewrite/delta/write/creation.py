@@ -12,13 +12,15 @@ import pyarrow as pa
 from safewrite.delta.arbiter import PROPERTY_ARBITER
 from safewrite.delta.log import features, indexing
 from safewrite.delta.log.actions import Action
-from safewrite.delta.log.schema import add_fields, features_needed, from_arrow
+from safewrite.delta.log.schema import add_fields, features_needed, from_arrow, widen_fields
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.errors import InternalError, InvalidInputError, UnsupportedTableError
 from safewrite.frames import Prepared
 from safewrite.text.rendering import said
 
 log = logging.getLogger("safewrite")
+
+WIDENING, WIDENS = "typeWidening", "delta.enableTypeWidening"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +64,18 @@ def actions(
     recording = PROPERTY_ARBITER in missing and arbiter_properties[PROPERTY_ARBITER] != "local"
     if recording:
         metadata["configuration"] = dict(state.properties) | dict(arbiter_properties)
-    if prepared.added:
-        metadata["schemaString"] = add_fields(state.schema_string, prepared.added)
+    changes, protocol = prepared.added or prepared.wider, None
+    if changes:
+        widened, is_wider = widen_fields(state.schema_string, prepared.wider)
+        metadata["schemaString"] = add_fields(widened, prepared.added)
         _check_new_types(state, prepared)
-    if not recording and not prepared.added:
+        if is_wider:
+            _check_partitions(state, prepared.wider)
+            metadata["configuration"] = {**state.properties, **metadata["configuration"], WIDENS: "true"}
+            protocol = _with_widening(state)
+    if not recording and not changes:
         return CreationActions()
-    return CreationActions(metadata=metadata, recording_arbiter=recording and not prepared.added)
+    return CreationActions(metadata, protocol, recording_arbiter=recording and not changes)
 
 
 def _new_table(
@@ -143,6 +151,35 @@ def _check_new_types(state: Snapshot, prepared: Prepared) -> None:
             "Nothing was committed. Use a type that the table can hold (a timestamp with a time zone), or "
             "enable the feature with Spark."
         )
+
+
+def _check_partitions(state: Snapshot, wider: Sequence[pa.Field]) -> None:
+    """Refuse to widen a column that divides the table, but for whole numbers, which are spelled as before."""
+    for one in wider:
+        if one.name in state.partition_by and not pa.types.is_integer(one.type):
+            raise InvalidInputError(
+                f"Column {one.name!r} of type {state.schema.field(one.name).type} cannot become {one.type}: it is a partition "
+                "column, and its values would be spelled otherwise. Nothing was written. Make a table with the wider type, or keep the type."
+            )
+
+
+def _with_widening(state: Snapshot) -> Action | None:
+    """The protocol of a table whose columns become wider; None where it has the feature."""
+    known = {name: list(state.protocol.get(name) or ()) for name in ("readerFeatures", "writerFeatures")}
+    if all(WIDENING in names for names in known.values()):
+        return None
+    log.info(
+        "The table (id %s) gets the feature %s, for columns become wider: engines that do not know it cannot read it from now on.",
+        state.table_id,
+        WIDENING,
+    )
+    reading = {*known["readerFeatures"], *({"columnMapping"} & features.features(state)), WIDENING}
+    return {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": sorted(reading),
+        "writerFeatures": sorted({*features.features(state), WIDENING}),
+    }
 
 
 def _text(value: object) -> str:

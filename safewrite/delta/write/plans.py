@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from safewrite.arguments.reading import SchemaMode
 from safewrite.delta.connect import Connection
 from safewrite.delta.log import features, indexing
 from safewrite.delta.log.file_list_cache import KnownFiles
@@ -16,13 +17,14 @@ from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import creation
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.errors import InternalError
-from safewrite.frames import Prepared, joined, prepare
+from safewrite.frames import Prepared, as_frame, joined, prepare
 from safewrite.frames.written import MemberWriter, WrittenMember, files_of
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.keys import Identity
 from safewrite.stores.world import LEDGER_TTL_S
 from safewrite.table.group import changes_of
+from safewrite.values.widening import wider_fields, with_fields
 from safewrite.version import __version__
 
 if TYPE_CHECKING:
@@ -87,17 +89,22 @@ class Planner:
         self,
         data: Any,
         state: Snapshot | None,
-        schema_mode: Literal["merge"] | None = None,
+        schema_mode: SchemaMode | None = None,
         volatile: Sequence[str] = (),
     ) -> Prepared:
         """Check the data against the table's schema, or infer one for a new table."""
         if state is None:
             first = self.first or creation.NewTable()
             return self.fitting(prepare(data, None, partition_by=first.partition_by, volatile=volatile))
-        found = prepare(
-            data, state.schema, partition_by=state.partition_by, schema_mode=schema_mode, volatile=volatile
+        schema, by = state.schema, state.partition_by
+        wider = (
+            wider_fields(schema, as_frame(data, target=schema).arrow_schema(), "delta")
+            if schema_mode == "widen"
+            else ()
         )
-        return self.fitting(found)
+        schema = with_fields(schema, wider)
+        found = prepare(data, schema, partition_by=by, schema_mode=schema_mode, volatile=volatile)
+        return self.fitting(replace(found, wider=tuple(wider)))
 
     def fitting(self, prepared: Prepared) -> Prepared:
         """The rows, if their partitions can have folders where the table is."""

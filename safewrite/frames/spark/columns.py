@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from safewrite.arguments.reading import SchemaMode
 from safewrite.errors import InvalidInputError, WouldAlterError
 from safewrite.frames import prepare
 from safewrite.frames.prepare import HIVE_NULL, Prepared
@@ -73,7 +74,7 @@ def conformed(
     target: pa.Schema | None,
     *,
     partition_by: Sequence[str] = (),
-    schema_mode: Literal["merge"] | None = None,
+    schema_mode: SchemaMode | None = None,
 ) -> Conformed:
     """``frame`` as the table ``target`` wants it; None takes it as it is.
 

@@ -6,11 +6,11 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from safewrite.arguments.reading import reading
+from safewrite.arguments.reading import SchemaMode, reading
 from safewrite.errors import InvalidInputError
 from safewrite.frames import Prepared, as_frame, joined, prepare
 from safewrite.frames.prepare import refuse_untyped
@@ -30,6 +30,7 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
 from safewrite.table.group import changes_of
+from safewrite.values.widening import wider_fields
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -235,15 +236,16 @@ class Planner:
         self,
         data: Any,
         head: TableVersion,
-        schema_mode: Literal["merge"] | None = None,
+        schema_mode: SchemaMode | None = None,
         volatile: Sequence[str] = (),
     ) -> tuple[Prepared, Evolution | None]:
-        """Check the data against the table's schema, or against that schema with the new columns."""
+        """Check the data against the table's schema, or against that schema with the new columns and wider ones."""
         target = _schema(head)
         if schema_mode is None:
             return prepare(data, target, volatile=volatile), None
         found = as_frame(data, target=target).arrow_schema()
-        evolution = evolve(head, _beyond(target, found))
+        wider = wider_fields(target, found, "iceberg") if schema_mode == "widen" else ()
+        evolution = evolve(head, _beyond(target, found), wider)
         if evolution is not None:
             target = arrow_schema(evolution.schema)
         return prepare(data, target, schema_mode="merge", volatile=volatile), evolution

@@ -1,0 +1,215 @@
+"""Columns of tables that are there become wider where the source's have: the table's look-ups, rewrites and books go on."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import duckdb
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import DecimalType, FloatType, IntegerType, NestedField, StructType
+
+from safewrite.cdc.landing.job_plan import plan
+from safewrite.cdc.landing.replay import replay
+from safewrite.cdc.ledger.dead_letters import LetterFilter
+from safewrite.cdc.records.change import KafkaRecord
+from safewrite.errors import InvalidInputError
+from tests.cdc.events import event, postgres, record, with_schema
+from tests.cdc.jobs import Job, Rows
+from tests.cdc.on_executors import Executors
+
+LONG = pytest.mark.long
+NARROW = pa.schema(
+    [("id", pa.int32()), ("n", pa.int32()), ("f", pa.float32()), ("d", pa.decimal128(5, 2)),
+     ("t", pa.struct([("a", pa.int32())]))]
+)  # fmt: skip
+FIELDS: list[dict[str, Any]] = [
+    {"type": "int64", "optional": True, "field": "id"},
+    {"type": "int64", "optional": True, "field": "n"},
+    {"type": "double", "optional": True, "field": "f"},
+    {"type": "string", "optional": True, "field": "d"},
+]
+STRUCTS = [{"type": "int64", "optional": True, "field": name} for name in "ab"]
+FAR = 2**40
+
+
+def job_of(folder: Path, form: str, **more: Any) -> Job:
+    """A job over a table that others made, with narrow columns and one row."""
+    widens = {"widen": True, "readers": ["spark", "databricks"]} if form == "delta" else {}
+    table = {"table": "a", "primary_key": ["id"], "decimal_fields": {"d": [9, 2]}, **widens, **more}
+    job = Job(folder, [table], form, {"decimal_handling_mode": "string"})
+    if form == "delta":
+        deltalake.write_deltalake(f"{folder}/db/a", NARROW.empty_table())
+        return job
+    inner = StructType(NestedField(11, "a", IntegerType(), required=False))
+    kinds = [IntegerType(), IntegerType(), FloatType(), DecimalType(5, 2), inner]
+    fields = [
+        NestedField(at, name, kind, required=False)
+        for at, (name, kind) in enumerate(zip(NARROW.names, kinds, strict=True), 1)
+    ]
+    catalog = load_catalog(**job.catalog())
+    catalog.create_namespace("db")
+    catalog.create_table("db.a", Schema(*fields))
+    return job
+
+
+def told(op: str, row: dict[str, Any], lsn: int, structs: int = 1) -> KafkaRecord:
+    """A change with its schema, in which the struct has so many fields."""
+    inner = {"type": "struct", "optional": True, "field": "t", "fields": STRUCTS[:structs]}
+    given = event(op, None if op == "d" else row, row if op == "d" else None, source=postgres(lsn, "a"))
+    return record(with_schema(given, [*FIELDS, inner]), {"id": row["id"]}, offset=lsn - 1)
+
+
+def rows_of(job: Job) -> Rows:
+    """The rows by readers that are not ours: PyIceberg; or DuckDB over the files that Delta's log has (deltalake reads no wider types)."""
+    if job.form == "iceberg":
+        return job.rows("a")
+    folder, live = Path(job.folder) / "db/a", dict[str, None]()
+    for path in sorted((folder / "_delta_log").glob("*.json")):
+        for action in map(json.loads, path.read_text().splitlines()):
+            live |= {action["add"]["path"]: None} if "add" in action else {}
+            live.pop(action.get("remove", {}).get("path"), None)
+    files = [str(folder / name) for name in live]
+    query = "select id, n, f, d, t from read_parquet($1, union_by_name=true)"
+    listed = duckdb.connect().execute(query, [files]).fetchall()
+    found = [dict(zip(NARROW.names, one, strict=True)) for one in listed]
+    assert len({row["id"] for row in found}) == len(found)
+    return {row["id"]: row for row in found}
+
+
+def kinds_of(job: Job, *names: str) -> list[str]:
+    """The types of columns as the table's metadata says."""
+    if job.form == "iceberg":
+        schema = load_catalog(**job.catalog()).load_table("db.a").schema()
+        return [str(schema.find_field(name).field_type) for name in names]
+    logs = sorted((Path(job.folder) / "db/a/_delta_log").glob("*.json"))
+    actions = [json.loads(line) for path in logs for line in path.read_text().splitlines()]
+    schema = json.loads([one["metaData"] for one in actions if "metaData" in one][-1]["schemaString"])
+    return [str({one["name"]: one["type"] for one in schema["fields"]}[name]) for name in names]
+
+
+def row(key: int, **more: Any) -> dict[str, Any]:
+    return {"id": key, "n": 1, "f": 0.5, "d": "1.25", "t": {"a": 1}} | more
+
+
+@pytest.mark.parametrize(
+    ("form", "tasks"),
+    [
+        ("iceberg", True),
+        ("delta", False),
+        *(pytest.param(*one, marks=LONG) for one in (("iceberg", False), ("delta", True))),
+    ],
+)
+def test_columns_become_wider_and_old_files_go_on(tmp_path: Path, form: str, tasks: bool) -> None:
+    """Each kind of widening, of the key too; then rows of old files are updated and deleted, by keys and bounds of the narrow type.
+
+    A driver dies between table and ledger right after it.
+    """
+    job = job_of(tmp_path, form)
+    work = Executors().work if tasks else None
+
+    def land(number: int, *records: KafkaRecord) -> None:
+        job.landing().land(job.batch(records, number), work)
+
+    land(0, *(told("c", row(key), key) for key in (1, 2, 3)))
+    narrow = kinds_of(job, "id", "n", "f", "d")
+    wide = row(FAR, n=FAR + 1, f=0.1, d="1234567.89", t={"a": FAR, "b": 2})
+    job.land_and_die(told("c", wide, 4, 2), number=1)
+    land(1, told("c", wide, 4, 2))
+    land(2, told("u", row(1, n=7, f=0.2), 5), told("d", row(2), 6), told("u", {**wide, "n": 8}, 7, 2))
+    exact = {"d": Decimal("1.25"), "t": {"a": 1, "b": None}}
+    assert rows_of(job) == {
+        1: row(1, n=7, f=0.2, **exact),
+        3: row(3, **exact),
+        FAR: {**wide, "n": 8, "d": Decimal("1234567.89")},
+    }
+    assert narrow != kinds_of(job, "id", "n", "f", "d")
+    assert [kind.replace(" ", "") for kind in kinds_of(job, "id", "n", "f", "d")] == [
+        "long",
+        "long",
+        "double",
+        "decimal(9,2)",
+    ]
+    assert job.letters() == []
+    assert not job.verdict().faults
+
+
+@pytest.mark.parametrize(
+    ("form", "widen"), [("iceberg", False), pytest.param("delta", False, marks=LONG), ("delta", None)]
+)
+def test_what_may_not_be_wider_waits_as_dead_letters(tmp_path: Path, form: str, widen: bool | None) -> None:
+    """New fields of structs ask for nothing of Delta's readers, so they come unasked; a job that widens lands the letters."""
+    job = job_of(tmp_path, form, widen=widen, readers=[])
+    job.land(told("c", row(1), 1), told("c", row(2, n=FAR), 2), told("c", row(3), 3))
+    with_field = told("c", row(4, t={"a": 1, "b": 2}), 4, 2)
+    job.land(with_field, number=1)
+    assert sorted(rows_of(job)) == ([1, 3] if widen is False else [1, 3, 4])
+    assert len(job.letters()) == (2 if widen is False else 1)
+    job.tables[0] |= {"widen": True, **({"readers": ["spark"]} if form == "delta" else {})}
+    assert replay(job.landing(), LetterFilter()).landed == len(job.letters())
+    assert sorted(rows_of(job)) == [1, 2, 3, 4]
+    assert not job.verdict().faults
+
+
+@pytest.mark.parametrize("form", ["delta", pytest.param("iceberg", marks=LONG)])
+def test_a_column_that_no_type_holds_stays_and_the_others_are_wider(tmp_path: Path, form: str) -> None:
+    """A text for a number widens nothing; a value of its batch that asks for more digits is there all the same."""
+    job = job_of(tmp_path, form)
+    fields = [one if one["field"] != "n" else {**one, "type": "string"} for one in FIELDS]
+    text = record(
+        with_schema(event("c", {"id": 2, "n": "x"}, source=postgres(2, "a")), fields), {"id": 2}, offset=1
+    )
+    job.land(told("c", row(1), 1), text, told("c", row(3, d="99999.99"), 3))
+    assert sorted(rows_of(job)) == [1, 3]
+    assert [kind.replace(" ", "") for kind in kinds_of(job, "n", "d")] in (
+        ["int", "decimal(9,2)"],
+        ["integer", "decimal(9,2)"],
+    )
+    assert [one["offset"] for one in job.letters()] == [1]
+
+
+def test_null_for_misfits_is_of_those_that_no_wider_type_takes(tmp_path: Path) -> None:
+    job = job_of(tmp_path, "iceberg", on_misfit="null")
+    job.land(told("c", row(1, n=FAR), 1), told("c", row(2, d="12345678901.00"), 2))
+    assert {key: (found["n"], found["d"]) for key, found in rows_of(job).items()} == {
+        1: (FAR, Decimal("1.25")),
+        2: (1, None),
+    }
+
+
+def test_two_jobs_of_which_one_knows_the_narrow_table(tmp_path: Path) -> None:
+    """Each lands what it has, and neither makes the column narrow again."""
+    job = job_of(tmp_path, "iceberg")
+    first, other = job.landing(), job.landing(job="other")
+    first.land(job.batch([told("c", row(1), 1)]))
+    other.land(job.batch([told("c", row(5), 1)]))
+    first.land(job.batch([told("c", row(2, n=FAR), 2)], 1))
+    other.land(job.batch([told("c", row(6, n=3), 2)], 1))
+    other.land(job.batch([told("c", row(7, n=FAR), 3)], 2))
+    assert {key: found["n"] for key, found in rows_of(job).items()} == {1: 1, 5: 1, 2: FAR, 6: 3, 7: FAR}
+
+
+@pytest.mark.parametrize("form", ["delta", pytest.param("iceberg", marks=LONG)])
+def test_a_plan_says_which_columns_become_wider(tmp_path: Path, form: str) -> None:
+    job = job_of(tmp_path, form)
+    job.land(told("c", row(1), 1))
+    (told_of,) = plan(job.landing()).tables
+    assert (
+        "d becomes decimal128(9, 2) with the first value that decimal128(5, 2) cannot hold" in told_of.notes
+    )
+    job.tables[0]["widen"] = False
+    (told_of,) = plan(job.landing()).tables
+    assert any("d stays decimal128(5, 2)" in note for note in told_of.notes)
+
+
+@pytest.mark.parametrize("readers", [[], ["spark", "deltalake"]])
+def test_delta_is_widened_only_for_readers_that_know_it(tmp_path: Path, readers: list[str]) -> None:
+    job = job_of(tmp_path, "delta", readers=readers)
+    with pytest.raises(InvalidInputError, match=r"widen .*typeWidening.*readers"):
+        job.landing()

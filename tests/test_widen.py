@@ -1,0 +1,96 @@
+"""``schema_mode="widen"``: a frame makes columns of its table wider, in the commit of its rows."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import load_catalog
+
+import safewrite as sw
+
+FORMS = ("delta", "iceberg")
+NARROW = pa.schema(
+    [
+        ("id", pa.int32()),
+        ("f", pa.float32()),
+        ("d", pa.decimal128(5, 2)),
+        ("s", pa.struct([("a", pa.int32())])),
+    ]
+)
+WIDE = pa.schema(
+    [("id", pa.int64()), ("f", pa.float64()), ("d", pa.decimal128(20, 2)),
+     ("s", pa.struct([("a", pa.int64()), ("b", pa.string())])), ("new", pa.string())]
+)  # fmt: skip
+OLD = [{"id": key, "f": 0.5, "d": Decimal("1.25"), "s": {"a": key}} for key in (1, 2)]
+NEW = [{"id": 2**40, "f": 0.1, "d": Decimal("12345678.25"), "s": {"a": 2**40, "b": "x"}, "new": "y"}]
+
+
+def table_of(folder: Path, form: str, **how: Any) -> sw.Table:
+    if form == "delta":
+        return sw.create(folder / "t", schema=NARROW, **how)
+    catalog = load_catalog("c", type="sql", uri=f"sqlite:///{folder}/c.db", warehouse=f"file://{folder}")
+    catalog.create_namespace("db")
+    return sw.create("db.t", schema=NARROW, catalog=catalog, **how)
+
+
+def rows(table: sw.Table) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pa.concat_tables(
+        part.read() for part in table.added_since(None)
+    ).to_pylist()
+    return sorted(found, key=lambda row: row["id"])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_one_commit_widens_and_brings_the_rows(tmp_path: Path, form: str) -> None:
+    table = table_of(tmp_path, form)
+    table.append(pa.Table.from_pylist(OLD, NARROW), key="old")
+    frame = pa.Table.from_pylist(NEW, WIDE)
+    with pytest.raises(sw.WouldAlterError):
+        table.append(frame, schema_mode="merge")
+    before = len(list(table.history()))
+    receipt = table.append(frame, key="new", schema_mode="widen")
+    assert len(list(table.history())) == before + 1
+    assert table.refresh().schema.equals(WIDE)
+    assert table.append(frame, key="new", schema_mode="widen").version == receipt.version
+    assert table.append(pa.Table.from_pylist(OLD, NARROW), key="old").outcome == "already_committed"
+    old = [{**row, "s": {**row["s"], "b": None}, "new": None} for row in OLD]
+    assert rows(table) == [*old, *NEW]
+    assert table.delete("id = 2").removed_rows == 1
+    assert table.overwrite(frame, where=f"id = {2**40}", schema_mode="widen").removed_rows == 1
+    assert rows(table) == [old[0], *NEW]
+
+
+@pytest.mark.parametrize("form", ["delta", pytest.param("iceberg", marks=pytest.mark.long)])
+def test_a_frame_of_narrow_types_narrows_nothing(tmp_path: Path, form: str) -> None:
+    """Also one that was made for the table as it was before."""
+    table = table_of(tmp_path, form)
+    other = table.refresh()
+    table.append(pa.Table.from_pylist(NEW, WIDE), schema_mode="widen")
+    other.append(pa.Table.from_pylist(OLD, NARROW), schema_mode="widen")
+    assert table.refresh().schema.equals(WIDE)
+    assert len(rows(table)) == 3
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_partition_columns_of_whole_numbers_become_wider_and_no_others(tmp_path: Path, form: str) -> None:
+    table = table_of(tmp_path, form, partition_by=["id", "d"])
+    table.append(pa.Table.from_pylist(OLD, NARROW))
+    wide_d = WIDE.set(0, NARROW.field("id"))
+    with pytest.raises(sw.InvalidInputError, match=r"'d'.*partition"):
+        table.append(wide_d.empty_table(), schema_mode="widen")
+    wide_id = WIDE.set(2, NARROW.field("d"))
+    table.append(pa.Table.from_pylist([{**NEW[0], "d": Decimal("1.25")}], wide_id), schema_mode="widen")
+    assert [row["id"] for row in rows(table)] == [1, 2, 2**40]
+    assert table.delete(f"id = {2**40}").removed_rows == 1
+    assert table.delete("id = 1").removed_rows == 1
+    assert [row["id"] for row in rows(table)] == [2]
+
+
+def test_groups_do_not_widen(tmp_path: Path) -> None:
+    table = table_of(tmp_path, "delta")
+    with pytest.raises(sw.InvalidInputError, match="schema_mode is None or 'merge', not 'widen'"):
+        table.append_many([("k", pa.Table.from_pylist(NEW, WIDE))], schema_mode="widen")  # type: ignore[arg-type]
