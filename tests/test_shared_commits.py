@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import safewrite as sw
-from safewrite.delta.queue import _usable
 from safewrite.protocol.effects import Delete, Effect, Failed, Get, List, Ok, Outcome, Put, Together
 from safewrite.stores.world import Performer
+from safewrite.table.shared_queue import _usable
 from safewrite.testing.steps import At, Recorder, points, side_of
 from tests.integration.places import CrashError, Place, once, rows, visible
 from tests.sampling import some_points

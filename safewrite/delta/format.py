@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,7 +13,6 @@ from safewrite.delta.arbiter import PROPERTY_ARBITER, check_arbiter
 from safewrite.delta.connect import Connection
 from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.delta.opening import already_there, check_same, check_table, not_there, open_state, remember
-from safewrite.delta.queue import SharedQueue
 from safewrite.delta.upkeep import Upkeep
 from safewrite.delta.write import creation
 from safewrite.delta.write.conflicts import positions_of
@@ -34,6 +34,7 @@ from safewrite.table.format import FRESH_S
 from safewrite.table.history import CommittedWrite, HistoryEntry
 from safewrite.table.new_table import Layout
 from safewrite.table.operation import Operation
+from safewrite.table.shared_queue import SharedQueue
 from safewrite.table.writer import repeated
 
 if TYPE_CHECKING:
@@ -70,7 +71,9 @@ class DeltaFormat:
         self.world: Performer = connection.world
         self.limits = limits or Limits()
         self.checkpoints = checkpoints
-        self.queue = SharedQueue(connection, group)
+        at = connection.address
+        mark = at.uri, f"{connection.endpoint} {connection.lock_table_id}"
+        self.queue = SharedQueue(group, at.is_s3, mark, connection.world)
         self.unlike: Callable[[], object] | None = None
         self.planner = Planner(connection, self.limits, target_file_size, first)
         self.planner.new_id = new_id or self.planner.new_id
@@ -206,7 +209,7 @@ class DeltaFormat:
         """Keep what the commit showed of the table, and let a checkpoint be made where one is due."""
         self._mixed |= done.mixed
         self._known_s = monotonic_s(self.world) if not done.contended else None
-        self.queue.note(done)
+        self.queue.note(done.may_share)
         if done.state is not None and done.state.version >= self.version:
             self._see(done.state)
             if not done.already:
@@ -378,7 +381,7 @@ class DeltaFormat:
     # --- small helpers ----------------------------------------------------------------------------
     def _arbiter(self) -> Arbiter:
         """The arbiter; it seals claims once writers were met that know no lock table."""
-        return self.queue.arbiter(sealed=self._mixed)
+        return replace(self.connection.arbiter, sealed=self._mixed, **asdict(self.queue.terms()))
 
     def _serves(self, operation: Operation, *, alone: bool) -> bool:
         """Whether a write that moves positions may be planned on the version of a moment ago, where they stand.

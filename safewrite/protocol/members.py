@@ -78,6 +78,18 @@ class MemberWrite:
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """A commit that already carries this write."""
+
+    version: int
+    own: bool
+    """True if it is this very attempt (its commit id), False if an earlier one under the same key, or another writer's that
+    carries it."""
+    members: int = 1
+    """How many writes the commit carries."""
+
+
+@dataclass(frozen=True, slots=True)
 class Met:
     """A commit that carries a write already; ``entry`` is None where the history keeps its list in a file."""
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from safewrite.arguments.options import Address, parse_address
 from safewrite.errors import InvalidInputError, StorageError
-from safewrite.protocol.delta.sharing import FOLDER, waiting
 from safewrite.protocol.effects import Ok
+from safewrite.protocol.member_queue import FOLDER, waiting
 from safewrite.protocol.values import Entry
 from safewrite.stores.advice import cause_of
 from safewrite.stores.aws import ServerClock, scanned

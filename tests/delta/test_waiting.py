@@ -14,7 +14,7 @@ from safewrite.delta.log.actions import Commit
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import waiting
 from safewrite.delta.write.transaction import Write
-from safewrite.protocol.delta.candidate import Offer
+from safewrite.protocol.member_queue import Offer
 
 OWN = Write("own", "1:0", 1, 1, offer="own-attempt")
 NOTHING: dict[str, Any] = {"writes": []}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from safewrite.delta import queue
+from safewrite.table import shared_queue as queue
 from safewrite.testing.steps import KillAt, PauseAt, side_of
 from tests.integration.children import WAIT_S
 from tests.integration.places import Place, crash_at, once, rows, visible

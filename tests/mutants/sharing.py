@@ -6,7 +6,7 @@ from tests.mutants.killers import Mutant, model, pytest
 
 OWN, FITTING = pytest("test_shared_commits.py"), pytest("delta/test_waiting.py")
 """A mutant says which of these must fail."""
-SHARING, WAITING = "protocol/delta/sharing.py", "delta/write/waiting.py"
+SHARING, WAITING = "protocol/sharing.py", "delta/write/waiting.py"
 
 SHARING_MUTANTS = (
     Mutant(
@@ -108,7 +108,7 @@ SHARING_MUTANTS = (
         SHARING,
         (
             (
-                "    if share is None or state.seen >= share.through or isinstance(",
+                "    if share is None or seen >= share.through or isinstance(",
                 "    if True or isinstance(",
             ),
         ),
@@ -134,7 +134,7 @@ SHARING_MUTANTS = (
     Mutant(
         "share-denied",
         "that a process asks no more where the queue may not be used",
-        "delta/queue.py",
+        "table/shared_queue.py",
         (("        if not wanted or usable is False:\n", "        if not wanted:\n"),),
         OWN,
         "test_where_the_queue_may_not_be_used_writes_go_alone",
@@ -142,7 +142,7 @@ SHARING_MUTANTS = (
     Mutant(
         "share-listens",
         "the look of a quick writer at those who wait",
-        "delta/queue.py",
+        "table/shared_queue.py",
         (("queue_known=usable is not None, listens=listens)", "queue_known=usable is not None)"),),
         pytest("integration/test_shared_commits.py"),
         "test_a_quick_writer_notices_those_who_wait",
@@ -151,7 +151,7 @@ SHARING_MUTANTS = (
         "share-asked",
         "the question whether members can be taken out, before the first one is put",
         SHARING,
-        (("    if share.denied or share.asked or state.arbiter.queue_known:\n", "    if True:\n"),),
+        (("    if share.denied or share.asked or share.terms.queue_known:\n", "    if True:\n"),),
         OWN,
         "test_where_the_queue_may_not_be_used_writes_go_alone",
     ),
@@ -163,10 +163,10 @@ SHARING_MUTANTS = (
             (
                 (
                     "        if version is None or doubting is None or (yield from doubting(version)):\n"
-                    "            yield from sharing.leave(state)\n"
+                    "            yield from sharing.leave(state.share)\n"
                 ),
                 (
-                    "        yield from sharing.leave(state)\n"
+                    "        yield from sharing.leave(state.share)\n"
                     "        if version is not None and doubting is not None:\n"
                     "            yield from doubting(version)\n"
                 ),

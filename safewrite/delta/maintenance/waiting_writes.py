@@ -15,11 +15,12 @@ from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.waiting import decoded
 from safewrite.errors import CommitUnknownError, ConflictError, NotCommittedError
 from safewrite.findings import WARNING, Finding, Findings, Step, Steps
+from safewrite.protocol import member_queue
 from safewrite.protocol.ask import ask
-from safewrite.protocol.delta import sharing
-from safewrite.protocol.delta.candidate import Arbiter, Offer, Waiting
+from safewrite.protocol.delta.candidate import Arbiter
 from safewrite.protocol.delta.commit import commit
 from safewrite.protocol.effects import Get, List, Ok
+from safewrite.protocol.member_queue import Offer, Waiting
 from safewrite.stores.world import World, run
 
 LEFT_S = 60
@@ -49,8 +50,8 @@ class LeftWrite(Transaction):
 
 def left_behind(found: Inspection) -> list[Left]:
     """The members that no one seems to wait for, the oldest first; none where the queue may not be listed."""
-    answer = run(ask(List(sharing.FOLDER, name="survey.list_queue"), ASKS), found.world)
-    there = sharing.waiting(answer) if isinstance(answer, Ok) else []
+    answer = run(ask(List(member_queue.FOLDER, name="survey.list_queue"), ASKS), found.world)
+    there = member_queue.waiting(answer) if isinstance(answer, Ok) else []
     at_ms = now_ms(found)
     aged = [(one, (at_ms - one.modified_ms) / 1000) for one in there]
     return [Left(one, age_s, _end(found, one)) for one, age_s in aged if age_s >= LEFT_S]
@@ -58,7 +59,7 @@ def left_behind(found: Inspection) -> list[Left]:
 
 def _end(found: Inspection, member: Waiting) -> str:
     since = (found.commits[v] for v in found.commits if v > member.base)
-    if any(sharing.is_of(member.path, key) for commit in since for key in vanished.hashes_of(commit)):
+    if any(member_queue.is_of(member.path, key) for commit in since for key in vanished.hashes_of(commit)):
         return "it is in the log"
     return "no one may commit it any more" if member.through <= found.head else ""
 

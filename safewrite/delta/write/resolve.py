@@ -8,9 +8,8 @@ from safewrite.delta.log.actions import commit_path, version_of
 from safewrite.delta.write.members import Entry, all_writes, carried, find_write, own_info
 from safewrite.delta.write.write import is_of_another, standing
 from safewrite.errors import CommitUnknownError
-from safewrite.protocol import keys, values
+from safewrite.protocol import keys, member_queue, values
 from safewrite.protocol.ask import Limits, ask, unanswered
-from safewrite.protocol.delta import sharing
 from safewrite.protocol.delta.commit import Arbiter
 from safewrite.protocol.effects import Effect, Get, List, Missing, NewestEntry, Ok, Outcome, Together
 
@@ -108,11 +107,11 @@ def _pending(key: str, limits: Limits) -> Generator[Effect, Outcome, bool]:
 
 def _waits_through(key: str, limits: Limits) -> Generator[Effect, Outcome, int]:
     """The last version in which other writers may commit the write, which waits in their queue; -1 if it does not."""
-    effect = List(sharing.FOLDER, name="resolve.queue")
+    effect = List(member_queue.FOLDER, name="resolve.queue")
     listed = yield from ask(effect, limits)
     if not isinstance(listed, Ok):
         raise unanswered(effect, listed)
-    return sharing.waits_through(listed, key)
+    return member_queue.waits_through(listed, key)
 
 
 def _scan(

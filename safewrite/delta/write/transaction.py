@@ -33,9 +33,9 @@ from safewrite.errors import (
 )
 from safewrite.protocol import keys, members
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.delta.candidate import Anchor, Found
+from safewrite.protocol.delta.candidate import Anchor
 from safewrite.protocol.effects import Effect, Outcome, Put
-from safewrite.protocol.members import MembersMetError, Met
+from safewrite.protocol.members import Found, MembersMetError, Met
 from safewrite.protocol.positions import Moves, must_stand
 
 FINGERPRINT_OF = "safewrite:fingerprint:"

@@ -14,8 +14,8 @@ from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.conflicts import significant
 from safewrite.delta.write.members import ENGINE, carried, keys_by_hash, own_info
 from safewrite.protocol import members
-from safewrite.protocol.delta.candidate import Offer
 from safewrite.protocol.effects import Put
+from safewrite.protocol.member_queue import Offer
 from safewrite.stores.inside import is_inside
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class WaitingWrite:
 
 @dataclass(frozen=True, slots=True)
 class SharedAppend:
-    """A blind append as ``safewrite.protocol.delta.candidate.Sharer``."""
+    """A blind append as ``safewrite.protocol.member_queue.Sharer``."""
 
     plan: Transaction
 
@@ -86,7 +86,7 @@ def keys_in(commit: Commit) -> Mapping[str, Any] | None:
 
 # --- a member as JSON -----------------------------------------------------------------------------------
 def encoded(write: Write, adds: Sequence[Mapping[str, Any]], state: Snapshot, base: int) -> bytes:
-    """A member of the queue (``safewrite.protocol.delta.sharing``)."""
+    """A member of the queue (``safewrite.protocol.sharing``)."""
     member = {
         "form": _FORM,
         "tableId": state.table_id,

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, Outcome, Put
+from safewrite.protocol.member_queue import Share, Sharer, Steps
+from safewrite.protocol.members import Found
 from safewrite.protocol.values import LedgerRecord, Listed
-
-Steps = Generator[Effect, Outcome, None]
-SPAN = 16
-"""A member may be committed up to so many versions after the last that its owner examined, if its arbiter says no other number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +31,6 @@ class Anchor:
     def is_shown_by(self, listed: Listed) -> bool:
         """Whether a listing alone proves that the file is still the same one."""
         return (self.digest != "" and listed.etag == self.digest) or listed == self.listed
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A commit in the log that already carries this write."""
-
-    version: int
-    own: bool
-    """True if it is this very attempt (its commit id), False if an earlier one under the same key, or another writer's that
-    carries it."""
-    members: int = 1
-    """How many writes the commit carries."""
 
 
 class Candidate(Protocol):
@@ -90,93 +74,14 @@ class Candidate(Protocol):
         """Make sure that every file this commit will name is there, whole; upload what is not there yet (B1, G5)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A member in the queue, as its name tells: it may be committed after version ``base``, and up to version ``through``."""
-
-    path: str
-    base: int
-    through: int
-    modified_ms: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """A member as its owner wrote it."""
-
-    path: str
-    base: int
-    body: bytes
-
-
-class Sharer(Protocol):
-    """A candidate as one that other writers may commit, and that can carry theirs."""
-
-    @property
-    def known(self) -> Mapping[int, object]:
-        """What is known of commits that were read, by version."""
-
-    @property
-    def key(self) -> str:
-        """The key of its own write."""
-
-    def member(self, base: int) -> bytes | None:
-        """The write as others may commit it; None if it must be committed alone."""
+class LogSharer(Sharer, Protocol):
+    """A candidate as one that other writers may commit."""
 
     def note(self, version: int, body: bytes) -> None:
         """Remember the keys of a commit that was not examined."""
 
     def is_in(self, version: int, body: bytes) -> bool:
         """Whether a commit carries its own write."""
-
-    @property
-    def member_file(self) -> Put | None:
-        """The list of the writes that it carries, where these are too many for the commit file."""
-
-    def carry(self, offered: Sequence[Offer], commit_id: str) -> tuple[tuple[str, ...], frozenset[str]]:
-        """Commit these members too, as an attempt of this id.
-
-        Returns the paths of those that it carries, and of those that no commit can carry any more.
-        """
-
-
-@dataclass(slots=True)
-class Share:
-    """What a writer knows of the queue of members."""
-
-    sharer: Sharer
-    path: str | None = None
-    """Where our member is, as far as we know; see ``safewrite.protocol.delta.sharing``."""
-    through: int = -1
-    """The last version in which a leader may commit a member of ours."""
-    leads: bool = False
-    offers: int = 0
-    asked: bool = False
-    """The queue can be used here, as an answer showed."""
-    there: tuple[Waiting, ...] = ()
-    """The members that the last look saw."""
-    bodies: dict[str, bytes] = field(default_factory=dict)
-    """What they hold, by path."""
-    carried: tuple[str, ...] = ()
-    """Paths of the members that the last try carries."""
-    refused: frozenset[str] = frozenset()
-    listed: bool = False
-    """``there`` was seen a moment ago."""
-    looked_s: float = 0.0
-    waited_s: float = 0.0
-    denied: bool = False
-    """The queue cannot be used with these permissions: the write goes on alone."""
-
-    @property
-    def follows(self) -> bool:
-        """Whether it waits for another writer."""
-        return self.path is not None and not self.leads
-
-    @property
-    def usable(self) -> bool | None:
-        """Whether the queue can be used, as far as an answer showed."""
-        return False if self.denied else (True if self.asked else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +98,7 @@ class Arbiter:
     lease: bool = False
     sealed: bool = False
     shares: int = 0
-    """Up to how many versions after its base others may commit a member (``safewrite.protocol.delta.sharing``); 0: no commits are
+    """Up to how many versions after its base others may commit a member (``safewrite.protocol.sharing``); 0: no commits are
     shared."""
     listens: bool = False
     """Whether a writer that did not wait looks, with its read-back, whether others do: it is quick, and might outrun them for ever."""
@@ -254,7 +159,7 @@ class Try:
     remembered: frozenset[str] = frozenset()
     opening: Steps | None = None
     """Runs with the first check of the files, before anything is claimed."""
-    share: Share | None = None
+    share: Share[LogSharer] | None = None
     """What this write knows of the queue of members; None if it shares no commit."""
     mixed: bool = False
     """A version was met that no writer claimed in the lock table: others commit by conditional PUT."""
@@ -271,7 +176,7 @@ class Try:
             version,
             self.attempts,
             found is not None and not found.own,
-            self.contended or (share is not None and len(share.there) > 1),
+            self.contended or (share is not None and share.meets),
             self.mixed,
             self.remembered,
             found.members if found is not None else 1 + len(share.carried if share is not None else ()),

@@ -11,8 +11,6 @@ from safewrite.protocol.ask import ask, unanswered
 from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.candidate import (
     Anchor,
-    Found,
-    Steps,
     Try,
 )
 from safewrite.protocol.effects import (
@@ -26,6 +24,8 @@ from safewrite.protocol.effects import (
     Together,
     Unknown,
 )
+from safewrite.protocol.member_queue import Steps
+from safewrite.protocol.members import Found
 from safewrite.protocol.values import Entry, Listed
 
 READ_MAX = 64

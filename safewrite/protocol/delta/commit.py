@@ -28,28 +28,19 @@ from safewrite.errors import (
     RetriesExhaustedError,
     SafewriteError,
 )
-from safewrite.protocol import keys, ticket_queue
+from safewrite.protocol import keys, sharing, ticket_queue
 from safewrite.protocol.ask import Limits, Patience, ask, overdue, side_by_side, unanswered
 from safewrite.protocol.contention import spread
 from safewrite.protocol.delta import claim as claims
-from safewrite.protocol.delta import sharing
 from safewrite.protocol.delta.candidate import (
     Arbiter,
     Candidate,
-    Found,
     Landed,
-    Share,
-    Sharer,
-    Steps,
+    LogSharer,
     Try,
 )
-from safewrite.protocol.delta.catch_up import (
-    catch_up,
-    leave_queue,
-    prove,
-    queue,
-    version_of,
-)
+from safewrite.protocol.delta.catch_up import catch_up, leave_queue, prove, queue, version_of
+from safewrite.protocol.delta.log_try import LogTry
 from safewrite.protocol.effects import (
     Backoff,
     Delete,
@@ -64,6 +55,8 @@ from safewrite.protocol.effects import (
     Together,
     Unknown,
 )
+from safewrite.protocol.member_queue import Share, Steps, Terms
+from safewrite.protocol.members import Found
 from safewrite.protocol.values import Entry, LedgerRecord
 from safewrite.text.rendering import said
 
@@ -95,7 +88,7 @@ def commit(
     fresh: bool = False,
     records: Sequence[LedgerRecord] = (),
     opening: Steps | None = None,
-    sharer: Sharer | None = None,
+    sharer: LogSharer | None = None,
     doubting: Callable[[int], Generator[Effect, Outcome, bool]] | None = None,
 ) -> Generator[Effect, Outcome, Landed]:
     """Commit a candidate that has taken every version up to ``seen`` into account (-1: no table).
@@ -115,18 +108,19 @@ def commit(
         CommitUnknownError: an answer stayed lost; the rows may be or become part of the table.
         ForeignWriterError: our bytes were replaced after the store had accepted them.
     """
-    shares = sharer is not None and arbiter.shares > 0
-    state = Try(
+    terms = Terms(arbiter.shares, arbiter.queue_known, arbiter.listens)
+    share = None if sharer is None or not terms.shares else Share(sharer, terms)
+    state = LogTry(
         candidate,
         seen,
         arbiter,
         limits,
         queue_first,
-        fresh and (not queue_first or shares),
+        fresh and (not queue_first or share is not None),
         anchor=candidate.anchor,
         records=tuple(records),
         opening=opening,
-        share=Share(sharer) if shares and sharer is not None else None,
+        share=share,
     )
     try:
         landed = yield from _commit(state)
@@ -134,10 +128,11 @@ def commit(
         if state.ticket is not None:
             yield ticket_queue.pass_turn(state.ticket)
         tried = None if isinstance(error, SafewriteError) else state.in_doubt_at
-        ended = sharing.in_doubt(state, error if tried is None else _interrupted(tried, error))
+        error_seen = error if tried is None else _interrupted(tried, error)
+        ended = sharing.in_doubt(state.share, state.seen, error_seen)
         version = ended.version if isinstance(ended, CommitUnknownError) else None
         if version is None or doubting is None or (yield from doubting(version)):
-            yield from sharing.leave(state)
+            yield from sharing.leave(state.share)
         if ended is not error:
             raise ended from error
         raise
@@ -174,7 +169,7 @@ def check_log(candidate: Candidate, *, arbiter: Arbiter, limits: Limits) -> Step
     yield from prove(Try(candidate, candidate.accounted, arbiter, limits, anchor=candidate.anchor))
 
 
-def _commit(state: Try) -> Generator[Effect, Outcome, Landed]:
+def _commit(state: LogTry) -> Generator[Effect, Outcome, Landed]:
     state.started_s = yield from ticket_queue.now()
     if not state.fresh or state.queue_first:
         yield from _recheck(state, state.started_s)
@@ -186,7 +181,8 @@ def _commit(state: Try) -> Generator[Effect, Outcome, Landed]:
         found = (yield from _looked(state)) if looks else None
         looks = True
         if found is None and waits:
-            waits, turn = False, (yield from sharing.wait_turn(state))
+            waits, state.fresh = False, False
+            turn = yield from sharing.wait_turn(state)
             if turn is True:
                 continue
             found = turn or None
@@ -206,8 +202,8 @@ def _commit(state: Try) -> Generator[Effect, Outcome, Landed]:
         state.contended, state.fresh = True, False
         yield from _leave_lost_turn(state, now_s)
         waits = state.share is not None
-        looks = not waits or sharing.leads(state)  # who waits is to look when it is its turn
-        if state.ticket is None and (sharing.leads(state) if waits else not (yield from queue(state))):
+        looks = not waits or sharing.leads(state.share)  # who waits is to look when it is its turn
+        if state.ticket is None and (sharing.leads(state.share) if waits else not (yield from queue(state))):
             yield _spread(state, version, (yield from ticket_queue.now()))
 
 
@@ -219,7 +215,7 @@ def _leave_lost_turn(state: Try, began_s: float) -> Steps:
             yield from leave_queue(state)
 
 
-def _looked(state: Try) -> Generator[Effect, Outcome, Found | None]:
+def _looked(state: LogTry) -> Generator[Effect, Outcome, Found | None]:
     now_s = yield from ticket_queue.now()
     state.apart_s, state.looked_s = now_s - state.looked_s, now_s
     return (yield from sharing.examine(state))
@@ -363,7 +359,7 @@ def _verify(state: Try, version: int, body: bytes, entry: Entry | None) -> Steps
     assert isinstance(answers, Ok)
     assert isinstance(answers.value, tuple)
     state.ticket = None
-    sharing.closed(state, dict(zip(closing, answers.value[1:], strict=False)))
+    sharing.closed(state.share, dict(zip(closing, answers.value[1:], strict=False)))
     last = answers.value[len(answers.value) - len(remembering) :]
     state.remembered = frozenset(
         record.key for record, answer in zip(state.records, last, strict=True) if isinstance(answer, Ok)
@@ -388,7 +384,7 @@ def _verify(state: Try, version: int, body: bytes, entry: Entry | None) -> Steps
 
 def _closing(state: Try, entry: Entry | None) -> tuple[Effect, ...]:
     closing: tuple[Effect, ...] = () if entry is None else (claims.complete(entry),)
-    closing = (*closing, *sharing.closing(state))
+    closing = (*closing, *sharing.closing(state.share))
     return closing if state.ticket is None else (*closing, ticket_queue.pass_turn(state.ticket))
 
 

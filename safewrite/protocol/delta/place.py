@@ -17,13 +17,13 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import (
     Anchor,
     Arbiter,
-    Found,
-    Steps,
     Try,
 )
 from safewrite.protocol.delta.catch_up import catch_up, leave_queue, queue
 from safewrite.protocol.delta.commit import check_patience, look, try_version
 from safewrite.protocol.effects import Effect, Outcome
+from safewrite.protocol.member_queue import Steps
+from safewrite.protocol.members import Found
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from safewrite.errors import CommitUnknownError, NotCommittedError, SafewriteError
 from safewrite.protocol import effects as fx
 from safewrite.protocol.delta.commit import version_of
-from safewrite.protocol.delta.sharing import FOLDER
 from safewrite.protocol.effects import Effect, Ok, Outcome
+from safewrite.protocol.member_queue import FOLDER
 
 T = TypeVar("T", bound=Hashable)
 Place: TypeAlias = int | tuple[tuple[str, int], ...]

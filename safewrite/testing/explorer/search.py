@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from safewrite.protocol import effects as fx
 from safewrite.protocol import values
-from safewrite.protocol.delta.sharing import FOLDER
 from safewrite.protocol.effects import Busy, Effect, Exists, Failed, Ok, Outcome, Unknown
 from safewrite.protocol.iceberg.change import SwapTable
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.member_queue import FOLDER
 from safewrite.testing.explorer.automaton import Automaton, Down, InDoubt, Interned, is_shared
 from safewrite.testing.explorer.catalogs import Expire, RollBack, SetProperty, SwapLocation
 from safewrite.testing.explorer.immutable import Copy, OverwriteEntry

@@ -13,9 +13,9 @@ from safewrite.delta.write.write import DeltaDone
 from safewrite.delta.write.write import write as write_once
 from safewrite.errors import CommitUnknownError
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.delta.candidate import Offer
 from safewrite.protocol.delta.commit import Arbiter, Found
 from safewrite.protocol.effects import Now, Ok
+from safewrite.protocol.member_queue import Offer
 from safewrite.testing.explorer.automaton import TICK_S, Place, Program, waits
 from safewrite.testing.explorer.rows import LIMITS, RowCandidate, entries_of, opened, parse
 

@@ -19,8 +19,8 @@ The queue is a hint and the log is the truth, so every step may be lost, repeate
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator, Mapping, Sequence
+from typing import Protocol
 
 from safewrite.errors import (
     CommitUnknownError,
@@ -30,11 +30,8 @@ from safewrite.errors import (
     SafewriteError,
     StorageError,
 )
-from safewrite.protocol import members, staging
-from safewrite.protocol.ask import overdue, side_by_side
-from safewrite.protocol.delta import claim as claims
-from safewrite.protocol.delta.candidate import Found, Offer, Share, Steps, Try, Waiting
-from safewrite.protocol.delta.catch_up import catch_up, leave_queue, queue
+from safewrite.protocol import staging
+from safewrite.protocol.ask import Limits, overdue, side_by_side
 from safewrite.protocol.effects import (
     Delete,
     Effect,
@@ -49,16 +46,14 @@ from safewrite.protocol.effects import (
     Sleep,
     Together,
 )
+from safewrite.protocol.member_queue import Offer, Share, Sharer, Steps, Waiting, path_of, waiting, young
+from safewrite.protocol.members import Found
 from safewrite.protocol.ticket_queue import now
 from safewrite.protocol.values import Queue
 from safewrite.text.rendering import said
 
-FOLDER = "_safewrite/queue/"
 MEMBERS_MAX, BYTES_MAX = 1000, 8 * 2**20
 """How many members, and bytes of members, one commit carries at most."""
-_NAME = re.compile(re.escape(FOLDER) + r"(\d{20})-(\d{20})-")
-AGE_MS_MAX = 60_000
-"""A member that came so long before ours is not carried: its files were checked too long ago."""
 MEMBER_BYTES_MAX = 2**20
 """A write with so many files goes alone."""
 OFFERS_MAX = 3
@@ -72,50 +67,85 @@ LOOK_EVERY = 4
 """A waiting writer checks who leads after this many naps, even if no version came."""
 
 
+class SharedTry(Protocol):
+    """One commit attempt of any format, as far as sharing asks of it."""
+
+    limits: Limits
+    started_s: float
+    ticket: int | None
+
+    @property
+    def share(self) -> Share[Sharer] | None:
+        """What it knows of the queue of members."""
+
+    @property
+    def seen(self) -> int:
+        """The last version that was examined."""
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether there is a ticket queue, where writers wait that cannot be led."""
+
+    def wait_ticket(self) -> Generator[Effect, Outcome, bool]:
+        """Wait for a turn in the ticket queue, unless we hold one; True if we just got it."""
+
+    def leave_tickets(self) -> Steps:
+        """Give our turn back, if we hold one."""
+
+    def catch_up(self) -> Generator[Effect, Outcome, Found | None]:
+        """Examine every commit after ``seen``; returns the one that carries our write."""
+
+    def poll(self) -> Generator[Effect, Outcome, tuple[bool, Found | None]]:
+        """Look for the next version, once: whether it is there, and the commit that carries our write."""
+
+    def read_known(self, versions: Sequence[int]) -> Steps:
+        """Read which keys are in commits of before our first look, where that can be."""
+
+
 # --- waiting ----------------------------------------------------------------------------------------
-def wait_turn(state: Try) -> Generator[Effect, Outcome, Found | bool]:
+def wait_turn(state: SharedTry) -> Generator[Effect, Outcome, Found | bool]:
     """Wait until another writer has committed our write, or we are to lead; True if commits are to be looked for first."""
-    share, state.fresh = _share(state), False
-    if leads(state):
+    share = _share(state)
+    if leads(share):
         return (yield from _take_ticket(state))
     if share.path is None and not (yield from _offer(state, share)):
-        yield from queue(state)
+        yield from state.wait_ticket()
         return True
-    yield from leave_queue(state)
+    yield from state.leave_tickets()
     began_s = yield from now()
     found = yield from _wait(state, share, began_s)
     share.waited_s += (yield from now()) - began_s
     if found is not None:
         return found
     if share.denied:
-        yield from leave(state)
-        yield from queue(state)
+        yield from leave(share)
+        yield from state.wait_ticket()
     elif share.leads:
         yield from _take_ticket(state)
     return True
 
 
-def _take_ticket(state: Try) -> Generator[Effect, Outcome, bool]:
+def _take_ticket(state: SharedTry) -> Generator[Effect, Outcome, bool]:
     """Wait for a turn where others hold tickets: writers that cannot be led would starve, if who leads passed them by."""
-    if not state.arbiter.lease or state.ticket is not None:
+    if not state.has_turns or state.ticket is not None:
         return False
     seen = yield ReadQueue(name="share.tickets")
     if isinstance(seen, Ok) and isinstance(seen.value, Queue) and seen.value.next <= seen.value.serving:
         return False
-    return (yield from queue(state))
+    return (yield from state.wait_ticket())
 
 
-def _offer(state: Try, share: Share) -> Generator[Effect, Outcome, bool]:
+def _offer(state: SharedTry, share: Share[Sharer]) -> Generator[Effect, Outcome, bool]:
     share.leads = False
     body = share.sharer.member(state.seen) if share.offers < OFFERS_MAX else None
-    if body is None or len(body) > MEMBER_BYTES_MAX or not (yield from _usable(state, share)):
+    if body is None or len(body) > MEMBER_BYTES_MAX or not (yield from _usable(share)):
         return False
     drawn = yield NewId(name="share.id")
     assert isinstance(drawn, Ok)
     if (yield from overdue(state.limits, state.started_s)):
         return False  # a member would only put the write in doubt
-    through = state.seen + state.arbiter.shares
-    path = path_of(state.seen, through, share.sharer.key, str(drawn.value))
+    through = state.seen + share.terms.shares
+    path = path_of(share.folder, state.seen, through, share.sharer.key, str(drawn.value))
     share.offers += 1
     share.through = through  # from here on it may be there, whatever the answer is, and a leader may carry it
     outcome = yield Put(path, body, name="share.put_member")
@@ -126,12 +156,12 @@ def _offer(state: Try, share: Share) -> Generator[Effect, Outcome, bool]:
     return True
 
 
-def _usable(state: Try, share: Share) -> Generator[Effect, Outcome, bool]:
+def _usable(share: Share[Sharer]) -> Generator[Effect, Outcome, bool]:
     """Ask, where it is not known, whether members can be seen and taken out: one that stays would be waited for by all."""
-    if share.denied or share.asked or state.arbiter.queue_known:
+    if share.denied or share.asked or share.terms.queue_known:
         return not share.denied
     both = yield Together(
-        (List(FOLDER, limit=1, name="share.ask"), Delete(f"{FOLDER}none", name="share.ask"))
+        (List(share.folder, limit=1, name="share.ask"), Delete(f"{share.folder}none", name="share.ask"))
     )
     assert isinstance(both, Ok)
     assert isinstance(both.value, tuple)
@@ -140,7 +170,7 @@ def _usable(state: Try, share: Share) -> Generator[Effect, Outcome, bool]:
     return share.asked
 
 
-def _wait(state: Try, share: Share, began_s: float) -> Generator[Effect, Outcome, Found | None]:
+def _wait(state: SharedTry, share: Share[Sharer], began_s: float) -> Generator[Effect, Outcome, Found | None]:
     """Look who is first, and now and then whether the next version is there: reading one costs a twelfth of a listing."""
     first, moved_s, nap_s, left, patience_s = "", began_s, NAP_S_MIN, 0, 0.0
     woke_s, slept_s, slowest_s = began_s, 0.0, 0.0
@@ -148,7 +178,7 @@ def _wait(state: Try, share: Share, began_s: float) -> Generator[Effect, Outcome
         now_s = yield from now()
         slowest_s, woke_s = max(slowest_s, now_s - woke_s - slept_s), now_s
         if left == 0 or now_s - moved_s > patience_s:
-            listed = yield List(FOLDER, name="share.look")
+            listed = yield List(share.folder, name="share.look")
             ahead = _ahead(share, listed)
             if ahead is None:
                 return None
@@ -165,17 +195,17 @@ def _wait(state: Try, share: Share, began_s: float) -> Generator[Effect, Outcome
         yield Sleep(nap_s, name="share.wait")
         slept_s = nap_s
         nap_s, left = min(NAP_S_MAX, nap_s * 1.4), (left or LOOK_EVERY) - 1
-        got = yield Get(claims.commit_path(state.seen + 1), name="share.poll")
-        if isinstance(got, Ok) and isinstance(got.value, bytes):
-            found = yield from _read(state, share, got.value)
+        came, found = yield from state.poll()
+        if came:
+            left = 0
             if found is not None:
                 return found
-            left = 0
-            if share.path is None:
+            if state.seen >= share.through:
+                yield from leave(share)  # no leader takes it any more
                 return None
 
 
-def _ahead(share: Share, listed: Outcome) -> str | None:
+def _ahead(share: Share[Sharer], listed: Outcome) -> str | None:
     """The member that is to lead, if it is not ours; None where we go on."""
     share.denied |= isinstance(listed, Failed)
     if not isinstance(listed, Ok):
@@ -190,45 +220,34 @@ def _ahead(share: Share, listed: Outcome) -> str | None:
     return None if share.leads else ahead
 
 
-def _place(share: Share) -> int:
+def _place(share: Share[Sharer]) -> int:
     """How many members are ahead of ours."""
     return [one.path for one in young(share.there, share.path)].index(share.path or "")
 
 
-def _read(state: Try, share: Share, body: bytes) -> Generator[Effect, Outcome, Found | None]:
-    """Look for our write in the next version, which is there."""
-    version = state.seen + 1
-    if share.sharer.is_in(version, body):
-        return state.candidate.examine(version, body)
-    found = yield from catch_up(state)
-    if found is None and state.seen >= share.through:
-        yield from leave(state)  # no leader takes it any more
-    return found
-
-
-def leads(state: Try) -> bool:
+def leads(share: Share[Sharer] | None) -> bool:
     """Whether we are to commit what waits."""
-    return state.share is not None and state.share.leads and state.share.path is not None
+    return share is not None and share.leads and share.path is not None
 
 
 # --- leading ------------------------------------------------------------------------------------------
-def examine(state: Try) -> Generator[Effect, Outcome, Found | None]:
+def examine(state: SharedTry) -> Generator[Effect, Outcome, Found | None]:
     """Examine the commits that came, and read the members that wait if we lead."""
-    if leads(state):
-        found, _ = yield from side_by_side(catch_up(state), _look(state))
+    share = state.share
+    if share is not None and leads(share):
+        found, _ = yield from side_by_side(state.catch_up(), _look(share, state))
     else:
-        found = yield from catch_up(state)
+        found = yield from state.catch_up()
     assert found is None or isinstance(found, Found)
     if found is not None:
-        yield from leave(state)
+        yield from leave(share)
     return found
 
 
-def _look(state: Try) -> Steps:
-    share = _share(state)
+def _look(share: Share[Sharer], state: SharedTry) -> Steps:
     share.looked_s = yield from now()
     if not share.listed:
-        outcome = yield List(FOLDER, name="share.list")
+        outcome = yield List(share.folder, name="share.list")
         share.there = tuple(waiting(outcome)) if isinstance(outcome, Ok) else ()
     share.listed = False  # what was listed a moment ago serves once
     fit = [
@@ -248,7 +267,7 @@ def _look(state: Try) -> Steps:
         share.bodies |= {path: body for path, body in read.items() if isinstance(body, bytes)}
 
 
-def gather(state: Try) -> Steps:
+def gather(state: SharedTry) -> Steps:
     """Take the members that were read into our candidate for the version after ``state.seen``."""
     share = state.share
     if share is None or not (share.leads or share.carried):
@@ -270,7 +289,7 @@ def gather(state: Try) -> Steps:
             yield from _carry(share, ())
 
 
-def _carry(share: Share, offered: Sequence[Offer]) -> Generator[Effect, Outcome, frozenset[str]]:
+def _carry(share: Share[Sharer], offered: Sequence[Offer]) -> Generator[Effect, Outcome, frozenset[str]]:
     drawn = yield NewId(name="share.commit_id")
     assert isinstance(drawn, Ok)
     share.carried, refused = share.sharer.carry(offered, str(drawn.value))
@@ -287,62 +306,54 @@ def _bounded(fit: Sequence[Waiting]) -> list[Waiting]:
     return some
 
 
-def _known(state: Try, share: Share, others: Sequence[Offer]) -> Generator[Effect, Outcome, list[Offer]]:
+def _known(
+    state: SharedTry, share: Share[Sharer], others: Sequence[Offer]
+) -> Generator[Effect, Outcome, list[Offer]]:
     """The members for which every commit since their base is known, read now where it was not."""
     since = min(one.base for one in others)
     unknown = [version for version in range(since + 1, state.seen + 1) if version not in share.sharer.known]
     if not unknown:
         return list(others)
-    gets = tuple(Get(claims.commit_path(version), name="share.get_commit") for version in unknown)
-    both = yield Together(gets, name="share.read_commits")
-    assert isinstance(both, Ok)
-    answers = both.value
-    assert isinstance(answers, tuple)
-    for version, answer in zip(unknown, answers, strict=True):
-        if isinstance(answer, Ok) and isinstance(answer.value, bytes):
-            share.sharer.note(version, answer.value)
-        else:
-            since = max(since, version)  # what began before it cannot be judged
+    yield from state.read_known(unknown)
+    # What began before a commit that is unknown still cannot be judged.
+    since = max((version for version in unknown if version not in share.sharer.known), default=since)
     return [one for one in others if one.base >= since]
 
 
 # --- the end ------------------------------------------------------------------------------------------
-def closing(state: Try) -> tuple[Effect, ...]:
+def closing(share: Share[Sharer] | None) -> tuple[Effect, ...]:
     """What takes the members of a commit that stands out of the queue, and those that no one may commit any more (D4)."""
-    share = state.share
     if share is None:
         return ()
-    if share.path is None and state.arbiter.listens:
-        return (List(FOLDER, limit=1, name="share.listen"),)
+    if share.path is None and share.terms.listens:
+        return (List(share.folder, limit=1, name="share.listen"),)
     own = () if share.path is None else (share.path,)
     share.path = None
     return tuple(Delete(path, name="share.delete") for path in (*own, *share.carried, *sorted(share.refused)))
 
 
-def closed(state: Try, answers: Mapping[Effect, Outcome]) -> None:
+def closed(share: Share[Sharer] | None, answers: Mapping[Effect, Outcome]) -> None:
     """Note whether members could be taken out, and whether others wait."""
     for effect, answer in answers.items():
-        if state.share is not None and isinstance(effect, Delete | List):
-            state.share.denied |= isinstance(answer, Failed)
-            state.contended |= isinstance(answer, Ok) and bool(answer.value)
+        if share is not None and isinstance(effect, Delete | List):
+            share.denied |= isinstance(answer, Failed)
+            share.met |= isinstance(answer, Ok) and bool(answer.value)
 
 
-def leave(state: Try) -> Steps:
+def leave(share: Share[Sharer] | None) -> Steps:
     """Take our member out of the queue, where it is in the log or is not to be committed by others."""
-    share = state.share
     if share is not None and share.path is not None:
         outcome = yield Delete(share.path, name="share.leave")
         share.denied = share.denied or isinstance(outcome, Failed)
         share.path = None
 
 
-def in_doubt(state: Try, error: Exception) -> Exception:
+def in_doubt(share: Share[Sharer] | None, seen: int, error: Exception) -> Exception:
     """The error that a write ends with, which a leader may still commit unless the log itself tells the error.
 
     A conflict, or a key that is there with other rows, was met in the log, where every leader meets it too.
     """
-    share = state.share
-    if share is None or state.seen >= share.through or isinstance(error, ConflictError | ReplayMismatchError):
+    if share is None or seen >= share.through or isinstance(error, ConflictError | ReplayMismatchError):
         return error
     if isinstance(error, SafewriteError) and not isinstance(error, NotCommittedError | CommitUnknownError):
         return error
@@ -355,45 +366,7 @@ def in_doubt(state: Try, error: Exception) -> Exception:
     )
 
 
-# --- names ----------------------------------------------------------------------------------------------
-def path_of(base: int, through: int, key: str, unique: str) -> str:
-    """Where a member of a write waits; no two have one name, so none is ever written twice."""
-    return f"{FOLDER}{base:020d}-{through:020d}-{members.hashed(key)}-{unique}"
-
-
-def waits_through(outcome: Ok, key: str) -> int:
-    """The last version in which a member with this key that is in the queue may be committed; -1 if there is none."""
-    hashed = members.hashed(key)
-    return max((one.through for one in waiting(outcome) if is_of(one.path, hashed)), default=-1)
-
-
-def is_of(path: str, hashed: str) -> bool:
-    """Whether a member is of a write whose key has this hash."""
-    return f"-{hashed}-" in path
-
-
-def waiting(outcome: Ok) -> list[Waiting]:
-    """The members in the queue, those that came first at the front."""
-    assert isinstance(outcome.value, tuple)
-    found = []
-    for one in outcome.value:
-        name = _NAME.match(one.path)
-        if name is not None:
-            found.append(Waiting(one.path, int(name[1]), int(name[2]), one.modified_ms, one.size))
-    return sorted(found, key=lambda one: (one.modified_ms, one.path))
-
-
-def young(there: Sequence[Waiting], own: str | None) -> list[Waiting]:
-    """The members that came shortly before ours or after it, by the clock of the store that has them all.
-
-    The files of older ones were checked long ago, and their owners are dead or will offer them again.
-    """
-    mine = next((one for one in there if one.path == own), None)
-    if mine is None:
-        return list(there)
-    return [one for one in there if mine.modified_ms - one.modified_ms <= AGE_MS_MAX]
-
-
-def _share(state: Try) -> Share:
-    assert state.share is not None
-    return state.share
+def _share(state: SharedTry) -> Share[Sharer]:
+    share = state.share
+    assert share is not None
+    return share

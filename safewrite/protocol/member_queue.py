@@ -1,0 +1,166 @@
+"""Names the members that wait in the queue of writers who share commits, and holds what a writer knows of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from safewrite.protocol import members
+from safewrite.protocol.effects import Effect, Ok, Outcome, Put
+
+Steps = Generator[Effect, Outcome, None]
+FOLDER = "_safewrite/queue/"
+SPAN = 16
+"""A member may be committed up to so many versions after the last that its owner examined, if its arbiter says no other number."""
+AGE_MS_MAX = 60_000
+"""A member that came so long before ours is not carried: its files were checked too long ago."""
+_NAME = re.compile(r"(\d{20})-(\d{20})-")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a write shares."""
+
+    shares: int = 0
+    """Up to how many versions after its base others may commit it; 0: it is committed alone."""
+    queue_known: bool = True
+    """Whether the queue is known to be usable; else a writer asks before it waits there."""
+    listens: bool = False
+    """Whether a writer that did not wait looks, with its read-back, whether others do: it is quick, and might outrun them for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A member in the queue, as its name tells: it may be committed after version ``base``, and up to version ``through``."""
+
+    path: str
+    base: int
+    through: int
+    modified_ms: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A member as its owner wrote it."""
+
+    path: str
+    base: int
+    body: bytes
+
+
+class Sharer(Protocol):
+    """A write as one that other writers may commit, and whose commit can carry theirs."""
+
+    @property
+    def known(self) -> Mapping[int, object]:
+        """What is known of commits, by version."""
+
+    @property
+    def key(self) -> str:
+        """The key of its own write."""
+
+    def member(self, base: int) -> bytes | None:
+        """The write as others may commit it; None if it must be committed alone."""
+
+    @property
+    def member_file(self) -> Put | None:
+        """The list of the writes that it carries, where these are too many for the commit file."""
+
+    def carry(self, offered: Sequence[Offer], commit_id: str) -> tuple[tuple[str, ...], frozenset[str]]:
+        """Commit these members too, as an attempt of this id.
+
+        Returns the paths of those that it carries, and of those that no commit can carry any more.
+        """
+
+
+SharerT_co = TypeVar("SharerT_co", bound=Sharer, covariant=True)
+
+
+@dataclass(slots=True)
+class Share(Generic[SharerT_co]):
+    """What a writer knows of the queue of members."""
+
+    sharer: SharerT_co
+    terms: Terms
+    folder: str = FOLDER
+    """Where members wait."""
+    path: str | None = None
+    """Where our member is, as far as we know; see ``safewrite.protocol.sharing``."""
+    through: int = -1
+    """The last version in which a leader may commit a member of ours."""
+    leads: bool = False
+    offers: int = 0
+    asked: bool = False
+    """The queue can be used here, as an answer showed."""
+    there: tuple[Waiting, ...] = ()
+    """The members that the last look saw."""
+    bodies: dict[str, bytes] = field(default_factory=dict)
+    """What they hold, by path."""
+    carried: tuple[str, ...] = ()
+    """Paths of the members that the last try carries."""
+    refused: frozenset[str] = frozenset()
+    listed: bool = False
+    """``there`` was seen a moment ago."""
+    looked_s: float = 0.0
+    waited_s: float = 0.0
+    met: bool = False
+    """Others waited when our commit stood."""
+    denied: bool = False
+    """The queue cannot be used with these permissions: the write goes on alone."""
+
+    @property
+    def follows(self) -> bool:
+        """Whether it waits for another writer."""
+        return self.path is not None and not self.leads
+
+    @property
+    def meets(self) -> bool:
+        """Whether others share, as far as was seen."""
+        return self.met or len(self.there) > 1
+
+    @property
+    def usable(self) -> bool | None:
+        """Whether the queue can be used, as far as an answer showed."""
+        return False if self.denied else (True if self.asked else None)
+
+
+# --- names ----------------------------------------------------------------------------------------------
+def path_of(folder: str, base: int, through: int, key: str, unique: str) -> str:
+    """Where a member of a write waits; no two have one name, so none is ever written twice."""
+    return f"{folder}{base:020d}-{through:020d}-{members.hashed(key)}-{unique}"
+
+
+def waits_through(outcome: Ok, key: str) -> int:
+    """The last version in which a member with this key that is in the queue may be committed; -1 if there is none."""
+    hashed = members.hashed(key)
+    return max((one.through for one in waiting(outcome) if is_of(one.path, hashed)), default=-1)
+
+
+def is_of(path: str, hashed: str) -> bool:
+    """Whether a member is of a write whose key has this hash."""
+    return f"-{hashed}-" in path
+
+
+def waiting(outcome: Ok) -> list[Waiting]:
+    """The members in the queue, those that came first at the front."""
+    assert isinstance(outcome.value, tuple)
+    found = []
+    for one in outcome.value:
+        name = _NAME.match(one.path.rpartition("/")[2])
+        if name is not None:
+            found.append(Waiting(one.path, int(name[1]), int(name[2]), one.modified_ms, one.size))
+    return sorted(found, key=lambda one: (one.modified_ms, one.path))
+
+
+def young(there: Sequence[Waiting], own: str | None) -> list[Waiting]:
+    """The members that came shortly before ours or after it, by the clock of the store that has them all.
+
+    The files of older ones were checked long ago, and their owners are dead or will offer them again.
+    """
+    mine = next((one for one in there if one.path == own), None)
+    if mine is None:
+        return list(there)
+    return [one for one in there if mine.modified_ms - one.modified_ms <= AGE_MS_MAX]
