@@ -154,8 +154,11 @@ _PUT, _SPARK = (
 _OLD = WriterProcess("old-locks", "old", restarts=0)
 _ENGINE = WriterProcess("engine", "engine")
 _SAME = WriterProcess("safewrite", "event")
+_AGAIN = replace(_SAME, restarts=0, fresh=True)
 _WAITS = WriterProcess("sharing", "waits", queue_first=True)
 _JOINS = WriterProcess("sharing", "joins", queue_first=True)
+_GROUP, _MEMBER = WriterProcess("group", "a+b"), WriterProcess("group", "b")
+_OTHER = WriterProcess("group", "b+c", restarts=0, fresh=True)
 _DELETE = WriterProcess("changes", "delete", change=(5, True))
 _INSERT = WriterProcess("changes", "insert", change=(3, False), fresh=True)
 
@@ -172,18 +175,11 @@ MODELS = {
             1,
             2,
         ),
-        Model(
-            "retry-locks",
-            "a zombie and its retry with one key, lock table",
-            (_SAME, replace(_SAME, restarts=0, fresh=True)),
-            LOCKS,
-            1,
-            2,
-        ),
+        Model("retry-locks", "a zombie and its retry with one key, lock table", (_SAME, _AGAIN), LOCKS, 1, 2),
         Model(
             "retry-objects",
             "a zombie and its retry with one key, object store",
-            (_SAME, replace(_SAME, restarts=0, fresh=True)),
+            (_SAME, _AGAIN),
             OBJECTS,
             1,
             2,
@@ -191,7 +187,7 @@ MODELS = {
         Model(
             "retry-early",
             "the same, where the retry asks the ledger before it uploads",
-            (_SAME, replace(_SAME, restarts=0, fresh=True, light=False)),
+            (_SAME, replace(_AGAIN, light=False)),
             OBJECTS,
             1,
             2,
@@ -214,21 +210,11 @@ MODELS = {
             2,
             exists=False,
         ),
-        Model(
-            "group-objects",
-            "two groups that share a key, object store",
-            (WriterProcess("group", "a+b"), WriterProcess("group", "b+c", restarts=0, fresh=True)),
-            OBJECTS,
-            1,
-            2,
-        ),
+        Model("group-objects", "two groups that share a key, object store", (_GROUP, _OTHER), OBJECTS, 1, 2),
         Model(
             "group-early",
             "the same, where one of them asks the ledger before it uploads",
-            (
-                WriterProcess("group", "a+b"),
-                WriterProcess("group", "b+c", restarts=0, fresh=True, light=False),
-            ),
+            (_GROUP, replace(_OTHER, light=False)),
             OBJECTS,
             1,
             2,
@@ -236,7 +222,7 @@ MODELS = {
         Model(
             "group-locks",
             "two groups that share a key, lock table",
-            (WriterProcess("group", "a+b", restarts=0), WriterProcess("group", "b", fresh=True)),
+            (replace(_GROUP, restarts=0), replace(_MEMBER, fresh=True)),
             LOCKS,
             1,
             1,
@@ -244,10 +230,7 @@ MODELS = {
         Model(
             "group-lease",
             "a group that waits for its turn, and one that commits a member of it at once",
-            (
-                WriterProcess("group", "a+b", restarts=0, fresh=True),
-                WriterProcess("group", "b", queue_first=True),
-            ),
+            (replace(_GROUP, restarts=0, fresh=True), replace(_MEMBER, queue_first=True)),
             LEASED,
             1,
             1,
@@ -256,8 +239,8 @@ MODELS = {
             "group-turns",
             "two groups that share a key and take turns",
             (
-                WriterProcess("group", "a+b", restarts=0, queue_first=True),
-                WriterProcess("group", "b+c", queue_first=True),
+                replace(_GROUP, restarts=0, queue_first=True),
+                replace(_OTHER, restarts=1, fresh=False, queue_first=True),
             ),
             LEASED,
             0,
@@ -266,7 +249,7 @@ MODELS = {
         Model(
             "group-one",
             "a group, and one of its members alone",
-            (WriterProcess("group", "a+b"), WriterProcess("safewrite", "b", restarts=0, fresh=True)),
+            (_GROUP, replace(_MEMBER, program="safewrite", restarts=0, fresh=True)),
             OBJECTS,
             1,
             2,
