@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import deltalake
+import deltalake.exceptions
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
@@ -88,6 +91,35 @@ def test_partition_columns_of_whole_numbers_become_wider_and_no_others(tmp_path:
     assert table.delete(f"id = {2**40}").removed_rows == 1
     assert table.delete("id = 1").removed_rows == 1
     assert [row["id"] for row in rows(table)] == [2]
+
+
+def test_delta_s_protocol_names_the_feature_and_each_change(tmp_path: Path) -> None:
+    """Features of the older protocol stay; new fields of structs alone ask for nothing.  deltalake refuses the feature, as the pages say."""
+    table, folder = (
+        table_of(tmp_path, "delta", properties={"delta.enableChangeDataFeed": "true"}),
+        tmp_path / "t",
+    )
+    fields = pa.schema([("s", pa.struct([("a", pa.int32()), ("b", pa.string())]))])
+    table.append(fields.empty_table(), schema_mode="widen")
+    assert deltalake.DeltaTable(folder).protocol().min_reader_version == 1
+    table.append(WIDE.empty_table(), schema_mode="widen")
+    found = deltalake.DeltaTable(folder)
+    assert found.protocol().reader_features == ["typeWidening"]
+    assert {*found.protocol().writer_features} == {
+        "appendOnly",
+        "invariants",
+        "checkConstraints",
+        "changeDataFeed",
+        "generatedColumns",
+        "typeWidening",
+    }
+    assert found.metadata().configuration["delta.enableTypeWidening"] == "true"
+    kinds = {one["name"]: one for one in json.loads(found.schema().to_json())["fields"]}
+    assert kinds["id"]["metadata"]["delta.typeChanges"] == [{"fromType": "integer", "toType": "long"}]
+    (inner, _) = kinds["s"]["type"]["fields"]
+    assert inner["metadata"]["delta.typeChanges"] == [{"fromType": "integer", "toType": "long"}]
+    with pytest.raises(deltalake.exceptions.DeltaProtocolError, match="typeWidening"):
+        found.to_pyarrow_table()
 
 
 def test_groups_do_not_widen(tmp_path: Path) -> None:

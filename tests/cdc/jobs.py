@@ -154,6 +154,10 @@ class Source:
             self._change()
         return self.records[before:]
 
+    def row(self, key: int, draw: random.Random) -> dict[str, Any]:
+        """A row of the source."""
+        return {"id": key, "name": draw.choice(["Ada", "Zoë", "", None]), "n": draw.randrange(-5, 5)}
+
     def _change(self) -> None:
         draw = self._random
         table, key = draw.choice(self.tables), draw.randrange(20)
@@ -172,7 +176,7 @@ class Source:
             rows[new] = row
             self._tell("u" if draw.random() < 0.5 else "c", table, new, row)
         else:
-            row = {"id": key, "name": draw.choice(["Ada", "Zoë", "", None]), "n": draw.randrange(-5, 5)}
+            row = self.row(key, draw)
             self._tell("u" if key in rows else draw.choice("cr"), table, key, row)
             rows[key] = row
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from safewrite.cdc.ledger.dead_letters import LetterFilter
 from safewrite.cdc.records.change import KafkaRecord
 from safewrite.errors import InvalidInputError
 from tests.cdc.events import event, postgres, record, with_schema
-from tests.cdc.jobs import Job, Rows
+from tests.cdc.jobs import Job, Rows, Source, cut
 from tests.cdc.on_executors import Executors
 
 LONG = pytest.mark.long
@@ -140,8 +141,49 @@ def test_columns_become_wider_and_old_files_go_on(tmp_path: Path, form: str, tas
     assert not job.verdict().faults
 
 
+class WideningSource(Source):
+    """A source whose columns get more room as its log goes on, and whose rows of before stay."""
+
+    def row(self, key: int, draw: random.Random) -> dict[str, Any]:
+        stage = len(self.records) // 60
+        n = draw.randrange(-5, 5) if stage < 1 else draw.choice([1, 2**31, -(2**40)])
+        f = draw.choice([0.5, -3.25]) if stage < 2 else draw.choice([0.5, 0.1, 1e300])
+        return {"id": key, "n": n, "f": f, "d": "1.25" if stage < 1 else draw.choice(["0.05", "1234567.89"])}
+
+
 @pytest.mark.parametrize(
-    ("form", "widen"), [("iceberg", False), pytest.param("delta", False, marks=LONG), ("delta", None)]
+    ("seed", "form", "tasks"),
+    [
+        (2, "delta", True),
+        *(
+            pytest.param(seed, form, seed % 2 == 0, marks=LONG)
+            for seed in range(3, 8)
+            for form in ("iceberg", "delta")
+        ),
+    ],
+)
+def test_a_log_whose_columns_widen_in_the_middle_lands_as_its_source_is(
+    tmp_path: Path, seed: int, form: str, tasks: bool
+) -> None:
+    """Batches end anywhere, drivers die between table and ledger, and keys change and are deleted on both sides."""
+    job, source, draw = job_of(tmp_path, form), WideningSource(seed, ("a",)), random.Random(seed)
+    work = Executors().work if tasks else None
+    for number, records in enumerate(cut(source.run(160), 40)):
+        if draw.random() < 0.3:
+            job.land_and_die(*records, number=number)
+        job.landing().land(job.batch(records, number), work)
+    wanted = {key: {**row, "d": Decimal(row["d"])} for key, row in source.rows["a"].items()}
+    assert {
+        key: {name: row[name] for name in ("id", "n", "f", "d")} for key, row in rows_of(job).items()
+    } == wanted
+    assert kinds_of(job, "n", "f") == ["long", "double"]
+    assert job.letters() == []
+    assert not job.verdict().faults
+
+
+@pytest.mark.parametrize(
+    ("form", "widen"),
+    [*(pytest.param(form, False, marks=LONG) for form in ("iceberg", "delta")), ("delta", None)],
 )
 def test_what_may_not_be_wider_waits_as_dead_letters(tmp_path: Path, form: str, widen: bool | None) -> None:
     """New fields of structs ask for nothing of Delta's readers, so they come unasked; a job that widens lands the letters."""
@@ -183,9 +225,10 @@ def test_null_for_misfits_is_of_those_that_no_wider_type_takes(tmp_path: Path) -
     }
 
 
-def test_two_jobs_of_which_one_knows_the_narrow_table(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["delta", pytest.param("iceberg", marks=LONG)])
+def test_two_jobs_of_which_one_knows_the_narrow_table(tmp_path: Path, form: str) -> None:
     """Each lands what it has, and neither makes the column narrow again."""
-    job = job_of(tmp_path, "iceberg")
+    job = job_of(tmp_path, form)
     first, other = job.landing(), job.landing(job="other")
     first.land(job.batch([told("c", row(1), 1)]))
     other.land(job.batch([told("c", row(5), 1)]))

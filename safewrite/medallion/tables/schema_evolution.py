@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import pyarrow as pa
 
 import safewrite as sw
-from safewrite.errors import ConflictError, InvalidInputError, StorageError
+from safewrite.errors import InvalidInputError
+from safewrite.values.widening import wider, with_fields
 
 
 def fit(table: sw.Table, wanted: pa.Schema, name: str, *, read_only: bool) -> sw.Table:
@@ -17,7 +18,6 @@ def fit(table: sw.Table, wanted: pa.Schema, name: str, *, read_only: bool) -> sw
 
     Raises:
         InvalidInputError: a column is missing that needs a value, is not declared, or cannot be widened.
-        StorageError: the table's schema cannot be changed now.
         SafewriteError: as ``append``.
     """
     have = table.schema
@@ -36,13 +36,15 @@ def fit(table: sw.Table, wanted: pa.Schema, name: str, *, read_only: bool) -> sw
             f"{table.uri} of {name} lacks the columns {[one.name for one in lacking]}. Nothing was written. "
             + ("Drop it, and the next run creates it." if unfit else "The next run adds them.")
         )
-    wider = [one for one in wanted if one.name in there and is_wider(have.field(one.name).type, one.type)]
-    if wider and not read_only:
-        _widen(table, wider, name)
-    if lacking:
-        both = pa.schema([*table.refresh().schema, *lacking])
-        table.append(both.empty_table(), schema_mode="merge")
-    return table.refresh() if wider or lacking else table
+    wide = [one for one in wanted if one.name in there and is_wider(have.field(one.name).type, one.type)]
+    if read_only or not (wide or lacking):
+        return table
+    _refuse_narrow(table, wide, name)
+    table.append(
+        pa.schema([*with_fields(have, wide), *lacking]).empty_table(),
+        schema_mode="widen" if wide else "merge",
+    )
+    return table.refresh()
 
 
 def is_wider(have: pa.DataType, want: pa.DataType) -> bool:
@@ -56,38 +58,22 @@ def is_wider(have: pa.DataType, want: pa.DataType) -> bool:
     return False
 
 
-def _widen(table: Any, fields: list[pa.Field], name: str) -> None:
-    wanted = ", ".join(f"{one.name} to {one.type}" for one in fields)
-    if not hasattr(table, "iceberg"):
-        raise InvalidInputError(
-            f"{table.uri} of {name} cannot be widened ({wanted}): Delta needs a table feature for that which readers lack. Nothing "
-            "was written. Give bronze and silver of the table new addresses, and all files that are still there land again with "
-            "the wider type; or keep the type, and values that do not fit go to quarantine."
+def _refuse_narrow(table: sw.Table, fields: Sequence[pa.Field], name: str) -> None:
+    """Refuse columns that cannot become as wide as they are declared."""
+    of_iceberg, have = hasattr(table, "iceberg"), table.schema
+    left = [
+        f"{one.name} to {one.type}"
+        for one in fields
+        if not of_iceberg or wider(have.field(one.name).type, one.type, "iceberg") != one.type
+    ]
+    if left:
+        why = (
+            "Iceberg has no such change"
+            if of_iceberg
+            else "Delta needs a table feature for that which readers lack, deltalake among them, by which verify reads"
         )
-    from pyiceberg.exceptions import CommitFailedException, ValidationError
-
-    try:
-        with table.refresh().iceberg.update_schema() as update:
-            for one in fields:
-                update.update_column(one.name, field_type=_iceberg_type(one.type))
-    except ValidationError as error:
         raise InvalidInputError(
-            f"{table.uri} of {name} cannot be widened ({wanted}): {error}. Nothing was written. Give bronze and silver of the table "
-            "new addresses, and all files that are still there land again; or keep the type."
-        ) from error
-    except CommitFailedException as error:
-        raise ConflictError(
-            f"{table.uri} of {name} could not be widened ({wanted}): another commit came first. Nothing was written. Run again."
-        ) from error
-    except OSError as error:
-        raise StorageError(
-            f"{table.uri} of {name} could not be widened ({wanted}): {error}. No rows were written. Run again."
-        ) from error
-
-
-def _iceberg_type(kind: pa.DataType) -> Any:
-    from pyiceberg.types import DecimalType, DoubleType, LongType
-
-    if pa.types.is_decimal(kind):
-        return DecimalType(kind.precision, kind.scale)
-    return LongType() if pa.types.is_integer(kind) else DoubleType()
+            f"{table.uri} of {name} cannot be widened ({', '.join(left)}): {why}. Nothing was written. Give bronze and silver of the table "
+            "new addresses, and all files that are still there land again with the wider type; or keep the type, and values that do not "
+            "fit go to quarantine."
+        )
