@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -15,9 +16,14 @@ from safewrite.delta.log.checkpoint import write_checkpoint
 from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.replay import load_files
 from safewrite.delta.log.snapshot import load
+from safewrite.delta.table import DeltaTable
 from safewrite.errors import StorageError
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Get, Ok
+from safewrite.protocol.effects import Effect, Get, Ok, Outcome
+from safewrite.stores.world import Performer, run
+from safewrite.testing.steps import At, Stepwise
+from tests.changes.test_decide import OTHER, K, up
+from tests.changes.test_tables import COMMIT, Lake, apply
 from tests.delta.logs import PROTOCOL, Table, add, metadata, remove
 
 SCHEMA = pa.schema({"n": pa.int64(), "day": pa.string()})
@@ -139,3 +145,49 @@ def test_the_ends_of_a_batch_leave_out_no_file_that_its_keys_would_keep():
         for name, values in keys.items():
             expected = any(Pruning({name: one[name]}, (), SCHEMA).may_hold(file) for one in alone)
             assert Pruning({name: values}, (), SCHEMA).may_hold(file) == expected
+
+
+class Steps(Stepwise):
+    """Notes the steps of a write."""
+
+    def __init__(self, world: Performer) -> None:
+        super().__init__(world)
+        self.named: list[str] = []
+
+    def _step(self, step: str, effect: Effect) -> Outcome:
+        self.named.append(step)
+        return self.world.perform(effect)
+
+
+def kept(table: DeltaTable):
+    """The list that a handle keeps, and the one that is read anew of the same version."""
+    files = table._format.planner.known_files.replay
+    assert files is not None
+    world = table._format.world
+    anew = run(load_files(run(load(at=files.state.version), world)), world)
+    return said(files), said(anew)
+
+
+def test_a_handle_keeps_the_list_that_its_own_commit_leaves(tmp_path):
+    """Also where rivals committed between its plan and its commit; then it reads their commits, and none of its own."""
+    lake = Lake("delta", tmp_path, partitioned=True)
+    table, rival = lake.open(), lake.open()
+    for number in range(4):
+        meets = number % 2
+        if meets:  # before the commit: the plan is made again where the rival touched its key
+            theirs = [up((number, 0), "theirs", K if number == 3 else OTHER)]
+            table.world = At(table._format.world, COMMIT["delta"], "before", partial(apply, rival, theirs))
+        apply(table, [up((number, 1), f"of {number}")])
+        found, anew = kept(table)
+        assert found == anew
+        assert found[2].version == table.version
+    table.world = steps = Steps(table._format.connection.world)
+    apply(table, [up((9, 0), "alone")])
+    assert [step for step in steps.named if step.startswith("files.")] == []
+    apply(rival, [up((9, 0), "theirs", OTHER)])
+    steps.named.clear()
+    apply(table, [up((10, 0), "after it")])
+    assert [step for step in steps.named if step.startswith("files.get")] == ["files.get_commit"]
+    found, anew = kept(table)
+    assert found == anew
+    assert lake.rows() == {K: "after it", OTHER: "theirs"}

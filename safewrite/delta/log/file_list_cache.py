@@ -32,10 +32,14 @@ class KnownFiles:
         found = yield from self._since(state, limits)
         if found is None:
             found = yield from load_files(state, limits=limits)
+        self.keep(found)
+        return found
+
+    def keep(self, found: LogReplay) -> None:
+        """Keep the list of a version that stands in the log."""
         # Tombstones and transactions are for checkpoints, which read the log themselves: here they would only pile up.
         kept = replace(found, tombstones={}, txns={})
         self.replay = kept if len(kept.adds) <= FILES_MAX else None
-        return found
 
     def _since(self, state: Snapshot, limits: Limits) -> Generator[Effect, Outcome, LogReplay | None]:
         """The list by the commits after the one that is known; None if all must be read."""

@@ -52,6 +52,7 @@ from safewrite.protocol.members import MembersMetError
 
 if TYPE_CHECKING:
     from safewrite.delta.data.datafiles import DataFile
+    from safewrite.delta.log.snapshot import Snapshot
 
 APP_ID = MEMORY_APP
 """App id of the ``txn`` whose version names the file that remembers deleted keys."""
@@ -368,6 +369,14 @@ class ApplyTransaction(RowFilesTransaction):
             self.is_stale = True
         if self.active is not None:
             self.active = self.active.advance(version, commit)
+
+
+    def advanced(self, version: int, commit: Commit) -> Snapshot:
+        """See ``Transaction.advanced``; the handle's next write need not read the list of files that this one knows."""
+        state = super().advanced(version, commit)
+        if self.active is not None and self.active.state.version == version - 1:
+            self.known_files.keep(self.active.after(state, [commit]))
+        return state
 
 
 def described_members(group: Write, decided: Decided, files: int) -> Write:

@@ -376,7 +376,12 @@ class Transaction:
         """The table's snapshot once this commit is ``version``; None if the commit created the table."""
         if self.state is None:
             return None
-        return self.state.advance(version, actions.parse(self.body(version), version))
+        return self.advanced(version, actions.parse(self.body(version), version))
+
+    def advanced(self, version: int, commit: Commit) -> Snapshot:
+        """The snapshot that this commit leads to, which is known to stand."""
+        assert self.state is not None
+        return self.state.advance(version, commit)
 
     def renew(self) -> Generator[Effect, Outcome, None]:
         """See ``safewrite.protocol.delta.commit.Candidate.renew``: a blind append has no plan."""
