@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -88,9 +88,9 @@ class Receipt:
 
     def to_dict(self) -> dict[str, Any]:
         """The receipt as plain values, ready for JSON."""
-        plain = asdict(self)
-        plain["outcome"] = self.outcome.value
-        return plain
+        plain = {name: getattr(self, name) for name in self.__slots__}
+        changes = None if self.changes is None else dict(self.changes)
+        return {**plain, "outcome": self.outcome.value, "changes": changes}
 
 
 def _counted(count: int, noun: str) -> str:

@@ -9,7 +9,7 @@ docs/apply-changes.md for what goes past them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from functools import cached_property
 
@@ -121,7 +121,7 @@ class ChangeCounts:
 
     def to_dict(self) -> dict[str, int]:
         """As plain numbers, with the sum of those applied."""
-        return {"applied": self.applied, **asdict(self)}
+        return {"applied": self.applied, **{name: getattr(self, name) for name in self.__slots__}}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 
 import pyarrow as pa
 
@@ -269,7 +269,7 @@ def _closed(lines: Sequence[LedgerEntry]) -> pa.Table:
     closed_ms = time.time_ns() // 1_000_000
     for line in lines:
         line.closed_ms = closed_ms
-    return pa.Table.from_pylist([asdict(line) for line in lines], LEDGER_SCHEMA)
+    return pa.Table.from_pylist([vars(line) for line in lines], LEDGER_SCHEMA)
 
 
 def listed(ranges: Ranges) -> str:
