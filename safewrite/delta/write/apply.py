@@ -370,7 +370,6 @@ class ApplyTransaction(RowFilesTransaction):
         if self.active is not None:
             self.active = self.active.advance(version, commit)
 
-
     def advanced(self, version: int, commit: Commit) -> Snapshot:
         """See ``Transaction.advanced``; the handle's next write need not read the list of files that this one knows."""
         state = super().advanced(version, commit)
