@@ -216,6 +216,19 @@ def test_a_column_that_no_type_holds_stays_and_the_others_are_wider(tmp_path: Pa
     assert [one["offset"] for one in job.letters()] == [1]
 
 
+def test_a_key_of_whole_numbers_stays_one(tmp_path: Path) -> None:
+    """Delta would let it become binary; then no change of the table could land any more."""
+    job = job_of(tmp_path, "delta")
+    fields = [one if one["field"] != "id" else {**one, "type": "double"} for one in FIELDS]
+    half = record(
+        with_schema(event("c", {"id": 1.5, "n": 1}, source=postgres(1, "a")), fields), {"id": 1.5}, offset=0
+    )
+    job.land(half, told("c", row(FAR), 2))
+    job.land(told("u", row(FAR, n=2), 3), number=1)
+    assert {key: found["n"] for key, found in rows_of(job).items()} == {FAR: 2}
+    assert [one["offset"] for one in job.letters()] == [0]
+
+
 def test_null_for_misfits_is_of_those_that_no_wider_type_takes(tmp_path: Path) -> None:
     job = job_of(tmp_path, "iceberg", on_misfit="null")
     job.land(told("c", row(1, n=FAR), 1), told("c", row(2, d="12345678901.00"), 2))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,7 +116,7 @@ class ColumnFit:
         types = types_of(table, told, schema)
         new = {name: why for name, why in refused.items() if schema is None or name not in schema.names}
         clashes = {**_of_keys(keys, types), **_clashes(table, types, schema, keys), **new}
-        wider = {one.name: one for one in _wider(table, told, schema) if one.name not in refused}
+        wider = {one.name: one for one in _wider(table, told, schema, keys) if one.name not in refused}
         return cls(types, clashes, Rules.of(table, found), _nulled(table, types, keys), wider)
 
     def added(self, schema: pa.Schema | None) -> tuple[pa.Field, ...]:
@@ -142,7 +143,7 @@ class ColumnFit:
                 arrays[name], misfits = (
                     (pa.nulls(length, kind), misfits) if values is None else column_of(values, kind)
                 )
-                narrow |= {name} if misfits else set()
+                narrow |= self._narrow(name, misfits, partial(column_of, values))
                 misfits = {} if name in self.nulls else misfits
                 misfits = self.rules.misfits(name, arrays[name], is_row) | misfits
             elif values is not None:
@@ -151,7 +152,7 @@ class ColumnFit:
                 dead.setdefault(place, self.reason(name, why))
         if not arrays:
             dead = dict.fromkeys(range(length), _NO_COLUMN) | dead
-        return FittedColumns(arrays, dead, frozenset(narrow & self.wider.keys()))
+        return FittedColumns(arrays, dead, frozenset(narrow))
 
     def of_rows(
         self, values: Sequence[Mapping[str, Any]], lacks: Sequence[Collection[str]], is_row: Any
@@ -168,7 +169,7 @@ class ColumnFit:
                 }
             else:
                 arrays[name], misfits = array_of(column, kind)
-                narrow |= {name} if misfits else set()
+                narrow |= self._narrow(name, misfits, partial(array_of, column))
                 misfits = {} if name in self.nulls else misfits
                 written = is_row & np.array([name not in one for one in lacks], bool)
                 misfits = self.rules.misfits(name, arrays[name], written) | misfits
@@ -180,7 +181,14 @@ class ColumnFit:
             if unknown := [name for name in names if name not in arrays]:
                 why = f"the source left out {', '.join(unknown)}, and the table has no such column"
                 dead.setdefault(place, why)
-        return FittedColumns(arrays, dead, frozenset(narrow & self.wider.keys()))
+        return FittedColumns(arrays, dead, frozenset(narrow))
+
+    def _narrow(self, name: str, misfits: Mapping[int, str], wide: Callable[[pa.DataType], Any]) -> set[str]:
+        """The column if it is too narrow: some of its misfits would fit the wider type."""
+        if not misfits or name not in self.wider:
+            return set()
+        left: Mapping[int, str] = wide(self.wider[name].type)[1]
+        return set() if misfits.keys() <= left.keys() else {name}
 
     def reason(self, name: str, why: str) -> str:
         """Why a value of a column does not land, and what would let it."""
@@ -228,24 +236,44 @@ def types_of(table: TargetTable, told: ColumnTypes, schema: pa.Schema | None) ->
             found[name] = schema.field(name).type
         elif name in own:
             found[name] = own[name]
-        elif (kind := _type_of(table, told, name)) is not None:
-            found[name] = kind
+        else:
+            kind = _of_schemas(told.of_schemas.get(name, ())) or declared.get(name) or _of_values(told, name)
+            if kind is not None:
+                found[name] = _storable(kind, table)
     return found | {name: kind for name, kind in own.items() if name not in found}
 
 
-def _type_of(table: TargetTable, batch: ColumnTypes, name: str) -> pa.DataType | None:
-    """The type that the changes of a batch give a column; None where nothing tells."""
-    kind = _of_schemas(batch.of_schemas.get(name, ())) or table.declared.get(name) or _of_values(batch, name)
-    return None if kind is None else _storable(kind, table)
+def _wider(
+    table: TargetTable, batch: ColumnTypes, schema: pa.Schema | None, keys: Sequence[str]
+) -> Iterator[pa.Field]:
+    """The columns of a table that would take more of the batch if they were wider, as they then are.
 
-
-def _wider(table: TargetTable, batch: ColumnTypes, schema: pa.Schema | None) -> list[pa.Field]:
-    """The columns of a table that would take all of the batch if they were wider, as they then are."""
+    Those that name or order rows stay of their kind: a whole number and a binary one are not equal in all engines alike.
+    """
     if schema is None or table.widening is None:
-        return []
-    kinds = {name: _type_of(table, batch, name) for name in schema.names if name not in table.own_columns}
-    types = pa.schema([(name, kind) for name, kind in kinds.items() if kind is not None])
-    return wider_fields(schema, types, table.widening)
+        return
+    needed, own = {*keys, *(table.precombine_key or ())}, table.own_columns
+    for has in schema:
+        declared = table.declared.get(has.name)
+        kinds = batch.of_schemas.get(has.name) or (
+            [declared] if declared else batch.of_values.get(has.name, ())
+        )
+        field = has
+        for kind in () if has.name in own else kinds:
+            if kind != field.type:
+                wide = wider_fields(
+                    pa.schema([field]), pa.schema([(has.name, _storable(kind, table))]), table.widening
+                )
+                field = next(
+                    (one for one in wide if has.name not in needed or _is_alike(one.type, has.type)), field
+                )
+        if field is not has:
+            yield field
+
+
+def _is_alike(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether both are whole numbers, decimals, or neither."""
+    return all(is_kind(one) == is_kind(other) for is_kind in (pa.types.is_integer, pa.types.is_decimal))
 
 
 def _of_schemas(kinds: Sequence[pa.DataType]) -> pa.DataType | None:
