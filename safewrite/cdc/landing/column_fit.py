@@ -255,8 +255,8 @@ def _wider(
     needed, own = {*keys, *(table.precombine_key or ())}, table.own_columns
     for has in schema:
         declared = table.declared.get(has.name)
-        kinds = batch.of_schemas.get(has.name) or (
-            [declared] if declared else batch.of_values.get(has.name, ())
+        kinds: Iterable[pa.DataType] = batch.of_schemas.get(has.name) or (
+            [declared] if declared is not None else batch.of_values.get(has.name) or ()
         )
         field = has
         for kind in () if has.name in own else kinds:
