@@ -13,7 +13,7 @@ import pytest
 import safewrite as sw
 from safewrite.arguments.reading import reading
 from safewrite.delta.log import actions, features, schema, segment
-from safewrite.medallion.silver.duck import closed_duckdb
+from safewrite.intake.duck import closed_duckdb
 from safewrite.stores.clients import CONNECTIONS, client
 from safewrite.stores.world import THREADS
 
@@ -140,7 +140,8 @@ def test_a_rule_of_quality_changes_no_setting_and_reaches_nothing(
 
 def test_a_rule_that_takes_too_much_memory_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
     """T3-S7: and does not end the process."""
-    from safewrite.medallion.silver import duck, quality
+    from safewrite.intake import duck
+    from safewrite.medallion.silver import quality
 
     monkeypatch.setattr(duck, "MEMORY_MAX", "20MB")
     rows = pa.table({"id": range(10)})

@@ -61,7 +61,7 @@ def check_columns(table: TableOptions) -> None:
         ("timestamp_fields", table.timestamp_fields),
         ("decimal_fields", table.decimal_fields),
     ):
-        idle = sorted(left & set(given))
+        idle = sorted(table.dropped & set(given))
         if idle:
             raise ValueError(f"{name} of {', '.join(idle)} does nothing: leave_out has them too")
     mapped = {
@@ -96,7 +96,11 @@ def check_columns(table: TableOptions) -> None:
         "column_types": table.column_types,
     }
     for field, names in needed.items():
-        lost = sorted(name for name in left if table.column_of(name) in names)
+        lost = sorted(
+            name
+            for name in left - (table.only_read if field == "column_types" else set())
+            if table.column_of(name) in names
+        )
         if lost:
             raise ValueError(
                 f"leave_out has {', '.join(lost)}, which {field} needs: no row would have a value there"

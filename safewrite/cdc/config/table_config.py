@@ -9,10 +9,11 @@ from typing import Annotated, Literal, Self
 import pyarrow as pa
 from pydantic import Field, StringConstraints, model_validator
 
+from safewrite.cdc.config.column_options import ColumnOptions
 from safewrite.cdc.config.table_checks import check_columns, check_format
 from safewrite.cdc.connect.misfits import OnMisfit
 from safewrite.intake.partitioning import check_partitions
-from safewrite.intake.settings import Strict, Text
+from safewrite.intake.settings import Text
 from safewrite.intake.tables import READ_VECTORS, Reader, TableFormat
 from safewrite.values.limits import DECIMAL_DIGITS_MAX
 from safewrite.values.widening import Way
@@ -60,7 +61,7 @@ _OF_KEYS = (
 """Fields that mean something only where changes of one key follow each other."""
 
 
-class TableOptions(Strict):
+class TableOptions(ColumnOptions):
     """How changes of one source table land; also of tables that the configuration does not name, where ``unknown_tables`` creates them."""
 
     format: Annotated[TableFormat, Field(description="table format")] = "delta"
@@ -151,16 +152,6 @@ class TableOptions(Strict):
             description="properties of a table that is created: of Iceberg, or of Delta's configuration, such as delta.logRetentionDuration"
         ),
     ] = Field(default_factory=dict)
-    name_mapping: Annotated[dict[Text, Text], Field(description="source column to column")] = Field(
-        default_factory=dict
-    )
-    lower_case_names: Annotated[
-        bool,
-        Field(description="columns get the names of the source in small letters, but those of name_mapping"),
-    ] = False
-    leave_out: Annotated[list[Text], Field(description="source columns that do not land")] = Field(
-        default_factory=list
-    )
     on_misfit: Annotated[
         Literal["dead-letter", "null", "floor"] | dict[Text, OnMisfit],
         Field(
@@ -241,10 +232,6 @@ class TableOptions(Strict):
         if self.widen is False:
             return None
         return "iceberg" if self.format == "iceberg" else "delta" if self.widen else "fields"
-
-    def column_of(self, name: str) -> str:
-        """The column of the table that a column of the source is."""
-        return self.name_mapping.get(name, name.lower() if self.lower_case_names else name)
 
     @property
     def sort_terms(self) -> list[str]:
@@ -354,6 +341,10 @@ class TargetTable(TableOptions):
             )
         if taken := (keys | order | {self.shard_column}) & {*self.own_columns}:
             raise ValueError(f"{sorted(map(str, taken))} are columns that the job keeps")
+        if taken := (keys | order | {self.shard_column}) & {*self.computed}:
+            raise ValueError(
+                f"computed makes {', '.join(sorted(map(str, taken)))}, which is a key or an order of changes"
+            )
         return self
 
 
@@ -361,7 +352,8 @@ def _check_own(table: TableOptions) -> None:
     """Refuse names that the job keeps, and columns of it that do nothing in the mode."""
     targets = [*table.name_mapping.values()]
     taken = sorted(
-        {*table.own_columns} & {*targets, *table.column_types} | {EPOCH, SEQUENCE} & {*table.partition_by}
+        {*table.own_columns} & {*targets, *table.column_types, *table.computed}
+        | {EPOCH, SEQUENCE} & {*table.partition_by}
     )
     if taken:
         raise ValueError(f"{', '.join(taken)} are columns that the job keeps")
@@ -372,6 +364,11 @@ def _check_own(table: TableOptions) -> None:
         if table.deleted_column is not None and (table.has_versions or table.sequence != "source"):
             raise ValueError(
                 "deleted_column needs mode upsert and sequence source: with mode history a delete ends a version"
+            )
+        if table.deleted_column is not None and table.filter is not None:
+            raise ValueError(
+                "filter and deleted_column do not go together: a row that leaves the filter was not deleted, and one that never passed "
+                "would be there as deleted"
             )
         if "op" in table.metadata.values():
             raise ValueError(

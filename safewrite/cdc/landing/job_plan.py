@@ -10,6 +10,7 @@ import pyarrow as pa
 
 import safewrite as sw
 from safewrite.cdc.config.table_config import TargetTable
+from safewrite.cdc.landing.computing import names_missing, types_computed
 from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.landing.origin import recorded_source
 from safewrite.cdc.landing.refusals import (
@@ -131,6 +132,7 @@ def _table_plan(landing: Landing, table: TargetTable, done: Mapping[str, int], w
         refuse_set_back(job, table, positions)
         refuse_other_key(table, keys_of(found), None if found is None else found.schema)
         refuse_other_rows(table, found, keys_of(found))
+        computed = {} if found is None else _computed(table, found)
     except sw.SafewriteError as error:
         return TablePlan(table.name, "is refused", (str(error),))
     if found is None:
@@ -143,10 +145,40 @@ def _table_plan(landing: Landing, table: TargetTable, done: Mapping[str, int], w
         return TablePlan(table.name, "begins", tuple(notes))
     if not knows_job(positions, job):
         notes = ["it was there before the job: its rows stay, and those with a key of the source are changed"]
-        return TablePlan(table.name, "joins", (*notes, *_of_table(table, found)))
-    return TablePlan(
-        table.name, "goes on", (*_of_source(table, positions, job, waiting), *_of_table(table, found))
+        return TablePlan(
+            table.name, "joins", (*notes, *_of_table(table, found), *_of_sql(table, found, computed))
+        )
+    said = (
+        *_of_source(table, positions, job, waiting),
+        *_of_table(table, found),
+        *_of_sql(table, found, computed),
     )
+    return TablePlan(table.name, "goes on", said)
+
+
+def _computed(table: TargetTable, found: sw.Table) -> Mapping[str, pa.DataType]:
+    """The types of computed columns; none where what they are made of is not all in the table."""
+    if not table.expressions or names_missing(table, found.schema.names):
+        return {}
+    return types_computed(table, found.schema)
+
+
+def _of_sql(table: TargetTable, found: sw.Table, computed: Mapping[str, pa.DataType]) -> Iterator[str]:
+    """What filter and computed columns do to rows of before."""
+    if table.filter is not None:
+        yield (
+            f"filter {table.filter!r} is of changes from now on: rows that are there stay until they change, and rows that another filter kept "
+            "away do not come. If it is new or changed, have the source send its rows again (a snapshot)"
+        )
+    schema = found.schema
+    known = [*schema.names, *map(table.column_of, table.only_read)]
+    if missing := names_missing(table, known):
+        yield f"filter and computed read {', '.join(missing)}, which the table does not have: the job stops unless its next batch has such columns"
+    for name, text in table.computed.items():
+        if name not in schema.names:
+            yield f"computed: {name} is a new column; rows from before have NULL there until they change"
+        elif computed.get(name, schema.field(name).type) != schema.field(name).type:
+            yield f"computed: {name} stays {schema.field(name).type}, and {text!r} gives {computed[name]}: what that cannot hold is a dead letter"
 
 
 def _of_source(table: TargetTable, positions: Mapping[str, int], job: str, waiting: int) -> Iterator[str]:

@@ -37,13 +37,16 @@ class Projected:
     types: Mapping[str, pa.DataType]
     """Those that schemas or the configuration name."""
     is_appended: bool = False
+    left: Any = None
+    """Which of them the filter does not let pass: deletes.  None where there are none."""
 
     @property
     def operations(self) -> Any:
         """What each change does to a row with its key: ``u`` or ``d``."""
         if self.is_appended:
             return pa.chunked_array([pa.repeat(pa.scalar("u"), len(self.batch))])
-        return pc.if_else(pc.equal(self.batch.data.column(OP), "d"), "d", "u")
+        deletes = pc.equal(self.batch.data.column(OP), "d")
+        return pc.if_else(deletes if self.left is None else pc.or_(deletes, self.left), "d", "u")
 
 
 def projected(
@@ -199,10 +202,10 @@ def _named(
 ) -> dict[str, Any]:
     """The columns of rows, or of keys, under the table's names, its times and decimals read."""
     table = rules.table
-    own = frozenset(table.own_columns)
+    own, dropped = frozenset({*table.own_columns, *table.computed}), table.dropped
     found: dict[str, Any] = {}
     for name in names:
-        if name in table.leave_out:
+        if name in dropped:
             continue
         values = batch.column(of, name)
         assert values is not None

@@ -115,8 +115,9 @@ class _Maker:
         )
         self._shard = table.shard_column if table.writes_shard else None
         self._source, self._is_nameless = "", False
-        self._left_out = frozenset(table.leave_out)
-        self._own = frozenset(table.own_columns)
+        self._left_out = table.dropped
+        self._own = frozenset({*table.own_columns, *table.computed})
+        self._only_read = frozenset(map(table.column_of, table.only_read))
         self._types: Mapping[str, pa.DataType] = {}
         """The types of the change's columns, as its schema names them."""
 
@@ -258,7 +259,7 @@ class _Maker:
             raise UndecodableError(
                 change.no_key or f"{why}, and the table no primary_key in the configuration"
             )
-        self._made.keys = tuple(given)
+        self._made.keys = tuple(name for name in given if name not in self._only_read)
 
     def _key(self, change: SourceChange, before: Any, after: Any) -> dict[str, Any]:
         given: dict[str, Any] | None = None

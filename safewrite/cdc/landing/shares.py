@@ -261,6 +261,8 @@ class Sharing:
             raise DriverLandsError(f"its mode is {table.mode}")
         if table.deleted_column is not None:
             raise DriverLandsError("its deleted rows stay")
+        if table.expressions:
+            raise DriverLandsError("it has SQL (filter, computed)")
         ends = {(one.topic, one.number): view.positions.get(one.name(self.job), 0) for one in self.partitions}
         if given.since(ends).records != given.records:
             raise DriverLandsError("some of its records have landed before")

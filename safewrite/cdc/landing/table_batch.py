@@ -13,6 +13,7 @@ from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.job import Config
 from safewrite.cdc.config.table_config import EPOCH, REVISION, SEQUENCE, TargetTable
 from safewrite.cdc.envelopes.decoding import Decoder
+from safewrite.cdc.landing.computing import compute
 from safewrite.cdc.landing.counts import count_dead, counts_of, counts_of_versions
 from safewrite.cdc.landing.frames import LACKS, OP, ChangeFrame, frame_of
 from safewrite.cdc.landing.moves import SOURCE_TIME, moved_by
@@ -31,7 +32,7 @@ from safewrite.cdc.landing.rows_by_key import rows_with
 from safewrite.cdc.landing.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.landing.table_changes import Keys, Made, TableChanges
 from safewrite.cdc.landing.unavailable_values import UnavailableValues, taking
-from safewrite.cdc.landing.versions import REVISIONS, planned
+from safewrite.cdc.landing.versions import REVISIONS, next_revision, planned
 from safewrite.cdc.landing.widening import fitted
 from safewrite.cdc.ledger.ledger import JobLedger, LedgerEntry, listed
 from safewrite.cdc.ledger.target_tables import TargetTables, keys_of
@@ -121,15 +122,12 @@ class TableBatch:
         recorded = keys_of(self.found)
         refuse_other_key(self.table, recorded, None if self.found is None else self.found.schema)
         refuse_other_rows(self.table, self.found, recorded)
-        self.make(recorded, each=counts is not None)
-        keeps_deleted = self.table.deleted_column is not None
-        if keeps_deleted and any(row.lacks for row in self.rows.rows) and self.rows.projected:
-            self.make(recorded, each=True)
+        self.make(recorded, each=counts is not None, again=counts is not None)
         if counts is None and not self.table.is_appended:
             self._rank()
         if not self.table.has_versions and (asked := taking(self.rows.rows, self.rows.keys)):
             self._unavailable().follow_keys(asked, again=counts is not None)
-        if keeps_deleted and counts is None:
+        if self.table.deleted_column is not None and counts is None:
             self._without_unknown()
         try:
             done = fitted(self.job.targets, self.table, self.rows, self.found)
@@ -151,12 +149,15 @@ class TableBatch:
         """The rows that were made of the changes."""
         return ChangeRows() if self.made is None else self.made.rows
 
-    def make(self, keys: Keys, *, each: bool) -> None:
-        """Make rows of the changes; ``each`` makes all of them one by one."""
-        self.made = self._making(keys, each=each)
-        self.entry.ignored = self.made.ignored
+    def make(self, keys: Keys, *, each: bool, again: bool = False) -> None:
+        """Make rows of the changes; ``each`` makes all of them one by one, and ``again`` those of a batch that has landed."""
+        self.made, table = self._making(keys, each=each), self.table
+        looks = bool(table.expressions) or table.deleted_column is not None
+        if looks and self.rows.projected and any(row.lacks for row in self.rows.rows):
+            self.made = self._making(keys, each=True)
         projected = sum(len(one.batch) for one in self.made.rows.projected)
         self.entry.one_by_one = self.changes.records - projected
+        self._compute(again=again)
 
     def _making(self, keys: Keys, *, each: bool) -> Made:
         schema, config = None if self.found is None else self.found.schema, self.job.config
@@ -165,6 +166,14 @@ class TableBatch:
         )
         boundary = SnapshotBoundary.of(self.batch.ranges, config.job, self.table, self.positions)
         return changes.made_each(boundary, keys) if each else changes.made(boundary, keys)
+
+    def _compute(self, *, again: bool = False) -> None:
+        """Filter the rows and compute their columns, as the configuration says."""
+        assert self.made is not None
+        if self.table.expressions:
+            dropped = compute(self.table, self.rows, self.found, None if again else self._unavailable())
+            self.made = replace(self.made, ignored=self.made.ignored + dropped)
+        self.entry.ignored = self.made.ignored
 
     def _rank(self) -> None:
         """Give deletes their place; those that have nothing to delete are ignored."""
@@ -221,6 +230,7 @@ class TableBatch:
     def _count_again(self, counts: Mapping[str, int]) -> None:
         """What a commit before did not count: dead letters, and deletes that had nothing to delete, which are known no more."""
         entry, idle = self.entry, sum(needs_rank(self.table, row) for row in self.rows.rows)
+        idle += entry.ignored if self.table.is_appended else 0
         entry.earlier = 0
         entry.count(counts)
         entry.split = max(entry.split, entry.changes - entry.records)
@@ -272,6 +282,7 @@ class TableBatch:
         # Columns of the rows order the changes, or the table remembers what the batch does not tell.
         rules = ColumnRules(table, found.schema, self.job.config.decimals)
         self.made = replace(self.made, rows=rows_of(rules, self.made.changes, self.rows.keys, carry=False))
+        self._compute()
         self._rank()
         self._mark_first()
         frame = self._with_letters(found)
@@ -329,6 +340,8 @@ class TableBatch:
         again = known is not None and newest is not None and newest <= known
         if table.has_versions:
             return self._versions(found, frame, key, moved, is_again=again)
+        if table.expressions:  # what was computed holds only for the rows that were read for it
+            moved |= next_revision(positions)
         receipt = found.apply_changes(
             frame.data,
             keys=list(self.rows.keys),
@@ -350,13 +363,12 @@ class TableBatch:
         self, found: sw.Table, frame: ChangeFrame, key: str, moved: Moves, *, is_again: bool
     ) -> sw.Receipt:
         """Commit the versions that the changes begin and end."""
-        table, known = self.table, self.positions.get(REVISIONS)
-        revision = (known or 0) + 1
-        plan = planned(table, found, frame.data, self.rows.keys, revision)
+        table, further = self.table, next_revision(self.positions)
+        plan = planned(table, found, frame.data, self.rows.keys, further[REVISIONS][1])
         is_late = plan.late == frame.data.num_rows and not is_again and not self.batch.replay
         if is_late and table.all_late == "error":
             raise all_late_error(table, plan.late, is_whole=True)
-        moved = moved | {REVISIONS: (known, revision)}
+        moved = moved | further
         if not plan.data.num_rows:  # all were sent twice
             return found.append(plan.data, key=key, positions=moved)
         receipt = found.apply_changes(
@@ -371,6 +383,8 @@ class TableBatch:
 
     def _replans(self) -> bool:
         """Whether others only wrote versions meanwhile, so that the same frame is to be planned on those."""
+        if self.table.expressions and not self.table.has_versions:
+            return False
         found, positions = self.job.targets.position(self.table)
         name, before = self.job.config.job, self.positions
         self.found, self.positions = found, positions

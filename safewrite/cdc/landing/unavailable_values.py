@@ -148,6 +148,30 @@ class UnavailableValues:
         stored = None if row.other is None else self._stored.get(row.other)
         return stored is not None and stored[SEQUENCE] == _bound(row)
 
+    # --- values that SQL of a row reads -----------------------------------------------------------
+    def fill(self, row: ChangeRow, names: Iterable[str]) -> None:
+        """Put in those values that the row before has: under its key, or the one that it had until now."""
+        self._look_up([key for key in (self._key(row), row.other) if key is not None])
+        for name in names:
+            value = self._value(self._key(row), name, _position(row))
+            if value is UNAVAILABLE and row.other is not None and self._left(row.other, row):
+                value = self._value(row.other, name, _moment(row))
+            if value is not UNAVAILABLE:
+                row.values[name] = value
+                row.lacks = tuple(one for one in row.lacks if one != name)
+
+    def is_past(self, row: ChangeRow, names: Collection[str]) -> bool:
+        """Whether a later change of the key, in the table or in the batch, makes it no matter what a row lacks."""
+        stored, at = self._stored.get(self._key(row)), _position(row)
+        if stored is not None and (stored[EPOCH] or 0, stored[SEQUENCE] or "") >= (self._epoch, at):
+            return True
+        rows = self._of_key[self._key(row)]
+        return any(place > at and not {*one.lacks} & {*names} for place, one in rows)
+
+    def _left(self, key: Key, row: ChangeRow) -> bool:
+        """Whether the batch has the delete of a row under the key that it had."""
+        return any(one.op is Op.DELETE and _core(one) == _core(row) for _, one in self._of_key.get(key, ()))
+
     # --- values that are lost --------------------------------------------------------------------
     def unknown(self) -> list[DeadLetter]:
         """The changes that lack a value that is lost, and after which no other change of their key comes.

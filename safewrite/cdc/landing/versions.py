@@ -27,6 +27,7 @@ from safewrite.cdc.config.table_config import (
 )
 from safewrite.cdc.landing.frames import LACKS, OP
 from safewrite.cdc.landing.refusals import refuse_unplaced
+from safewrite.cdc.records.batch import Moves
 
 REVISIONS = "cdc.revision"
 """The position of a table that counts its commits: a plan holds only for the versions that it was made of."""
@@ -54,6 +55,12 @@ class VersionPlan:
 
     data: pa.Table
     late: int
+
+
+def next_revision(positions: Mapping[str, int]) -> Moves:
+    """The move of the revision by a commit that holds only for the rows that it was made of."""
+    known = positions.get(REVISIONS)
+    return {REVISIONS: (known, (known or 0) + 1)}
 
 
 def planned(

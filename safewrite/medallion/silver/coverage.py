@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from safewrite.errors import StorageError
+from safewrite.intake.duck import closed_duckdb
 from safewrite.medallion.config.watermark import Sync
 from safewrite.medallion.lineage.external_table import Foreign
-from safewrite.medallion.silver.duck import closed_duckdb
 
 ABSENT = "$absent"
 """In rows that silver does not account for: whether it has no row of that key."""

@@ -13,8 +13,8 @@ MEMORY_MAX = "50%"
 
 
 @contextmanager
-def closed_duckdb(what: str) -> Iterator[Any]:
-    """A connection in memory.  ``what`` begins the sentence that says what DuckDB is needed for.
+def closed_duckdb(what: str, extra: str = "medallion", left: str = "silver") -> Iterator[Any]:
+    """A connection in memory.  ``what`` begins the sentence that says what DuckDB is needed for, and ``left`` ends it.
 
     Raises:
         MissingExtraError: it is not installed.
@@ -23,7 +23,7 @@ def closed_duckdb(what: str) -> Iterator[Any]:
         import duckdb
     except ModuleNotFoundError as error:
         raise MissingExtraError(
-            f"{what} with DuckDB: {MissingExtraError.command('medallion')}. Nothing was written to silver."
+            f"{what} with DuckDB: {MissingExtraError.command(extra)}. Nothing was written to {left}."
         ) from error
     settings: dict[str, str | bool | int | float | list[str]] = {
         "threads": 1,
