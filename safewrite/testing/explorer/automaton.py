@@ -13,6 +13,7 @@ import gc
 from collections.abc import Callable, Generator, Hashable
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
+from functools import cache
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -252,6 +253,9 @@ _ITERATORS: tuple[type, ...] = (
     type(iter(range(0))), type(iter(())), type(iter([])), zip, enumerate, reversed
 )  # fmt: skip
 _CODE = (CodeType, FrameType, BuiltinFunctionType, ModuleType, type)
+_PLAIN = (type(None), bool, int, float, str, bytes)
+Seen: TypeAlias = dict[int, tuple[Any, Hashable]]
+"""What one call has met, by its address, with its form; the value is kept, or another may come to its address."""
 
 
 def canon(value: Any) -> Hashable:
@@ -260,46 +264,63 @@ def canon(value: Any) -> Hashable:
     A suspended generator refers to its local variables, its value stack (with the iterators of its loops and
     the generator it delegates to) and an exception in handling: nothing is hidden.
     """
-    match value:
-        case None | bool() | int() | float() | str() | bytes():
-            return value
-        case Enum():
-            return (type(value).__name__, value.name)
-        case tuple() | list():
-            return (type(value).__name__, *map(canon, value))
-        case set() | frozenset():
-            return ("set", *sorted(map(canon, value), key=repr))
-        case dict():
-            return ("dict", *((canon(k), canon(v)) for k, v in value.items()))
-        case GeneratorType():
-            return _generator(value)
-        case BaseException():
-            return (type(value).__name__, str(value))
-    return _other(value)
+    form: Hashable = _canon(value, {})
+    return form
 
 
-def _other(value: Any) -> Hashable:
-    if is_dataclass(value) and not isinstance(value, type):
-        return (type(value).__name__, *(canon(getattr(value, f.name)) for f in fields(value)))
-    if isinstance(value, _ITERATORS):
-        return ("iterator", *map(canon, value.__reduce__()[1:]))
-    if isinstance(value, range):
-        return ("range", value.start, value.stop, value.step)
-    if isinstance(value, CellType):
-        return ("cell", canon(value.cell_contents) if gc.get_referents(value) else "empty")
-    if isinstance(value, FunctionType):
-        return (value.__qualname__, *map(canon, value.__closure__ or ()))
-    if isinstance(value, MethodType):
-        return (value.__qualname__, canon(value.__self__))
-    if isinstance(value, _CODE):
-        return str(getattr(value, "__qualname__", type(value).__name__))
-    raise TypeError(f"No canonical form for {type(value).__name__}: {value!r:.80}")
+def _canon(value: Any, seen: Seen) -> Any:
+    """The form of a value; frames hold the same values many times over, and each is looked at once."""
+    form = _form_of(value.__class__)
+    if form is None:
+        return value
+    if (met := seen.get(id(value))) is None:
+        met = seen[id(value)] = (value, form(value, seen))
+    return met[1]
 
 
-def _generator(program: GeneratorType[Any, Any, Any]) -> Hashable:
+@cache
+def _form_of(kind: type) -> Callable[[Any, Seen], Hashable] | None:
+    """How values of a type are given their form, or None where they are their own."""
+    if issubclass(kind, _PLAIN):
+        return None
+    for kinds, form in _FORMS:
+        if issubclass(kind, kinds):
+            return form
+    if is_dataclass(kind):
+        names = [one.name for one in fields(kind)]
+        return lambda value, seen: (kind.__name__, *[_canon(getattr(value, name), seen) for name in names])
+    raise TypeError(f"No canonical form for {kind.__name__}")
+
+
+def _generator(program: GeneratorType[Any, Any, Any], seen: Seen) -> Hashable:
     frame = program.gi_frame
     if frame is None:
         return ("finished",)
     names = tuple(frame.f_locals)
     held = [r for r in gc.get_referents(program) if not isinstance(r, FrameType) and r is not frame.f_locals]
-    return (program.__qualname__, frame.f_lasti, names, *map(canon, held))
+    return (program.__qualname__, frame.f_lasti, names, *[_canon(one, seen) for one in held])
+
+
+_FORMS: tuple[tuple[type | tuple[type, ...], Callable[[Any, Seen], Hashable]], ...] = (
+    (Enum, lambda value, seen: (type(value).__name__, value.name)),
+    ((tuple, list), lambda value, seen: (type(value).__name__, *[_canon(one, seen) for one in value])),
+    ((set, frozenset), lambda value, seen: ("set", *sorted((_canon(one, seen) for one in value), key=repr))),
+    (dict, lambda value, seen: ("dict", *[(_canon(k, seen), _canon(v, seen)) for k, v in value.items()])),
+    (GeneratorType, _generator),
+    (BaseException, lambda value, seen: (type(value).__name__, str(value))),
+    (_ITERATORS, lambda value, seen: ("iterator", *[_canon(one, seen) for one in value.__reduce__()[1:]])),
+    (range, lambda value, seen: ("range", value.start, value.stop, value.step)),
+    (
+        CellType,
+        lambda value, seen: (
+            "cell",
+            _canon(value.cell_contents, seen) if gc.get_referents(value) else "empty",
+        ),
+    ),
+    (
+        FunctionType,
+        lambda value, seen: (value.__qualname__, *[_canon(one, seen) for one in value.__closure__ or ()]),
+    ),
+    (MethodType, lambda value, seen: (value.__qualname__, _canon(value.__self__, seen))),
+    (_CODE, lambda value, seen: str(getattr(value, "__qualname__", type(value).__name__))),
+)
