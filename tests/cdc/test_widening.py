@@ -69,8 +69,15 @@ def told(op: str, row: dict[str, Any], lsn: int, structs: int = 1) -> KafkaRecor
 
 def rows_of(job: Job) -> Rows:
     """The rows by readers that are not ours: PyIceberg; or DuckDB over the files that Delta's log has (deltalake reads no wider types)."""
+    found = rows_listed(job)
+    assert len({row["id"] for row in found}) == len(found)
+    return {row["id"]: row for row in found}
+
+
+def rows_listed(job: Job) -> list[dict[str, Any]]:
     if job.form == "iceberg":
-        return job.rows("a")
+        listed = job.read("a").select(NARROW.names).to_pylist()
+        return [dict(one) for one in listed]
     folder, live = Path(job.folder) / "db/a", dict[str, None]()
     for path in sorted((folder / "_delta_log").glob("*.json")):
         for action in map(json.loads, path.read_text().splitlines()):
@@ -79,9 +86,7 @@ def rows_of(job: Job) -> Rows:
     files = [str(folder / name) for name in live]
     query = "select id, n, f, d, t from read_parquet($1, union_by_name=true)"
     listed = duckdb.connect().execute(query, [files]).fetchall()
-    found = [dict(zip(NARROW.names, one, strict=True)) for one in listed]
-    assert len({row["id"] for row in found}) == len(found)
-    return {row["id"]: row for row in found}
+    return [dict(zip(NARROW.names, one, strict=True)) for one in listed]
 
 
 def kinds_of(job: Job, *names: str) -> list[str]:
@@ -214,6 +219,33 @@ def test_a_column_that_no_type_holds_stays_and_the_others_are_wider(tmp_path: Pa
         ["integer", "decimal(9,2)"],
     )
     assert [one["offset"] for one in job.letters()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("form", "mode"),
+    [
+        ("delta", "append"),
+        ("iceberg", "history"),
+        *(pytest.param(*one, marks=LONG) for one in (("iceberg", "append"), ("delta", "history"))),
+    ],
+)
+def test_a_configuration_with_more_digits_widens_in_each_mode(tmp_path: Path, form: str, mode: str) -> None:
+    """A table that the job itself made: each change is a row, or each version of one."""
+    own = {"primary_key": ["id"]} if mode == "history" else {"metadata": {"op": "op"}}
+    table: dict[str, Any] = {"table": "a", "mode": mode, "decimal_fields": {"d": [5, 2]}, **own}
+    job = Job(tmp_path, [table], form, {"decimal_handling_mode": "string"})
+    job.land(told("c", row(1), 1), told("c", row(2), 2))
+    table |= {
+        "decimal_fields": {"d": [9, 2]},
+        **({"widen": True, "readers": ["spark"]} if form == "delta" else {}),
+    }
+    job.land(told("u", row(1, d="1234567.25"), 3), told("c", row(3), 4), number=1)
+    found = rows_listed(job)
+    assert sorted((one["id"], one["d"]) for one in found) == [
+        (1, Decimal("1.25")), (1, Decimal("1234567.25")), (2, Decimal("1.25")), (3, Decimal("1.25")),
+    ]  # fmt: skip
+    assert job.letters() == []
+    assert not job.verdict().faults
 
 
 def test_a_key_of_whole_numbers_stays_one(tmp_path: Path) -> None:

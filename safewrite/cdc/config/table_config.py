@@ -223,7 +223,7 @@ class TableOptions(ColumnOptions):
     def marks_rows(self) -> bool:
         """Whether rows that go are marked in a table that is created, and no file is rewritten for them."""
         if self.format == "delta":
-            return bool(self.readers) and {*self.readers} <= READ_VECTORS
+            return bool(self.readers) and {*self.readers} <= READ_VECTORS and not self.is_appended
         return self.write_mode == "merge-on-read"
 
     @property
@@ -383,7 +383,9 @@ def _check_own(table: TableOptions) -> None:
     idle = [
         name
         for name in _OF_KEYS
-        if name in fields and getattr(table, name) != fields[name].get_default(call_default_factory=True)
+        if name in fields
+        and getattr(table, name) != fields[name].get_default(call_default_factory=True)
+        and not (name == "readers" and table.widen)
     ]
     if idle:
         raise ValueError(f"{', '.join(idle)} do nothing with mode append: each record is a row of its own")
