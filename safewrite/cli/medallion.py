@@ -60,7 +60,7 @@ class RunsOn(StrEnum):
 EngineOption = Annotated[
     RunsOn,
     typer.Option(
-        help="What reads files and writes bronze: this process, or the executors of Spark, each with Python and safewrite."
+        help="What reads and writes tables: this process, or the executors of Spark, each with Python and safewrite."
     ),
 ]
 NamespaceOption = Annotated[
@@ -246,14 +246,19 @@ def truncate(
 
 @medallion.command("verify")
 def verify(
-    context: typer.Context, *, config: ConfigOption, table: TableOption = None, output: OutputOption = None
+    context: typer.Context,
+    *,
+    config: ConfigOption,
+    table: TableOption = None,
+    engine: EngineOption = RunsOn.LOCAL,
+    output: OutputOption = None,
 ) -> None:
     """Read files, bronze, quarantine and silver, and add everything up again.  Exits with 1 if something differs."""
     screen = Screen(context, output)
     with screen.errors():
         from safewrite.medallion.audit.accounting import verify as audit
 
-        audits = audit(pipeline_of(config), table)
+        audits = audit(pipeline_of(config, engine=engine), table)
 
     def text(console: Console) -> None:
         grid = grid_of(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,8 @@ import pytest
 
 from bench.medallion.harness import mixed_lab
 from safewrite.changes import made_changes
+from safewrite.engine.local import LocalEngine
+from safewrite.errors import StorageError
 from safewrite.medallion import Pipeline, verify
 from safewrite.medallion.audit import accounting, dealt_rows
 from safewrite.medallion.lineage.lineage import Lineage
@@ -126,8 +131,22 @@ def test_the_same_bronze_gives_the_same_silver(
     assert [one.clean for one in verify(Pipeline(twin.tasks.config))] == [True]
 
 
+class Sent(LocalEngine):
+    """Sends tasks as bytes, and reports too; a test may do something before."""
+
+    def __init__(self, before: Callable[[], Any] = lambda: None) -> None:
+        self.before, self.parts = before, [0]
+
+    @contextmanager
+    def map(self, source: Any, task: Any) -> Iterator[Any]:
+        self.parts.append(len(source))
+        self.before()
+        with super().map(source, pickle.loads(pickle.dumps(task))) as mapped:
+            yield replace(mapped, reports=pickle.loads(pickle.dumps(mapped.reports)))
+
+
 def test_a_table_that_is_verified_in_shares_is_found_as_at_once(
-    twins: Callable[..., Twin], monkeypatch: pytest.MonkeyPatch
+    twins: Callable[..., Twin], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Keys that change, values that the log lacks, rows in quarantine; then rows that are lost, old, too many, or there twice."""
     source, twin = Source(random.Random(3)), set_up(twins)
@@ -137,15 +156,21 @@ def test_a_table_that_is_verified_in_shares_is_found_as_at_once(
 
     def audits() -> list[dict[str, Any]]:
         found = []
-        for rows, kept in ((100_000, 2**25), (13, 100)):
+        for rows, kept, engine in ((100_000, 2**25, None), (13, 100, None), (13, 2**25, Sent())):
             monkeypatch.setattr(accounting, "SHARE_ROWS", rows)
             monkeypatch.setattr(dealt_rows, "_MEMORY_BYTES", kept)
-            found.append(verify(Pipeline(twin.plain.config))[0].to_dict())
+            pipeline = Pipeline(twin.plain.config)
+            pipeline.places.engine = engine
+            found.append(verify(pipeline)[0].to_dict())
+            assert engine is None or engine.parts.pop() > 5
         return found
 
-    at_once, in_shares = audits()
-    assert at_once == in_shares
+    caplog.set_level(logging.INFO, "safewrite")
+    monkeypatch.setattr(accounting, "TASK_SHARES", 6)
+    at_once, in_shares, by_tasks = audits()
+    assert at_once == in_shares == by_tasks
     assert at_once["clean"]
+    assert "this process does" not in caplog.text
     silver, bronze = (
         deltalake.DeltaTable(twin.plain.folder / name / "orders") for name in ("silver", "bronze")
     )
@@ -157,9 +182,35 @@ def test_a_table_that_is_verified_in_shares_is_found_as_at_once(
     twice = pa.table(bronze.to_pyarrow_table()).slice(0, 30)
     deltalake.write_deltalake(bronze, twice.filter(pa.array([n % 3 > 0 for n in range(30)])), mode="append")
     monkeypatch.setattr(Lineage, "since", lambda *given: [])
-    at_once, in_shares = audits()
-    assert at_once == in_shares
+    at_once, in_shares, by_tasks = audits()
+    assert at_once == in_shares == by_tasks
     assert len(at_once["flaws"]) == 5
+    assert "this process does" not in caplog.text
+
+
+@pytest.mark.parametrize("why", ["it was written", "a task fails"])
+def test_what_tasks_cannot_verify_this_process_does(
+    twins: Callable[..., Twin], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, why: str
+) -> None:
+    source, twin = Source(random.Random(3)), set_up(twins)
+    twin.put("shop/orders/LOAD00000001.csv", source.load())
+    assert twin.pipelines()[0].run().ok
+    monkeypatch.setattr(accounting, "SHARE_ROWS", 13)
+    monkeypatch.setattr(accounting, "TASK_SHARES", 1)
+    caplog.set_level(logging.INFO, "safewrite")
+
+    def write() -> None:
+        twin.put("shop/orders/20261101-000000001.csv", source.file(30))
+        assert twin.pipelines()[0].run().ok
+
+    def fail() -> None:
+        raise StorageError("no executors")
+
+    pipeline = Pipeline(twin.plain.config)
+    pipeline.places.engine = Sent(fail if why == "a task fails" else write)
+    (audit,) = verify(pipeline)
+    assert audit.clean
+    assert "this process does" in caplog.text
 
 
 @pytest.mark.parametrize(

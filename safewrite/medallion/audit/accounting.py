@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,82 +13,52 @@ import pyarrow.compute as pc
 
 from safewrite.errors import InvalidInputError, SafewriteError, TableNotFoundError, without_secrets
 from safewrite.medallion.audit.comparison import compare
-from safewrite.medallion.audit.dealt_rows import SHARE_ROWS, DealtRows, shares_of
-from safewrite.medallion.audit.table_audit import EXAMPLES_MAX, TableAudit
+from safewrite.medallion.audit.dealt_rows import SHARE_ROWS
+from safewrite.medallion.audit.folding import (
+    CompareShares,
+    Comparison,
+    KeyShares,
+    Place,
+    Unlike,
+    summed,
+)
+from safewrite.medallion.audit.table_audit import TableAudit
 from safewrite.medallion.bronze.reading import read_file, tag_in
 from safewrite.medallion.bronze.source_truncates import gone_from
 from safewrite.medallion.bronze.summary import Lines, Spans
-from safewrite.medallion.config.bronze_columns import OLD, SEQUENCE, TRUNCATED_OP
-from safewrite.medallion.config.commit_columns import with_commit_columns
+from safewrite.medallion.config.bronze_columns import SEQUENCE, TRUNCATED_OP
 from safewrite.medallion.config.full_load_epochs import truncating
 from safewrite.medallion.files.file_versions import Contents, contents
 from safewrite.medallion.files.layout import SourceFile, sort_out
 from safewrite.medallion.files.mixed import MixedFiles
 from safewrite.medallion.files.parts import FilePart, records_of_part
 from safewrite.medallion.files.records import Records
-from safewrite.medallion.files.unavailable_values import names_of
 from safewrite.medallion.pipeline import Pipeline
 from safewrite.medallion.silver.judging import check_loads, loads_of
 from safewrite.medallion.silver.positions import TRUNCATED, is_under_way
-from safewrite.medallion.silver.unfit import Record, place_of
+from safewrite.medallion.silver.unfit import Record
 from safewrite.medallion.tables.job import JobPlaces, TableJob
 
+log = logging.getLogger("safewrite")
+
+TASK_SHARES = 20
+"""So many shares of keys are compared in a task: each reads all rows of both tables, and keeps its own."""
+_SUMMED = ("_op", "_epoch", "_file", "_tag", "_seq", "_line")
 FileKey = tuple[str, str]
 """A path, and the tag of a content that it had."""
-Key = tuple[Any, ...]
-"""The values of a row's key columns."""
-_Place = tuple[Any, ...]
 _Numbers = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """A change of a key: its place in the order, its values (None for a deletion), and the places of those that it lacks."""
-
-    place: _Place
-    values: list[str] | None
-    is_aside: bool
-    lacking: frozenset[int] = frozenset()
 
 
 @dataclass
 class _BronzeRead:
-    """What bronze has, but for its rows, which are dealt to so many shares."""
+    """What bronze has, but for its rows, whose keys are dealt to so many shares."""
 
     shares: int
+    head: int
+    pieces: Callable[[], Iterator[pa.Table]]
     rows: int = 0
     spans: Spans = field(default_factory=Spans)
     lines: Lines = field(default_factory=Lines)
-
-
-@dataclass
-class _Unlike:
-    """Keys of which silver is not what bronze says: how many, and the first of them."""
-
-    twice: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
-    first: dict[str, list[str]] = field(default_factory=dict)
-
-    def add(self, wanted: Mapping[Key, list[str]], have: Mapping[Key, list[str]], rows: int) -> None:
-        """Compare the keys of a share, of which silver has so many rows."""
-        self.twice += rows - len(have)
-        for what, keys in (
-            ("rows are missing in silver", wanted.keys() - have.keys()),
-            ("rows should not be in silver", have.keys() - wanted.keys()),
-            (
-                "rows of silver are not the last",
-                {key for key in wanted.keys() & have.keys() if have[key] != wanted[key]},
-            ),
-        ):
-            self.counts[what] += len(keys)
-            self.first[what] = sorted([*self.first.get(what, ()), *map(str, keys)])[:EXAMPLES_MAX]
-
-    def tell(self, audit: TableAudit) -> None:
-        """Note the flaws."""
-        if self.twice:
-            audit.flaws.append(f"{self.twice} rows of silver have a key that another row has")
-        for what, examples in self.first.items():
-            audit.tell(what, examples, self.counts[what])
 
 
 @without_secrets
@@ -106,7 +75,8 @@ def verify(pipeline: Pipeline, tables: Iterable[str] | None = None) -> list[Tabl
         )
     names = pipeline.named(tables)
     found = sort_out(pipeline.listed(names if tables is not None else None), pipeline.config)
-    places = JobPlaces(pipeline.config, path=pipeline.places.path, read_only=True)
+    own = pipeline.places
+    places = JobPlaces(pipeline.config, path=own.path, read_only=True, engine=own.engine)
     mixed = MixedFiles(places.raw, pipeline.config)
     return [
         _table(TableJob(name, pipeline.config.tables[name], places), found.of(name), mixed) for name in names
@@ -121,41 +91,26 @@ def _table(job: TableJob, sources: list[SourceFile], mixed: MixedFiles) -> Table
             _commits(job, audit)
             return audit
         aside = _put_aside(job)
-        with DealtRows() as bronze, DealtRows() as silver:
-            read = _bronze(job, bronze)
-            audit.gone = len(gone_from(job, read.spans.table, sources))
-            _files(job, sources, mixed, read, aside=aside["raw"], audit=audit)
-            _silver(job, read, (bronze, silver), aside["silver"], audit)
+        read = _bronze(job)
+        audit.gone = len(gone_from(job, read.spans.table, sources))
+        _files(job, sources, mixed, read, aside=aside["raw"], audit=audit)
+        _silver(job, read, frozenset(aside["silver"]), audit)
         _commits(job, audit)
     except SafewriteError as error:
         audit.error = error.message
     return audit
 
 
-def _by_another(job: TableJob, address: str, table_format: str) -> Iterator[pa.Table]:
-    """All rows of a table as deltalake or PyIceberg reads them, on purpose: not by what wrote them; at least one piece."""
-    found = job.places.foreign(address, table_format)
+def _bronze(job: TableJob) -> _BronzeRead:
+    """Sum bronze up."""
+    shares = 1 + sum(one.row_count for one in job.lineage.whole()) // SHARE_ROWS
+    found = job.places.foreign(job.config.bronze, job.config.format)
     found.look()
-    reader = found.batches(found.schema.names)
-    yield reader.schema.empty_table()
-    for batch in reader:
-        yield pa.Table.from_batches([batch])
-
-
-def _bronze(job: TableJob, dealt: DealtRows) -> _BronzeRead:
-    """Sum bronze up, and deal its rows to shares: an update that says which key its row had goes to the shares of both keys."""
-    read = _BronzeRead(1 + sum(one.row_count for one in job.lineage.whole()) // SHARE_ROWS)
-    for piece in _by_another(job, job.config.bronze, job.config.format):
+    read = _BronzeRead(shares, found.head, found.pieces)
+    for piece in found.pieces(_SUMMED):
         read.rows += piece.num_rows
         read.spans.add(piece)
         read.lines.add(piece)
-        rows = with_commit_columns(piece, job.config.commit_fields)
-        there, keys = frozenset(rows.column_names), job.config.keys
-        shares = shares_of([rows[key] for key in keys], read.shares)
-        olds = [pc.coalesce(rows[OLD + key], rows[key]) if OLD + key in there else rows[key] for key in keys]
-        before = shares_of(olds, read.shares)
-        both = np.flatnonzero(np.asarray(pc.equal(rows["_op"], "U"), np.bool_) & (before != shares))
-        dealt.add(pa.concat_tables([rows, rows.take(pa.array(both))]), np.concatenate([shares, before[both]]))
     return read
 
 
@@ -164,10 +119,11 @@ def _put_aside(job: TableJob) -> dict[str, set[tuple[str, str, int]]]:
     config = job.places.config
     found: dict[str, set[tuple[str, str, int]]] = {"raw": set(), "silver": set()}
     try:
-        pieces = [*_by_another(job, config.quarantine, config.quarantine_format)]
+        table = job.places.foreign(config.quarantine, config.quarantine_format)
+        table.look()
     except TableNotFoundError:
         return found
-    for one in (row for piece in pieces for row in piece.to_pylist()):
+    for one in (row for piece in table.pieces() for row in piece.to_pylist()):
         if one["table"] == job.name and one["stage"] in found:
             found[one["stage"]].add((one["file"], one["tag"], one["line"]))
     return found
@@ -233,109 +189,51 @@ def _lacking(records: Iterable[Records], content: FileKey, landed: Lines) -> tup
     return count, np.concatenate(found)
 
 
-def _silver(
-    job: TableJob,
-    read: _BronzeRead,
-    dealt: tuple[DealtRows, DealtRows],
-    aside: set[Record],
-    audit: TableAudit,
-) -> None:
-    """Silver is bronze folded: of each key the change that is last by its sequence."""
-    bronze, silver = dealt
-    name, keys = job.lineage.position_name, job.config.keys
-    positions = job.silver.positions()
-    at = None if is_under_way(positions) else positions.get(name)
-    for rows in _by_another(job, job.config.silver, job.config.format):
-        silver.add(rows, shares_of([rows[key] for key in keys], read.shares))
-    audit.silver_rows, audit.silver_put_aside = silver.rows, len(aside)
-    if at is None:
-        audit.behind = read.rows
-    else:
-        audit.behind = sum(one.row_count for one in job.lineage.since(at))
+def _silver(job: TableJob, read: _BronzeRead, aside: frozenset[Record], audit: TableAudit) -> None:
+    """Silver is bronze folded."""
+    config, positions = job.config, job.silver.positions()
+    at = None if is_under_way(positions) else positions.get(job.lineage.position_name)
+    silver = job.places.foreign(config.silver, config.format)
+    silver.look()
+    audit.silver_rows = sum(piece.num_rows for piece in silver.pieces(config.keys))
+    audit.silver_put_aside = len(aside)
+    audit.behind = read.rows if at is None else sum(one.row_count for one in job.lineage.since(at))
     if audit.behind:
         return  # silver is an earlier state, which the next run brings forward
     loaded, taken = loads_of(read.spans.table), positions.get(TRUNCATED, 0)
     check_loads(job, loaded)
-    epochs = truncating(job.config.reload, job.config.epoch)
-    first: _Place = (max((one for one in epochs if one in loaded or one <= taken), default=1),)
+    epochs = truncating(config.reload, config.epoch)
+    first: Place = (max((one for one in epochs if one in loaded or one <= taken), default=1),)
     for one in read.spans.table.filter(pc.equal(read.spans.table["_op"], TRUNCATED_OP)).to_pylist():
         first = max(first, tuple(one[name] for name in SEQUENCE))
-    own = [*job.columns.names, *(one.name for one in job.config.commit_fields), *SEQUENCE]
-    unlike = _Unlike()
-    for number in range(read.shares):
-        wanted, taken_later = _folded(bronze.share(number), (keys, own), aside, first=first)
-        found = silver.share(number)
-        have = {tuple(row[key] for key in keys): [_exact(row[column]) for column in own] for row in found}
-        mine = {key for key in wanted.keys() | taken_later.keys() if hash(key) % read.shares == number}
-        for key in mine & taken_later.keys():
-            if have.get(key) in taken_later[key]:
-                wanted.pop(key, None)
-                wanted |= {key: have[key]} if key in have else {}
-        unlike.add({key: row for key, row in wanted.items() if key in mine}, have, len(found))
-    unlike.tell(audit)
+    own = (*job.columns.names, *(one.name for one in config.commit_fields), *SEQUENCE)
+    keys = pa.schema([job.silver_schema.field(key) for key in config.keys])
+    comparison = Comparison(config, own, KeyShares(read.shares, keys), aside, first)
+    _unlike(
+        job,
+        comparison,
+        (read.head, silver.head),
+        lambda: comparison.of(read.pieces(), silver.pieces(), range(read.shares)),
+    ).tell(audit)
 
 
-def _folded(
-    rows: Iterable[dict[str, Any]],
-    columns: tuple[list[str], list[str]],
-    aside: set[Record],
-    *,
-    first: _Place,
-) -> tuple[dict[Key, list[str]], dict[Key, list[list[str] | None]]]:
-    """What bronze says of each key; rows of epochs before the first, and from before a truncate, are gone.
-
-    Also what keys may be instead: a replay under other rules takes rows that were put aside before.
-    """
-    keys, own = columns
-    changes: dict[Key, list[_Change]] = {}
-    for row in rows:
-        place = (*(row[name] for name in SEQUENCE), place_of(row["_file"], row["_line"]))
-        if row["_op"] == TRUNCATED_OP:
-            continue
-        is_aside = (row["_file"], row["_tag"], row["_line"]) in aside
-        key = tuple(row[key] for key in keys)
-        old = tuple(row[key] if row.get(OLD + key) is None else row[OLD + key] for key in keys)
-        if row["_op"] == "U" and old != key:
-            changes.setdefault(old, []).append(_Change(place, None, is_aside))
-        values = None if row["_op"] == "D" else [_exact(row[name]) for name in own]
-        lacking = frozenset(own.index(name) for name in names_of(row) if name in own)
-        changes.setdefault(key, []).append(_Change(place, values, is_aside, lacking))
-    folded: dict[Key, list[str]] = {}
-    maybe: dict[Key, list[list[str] | None]] = {}
-    for key, found in changes.items():
-        standing = sorted((one for one in found if one.place >= first), key=lambda one: one.place)
-        taken = [one for one in standing if not one.is_aside]
-        if (state := _last(taken)) is not None:
-            folded[key] = state
-        if len(taken) < len(standing):
-            newest = taken[-1].place if taken else first
-            # Of one sequence silver has the last of the batch that came first, and batches are not known here.
-            tied = {one.place[:2] for one in standing if one.is_aside}
-            alone = [
-                one.values
-                for one in standing
-                if one.place[:2] >= newest[:2] and (one.is_aside or one.place[:2] in tied)
-            ]
-            maybe[key] = [_last(standing), *alone]
-    return folded, maybe
-
-
-def _last(changes: Iterable[_Change]) -> list[str] | None:
-    """The values of a key after changes in their order; what one lacks is carried on."""
-    state: list[str] | None = None
-    for one in changes:
-        values = one.values
-        if values is not None and one.lacking:
-            if state is None:
-                continue
-            values = [state[at] if at in one.lacking else value for at, value in enumerate(values)]
-        state = values
-    return state
-
-
-def _exact(value: Any) -> str:
-    """A value to the last bit: NaN is NaN, and -0.0 is not 0.0."""
-    return repr(value)
+def _unlike(
+    job: TableJob, comparison: Comparison, heads: tuple[int, int], here: Callable[[], Unlike]
+) -> Unlike:
+    """What is unlike, as tasks find where there are many rows, and ``here`` where they cannot."""
+    engine, tasks = job.places.engine, -(-comparison.shares.count // TASK_SHARES)
+    if engine is not None and tasks > 1 and job.bronze.in_tasks() is not None:
+        task = CompareShares(job.places.config, job.name, comparison, heads, tasks)
+        try:
+            with engine.map(engine.numbers(tasks), task) as mapped:
+                found = mapped.bodies()
+        except SafewriteError as error:
+            log.info("medallion: %s: tasks cannot verify it, this process does: %s", job.name, error.message)
+        else:
+            if None not in found:
+                return summed(found)
+            log.info("medallion: %s was written while tasks verified it, this process does", job.name)
+    return here()
 
 
 def _commits(job: TableJob, audit: TableAudit) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Sequence
 from types import TracebackType
 from typing import IO, Any, Self, cast
 
@@ -58,9 +57,3 @@ class DealtRows:
             with pa.ipc.open_stream(self._file.read(size)) as stream:
                 found += stream.read_all().to_pylist()
         return found
-
-
-def shares_of(columns: Sequence[pa.ChunkedArray], count: int) -> Shares:
-    """The share of each key, of so many: one for all values that Python holds to be equal."""
-    keys = zip(*(column.to_pylist() for column in columns), strict=True)
-    return np.fromiter((hash(key) % count for key in keys), np.int64, len(columns[0]))

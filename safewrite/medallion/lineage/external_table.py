@@ -64,6 +64,13 @@ class Foreign(ABC):
         """Columns of all rows.  Raises as :meth:`batches`."""
         return self.batches(columns).read_all()
 
+    def pieces(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """All rows, or some columns of them; at least one piece.  Raises as :meth:`batches`."""
+        reader = self.batches(self.schema.names if columns is None else columns)
+        yield reader.schema.empty_table()
+        for batch in reader:
+            yield pa.Table.from_batches([batch])
+
     @contextmanager
     def translated(self) -> Iterator[None]:
         """What readers raise, as errors of safewrite."""
