@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from safewrite.cdc.config.table_config import SEQUENCE
+from safewrite.cdc.config.own_columns import OwnNames
 from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.landing.frames import LACKS, ChangeFrame, frame_of
 from safewrite.cdc.landing.table_batch import TableBatch
@@ -109,7 +109,7 @@ def note(found: Outcome, frame: ChangeFrame, share: TableBatch) -> None:
     }
     found.types |= {name: frame.data.schema.field(name).type for name in sorted(frame.data.schema.names)}
     for row in frame.data.to_pylist():
-        offset = int(row[SEQUENCE].rpartition("-")[2])
+        offset = int(row[OwnNames().sequence].rpartition("-")[2])
         found.rows.setdefault(offset, []).append(dict(sorted(row.items())))
     assert LACKS in found.types
 

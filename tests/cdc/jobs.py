@@ -15,7 +15,7 @@ import pytest
 from pyiceberg.exceptions import NoSuchTableError
 
 from safewrite.cdc.config.job import load
-from safewrite.cdc.config.table_config import EPOCH, SEQUENCE
+from safewrite.cdc.config.own_columns import OwnNames
 from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.ledger.accounting import Verdict, verify
 from safewrite.cdc.ledger.ledger import LedgerEntry
@@ -106,7 +106,7 @@ class Job:
         """The rows by key, without the job's own columns; none may be there twice."""
         listed = self.read(name).to_pylist()
         found = {
-            row[key]: {column: value for column, value in row.items() if column not in {EPOCH, SEQUENCE}}
+            row[key]: {column: value for column, value in row.items() if column not in OwnNames()[:2]}
             for row in listed
         }
         assert len(found) == len(listed)

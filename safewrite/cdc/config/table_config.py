@@ -10,6 +10,7 @@ import pyarrow as pa
 from pydantic import Field, StringConstraints, model_validator
 
 from safewrite.cdc.config.column_options import ColumnOptions
+from safewrite.cdc.config.own_columns import INSTANT, OwnColumn, OwnNames, check_own
 from safewrite.cdc.config.table_checks import check_columns, check_format
 from safewrite.cdc.connect.misfits import OnMisfit
 from safewrite.intake.partitioning import check_partitions
@@ -21,44 +22,24 @@ from safewrite.values.widening import Way
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\s./\\]+$")]
 ColumnType = Literal["string", "int64", "float64", "boolean"]
 _TYPES = {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "boolean": pa.bool_()}
-_INSTANT = pa.timestamp("us", tz="UTC")
-EPOCH, SEQUENCE = "_cdc_epoch", "_cdc_sequence"
-"""Columns of a table whose rows have keys: which count of the source's positions, and the position."""
-OURS: Mapping[str, pa.DataType] = {EPOCH: pa.int64(), SEQUENCE: pa.string()}
-FROM_TIME, UNTIL_EPOCH, UNTIL, UNTIL_TIME, REVISION = (
-    "_cdc_from_time", "_cdc_until_epoch", "_cdc_until_sequence", "_cdc_until_time", "_cdc_revision",
-)  # fmt: skip
-"""Columns of a table that keeps all versions: a version is from the epoch and position of its change until those of the next one."""
-OF_VERSIONS: Mapping[str, pa.DataType] = {
-    FROM_TIME: _INSTANT, UNTIL_EPOCH: pa.int64(), UNTIL: pa.string(), UNTIL_TIME: _INSTANT, REVISION: pa.int64(),
-}  # fmt: skip
 MetadataKind = Literal[
     "topic", "partition", "offset", "timestamp", "key", "headers", "op", "position", "source_time"
 ]
 METADATA: Mapping[MetadataKind, pa.DataType] = {
-    "topic": pa.string(), "partition": pa.int32(), "offset": pa.int64(), "timestamp": _INSTANT, "key": pa.binary(),
+    "topic": pa.string(), "partition": pa.int32(), "offset": pa.int64(), "timestamp": INSTANT, "key": pa.binary(),
     "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])), "op": pa.string(),
-    "position": pa.string(), "source_time": _INSTANT,
+    "position": pa.string(), "source_time": INSTANT,
 }  # fmt: skip
 """The types of columns that tell of a record; those of Kafka's are as Spark's source has them."""
 _DIRECTION = re.compile(r"\s+(?:asc|desc|nulls)\b", re.IGNORECASE)
 _PROPERTIES = {
     "cdc.keys": "the job keeps its key there",
+    "cdc.own_names": "set own_names",
     "format-version": "set format_version",
     "write.merge.mode": "set write_mode",
     "delta.enableDeletionVectors": "name all engines that read the table in readers",
 }
 """Properties that have a field of their own."""
-_OF_KEYS = (
-    "primary_key",
-    "precombine_key",
-    "sequence",
-    "write_mode",
-    "readers",
-    "all_late",
-    "deleted_column",
-)
-"""Fields that mean something only where changes of one key follow each other."""
 
 
 class TableOptions(ColumnOptions):
@@ -106,6 +87,12 @@ class TableOptions(ColumnOptions):
     metadata: Annotated[
         dict[Text, MetadataKind],
         Field(description="columns that tell of a row's record, by names of one's choice"),
+    ] = Field(default_factory=dict)
+    own_names: Annotated[
+        dict[OwnColumn, Text],
+        Field(
+            description="columns that the job keeps for itself, by names of one's choice, such as _cdc_sequence: source_position"
+        ),
     ] = Field(default_factory=dict)
     sequence: Annotated[
         Literal["source", "precombine"],
@@ -191,7 +178,7 @@ class TableOptions(ColumnOptions):
         check_columns(self)
         check_partitions(self.partition_by, self.format)
         check_partitions(self.sort_terms, self.format, field="sort_by")
-        _check_own(self)
+        check_own(self)
         return self
 
     @property
@@ -206,8 +193,20 @@ class TableOptions(ColumnOptions):
         if self.deleted_column is not None:
             found[self.deleted_column] = pa.bool_()
         if self.has_versions:
-            return found | dict(OURS) | dict(OF_VERSIONS)
-        return found if self.is_appended else found | dict(OURS)
+            found |= self.own.of_order | self.own.of_versions
+        elif not self.is_appended:
+            found |= self.own.of_order
+        return found
+
+    @property
+    def sequence_by(self) -> list[str]:
+        """The columns that order the changes of a key."""
+        return [self.own.epoch, *(self.precombine_key or ()), self.own.sequence]
+
+    @property
+    def own(self) -> OwnNames:
+        """The names of the columns that order rows, and of those of versions."""
+        return OwnNames.chosen(self.own_names)
 
     @property
     def has_versions(self) -> bool:
@@ -217,7 +216,7 @@ class TableOptions(ColumnOptions):
     @property
     def of_records(self) -> dict[str, MetadataKind]:
         """The columns that tell of a row's record."""
-        return self.metadata | ({FROM_TIME: "source_time"} if self.has_versions else {})
+        return self.metadata | ({self.own.from_time: "source_time"} if self.has_versions else {})
 
     @property
     def marks_rows(self) -> bool:
@@ -252,7 +251,7 @@ class TableOptions(ColumnOptions):
     @property
     def declared(self) -> dict[str, pa.DataType]:
         """The types of columns that the configuration names, as in the table."""
-        named: dict[str, pa.DataType] = dict.fromkeys(self.timestamp_fields, _INSTANT)
+        named: dict[str, pa.DataType] = dict.fromkeys(self.timestamp_fields, INSTANT)
         named |= {name: pa.decimal128(*digits) for name, digits in self.decimal_fields.items()}
         found = {
             self.column_of(name): pa.string() if self.on_misfit_of(name) == "text" else kind
@@ -331,8 +330,7 @@ class TargetTable(TableOptions):
                 "values that do not fit"
             )
         if self.shard_column is not None and self.shard_column in {
-            EPOCH,
-            SEQUENCE,
+            *self.own,
             *order,
             *self.name_mapping.values(),
         }:
@@ -346,46 +344,3 @@ class TargetTable(TableOptions):
                 f"computed makes {', '.join(sorted(map(str, taken)))}, which is a key or an order of changes"
             )
         return self
-
-
-def _check_own(table: TableOptions) -> None:
-    """Refuse names that the job keeps, and columns of it that do nothing in the mode."""
-    targets = [*table.name_mapping.values()]
-    taken = sorted(
-        {*table.own_columns} & {*targets, *table.column_types, *table.computed}
-        | {EPOCH, SEQUENCE} & {*table.partition_by}
-    )
-    if taken:
-        raise ValueError(f"{', '.join(taken)} are columns that the job keeps")
-    names = [name.lower() for name in (*table.metadata, table.deleted_column) if name is not None]
-    if len(set(names)) < len(names) or {*names} & {*OURS, *OF_VERSIONS}:
-        raise ValueError("metadata and deleted_column have a column twice, or one that the job keeps")
-    if not table.is_appended:
-        if table.deleted_column is not None and (table.has_versions or table.sequence != "source"):
-            raise ValueError(
-                "deleted_column needs mode upsert and sequence source: with mode history a delete ends a version"
-            )
-        if table.deleted_column is not None and table.filter is not None:
-            raise ValueError(
-                "filter and deleted_column do not go together: a row that leaves the filter was not deleted, and one that never passed "
-                "would be there as deleted"
-            )
-        if "op" in table.metadata.values():
-            raise ValueError(
-                f"metadata op does nothing with mode {table.mode}: a row tells of an upsert, and of no delete"
-            )
-        if table.has_versions and table.sequence != "source":
-            raise ValueError(
-                "mode history needs sequence source: positions of the source tell versions apart"
-            )
-        return
-    fields = type(table).model_fields
-    idle = [
-        name
-        for name in _OF_KEYS
-        if name in fields
-        and getattr(table, name) != fields[name].get_default(call_default_factory=True)
-        and not (name == "readers" and table.widen)
-    ]
-    if idle:
-        raise ValueError(f"{', '.join(idle)} do nothing with mode append: each record is a row of its own")

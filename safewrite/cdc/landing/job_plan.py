@@ -131,7 +131,7 @@ def _table_plan(landing: Landing, table: TargetTable, done: Mapping[str, int], w
         refuse_made_anew(job, table, positions, landed=landed)
         refuse_set_back(job, table, positions)
         refuse_other_key(table, keys_of(found), None if found is None else found.schema)
-        refuse_other_rows(table, found, keys_of(found))
+        refuse_other_rows(job, table, found, positions)
         computed = {} if found is None else _computed(table, found)
     except sw.SafewriteError as error:
         return TablePlan(table.name, "is refused", (str(error),))

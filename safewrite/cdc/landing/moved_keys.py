@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from safewrite.cdc.config.table_config import SEQUENCE, TargetTable
+from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.landing.rows import ChangeRow, ChangeRows
 from safewrite.cdc.landing.unavailable_values import Half, Key, Read, UnavailableValues, asking, key_of
 from safewrite.cdc.records.change import KafkaRecord, Op
@@ -132,7 +132,7 @@ class KeyMoves:
             return FollowedKeys({}, [])
         rows = [*self.takers.values(), *self.past]
         some = next(iter(asked.values())).change
-        rows += [ChangeRow(Op.TRUNCATE, {SEQUENCE: position}, some) for position in truncated]
+        rows += [ChangeRow(Op.TRUNCATE, {table.own.sequence: position}, some) for position in truncated]
         made, lacked = ChangeRows(keys, rows), {place: row.lacks for place, row in asked.items()}
         count = len(rows)
         looked = UnavailableValues(table, made, columns, read)

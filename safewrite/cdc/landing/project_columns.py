@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.cdc.config.column_rules import ColumnRules
-from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable
+from safewrite.cdc.config.own_columns import OF_FRAMES
+from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.connect.columns import UnsuitedError
 from safewrite.cdc.connect.logical_types.column import RowFallback
 from safewrite.cdc.connect.misfits import text_of
@@ -111,8 +112,8 @@ def _columns(
             found[name] = pc.if_else(deletes, before[name], after[name])
         fallback.where(pc.is_null(found[name], nan_is_null=True))
     length = len(batch)
-    found[EPOCH] = pa.chunked_array([pa.array([table.epoch] * length, pa.int64())])
-    found[SEQUENCE] = batch.data.column(POSITION)
+    found[table.own.epoch] = pa.chunked_array([pa.array([table.epoch] * length, pa.int64())])
+    found[table.own.sequence] = batch.data.column(POSITION)
     return found, types
 
 
@@ -202,7 +203,7 @@ def _named(
 ) -> dict[str, Any]:
     """The columns of rows, or of keys, under the table's names, its times and decimals read."""
     table = rules.table
-    own, dropped = frozenset({*table.own_columns, *table.computed}), table.dropped
+    own, dropped = frozenset({*table.own_columns, *table.computed, *OF_FRAMES}), table.dropped
     found: dict[str, Any] = {}
     for name in names:
         if name in dropped:

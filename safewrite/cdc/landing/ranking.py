@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, UNTIL, TargetTable
+from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.connect.misfits import Misfit
 from safewrite.cdc.envelopes.position import OFFSET_WIDTH
 from safewrite.cdc.landing.rows import ChangeRow, ChangeRows
@@ -72,7 +72,7 @@ class _Ranking:
         self, table: TargetTable, made: ChangeRows, schema: pa.Schema | None, topics: Container[str]
     ) -> None:
         self._table, self._made, self._topics = table, made, topics
-        self._order = tuple(table.precombine_key or ())
+        self._own, self._order = table.own, tuple(table.precombine_key or ())
         self._types = {} if schema is None else {field.name: field.type for field in schema}
 
     def ranked(self, asked: Sequence[ChangeRow], read: Read) -> list[KafkaRecord]:
@@ -130,14 +130,14 @@ class _Ranking:
                 "changes (precombine_key), have no value"
             )
         core = newest.position.rpartition("-")[0]
-        row.values[EPOCH] = newest.epoch
-        row.values[SEQUENCE] = f"{core}-{record.offset:0{OFFSET_WIDTH}d}"
+        row.values[self._own.epoch] = newest.epoch
+        row.values[self._own.sequence] = f"{core}-{record.offset:0{OFFSET_WIDTH}d}"
         row.values |= dict(zip(self._order, newest.order, strict=True))
         return True
 
     def _place_delete(self, row: ChangeRow, rivals: Sequence[_Rival]) -> bool:
         """Rank a delete behind what was changed before it; False where nothing tells a place, and nothing is there."""
-        at = (row.values[EPOCH], row.values[SEQUENCE])
+        at = (row.values[self._own.epoch], row.values[self._own.sequence])
         own = self._order_of(row.values)
         before = [
             one.order
@@ -155,7 +155,7 @@ class _Ranking:
         for row in self._made.rows:
             if row.op is not Op.TRUNCATE and not row.change.is_tombstone:
                 yield from self._rival(row.op, row.values, row.change.record)
-        needed = (*self._made.keys, *self._order, EPOCH, SEQUENCE)
+        needed = (*self._made.keys, *self._order, *self._own.of_order)
         for part in self._made.projected:
             columns = [part.columns[name].to_pylist() for name in needed]
             operations, places = part.operations.to_pylist(), part.batch.places()
@@ -167,7 +167,7 @@ class _Ranking:
 
     def _of_table(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Key, _Rival]]:
         for row in rows:
-            if row.get(UNTIL) is None:
+            if row.get(self._own.until) is None:
                 is_deleted = row.get(self._table.deleted_column or "")
                 yield from self._rival(Op.DELETE if is_deleted else Op.UPSERT, row, None)
 
@@ -177,7 +177,8 @@ class _Ranking:
         key = self._key(values)
         if key is not None:
             order = self._order_of(values) or (None,) * len(self._order)
-            yield key, _Rival(op, values.get(EPOCH) or 0, order, str(values.get(SEQUENCE) or ""), record)
+            position = str(values.get(self._own.sequence) or "")
+            yield key, _Rival(op, values.get(self._own.epoch) or 0, order, position, record)
 
     def _key(self, values: Mapping[str, Any]) -> Key | None:
         """A key as the table has it; None where it can have none such."""

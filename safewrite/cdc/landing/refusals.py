@@ -7,7 +7,9 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 import safewrite as sw
-from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, UNTIL, TargetTable
+from safewrite.cdc.config.own_columns import OwnNames
+from safewrite.cdc.config.table_config import TargetTable
+from safewrite.cdc.ledger.target_tables import keys_of, own_names_of
 from safewrite.intake.reporting import command
 
 LAST_EPOCH = "epoch"
@@ -48,7 +50,11 @@ def refuse_other_key(
 ) -> None:
     """Rows that the table has go by the key that it was created with; it has none where each record is a row."""
     way = (
-        "append" if not recorded else "history" if schema is not None and UNTIL in schema.names else "upsert"
+        "append"
+        if not recorded
+        else "history"
+        if schema is not None and table.own.until in schema.names
+        else "upsert"
     )
     if recorded is not None and table.mode != way:
         raise sw.InvalidInputError(
@@ -62,11 +68,40 @@ def refuse_other_key(
         )
 
 
-def refuse_other_rows(table: TargetTable, found: sw.Table | None, recorded: tuple[str, ...] | None) -> None:
-    """Rows of a table that the job did not create are versions if its columns say so; others have no beginning to go by."""
-    if found is None or recorded is not None:
+def refuse_other_names(
+    job: str, table: TargetTable, found: sw.Table | None, positions: Mapping[str, int]
+) -> None:
+    """Rows that the table has keep their order in the columns that they were landed with."""
+    if found is None or table.is_appended:
         return
-    are_versions = UNTIL in found.schema.names
+    names = frozenset(found.schema.names)
+    missing = sorted({*table.own.of_order} - names)
+    if keys_of(found) is not None:
+        recorded = own_names_of(found)
+        wrong = {has: to for has, to in zip(recorded, table.own, strict=True) if has != to}
+        if wrong or missing:
+            what = ", ".join(f"{has} is {to} in the configuration" for has, to in wrong.items())
+            raise _other_names(table, what or f"{', '.join(missing)} is not there")
+    elif missing and (knows_job(positions, job) or names & {*OwnNames().of_order}):
+        raise _other_names(table, f"{', '.join(missing)} is not there")
+
+
+def _other_names(table: TargetTable, what: str) -> sw.InvalidInputError:
+    return sw.InvalidInputError(
+        f"Rows were landed in {table.name} with their order in other columns than the configuration names: {what}. Nothing of the batch was "
+        "committed. Set own_names as it was; or let an engine rename the columns, set the property cdc.own_names of the table to the JSON of "
+        "the new own_names where the job created it, and start the job again."
+    )
+
+
+def refuse_other_rows(
+    job: str, table: TargetTable, found: sw.Table | None, positions: Mapping[str, int]
+) -> None:
+    """Rows of a table that the job did not create are versions if its columns say so; others have no beginning to go by."""
+    refuse_other_names(job, table, found, positions)
+    if found is None or keys_of(found) is not None:
+        return
+    are_versions = table.own.until in found.schema.names
     if are_versions and not table.has_versions:
         raise sw.InvalidInputError(
             f"The rows of {table.name} are versions, as mode history writes them, and the configuration says {table.mode}. Nothing of the "
@@ -81,8 +116,8 @@ def refuse_other_rows(table: TargetTable, found: sw.Table | None, recorded: tupl
 
 def refuse_unplaced(table: TargetTable, stored: pa.Table) -> None:
     """Versions without a position, which another writer added, have no place among those of the job."""
-    if stored[EPOCH].null_count or stored[SEQUENCE].null_count:
+    if any(stored[name].null_count for name in table.own.of_order):
         raise sw.InvalidInputError(
-            f"{table.name} has rows without {EPOCH} or {SEQUENCE}, which another writer added, of a key that changes now: they have no place "
+            f"{table.name} has rows without {' or '.join(table.own.of_order)}, which another writer added, of a key that changes now: they have no place "
             "among its versions. Nothing of the batch was committed. Delete these rows, and start the job again."
         )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import safewrite as sw
-from safewrite.cdc.config.table_config import SEQUENCE, TargetTable
+from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.landing.rows import ChangeRow, ChangeRows
 from safewrite.cdc.records.change import Op
 
@@ -37,6 +37,7 @@ def check_of(
     if table.all_late == "count":
         return None
     has_truncate = any(row.op is Op.TRUNCATE for row in made.rows)  # what it makes late is in the same batch
+    sequence = table.own.sequence
     tells = known_ms is not None and not has_truncate and table.sequence == "source"
 
     def check(rows: Any, counts: Mapping[str, int]) -> None:
@@ -49,9 +50,9 @@ def check_of(
         assert known_ms is not None
         whole = made if each is None else each()
         excused = _excused(whole, known_ms)
-        written = set(rows[SEQUENCE].to_pylist())
-        lost = [row for row in _last(whole) if row.op is Op.UPSERT and id(row) not in excused]
-        count = sum(row.values[SEQUENCE] not in written for row in lost)
+        written = set(rows[sequence].to_pylist())
+        lost = [row for row in _last(whole, sequence) if row.op is Op.UPSERT and id(row) not in excused]
+        count = sum(row.values[sequence] not in written for row in lost)
         count = max(count, counts["late"] - len(excused))  # of deletes nothing is written
         if count > 0:
             raise all_late_error(table, count)
@@ -59,12 +60,12 @@ def check_of(
     return check
 
 
-def _last(made: ChangeRows) -> Iterable[ChangeRow]:
+def _last(made: ChangeRows, sequence: str) -> Iterable[ChangeRow]:
     """The row of each key that is the last of the batch."""
     last: dict[tuple[Any, ...], ChangeRow] = {}
     for row in made.rows:
         key = tuple(row.values.get(name) for name in made.keys)
-        if key not in last or last[key].values[SEQUENCE] < row.values[SEQUENCE]:
+        if key not in last or last[key].values[sequence] < row.values[sequence]:
             last[key] = row
     return last.values()
 

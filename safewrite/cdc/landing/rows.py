@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from safewrite.cdc.config.column_rules import ColumnRules
-from safewrite.cdc.config.table_config import EPOCH, SEQUENCE
+from safewrite.cdc.config.own_columns import OF_FRAMES
 from safewrite.cdc.connect.misfits import Misfit
 from safewrite.cdc.connect.values import is_told
 from safewrite.cdc.landing.project_columns import Projected
@@ -116,7 +116,8 @@ class _Maker:
         self._shard = table.shard_column if table.writes_shard else None
         self._source, self._is_nameless = "", False
         self._left_out = table.dropped
-        self._own = frozenset({*table.own_columns, *table.computed})
+        self._names = table.own
+        self._own = frozenset({*table.own_columns, *table.computed, *OF_FRAMES})
         self._only_read = frozenset(map(table.column_of, table.only_read))
         self._types: Mapping[str, pa.DataType] = {}
         """The types of the change's columns, as its schema names them."""
@@ -136,7 +137,9 @@ class _Maker:
             raise UndecodableError(change.unordered)
         if self._table.is_appended:
             return [self._appended(change)]
-        order = {EPOCH: self._table.epoch, SEQUENCE: change.position} | metadata_of(self._table, change)
+        order = {self._names.epoch: self._table.epoch, self._names.sequence: change.position} | metadata_of(
+            self._table, change
+        )
         if change.op is Op.TRUNCATE:
             if self._table.sequence == "precombine":
                 raise UndecodableError("a truncate has no columns that order it (precombine_key)")

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 import safewrite as sw
 from safewrite.cdc.config.column_rules import ColumnRules
-from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable
+from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.connect.logical_types.declared import DecimalMode
 from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.landing.column_fit import ColumnTypes, types_of
@@ -235,7 +235,7 @@ class Sharing:
             types,
             _keys_of(parts),
             [
-                (place, row.values[EPOCH], row.values[SEQUENCE])
+                (place, row.values[table.own.epoch], row.values[table.own.sequence])
                 for place, row in placed
                 if row.op is Op.TRUNCATE
             ],

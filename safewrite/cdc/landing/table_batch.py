@@ -11,7 +11,7 @@ from typing import Self
 import safewrite as sw
 from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.job import Config
-from safewrite.cdc.config.table_config import EPOCH, REVISION, SEQUENCE, TargetTable
+from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.landing.computing import compute
 from safewrite.cdc.landing.counts import count_dead, counts_of, counts_of_versions
@@ -121,7 +121,7 @@ class TableBatch:
                 return
         recorded = keys_of(self.found)
         refuse_other_key(self.table, recorded, None if self.found is None else self.found.schema)
-        refuse_other_rows(self.table, self.found, recorded)
+        refuse_other_rows(self.job.config.job, self.table, self.found, self.positions)
         self.make(recorded, each=counts is not None, again=counts is not None)
         if counts is None and not self.table.is_appended:
             self._rank()
@@ -345,7 +345,7 @@ class TableBatch:
         receipt = found.apply_changes(
             frame.data,
             keys=list(self.rows.keys),
-            sequence_by=[EPOCH, *(table.precombine_key or ()), SEQUENCE],
+            sequence_by=table.sequence_by,
             delete_when=[(OP, "=", "d")],
             truncate_when=[(OP, "=", "t")],
             unchanged=LACKS,
@@ -373,8 +373,8 @@ class TableBatch:
             return found.append(plan.data, key=key, positions=moved)
         receipt = found.apply_changes(
             plan.data,
-            keys=[*self.rows.keys, EPOCH, SEQUENCE],
-            sequence_by=[REVISION],
+            keys=[*self.rows.keys, *table.own.of_order],
+            sequence_by=[table.own.revision],
             key=key,
             positions=moved,
         )

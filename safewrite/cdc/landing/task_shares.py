@@ -12,13 +12,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import safewrite as sw
-from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable
+from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.landing.column_fit import ColumnFit
 from safewrite.cdc.landing.counts import count_dead
 from safewrite.cdc.landing.moved_keys import Filled
 from safewrite.cdc.landing.moves import SOURCE_TIME, moved_by
 from safewrite.cdc.landing.origin import TableSource, is_source_position
-from safewrite.cdc.landing.refusals import knows_job, refuse_made_anew, refuse_other_key, refuse_set_back
+from safewrite.cdc.landing.refusals import (
+    knows_job,
+    refuse_made_anew,
+    refuse_other_key,
+    refuse_other_names,
+    refuse_set_back,
+)
 from safewrite.cdc.landing.shares import LACKS, OP, PLACE, ROW, DriverLandsError, ShareTold, TableView
 from safewrite.cdc.landing.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.landing.table_batch import JobParts
@@ -178,6 +184,7 @@ class TaskShare:
         if now != view:
             raise LandAgainError(views={table.name: now})
         refuse_other_key(table, view.keys, view.schema)
+        refuse_other_names(name, table, found, positions)
         if (why := report.rest) is not None:
             raise LandAgainError({table.name: why})
         assert report.key_values is not None
@@ -256,7 +263,7 @@ class TaskShare:
                 report.truncates,
             ),
             keys=list(report.keys),
-            sequence_by=[EPOCH, *(table.precombine_key or ()), SEQUENCE],
+            sequence_by=table.sequence_by,
             delete_when=[(OP, "=", "d")],
             unchanged=LACKS if report.lacking else None,
             all_late="count",

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, TargetTable
+from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.landing.rows import ChangeRow, ChangeRows
 from safewrite.cdc.records.change import UNAVAILABLE, DeadLetter, Op
 
@@ -75,16 +75,16 @@ class UnavailableValues:
     """
 
     def __init__(self, table: TargetTable, made: ChangeRows, columns: Iterable[str], read: Read) -> None:
-        self._epoch, self._deleted = table.epoch, table.deleted_column
+        self._own, self._epoch, self._deleted = table.own, table.epoch, table.deleted_column
         self._made = made
-        self._columns = [name for name in columns if name not in {EPOCH, SEQUENCE, *made.keys}]
+        self._columns = [name for name in columns if name not in {*table.own.of_order, *made.keys}]
         self._read = read
         self._stored: dict[Key, Mapping[str, Any] | None] = {}
-        self._truncates = sorted(_position(row) for row in made.rows if row.op is Op.TRUNCATE)
+        self._truncates = sorted(self._position(row) for row in made.rows if row.op is Op.TRUNCATE)
         self._of_key: dict[Key, list[tuple[str, ChangeRow]]] = {}
         for row in made.rows:
             if row.op is not Op.TRUNCATE:
-                self._of_key.setdefault(self._key(row), []).append((_position(row), row))
+                self._of_key.setdefault(self._key(row), []).append((self._position(row), row))
         for found in self._of_key.values():
             found.sort(key=lambda one: one[0])
 
@@ -104,14 +104,14 @@ class UnavailableValues:
             return
         self._look_up([row.other for row in inserts if row.other is not None])
         self._look_up([key for row in cut for key in (self._key(row), row.other) if key is not None])
-        for row in sorted([*inserts, *cut], key=_position):
+        for row in sorted([*inserts, *cut], key=self._position):
             if row.op is Op.UPSERT:
                 self._fill(row)
             elif (values := self._all_values(row)) is not None:
                 taken = self._row(row, values)
                 self._made.rows.append(taken)
                 of_key = self._of_key.setdefault(self._key(taken), [])
-                of_key.append((_position(taken), taken))
+                of_key.append((self._position(taken), taken))
                 of_key.sort(key=lambda one: one[0])
 
     def _fill(self, row: ChangeRow) -> None:
@@ -133,7 +133,7 @@ class UnavailableValues:
     def _row(self, row: ChangeRow, values: dict[str, Any]) -> ChangeRow:
         """The row of a deletion under its new key; every change of that key is newer."""
         assert row.other is not None
-        order = {EPOCH: self._epoch, SEQUENCE: _bound(row)}
+        order = {self._own.epoch: self._epoch, self._own.sequence: _bound(row)}
         keys = dict(zip(self._made.keys, row.other, strict=True))
         return ChangeRow(Op.UPSERT, order | values | keys, row.change)
 
@@ -142,18 +142,18 @@ class UnavailableValues:
         stored = self._stored.get(self._key(row))
         if stored is None:
             return False
-        return (stored[EPOCH] or 0, stored[SEQUENCE] or "") > (row.values[EPOCH], row.values[SEQUENCE])
+        return self._place(stored) > (row.values[self._own.epoch], row.values[self._own.sequence])
 
     def _was_taken(self, row: ChangeRow) -> bool:
         stored = None if row.other is None else self._stored.get(row.other)
-        return stored is not None and stored[SEQUENCE] == _bound(row)
+        return stored is not None and stored[self._own.sequence] == _bound(row)
 
     # --- values that SQL of a row reads -----------------------------------------------------------
     def fill(self, row: ChangeRow, names: Iterable[str]) -> None:
         """Put in those values that the row before has: under its key, or the one that it had until now."""
         self._look_up([key for key in (self._key(row), row.other) if key is not None])
         for name in names:
-            value = self._value(self._key(row), name, _position(row))
+            value = self._value(self._key(row), name, self._position(row))
             if value is UNAVAILABLE and row.other is not None and self._left(row.other, row):
                 value = self._value(row.other, name, _moment(row))
             if value is not UNAVAILABLE:
@@ -162,8 +162,8 @@ class UnavailableValues:
 
     def is_past(self, row: ChangeRow, names: Collection[str]) -> bool:
         """Whether a later change of the key, in the table or in the batch, makes it no matter what a row lacks."""
-        stored, at = self._stored.get(self._key(row)), _position(row)
-        if stored is not None and (stored[EPOCH] or 0, stored[SEQUENCE] or "") >= (self._epoch, at):
+        stored, at = self._stored.get(self._key(row)), self._position(row)
+        if stored is not None and self._place(stored) >= (self._epoch, at):
             return True
         rows = self._of_key[self._key(row)]
         return any(place > at and not {*one.lacks} & {*names} for place, one in rows)
@@ -204,7 +204,7 @@ class UnavailableValues:
         deletes = [row for row in self._made.rows if row.op is Op.DELETE]
         self._look_up([self._key(row) for row in deletes])
         for row in deletes:
-            before = [one for at, one in self._of_key[self._key(row)] if at < _position(row)]
+            before = [one for at, one in self._of_key[self._key(row)] if at < self._position(row)]
             row.is_first = self._stored[self._key(row)] is None and all(
                 one.op is Op.DELETE or id(one.change.record) in gone for one in before
             )
@@ -216,7 +216,7 @@ class UnavailableValues:
         Changes that are older than the table's row are late: it stands, with its values.
         """
         rows, stored = self._of_key.get(key, []), self._stored.get(key)
-        epoch, since = (0, "") if stored is None else (stored[EPOCH] or 0, stored[SEQUENCE] or "")
+        epoch, since = (0, "") if stored is None else self._place(stored)
         since = since if epoch == self._epoch else ""
         for position, row in reversed(rows[: bisect_left(rows, before, key=lambda one: one[0])]):
             if position < since:
@@ -249,9 +249,12 @@ class UnavailableValues:
     def _key(self, row: ChangeRow) -> Key:
         return key_of(row, self._made.keys)
 
+    def _place(self, stored: Mapping[str, Any]) -> tuple[int, str]:
+        """The epoch and the position of a row of the table."""
+        return stored[self._own.epoch] or 0, stored[self._own.sequence] or ""
 
-def _position(row: ChangeRow) -> str:
-    return str(row.values[SEQUENCE])
+    def _position(self, row: ChangeRow) -> str:
+        return str(row.values[self._own.sequence])
 
 
 def _core(row: ChangeRow) -> str:

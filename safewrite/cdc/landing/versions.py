@@ -15,16 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 import safewrite as sw
-from safewrite.cdc.config.table_config import (
-    EPOCH,
-    FROM_TIME,
-    REVISION,
-    SEQUENCE,
-    UNTIL,
-    UNTIL_EPOCH,
-    UNTIL_TIME,
-    TargetTable,
-)
+from safewrite.cdc.config.own_columns import OwnNames
+from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.landing.frames import LACKS, OP
 from safewrite.cdc.landing.refusals import refuse_unplaced
 from safewrite.cdc.records.batch import Moves
@@ -33,7 +25,6 @@ REVISIONS = "cdc.revision"
 """The position of a table that counts its commits: a plan holds only for the versions that it was made of."""
 At = tuple[int, str]
 """The epoch and the position of a change."""
-_ENDS = (UNTIL_EPOCH, UNTIL, UNTIL_TIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +58,20 @@ def planned(
     table: TargetTable, found: sw.Table, frame: pa.Table, keys: Sequence[str], revision: int
 ) -> VersionPlan:
     """The versions that a batch adds to a table, and those whose ends move."""
+    own = table.own
     columns = frame.drop_columns([OP, LACKS])
-    of_batch = _by_key(frame.select([*keys, EPOCH, SEQUENCE, OP, FROM_TIME]), keys)
+    of_batch = _by_key(frame.select([*keys, own.epoch, own.sequence, OP, own.from_time]), keys)
     wanted = frame.select(list(keys)).group_by(list(keys)).aggregate([]).select(list(keys))
     stored = found.rows(wanted).select(columns.schema.names).cast(columns.schema)
     refuse_unplaced(table, stored)
-    of_table = _by_key(stored.select([*keys, EPOCH, SEQUENCE, FROM_TIME, *_ENDS]), keys)
+    of_table = _by_key(stored.select([*keys, own.epoch, own.sequence, own.from_time, *_ends(own)]), keys)
     values = _Values(columns, stored, frozenset({*table.own_columns}))
-    written, late = _VersionRows(), 0
+    written, late = _VersionRows(own), 0
     for key, rows in of_batch.items():
-        events = _stored_events(of_table.get(key, ()))
+        events = _stored_events(of_table.get(key, ()), own)
         newest = max(events, default=None)
         for place, row in rows:
-            event = _Event((row[EPOCH], row[SEQUENCE]), row[OP] != "d", row[FROM_TIME], new=place)
+            event = _Event((row[own.epoch], row[own.sequence]), row[OP] != "d", row[own.from_time], new=place)
             late += newest is not None and event.at < newest
             events.setdefault(event.at, event)
         written.add(key, _without_copies([events[at] for at in sorted(events)], values))
@@ -94,16 +86,16 @@ def _by_key(rows: pa.Table, keys: Sequence[str]) -> dict[tuple[Any, ...], list[t
     return found
 
 
-def _stored_events(rows: Iterable[tuple[int, Mapping[str, Any]]]) -> dict[At, _Event]:
+def _stored_events(rows: Iterable[tuple[int, Mapping[str, Any]]], own: OwnNames) -> dict[At, _Event]:
     """The changes of a key that a table's versions tell of."""
     found: dict[At, _Event] = {}
     ends: dict[At, datetime | None] = {}
     for place, row in rows:
-        at = row[EPOCH], row[SEQUENCE]
-        until = None if row[UNTIL] is None else (row[UNTIL_EPOCH], row[UNTIL])
-        found[at] = _Event(at, until != at, row[FROM_TIME], stored=place, until=until)
+        at = row[own.epoch], row[own.sequence]
+        until = None if row[own.until] is None else (row[own.until_epoch], row[own.until])
+        found[at] = _Event(at, until != at, row[own.from_time], stored=place, until=until)
         if until is not None:
-            ends[until] = row[UNTIL_TIME]
+            ends[until] = row[own.until_time]
     return {at: _Event(at, False, time) for at, time in ends.items()} | found
 
 
@@ -150,6 +142,7 @@ def _core(at: At) -> tuple[int, str]:
 class _VersionRows:
     """Rows to write: their places in the batch or in the table, and where they end."""
 
+    own: OwnNames
     new: list[tuple[int, _Event | None]] = field(default_factory=list)
     stored: list[tuple[int, _Event | None]] = field(default_factory=list)
     deletes: list[tuple[tuple[Any, ...], _Event]] = field(default_factory=list)
@@ -168,27 +161,32 @@ class _VersionRows:
 
     def table(self, columns: pa.Table, stored: pa.Table, keys: Sequence[str], revision: int) -> pa.Table:
         """The rows with their ends."""
-        parts = [_ending(columns, self.new), _ending(stored, self.stored)]
+        own = self.own
+        parts = [self._ending(columns, self.new), self._ending(stored, self.stored)]
         empty = [
             dict(zip(keys, key, strict=True))
-            | dict(zip((EPOCH, SEQUENCE, FROM_TIME), (*event.at, event.time), strict=True))
+            | dict(zip((own.epoch, own.sequence, own.from_time), (*event.at, event.time), strict=True))
             for key, event in self.deletes
         ]
         rows = pa.Table.from_pylist(empty, columns.schema)
-        parts.append(_ending(rows, list(enumerate(event for _, event in self.deletes))))
+        parts.append(self._ending(rows, list(enumerate(event for _, event in self.deletes))))
         whole = pa.concat_tables(parts)
-        place = whole.schema.get_field_index(REVISION)
+        place = whole.schema.get_field_index(own.revision)
         return whole.set_column(
             place, whole.schema.field(place), pa.array([revision] * len(whole), pa.int64())
         )
 
+    def _ending(self, rows: pa.Table, ends: Sequence[tuple[int, _Event | None]]) -> pa.Table:
+        """Those rows, each with where it ends."""
+        taken = rows.take(pa.array([place for place, _ in ends], pa.int64()))
+        ended = [(None, None, None) if one is None else (*one.at, one.time) for _, one in ends]
+        for number, name in enumerate(_ends(self.own)):
+            place = taken.schema.get_field_index(name)
+            kind = taken.schema.field(place)
+            taken = taken.set_column(place, kind, pa.array([one[number] for one in ended], kind.type))
+        return taken
 
-def _ending(rows: pa.Table, ends: Sequence[tuple[int, _Event | None]]) -> pa.Table:
-    """Those rows, each with where it ends."""
-    taken = rows.take(pa.array([place for place, _ in ends], pa.int64()))
-    ended = [(None, None, None) if one is None else (*one.at, one.time) for _, one in ends]
-    for number, name in enumerate(_ENDS):
-        place = taken.schema.get_field_index(name)
-        kind = taken.schema.field(place)
-        taken = taken.set_column(place, kind, pa.array([one[number] for one in ended], kind.type))
-    return taken
+
+def _ends(own: OwnNames) -> tuple[str, ...]:
+    """The columns that say where a version ends."""
+    return own.until_epoch, own.until, own.until_time

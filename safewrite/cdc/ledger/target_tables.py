@@ -12,7 +12,8 @@ import pyarrow as pa
 
 import safewrite as sw
 from safewrite.cdc.config.job import Config
-from safewrite.cdc.config.table_config import OF_VERSIONS, OURS, TargetTable
+from safewrite.cdc.config.own_columns import OwnNames
+from safewrite.cdc.config.table_config import TargetTable
 from safewrite.intake.reporting import Listener
 from safewrite.values.widening import with_fields
 
@@ -20,6 +21,8 @@ log = logging.getLogger("safewrite")
 
 KEYS = "cdc.keys"
 """The property of a table that the job created: its key columns, as JSON."""
+OWN_NAMES = "cdc.own_names"
+"""The property of a table that the job created: the names of its own columns that were chosen, as JSON."""
 
 
 COPIED_BYTES, COPIED_PER_CHANGE = 64 * 2**20, 10 * 2**10
@@ -79,10 +82,12 @@ class TargetTables:
     def create(self, table: TargetTable, keys: Sequence[str], fields: Sequence[pa.Field]) -> sw.Table:
         """A new table; one that another job made meanwhile is taken as it is."""
         properties = {**properties_of(table), KEYS: json.dumps(list(keys))}
+        if table.own_names:
+            properties[OWN_NAMES] = json.dumps(table.own_names)
         if table.format_version is not None:
             properties["format-version"] = str(table.format_version)
         made = self._config.created(
-            self._address(table), schema_of(keys, fields), table.format, self._opening(table),
+            self._address(table), schema_of(table, keys, fields), table.format, self._opening(table),
             partition_by=list(table.partition_by), sort_by=list(table.sort_by), properties=properties,
             location=table.location if table.format == "iceberg" else None,
         )  # fmt: skip
@@ -161,12 +166,17 @@ def keys_of(found: sw.Table | None) -> tuple[str, ...] | None:
     return tuple(json.loads(recorded)) if recorded else None
 
 
-def schema_of(keys: Sequence[str], added: Sequence[pa.Field]) -> pa.Schema:
+def own_names_of(found: sw.Table) -> OwnNames:
+    """The names of the job's own columns that the table was created with."""
+    return OwnNames.chosen(json.loads(found.properties.get(OWN_NAMES, "{}")))
+
+
+def schema_of(table: TargetTable, keys: Sequence[str], added: Sequence[pa.Field]) -> pa.Schema:
     """The schema of a new table: its key first, our columns last, NULL allowed everywhere.
 
     A source may drop a column or let it be NULL at any time; keys and sequences are checked as they are written.
     """
     by_name = {field.name: field for field in added}
     first = [by_name[name] for name in keys if name in by_name]
-    last = [by_name[name] for name in (*OURS, *OF_VERSIONS) if name in by_name]
+    last = [by_name[name] for name in table.own if name in by_name]
     return pa.schema([*first, *(field for field in added if field not in first and field not in last), *last])
