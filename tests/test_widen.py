@@ -40,6 +40,16 @@ def table_of(folder: Path, form: str, **how: Any) -> sw.Table:
     return sw.create("db.t", schema=NARROW, catalog=catalog, **how)
 
 
+def again(table: sw.Table, folder: Path) -> sw.Table:
+    """The table, opened by another writer."""
+    if not hasattr(table, "iceberg"):
+        return sw.open(folder / "t")
+    return sw.open(
+        "db.t",
+        catalog=load_catalog("c", type="sql", uri=f"sqlite:///{folder}/c.db", warehouse=f"file://{folder}"),
+    )
+
+
 def rows(table: sw.Table) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = pa.concat_tables(
         part.read() for part in table.added_since(None)
@@ -69,13 +79,68 @@ def test_one_commit_widens_and_brings_the_rows(tmp_path: Path, form: str) -> Non
 
 @pytest.mark.parametrize("form", ["delta", pytest.param("iceberg", marks=pytest.mark.long)])
 def test_a_frame_of_narrow_types_narrows_nothing(tmp_path: Path, form: str) -> None:
-    """Also one that was made for the table as it was before."""
+    """Also of a writer that knows the table as it was before, whatever it widens itself."""
     table = table_of(tmp_path, form)
-    other = table.refresh()
-    table.append(pa.Table.from_pylist(NEW, WIDE), schema_mode="widen")
-    other.append(pa.Table.from_pylist(OLD, NARROW), schema_mode="widen")
+    others = [again(table, tmp_path) for _ in range(2)]
+    first = WIDE.set(2, NARROW.field("d")).set(1, NARROW.field("f"))
+    table.append(
+        pa.Table.from_pylist([{**NEW[0], "d": Decimal("1.25"), "f": 0.5}], first), schema_mode="widen"
+    )
+    others[0].append(pa.Table.from_pylist(OLD, NARROW), schema_mode="widen")
+    others[1].append(
+        pa.Table.from_pylist([{**OLD[0], "f": 0.1, "d": Decimal("1000000.00")}], WIDE), schema_mode="widen"
+    )
     assert table.refresh().schema.equals(WIDE)
-    assert len(rows(table)) == 3
+    assert sorted((row["id"], row["f"]) for row in rows(table)) == [
+        (1, 0.1),
+        (1, 0.5),
+        (2, 0.5),
+        (2**40, 0.5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("form", "marks"),
+    [
+        ("delta", True),
+        *(
+            pytest.param(*one, marks=pytest.mark.long)
+            for one in (("delta", False), ("iceberg", False), ("iceberg", True))
+        ),
+    ],
+)
+def test_changes_by_key_go_on_over_files_of_narrow_types(tmp_path: Path, form: str, marks: bool) -> None:
+    """Rows are found by narrow bounds and keys, in marked files too; a key that was deleted before is remembered as the wider one."""
+    wanted = (
+        {"delta.enableDeletionVectors": "true"} if form == "delta" else {"write.merge.mode": "merge-on-read"}
+    )
+    table = table_of(tmp_path, form, properties=wanted if marks else {})
+    columns = [("id", pa.int32()), ("f", pa.float32()), ("at", pa.int64())]
+    table.append(pa.schema([*NARROW, ("at", pa.int64())]).empty_table(), schema_mode="merge")
+
+    def apply(*changes: tuple[int, float | None, int]) -> None:
+        schema = pa.schema(
+            [*columns, ("gone", pa.bool_()), *(field for field in table.schema if field.name in "ds")]
+        )
+        listed = [{"id": key, "f": f, "at": at, "gone": f is None} for key, f, at in changes]
+        data = pa.Table.from_pylist(listed, schema)
+        table.apply_changes(data, keys=["id"], sequence_by=["at"], delete_when=[("gone", "=", True)])
+
+    apply(*((key, key / 2, 10) for key in range(1, 41)))
+    apply((5, None, 20))
+    columns = [("id", pa.int64()), ("f", pa.float64()), ("at", pa.int64())]
+    table.append(pa.schema([*columns]).empty_table(), schema_mode="widen")
+    table.refresh()
+    apply((5, 1.0, 15), (2**40, 0.1, 5), (7, 0.3, 30), (8, None, 31))
+    left = {key: key / 2 for key in range(1, 41)} | {7: 0.3, 2**40: 0.1}
+    del left[5], left[8]
+    assert {row["id"]: row["f"] for row in rows(table)} == left
+    for where, gone in ((f"id > {2**33}", 1), ("f > 19", 2), ("id = 1", 1), ("f = 1", 1)):
+        assert table.delete(where).removed_rows == gone
+    if form == "delta":
+        table.checkpoint()
+    found = {row["id"]: row["f"] for row in rows(again(table, tmp_path))}
+    assert found == {key: f for key, f in left.items() if key not in {1, 2, 39, 40, 2**40}}
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -237,7 +237,9 @@ def _of_table(table: TargetTable, found: sw.Table) -> Iterator[str]:
         if table.widening is not None and (then := wider(has, kind, table.widening)) is not None:
             yield f"{name} becomes {then} with the first value that {has} cannot hold"
         else:
-            yield f"{name} stays {has}, not {kind}: what that cannot hold is a dead letter"
+            may = table.widening == "fields" and wider(has, kind, "delta") is not None
+            how = "; it becomes wider with widen, if all readers know that" if may else ""
+            yield f"{name} stays {has}, not {kind}: what that cannot hold is a dead letter{how}"
     if not alike(table.partition_by, found.partition_by):
         yield f"partition_by does nothing: the table is divided by {_listed(found.partition_by)}, not by {_listed(table.partition_by)}"
     given, has = properties_of(table), found.properties
