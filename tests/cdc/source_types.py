@@ -1,7 +1,7 @@
 """The types of each source, as its connector writes them to Kafka, and what a table has of them: docs/values.md in values.
 
 Written from the documentation of Debezium's connectors ("data type mappings"), under their default settings unless the row
-says otherwise; expected values are written out, none is made by the code that reads them.
+says otherwise (``test_debezium_converters.py`` has events of the connectors' own code); expected values are written out, none is made by the code that reads them.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ POSTGRESQL: tuple[SourceType, ...] = (
 MYSQL: tuple[SourceType, ...] = (
     SourceType("`BOOLEAN`, `BIT(1)`", "`bool`", FLAG, [(False, False)]),
     SourceType("`TINYINT` to `BIGINT`, `YEAR`", "`int64`", LONG, [(2**63 - 1, 2**63 - 1)]),
-    SourceType("`BIGINT UNSIGNED`", "`int64`", LONG, [(5, 5)], note="the connector makes negative numbers of those from 2^63 on; set its `bigint.unsigned.handling.mode` to `precise`, and the column is `decimal(38, 0)`"),
-    SourceType("`BIGINT UNSIGNED` as `precise`", "`decimal(38, 0)`", decimals(None, 0), [("AP//////////", Decimal(2**64 - 1))]),
+    SourceType("`BIGINT UNSIGNED`", "`int64`", LONG, [(5, 5)], note="the connector makes negative numbers of those from 2^63 on; set its `bigint.unsigned.handling.mode` to `precise`, and the column is `decimal(20, 0)`"),
+    SourceType("`BIGINT UNSIGNED` as `precise`", "`decimal(20, 0)`", decimals(20, 0), [("AP//////////", Decimal(2**64 - 1))]),
     SourceType("`FLOAT`, `DOUBLE`", "`float64`", DOUBLE, [(1.5, 1.5)]),
     SourceType("`DECIMAL(p, s)`", "`decimal(p, s)`", decimals(12, 4), [("MDk=", Decimal("1.2345"))], note=BEYOND_38),
     SourceType("`CHAR` to `LONGTEXT`, `JSON`, `ENUM`, `SET`", "`string`", TEXT, [("x,y", "x,y")]),
