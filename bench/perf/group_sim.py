@@ -1,0 +1,289 @@
+"""``python -m bench.perf.group_sim`` counts what writers that share commits cost, up to 10,000 of them, on a virtual clock.
+
+Each writer runs the protocol's own code over stores in memory; a request takes the time of a request and no CPU.  So the figures are
+those of the protocol, not of a machine: round trips, requests, dollars.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections import Counter
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Annotated, Any
+
+import typer
+
+from safewrite.delta.write.transaction import Write
+from safewrite.delta.write.write import DeltaDone
+from safewrite.delta.write.write import write as write_once
+from safewrite.protocol import effects as fx
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.delta import claim as claims
+from safewrite.protocol.delta.candidate import Anchor, Arbiter
+from safewrite.protocol.effects import Effect, Ok, Outcome
+from safewrite.protocol.member_queue import SPAN
+from safewrite.protocol.members import Found
+from safewrite.table.format import FRESH_S
+from safewrite.table.shared_queue import LISTEN_S, QUICK_S
+from safewrite.table.writer import QUEUE_MEMORY
+from safewrite.testing.explorer.rows import FIRST, parse
+from safewrite.testing.explorer.sharing import SharedRow
+
+from .virtual_stores import PUT, S3_S, Clock, Stores, digest
+
+LIMITS = Limits(timeout_s=600.0)
+FLEETS = "1,2,4,8,16,64,200,1000,10000"
+Program = Generator[Effect, Outcome, DeltaDone]
+
+
+# --- one row ------------------------------------------------------------------------------------------
+@cache
+def keys_of(body: bytes) -> frozenset[str]:
+    """The keys that a commit carries."""
+    return frozenset(parse(body)[0].split("+"))
+
+
+@dataclass(slots=True)
+class Row(SharedRow):
+    """A write of one row; thousands of writers read one commit, which is taken apart once for all of them."""
+
+    def note(self, version: int, body: bytes) -> None:
+        """See ``safewrite.protocol.delta.candidate.Sharer``."""
+        self.known[version] = keys_of(body)  # type: ignore[assignment]
+
+    def is_in(self, version: int, body: bytes) -> bool:
+        """See ``safewrite.protocol.delta.candidate.Sharer``."""
+        return self.key in keys_of(body)
+
+    def examine(self, version: int, body: bytes) -> Found | None:
+        """See ``safewrite.protocol.delta.candidate.Candidate``."""
+        if self.is_in(version, body):
+            return SharedRow.examine(self, version, body)
+        self.note(version, body)
+        self.reached = max(self.reached, version)
+        return None
+
+
+# --- the race -------------------------------------------------------------------------------------------
+@dataclass
+class Writer:
+    """One process: what it knows of the table, and the write that is under way."""
+
+    number: int
+    head: int = 0
+    met: int = 0
+    known_s: float | None = None
+    listened_s: float = -LISTEN_S
+    committed_s: float = -QUICK_S
+    writes: int = 0
+    due_s: float = 0.0
+    steps: Program | None = None
+    left: int = 0
+    answers: list[Outcome | None] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How many write, how often each (0: one write after the other), until when, and how."""
+
+    writers: int
+    every_s: float = 0.0
+    until_s: float = 30.0
+    lock_table: bool = False
+    shares: bool = True
+    items: bool = False
+    """Members are items of the lock table, not objects."""
+
+
+class Race:
+    """Writers on one table and one clock."""
+
+    def __init__(self, setting: Setting, seed: int = 1) -> None:
+        self.setting, self.rng, self.clock = setting, random.Random(seed), Clock()
+        self.stores = Stores(self.clock, setting.lock_table, setting.items)
+        self.stores.objects.put(claims.commit_path(0), FIRST)
+        self.latencies: list[float] = []
+        self.failed: Counter[str] = Counter()
+        self._heap: list[tuple[float, int, Writer, int, Any]] = []
+        self._order, self._ids = itertools.count(), itertools.count(1)
+
+    def run(self) -> None:
+        """Let all write until the time is over, and their last writes end."""
+        for number in range(self.setting.writers):
+            spread_s = self.setting.every_s or 0.0
+            self._start(Writer(number), self.rng.uniform(0.0, spread_s))
+        while self._heap:
+            self.clock.now_s, _, writer, at, what = heapq.heappop(self._heap)
+            if isinstance(what, Effect):
+                outcome = self.stores.perform(what)
+                self._later(self._trip_s(what), writer, at, outcome)
+            elif at < 0:
+                self._step(writer, what)
+            else:
+                writer.answers[at] = what
+                writer.left -= 1
+                if not writer.left:
+                    self._step(writer, Ok(tuple(writer.answers)))
+
+    def check(self) -> None:
+        """Raise unless each write that was acked is in the log once, and nothing else is."""
+        carried = Counter(
+            key
+            for path, body in self.stores.objects.blobs.items()
+            if path.startswith(claims.LOG) and path.endswith(".json") and body != FIRST
+            for key in keys_of(body)
+        )
+        if self.failed or set(carried.values()) != {1} or len(carried) != len(self.latencies):
+            raise SystemExit(f"{len(self.latencies)} acked, {len(carried)} in the log: {self.failed}")
+
+    # --- inside ---------------------------------------------------------------------------------
+    def _start(self, writer: Writer, at_s: float) -> None:
+        self.stores.charge("PUT", PUT)  # the data file goes first
+        writer.due_s, writer.writes, writer.steps = at_s, writer.writes + 1, None
+        trip_s = 2 * S3_S * self.rng.uniform(0.3, 0.7)
+        heapq.heappush(self._heap, (at_s + trip_s, next(self._order), writer, -1, None))
+
+    def _program(self, writer: Writer) -> Program:
+        now_s, setting = self.clock.now_s, self.setting
+        listens = now_s - writer.committed_s < QUICK_S and now_s - writer.listened_s > LISTEN_S
+        writer.listened_s = now_s if listens else writer.listened_s
+        arbiter = Arbiter(
+            setting.lock_table,
+            lease=setting.lock_table,
+            shares=SPAN if setting.shares else 0,
+            listens=listens and setting.shares,
+        )
+        key, attempt = f"k{writer.number}-{writer.writes}", f"{writer.number}.{writer.writes}"
+        row = Row(
+            Write(key, "1:0", 1),
+            attempt,
+            writer.head,
+            is_light=True,
+            table_id="table",
+            reached=writer.head,
+            anchor=self._anchor(writer.head),
+        )
+        fresh = writer.known_s is not None and now_s - writer.known_s < FRESH_S
+        how: dict[str, Any] = {"queue_first": writer.met > 0, "fresh": fresh}
+        return write_once(row, tuple, arbiter=arbiter, limits=LIMITS, **how)  # type: ignore[arg-type]
+
+    def _anchor(self, version: int) -> Anchor:
+        path = claims.commit_path(version)
+        return Anchor(version, path, digest(self.stores.objects.blobs[path]))
+
+    def _step(self, writer: Writer, outcome: Outcome | None) -> None:
+        """Go on to the next effect that takes time."""
+        if writer.steps is None:
+            writer.steps = self._program(writer)
+        try:
+            effect = next(writer.steps) if outcome is None else writer.steps.send(outcome)
+            while (free := self._free(effect)) is not None:
+                effect = writer.steps.send(free)
+        except StopIteration as stop:
+            self._acked(writer, stop.value)
+            return
+        except Exception as error:  # noqa: BLE001 - counted, and told at the end
+            self.failed[f"{type(error).__name__}: {error}"[:120]] += 1
+            return
+        if isinstance(effect, fx.Sleep | fx.Backoff):
+            self._later(self._pause_s(effect), writer, -1, Ok())
+        elif isinstance(effect, fx.Together):
+            writer.left, writer.answers = len(effect.effects), [None] * len(effect.effects)
+            for at, one in enumerate(effect.effects):
+                self._later(self._trip_s(one), writer, at, one)
+        else:
+            self._later(self._trip_s(effect), writer, -1, effect)
+
+    def _acked(self, writer: Writer, done: DeltaDone) -> None:
+        now_s = self.clock.now_s
+        self.latencies.append(now_s - writer.due_s)
+        writer.head, writer.committed_s = done.version, now_s
+        writer.known_s = None if done.contended and done.members == 1 else now_s
+        writer.met = QUEUE_MEMORY if done.contended else max(0, writer.met - 1)
+        at_s = max(now_s, writer.due_s + self.setting.every_s)
+        if at_s < self.setting.until_s:
+            self._start(writer, at_s)
+
+    def _later(self, after_s: float, writer: Writer, at: int, what: Any) -> None:
+        heapq.heappush(self._heap, (self.clock.now_s + after_s, next(self._order), writer, at, what))
+
+    def _free(self, effect: Effect) -> Outcome | None:
+        match effect:
+            case fx.Now():
+                return Ok(self.clock.now_s)
+            case fx.WallClock():
+                return Ok(int(self.clock.now_s * 1000))
+            case fx.NewId():
+                return Ok(f"id{next(self._ids)}")
+            case fx.Together(effects) if not effects:
+                return Ok(())
+        return None
+
+    def _pause_s(self, effect: fx.Sleep | fx.Backoff) -> float:
+        if isinstance(effect, fx.Sleep):
+            return effect.seconds
+        most_s = min(5.0, 0.1 * 2**effect.attempt) if effect.ceiling_s is None else effect.ceiling_s
+        return self.rng.random() * most_s
+
+    def _trip_s(self, effect: Effect) -> float:
+        """Half of a request's time: it is performed in the middle."""
+        return self.stores.seconds(effect) * self.rng.uniform(0.3, 0.7)
+
+
+# --- the command ----------------------------------------------------------------------------------------
+HEAD = (
+    "writers", "acked/s", "commits/s", "acks a commit", "p50 s", "p99 s", "requests an ack", "requests/s", "$ per million writes",
+)  # fmt: skip
+
+
+def measured(race: Race) -> tuple[str, ...]:
+    """One line of the table, of a race that was run."""
+    acked, seconds, stores = len(race.latencies), race.clock.now_s, race.stores
+    latencies = sorted(race.latencies)
+    versions = sum(path.endswith(".json") for path in stores.objects.names if path.startswith(claims.LOG)) - 1
+    asked = stores.requests.total()
+    return (
+        f"{race.setting.writers:,}",
+        f"{acked / seconds:,.1f}",
+        f"{versions / seconds:.1f}",
+        f"{acked / versions:,.1f}",
+        f"{latencies[acked // 2]:.2f}",
+        f"{latencies[int(acked * 0.99)]:.2f}",
+        f"{asked / acked:.1f}",
+        f"{asked / seconds:,.0f}",
+        f"{stores.dollars_of_million / acked:.0f}",
+    )
+
+
+def main(
+    *,
+    writers: Annotated[str, typer.Option(help="Numbers of writers, by commas.")] = FLEETS,
+    every_s: Annotated[
+        float, typer.Option(help="Seconds from write to write of a writer; 0: flat out.")
+    ] = 0.0,
+    seconds: Annotated[float, typer.Option(help="Virtual seconds in which writes begin.")] = 20.0,
+    lock_table: Annotated[bool, typer.Option("--lock-table", help="With a lock table.")] = False,
+    never: Annotated[bool, typer.Option("--never", help='As with group="never".')] = False,
+    items: Annotated[
+        bool, typer.Option("--items", help="As if members were items of the lock table.")
+    ] = False,
+    steps: Annotated[bool, typer.Option("--steps", help="Count the requests of an ack by name.")] = False,
+) -> None:
+    """Print a table: a line for each number of writers."""
+    print("| " + " | ".join(HEAD) + " |", "| --- " * len(HEAD) + "|", sep="\n", flush=True)
+    for number in map(int, writers.split(",")):
+        race = Race(Setting(number, every_s, seconds, lock_table=lock_table, shares=not never, items=items))
+        race.run()
+        race.check()
+        print("| " + " | ".join(measured(race)) + " |", flush=True)
+        if steps:
+            counted = race.stores.names.most_common()
+            print(", ".join(f"{name or 'clock'} {n / len(race.latencies):.2f}" for name, n in counted))
+
+
+if __name__ == "__main__":
+    typer.run(main)
