@@ -285,8 +285,10 @@ def test_dead_writers_hold_up_who_comes_after_them_for_a_moment_each(
         meanwhile(dead, crash)
         with pytest.raises(CrashError):
             dead.append(rows(row), key=f"dead-{row}")
-    clock = Virtual(joining(place, lease_s=6.0), request_s)
+    told = list[sw.Event]()
+    clock = Virtual(joining(place, lease_s=6.0, on_event=told.append), request_s)
     receipt = clock.table.append(rows(3))
+    assert [event.details for event in told if event.kind == "repair"] == [{"passed_over": True}]
     assert least_s < receipt.waited_s < least_s + 0.6 + 5 * request_s
     assert receipt.members == 3
     all_see(place, 0, 1, 2, 3)

@@ -208,7 +208,7 @@ class DeltaFormat:
     def after(self, done: DeltaDone, elapsed_s: float) -> None:
         """Keep what the commit showed of the table, and let a checkpoint be made where one is due."""
         self._mixed |= done.mixed
-        self._known_s = monotonic_s(self.world) if not done.contended else None
+        self._known_s = None if done.contended and done.members in {None, 1} else monotonic_s(self.world)
         self.queue.note(done.may_share)
         if done.state is not None and done.state.version >= self.version:
             self._see(done.state)

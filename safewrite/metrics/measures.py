@@ -53,6 +53,10 @@ SHARED_WAIT = Metric(
     "SharedCommitWait", "Seconds", "safewrite.commit.shared.wait", "s",
     "time in the queue of writers that share commits, of the writes that waited there",
 )  # fmt: skip
+SHARED_TAKEOVERS = Metric(
+    "SharedCommitTakeovers", "Count", "safewrite.commit.shared.takeovers", "{writer}",
+    "writers that were to make a shared commit, did not move, and were passed over",
+)  # fmt: skip
 CHECKPOINT_TIME = Metric(
     "CheckpointTime", "Seconds", "safewrite.checkpoint.time", "s", "time that a checkpoint took; no write waits for it"
 )  # fmt: skip
@@ -97,7 +101,7 @@ STREAM = {
 _OF_DETAILS = {"table_run": TABLE_RUN, "table_batch": TABLE_BATCH, "stream": STREAM}
 METRICS = (
     COMMIT_ATTEMPTS, COMMIT_CONFLICTS, COMMIT_FAILURES, ROWS_COMMITTED, COMMIT_LATENCY, TURN_WAIT, SHARED_MEMBERS,
-    SHARED_WAIT, CHECKPOINT_TIME, CHECKPOINT_FAILURES, STUCK_ENTRIES,
+    SHARED_WAIT, SHARED_TAKEOVERS, CHECKPOINT_TIME, CHECKPOINT_FAILURES, STUCK_ENTRIES,
     *TABLE_RUN.values(), *TABLE_BATCH.values(), *STREAM.values(),
 )  # fmt: skip
 
@@ -119,6 +123,8 @@ def measured(event: Event) -> dict[Metric, float]:
             return {COMMIT_FAILURES: 1}
         case "turn":
             return {TURN_WAIT: float(details["wait_s"])}
+        case "repair" if details.get("passed_over"):
+            return {SHARED_TAKEOVERS: 1}
         case "checkpoint":
             return (
                 {CHECKPOINT_FAILURES: 1}

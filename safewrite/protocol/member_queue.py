@@ -25,6 +25,8 @@ class Terms:
 
     shares: int = 0
     """Up to how many versions after its base others may commit it; 0: it is committed alone."""
+    names_max: int = 100
+    """So many names of the queue does a writer ask for that waits."""
     queue_known: bool = True
     """Whether the queue is known to be usable; else a writer asks before it waits there."""
     listens: bool = False
@@ -128,9 +130,12 @@ class Share(Generic[SharerT_co]):
 
 
 # --- names ----------------------------------------------------------------------------------------------
-def path_of(folder: str, base: int, through: int, key: str, unique: str) -> str:
-    """Where a member of a write waits; no two have one name, so none is ever written twice."""
-    return f"{folder}{base:020d}-{through:020d}-{members.hashed(key)}-{unique}"
+def path_of(folder: str, base: int, through: int, *, clock_ms: int, key: str, unique: str) -> str:
+    """Where a member of a write waits; no two have one name, so none is ever written twice.
+
+    The order of names is the order in which members came, as far as the writers' clocks agree: one that is wrong costs a try.
+    """
+    return f"{folder}{base:020d}-{through:020d}-{clock_ms:015d}-{members.hashed(key)}-{unique}"
 
 
 def waits_through(outcome: Ok, key: str) -> int:
@@ -152,7 +157,7 @@ def waiting(outcome: Ok) -> list[Waiting]:
         name = _NAME.match(one.path.rpartition("/")[2])
         if name is not None:
             found.append(Waiting(one.path, int(name[1]), int(name[2]), one.modified_ms, one.size))
-    return sorted(found, key=lambda one: (one.modified_ms, one.path))
+    return sorted(found, key=lambda one: one.path)
 
 
 def young(there: Sequence[Waiting], own: str | None) -> list[Waiting]:

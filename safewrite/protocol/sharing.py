@@ -45,6 +45,7 @@ from safewrite.protocol.effects import (
     ReadQueue,
     Sleep,
     Together,
+    WallClock,
 )
 from safewrite.protocol.member_queue import Offer, Share, Sharer, Steps, Waiting, path_of, waiting, young
 from safewrite.protocol.members import Found
@@ -63,8 +64,6 @@ SUCCESSORS, PACES = 6, 8
 """Whoever is next after a leader that does not move leads after this part of ``lease_s``, or after so many times what its own
 look at queue and log takes, if that is longer; the one after it after twice that, and so on.  So a dead leader holds all up for
 a moment only, and not all lead at once."""
-LOOK_EVERY = 4
-"""A waiting writer checks who leads after this many naps, even if no version came."""
 
 
 class SharedTry(Protocol):
@@ -140,12 +139,16 @@ def _offer(state: SharedTry, share: Share[Sharer]) -> Generator[Effect, Outcome,
     body = share.sharer.member(state.seen) if share.offers < OFFERS_MAX else None
     if body is None or len(body) > MEMBER_BYTES_MAX or not (yield from _usable(share)):
         return False
-    drawn = yield NewId(name="share.id")
+    drawn, clock = (yield NewId(name="share.id")), (yield WallClock(name="share.clock"))
     assert isinstance(drawn, Ok)
+    assert isinstance(clock, Ok)
+    assert isinstance(clock.value, int)
     if (yield from overdue(state.limits, state.started_s)):
         return False  # a member would only put the write in doubt
     through = state.seen + share.terms.shares
-    path = path_of(share.folder, state.seen, through, share.sharer.key, str(drawn.value))
+    path = path_of(
+        share.folder, state.seen, through, clock_ms=clock.value, key=share.sharer.key, unique=str(drawn.value)
+    )
     share.offers += 1
     share.through = through  # from here on it may be there, whatever the answer is, and a leader may carry it
     outcome = yield Put(path, body, name="share.put_member")
@@ -171,14 +174,17 @@ def _usable(share: Share[Sharer]) -> Generator[Effect, Outcome, bool]:
 
 
 def _wait(state: SharedTry, share: Share[Sharer], began_s: float) -> Generator[Effect, Outcome, Found | None]:
-    """Look who is first, and now and then whether the next version is there: reading one costs a twelfth of a listing."""
-    first, moved_s, nap_s, left, patience_s = "", began_s, NAP_S_MIN, 0, 0.0
+    """Look who is first, then whether the next version is there: reading one costs a twelfth of a listing.
+
+    Who is first is looked at again after each version that does not carry ours, and where patience has run out.
+    """
+    first, moved_s, nap_s, look, patience_s = "", began_s, NAP_S_MIN, True, 0.0
     woke_s, slept_s, slowest_s = began_s, 0.0, 0.0
     while True:
         now_s = yield from now()
         slowest_s, woke_s = max(slowest_s, now_s - woke_s - slept_s), now_s
-        if left == 0 or now_s - moved_s > patience_s:
-            listed = yield List(share.folder, name="share.look")
+        if look or now_s - moved_s > patience_s:
+            listed = yield List(share.folder, limit=share.terms.names_max, name="share.look")
             ahead = _ahead(share, listed)
             if ahead is None:
                 return None
@@ -188,16 +194,16 @@ def _wait(state: SharedTry, share: Share[Sharer], began_s: float) -> Generator[E
                 first, moved_s = ahead, now_s
             elif now_s - moved_s > patience_s:
                 share.leads = True  # the first may be dead; if it lives, two lead, and one of us loses a try
+                yield Sleep(0.0, name="share.pass_over")  # for who watches
                 return None
         late = now_s - state.started_s > state.limits.timeout_s or now_s > state.limits.until_s
         if late:
             return None
         yield Sleep(nap_s, name="share.wait")
         slept_s = nap_s
-        nap_s, left = min(NAP_S_MAX, nap_s * 1.4), (left or LOOK_EVERY) - 1
-        came, found = yield from state.poll()
-        if came:
-            left = 0
+        nap_s = min(NAP_S_MAX, nap_s * 1.4)
+        look, found = yield from state.poll()
+        if look:
             if found is not None:
                 return found
             if state.seen >= share.through:
@@ -206,13 +212,17 @@ def _wait(state: SharedTry, share: Share[Sharer], began_s: float) -> Generator[E
 
 
 def _ahead(share: Share[Sharer], listed: Outcome) -> str | None:
-    """The member that is to lead, if it is not ours; None where we go on."""
+    """The member that is to lead, if it is not ours; None where we go on.
+
+    Where as many wait as were asked for, more may, and ours be among those: it does not lead then.
+    """
     share.denied |= isinstance(listed, Failed)
     if not isinstance(listed, Ok):
         share.leads = True  # whoever cannot see the others need not wait for them
         return None
-    share.there, share.listed = tuple(waiting(listed)), True
-    if all(one.path != share.path for one in share.there):
+    assert isinstance(listed.value, tuple)
+    share.there, share.listed = tuple(waiting(listed)), len(listed.value) < share.terms.names_max
+    if share.listed and all(one.path != share.path for one in share.there):
         share.path = None
         return None
     ahead = young(share.there, share.path)[0].path
@@ -221,8 +231,9 @@ def _ahead(share: Share[Sharer], listed: Outcome) -> str | None:
 
 
 def _place(share: Share[Sharer]) -> int:
-    """How many members are ahead of ours."""
-    return [one.path for one in young(share.there, share.path)].index(share.path or "")
+    """How many members are ahead of ours, of those that were listed."""
+    paths = [one.path for one in young(share.there, share.path)]
+    return paths.index(share.path) if share.path in paths else len(paths)
 
 
 def leads(share: Share[Sharer] | None) -> bool:
@@ -247,7 +258,7 @@ def examine(state: SharedTry) -> Generator[Effect, Outcome, Found | None]:
 def _look(share: Share[Sharer], state: SharedTry) -> Steps:
     share.looked_s = yield from now()
     if not share.listed:
-        outcome = yield List(share.folder, name="share.list")
+        outcome = yield List(share.folder, limit=MEMBERS_MAX, name="share.list")
         share.there = tuple(waiting(outcome)) if isinstance(outcome, Ok) else ()
     share.listed = False  # what was listed a moment ago serves once
     fit = [

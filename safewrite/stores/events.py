@@ -156,6 +156,12 @@ class Watch:
             self._event(
                 "repair", "A writer that did not move was passed over in the queue", ticket=effect.ticket
             )
+        elif effect.name == "share.pass_over":
+            self._event(
+                "repair",
+                "A writer that was to commit for others did not move and was passed over",
+                passed_over=True,
+            )
         elif (
             isinstance(effect, PutIfAbsent) and effect.name.startswith("repair.") and isinstance(outcome, Ok)
         ):

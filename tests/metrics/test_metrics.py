@@ -81,6 +81,8 @@ def test_a_shared_commit_is_measured_by_its_leader_and_the_wait_by_who_waited() 
     }
     assert shared(members=4, led_by_us=False, waited_s=0.5) == {"SharedCommitWait": 0.5}
     assert shared(members=1, led_by_us=True, waited_s=0.0) == {}
+    passed = measured(event("repair", passed_over=True))
+    assert {metric.name: value for metric, value in passed.items()} == {"SharedCommitTakeovers": 1}
 
 
 def test_a_failed_write_and_a_turn_are_measured_and_nothing_else() -> None:
@@ -257,6 +259,7 @@ def test_a_meter_gets_counters_and_histograms(tmp_path: Any) -> None:
         "safewrite.commit.failures": ("counter", "{write}"), "safewrite.rows.committed": ("counter", "{row}"),
         "safewrite.commit.latency": ("histogram", "s"), "safewrite.turn.wait": ("histogram", "s"),
         "safewrite.commit.shared.writes": ("histogram", "{write}"), "safewrite.commit.shared.wait": ("histogram", "s"),
+        "safewrite.commit.shared.takeovers": ("counter", "{writer}"),
         "safewrite.checkpoint.time": ("histogram", "s"), "safewrite.checkpoint.failures": ("counter", "{checkpoint}"),
         "safewrite.medallion.files": ("counter", "{file}"), "safewrite.medallion.rows": ("counter", "{row}"),
         "safewrite.medallion.quarantined": ("counter", "{row}"), "safewrite.medallion.applied": ("counter", "{row}"),

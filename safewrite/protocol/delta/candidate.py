@@ -100,6 +100,8 @@ class Arbiter:
     shares: int = 0
     """Up to how many versions after its base others may commit a member (``safewrite.protocol.sharing``); 0: no commits are
     shared."""
+    names_max: int = 100
+    """So many names of the queue does a writer ask for that waits."""
     listens: bool = False
     """Whether a writer that did not wait looks, with its read-back, whether others do: it is quick, and might outrun them for ever."""
     queue_known: bool = True

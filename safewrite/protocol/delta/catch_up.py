@@ -53,7 +53,8 @@ def leave_queue(state: Try) -> Steps:
 def catch_up(state: Try) -> Generator[Effect, Outcome, Found | None]:
     """Finish what is unfinished, then examine every commit after ``state.seen``."""
     if not state.arbiter.lock_table:
-        if state.attempts and state.anchor is not None and _proves(state.anchor, state):
+        has_looked = state.attempts or (state.share is not None and state.share.offers)
+        if has_looked and state.anchor is not None and _proves(state.anchor, state):
             return (yield from _read_on(state, state.anchor))
         listed = yield from _list(state)
         yield from _prove(state, listed)
@@ -252,7 +253,7 @@ def _read_on(state: Try, anchor: Anchor) -> Generator[Effect, Outcome, Found | N
     After a listing they would be read one trip later, in which other writers commit.  How many came is a guess.
     """
     proof: tuple[Get, ...] = (_get_anchor(anchor),)
-    guess, standing = _expected(state), -1
+    guess, standing = (_expected(state) if state.attempts else FEW), -1
     while True:
         new = range(state.seen + 1, state.seen + 1 + guess)
         gets = [Get(claims.commit_path(version), name="commit.get_commit") for version in new]

@@ -108,7 +108,7 @@ def commit(
         CommitUnknownError: an answer stayed lost; the rows may be or become part of the table.
         ForeignWriterError: our bytes were replaced after the store had accepted them.
     """
-    terms = Terms(arbiter.shares, arbiter.queue_known, arbiter.listens)
+    terms = Terms(arbiter.shares, arbiter.names_max, arbiter.queue_known, arbiter.listens)
     share = None if sharer is None or not terms.shares else Share(sharer, terms)
     state = LogTry(
         candidate,

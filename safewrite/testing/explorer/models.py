@@ -156,7 +156,7 @@ _ENGINE = WriterProcess("engine", "engine")
 _SAME = WriterProcess("safewrite", "event")
 _AGAIN = replace(_SAME, restarts=0, fresh=True)
 _WAITS = WriterProcess("sharing", "waits", queue_first=True)
-_JOINS = WriterProcess("sharing", "joins", queue_first=True)
+_JOINS = WriterProcess("sharing", "joins", queue_first=True, fresh=True)
 _GROUP, _MEMBER = WriterProcess("group", "a+b"), WriterProcess("group", "b")
 _OTHER = WriterProcess("group", "b+c", restarts=0, fresh=True)
 _DELETE = WriterProcess("changes", "delete", change=(5, True))
@@ -276,16 +276,16 @@ MODELS = {
         ),
         Model(
             "share-asking",
-            "the same, where it is not known whether the queue can be used",
+            "the same, where it is not known whether the queue can be used, and who waits sees one name of it",
             (_WAITS, _JOINS),
-            replace(SHARED, queue_known=False),
+            replace(SHARED, queue_known=False, names_max=1),
             1,
             1,
         ),
         Model(
             "share-fresh",
             "one that shares and one that commits at once, object store",
-            (_WAITS, replace(_JOINS, queue_first=False, fresh=True)),
+            (_WAITS, replace(_JOINS, queue_first=False)),
             replace(SHARED, listens=True),
             1,
             2,
@@ -315,7 +315,7 @@ MODELS = {
             (
                 _WAITS,
                 replace(_JOINS, restarts=0),
-                replace(_JOINS, key="third", restarts=0, queue_first=False, fresh=True),
+                replace(_JOINS, key="third", restarts=0, queue_first=False),
             ),
             Arbiter(False, shares=1),
             0,

@@ -73,7 +73,8 @@ class SharedRow(RowCandidate):
         self.note(version, body)
         found = RowCandidate.examine(self, version, body)
         if found is not None:
-            offers = parse(body)[1].split("+")
+            keys, offers = (text.split("+") for text in parse(body))
+            found = replace(found, members=len(keys))
             own = self.write.offer in offers
             self.found = {
                 "fingerprint": self.write.fingerprint,
