@@ -191,3 +191,9 @@ def test_groups_do_not_widen(tmp_path: Path) -> None:
     table = table_of(tmp_path, "delta")
     with pytest.raises(sw.InvalidInputError, match="schema_mode is None or 'merge', not 'widen'"):
         table.append_many([("k", pa.Table.from_pylist(NEW, WIDE))], schema_mode="widen")  # type: ignore[arg-type]
+
+
+def test_spark_frames_do_not_widen(tmp_path: Path) -> None:
+    frame = type("DataFrame", (), {"__module__": "pyspark.sql.dataframe"})()
+    with pytest.raises(sw.InvalidInputError, match="schema_mode='widen' takes no Spark DataFrame"):
+        table_of(tmp_path, "delta").append(frame, schema_mode="widen")

@@ -461,4 +461,20 @@ CHANGE_MUTANTS = (
         FEED,
         "test_rows_that_a_truncate_takes_are_deletes_in_the_feed",
     ),
+    Mutant(
+        "widen-by-tasks",
+        "the driver's look at values that ask for a wider column, which a task would write as NULL",
+        "cdc/landing/task_shares.py",
+        (("        if dead or narrow:\n", "        if dead:\n"),),
+        alone("cdc/test_widening.py"),
+        "test_null_for_misfits_is_of_those_that_no_wider_type_takes",
+    ),
+    Mutant(
+        "widen-protocol",
+        "the table feature of columns that become wider",
+        "delta/write/creation.py",
+        (("            protocol = _with_widening(state)\n", ""),),
+        alone("test_widen.py"),
+        "test_delta_s_protocol_names_the_feature_and_each_change",
+    ),
 )
