@@ -359,6 +359,15 @@ TRANSFORMS: list[tuple[str, Transform[Any, Any]]] = [
     ("day", MonthTransform()), ("day", YearTransform()), ("day", DayTransform()), ("at", DayTransform()),
     ("local", DayTransform()), ("at", HourTransform()), ("local", MonthTransform()), ("at", YearTransform()),
 ]  # fmt: skip
+JUDGED = [
+    pytest.param(
+        *case, metrics, id=f"{case[1]}({case[0]})-{'with metrics' if metrics else 'by partitions alone'}",
+        marks=pytest.mark.long if metrics and number % 3 else (),
+    )
+    for number, case in enumerate(TRANSFORMS)
+    for metrics in (True, False)
+]  # fmt: skip
+"""By partitions alone all of them; metrics can only leave out more, and every third has them too."""
 
 
 def partition_value(table: Table, source: str, transform: Transform[Any, Any], value: Any) -> Any:
@@ -395,10 +404,7 @@ def append_partitions(
 
 
 @pytest.mark.parametrize("part", EXAMPLES)
-@pytest.mark.parametrize("metrics", [True, False], ids=["with metrics", "by partitions alone"])
-@pytest.mark.parametrize(
-    ("source", "transform"), TRANSFORMS, ids=[f"{transform}({source})" for source, transform in TRANSFORMS]
-)
+@pytest.mark.parametrize(("source", "transform", "metrics"), JUDGED)
 def test_partitions_are_judged_rightly(
     lake: Lake, source: str, transform: Transform[Any, Any], metrics: bool, part: int
 ) -> None:
