@@ -261,11 +261,7 @@ class Transaction:
         if self.metadata is not None or self.protocol is not None or self.mode != "Append":
             return None
         txns = {txn["appId"]: txn["version"] for txn in self._txns(version)}
-        known = {
-            "commitId": self.commit_id,
-            **brief(self._listed[0]),
-            "txns": txns,
-        }
+        known = {"commitId": self.commit_id, **brief(self._listed[0]), "txns": txns}
         text = json.dumps(known, separators=(",", ":"), ensure_ascii=False)
         return text if len(self.whole.each) == 1 or len(text) <= SUMMARY_CHARS_MAX else None
 
