@@ -348,5 +348,6 @@ def check_classic(session: SparkSession) -> None:
         raise InvalidInputError(
             "This is a Spark Connect session: its driver, where commits are made, runs elsewhere and cannot "
             "call this Python. Nothing was written. Run the job in the driver itself (spark-submit, a Glue or "
-            "EMR job, a classic cluster), or write few rows with safewrite.open(...).append(frame.toArrow())."
+            "EMR job, a classic cluster), or bring the rows here: safewrite.open(...).append(frame.toArrow(), key=...), and in "
+            "foreachBatch append(batch.toArrow(), txn=(app_id, epoch))."
         )
