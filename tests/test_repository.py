@@ -48,7 +48,7 @@ TWICE = {
     "users know both: a step of a repair, and one of a drawn program, which prints itself": "Step",
 }
 
-_DISTRIBUTION_OF = {"opentelemetry": "opentelemetry-api"}
+_DISTRIBUTION_OF = {"opentelemetry": "opentelemetry-api", "google": "protobuf"}
 
 # One letter of each in brackets, so that this file passes its own checks.
 INSTALLED = re.compile(

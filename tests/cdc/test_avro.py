@@ -57,8 +57,8 @@ class Schemas:
         return Registry(self.url, **{"patience_s": 5.0, "sleep": lambda _: None, **settings})
 
 
-@pytest.fixture
-def schemas() -> Iterator[Schemas]:
+def serving() -> Iterator[Schemas]:
+    """A registry that answers over HTTP."""
     made = Schemas()
     thread = threading.Thread(target=made.server.serve_forever)
     thread.start()
@@ -66,6 +66,9 @@ def schemas() -> Iterator[Schemas]:
     made.server.shutdown()
     thread.join()
     made.server.server_close()
+
+
+schemas = pytest.fixture(serving, name="schemas")
 
 
 SOURCE = {

@@ -151,7 +151,7 @@ def test_an_answer_of_the_registry_that_says_nothing_gets_patience(what: str) ->
 def test_a_schema_that_no_reader_takes_is_the_fault_of_its_records(tmp_path: Path, schema: str) -> None:
     avro = Avro(lambda _: schema)
     with pytest.raises(UndecodableError):
-        avro.part(HEADER.pack(0, 7) + b"x")
+        avro.schema(HEADER.pack(0, 7) + b"x").payload(HEADER.pack(0, 7) + b"x")
     decoder = Decoder("debezium-avro", schema_of=lambda _: schema)
     decoder.fewest = 1
     value = HEADER.pack(0, 7) + b"x"

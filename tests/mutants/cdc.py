@@ -197,7 +197,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-avro-unknown",
         "the second question about a schema id that was not known",
-        "cdc/connect/avro.py",
+        "cdc/connect/known_schemas.py",
         (("        self._unknown.clear()\n", ""),),
         AVRO,
         "test_an_id_that_nobody_knows_is_asked_for_once_in_a_batch_and_again_in_the_next",

@@ -115,7 +115,7 @@ class Kafka(Strict):
 
 
 class RegistrySettings(Strict):
-    """The schema registry of Avro."""
+    """The schema registry of Avro or Protobuf."""
 
     url: Annotated[
         str | None,
@@ -296,6 +296,10 @@ class Config(TableAccess):
                     f"{option} {what}does nothing for envelope {name}",
                 )
                 for option, what in _OF_ENVELOPES.items()
+            ),
+            (
+                kind.form == "PROTOBUF" and self.registry is not None and self.registry.url is None,
+                f"registry.glue_region does nothing for envelope {name}: AWS Glue has schemas of Protobuf as texts alone; give url",
             ),
             (
                 self.engine == "spark" and bool(divided),

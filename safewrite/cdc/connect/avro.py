@@ -14,11 +14,14 @@ import json
 import struct
 import uuid
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from safewrite.cdc.connect.json import ConnectValue
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.cdc.connect.known_schemas import KnownSchemas, SchemaId, SchemaOf
 from safewrite.cdc.records.change import UndecodableError
 
 HEADER = struct.Struct(">bI")
@@ -39,19 +42,20 @@ _LOGICAL = {
 
 _GLUE, GLUE_SIZE, _PLAIN, _ZLIB = 3, 18, 0, 5
 _DATUM_BYTES_MAX = 256 << 20
-SchemaId = int | str
-"""Of Confluent's registry a number, of AWS Glue's the id of a version as a text."""
-SchemaOf = Callable[[SchemaId], str]
-"""The text of the schema with this id.  Raises UndecodableError where the registry does not know it."""
 
 
 @dataclass(frozen=True, slots=True)
-class KnownSchema:
+class AvroSchema:
     """A schema of the registry."""
 
     number: SchemaId
     parsed: Any
     connect: Mapping[str, Any]
+
+    @property
+    def own_name(self) -> str | None:
+        name = self.parsed.get("name") if isinstance(self.parsed, dict) else None
+        return name if isinstance(name, str) else None
 
     def payload(self, data: bytes) -> Any:
         """What bytes in the wire format hold, behind their header.
@@ -74,56 +78,37 @@ class KnownSchema:
 
 
 class Avro:
-    """Decodes keys and values; each schema is asked for once, one that is not known once in a batch."""
+    """Knows the schemas of keys and values."""
 
     def __init__(self, schema_of: SchemaOf) -> None:
         self._schema_of = schema_of
-        self._known: dict[SchemaId, KnownSchema] = {}
-        self._unknown: dict[SchemaId, str] = {}
-        """What is wrong with ids of this batch: a table's records may all have one that the registry does not have."""
+        self._schemas = KnownSchemas(self._asked)
 
     def begin(self) -> None:
-        """A batch begins: ids that were not known are asked for again."""
-        self._unknown.clear()
+        """A batch begins."""
+        self._schemas.begin()
 
-    def part(self, data: bytes | None) -> ConnectValue | None:
-        """A decoded key or value; None for none.
+    def heads(self, data: pa.Array) -> pa.Array:
+        """What is before each datum and names its schema."""
+        short, long = (pc.binary_slice(data, 0, size) for size in (HEADER.size, GLUE_SIZE))
+        return pc.if_else(pc.starts_with(data, bytes([_GLUE])), long, short)
 
-        Raises:
-            UndecodableError: other bytes than the wire format, or than the schema.
-        """
-        if data is None:
-            return None
-        known = self.schema(data)
-        own_name = known.parsed.get("name") if isinstance(known.parsed, dict) else None
-        return ConnectValue(known.payload(data), known.connect, f"registry:{known.number}", own_name)
-
-    def schema(self, data: bytes) -> KnownSchema:
+    def schema(self, data: bytes) -> AvroSchema:
         """The schema that bytes in the wire format name.
 
         Raises:
             UndecodableError: they are not in it, or the registry has no such schema.
         """
-        number = _id_of(data)
-        if number in self._known:
-            return self._known[number]
-        if number in self._unknown:
-            raise UndecodableError(self._unknown[number])
-        try:
-            self._known[number] = self._asked(number)
-        except UndecodableError as error:
-            self._unknown[number] = str(error)
-            raise
-        return self._known[number]
+        return self._schemas.of(_id_of(data))
 
-    def _asked(self, number: SchemaId) -> KnownSchema:
+    def _asked(self, number: SchemaId) -> AvroSchema:
         from fastavro import parse_schema
         from fastavro.schema import SchemaParseException
 
         text = self._schema_of(number)
         try:
             schema = json.loads(text)
-            return KnownSchema(number, parse_schema(without_logical_types(schema)), to_connect(schema, {}))
+            return AvroSchema(number, parse_schema(without_logical_types(schema)), to_connect(schema, {}))
         except (
             SchemaParseException, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError,
         ) as error:  # fmt: skip

@@ -1,4 +1,4 @@
-"""Tells which records of a batch have one schema, and reads their payloads as columns: of JSON, and of Avro."""
+"""Tells which records of a batch have one schema, and reads their payloads as columns: of JSON, Avro and Protobuf."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from safewrite.cdc.connect.avro import GLUE_SIZE, HEADER, Avro, KnownSchema, SchemaId, SchemaOf
+from safewrite.cdc.connect.avro import Avro
 from safewrite.cdc.connect.columns import UnsuitedError, flags
 from safewrite.cdc.connect.inference import Inference, Kinds, Tables, of_key
 from safewrite.cdc.connect.json import ConnectValue, JsonValues
+from safewrite.cdc.connect.known_schemas import KnownSchema, SchemaId, SchemaOf
 from safewrite.cdc.connect.logical_types.plain import IN_AVRO, IN_JSON, Carried
+from safewrite.cdc.connect.protobuf import Protobuf
 from safewrite.cdc.records.change import UndecodableError
 from safewrite.cdc.records.prefixes import WITH_SCHEMA, Prefix, Prefixes
 from safewrite.cdc.records.records import KafkaRecords
@@ -242,25 +244,29 @@ def _prefixes_of(values: Any, known: Prefixes) -> Iterator[Prefix]:
             yield learned
 
 
-# --- Avro -----------------------------------------------------------------------------------------------
-class AvroConverter:
-    """Avro by a schema registry.
+# --- Avro and Protobuf ----------------------------------------------------------------------------------
+class RegistryConverter:
+    """Bytes behind the header of a schema registry.
 
     Args:
+        form: the form of what is behind it.
         schema_of: the registry; None where none is configured.
     """
 
     carried = IN_AVRO
 
-    def __init__(self, schema_of: SchemaOf | None) -> None:
+    def __init__(self, form: type[Avro | Protobuf], schema_of: SchemaOf | None) -> None:
         self.prefixes = Prefixes(), Prefixes()
-        self._avro = Avro(schema_of or _no_registry)
+        self._form = form(schema_of or _no_registry)
 
     def begin(self) -> None:
-        self._avro.begin()
+        self._form.begin()
 
     def part(self, data: bytes | None, of: Of) -> ConnectValue | None:
-        return self._avro.part(data)
+        if data is None:
+            return None
+        known = self._form.schema(data)
+        return ConnectValue(known.payload(data), known.connect, f"registry:{known.number}", known.own_name)
 
     def groups(self, records: KafkaRecords, name: Of, fewest: int) -> Grouped:
         """The schemas of ids.
@@ -268,16 +274,14 @@ class AvroConverter:
         Raises:
             StorageError: the registry is away.
         """
-        data = records.data.column(name)
-        short, long = (pc.binary_slice(data, 0, size) for size in (HEADER.size, GLUE_SIZE))
-        heads = pc.if_else(pc.starts_with(data, b"\3"), long, short)
+        heads = self._form.heads(records.data.column(name))
         groups, found = list[_OfId](), np.full(len(records), -1)
         counted = pc.value_counts(heads).to_pylist()
         counted.sort(key=lambda one: -one["counts"])
         for one in counted[:_SCHEMAS_MAX]:
             head = one["values"]
             try:
-                known = None if head is None else self._avro.schema(head)
+                known = None if head is None else self._form.schema(head)
             except UndecodableError:
                 continue
             if known is not None:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 import safewrite as sw
-from safewrite.cdc.connect.avro import SchemaId
+from safewrite.cdc.connect.known_schemas import SchemaId
 from safewrite.cdc.connect.registry import AwayError, patiently
 from safewrite.cdc.records.change import UndecodableError
 

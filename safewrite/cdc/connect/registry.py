@@ -1,16 +1,17 @@
-"""Asks a Confluent schema registry for schemas by their ids, and asks again while it is away."""
+"""Asks a Confluent schema registry for schemas by their ids, of Avro or Protobuf, and asks again while it is away."""
 
 from __future__ import annotations
 
 import base64
 import json
 import logging
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.client import HTTPException
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import Request
@@ -24,7 +25,7 @@ from tenacity import (
 )
 
 import safewrite as sw
-from safewrite.cdc.connect.avro import SchemaId
+from safewrite.cdc.connect.known_schemas import SchemaId
 from safewrite.cdc.connect.redirects import opener, origin
 from safewrite.cdc.records.change import UndecodableError
 
@@ -32,6 +33,8 @@ log = logging.getLogger("safewrite")
 _T = TypeVar("_T")
 
 _ANSWER_BYTES_MAX = 16 * 1024 * 1024
+_SERIALIZED = "?format=serialized"
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 _NOT_FOUND = frozenset({40401, 40402, 40403})
 """The registry's own codes for a subject, a version and a schema that it does not have.  A 404 without one of them comes
 from something else at its address (a gateway, a wrong path), and says nothing about the schema."""
@@ -77,7 +80,7 @@ def patiently(
 
 @dataclass(frozen=True)
 class Registry:
-    """Calls give the text of a schema, its references put in.
+    """Calls give the text of a schema, its references put in; of Protobuf a JSON list of files, the schema's own last.
 
     Args:
         url: ``http(s)://host:port``, with a path where the registry has one.
@@ -91,6 +94,7 @@ class Registry:
     timeout_s: float = 10.0
     patience_s: float = 60.0
     sleep: Callable[[float], None] = time.sleep
+    form: Literal["AVRO", "PROTOBUF"] = "AVRO"
 
     def __post_init__(self) -> None:
         if "@" in self.url:
@@ -103,22 +107,39 @@ class Registry:
         """The schema with this id.
 
         Raises:
-            UndecodableError: the registry does not know the id, or it is no Avro schema.
+            UndecodableError: the registry does not know the id, or its schema is of another form.
             StorageError: no answer within ``patience_s``, or no access.
         """
         if isinstance(number, str):
             raise UndecodableError(
                 "the bytes are behind the header of AWS Glue, and the job's registry is Confluent's"
             )
-        answer = self._ask(f"/schemas/ids/{number}", f"schema {number}")
-        if answer.get("schemaType", "AVRO") != "AVRO":
-            raise UndecodableError(f"schema {number} of the registry is {answer['schemaType']}, not Avro")
+        what, is_avro = f"schema {number}", self.form == "AVRO"
+        answer = self._ask(f"/schemas/ids/{number}{'' if is_avro else _SERIALIZED}", what)
+        if (form := answer.get("schemaType", "AVRO")) != self.form:
+            raise UndecodableError(f"{what} of the registry is {form}, not {self.form.capitalize()}")
         try:
-            return self._with_references(answer, f"schema {number}")
+            return (
+                self._with_references(answer, what) if is_avro else json.dumps([*self._files(answer, what)])
+            )
         except RecursionError as error:
             raise UndecodableError(
                 f"schema {number} of the registry refers to itself, or is nested too deeply"
             ) from error
+
+    def _files(self, answer: Mapping[str, Any], name: str) -> Iterator[tuple[str, str]]:
+        """The files of a schema of Protobuf, those that it refers to first: their names and descriptors."""
+        for one in answer.get("references") or ():
+            path = f"/subjects/{quote(str(one['subject']), safe='')}/versions/{one['version']}{_SERIALIZED}"
+            inner = self._ask(path, f"the reference {one['name']} of {name}")
+            yield from self._files(inner, str(one["name"]))
+        text = str(answer["schema"])
+        if _BASE64.fullmatch(text) is None:
+            raise sw.StorageError(
+                f"The schema registry at {self.url} answers with the text of {name}, and not with its descriptor (format=serialized), as "
+                "Confluent's and Redpanda's from 25.2 on do. Nothing of this batch was written. Use one that does, or records in Avro."
+            )
+        yield name, text
 
     def _with_references(self, answer: Mapping[str, Any], what: str) -> str:
         """The schema with what it refers to defined in place, at the first mention."""

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from safewrite.cdc.connect.avro import SchemaOf
+from safewrite.cdc.connect.known_schemas import SchemaOf
 from safewrite.cdc.envelopes.by_columns import FEWEST, ByColumns
 from safewrite.cdc.envelopes.envelope import EnvelopeSettings, Tombstone
 from safewrite.cdc.envelopes.registry import KINDS

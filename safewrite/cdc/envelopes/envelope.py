@@ -8,8 +8,8 @@ from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
-from safewrite.cdc.connect.avro import SchemaOf
 from safewrite.cdc.connect.converters import Converter
+from safewrite.cdc.connect.known_schemas import SchemaOf
 from safewrite.cdc.connect.logical_types.column import RowFallback
 from safewrite.cdc.records.change import Ignored, KafkaRecord, SourceChange, SourceTable
 
@@ -124,7 +124,7 @@ class EnvelopeSettings:
     """What the configuration says of an envelope; None is its default."""
 
     schema_of: SchemaOf | None = None
-    """Where the schemas of Avro come from."""
+    """Where the schemas of Avro or Protobuf come from."""
     placeholder: str | None = None
     """Debezium's ``unavailable.value.placeholder``, as it is set there (``hex:`` too)."""
     before_image: str | None = None
@@ -142,6 +142,8 @@ class EnvelopeKind:
     """The fields of the configuration that mean something for it; ``registry`` is needed where it is among them."""
     has_keys: bool = True
     """Whether the keys of records name the columns of a table's key."""
+    form: Literal["AVRO", "PROTOBUF"] = "AVRO"
+    """The form of the schemas of the registry."""
     is_events: bool = False
     """Whether records are rows that change no other; their tables are appended to."""
     decimals: Literal["string"] | None = None

@@ -15,10 +15,11 @@ from functools import partial
 
 from safewrite.cdc.config.job import Config
 from safewrite.cdc.config.table_config import TargetTable
-from safewrite.cdc.connect.avro import SchemaOf
 from safewrite.cdc.connect.glue_registry import GlueRegistry
+from safewrite.cdc.connect.known_schemas import SchemaOf
 from safewrite.cdc.connect.registry import Registry
 from safewrite.cdc.envelopes.decoding import Decoded, Decoder
+from safewrite.cdc.envelopes.registry import KINDS
 from safewrite.cdc.landing.by_tasks import ExecutorWork, SharesOfBatch, TaskLanding
 from safewrite.cdc.landing.compacted import Deletions
 from safewrite.cdc.landing.routing import Router
@@ -196,4 +197,11 @@ def _registry(config: Config) -> SchemaOf | None:
         return GlueRegistry(given.glue_region, given.timeout_s, given.patience_s)
     assert given.url is not None
     password = None if given.password is None else from_environment(given.password, "registry.password")
-    return Registry(given.url, given.user, password, timeout_s=given.timeout_s, patience_s=given.patience_s)
+    return Registry(
+        given.url,
+        given.user,
+        password,
+        form=KINDS[config.envelope].form,
+        timeout_s=given.timeout_s,
+        patience_s=given.patience_s,
+    )

@@ -1,10 +1,14 @@
-"""Debezium's events, in JSON and in Avro."""
+"""Debezium's events, in JSON, Avro and Protobuf."""
 
 from __future__ import annotations
 
-from safewrite.cdc.connect.converters import AvroConverter, JsonConverter
+from functools import partial
+
+from safewrite.cdc.connect.avro import Avro
+from safewrite.cdc.connect.converters import JsonConverter, RegistryConverter
 from safewrite.cdc.connect.inference import rows_alike
 from safewrite.cdc.connect.placeholder import UNAVAILABLE_TEXT, Placeholder
+from safewrite.cdc.connect.protobuf import Protobuf
 from safewrite.cdc.envelopes.debezium.event_columns import TABLES
 from safewrite.cdc.envelopes.debezium.events import Debezium
 from safewrite.cdc.envelopes.envelope import EnvelopeKind, EnvelopeSettings
@@ -18,13 +22,21 @@ def _in_json(settings: EnvelopeSettings) -> Debezium:
     )
 
 
-def _in_avro(settings: EnvelopeSettings) -> Debezium:
-    return Debezium(AvroConverter(settings.schema_of), Placeholder(settings.placeholder or UNAVAILABLE_TEXT))
+def _of_registry(form: type[Avro | Protobuf], settings: EnvelopeSettings) -> Debezium:
+    placeholder = Placeholder(settings.placeholder or UNAVAILABLE_TEXT)
+    return Debezium(RegistryConverter(form, settings.schema_of), placeholder)
 
 
 KINDS = {
     "debezium-json": EnvelopeKind(
         _in_json, frozenset({"unavailable_value_placeholder", "decimal_handling_mode"})
     ),
-    "debezium-avro": EnvelopeKind(_in_avro, frozenset({"unavailable_value_placeholder", "registry"})),
+    "debezium-avro": EnvelopeKind(
+        partial(_of_registry, Avro), frozenset({"unavailable_value_placeholder", "registry"})
+    ),
+    "debezium-protobuf": EnvelopeKind(
+        partial(_of_registry, Protobuf),
+        frozenset({"unavailable_value_placeholder", "registry"}),
+        form="PROTOBUF",
+    ),
 }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from safewrite.cdc.connect.avro import Avro
+from safewrite.cdc.connect.protobuf import Protobuf
 from safewrite.cdc.envelopes.envelope import EnvelopeKind
-from safewrite.cdc.envelopes.events.records import EventRecords, KeylessAvro, KeylessJson
+from safewrite.cdc.envelopes.events.records import EventRecords, KeylessJson, KeylessRegistry
 
 KINDS = {
     "events-json": EnvelopeKind(
@@ -14,9 +16,16 @@ KINDS = {
         is_events=True,
     ),
     "events-avro": EnvelopeKind(
-        lambda settings: EventRecords(KeylessAvro(settings.schema_of), settings.route_field),
+        lambda settings: EventRecords(KeylessRegistry(Avro, settings.schema_of), settings.route_field),
         frozenset({"registry", "route_field"}),
         has_keys=False,
+        is_events=True,
+    ),
+    "events-protobuf": EnvelopeKind(
+        lambda settings: EventRecords(KeylessRegistry(Protobuf, settings.schema_of), settings.route_field),
+        frozenset({"registry", "route_field"}),
+        has_keys=False,
+        form="PROTOBUF",
         is_events=True,
     ),
 }

@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.cdc.connect.avro import SchemaOf
 from safewrite.cdc.connect.columns import RowReader, UnsuitedError
-from safewrite.cdc.connect.converters import AvroConverter, Converter, Grouped, JsonConverter, Of
+from safewrite.cdc.connect.converters import Converter, Grouped, JsonConverter, Of, RegistryConverter
 from safewrite.cdc.connect.inference import Kinds
 from safewrite.cdc.connect.logical_types.column import RowFallback
 from safewrite.cdc.envelopes.debezium.rows import NO_SHAPE, DebeziumRows
@@ -59,11 +58,8 @@ class KeylessJson(JsonConverter):
         return _keyless(records) if name == "key" else super().groups(records, name, fewest)
 
 
-class KeylessAvro(AvroConverter):
-    """Records in Avro; their keys are not read."""
-
-    def __init__(self, schema_of: SchemaOf | None) -> None:
-        super().__init__(schema_of)
+class KeylessRegistry(RegistryConverter):
+    """Records in Avro or Protobuf; their keys are not read."""
 
     def groups(self, records: KafkaRecords, name: Of, fewest: int) -> Grouped:
         return _keyless(records) if name == "key" else super().groups(records, name, fewest)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from safewrite.cdc.connect.converters import AvroConverter, JsonConverter
+from safewrite.cdc.connect.avro import Avro
+from safewrite.cdc.connect.converters import JsonConverter, RegistryConverter
 from safewrite.cdc.connect.placeholder import UNAVAILABLE_TEXT, Placeholder
 from safewrite.cdc.envelopes.envelope import EnvelopeKind, EnvelopeSettings
 from safewrite.cdc.envelopes.unwrapped.event_columns import TABLES
@@ -15,7 +16,9 @@ def _in_json(settings: EnvelopeSettings) -> Unwrapped:
 
 
 def _in_avro(settings: EnvelopeSettings) -> Unwrapped:
-    return Unwrapped(AvroConverter(settings.schema_of), Placeholder(settings.placeholder or UNAVAILABLE_TEXT))
+    return Unwrapped(
+        RegistryConverter(Avro, settings.schema_of), Placeholder(settings.placeholder or UNAVAILABLE_TEXT)
+    )
 
 
 KINDS = {
