@@ -154,8 +154,10 @@ def test_columns_that_an_engine_renamed_go_on_under_their_new_names(tmp_path: Pa
     assert rows == source.rows["a"]
 
 
-@pytest.mark.parametrize("name", ["_cdc_op", "_cdc_place", "_cdc_lacks", "_cdc_row"])
-@pytest.mark.parametrize("schemas", [False, True])
+@pytest.mark.parametrize(
+    ("name", "schemas"),
+    [("_cdc_op", True), ("_cdc_op", False), ("_cdc_place", True), ("_cdc_lacks", True), ("_cdc_row", True)],
+)
 def test_a_column_of_the_source_by_the_name_of_a_helper_is_named(
     tmp_path: Path, name: str, schemas: bool
 ) -> None:

@@ -92,7 +92,7 @@ def land(job: Job, *values: bytes | None, fewest: int = 1, work: Any = None) -> 
 
 
 @FEWEST
-@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize("form", ["delta", pytest.param("iceberg", marks=pytest.mark.long)])
 def test_events_land_with_all_that_their_messages_have(
     tmp_path: Path, schemas: Schemas, form: str, fewest: int
 ) -> None:
