@@ -187,6 +187,15 @@ def test_delta_s_protocol_names_the_feature_and_each_change(tmp_path: Path) -> N
         found.to_pyarrow_table()
 
 
+def test_a_delta_table_may_be_made_with_the_feature(tmp_path: Path) -> None:
+    table = table_of(tmp_path, "delta", properties={"delta.enableTypeWidening": "true"})
+    made = deltalake.DeltaTable(tmp_path / "t").protocol()
+    assert made.reader_features == ["typeWidening"]
+    table.append(pa.Table.from_pylist(NEW, WIDE), schema_mode="widen")
+    assert deltalake.DeltaTable(tmp_path / "t").protocol().writer_features == made.writer_features
+    assert rows(table) == NEW
+
+
 def test_groups_do_not_widen(tmp_path: Path) -> None:
     table = table_of(tmp_path, "delta")
     with pytest.raises(sw.InvalidInputError, match="schema_mode is None or 'merge', not 'widen'"):

@@ -149,7 +149,7 @@ _KNOWN: Mapping[str, Check] = {
     "delta.enableIcebergCompat*": _off("Iceberg's metadata"),
     "delta.enableInCommitTimestamps": _off("in-commit timestamps"),
     "delta.enableRowTracking": _off("row tracking"),
-    "delta.enableTypeWidening": _off("type widening"),
+    "delta.enableTypeWidening": _flag,
     "delta.feature.*": _never("safewrite lists the features that a table needs itself"),
     "delta.isolationLevel": _one_of("serializable"),
     "delta.logRetentionDuration": _interval,

@@ -127,6 +127,8 @@ def _protocol(prepared: Prepared, configuration: Mapping[str, str]) -> Action:
         )
     if _is_on(configuration, features.VECTORS_WANTED):
         needed = (*needed, features.VECTORS)
+    if _is_on(configuration, WIDENS):
+        needed = (*needed, WIDENING)
     change_feed = _is_on(configuration, "delta.enableChangeDataFeed")
     if needed:
         legacy = ["appendOnly", "invariants", *(["changeDataFeed"] if change_feed else [])]
