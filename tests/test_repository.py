@@ -7,6 +7,7 @@ import importlib.util
 import re
 import subprocess
 import tomllib
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -169,6 +170,7 @@ def test_no_module_is_longer_than_it_may_be() -> None:
 Classes = dict[str, tuple[int, set[str]]]
 
 
+@cache
 def classes_in(path: Path) -> Classes:
     """The lines and the bases in the package of each class of a module, by dotted names."""
     module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
