@@ -26,6 +26,7 @@ happened, what is safe now, and what to do next.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from enum import StrEnum
 from functools import wraps
@@ -69,6 +70,9 @@ class Kind(StrEnum):
     HISTORY_GAP = "history_gap"
 
 
+_DOCTOR = re.compile(r"`safewrite doctor[^`]*` on the table(?= |;|\.(?:\s|$))(?! (?:[a-z]+://|/))")
+
+
 class SafewriteError(Exception):
     """Base of all errors of safewrite.
 
@@ -86,6 +90,11 @@ class SafewriteError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (type(self), self.message, self.kind, self.key, dict(self.__dict__)))
+
+    def name_table(self, uri: object) -> None:
+        """Say which table it is of, where the text sends its reader to that: a job has many."""
+        self.message = _DOCTOR.sub(lambda found: f"{found[0]} {masked(str(uri))}", self.message)
+        self.args = (self.message, *self.args[1:])
 
 
 def _rebuild(

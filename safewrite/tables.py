@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from safewrite.arguments import options
 from safewrite.arguments.reading import one_of, reading
-from safewrite.boundary.public import public
+from safewrite.boundary.public import naming, public
 from safewrite.delta.format import TARGET_FILE_SIZE, DeltaFormat
 from safewrite.delta.log import properties as delta_properties
 from safewrite.delta.opening import connect_as_recorded
@@ -192,7 +192,7 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
 
 
 def _opened(uri: Any, given: OpenSettings) -> Table:
-    with call_limit.within(given.limits.timeout_s):
+    with naming(uri), call_limit.within(given.limits.timeout_s):
         return _open_iceberg(uri, given) if given.catalog is not None else _open_delta(uri, given)
 
 

@@ -40,6 +40,9 @@ class _Shared(Protocol):
     @property
     def turn(self) -> Turn: ...
 
+    @property
+    def uri(self) -> str: ...
+
     def after_fork(self) -> None: ...
 
 
@@ -93,6 +96,16 @@ def public(call: Callable[P, T]) -> Callable[P, T]:
     return guarded
 
 
+@contextmanager
+def naming(uri: object) -> Iterator[None]:
+    """Let errors that send to ``safewrite doctor`` name the table."""
+    try:
+        yield
+    except SafewriteError as error:
+        error.name_table(uri)
+        raise
+
+
 def verb(call: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
     """As :func:`public`, for a method of a table: the threads of a process call it one after the other."""
     checked = public(call)
@@ -101,7 +114,7 @@ def verb(call: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]
     def taking_turns(table: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         if table.turn.is_anothers():
             public(table.after_fork)()
-        with table.turn.lock:
+        with table.turn.lock, naming(table.uri):
             return checked(table, *args, **kwargs)
 
     return taking_turns

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal
+from decimal import Context, Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.values import decimals
+from safewrite.values.refusals import NotExactError
 
 _WHOLE = r"^-?[0-9]+$"
 _SAME_WHOLE = r"^(?:\+?([0-9]+)|(-[0-9]+))(?:\.0*)?$"
@@ -20,6 +21,9 @@ _ZEROS = r"(\.\d{6})0+(\s*(?:Z|[+-][\d:]+)?)$"
 _CLOCK = r"^\d\d:\d\d(:\d\d(\.\d+)?)?$"
 _BLANK = r"(\d)\s+(Z|[+-]\d{2}(?::?\d{2})?)$"
 _INFINITE = r"(?i)inf"
+_NO_MANTISSA = r"[eE].*$|[^0-9]"
+_SURE_DIGITS = {pa.float16(): 3, pa.float32(): 6, pa.float64(): 15}
+"""Numbers of so many digits have them again when they are written as long."""
 _ZERO = r"^-?[0.]+(?:[eE]|$)"
 _ZONE = r"(?:Z|[+-]\d{2}(?::?\d{2})?)$"
 
@@ -54,7 +58,7 @@ def parsed(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _binary(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Binary numbers: 1e999 does not become infinity, nor 1e-999 zero; both do not fit."""
+    """Binary numbers: 1e999 does not become infinity, nor 1e-999 zero, and no digit of a text is lost; such texts do not fit."""
     found = texts.cast(kind)
     for is_beyond, as_said, why in (
         (pc.is_inf(found), _INFINITE, "too large"),
@@ -64,6 +68,13 @@ def _binary(texts: pa.Array, kind: pa.DataType) -> pa.Array:
             said = pc.match_substring_regex(texts, as_said)
             if pc.any(pc.and_not(is_beyond, said)).as_py():
                 raise ValueError(why)
+    digits = pc.replace_substring_regex(pc.replace_substring_regex(texts, _NO_MANTISSA, ""), "^0+", "")
+    many = pc.greater(pc.utf8_length(digits), _SURE_DIGITS[kind])
+    asked = pc.and_(pc.and_(many, pc.is_finite(found)), pc.not_equal(found.cast(pa.string()), texts))
+    for text, value in zip(texts.filter(asked).to_pylist(), found.filter(asked).to_pylist(), strict=True):
+        said = Decimal(text)
+        if Context(prec=len(said.as_tuple().digits)).create_decimal(Decimal(value)) != said:
+            raise NotExactError("digits would be lost")
     return found
 
 

@@ -181,7 +181,7 @@ DMS_JSON: tuple[Value, ...] = (
 )  # fmt: skip
 FILES: tuple[Value, ...] = (
     Value("`int8` to `int64`", "the declared type", {"type": "int32", "unfit": "does not fit"}, [("7", 7), ("-7", -7)], [("a fraction", "7.5"), ("more bits", "9999999999"), ("`0x1F`", "0x1F")]),
-    Value("`float32`, `float64`", "the declared type", {"type": "float64"}, [("0.5", 0.5), ("1e3", 1000.0)], [("what is too large or too near to zero", "1e999"), ("no number", "x")]),
+    Value("`float32`, `float64`", "the declared type", {"type": "float64"}, [("0.5", 0.5), ("1e3", 1000.0)], [("what is too large or too near to zero", "1e999"), ("digits that it does not have", "0.33333333333333333333"), ("no number", "x")]),
     Value("`decimal(p,s)`", "the declared type", {"type": "decimal(10,2)"}, [("12.50", Decimal("12.50"))], [("digits beyond the scale", "1.005"), ("too many digits", "12345678901.5")]),
     Value("`string`", "the declared type", {"type": "string"}, [("é", "é")]),
     Value("`date`", "the declared type", {"type": "date"}, [("2024-02-29", date(2024, 2, 29))], [("days that no calendar has", "2023-02-29")]),

@@ -14,6 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, LongType, NestedField, StringType, StructType
 
 import safewrite as sw
+from safewrite.cdc.landing.job_plan import plan
 from safewrite.cdc.landing.replay import replay
 from safewrite.cdc.ledger.dead_letters import LetterFilter
 from tests.cdc.jobs import Job, change
@@ -170,3 +171,24 @@ def test_what_another_engine_widened_takes_the_values_that_waited(tmp_path: Path
         4: (Decimal("7654321.00"), {"a": 2, "b": 3}),
     }
     assert job.verdict().faults == ()
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "why"),
+    [
+        ({}, {"mode": "append", "metadata": {"op": "op"}}, "landed rows in db.a by their keys"),
+        ({"mode": "append", "metadata": {"op": "op"}}, {}, "Rows were landed in db.a with their order"),
+    ],
+)
+def test_a_table_that_one_mode_joined_is_refused_to_the_other(
+    tmp_path: Path, first: dict[str, Any], then: dict[str, Any], why: str
+) -> None:
+    """The table was there before the job, so its columns and positions alone say how its rows are kept."""
+    job = Job(tmp_path, [{"table": "a", **first}])
+    deltalake.write_deltalake(f"{job.folder}/db/a", pa.table({"id": [0], "n": [0]}))
+    job.land(change("c", "a", 1, {"id": 1, "n": 1}, lsn=1, offset=0))
+    job.tables = [{"table": "a", **then}]
+    with pytest.raises(sw.InvalidInputError, match=why):
+        job.land(change("c", "a", 2, {"id": 2, "n": 2}, lsn=2, offset=1))
+    assert plan(job.landing()).is_refused
+    assert len(job.read("a")) == 2

@@ -124,6 +124,18 @@ def test_letters_that_wait_are_told_where_an_epoch_is_raised(tmp_path: Path) -> 
     assert "1 of its dead letters wait" in said(planned(job), "db.a")[1]
 
 
+def test_letters_of_a_table_made_unasked_are_said_where_the_epoch_of_all_is_raised(tmp_path: Path) -> None:
+    unasked = {"unknown_tables": "create", "unknown_database": "db"}
+    job = Job(tmp_path, [], schemas=False, settings=unasked)
+    job.land(change("c", "a", 1, {"id": 1, "n": 1}, lsn=1, offset=0))
+    job.land(change("c", "a", 2, {"id": 2, "n": "x"}, lsn=2, offset=1))
+    job.settings = unasked | {"defaults": {"epoch": 1}}
+    what, notes = said(planned(job), "db.public_a")
+    assert what == "goes on"
+    assert "epoch is raised from 0 to 1" in notes
+    assert "1 of its dead letters wait" in notes
+
+
 def test_what_the_plan_refuses_the_job_refuses(landed: Job) -> None:
     job = Job(landed.folder, [landed.tables[0] | {"epoch": 0, "primary_key": ["n"]}], schemas=False)
     (_, note) = said(planned(job), "db.a")

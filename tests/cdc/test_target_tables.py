@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 import threading
 from pathlib import Path
@@ -219,3 +220,21 @@ def test_a_table_is_created_with_the_properties_of_the_configuration(job: Job) -
         found = dict(load_catalog(**job.catalog()).load_table("db.a").properties)
     assert by_format.items() <= found.items()
     assert sorted(job.rows("a")) == [1, 2]
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_an_error_that_sends_to_doctor_names_the_table(tmp_path: Path, seen: bool) -> None:
+    """A job has many tables, and which of them is torn is what an operator needs."""
+    job = Job(tmp_path, TABLES)
+    landing = job.landing()
+    job.land(change("c", "a", 1, {"id": 1}, lsn=1, offset=0), landing=landing)
+    log = tmp_path / "cdc" / "job_ledger" / "_delta_log"
+    newest = max(log.glob("*.json"))
+    torn = newest.with_name(f"{int(newest.stem) + 1:020d}.json")
+    torn.write_text('{"add": ')
+    with pytest.raises(
+        sw.SafewriteError, match=r"`safewrite doctor` on the table \S*/cdc/job_ledger"
+    ) as stopped:
+        job.land(change("c", "a", 2, {"id": 2}, lsn=2, offset=1), landing=landing if seen else None)
+    assert stopped.value.message == str(stopped.value)
+    assert pickle.loads(pickle.dumps(stopped.value)).message.count("job_ledger") == 1

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from safewrite.values.refusals import NotExactError
 from safewrite.values.text import parsed
 
 SPELLED = st.from_regex(r"[+-]?[+-]?[0-9]{0,4}(\.[0-9]{0,4})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
@@ -46,6 +47,23 @@ def test_a_float_is_the_nearest_one_and_zero_only_for_zero(text: str) -> None:
 def test_a_float_too_near_to_zero_or_too_large_is_refused(text: str, kind: pa.DataType) -> None:
     with pytest.raises(ValueError, match="too"):
         parsed(pa.array([text]), kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fits", "lost"),
+    [
+        (pa.float32(), ["16777216", "0.1", "0.100000001", "0.10000000149011612", "3.4028235E+38"], ["16777217", "-0.123456789"]),
+        (pa.float64(), ["9007199254740992", "0.1", "0.10000000000000001", "5e-324", "1.50"], ["9007199254740993", "0.33333333333333333333"]),
+    ],
+)  # fmt: skip
+def test_a_text_of_more_digits_than_a_float_has_is_refused(
+    kind: pa.DataType, fits: list[str], lost: list[str]
+) -> None:
+    """As a number of Parquet is; digits that a database writes of the same float are not more."""
+    assert parsed(pa.array([*fits, None]), kind).null_count == 1
+    for text in lost:
+        with pytest.raises(NotExactError):
+            parsed(pa.array(["1", text, None]), kind)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,9 @@ def plan(landing: Landing, letters: pa.Table | None = None) -> JobPlan:
     head = landing.ledger.mark("")
     landed = sorted(name.removeprefix(head) for name, at in done.items() if name.startswith(head) and at)
     named = {one.name for one in config.tables}
-    tables += [TablePlan(name, *_of_unnamed(landing, name)) for name in landed if name not in named]
+    tables += [
+        TablePlan(name, *_of_unnamed(landing, name, waiting[name])) for name in landed if name not in named
+    ]
     return JobPlan(config.job, tuple(tables), tuple(_of_job(landing, done, waiting[None])))
 
 
@@ -101,17 +103,20 @@ def _of_job(landing: Landing, done: Mapping[str, int], waiting: int) -> Iterator
         )
 
 
-def _of_unnamed(landing: Landing, name: str) -> tuple[What, tuple[str, ...]]:
+def _of_unnamed(landing: Landing, name: str, waiting: int) -> tuple[What, tuple[str, ...]]:
     """What becomes of a table that the job landed and the configuration does not name."""
     config, table = landing.config, landing.created(name)
-    if config.unknown_tables == "create" and config.unknown_database == table.database:
-        return "goes on", ("made unasked, as unknown_tables says",)
-    stays = "the table stays as it is"
     try:
         found = landing.targets.find(table)
-        source = recorded_source({} if found is None else found.positions())
+        positions = {} if found is None else found.positions()
     except sw.SafewriteError:
-        source = None
+        positions = {}
+    if config.unknown_tables == "create" and config.unknown_database == table.database:
+        return "goes on", (
+            "made unasked, as unknown_tables says",
+            *_of_epoch(table, positions, config.job, waiting),
+        )
+    stays, source = "the table stays as it is", recorded_source(positions)
     if config.unknown_tables == "ignore" or (source is not None and landing.ignores(source[1])):
         return "is left", (
             f"{stays}; its records are counted and not kept. If it is named again, have the source send its rows again (a snapshot)",
@@ -183,14 +188,7 @@ def _of_sql(table: TargetTable, found: sw.Table, computed: Mapping[str, pa.DataT
 
 def _of_source(table: TargetTable, positions: Mapping[str, int], job: str, waiting: int) -> Iterator[str]:
     """What is said of where a table's rows come from, and of their order."""
-    before = positions.get(f"{job}/{LAST_EPOCH}", 0)
-    if table.epoch > before:
-        yield f"epoch is raised from {before} to {table.epoch}: every change from now on is newer than all before"
-        if waiting:
-            yield (
-                f"{waiting} of its dead letters wait: they are older than the new epoch, and no replay lands them then. Replay or retire them "
-                "first"
-            )
+    yield from _of_epoch(table, positions, job, waiting)
     recorded = recorded_source(positions)
     if recorded is None or table.shard_column is not None:
         if recorded is not None:
@@ -202,6 +200,18 @@ def _of_source(table: TargetTable, positions: Mapping[str, int], job: str, waiti
             f"it has the rows of {recorded[1]}, and source is {'.'.join(parts)} now: records of that are dead letters. Land it in a table of its "
             "own, or raise epoch if the source has another name now"
         )
+
+
+def _of_epoch(table: TargetTable, positions: Mapping[str, int], job: str, waiting: int) -> Iterator[str]:
+    """What a raised epoch does to changes of before."""
+    before = positions.get(f"{job}/{LAST_EPOCH}", 0)
+    if table.epoch > before:
+        yield f"epoch is raised from {before} to {table.epoch}: every change from now on is newer than all before"
+        if waiting:
+            yield (
+                f"{waiting} of its dead letters wait: they are older than the new epoch, and no replay lands them then. Replay or retire them "
+                "first"
+            )
 
 
 def _of_table(table: TargetTable, found: sw.Table) -> Iterator[str]:

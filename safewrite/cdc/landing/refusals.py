@@ -101,7 +101,13 @@ def refuse_other_rows(
     refuse_other_names(job, table, found, positions)
     if found is None or keys_of(found) is not None:
         return
-    are_versions = table.own.until in found.schema.names
+    names = frozenset(found.schema.names)
+    if table.is_appended and knows_job(positions, job) and {*table.own.of_order} <= names:
+        raise sw.InvalidInputError(
+            f"The job {job!r} landed rows in {table.name} by their keys, and the configuration says append: rows of both kinds would be in it. "
+            "Nothing of the batch was committed. Correct mode, or land in a table of another name."
+        )
+    are_versions = table.own.until in names
     if are_versions and not table.has_versions:
         raise sw.InvalidInputError(
             f"The rows of {table.name} are versions, as mode history writes them, and the configuration says {table.mode}. Nothing of the "
