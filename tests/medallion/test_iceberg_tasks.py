@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import random
 from collections.abc import Callable
@@ -17,9 +18,10 @@ from safewrite.iceberg.read.task_reader import IcebergReader
 from safewrite.iceberg.table import IcebergTable
 from safewrite.iceberg.write.tasks import IcebergFiles
 from safewrite.medallion import Pipeline, verify
+from safewrite.medallion.audit import accounting
 from tests.medallion import test_tasks
 from tests.medallion.test_jobs import set_in
-from tests.medallion.test_silver_tasks import COLUMNS, FILES, RULES, Source
+from tests.medallion.test_silver_tasks import COLUMNS, FILES, RULES, Sent, Source
 from tests.medallion.test_tasks import Twin, read
 
 small_parts, delta_twins = test_tasks.small_parts, test_tasks.twins
@@ -62,7 +64,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_the_same_files_give_the_same_tables_and_receipts(
-    twins: Callable[..., Twin], asked: list[str]
+    twins: Callable[..., Twin],
+    asked: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A load and changes with quality rules, keys that change, values that the log lacks, records that are no rows."""
     twin, source = twins(FILES, COLUMNS), Source(random.Random(3))
@@ -78,7 +83,13 @@ def test_the_same_files_give_the_same_tables_and_receipts(
         run = twin.same()
         assert run.ok
     assert {*asked} == {"write", "read"}
-    assert [one.clean for one in verify(Pipeline(twin.tasks.config))] == [True]
+    caplog.set_level(logging.INFO, "safewrite")
+    monkeypatch.setattr(accounting, "SHARE_ROWS", 200)
+    monkeypatch.setattr(accounting, "TASK_SHARES", 1)
+    pipeline = Pipeline(twin.tasks.config)
+    pipeline.places.engine = Sent()
+    assert [(one.flaws, one.error) for one in verify(pipeline)] == [([], None)]
+    assert "this process does" not in caplog.text
 
 
 def test_a_file_that_another_run_landed_meanwhile_is_left_out(
