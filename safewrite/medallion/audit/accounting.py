@@ -41,8 +41,8 @@ from safewrite.medallion.tables.job import JobPlaces, TableJob
 
 log = logging.getLogger("safewrite")
 
-TASK_SHARES = 20
-"""So many shares of keys are compared in a task: each reads all rows of both tables, and keeps its own."""
+TASK_SHARES, TASKS_MAX = 20, 16
+"""So many shares of keys, or more, are compared in a task, of so many at most: each reads all rows of both tables, and keeps its own."""
 _SUMMED = ("_op", "_epoch", "_file", "_tag", "_seq", "_line")
 FileKey = tuple[str, str]
 """A path, and the tag of a content that it had."""
@@ -221,7 +221,7 @@ def _unlike(
     job: TableJob, comparison: Comparison, heads: tuple[int, int], here: Callable[[], Unlike]
 ) -> Unlike:
     """What is unlike, as tasks find where there are many rows, and ``here`` where they cannot."""
-    engine, tasks = job.places.engine, -(-comparison.shares.count // TASK_SHARES)
+    engine, tasks = job.places.engine, min(TASKS_MAX, -(-comparison.shares.count // TASK_SHARES))
     if engine is not None and tasks > 1 and job.bronze.in_tasks() is not None:
         task = CompareShares(job.places.config, job.name, comparison, heads, tasks)
         try:
