@@ -181,6 +181,16 @@ def test_a_member_from_before_a_change_of_the_table_goes_alone_and_the_others_to
     all_see(place, 0, 1, 2, 3)
 
 
+def test_objects_of_others_in_the_queue_stop_no_one(place: Place) -> None:
+    """As many as who waits asks for, and before its own."""
+    Path(place.uri, "_safewrite/queue").mkdir(parents=True)
+    for number in range(100):
+        place.put(f"_safewrite/queue/-{number:03d}", b"")
+    assert joining(place).append(rows(1)).members == 1
+    assert place.ids() == once(0, 1)
+    assert len(queued(place)) == 100
+
+
 @pytest.mark.parametrize("body", [b"", b"{}", b"[1]", b'{"form":1}', b'{"form":2,"write":{}}'])
 def test_what_no_one_can_read_stops_no_one(place: Place, body: bytes) -> None:
     name = f"_safewrite/queue/{0:020d}-{16:020d}-x-y"

@@ -217,11 +217,12 @@ def _ahead(share: Share[Sharer], listed: Outcome) -> str | None:
     Where as many wait as were asked for, more may, and ours be among those: it does not lead then.
     """
     share.denied |= isinstance(listed, Failed)
-    if not isinstance(listed, Ok):
+    share.there = tuple(waiting(listed)) if isinstance(listed, Ok) else ()
+    count = len(listed.value) if isinstance(listed, Ok) and isinstance(listed.value, tuple) else 0
+    share.listed = isinstance(listed, Ok) and count < share.terms.names_max
+    if not share.listed and not share.there:
         share.leads = True  # whoever cannot see the others need not wait for them
         return None
-    assert isinstance(listed.value, tuple)
-    share.there, share.listed = tuple(waiting(listed)), len(listed.value) < share.terms.names_max
     if share.listed and all(one.path != share.path for one in share.there):
         share.path = None
         return None
