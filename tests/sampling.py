@@ -22,6 +22,11 @@ def examples(part: int) -> settings:
     return settings(deadline=None, max_examples=max(1, settings().max_examples // part))
 
 
+def no_more_than(most: int) -> settings:
+    """The profile's settings with so many examples at most, for properties whose examples are dear."""
+    return settings(deadline=None, max_examples=min(most, settings().max_examples))
+
+
 def some(cases: Iterable[Any], *, every: int = EVERY) -> list[Any]:
     """The cases as parameters of a test; those that are not in the sample are marked ``long``."""
     cases = list(cases)

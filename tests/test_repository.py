@@ -151,8 +151,10 @@ def test_every_install_command_names_this_distribution() -> None:
 def test_every_module_opens_with_a_sentence() -> None:
     wrong = []
     for path in tracked_modules():
-        first_line = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0].strip()
-        empty_marker = path.name == "__init__.py" and not path.read_text().strip()
+        text = path.read_text()
+        opening = re.match(r'(?:#.*\n|\s)*"""(.*?)(?:\n\n|""")', text, re.DOTALL)
+        first_line = opening[1].strip() if opening else ""
+        empty_marker = path.name == "__init__.py" and not text.strip()
         if not empty_marker and not re.fullmatch(r"\S+ \S+ .*[.:!?]", first_line, re.DOTALL):
             wrong.append(f"{path.relative_to(ROOT)}: {first_line!r}")
     assert wrong == []

@@ -16,6 +16,7 @@ import safewrite as sw
 from bench.servers.aws_lambda.stream import Shard
 from safewrite.aws_lambda import BatchWriter, Record
 from tests.aws_lambda.samples import batch, change, datum, kafka, kafka_record, message
+from tests.sampling import no_more_than
 
 GOOD, POISON, OTHER_TYPE, KILLER, LATER = "good", "poison", "other type", "killer", "later"
 """What a record is: written; unreadable; of a type that the table lacks; it ends the function; it fails at first."""
@@ -101,7 +102,7 @@ def test_t3_d2_no_good_record_is_given_up_with_a_bad_one(kinds: list[str], shard
 
 
 @pytest.mark.long
-@settings(max_examples=150, deadline=None)
+@no_more_than(150)
 @given(st.lists(KINDS, min_size=1, max_size=25), shards, st.sampled_from(["kinesis", "dynamodb"]))
 def test_t3_d2_no_good_record_is_given_up_with_a_bad_one_many_times(
     kinds: list[str], shard: Shard, source: str

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from safewrite.cdc.connect.columns import given_of
@@ -16,6 +16,7 @@ from safewrite.cdc.connect.logical_types.declared import declared_decimal, decla
 from safewrite.cdc.connect.logical_types.plain import IN_AVRO, IN_JSON
 from safewrite.cdc.connect.logical_types.schemas import _BY_NAME, column_of
 from safewrite.cdc.records.change import UndecodableError
+from tests.sampling import no_more_than
 
 PARAMETERS = {"scale": "2", "connect.decimal.precision": "9"}
 KINDS = {
@@ -85,7 +86,7 @@ CASES += [(schema, IN_AVRO) for schema in SCHEMAS if schema["type"] in {"bytes",
     CASES,
     ids=lambda one: one.get("name", one.get("type", "")) if "type" in one else one["bytes"],
 )
-@settings(max_examples=40)
+@no_more_than(40)
 @given(data=st.data())
 def test_a_column_is_read_as_its_values_are(
     schema: dict[str, Any], carried: Any, data: st.DataObject
@@ -131,7 +132,7 @@ NUMBERS = st.decimals(allow_nan=False).map(str) | st.sampled_from(
 
 
 @pytest.mark.parametrize(("column", "kind"), DECLARED, ids=type_of)
-@settings(max_examples=40)
+@no_more_than(40)
 @given(data=st.data())
 def test_a_declared_column_is_read_as_its_values_are(
     column: LogicalColumn, kind: pa.DataType, data: st.DataObject

@@ -8,12 +8,13 @@ from dataclasses import fields
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from safewrite.changes.decide import ChangeBatch, ChangeCounts, ChangeOp, Decision, KnownRows, decide
 from safewrite.errors import InvalidInputError
 from safewrite.testing.changes import Change, Oracle, RefusedError
+from tests.sampling import no_more_than
 
 SCHEMA = pa.schema(
     {"a": pa.int64(), "b": pa.string(), "s": pa.int64(), "t": pa.int64(), "value": pa.string()}
@@ -89,7 +90,7 @@ AROUND_A_TRUNCATE = [Change("upsert", (0, 3), (0, "x"), value) for value in "ppq
 AROUND_A_TRUNCATE += [Change("truncate", (0, 3)), Change("upsert", (0, 3), (0, "x"), "p")]
 
 
-@settings(max_examples=200)
+@no_more_than(200)
 @given(st.lists(st.lists(changes, max_size=8), max_size=5), st.none() | sequences)
 @example([AROUND_A_TRUNCATE], None)
 @example([AROUND_A_TRUNCATE[1:]], None)

@@ -22,6 +22,7 @@ from safewrite.testing.changes import Change, Oracle, RefusedError
 from safewrite.testing.steps import Answers, At
 from tests.changes.test_decide import KEYS, OTHER, SEQUENCE, K, changes, down, up
 from tests.changes.test_tables import COMMIT, HOW, SCHEMA, Lake, apply, frame
+from tests.sampling import no_more_than
 
 logs = st.lists(st.lists(changes, max_size=5), min_size=1, max_size=6)
 
@@ -47,7 +48,7 @@ def counted(told: Any) -> Counter[str]:
 
 
 # --- what members do, without a table -----------------------------------------------------------------
-@settings(max_examples=60, deadline=None)
+@no_more_than(60)
 @given(logs, st.lists(st.integers(0, 2), max_size=6))
 def test_members_in_any_grouping_do_what_the_oracle_says(log: list[list[Change]], cuts: list[int]) -> None:
     """Each member counts, and is refused, as if it had come alone; the rows that are left are those of the oracle."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from safewrite.delta.log import actions, checkpoint_file, columns
@@ -21,6 +21,7 @@ from safewrite.delta.log.replay import LogFiles, read_log
 from safewrite.delta.log.segment import Checkpoint
 from safewrite.delta.log.snapshot import load
 from tests.delta.logs import PROTOCOL, Table, add, metadata, remove
+from tests.sampling import no_more_than
 
 VECTOR = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 4, "cardinality": 1}
 WEEK_MS = 7 * 24 * 3600 * 1000
@@ -85,7 +86,7 @@ def split(table: Table, checkpoint: Checkpoint, parts: int) -> None:
         table.blobs[path] = sink.getvalue()
 
 
-@settings(max_examples=60, deadline=None)
+@no_more_than(60)
 @given(before=COMMITS, after=COMMITS, parts=st.integers(1, 3))
 def test_columns_and_actions_give_the_same_checkpoint(
     before: list[list[dict[str, Any]]], after: list[list[dict[str, Any]]], parts: int

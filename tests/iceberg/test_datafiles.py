@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.expressions import (
     BooleanExpression,
@@ -52,7 +52,7 @@ from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
 from safewrite.values.types import UTC_TIMESTAMP
 from tests.frames.strategies import ICEBERG_LEAVES, plain, tables
 from tests.iceberg.tables import Warehouse, append, local, read, staged, warehouse
-from tests.sampling import some
+from tests.sampling import no_more_than, some
 
 D = decimal.Decimal
 END = dt.datetime(9999, 12, 31, 23, 59, 59, 999999)
@@ -99,7 +99,7 @@ def edge_table(name: str) -> pa.Table:
     return pa.table({"id": range(2 * len(values)), "c": pa.array(values * 2, kind)})
 
 
-@settings(max_examples=60)
+@no_more_than(60)
 @given(table=tables(of=ICEBERG_LEAVES), target=st.sampled_from([1, 300, 2**27]))
 def test_rows_are_read_back_equal_by_pyiceberg_and_pyarrow(
     lake: Warehouse, table: pa.Table, target: int

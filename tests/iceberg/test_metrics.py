@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import EqualTo
@@ -25,6 +25,7 @@ from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
 from safewrite.errors import UnsupportedTableError
 from tests.frames.strategies import ICEBERG_LEAVES, tables
 from tests.iceberg.tables import Warehouse, append, read, staged, warehouse
+from tests.sampling import no_more_than
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def lake() -> Iterator[Warehouse]:
         yield found
 
 
-@settings(max_examples=60)
+@no_more_than(60)
 @given(table=tables(of=ICEBERG_LEAVES, nested=False, columns_max=3), target=st.sampled_from([1, 300, 2**27]))
 def test_metrics_are_true_of_every_row(lake: Warehouse, table: pa.Table, target: int) -> None:
     iceberg = lake.create(table.schema)

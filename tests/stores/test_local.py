@@ -4,11 +4,12 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from safewrite.protocol.effects import Ok, Unknown
 from safewrite.stores.local import LocalObjects
+from tests.sampling import no_more_than
 
 NAMES = st.text("a/0-.Ä", min_size=1, max_size=6).filter(
     lambda path: all(part.strip(".") for part in path.split("/"))
@@ -30,7 +31,7 @@ def write(folder: Path, paths: set[str]) -> None:
         (folder / path).write_bytes(path.encode())
 
 
-@settings(max_examples=150)
+@no_more_than(150)
 @given(st.data())
 def test_a_folder_lists_what_follows_a_name_in_the_order_of_names(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
