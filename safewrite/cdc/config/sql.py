@@ -9,22 +9,13 @@ from typing import Any
 
 from safewrite.intake.duck import closed_duckdb
 
-_OF_THE_SESSION = frozenset(
-    [
-        "current_catalog",
-        "current_date",
-        "current_role",
-        "current_schema",
-        "current_time",
-        "current_timestamp",
-        "current_user",
-        "localtime",
-        "localtimestamp",
-        "session_user",
-        "user",
-    ]
-)
-"""Names that are values of the moment or of the session, and are written as columns are."""
+PLACE = "_cdc_place"
+"""The name of the rows that DuckDB computes, and of the column of their places there."""
+_OF_THE_SESSION = frozenset([
+    "current_catalog", "current_date", "current_role", "current_schema", "current_time", "current_timestamp", "current_user",
+    "localtime", "localtimestamp", "session_user", "user", PLACE,
+])  # fmt: skip
+"""Names that are values of the moment, of the session or of the batch, and are written as columns are."""
 _UNSTABLE = frozenset(["current_localtime", "current_localtimestamp", "hash", "version"])
 """Functions of DuckDB that it calls consistent, and that tell the time, or something else in another version of it."""
 _NOT_ONE = "has more than one expression, or a part of a query"

@@ -225,6 +225,7 @@ def types_of(table: TargetTable, told: ColumnTypes, schema: pa.Schema | None) ->
     """A type for every column of the table and of the batch: the table's own goes first."""
     names = dict.fromkeys(() if schema is None else schema.names)
     names |= dict.fromkeys(told.of_schemas) | dict.fromkeys(told.names)
+    names |= {name: names.pop(name) for name in table.computed if name in names}  # behind those of the source
     declared, own = table.declared, table.own_columns
     if schema is None:
         needed = partition_columns([*table.partition_by, *table.sort_terms])

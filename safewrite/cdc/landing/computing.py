@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import safewrite as sw
-from safewrite.cdc.config.sql import names_read
+from safewrite.cdc.config.sql import PLACE, names_read
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.landing.column_fit import ColumnFit, ColumnTypes
 from safewrite.cdc.landing.project_columns import Projected
@@ -27,7 +27,6 @@ from safewrite.intake.duck import closed_duckdb
 
 _PARTS = 16
 """Rows of which one cannot be computed are looked through in so many parts."""
-_PLACE = "_cdc_place"
 
 
 def compute(
@@ -246,7 +245,7 @@ class _Sql:
     ) -> tuple[Any, dict[int, str]]:
         """What an expression gives for each row, and why it gives nothing for some."""
         self._connection = self._connection or self.connect()
-        inputs = pa.table({**arrays, _PLACE: pa.array(np.arange(length))})
+        inputs = pa.table({**arrays, PLACE: pa.array(np.arange(length))})
         text = _text_of(self.table, name)
         kind = _kind_of(self._connection, self.table, name, inputs.slice(0, 0), [*self.fit.types])
         if name is not None:
@@ -256,7 +255,7 @@ class _Sql:
         sure = inputs if not failed else inputs.filter(pa.array(~np.isin(np.arange(length), list(failed))))
         found: list[Any] = []
         for part, values, why in _evaluated(self._connection, text, sure):
-            places = part.column(_PLACE).to_pylist()
+            places = part.column(PLACE).to_pylist()
             if why is None:
                 found.append((places, values))
             else:
@@ -350,6 +349,6 @@ def _evaluated(connection: Any, text: str, rows: pa.Table) -> Iterator[tuple[pa.
 
 
 def _asked(connection: Any, text: str, rows: pa.Table) -> Any:
-    connection.register("batch", rows)
+    connection.register(PLACE, rows)
     # As a comment could swallow the bracket, the expression stands on a line of its own.
-    return connection.sql(f'SELECT (\n{text}\n) AS "value" FROM batch').to_arrow_table().column(0)
+    return connection.sql(f'SELECT (\n{text}\n) AS "value" FROM "{PLACE}"').to_arrow_table().column(0)
