@@ -137,7 +137,7 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
         target_file_size: bytes after which another data file is begun (default 128 MiB; an Iceberg table's
             ``write.target-file-size-bytes`` goes first).
         checkpoints: Delta only: make a checkpoint every ``delta.checkpointInterval`` versions, after a commit.
-        group: Delta only: whether writers of several processes share commits: where they meet on S3 (``"auto"``), never, or from
+        group: whether writers of several processes share commits: where they meet on S3 (``"auto"``, Delta only), never, or from
             the first try on.  Each has a receipt of its own all the same (docs/shared-commits.md).
         on_event: called with an ``Event`` at each retry, wait and repair, and at the end of each write; what it raises
             is logged.  ``safewrite.metrics`` has two.  A table that is sent to another process takes it along only if
@@ -353,10 +353,6 @@ def _open_iceberg(identifier: Any, given: OpenSettings) -> IcebergTable:
         raise InvalidInputError(
             "arbiter= is for Delta tables; an Iceberg table's arbiter is its catalog. Nothing was written. Leave it out."
         )
-    if given.group == "always":
-        raise InvalidInputError(
-            "group='always' is for Delta tables. Nothing was written. Leave it out, or give many writes to append_many()."
-        )
     try:
         from safewrite.iceberg.connect import connect as connect_iceberg
         from safewrite.iceberg.connect import is_in_memory, portable
@@ -386,6 +382,7 @@ def _open_iceberg(identifier: Any, given: OpenSettings) -> IcebergTable:
         ),
         limits=given.limits,
         target_file_size=given.target_file_size,
+        group=given.group,
         first=first if given.create else None,
     )
     found.open(strict=given.strict)

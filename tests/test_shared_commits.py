@@ -405,11 +405,3 @@ def test_a_right_that_is_taken_away_stops_no_write(place: Place) -> None:
     _usable.clear()
     joining(place).append(rows(5))
     all_see(place, 0, 1, 2, 3, 4, 5)
-
-
-def test_writers_of_an_iceberg_table_are_refused_what_they_cannot_do(tmp_path: Path) -> None:
-    for group in ("sometimes", True, None, ["always"]):
-        with pytest.raises(sw.InvalidInputError, match="group= is 'auto' or 'never' or 'always'"):
-            sw.open(str(tmp_path / "t"), create=True, group=group)  # type: ignore[arg-type]
-    with pytest.raises(sw.InvalidInputError, match="for Delta tables"):
-        sw.open("ns.t", catalog={"type": "in-memory"}, group="always")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from safewrite.errors import not_yet
+from safewrite.errors import CommitUnknownError, not_yet
 from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.write.doubts import AttemptsInDoubt, Doubted
 from safewrite.iceberg.write.resolve import resolve
+from safewrite.iceberg.write.waiting import folder_of
 from safewrite.iceberg.write.write import Resolved
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.commit import load
@@ -29,12 +31,13 @@ class CachedTable:
     ``seen_s`` is when it was loaded, by the world's clock; None asks for a reload before the next write.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, doubts: AttemptsInDoubt | None = None) -> None:
         self.world: Performer = connection.world()
         self.head: TableVersion | None = None
         self.seen_s: float | None = None
         self.own_id: str | None = None
         """The table that was seen first: only to it is written (decision 0018)."""
+        self.doubts = doubts or AttemptsInDoubt()
         self._connection = connection
 
     def existing(self) -> TableVersion:
@@ -74,16 +77,28 @@ class CachedTable:
         self.head = head
         self.seen_s = monotonic_s(self.world)
 
-    def resolve(self, key: str, limits: Limits) -> tuple[Resolved | None, TableVersion]:
+    def resolve(self, key: str, limits: Limits) -> Resolved | None:
         """Resolve a key in the table that is there now: ask its ledger, not that of a table before it.
 
         Raises:
             CommitUnknownError, StorageError, TableNotFoundError: as ``safewrite.iceberg.write.write.resolve``.
         """
-        known = self.existing().table_id
-        found, head = self.run(resolve(key, helpers=self._connection.helpers, limits=limits))
+        known, folder = self.existing().table_id, folder_of(self.existing())
+        found, head = self.run(resolve(key, helpers=self._connection.helpers, limits=limits, folder=folder))
         self.see(head)
-        return (found, head) if head.table_id == known else self.resolve(key, limits)
+        if head.table_id != known:
+            return self.resolve(key, limits)
+        if found is None:
+            self.doubts.check(key, head)
+        return found
+
+    def commit(self, plan: Doubted, steps: Generator[Effect, Outcome, T]) -> T:
+        """Drive a commit to its end, and keep that it ended in doubt."""
+        try:
+            return self.run(steps)
+        except CommitUnknownError:
+            self.doubts.note(plan)
+            raise
 
     def run(self, steps: Generator[Effect, Outcome, T]) -> T:
         """Drive a generator of effects to its end."""

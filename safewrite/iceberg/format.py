@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from safewrite.arguments.reading import spark_catalog as check_catalog
-from safewrite.errors import CommitUnknownError, Kind, TableNotFoundError, WouldAlterError
+from safewrite.errors import Kind, TableNotFoundError, WouldAlterError
 from safewrite.iceberg import history, ledger_place
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 from safewrite.iceberg.connect import Connection
@@ -20,8 +20,8 @@ from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.group_commit import Group, write_many
 from safewrite.iceberg.write.plans import Planner
 from safewrite.iceberg.write.positions import positions_of
-from safewrite.iceberg.write.resolve import check_doubt
 from safewrite.iceberg.write.summary import Write, carries
+from safewrite.iceberg.write.waiting import TableQueue
 from safewrite.iceberg.write.write import IcebergDone, WritePlan, write
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.iceberg.failures import replaced
@@ -64,6 +64,7 @@ class IcebergFormat:
         *,
         limits: Limits | None = None,
         target_file_size: int | None = None,
+        group: str = "never",
         first: creation.NewTable | None = None,
         new_id: Callable[[], str] | None = None,
     ) -> None:
@@ -81,7 +82,7 @@ class IcebergFormat:
         self._admitted: str | None = None  # where the metadata is that was checked last
         self._in_spark: CachedSparkTable | None = None
         self._session: SparkSession | None = None  # the last one whose frame was written
-        self._doubts: dict[str, TableVersion | None] = {}  # the bases of attempts in doubt, by key
+        self._queue = TableQueue(group)
 
     def after_fork(self) -> None:
         """Load the catalog again in a forked child, for it talks over its parent's connections.
@@ -89,14 +90,14 @@ class IcebergFormat:
         Raises:
             InvalidInputError: the catalog cannot be loaded again.
         """
-        known, own_id = self._cached.head, self._cached.own_id
+        before = self._cached
         self.connection = self.connection.after_fork()
         self.catalog = SafeCatalog(self.connection.catalog, limits=self.limits)
         self.planner.catalog = self.connection.catalog
-        self._cached = CachedTable(self.connection)
-        self._cached.own_id = own_id
+        self._cached = CachedTable(self.connection, before.doubts)
+        self._cached.own_id = before.own_id
         self._in_spark = self._session = None
-        if known is not None:
+        if before.head is not None:
             self._cached.look(self.limits)
 
     # --- what it is -------------------------------------------------------------------------------
@@ -232,28 +233,22 @@ class IcebergFormat:
     def commit(
         self, plan: WritePlan, operation: Operation, encode: Callable[[], Any], *, queue_first: bool
     ) -> IcebergDone:
-        how: dict[str, Any] = {"limits": self.limits, "queue_first": queue_first}
-        steps = write(plan, encode, plan.planned, helpers=self.connection.helpers, **how)
-        try:
-            return self._cached.run(steps)
-        except CommitUnknownError:
-            self._doubts[plan.write.key] = plan.bound
-            raise
+        how: dict[str, Any] = {"limits": self.limits, "helpers": self.connection.helpers}
+        how["queue_first"] = queue_first or self._queue.group == "always"
+        how["terms"] = self._queue.terms(operation.verb, self._cached.existing(), self.world)
+        return self._cached.commit(plan, write(plan, encode, plan.planned, **how))
 
     def commit_group(self, plan: AppendPlan, encode: Callable[..., Any], *, queue_first: bool) -> Group:
         how: dict[str, Any] = {"limits": self.limits, "queue_first": queue_first}
         steps = write_many(plan, encode, plan.planned, helpers=self.connection.helpers, **how)
-        try:
-            return self._cached.run(steps)
-        except CommitUnknownError:
-            self._doubts |= dict.fromkeys((write.key for write in plan.write.members), plan.bound)
-            raise
+        return self._cached.commit(plan, steps)
 
     def after(self, done: IcebergDone, elapsed_s: float) -> None:
         """Keep what the commit showed of the table, and drop old metadata files."""
         try:
             before = self._cached.existing()
             self._cached.see(done.head)
+            self._queue.note(done.may_share)
             if done.contended:
                 self._cached.seen_s = None
             if not done.already:
@@ -266,11 +261,8 @@ class IcebergFormat:
     def resolve(self, key: str) -> tuple[int, Mapping[str, Any]] | None:
         if self._cached.head is None and not self._is_there():
             return None
-        found, head = self._cached.resolve(key, self.limits)
-        if found is None:
-            check_doubt(self._doubts.get(key), head, key)
-            return None
-        return found.snapshot_id, found.entry(key)
+        found = self._cached.resolve(key, self.limits)
+        return None if found is None else (found.snapshot_id, found.entry(key))
 
     def recorded(self, version: int) -> Sequence[Mapping[str, Any]]:
         return self._cached.run(members.recorded(self._cached.look(self.limits), version, self.limits))

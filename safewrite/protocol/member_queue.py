@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from safewrite.protocol import members
 from safewrite.protocol.effects import Effect, Ok, Outcome, Put
@@ -16,6 +17,7 @@ SPAN = 16
 """A member may be committed up to so many versions after the last that its owner examined, if its arbiter says no other number."""
 AGE_MS_MAX = 60_000
 """A member that came so long before ours is not carried: its files were checked too long ago."""
+FORM = 1
 _NAME = re.compile(r"(\d{20})-(\d{20})-")
 
 
@@ -31,6 +33,9 @@ class Terms:
     """Whether the queue is known to be usable; else a writer asks before it waits there."""
     listens: bool = False
     """Whether a writer that did not wait looks, with its read-back, whether others do: it is quick, and might outrun them for ever."""
+
+
+ALONE = Terms()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,8 @@ class Share(Generic[SharerT_co]):
     terms: Terms
     folder: str = FOLDER
     """Where members wait."""
+    unit: str = "version"
+    """What its format counts commits by."""
     path: str | None = None
     """Where our member is, as far as we know; see ``safewrite.protocol.sharing``."""
     through: int = -1
@@ -169,3 +176,49 @@ def young(there: Sequence[Waiting], own: str | None) -> list[Waiting]:
     if mine is None:
         return list(there)
     return [one for one in there if mine.modified_ms - one.modified_ms <= AGE_MS_MAX]
+
+
+# --- a member as JSON -----------------------------------------------------------------------------------
+def encoded(
+    table_id: str, base: int, table: str, write: Mapping[str, Any], files: Mapping[str, Any]
+) -> bytes:
+    """A member; ``table`` is a digest of all that its ``files`` depend on."""
+    member = {"form": FORM, "tableId": table_id, "base": base, "table": table, "write": write, **files}
+    return json.dumps(member, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decoded(offer: Offer, table_id: str, table: str) -> Mapping[str, Any] | None:
+    """What a member says; None if it is not one of this table as it is now."""
+    try:
+        member: dict[str, Any] = json.loads(offer.body)
+        made_for = member["tableId"], member["base"], member["table"]
+    except (KeyError, ValueError, TypeError):
+        return None
+    return member if made_for == (table_id, offer.base, table) else None
+
+
+def is_known(body: bytes) -> bool:
+    """Whether a member is of the form that this release reads; what a later one wrote is left to others."""
+    try:
+        return bool(json.loads(body)["form"] == FORM)
+    except (KeyError, ValueError, TypeError):
+        return False
+
+
+def write_of(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What identifies a member's write, by the names of ``safewrite.protocol.members.MemberWrite``.
+
+    Raises:
+        KeyError, ValueError, TypeError: it does not say so.
+    """
+    txn = entry.get("txn")
+    return {
+        "key": str(entry["key"]),
+        "fingerprint": str(entry["fingerprint"]),
+        "rows": int(entry["rows"]),
+        "files": int(entry["files"]),
+        "txn": None if txn is None else (str(txn[0]), int(txn[1])),
+        "volatile": tuple(entry.get("volatile", ())),
+        "columns": str(entry.get(members.COLUMNS, "")),
+        "offer": str(entry["offer"]),
+    }

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from safewrite.errors import NotCommittedError, ReplayMismatchError
 from safewrite.protocol import keys
@@ -95,6 +95,33 @@ class Met:
 
     version: int
     entry: Mapping[str, Any] | None = None
+
+
+class Carried(Protocol):
+    """A write that another one's commit may carry."""
+
+    @property
+    def write(self) -> MemberWrite: ...
+
+
+CarriedT = TypeVar("CarriedT", bound=Carried)
+
+
+def abreast(own: MemberWrite, offered: Iterable[CarriedT]) -> list[CarriedT]:
+    """Those that one commit can carry together with our write.
+
+    A batch of an app whose earlier batch is among them, or a key that is, is left for the next commit.
+    """
+    taken, names, apps = list[CarriedT](), {own.key}, {own.txn[0]} if own.txn is not None else set[str]()
+    for one in sorted(offered, key=lambda one: one.write.txn[1] if one.write.txn is not None else -1):
+        app = one.write.txn and one.write.txn[0]
+        if one.write.key in names or app in apps:
+            continue
+        names.add(one.write.key)
+        if app is not None:
+            apps.add(app)
+        taken.append(one)
+    return taken
 
 
 class MembersMetError(NotCommittedError):

@@ -69,9 +69,14 @@ a moment only, and not all lead at once."""
 class SharedTry(Protocol):
     """One commit attempt of any format, as far as sharing asks of it."""
 
-    limits: Limits
     started_s: float
-    ticket: int | None
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def ticket(self) -> int | None:
+        """Our turn in the ticket queue, if we hold one."""
 
     @property
     def share(self) -> Share[Sharer] | None:
@@ -372,8 +377,8 @@ def in_doubt(share: Share[Sharer] | None, seen: int, error: Exception) -> Except
     why = said(error).partition(". ")[0]
     return CommitUnknownError(
         f"{why}. The write had waited where other writers take waiting writes into their own commits, so one of them may "
-        f"still commit it, up to version {share.through}. Call again with the same key to decide at once; resolve(key) decides "
-        f"once the log has reached version {share.through}.",
+        f"still commit it, up to {share.unit} {share.through}. Call again with the same key to decide at once; resolve(key) decides "
+        f"once the table has reached {share.unit} {share.through}.",
         version=share.through,
     )
 

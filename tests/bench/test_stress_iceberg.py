@@ -86,7 +86,7 @@ def test_the_report_names_the_catalog_and_how_to_run_it_again() -> None:
 
 BLINDERS = {
     "iceberg/write/append.py": ("find(head, self.write)\n", "None\n"),
-    "protocol/iceberg/commit.py": (
+    "protocol/iceberg/settle.py": (
         "    if change.landed_in(head):\n",
         "    if accepted and change.landed_in(head):\n",
     ),

@@ -7,7 +7,7 @@ from tests.mutants.killers import Mutant, alone, model
 OWN = alone("iceberg/test_protocol.py")
 """Scenarios of single commits on a SQLite catalog; a mutant says which of them must fail."""
 MERGING = alone("iceberg/test_merging.py")
-SWAP, APPEND = "protocol/iceberg/commit.py", "iceberg/write/append.py"
+SWAP, APPEND = "protocol/iceberg", "iceberg/write/append.py"
 REQUEST = "iceberg/catalog/commit_request.py"
 CLEAN_UP = (
     (
@@ -64,8 +64,8 @@ ICEBERG_MUTANTS = (
         SWAP,
         (
             (
-                "        yield from state.close()\n        raise\n",
-                "        return Swapped(head, 0, 0, already=True, contended=True)\n",
+                "        yield from state.turn.close()\n        share = state.share\n",
+                "        return Swapped(head, 0, 0, already=True, contended=True)\n        share = state.share\n",
             ),
         ),
         OWN,
@@ -77,10 +77,10 @@ ICEBERG_MUTANTS = (
         SWAP,
         (
             (
-                "        looked = yield from _look(accepted, closing)\n",
+                "        looked, *closed = yield from _look(accepted, due)\n",
                 (
                     "        if accepted:\n            return SettledChange(True, change.base)\n"
-                    "        looked = yield from _look(accepted, closing)\n"
+                    "        looked, *closed = yield from _look(accepted, due)\n"
                 ),
             ),
         ),
@@ -146,8 +146,8 @@ ICEBERG_MUTANTS = (
         SWAP,
         (
             (
-                "            if not settled.closed:\n                yield from turn.close()\n            return done\n",
-                "            return done\n",
+                "            if not settled.closed:\n                yield from state.close()\n",
+                "",
             ),
         ),
         OWN,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from tests.mutants.killers import Mutant, model, pytest
+from tests.mutants.killers import Mutant, alone, model, pytest
 
 OWN, FITTING = pytest("test_shared_commits.py"), pytest("delta/test_waiting.py")
+ICEBERG = alone("iceberg/test_shared_commits.py")
 """A mutant says which of these must fail."""
 SHARING, WAITING = "protocol/sharing.py", "delta/write/waiting.py"
+QUEUE, MEMBERS = "protocol/member_queue.py", "protocol/members.py"
 
 SHARING_MUTANTS = (
     Mutant(
@@ -36,8 +38,13 @@ SHARING_MUTANTS = (
     Mutant(
         "share-table",
         "the comparison of the table that a member was made for",
-        WAITING,
-        (("        if made_for != (state.table_id, offer.base, layout(state)):\n", "        if False:\n"),),
+        QUEUE,
+        (
+            (
+                "    return member if made_for == (table_id, offer.base, table) else None\n",
+                "    return member\n",
+            ),
+        ),
         FITTING,
         "test_members_of_another_table_or_another_schema_are_refused",
     ),
@@ -57,15 +64,15 @@ SHARING_MUTANTS = (
     Mutant(
         "share-form",
         "that a member of a later release is left to others",
-        WAITING,
-        (('        return bool(json.loads(body)["form"] == _FORM)\n', "        return True\n"),),
+        QUEUE,
+        (('        return bool(json.loads(body)["form"] == FORM)\n', "        return True\n"),),
         FITTING,
         "test_what_a_later_release_wrote_is_left_to_others",
     ),
     Mutant(
         "share-twice",
         "that a key comes once in a commit",
-        WAITING,
+        MEMBERS,
         (("        if one.write.key in names or app in apps:\n", "        if app in apps:\n"),),
         FITTING,
         "test_one_key_is_carried_once",
@@ -73,7 +80,7 @@ SHARING_MUTANTS = (
     Mutant(
         "share-order",
         "that a commit carries one batch of an app",
-        WAITING,
+        MEMBERS,
         (("        if one.write.key in names or app in apps:\n", "        if one.write.key in names:\n"),),
         FITTING,
         "test_batches_of_an_app_come_one_a_commit_and_in_their_order",
@@ -204,5 +211,29 @@ SHARING_MUTANTS = (
         ),
         OWN,
         "test_who_gives_up_leaves_the_queue_after_its_doubt_is_recorded",
+    ),
+    Mutant(
+        "share-iceberg-key",
+        "the search for a member's key in the metadata of an Iceberg table",
+        "iceberg/write/waiting.py",
+        (("one is not None and one.write.key not in met]", "one is not None]"),),
+        ICEBERG,
+        "test_a_member_that_stays_in_the_queue_is_never_carried_again",
+    ),
+    Mutant(
+        "share-iceberg-expired",
+        "that each sequence number since a member's base is shown by the metadata",
+        "iceberg/write/waiting.py",
+        (("dict.fromkeys(self.head.sequences.values())", "dict.fromkeys(range(100))"),),
+        ICEBERG,
+        "test_no_member_is_carried_past_snapshots_that_were_expired",
+    ),
+    Mutant(
+        "share-iceberg-doubt",
+        "the sequence number that a ledger record in doubt tells",
+        "iceberg/write/doubts.py",
+        (("at is not None and at <= _FIRST else -1", "False else -1"),),
+        ICEBERG,
+        "test_who_gives_up_on_an_idle_table_is_decided_by_the_same_call",
     ),
 )

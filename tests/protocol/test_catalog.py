@@ -30,8 +30,9 @@ from safewrite.protocol.effects import (
     Unknown,
 )
 from safewrite.protocol.iceberg import commit, failures
-from safewrite.protocol.iceberg.commit import SettledChange, settle, settle_creation
+from safewrite.protocol.iceberg.change import ReadMetadata
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.iceberg.settle import SettledChange, settle, settle_creation
 from safewrite.protocol.values import Queue
 from tests.protocol.scripts import Script, script
 
@@ -215,7 +216,7 @@ def test_a_change_that_was_expired_is_found_in_earlier_metadata() -> None:
     expired = head(5, 6, location="now", previous=("older", BASE.location, "one", "two"))
     found, asked = settled(Unknown(), Ok(expired), Ok(RIVAL), Ok(LANDED))
     assert found.landed
-    assert [one.location for one in asked.asked if isinstance(one, commit.ReadMetadata)] == ["two", "one"]
+    assert [one.location for one in asked.asked if isinstance(one, ReadMetadata)] == ["two", "one"]
     assert not settled(Unknown(), Ok(expired), Ok(RIVAL), Ok(RIVAL))[0].landed
     with pytest.raises(CommitUnknownError):
         settled(Unknown(), Ok(expired), Missing(), Ok(10.5))
@@ -227,13 +228,13 @@ def test_a_change_that_was_expired_is_found_in_earlier_metadata() -> None:
 def test_what_ends_the_turn_comes_with_the_look_and_once() -> None:
     closing = (PassTurn(4),)
     asked = script(Ok(), Ok((Ok(LANDED), Ok())))
-    assert asked.run(settle(Adds(), LIMITS, 0.0, closing)).closed
+    assert asked.run(settle(Adds(), LIMITS, 0.0, lambda: closing)).closed
     assert asked.names == ["swap.commit", "swap.verify_and_close"]
     asked = script(Ok(), Unknown(), Ok(1.0), Ok(), Ok(LANDED))
-    asked.run(settle(Adds(), LIMITS, 0.0, closing))
+    asked.run(settle(Adds(), LIMITS, 0.0, lambda: closing))
     assert asked.names[-1] == "swap.verify"
     asked = script(Unknown(), Ok(BASE), Ok(1.0), Ok(), Ok(), Ok((Ok(LANDED), Ok())))
-    asked.run(settle(Adds(), LIMITS, 0.0, closing))
+    asked.run(settle(Adds(), LIMITS, 0.0, lambda: closing))
     assert asked.names[-1] == "swap.verify_and_close"
 
 

@@ -59,6 +59,8 @@ FEWER = {
     "share-fresh": 0,
     "share-again": 0,
     "share-resolve": 0,
+    "share-iceberg-fresh": 0,
+    "share-iceberg-again": 0,
     "iceberg-two": 1,
     "iceberg-empty": 1,
     "iceberg-plain": 1,
@@ -66,7 +68,16 @@ FEWER = {
     "iceberg-two-sql": 1,
 }
 """Models whose spaces take long, with the faults of the short form."""
-DEAR = ("share-three", "share-locks", "group-turns")
+DEAR = (
+    "share-three",
+    "share-locks",
+    "group-turns",
+    "share-iceberg",
+    "share-iceberg-sql",
+    "share-iceberg-resolve",
+    "share-iceberg-expire",
+    "share-iceberg-three",
+)
 """Models whose spaces take long without a fault, too; a smaller model has the same steps."""
 SOUND = [
     *((n, FEWER.get(n, model.faults)) for n, model in MODELS.items() if n not in DEAR and not model.flaw),

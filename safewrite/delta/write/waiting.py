@@ -13,15 +13,14 @@ from safewrite.delta.log.actions import Action, Commit, rows_of
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.conflicts import significant
 from safewrite.delta.write.members import ENGINE, carried, keys_by_hash, own_info
-from safewrite.protocol import members
+from safewrite.protocol import member_queue, members
 from safewrite.protocol.effects import Put
 from safewrite.protocol.member_queue import Offer
+from safewrite.protocol.members import abreast
 from safewrite.stores.inside import is_inside
 
 if TYPE_CHECKING:
     from safewrite.delta.write.transaction import Transaction, Write
-
-_FORM = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,46 +86,24 @@ def keys_in(commit: Commit) -> Mapping[str, Any] | None:
 # --- a member as JSON -----------------------------------------------------------------------------------
 def encoded(write: Write, adds: Sequence[Mapping[str, Any]], state: Snapshot, base: int) -> bytes:
     """A member of the queue (``safewrite.protocol.sharing``)."""
-    member = {
-        "form": _FORM,
-        "tableId": state.table_id,
-        "base": base,
-        "table": layout(state),
-        "write": {**write.whole_entry(), "int63": write.fingerprint_int63},
-        "actions": list(adds),
-    }
-    return json.dumps(member, separators=(",", ":"), ensure_ascii=False).encode()
+    entry = {**write.whole_entry(), "int63": write.fingerprint_int63}
+    return member_queue.encoded(state.table_id, base, layout(state), entry, {"actions": list(adds)})
 
 
 def decoded(offer: Offer, state: Snapshot, make: type[Write]) -> WaitingWrite | None:
     """The write of a member; None if it is not one of this table as it is now, or its files are not its rows, or lie elsewhere."""
+    member = member_queue.decoded(offer, state.table_id, layout(state))
+    if member is None:
+        return None
     try:
-        member = json.loads(offer.body)
         entry, adds = member["write"], member["actions"]
-        made_for = member["tableId"], member["base"], member["table"]
-        if made_for != (state.table_id, offer.base, layout(state)):
-            return None
-        txn = entry.get("txn")
-        write = make(
-            str(entry["key"]), str(entry["fingerprint"]), int(entry["rows"]), int(entry["files"]),
-            txn=None if txn is None else (str(txn[0]), int(txn[1])),
-            volatile=tuple(entry.get("volatile", ())), columns=str(entry.get(members.COLUMNS, "")),
-            offer=str(entry["offer"]), fingerprint_int63=int(entry["int63"]),
-        )  # fmt: skip
+        write = make(**member_queue.write_of(entry), fingerprint_int63=int(entry["int63"]))
         counted = [rows_of(action["add"]) if is_inside(action["add"]["path"]) else None for action in adds]
     except (KeyError, ValueError, TypeError, AttributeError, IndexError):
         return None
     if None in counted or sum(rows or 0 for rows in counted) != write.rows or len(counted) != write.files:
         return None
     return WaitingWrite(offer.path, write, tuple(adds))
-
-
-def is_known(body: bytes) -> bool:
-    """Whether a member is of the form that this release reads; what a later one wrote is left to others."""
-    try:
-        return bool(json.loads(body)["form"] == _FORM)
-    except (KeyError, ValueError, TypeError):
-        return False
 
 
 def layout(state: Snapshot) -> str:
@@ -140,29 +117,17 @@ def layout(state: Snapshot) -> str:
 def fitting(
     own: Write, offered: Sequence[Offer], state: Snapshot, known: Mapping[int, Mapping[str, Any] | None]
 ) -> tuple[list[WaitingWrite], frozenset[str]]:
-    """The members that can follow a state of the table together with our write, and the paths of those that never can.
-
-    A batch of an app whose earlier batch is among them, or a key that is, is left for the next commit.
-    """
+    """The members that can follow a state of the table together with our write, and the paths of those that never can."""
     hashes = {version: None if info is None else keys_by_hash(info) for version, info in known.items()}
     left, refused = list[WaitingWrite](), set[str]()
-    for offer in filter(lambda offer: is_known(offer.body), offered):
+    for offer in filter(lambda offer: member_queue.is_known(offer.body), offered):
         one = decoded(offer, state, type(own))
         between = [hashes.get(version) for version in range(offer.base + 1, state.version + 1)]
         if one is None or None in between or is_there(one.write, between, state):
             refused.add(offer.path)
         else:
             left.append(one)
-    taken, names, apps = list[WaitingWrite](), {own.key}, {own.txn[0]} if own.txn is not None else set[str]()
-    for one in sorted(left, key=lambda one: one.write.txn[1] if one.write.txn is not None else -1):
-        app = one.write.txn and one.write.txn[0]
-        if one.write.key in names or app in apps:
-            continue
-        names.add(one.write.key)
-        if app is not None:
-            apps.add(app)
-        taken.append(one)
-    return taken, frozenset(refused)
+    return abreast(own, left), frozenset(refused)
 
 
 def is_there(write: Write, between: Sequence[Mapping[str, str] | None], state: Snapshot) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.io import FileIO, InputFile, OutputFile
@@ -15,6 +16,7 @@ from safewrite.iceberg.catalog.outcomes import classify_file_error
 from safewrite.iceberg.catalog.s3 import direct
 from safewrite.protocol.effects import Failed, Ok, Outcome
 from safewrite.protocol.values import Tail
+from safewrite.stores.local import LocalObjects
 
 if TYPE_CHECKING:
     from pyiceberg.io import InputStream, OutputStream
@@ -58,6 +60,14 @@ class FileStore:
             return classify_file_error(error)
 
     def list(self, prefix: str, start_after: str, limit: int) -> Outcome:
+        """List a folder, where S3 or the local disk can be asked without the FileIO, which cannot list."""
+        file_io = self.file_io()
+        if (own := direct(file_io, prefix)) is not None:
+            root = prefix.removesuffix(own[1])
+            return _under(root, own[0].list(own[1], start_after.removeprefix(root), limit))
+        folder = prefix.removeprefix("file://")
+        if folder.startswith("/") and type(file_io).__name__ == "PyArrowFileIO":
+            return _under(prefix, LocalObjects(folder).list("", start_after.removeprefix(prefix), limit))
         return Failed("a FileIO cannot list")
 
     def put(self, path: str, body: bytes) -> Outcome:
@@ -83,6 +93,13 @@ class FileStore:
         except Exception as error:  # noqa: BLE001 - as above
             return classify_file_error(error)
         return Ok()
+
+
+def _under(root: str, outcome: Outcome) -> Outcome:
+    """A listing with the whole locations of what it lists."""
+    if not isinstance(outcome, Ok) or not isinstance(outcome.value, tuple):
+        return outcome
+    return Ok(tuple(replace(one, path=f"{root}{one.path}") for one in outcome.value))
 
 
 def _size(stream: InputStream) -> int:

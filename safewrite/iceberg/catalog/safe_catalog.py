@@ -41,7 +41,8 @@ from safewrite.protocol import ticket_queue
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.change import TableChange
-from safewrite.protocol.iceberg.commit import SettledChange, load, settle, settle_creation
+from safewrite.protocol.iceberg.commit import load
+from safewrite.protocol.iceberg.settle import SettledChange, settle, settle_creation
 from safewrite.stores.world import run
 
 if TYPE_CHECKING:

@@ -43,6 +43,17 @@ def added_manifest(
     )
 
 
+def files_in(body: bytes) -> list[DataFile]:
+    """The data files that a manifest adds, whose bytes are at hand."""
+    from pyiceberg.manifest import ManifestContent, ManifestFile
+
+    read = ManifestFile.from_args(
+        manifest_path="manifest.avro", manifest_length=len(body), partition_spec_id=0, content=ManifestContent.DATA,
+        sequence_number=0, min_sequence_number=0, added_snapshot_id=0,
+    )  # fmt: skip
+    return [one.data_file for one in read.fetch_manifest_entry(MemoryIO(body))]
+
+
 def manifest_of(
     metadata: TableMetadata,
     schema: Schema,

@@ -21,8 +21,8 @@ from safewrite.iceberg.opening import probe as probe_catalog
 from safewrite.iceberg.retention import HORIZON_MS
 from safewrite.iceberg.write.creation import DELETE_METADATA, KEEP, KEPT_MS, PREVIOUS_MAX
 from safewrite.protocol.effects import Missing
-from safewrite.protocol.iceberg.commit import METADATA_READ_MAX
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.iceberg.settle import METADATA_READ_MAX
 from safewrite.text.rendering import said
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from safewrite.errors import ConflictError, Kind, SafewriteError
@@ -18,6 +18,7 @@ from safewrite.iceberg.data.manifests import (
 from safewrite.iceberg.metadata import MAIN, table_of
 from safewrite.iceberg.opening import check_format
 from safewrite.iceberg.write import positions as told
+from safewrite.iceberg.write import waiting
 from safewrite.iceberg.write.merging import Merging
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write, find, find_members
@@ -32,6 +33,7 @@ from safewrite.protocol.positions import Moves, must_stand
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile, ManifestFile
     from pyiceberg.schema import Schema
+    from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Operation
     from pyiceberg.table.update import TableRequirement, TableUpdate
 
@@ -75,6 +77,10 @@ class AppendPlan:
     """Writes that were found in other snapshots, or are at fault, by key."""
     attempt: int = 0
     bound: TableVersion | None = None
+    taken: tuple[waiting.WaitingFiles, ...] = ()
+    """Writes of other processes that this attempt commits too."""
+    through: int | None = None
+    """The sequence number up to which others may commit this write, where it ended in doubt of that."""
     _manifest: ManifestFile | None = field(default=None, repr=False)
     """The manifest of the new files, which serves every attempt."""
     _merging: Merging = field(default_factory=Merging, repr=False)
@@ -83,6 +89,34 @@ class AppendPlan:
     def schema(self) -> Schema:
         """The schema that the rows were written under."""
         return self.evolution.schema if self.evolution else table_of(self.planned).metadata.schema()
+
+    @property
+    def sharer(self) -> waiting.SharedSnapshot | None:
+        """The write as one that others may commit; None where it does more than to add files to a table."""
+        alone = self.evolution or self.positions or self.properties or self.write.members
+        fits = table_of(self.planned).metadata.format_version >= waiting.FORMAT_MIN
+        return (
+            waiting.SharedSnapshot(self, self.planned)
+            if fits and not alone and type(self) is AppendPlan
+            else None
+        )
+
+    def carry(self, taken: Sequence[waiting.WaitingFiles], write_id: str) -> None:
+        """Commit these writes too: another body is another attempt, with a snapshot and manifests of its own."""
+        if taken or self.taken:
+            self.write_id = write_id
+            self.snapshot_id = table_of(self.planned).metadata.new_snapshot_id()
+            self._manifest, self._merging = None, Merging()
+        self.taken = tuple(taken)
+
+    @property
+    def whole(self) -> Write:
+        """All that the snapshot carries, as one write."""
+        if not self.taken:
+            return self.write
+        each = (self.write, *(one.write for one in self.taken))
+        rows, files = sum(write.rows for write in each), sum(write.files for write in each)
+        return replace(self.write, rows=rows, files=files, members=each)
 
     def removed_rows(self) -> int | None:
         """How many rows the snapshot removes."""
@@ -160,7 +194,7 @@ class AppendPlan:
             head.current,
             manifests,
             location,
-            header=self.write.list_header(),
+            header=self.whole.list_header(),
         )
         yield from self.staging.complete((*puts, *more, Put(location, body, name="stage.put_manifest_list")))
         self.last_list.location, self.last_list.body = location, body
@@ -201,7 +235,7 @@ class AppendPlan:
     @property
     def added(self) -> Sequence[DataFile]:
         """Data files that the snapshot adds."""
-        return self.staging.data_files
+        return [*self.staging.data_files, *(file for one in self.taken for file in one.files)]
 
     @property
     def counted(self) -> Sequence[DataFile]:
@@ -236,7 +270,7 @@ class AppendPlan:
 
     def _change(self, head: TableVersion, location: str, now_ms: int) -> CommitRequest:
         check_added(
-            (file.record_count for file in self.added), self.write.rows, self.kept_rows(), self.write.key
+            (file.record_count for file in self.added), self.whole.rows, self.kept_rows(), self.write.key
         )
         metadata = table_of(head).metadata
         schema_id = self.evolution.schema_id if self.evolution else metadata.current_schema_id
@@ -252,7 +286,7 @@ class AppendPlan:
             list_location=location,
             properties={
                 **self.properties,
-                **self.write.summary(),
+                **self.whole.summary(),
                 **self.removals(),
                 **told.summary(self.positions),
             },
@@ -262,12 +296,18 @@ class AppendPlan:
         if self.evolution:
             requirements = (*requirements, *self.evolution.requirements)
             updates = (*self.evolution.updates, *updates)
-        return CommitRequest(head, (self.snapshot_id,), requirements, updates, (location,))
+        own: tuple[str, ...] = ()
+        if self.taken:
+            # The owner of a member meets a change of the table by itself, and may have raised it by now.
+            requirements = (*requirements, *same_layout(metadata))
+            made_here = [*([self._manifest] if self._manifest else []), *self._merging.made.values()]
+            own = tuple(one.manifest_path for one in made_here)
+        return CommitRequest(head, (self.snapshot_id,), requirements, updates, (location, *own))
 
     def _table_properties(self, head: TableVersion) -> dict[str, str]:
         """Properties of the table, set in the same commit."""
         moved = told.table_properties(self.positions, head.table_id, self.snapshot_id)
-        return self.write.table_properties(head.table_id, self.snapshot_id) | moved | self.ledger_in(head)
+        return self.whole.table_properties(head.table_id, self.snapshot_id) | moved | self.ledger_in(head)
 
     def new_location(self, head: TableVersion, name: str) -> str:
         """The location of a new file of the table's metadata."""
@@ -290,6 +330,17 @@ def check_unchanged(planned: TableVersion, head: TableVersion) -> None:
             "was under way. Nothing was committed. Open the table again and repeat the call with the same key.",
             kind=Kind.SCHEMA_CHANGED,
         )
+
+
+def same_layout(metadata: TableMetadata) -> tuple[TableRequirement, ...]:
+    """The requirements that partitioning and order are as they were."""
+    from pyiceberg.table.update import AssertDefaultSortOrderId, AssertDefaultSpecId
+
+    spec, order = metadata.default_spec_id, metadata.default_sort_order_id
+    return (
+        AssertDefaultSpecId.model_validate({"default-spec-id": spec}),
+        AssertDefaultSortOrderId.model_validate({"default-sort-order-id": order}),
+    )
 
 
 def snapshot_updates(

@@ -12,7 +12,7 @@ from safewrite.arguments.reading import reading
 from safewrite.errors import ConflictError, Kind, NotCommittedError, StorageError
 from safewrite.iceberg.data.schema import iceberg_schema
 from safewrite.iceberg.write import namespace
-from safewrite.protocol.iceberg.commit import METADATA_READ_MAX
+from safewrite.protocol.iceberg.settle import METADATA_READ_MAX
 from safewrite.text.rendering import said
 
 if TYPE_CHECKING:

@@ -107,6 +107,11 @@ def shown_keys(properties: Mapping[str, str]) -> list[str]:
     return list(keys_by_hash(properties).values())
 
 
+def count(properties: Mapping[str, str]) -> int:
+    """How many writes a snapshot carries."""
+    return len(members.unpacked(properties.get(MEMBER_KEYS, ""))) or 1
+
+
 def is_ours(properties: Mapping[str, str]) -> bool:
     """Whether a snapshot was made by a write of safewrite."""
     return KEY in properties or MEMBER_KEYS in properties

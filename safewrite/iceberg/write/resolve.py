@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from safewrite.errors import CommitUnknownError
-from safewrite.iceberg.write import members
+from safewrite.iceberg.write import doubts, members
 from safewrite.iceberg.write import summary as names
 from safewrite.iceberg.write.write import Ledgers, Resolved, base_of, described, landed_and_expired, stands
-from safewrite.protocol import keys
-from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, Outcome
+from safewrite.protocol import keys, member_queue
+from safewrite.protocol.ask import Limits, ask, unanswered
+from safewrite.protocol.effects import Effect, Failed, List, Ok, Outcome, Unknown
 from safewrite.protocol.iceberg.commit import load
 from safewrite.protocol.iceberg.head import TableVersion
 
 
 def resolve(
-    key: str, *, helpers: Ledgers, limits: Limits
+    key: str, *, helpers: Ledgers, limits: Limits, folder: str | None = None
 ) -> Generator[Effect, Outcome, tuple[Resolved | None, TableVersion]]:
     """Find out, without writing, whether a key was committed; returns the table version that shows it.
 
+    ``folder`` is where members wait that writers share commits of; None: they share none.
+
     Raises:
-        CommitUnknownError: an attempt ended in doubt, and its base still is the table.
+        CommitUnknownError: an attempt ended in doubt, and its base still is the table; or the write waits where others may commit it.
         TableNotFoundError, StorageError: the catalog does not show the table.
     """
     record = (yield from keys.recall(key, limits)) if helpers.ledger else None
+    # The queue is read before the table: what is committed in between then shows in the table.
+    through = doubts.through_of(record)
+    through = max(through, (yield from _waits_through(key, folder, limits)))
     head = yield from load(limits)
     found = members.carried(head, (key,)).get(key)
     if found is not None:
@@ -36,24 +40,24 @@ def resolve(
         rows = int(record.fingerprint.split(":")[1])
         return Resolved(record.version, record.fingerprint, rows, 0), head
     if record is not None and record.version is None and record.in_doubt_at == base_of(head):
-        raise _may_land(key)
+        raise doubts.may_land(key)
+    doubts.check_shared(through, head, key)
     if record is not None and record.version is None:
         return (yield from landed_and_expired(key, record.base_version, head, limits)), head
     return None, head
 
 
-def check_doubt(base: TableVersion | None, head: TableVersion, key: str) -> None:
-    """Raise if an attempt that ended in doubt on ``base`` may still land on ``head``."""
-    if base is not None and base.table_id == head.table_id and base.current == head.current:
-        raise _may_land(key)
-
-
-def _may_land(key: str) -> CommitUnknownError:
-    return CommitUnknownError(
-        f"The write with key {key!r} is not in the table, and may still land: an attempt ended in doubt and "
-        "nobody has changed the table since. Append the same rows with the same key to decide.",
-        key=key,
-    )
+def _waits_through(key: str, folder: str | None, limits: Limits) -> Generator[Effect, Outcome, int]:
+    """The last sequence number with which others may commit the write, which waits in their queue; -1 if it does not."""
+    if folder is None:
+        return -1
+    effect = List(folder, name="resolve.queue")
+    listed = yield from ask(effect, limits)
+    if isinstance(listed, Failed) or (isinstance(listed, Unknown) and listed.asks_max is not None):
+        return -1  # whoever may not list does not share
+    if not isinstance(listed, Ok):
+        raise unanswered(effect, listed)
+    return member_queue.waits_through(listed, key)
 
 
 def batch_under(key: str, head: TableVersion) -> Resolved | None:

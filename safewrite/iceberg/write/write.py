@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from safewrite import receipt
 from safewrite.errors import CommitUnknownError, SafewriteError
-from safewrite.iceberg.write import members
+from safewrite.iceberg.write import doubts, members
 from safewrite.iceberg.write.summary import Write
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Delete, Effect, Ok, Outcome, Together
-from safewrite.protocol.iceberg.change import Plan, ReadMetadata
-from safewrite.protocol.iceberg.commit import METADATA_READ_MAX, Swapped, commit, load
+from safewrite.protocol.iceberg.change import CatalogSharer, Plan, ReadMetadata
+from safewrite.protocol.iceberg.commit import Swapped, commit, load
 from safewrite.protocol.iceberg.failures import replaced
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.iceberg.settle import METADATA_READ_MAX
+from safewrite.protocol.member_queue import ALONE, Terms
 from safewrite.protocol.members import Met
 from safewrite.protocol.positions import Moves
 from safewrite.protocol.values import LedgerRecord
@@ -47,8 +49,14 @@ class WritePlan(Plan, Protocol):
     staging: Staging
     bound: TableVersion | None
     """The base of the last attempt."""
+    through: int | None
+    """The sequence number up to which others may commit it, where it ended in doubt of that."""
     met: dict[str, Met | SafewriteError]
     """Where its writes were found, by key."""
+
+    @property
+    def sharer(self) -> CatalogSharer | None:
+        """The write as one that others may commit."""
 
     def removed_rows(self) -> int | None:
         """How many rows the snapshot removes; None where nobody counted them."""
@@ -67,9 +75,10 @@ class Ledgers:
 
 @dataclass(frozen=True, slots=True)
 class IcebergDone(receipt.Done):
-    """A write that is in the table."""
+    """A write that is in the table; ``may_share``: members can be queued here."""
 
     head: TableVersion
+    may_share: bool | None = field(default=None, kw_only=True)
 
 
 def write(
@@ -80,17 +89,18 @@ def write(
     helpers: Ledgers,
     limits: Limits,
     queue_first: bool = False,
+    terms: Terms = ALONE,
 ) -> Generator[Effect, Outcome, IcebergDone]:
     """Write once, whatever happened to earlier calls with the same key.
 
-    ``head`` is the known table version; ``encode`` is called only if there is something to upload.
+    ``head`` is the known table version; ``encode`` is called only if there is something to upload; ``terms`` say how it shares.
 
     Raises:
         NotCommittedError: a subclass; nothing of this write is or will be in the table.
         CommitUnknownError: carries the key that decides it.
         ForeignWriterError: the commit was accepted and is not in the table.
     """
-    steps = _write(plan, encode, head, helpers, limits, queue_first)
+    steps = _write(plan, encode, head, helpers, limits, queue_first, terms)
     return (yield from keyed_until_landed(steps, plan))
 
 
@@ -101,6 +111,7 @@ def _write(  # noqa: PLR0917 - one caller, just above
     helpers: Ledgers,
     limits: Limits,
     queue_first: bool,
+    terms: Terms,
 ) -> Generator[Effect, Outcome, IcebergDone]:
     record, known = yield from _recall(plan.write, head, helpers, limits)
     if isinstance(known, IcebergDone):
@@ -120,20 +131,26 @@ def _write(  # noqa: PLR0917 - one caller, just above
     plan.write = replace(plan.write, files=len(plan.staging.data_files))
     try:
         swapped = yield from commit(
-            plan, head, limits=limits, lease_queue=helpers.queue, queue_first=queue_first
+            plan,
+            head,
+            limits=limits,
+            lease_queue=helpers.queue,
+            queue_first=queue_first,
+            sharer=plan.sharer if terms.shares else None,
+            terms=terms,
+            doubting=lambda through: doubts.record(record, through, limits),
         )
     except CommitUnknownError as error:
+        plan.through = error.version
         error.version = plan.snapshot_id
-        if record is not None and plan.bound is not None:
+        if record is not None and plan.bound is not None and plan.through is None:
             yield from keys.doubt(record, base_of(plan.bound), limits)
         raise
     if swapped.already:
-        assert swapped.snapshot_id is not None
-        return (
-            yield from _already(
-                plan, swapped.snapshot_id, swapped.head, record, limits, attempts=swapped.attempts
-            )
-        )
+        at, attempts = swapped.snapshot_id, swapped.attempts
+        assert at is not None
+        done = yield from _already(plan, at, swapped.head, record, limits, attempts=attempts)
+        return replace(done, waited_s=swapped.waited_s, may_share=swapped.may_share)
     return (yield from committed(plan, swapped, record, limits))
 
 
@@ -159,6 +176,9 @@ def committed(
         removed_rows=receipt.removed_rows(plan),
         copied_bytes=receipt.copied_bytes(plan),
         changes=plan.write.changes,
+        members=swapped.members,
+        waited_s=swapped.waited_s,
+        may_share=swapped.may_share,
     )
 
 
@@ -209,6 +229,14 @@ def repeated(
     if known is None:
         raise keys.incomparable(write.key, found)
     keys.must_match(write.key, str(known["fingerprint"]), write.fingerprint, found)
+    carried = members.count(head.summaries.get(found, {}))
+    if (
+        write.offer and known.get("offer") == write.offer
+    ):  # another writer committed it, as this call offered it
+        return IcebergDone(
+            found, False, write.rows, write.files, attempts, head,
+            contended=True, removed_rows=0, members=carried, led_by_us=False,
+        )  # fmt: skip
     return IcebergDone(
         found,
         True,

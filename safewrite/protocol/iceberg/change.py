@@ -8,6 +8,7 @@ from typing import Protocol
 
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.member_queue import Sharer, Steps
 
 
 # --- what is asked of the world --------------------------------------------------------------------
@@ -88,3 +89,17 @@ class Plan(Protocol):
 
     def stage(self, head: TableVersion) -> Generator[Effect, Outcome, TableChange]:
         """Bind the plan to a base, and upload whatever the change will name."""
+
+
+class CatalogSharer(Sharer, Protocol):
+    """A plan as one that other writers may commit."""
+
+    @property
+    def folder(self) -> str:
+        """Where members of the table wait."""
+
+    def secure(self) -> Steps:
+        """Upload what is not there yet: whoever leads names the files of a member."""
+
+    def see(self, head: TableVersion) -> None:
+        """Keep the newest table version that was examined: members are judged by it."""

@@ -1,60 +1,28 @@
-"""Commits to an Iceberg catalog by compare-and-set, and finds out whether the commit landed.
+"""Commits to an Iceberg catalog by compare-and-set, on the table versions that other writers made.
 
-Each change carries a snapshot id that was drawn before it is asked for.  So the table's own metadata says
-afterwards whether it landed, whatever the answer was:
-
-==============  ==================================================================================
-the metadata    what it means
-==============  ==================================================================================
-has the id      landed; acknowledged once the snapshot is seen to be an ancestor of the current one
-has moved on    the change requires its base, so it has not landed and cannot land any more
-is the base     nothing is known yet: a request may still be on its way (C2).  The same change is
-                asked for again; it lands at most once, for each landing takes the base away
-==============  ==================================================================================
-
-A new attempt, on the new base, is made only from "has moved on".  Nothing is deleted on any other ground
-(C1).  Sources: Iceberg spec, "Optimistic Concurrency" and "Commit Conflict Resolution and Retry";
-apache/iceberg #2317, #3717, #7151.
+A new attempt, on a new base, is made only where the last change is known not to have landed
+(``safewrite.protocol.iceberg.settle``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
 from itertools import takewhile
 
-from safewrite.errors import CommitUnknownError, RetriesExhaustedError, SafewriteError, TableNotFoundError
-from safewrite.protocol import ticket_queue
-from safewrite.protocol.ask import Limits, Patience, ask, overdue, unanswered
+from safewrite.errors import RetriesExhaustedError, TableNotFoundError
+from safewrite.protocol import sharing, ticket_queue
+from safewrite.protocol.ask import Limits, ask, overdue, unanswered
 from safewrite.protocol.contention import spread
-from safewrite.protocol.effects import (
-    Backoff,
-    Effect,
-    Exists,
-    Failed,
-    Missing,
-    Ok,
-    Outcome,
-    Together,
-    Unknown,
-)
-from safewrite.protocol.iceberg.change import (
-    CreateTable,
-    Creation,
-    LoadTable,
-    Plan,
-    ReadMetadata,
-    SwapTable,
-    TableChange,
-)
-from safewrite.protocol.iceberg.failures import clobbered, gone, replaced, rolled_back, unaccounted, undecided
+from safewrite.protocol.effects import Backoff, Effect, Get, Missing, Ok, Outcome, Together
+from safewrite.protocol.iceberg.change import CatalogSharer, LoadTable, Plan, TableChange
+from safewrite.protocol.iceberg.failures import unaccounted
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.iceberg.settle import between, settle
 from safewrite.protocol.iceberg.turn import CommitTurn
-from safewrite.text.rendering import said
-
-METADATA_READ_MAX = 100
-"""How many earlier metadata files are read to account for expired snapshots."""
+from safewrite.protocol.member_queue import ALONE, Share, Steps, Terms
+from safewrite.protocol.members import Found
 
 
 @dataclass(slots=True)
@@ -73,191 +41,101 @@ class Swapped:
     contended: bool
     change: TableChange | None = None
     lost: list[TableChange] = field(default_factory=list)
+    members: int = 1
+    """How many writes the snapshot carries."""
+    waited_s: float = 0.0
+    """How long the write waited for another writer to commit it, or for its turn to lead."""
+    may_share: bool | None = None
+    """Whether the queue of members can be used with these permissions; None if that was not seen."""
 
 
-# --- one change ------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class SettledChange:
-    """What became of one change, and the metadata that proves it."""
+@dataclass(slots=True)
+class CatalogTry:
+    """The state of one commit, also as ``safewrite.protocol.sharing.SharedTry``.
 
-    landed: bool
-    head: TableVersion
-    closed: bool = False
-    """Whether the closing effects were performed after the acceptance."""
-    in_doubt: bool = False
-    """Whether some answer was lost, so that a request may still be on its way."""
-
-
-def settle(
-    change: TableChange, limits: Limits, started_s: float, closing: tuple[Effect, ...] = ()
-) -> Generator[Effect, Outcome, SettledChange]:
-    """Ask for one compare-and-set until it is known whether it landed.
-
-    ``closing`` is performed together with the look that follows an acceptance.
-
-    Raises:
-        CommitUnknownError: neither a clear answer nor the metadata decided it in time.
-        ForeignWriterError: the catalog accepted the change, and it is not in the table.
-        ConflictError, TableNotFoundError: the table is gone, and the change with it.
-        StorageError: the catalog refused the request for another reason; nothing was committed.
+    What counts versions there are sequence numbers: they grow with each snapshot of a table, and no catalog takes one that is not new.
     """
-    try:
-        return (yield from _settle(change, limits, started_s, closing))
-    except SafewriteError:
-        raise
-    except Exception as error:
-        raise CommitUnknownError(
-            f"The commit onto {change.base.location} ended in {type(error).__name__}: {said(error)}. The rows may be, or "
-            "become, part of the table. Call again with the same key, or resolve(key), to decide."
-        ) from error
+
+    plan: Plan
+    done: Swapped
+    turn: CommitTurn
+    examined: TableVersion
+    """The table version that was examined last."""
+    share: Share[CatalogSharer] | None = None
+    """What this write knows of the queue of members; None if it shares no commit."""
+    started_s: float = 0.0
+    last_acts: tuple[Effect, ...] = ()
+    """What is performed once the catalog has accepted a change."""
+
+    @property
+    def limits(self) -> Limits:
+        return self.turn.limits
+
+    @property
+    def ticket(self) -> int | None:
+        return self.turn.ticket
+
+    @property
+    def seen(self) -> int:
+        return self.examined.last_sequence
+
+    @property
+    def has_turns(self) -> bool:
+        return self.turn.lease_queue
+
+    def wait_ticket(self) -> Generator[Effect, Outcome, bool]:
+        return (yield from self.turn.wait())
+
+    def leave_tickets(self) -> Steps:
+        yield from self.turn.leave()
+
+    def catch_up(self) -> Generator[Effect, Outcome, Found | None]:
+        self.done.head = yield from load(self.limits)
+        return (yield from self.examine(self.done.head))
+
+    def examine(self, head: TableVersion) -> Generator[Effect, Outcome, Found | None]:
+        """Look for the write in a table version, and in those since the last that was examined."""
+        at = yield from _examine(self.plan, self.examined, head)
+        self.examined = head
+        if self.share is not None:
+            self.share.sharer.see(head)
+        return None if at is None else Found(at, own=False)
+
+    def poll(self) -> Generator[Effect, Outcome, tuple[bool, Found | None]]:
+        """Ask the catalog once our member is gone: whoever commits it removes it, and an object is cheaper to ask for than a table."""
+        assert self.share is not None
+        assert self.share.path is not None
+        got = yield Get(self.share.path, name="share.poll")
+        return (True, (yield from self.catch_up())) if isinstance(got, Missing) else (False, None)
+
+    def read_known(self, versions: Sequence[int]) -> Steps:
+        """Snapshots that are not in the metadata any more are not to be had."""
+        yield from ()
+
+    def closing(self) -> tuple[Effect, ...]:
+        """What ends our turn, and takes the members of a commit that stands out of the queue."""
+        self.last_acts = (*self.turn.closing(), *sharing.closing(self.share))
+        return self.last_acts
+
+    def close(self) -> Steps:
+        """The same, where no answer of the catalog came to do it with; it takes no commit back."""
+        yield from self.turn.close()
+        if self.share is not None and (acts := sharing.closing(self.share)):
+            try:
+                yield Together(acts, name="share.close")
+            except Exception:  # noqa: BLE001 - a library's: who comes next takes them out
+                return
+
+    def ended(self) -> Swapped:
+        """What the write came to."""
+        done, share = self.done, self.share
+        if share is not None:
+            done.members += len(share.carried) if not done.already else 0
+            done.waited_s, done.may_share = share.waited_s, share.usable
+            done.contended |= share.meets
+        return done
 
 
-def _settle(
-    change: TableChange, limits: Limits, started_s: float, closing: tuple[Effect, ...]
-) -> Generator[Effect, Outcome, SettledChange]:
-    swap = SwapTable(change, name="swap.commit")
-    accepted = in_doubt = unseen = False
-    outcome: Outcome = Unknown("never asked")
-    patience = Patience(limits)
-    while True:
-        if not accepted:
-            outcome = yield from _answer(swap)
-            accepted = isinstance(outcome, Ok)
-            in_doubt = in_doubt or isinstance(outcome, Unknown)
-        looked = yield from _look(accepted, closing)
-        closing = () if accepted else closing
-        # A request that arrived twice is applied and then refused: only the base itself shows that it was not.
-        unseen = unseen or isinstance(outcome, Exists)
-        settled = yield from _judge(change, looked, accepted, in_doubt or unseen)
-        if settled is not None:
-            return replace(settled, closed=accepted, in_doubt=in_doubt)
-        unseen = unseen and not _is_base(change, looked)
-        if isinstance(outcome, Exists | Failed) and not (in_doubt or unseen) and isinstance(looked, Ok):
-            assert isinstance(looked.value, TableVersion)
-            if looked.value.location != change.base.location:
-                # Not the base any more, though what the change requires holds: its format was upgraded, for one.
-                return SettledChange(False, looked.value, in_doubt=True)
-            if isinstance(outcome, Failed):
-                raise unanswered(swap, outcome)
-        if not (yield from patience.again(outcome, looked)) or (yield from overdue(limits, started_s)):
-            break
-        yield Backoff(patience.tries, name="swap.backoff")
-    raise undecided(swap, outcome, accepted or in_doubt or unseen)
-
-
-def _look(accepted: bool, closing: tuple[Effect, ...]) -> Generator[Effect, Outcome, Outcome]:
-    look = LoadTable(name="swap.verify" if accepted else "swap.look")
-    if not accepted or not closing:
-        return (yield from _answer(look))
-    answers = yield from _answer(Together((look, *closing), name="swap.verify_and_close"))
-    if not isinstance(answers, Ok):
-        return answers
-    assert isinstance(answers.value, tuple)
-    first: Outcome = answers.value[0]
-    return first
-
-
-def _answer(effect: Effect) -> Generator[Effect, Outcome, Outcome]:
-    """The outcome of an effect; an exception of a library says nothing of it."""
-    try:
-        return (yield effect)
-    except Exception as error:  # noqa: BLE001 - the next look decides
-        return Unknown(f"{type(error).__name__}: {said(error)}")
-
-
-def _is_base(change: TableChange, looked: Outcome) -> bool:
-    """Whether an undecided look showed the base of the change."""
-    return (
-        isinstance(looked, Ok) and isinstance(looked.value, TableVersion) and change.may_land_on(looked.value)
-    )
-
-
-def _judge(
-    change: TableChange, looked: Outcome, accepted: bool, in_doubt: bool
-) -> Generator[Effect, Outcome, SettledChange | None]:
-    """Judge the change by a look at the table; None if that does not decide."""
-    if isinstance(looked, Missing):
-        raise gone(accepted or in_doubt)
-    if not isinstance(looked, Ok):
-        return None
-    head = looked.value
-    assert isinstance(head, TableVersion)
-    if head.table_id != change.base.table_id:
-        raise replaced(in_doubt=accepted or in_doubt)
-    if change.landed_in(head):
-        if not change.stands_in(head):
-            raise rolled_back()
-        return SettledChange(True, head)
-    if change.may_land_on(head):
-        return None
-    landed = yield from _landed_before(change, head)
-    if landed is None:
-        return None
-    if landed:
-        return SettledChange(True, head)
-    if accepted:
-        raise clobbered()
-    return SettledChange(False, head)
-
-
-def _landed_before(change: TableChange, head: TableVersion) -> Generator[Effect, Outcome, bool | None]:
-    """Whether the change landed and was expired since; None if that is unknown."""
-    if change.accounted_in(head):
-        return False
-    between = yield from _between(change.base, head)
-    return None if between is None else any(change.landed_in(earlier) for earlier in between)
-
-
-def _between(base: TableVersion, head: TableVersion) -> Generator[Effect, Outcome, list[TableVersion] | None]:
-    """Every table version after ``base`` and before ``head``; None if one cannot be read any more."""
-    if base.location not in head.previous:
-        return None
-    since = head.previous[head.previous.index(base.location) + 1 :]
-    if len(since) > METADATA_READ_MAX:
-        return None
-    found = []
-    for location in reversed(since):
-        outcome = yield from _answer(ReadMetadata(location, name="swap.read_metadata"))
-        if not isinstance(outcome, Ok):
-            return None
-        assert isinstance(outcome.value, TableVersion)
-        found.append(outcome.value)
-    return found
-
-
-def settle_creation(
-    creation: Creation, limits: Limits, started_s: float
-) -> Generator[Effect, Outcome, SettledChange]:
-    """Create a table, and find out whether it is ours; not landed means that another made it first (A20).
-
-    Raises:
-        StorageError: the catalog refused; nothing was made.
-        CommitUnknownError: the table may have been made, or may still be.
-    """
-    create = CreateTable(creation, name="create.commit")
-    in_doubt = False
-    patience = Patience(limits)
-    while True:
-        outcome = yield from _answer(create)
-        in_doubt = in_doubt or isinstance(outcome, Ok | Unknown)
-        looked = yield from _answer(LoadTable(name="create.look"))
-        if isinstance(looked, Ok):
-            assert isinstance(looked.value, TableVersion)
-            return SettledChange(creation.landed_in(looked.value), looked.value)
-        if isinstance(outcome, Failed | Missing) and not in_doubt and isinstance(looked, Missing):
-            raise unanswered(create, outcome)
-        if not (yield from patience.again(outcome, looked)) or (yield from overdue(limits, started_s)):
-            break
-        yield Backoff(patience.tries, name="create.backoff")
-    if in_doubt:
-        raise CommitUnknownError(
-            "The catalog did not say whether the table was made, and does not show it. It may appear later, "
-            "empty or with the rows that were to come with it. Look for it before you try again."
-        )
-    raise unanswered(create, outcome)
-
-
-# --- one plan --------------------------------------------------------------------------------------
 def commit(
     plan: Plan,
     head: TableVersion,
@@ -265,65 +143,87 @@ def commit(
     limits: Limits,
     lease_queue: bool = False,
     queue_first: bool = False,
+    sharer: CatalogSharer | None = None,
+    terms: Terms = ALONE,
+    doubting: Callable[[int], Generator[Effect, Outcome, bool]] | None = None,
 ) -> Generator[Effect, Outcome, Swapped]:
     """Commit a plan, on ``head`` first and then on the table versions that other writers made.
 
     ``head``, a table version, may be old: a change is examined against its base and lands only there, so
     nothing in between is passed over.  ``lease_queue`` says that there is a queue to wait in after a lost
-    attempt; ``queue_first`` waits before the first.
+    attempt; ``queue_first`` waits before the first.  ``sharer`` is the plan, where it may share a commit with other writers
+    that wait, by these ``terms``.  ``doubting`` records the sequence number up to which they may commit it, and says whether it could.
 
     Raises:
         NotCommittedError: a subclass; nothing landed and nothing can land later.
-        CommitUnknownError, ForeignWriterError: as for :func:`settle`.
+        CommitUnknownError, ForeignWriterError: as for ``safewrite.protocol.iceberg.settle.settle``.
     """
-    state = CommitTurn(limits, lease_queue)
+    done = Swapped(head, None, 0, already=False, contended=False)
+    state = CatalogTry(plan, done, CommitTurn(limits, lease_queue), head)
+    if sharer is not None and terms.shares:
+        state.share = Share(sharer, terms, sharer.folder, "sequence number")
     try:
-        return (
-            yield from _commit(
-                plan, Swapped(head, None, 0, already=False, contended=False), state, queue_first
-            )
-        )
-    except Exception:
-        yield from state.close()
-        raise
+        yield from _commit(state, queue_first)
+    except Exception as error:
+        yield from state.turn.close()
+        share = state.share
+        ended = sharing.in_doubt(share, state.seen, error)
+        # A member leaves the queue once its doubt is recorded alone, for ``resolve`` believes one of the two.
+        if share is None or ended is error or doubting is None or (yield from doubting(share.through)):
+            yield from sharing.leave(share)
+        if ended is error:
+            raise
+        raise ended from error
+    return state.ended()
 
 
-def _commit(
-    plan: Plan, done: Swapped, turn: CommitTurn, queue_first: bool
-) -> Generator[Effect, Outcome, Swapped]:
-    started_s = yield from ticket_queue.now()
-    seen = tried = done.head
-    if queue_first and (yield from turn.wait()):
-        done.head = yield from load(turn.limits)
+def _commit(state: CatalogTry, queue_first: bool) -> Steps:
+    plan, done, turn, share = state.plan, state.done, state.turn, state.share
+    state.started_s = yield from ticket_queue.now()
+    tried, waits = done.head, queue_first and share is not None
+    looks = queue_first and not waits and (yield from turn.wait())
     while True:
-        done.snapshot_id = yield from _examine(plan, seen, done.head)
-        seen = done.head
-        if done.snapshot_id is not None:
-            done.already = True
+        if looks:
+            found = yield from sharing.examine(state)
+        elif (found := (yield from state.examine(done.head))) is not None:
+            yield from sharing.leave(share)
+        looks = True
+        if found is None and waits and share is not None:
+            waits = False
+            yield from share.sharer.secure()
+            waited = yield from sharing.wait_turn(state)
+            if waited is True:
+                continue
+            found = waited or None
+        if found is not None:
+            done.snapshot_id, done.already = found.version, True
             yield from turn.close()
-            return done
-        yield from _check_patience(done, turn.limits, started_s)
+            return
+        yield from _check_patience(done, turn.limits, state.started_s)
         done.attempts += 1
         began_s = yield from ticket_queue.now()
         yield from turn.hold()
+        yield from sharing.gather(state)
         change = yield from plan.stage(done.head)
-        settled = yield from settle(change, turn.limits, started_s, turn.closing())
+        settled = yield from settle(change, turn.limits, state.started_s, state.closing)
         done.head = settled.head
         if settled.landed:
             done.change = change
+            sharing.closed(share, dict(zip(state.last_acts, settled.answers, strict=False)))
             if not settled.closed:
-                yield from turn.close()
-            return done
+                yield from state.close()
+            return
         if not settled.in_doubt:
             done.lost.append(change)
         done.contended = True
         ended_s = yield from ticket_queue.now()
         turn.lost(ended_s - began_s)
-        if not (yield from turn.wait()):
-            left_s = min(started_s + turn.limits.timeout_s, turn.limits.until_s) - ended_s
+        waits = share is not None
+        looks = not waits or sharing.leads(share)  # who waits is to look when it is its turn
+        if sharing.leads(share) if waits else not (yield from turn.wait()):
+            left_s = min(state.started_s + turn.limits.timeout_s, turn.limits.until_s) - ended_s
             yield _spread(done, tried, ended_s - began_s, left_s=left_s)
-        tried = seen
-        done.head = yield from load(turn.limits)
+        tried = state.examined
 
 
 def _spread(done: Swapped, tried: TableVersion, lost_s: float, *, left_s: float = math.inf) -> Backoff:
@@ -339,10 +239,10 @@ def _examine(plan: Plan, seen: TableVersion, head: TableVersion) -> Generator[Ef
     found = plan.examine(head)
     if found is not None or head.accounts_since(seen):
         return found
-    between = yield from _between(seen, head)
-    if between is None:
+    since = yield from between(seen, head)
+    if since is None:
         raise unaccounted()
-    return next((at for earlier in between if (at := plan.examine(earlier)) is not None), None)
+    return next((at for earlier in since if (at := plan.examine(earlier)) is not None), None)
 
 
 def load(limits: Limits) -> Generator[Effect, Outcome, TableVersion]:

@@ -48,3 +48,9 @@ class CommitTurn:
                 yield ticket_queue.pass_turn(self.ticket)
             except Exception:  # noqa: BLE001 - a library's: it costs the next writer ``lease_s`` at most
                 return
+
+    def leave(self) -> Generator[Effect, Outcome, None]:
+        """End our turn, and wait for another one before an attempt."""
+        if self.ticket is not None:
+            yield from self.close()
+            self.ticket, self.lease_queue = None, True

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, replace
+from typing import Any
 
 from safewrite.iceberg.write.write import EMPTY, Ledgers
 from safewrite.protocol import keys
-from safewrite.testing.explorer import snapshots
+from safewrite.protocol.member_queue import Terms
+from safewrite.testing.explorer import catalog_sharing, snapshots
 from safewrite.testing.explorer.automaton import Program
 from safewrite.testing.explorer.catalogs import FIRST_SNAPSHOT, Catalog, catalog
 from safewrite.testing.explorer.lineage import LineageJudge
@@ -44,6 +46,8 @@ class CatalogModel:
     """The invariants that are known not to hold here, where there are any."""
     expiring: bool = False
     overwritten: bool = True
+    shares: int = 0
+    """Up to how many sequence numbers after its base others may commit a member; 0: no snapshots are shared."""
 
     @property
     def rolled_back(self) -> bool:
@@ -70,23 +74,44 @@ class CatalogModel:
         snapshot_id = 10 * (slot + 1) + incarnation
         if writer.program in NEIGHBOURS:
             return NEIGHBOURS[writer.program]()
-        if writer.program == "optimistic":
+        seen = self.first.head() if writer.fresh and incarnation == 0 else None
+        how: dict[str, Any] = {"helpers": self.helpers, "terms": Terms(self.shares)}
+        if writer.program == "sharing":
+            program = catalog_sharing.sharing(
+                writer.key, attempt, snapshot_id, seen, queue_first=writer.queue_first, **how
+            )
+        elif writer.program == "resolving":
+            program = catalog_sharing.resolving(
+                writer.key, attempt, snapshot_id, again=incarnation > 0, **how
+            )
+        elif writer.program == "optimistic":
             program = snapshots.optimistic(attempt, snapshot_id, ordered=self.ordered)
         else:
             program = snapshots.safewrite(
                 writer.key,
                 attempt,
                 snapshot_id,
-                self.first.head() if writer.fresh and incarnation == 0 else None,
+                seen,
                 helpers=self.helpers,
                 ordered=self.ordered,
                 queue_first=writer.queue_first,
             )
         return snapshots.checking_first(program) if self.compares == "location" else program
 
-    def next_writer(self) -> Program:
+    def decide(self, slot: int, incarnation: int) -> Program:
+        """The call that decides the write of a process that has ended in doubt, or was killed."""
+        if self.writers[slot].program == "resolving":
+            writers = (*self.writers[:slot], replace(self.writers[slot], program="sharing"))
+            return replace(self, writers=writers).start(slot, incarnation)
+        return self.start(slot, incarnation)
+
+    def next_writer(self, name: str) -> Program:
         """A writer that comes when all others have ended."""
-        program = snapshots.safewrite("next", "next", 999, None, helpers=self.helpers, ordered=self.ordered)
+        at = 900 + len(name) + (name == "last")
+        program = snapshots.safewrite(name, name, at, None, helpers=self.helpers, ordered=self.ordered)
+        if self.shares:
+            terms = Terms(self.shares)
+            program = catalog_sharing.sharing(name, name, at, None, helpers=self.helpers, terms=terms)
         return snapshots.checking_first(program) if self.compares == "location" else program
 
 
@@ -107,6 +132,8 @@ _TWICE = (_SAME, replace(_SAME, restarts=0, fresh=True))
 _OTHER = WriterProcess("optimistic", "", restarts=0)
 _SETTER, _ROLLBACKER = WriterProcess("setter", "", restarts=0), WriterProcess("rollbacker", "", restarts=0)
 _EXPIRER, _CUTTER = WriterProcess("expirer", "", restarts=0), WriterProcess("cutting-expirer", "", restarts=0)
+_WAITS = WriterProcess("sharing", "waits", queue_first=True)
+_JOINS = WriterProcess("sharing", "joins", queue_first=True)
 _LEDGER, _QUEUE = Ledgers(ledger=True), Ledgers(ledger=True, queue=True)
 
 CATALOG_MODELS = {
@@ -213,6 +240,74 @@ CATALOG_MODELS = {
             flaw=("zombie",),
             faults=1,
             long_faults=2,
+        ),
+        CatalogModel(
+            "share-iceberg",
+            "two writers that share a snapshot, REST catalog",
+            (_WAITS, _JOINS),
+            helpers=_LEDGER,
+            faults=1,
+            long_faults=1,
+            shares=2,
+        ),
+        CatalogModel(
+            "share-iceberg-sql",
+            "the same, SQL catalog or Glue",
+            (_WAITS, _JOINS),
+            "location",
+            _LEDGER,
+            faults=1,
+            long_faults=1,
+            shares=2,
+        ),
+        CatalogModel(
+            "share-iceberg-fresh",
+            "one that shares and one that commits at once, REST catalog",
+            (_WAITS, replace(_JOINS, queue_first=False, fresh=True)),
+            helpers=_LEDGER,
+            faults=1,
+            long_faults=1,
+            shares=2,
+        ),
+        CatalogModel(
+            "share-iceberg-again",
+            "a zombie and its retry with one key, both sharing, REST catalog",
+            (_WAITS, replace(_WAITS, restarts=0)),
+            helpers=_LEDGER,
+            faults=1,
+            long_faults=1,
+            shares=2,
+        ),
+        CatalogModel(
+            "share-iceberg-resolve",
+            "one that shares, gives up and asks, and one that leads, REST catalog",
+            (WriterProcess("resolving", "asks"), replace(_JOINS, restarts=0)),
+            helpers=_LEDGER,
+            faults=1,
+            long_faults=1,
+            shares=2,
+        ),
+        CatalogModel(
+            "share-iceberg-expire",
+            "two that share, and an expirer that cuts parent ids",
+            (_WAITS, replace(_JOINS, restarts=0), _CUTTER),
+            helpers=_LEDGER,
+            faults=1,
+            long_faults=1,
+            shares=2,
+        ),
+        CatalogModel(
+            "share-iceberg-three",
+            "two that share within one snapshot, and one that commits at once, REST catalog",
+            (
+                _WAITS,
+                replace(_JOINS, restarts=0),
+                replace(_JOINS, key="third", restarts=0, queue_first=False, fresh=True),
+            ),
+            helpers=_LEDGER,
+            faults=1,
+            long_faults=1,
+            shares=1,
         ),
     )
 }

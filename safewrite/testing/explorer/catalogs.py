@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safewrite.iceberg.catalog.commit_request import CommitRequest, holds
-from safewrite.iceberg.write.members import FINGERPRINT, KEY, ROWS
+from safewrite.iceberg.write.members import FINGERPRINT, KEY, ROWS, summary
 from safewrite.protocol.effects import Effect, Exists, Failed, Missing, Ok, Outcome
 from safewrite.protocol.iceberg.change import LoadTable, ReadMetadata, SwapTable
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.members import MemberWrite
 from safewrite.testing.explorer.immutable import Store
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Items(Mapping[Any, Any]):
 
 
 class CatalogSnapshot(NamedTuple):
-    """A snapshot: ``key`` and ``attempt`` say whose it is, ``path`` is its manifest list."""
+    """A snapshot: ``key`` and ``attempt`` say whose it is, of several joined by ``+``; ``path`` is its manifest list."""
 
     id: int
     parent: int | None = None
@@ -250,4 +251,8 @@ def _head(metadata: Metadata, previous: tuple[str, ...]) -> TableVersion:
 
 
 def _summary(one: CatalogSnapshot) -> Items:
+    if "+" in one.key:
+        pairs = zip(one.key.split("+"), one.attempt.split("+"), strict=True)
+        named = summary([MemberWrite(key, "1:0", 1, offer=offer) for key, offer in pairs])
+        return Items(tuple(named.items()))
     return Items(((KEY, one.key), (FINGERPRINT, "1:0"), (ROWS, "1")) if one.key else ())

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 from safewrite.errors import CommitUnknownError, SafewriteError
 from safewrite.protocol.effects import Effect, Ok, Outcome, Together
 from safewrite.stores.world import run
-from safewrite.testing.explorer.automaton import TICK_S, Acked, Broken, Down, InDoubt, Node, NotCommitted
+from safewrite.testing.explorer.automaton import (
+    TICK_S,
+    Absent,
+    Acked,
+    Broken,
+    Down,
+    InDoubt,
+    Node,
+    NotCommitted,
+)
 from safewrite.testing.explorer.catalogs import Catalog
 from safewrite.testing.explorer.invariants import FORESEEN
 
@@ -54,11 +63,11 @@ class LineageJudge:
         if any(times > 1 for times in ids.values()):
             return f"doubled: a snapshot was added twice: {sorted(ids.elements())}"
         branch = catalog.branch()
-        held = Counter(one.key for one in branch if one.key)
+        held = Counter(key for one in branch if one.key for key in one.key.split("+"))
         for key, times in held.items():
             if times > 1:
                 return f"doubled: key {key} is {times} times in the branch"
-        attempts = {one.attempt for one in branch}
+        attempts = {attempt for one in branch for attempt in one.attempt.split("+")}
         ours = (node for node in nodes if node.end is not None and self.model.writers[node.slot].ours)
         return next((found for node in ours if (found := self._end(node, catalog, held, attempts))), "")
 
@@ -67,8 +76,12 @@ class LineageJudge:
         match node.end:
             case Acked(version) if not self.model.rolled_back and not held[key]:
                 return f"lost: key {key} was acked in snapshot {version}, and is not in the branch"
-            case Acked(version) if not any(one.id == version and one.key == key for one in catalog.ever):
+            case Acked(version) if not any(
+                one.id == version and key in one.key.split("+") for one in catalog.ever
+            ):
                 return f"lost: key {key} was acked in snapshot {version}, which it never was in"
+            case Absent() if held[key]:
+                return f"misled: resolve did not find key {key}, and it is in the branch"
             case NotCommitted(kind) if kind not in FORESEEN:
                 return f"alarm: {attempt} ended with {kind}"
             case NotCommitted() if attempt in attempts:
@@ -89,13 +102,15 @@ class LineageJudge:
                 writer = self.model.writers[node.slot]
                 if writer.ours and isinstance(node.end, Down | InDoubt):
                     self._again(node, world)
-            version = run(self.model.next_writer(), world)
+            version = run(self.model.next_writer("next"), world)
         except SafewriteError as error:
             return f"stuck: {type(error).__name__}: {error}"
         for effect in late:
             world.perform(effect)
+        if self.model.shares:  # what arrived late in the queue of members is found by who comes
+            run(self.model.next_writer("last"), world)
         after = world.catalog
-        stands = [one.id for one in after.branch() if one.key == "next"] == [version]
+        stands = [one.id for one in after.branch() if "next" in one.key.split("+")] == [version]
         if not stands and not self.model.rolled_back:
             return f"lost: snapshot {version} of the writer that came after"
         return self.state(after, nodes)
@@ -104,7 +119,7 @@ class LineageJudge:
         """Start a process again; where snapshots are expired, it may say that its key is undecidable for good."""
         before = len(world.catalog.ever)
         try:
-            run(self.model.start(node.slot, node.incarnation + 1), world)
+            run(self.model.decide(node.slot, node.incarnation + 1), world)
         except CommitUnknownError:
             if not self.model.expired or len(world.catalog.ever) != before:
                 raise

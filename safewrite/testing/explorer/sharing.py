@@ -122,14 +122,14 @@ def resolving(key: str, attempt: str, arbiter: Arbiter, *, again: bool) -> Progr
         hurried = replace(LIMITS, timeout_s=TICK_S)
         steps = sharing(key, attempt, arbiter, again=False, queue_first=True, limits=hurried)
         try:
-            return (yield from _clocked(steps))
+            return (yield from clocked(steps))
         except CommitUnknownError:
             pass
     found = yield from resolve(key, "table", arbiter=arbiter, limits=LIMITS)
     return None if found is None else found[0]
 
 
-def _clocked(steps: Program) -> Program:
+def clocked(steps: Program) -> Program:
     """Let time pass with each look at others, and never turn it back, so that a writer that waits gives up."""
     ticks = 0
     place: Place | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from typing import Any
 
 from safewrite.errors import ReplayMismatchError, StorageError
 from safewrite.iceberg.catalog.commit_request import CommitRequest, holds
@@ -50,6 +51,11 @@ class RowPlan:
     bound: TableVersion | None = None
     met: dict[str, Met | ReplayMismatchError] = field(default_factory=dict)
     tries: int = 0
+    through: int | None = None
+
+    @property
+    def sharer(self) -> Any:
+        return None
 
     def examine(self, head: TableVersion) -> int | None:
         found = find(head, self.write)
@@ -68,7 +74,17 @@ class RowPlan:
         outcome = yield from ask(put, LIMITS)
         if not isinstance(outcome, Ok):
             raise unanswered(put, outcome)
-        return adding(head, self.snapshot_id, self.write.key, self.attempt, path, ordered=self.ordered)
+        return self.request(head, path)
+
+    def request(self, head: TableVersion, path: str) -> CommitRequest:
+        """The snapshot of our row."""
+        return self.adding(head, self.snapshot_id, self.write.key, self.attempt, path)
+
+    def adding(
+        self, head: TableVersion, snapshot_id: int, key: str, attempt: str, path: str
+    ) -> CommitRequest:
+        """A snapshot on a base."""
+        return adding(head, snapshot_id, key, attempt, path, ordered=self.ordered)
 
 
 def safewrite(
