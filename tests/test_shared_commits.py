@@ -405,3 +405,9 @@ def test_a_right_that_is_taken_away_stops_no_write(place: Place) -> None:
     _usable.clear()
     joining(place).append(rows(5))
     all_see(place, 0, 1, 2, 3, 4, 5)
+
+
+def test_how_writers_share_is_one_of_three_words(tmp_path: Path) -> None:
+    for group in ("sometimes", True, None, ["always"]):
+        with pytest.raises(sw.InvalidInputError, match="group= is 'auto' or 'never' or 'always'"):
+            sw.open(str(tmp_path / "t"), create=True, group=group)  # type: ignore[arg-type]
