@@ -186,7 +186,7 @@ PARTITIONED: dict[str, list[str]] = {
 
 
 SAMPLED_PARTITIONS = some(
-    [(name, by) for name, texts in PARTITIONED.items() for by in ["", "void(c)", *texts]], every=2
+    [(name, by) for name, texts in PARTITIONED.items() for by in ["", "void(c)", *texts]], every=4
 )
 
 
