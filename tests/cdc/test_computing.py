@@ -18,12 +18,21 @@ from safewrite.cdc.landing.job_plan import plan
 from safewrite.cdc.landing.replay import replay
 from safewrite.cdc.ledger.dead_letters import LetterFilter
 from safewrite.cdc.records.change import KafkaRecord
-from tests.cdc.jobs import FORM_AND_SCHEMAS, Job, Source, change, cut
+from tests.cdc.jobs import Job, Source, change, cut
 
 GONE = "__debezium_unavailable_value"
 
 
-@FORM_AND_SCHEMAS
+@pytest.mark.parametrize(
+    ("form", "schemas"),
+    [
+        ("delta", True),
+        *(
+            pytest.param(form, schemas, marks=pytest.mark.long)
+            for form, schemas in (("delta", False), ("iceberg", True), ("iceberg", False))
+        ),
+    ],
+)
 def test_rows_are_as_the_source_has_them_under_the_filter(tmp_path: Path, form: str, schemas: bool) -> None:
     """A random source, whose rows change their keys and come again; drivers die after a commit, batches come twice."""
     table = {
