@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import signal
@@ -19,6 +20,7 @@ from safewrite.changes.apply_tasks import ApplyPart
 from safewrite.engine.abc import TaskAttempt
 from safewrite.engine.spark import SparkEngine
 from safewrite.medallion import Pipeline, verify
+from safewrite.medallion.audit import accounting
 from safewrite.medallion.bronze import tasks
 from safewrite.medallion.silver import apply
 from safewrite.medallion.silver import tasks as silver_tasks
@@ -49,7 +51,7 @@ class Dies:
 
 
 def test_a_killed_worker_leaves_no_row_and_the_next_run_lands_what_one_process_does(
-    spark: Spark, tmp_path: Path
+    spark: Spark, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     draw = random.Random(7)
     jobs = []
@@ -95,4 +97,11 @@ def test_a_killed_worker_leaves_no_row_and_the_next_run_lands_what_one_process_d
             assert Pipeline(there.config, engine="spark").run().ok
     assert tables(plain) == tables(there)
     assert (keys(plain), remembered(plain)) == (keys(there), remembered(there))
-    assert [one.clean for one in verify(Pipeline(there.config))] == [True]
+    caplog.set_level(logging.INFO, "safewrite")
+    with (
+        spark.careless(),
+        mock.patch.object(accounting, "SHARE_ROWS", 500),
+        mock.patch.object(accounting, "TASK_SHARES", 2),
+    ):
+        (audit,) = verify(Pipeline(there.config, engine="spark"))
+    assert (audit.clean, "this process does" in caplog.text) == (True, False)
