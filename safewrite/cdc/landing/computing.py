@@ -36,7 +36,7 @@ def compute(
 
     Args:
         found: the table; None before it is made.
-        lookup: finds values that rows lack; None leaves such rows as they are, of a batch that has landed before.
+        lookup: finds values that rows lack; None leaves such rows as they are, of a batch that has landed before, or where no row lacks one.
 
     Returns:
         How many changes are not in the rows any more, of a table in which each is a row of its own.

@@ -169,11 +169,11 @@ class TableBatch:
 
     def _compute(self, *, again: bool = False) -> None:
         """Filter the rows and compute their columns, as the configuration says."""
-        assert self.made is not None
-        if self.table.expressions:
-            dropped = compute(self.table, self.rows, self.found, None if again else self._unavailable())
+        if self.made is not None and self.table.expressions:
+            lookup = None if again or self.table.is_appended else self._unavailable()
+            dropped = compute(self.table, self.rows, self.found, lookup)
             self.made = replace(self.made, ignored=self.made.ignored + dropped)
-        self.entry.ignored = self.made.ignored
+        self.entry.ignored = 0 if self.made is None else self.made.ignored
 
     def _rank(self) -> None:
         """Give deletes their place; those that have nothing to delete are ignored."""
