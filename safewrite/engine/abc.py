@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
-from safewrite.errors import InternalError, SafewriteError
+from safewrite.errors import InternalError, SafewriteError, StorageError
 
 S = TypeVar("S")
 B = TypeVar("B")
@@ -22,6 +22,10 @@ B = TypeVar("B")
 PART, DATA = "part", "data"
 CHUNKS = pa.schema([(PART, pa.int32()), (DATA, pa.binary())])
 """The rows of an exchange: the part that they go to, NULL if they go to none, and many rows of any schema as an Arrow stream."""
+
+
+class EngineError(StorageError):
+    """An engine could not run tasks, or an executor took the rows that they gave with it.  Nothing was committed."""
 
 
 @dataclass(frozen=True)
@@ -81,21 +85,21 @@ class Engine(Protocol[S]):
         """Run a task on each input of a source; its rows are kept until the end of the block.
 
         Raises:
-            StorageError: the engine could not run it.
+            EngineError: the engine could not run it.
         """
 
     def taken(self, source: S) -> pa.Table:
         """Take rows of :data:`CHUNKS` that go to no part (NULL) into this process; they are few.
 
         Raises:
-            StorageError: the engine could not get them.
+            EngineError: the engine could not get them.
         """
 
     def here(self, source: S) -> Sequence[Iterable[pa.RecordBatch]] | None:
         """Few rows of :data:`CHUNKS` as inputs of ``LocalEngine``; None where they are to stay with this engine.
 
         Raises:
-            StorageError: the engine could not get them.
+            EngineError: the engine could not get them.
         """
 
     def exchange(self, source: S, parts: int) -> S:
@@ -114,7 +118,7 @@ class Engine(Protocol[S]):
         """Run tasks that have no input and give no rows.
 
         Raises:
-            StorageError: the engine could not run them.
+            EngineError: the engine could not run them.
         """
 
 

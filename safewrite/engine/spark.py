@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from safewrite.engine.abc import PART, Mapped, Task, TaskAttempt, TaskReport, performed
-from safewrite.errors import InvalidInputError, StorageError
+from safewrite.engine.abc import PART, EngineError, Mapped, Task, TaskAttempt, TaskReport, performed
+from safewrite.errors import InvalidInputError
 from safewrite.text.rendering import said
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def spark_errors(what: str) -> Iterator[None]:
     """Make an error of Spark's one of ours.
 
     Raises:
-        ExecutorsLackPythonError, StorageError: nothing was committed.
+        ExecutorsLackPythonError, EngineError: nothing was committed.
     """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -165,7 +165,7 @@ def spark_errors(what: str) -> Iterator[None]:
                 "Spark's executors lack a Python package: rows and changes are worked on there, by safewrite and pyarrow. "
                 f"Nothing was committed. Install safewrite on every node. {_said(text)}"
             ) from error
-        raise StorageError(
+        raise EngineError(
             f"Spark could not {what}: {_said(text)} Nothing was committed. If it was the environment, call again with the "
             "same key."
         ) from error

@@ -84,7 +84,7 @@ def _entry(head: TableVersion, at: int, carrier: int, listed: list[Entry] | None
         rows_added=added,
         rows_removed=removed,
         writes=shown,
-        write_count=len(shown) if own is not None else len(members.unpacked(carried[MEMBER_KEYS])),
+        write_count=len(shown) if own is not None else members.packed_count(carried[MEMBER_KEYS]),
         properties={name: value for name, value in properties.items() if is_free(name)},
         details=dict(properties),
     )

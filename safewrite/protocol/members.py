@@ -162,6 +162,11 @@ def unpacked(text: str) -> list[str]:
     return [text[at : at + _HASH_CHARS] for at in range(0, len(text), _HASH_CHARS)]
 
 
+def packed_count(text: str) -> int:
+    """How many keys a packed list holds."""
+    return len(text) // _HASH_CHARS
+
+
 def by_hash(names: Iterable[str], packed_names: str = "") -> dict[str, str]:
     """Keys by their hashes, which are equal however a commit lists a key.
 

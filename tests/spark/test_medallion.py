@@ -50,7 +50,7 @@ class Dies:
         return found
 
 
-def test_a_killed_worker_leaves_no_row_and_the_next_run_lands_what_one_process_does(
+def test_a_killed_worker_leaves_no_row_and_what_is_read_once_more_is_what_one_process_lands(
     spark: Spark, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     draw = random.Random(7)
@@ -90,11 +90,15 @@ def test_a_killed_worker_leaves_no_row_and_the_next_run_lands_what_one_process_d
             mock.patch.object(silver_tasks, "PIECE_ROWS", 300),
             mock.patch.object(apply_job, "TASK_ROWS", 500),
         ):
-            failed = Pipeline(there.config, engine="spark").run()
+            with mock.patch.object(apply, "TRIES", 1):
+                failed = Pipeline(there.config, engine="spark").run()
             assert "could not run the tasks" in str(failed.tables[0].error)
             assert {*(there.folder / "silver/orders").rglob("*.parquet")}
             assert tables(there)["silver/orders"] == []
+            (tmp_path / "decided").unlink()
             assert Pipeline(there.config, engine="spark").run().ok
+            assert (tmp_path / "decided").exists()
+        assert "are read once more" in caplog.text
     assert tables(plain) == tables(there)
     assert (keys(plain), remembered(plain)) == (keys(there), remembered(there))
     caplog.set_level(logging.INFO, "safewrite")

@@ -114,7 +114,8 @@ class ColumnFit:
         """
         schema, refused = None if found is None else found.schema, refused or {}
         types = types_of(table, told, schema)
-        new = {name: why for name, why in refused.items() if schema is None or name not in schema.names}
+        known = frozenset(() if schema is None else schema.names)
+        new = {name: why for name, why in refused.items() if name not in known}
         clashes = {**_of_keys(keys, types), **_clashes(table, types, schema, keys), **new}
         wider = {one.name: one for one in _wider(table, told, schema, keys) if one.name not in refused}
         return cls(types, clashes, Rules.of(table, found), _nulled(table, types, keys), wider)

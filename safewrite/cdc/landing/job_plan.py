@@ -175,12 +175,11 @@ def _of_sql(table: TargetTable, found: sw.Table, computed: Mapping[str, pa.DataT
             f"filter {table.filter!r} is of changes from now on: rows that are there stay until they change, and rows that another filter kept "
             "away do not come. If it is new or changed, have the source send its rows again (a snapshot)"
         )
-    schema = found.schema
-    known = [*schema.names, *map(table.column_of, table.only_read)]
-    if missing := names_missing(table, known):
+    schema, names = found.schema, frozenset(found.schema.names)
+    if missing := names_missing(table, [*names, *map(table.column_of, table.only_read)]):
         yield f"filter and computed read {', '.join(missing)}, which the table does not have: the job stops unless its next batch has such columns"
     for name, text in table.computed.items():
-        if name not in schema.names:
+        if name not in names:
             yield f"computed: {name} is a new column; rows from before have NULL there until they change"
         elif computed.get(name, schema.field(name).type) != schema.field(name).type:
             yield f"computed: {name} stays {schema.field(name).type}, and {text!r} gives {computed[name]}: what that cannot hold is a dead letter"

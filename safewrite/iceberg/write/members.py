@@ -109,7 +109,7 @@ def shown_keys(properties: Mapping[str, str]) -> list[str]:
 
 def count(properties: Mapping[str, str]) -> int:
     """How many writes a snapshot carries."""
-    return len(members.unpacked(properties.get(MEMBER_KEYS, ""))) or 1
+    return members.packed_count(properties.get(MEMBER_KEYS, "")) or 1
 
 
 def is_ours(properties: Mapping[str, str]) -> bool:

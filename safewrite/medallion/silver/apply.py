@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 import safewrite as sw
+from safewrite.engine.abc import EngineError
 from safewrite.errors import InternalError, InvalidInputError, SafewriteError
 from safewrite.medallion.config.bronze_columns import UNCHANGED
 from safewrite.medallion.config.commit_columns import with_commit_columns
@@ -38,6 +39,8 @@ ROWS_MAX = 1_000_000
 """So many rows of bronze, or those of one data file if it has more, go into one commit of silver."""
 SMALL_ROWS = 5_000
 """So few rows are applied by this process also where tasks could: a job of Spark's costs more."""
+TRIES = 3
+"""So often tasks bring rows to silver: an executor that dies takes with it what its tasks gave, and Spark makes that no second time."""
 
 
 class _NeedlessError(SafewriteError):
@@ -279,14 +282,20 @@ def _take_by_tasks(
         ByDriverError: this process has to do it; nothing was committed.
     """
     key, moves = named
-    taken = tasks.read(job, step.brought, step.truncates)
-    try:
-        with job.lineage.refused(), taken.translated():
-            columns = (taken.given.make.columns or job.silver_schema).names
-            receipt = _commit(job, taken.given, columns, key=key, moves=moves or None, reset=step.reset)
-    finally:
-        done.quarantined += taken.quarantined
-    _note(job, receipt, done, taken.read.rows, taken.read.split)
+    for left in reversed(range(TRIES)):
+        taken = tasks.read(job, step.brought, step.truncates)
+        try:
+            with job.lineage.refused(), taken.translated():
+                columns = (taken.given.make.columns or job.silver_schema).names
+                receipt = _commit(job, taken.given, columns, key=key, moves=moves or None, reset=step.reset)
+            _note(job, receipt, done, taken.read.rows, taken.read.split)
+            return
+        except EngineError as error:
+            if not left:
+                raise
+            log.warning("rows for silver of %s are read once more: %s", job.name, error)
+        finally:
+            done.quarantined += taken.quarantined
 
 
 def write(
