@@ -179,6 +179,30 @@ def test_a_row_that_sql_cannot_compute_is_a_dead_letter(tmp_path: Path, schemas:
     assert job.verdict().faults == ()
 
 
+def test_what_no_column_holds_is_a_dead_letter(tmp_path: Path, schemas: bool) -> None:
+    """Times that no calendar has, or that are too fine, and whole numbers of 39 digits."""
+    made = {"at": "v::timestamp", "day": "v::date", "big": "v::hugeint", "fine": "v::timestamp_ns"}
+    table = {
+        "table": "a",
+        "computed": {name: f"case when kind = '{name}' then {sql} end" for name, sql in made.items()},
+    }
+    job = Job(tmp_path, [table], schemas=schemas)
+    given = {
+        "at": ["2026-01-02", "infinity", "290000-01-01"], "day": ["2026-01-02", "-infinity", "20000-01-01"],
+        "big": ["9" * 38, "1" + "0" * 38, "-1" + "0" * 38], "fine": ["2026-01-02 00:00:00.123456", "2026-01-02 00:00:00.123456789"],
+    }  # fmt: skip
+    rows = [(kind, value) for kind, values in given.items() for value in values]
+    job.land(*(upsert("c", at, at, kind=kind, v=value) for at, (kind, value) in enumerate(rows)))
+    found = {row["kind"]: row[row["kind"]] for row in job.rows("a").values()}
+    assert len(job.rows("a")) == 4
+    assert found["big"] == 10**38 - 1
+    assert str(found["fine"]) == "2026-01-02 00:00:00.123456"
+    reasons = {rows[one["offset"]]: one["reason"] for one in job.letters()}
+    assert sorted(reasons) == sorted((kind, value) for kind, values in given.items() for value in values[1:])
+    assert "a time outside of the years 1 to 9999" in reasons["at", "infinity"]
+    assert job.verdict().faults == ()
+
+
 def test_records_that_are_rows_of_their_own_are_counted_as_ignored(tmp_path: Path, schemas: bool) -> None:
     """Deletes pass; a driver that died counts the same."""
     table = {"table": "a", "mode": "append", "metadata": {"op": "op", "offset": "offset"}, "filter": "n > 0"}
@@ -282,6 +306,9 @@ def test_sql_that_would_make_other_rows_is_refused(tmp_path: Path, more: dict[st
         ),
         ({"filter": "n + 1"}, "filter of db.a gives int64, and not true or false"),
         ({"computed": {"x": "[n]"}}, "computed x of db.a gives list.*cast it"),
+        ({"computed": {"x": "n::uhugeint"}}, "computed x of db.a gives UHUGEINT.*cast it"),
+        ({"computed": {"x": "'10:00:00+02'::timetz"}}, "gives TIME WITH TIME ZONE.*cast it"),
+        ({"computed": {"x": "n::bit"}}, "gives BIT.*cast it"),
         ({"computed": {"x": "upper(n)"}}, "computed x of db.a cannot be applied"),
     ],
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,13 @@ from safewrite.cdc.landing.unavailable_values import UnavailableValues
 from safewrite.cdc.records.change import DeadLetter, Op
 from safewrite.cdc.records.change_set import OP
 from safewrite.intake.duck import closed_duckdb
+from safewrite.values.limits import DECIMAL_DIGITS_MAX, YEARS, outside_calendar
 
 _PARTS = 16
 """Rows of which one cannot be computed are looked through in so many parts."""
+_LARGEST = Decimal(10**DECIMAL_DIGITS_MAX - 1)
+_ALTERED = frozenset({"UHUGEINT", "TIME WITH TIME ZONE", "BIT"})
+"""Types whose values are others in Arrow: negative numbers, times without their zone, bytes of DuckDB's own."""
 
 
 def compute(
@@ -278,19 +283,22 @@ def _kind_of(
     import duckdb
 
     try:
-        given = _asked(connection, _text_of(table, name), inputs).type
+        asked = _relation(connection, _text_of(table, name), inputs)
+        given = asked.to_arrow_table().column(0).type
     except duckdb.Error as error:
         raise sw.InvalidInputError(
             f"{_titled(name)} of {table.name} cannot be applied: {_first_line(error)}. The columns that it may read are {', '.join(known)}, "
             "by the table's names; where no schema names the type of one, declare it in column_types. Nothing of the batch was committed."
         ) from error
-    kind = _storable(given)
+    told = str(asked.types[0])
+    kind = None if told in _ALTERED else _storable(given)
     if kind is None or (name is None and not pa.types.is_boolean(given)):
         wanted = (
             "a number, a text, bytes, true or false, a date or a time: cast it" if name else "true or false"
         )
         raise sw.InvalidInputError(
-            f"{_titled(name)} of {table.name} gives {given}, and not {wanted}. Nothing of the batch was committed."
+            f"{_titled(name)} of {table.name} gives {told if told in _ALTERED else given}, and not {wanted}. Nothing of the batch was "
+            "committed."
         )
     return kind
 
@@ -345,10 +353,36 @@ def _evaluated(connection: Any, text: str, rows: pa.Table) -> Iterator[tuple[pa.
         for start in range(0, rows.num_rows, step):
             yield from _evaluated(connection, text, rows.slice(start, step))
         return
+    if unfit := _unfit(values):
+        for place, why in unfit.items():
+            yield rows.slice(place, 1), None, why
+        fits = pa.array(~np.isin(np.arange(rows.num_rows), list(unfit)))
+        rows, values = rows.filter(fits), values.filter(fits)
     yield rows, values, None
 
 
+def _unfit(values: Any) -> dict[int, str]:
+    """What no column of a table holds, by its place: why."""
+    kind = values.type
+    if kind == pa.decimal128(DECIMAL_DIGITS_MAX):  # so DuckDB gives a HUGEINT, of up to 39 digits
+        outside = pc.or_(
+            pc.greater(values, pa.scalar(_LARGEST, kind)),
+            pc.less(values, pa.scalar(_LARGEST.copy_negate(), kind)),
+        )
+        places = np.flatnonzero(pc.fill_null(outside, False))
+        return dict.fromkeys(places.tolist(), f"a number of more than {DECIMAL_DIGITS_MAX} digits")
+    found = dict.fromkeys(np.flatnonzero(outside_calendar(values)).tolist(), f"a time outside of {YEARS}")
+    if getattr(kind, "unit", None) == "ns":
+        finer = np.asarray(pc.fill_null(pc.cast(values, pa.int64()), 0)) % 1_000
+        found |= dict.fromkeys(np.flatnonzero(finer).tolist(), "a time finer than a microsecond")
+    return found
+
+
 def _asked(connection: Any, text: str, rows: pa.Table) -> Any:
+    return _relation(connection, text, rows).to_arrow_table().column(0)
+
+
+def _relation(connection: Any, text: str, rows: pa.Table) -> Any:
     connection.register(PLACE, rows)
     # As a comment could swallow the bracket, the expression stands on a line of its own.
-    return connection.sql(f'SELECT (\n{text}\n) AS "value" FROM "{PLACE}"').to_arrow_table().column(0)
+    return connection.sql(f'SELECT (\n{text}\n) AS "value" FROM "{PLACE}"')
