@@ -331,6 +331,23 @@ def test_sql_that_the_columns_do_not_take_stops_the_job(
     assert re.search(why, table.notes[0])
 
 
+def test_a_table_that_is_made_unasked_and_lacks_what_the_filter_reads_stops_no_other(tmp_path: Path) -> None:
+    """Its records are dead letters, as where it lacks a column of ``partition_by``."""
+    unasked = {
+        "unknown_tables": "create",
+        "unknown_database": "u",
+        "defaults": {"filter": "status <> 'test'"},
+    }
+    job = Job(tmp_path, [{"table": "other"}], settings=unasked)
+    records = [upsert("c", 1, 0, status="paid"), change("c", "b", 1, {"id": 1}, lsn=2, offset=1)]
+    job.land_and_die(*records)
+    job.land(*records)
+    assert job.read("public_a", "u")["id"].to_pylist() == [1]
+    (letter,) = job.letters()
+    assert "filter of u.public_b cannot be applied" in letter["reason"]
+    assert job.verdict().faults == ()
+
+
 def test_plan_says_what_a_filter_and_a_new_column_do_not_change(tmp_path: Path) -> None:
     job = Job(tmp_path, [{"table": "a"}])
     job.land(upsert("c", 1, 0, n=1))

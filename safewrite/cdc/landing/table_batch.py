@@ -122,16 +122,16 @@ class TableBatch:
         recorded = keys_of(self.found)
         refuse_other_key(self.table, recorded, None if self.found is None else self.found.schema)
         refuse_other_rows(self.job.config.job, self.table, self.found, self.positions)
-        self.make(recorded, each=counts is not None, again=counts is not None)
-        if counts is None and not self.table.is_appended:
-            self._rank()
-        if not self.table.has_versions and (asked := taking(self.rows.rows, self.rows.keys)):
-            self._unavailable().follow_keys(asked, again=counts is not None)
-        if self.table.deleted_column is not None and counts is None:
-            self._without_unknown()
         try:
+            self.make(recorded, each=counts is not None, again=counts is not None)
+            if counts is None and not self.table.is_appended:
+                self._rank()
+            if not self.table.has_versions and (asked := taking(self.rows.rows, self.rows.keys)):
+                self._unavailable().follow_keys(asked, again=counts is not None)
+            if self.table.deleted_column is not None and counts is None:
+                self._without_unknown()
             done = fitted(self.job.targets, self.table, self.rows, self.found)
-        except sw.InvalidInputError as error:  # the table cannot be made as it is to be
+        except sw.InvalidInputError as error:  # the table cannot be as it is to be, or SQL not applied
             self._without_table(self.changes, error)
             return
         frame, self.found, self.refused = done.frame, done.found, done.refused
