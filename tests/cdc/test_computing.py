@@ -282,6 +282,8 @@ def test_a_delete_takes_computed_columns_along_where_deleted_rows_stay(tmp_path:
         ({"computed": {"x": "sum(n)"}}, "not a function of one row"),
         ({"computed": {"x": "row_number() OVER ()"}}, "a window function"),
         ({"filter": "n) FROM a WHERE (n"}, "more than one expression"),
+        ({"filter": "  "}, "has not one value"),
+        ({"computed": {"x": "n, m"}}, "has not one value"),
         ({"filter": "n >"}, "DuckDB cannot read"),
         ({"filter": "n > 1; DROP TABLE a"}, "DuckDB cannot read"),
         ({"computed": {"x": "n", "y": "X + 1"}}, "reads x, which computed makes"),

@@ -34,7 +34,10 @@ def names_read(text: str) -> frozenset[str]:
     """
     with closed_duckdb("SQL of a row is read", "sql", "any table") as connection:
         names, functions = set[str](), set[str]()
-        for part in _parts(_expression(connection, text)):
+        found = _expression(connection, text)
+        if found[0].get("function_name") == "row":  # so DuckDB reads nothing at all, and several values
+            raise ValueError(f"{text!r} has not one value")
+        for part in _parts(found):
             kind = part.get("class")
             if kind in _NOT_OF_A_ROW:
                 raise ValueError(f"{text!r} has {_NOT_OF_A_ROW[kind]}, and SQL of a row has none")
@@ -46,8 +49,8 @@ def names_read(text: str) -> frozenset[str]:
                     raise ValueError(
                         f"{text!r} has age of one time, which is another one every day: give it two"
                     )
-        if found := sorted(names & _OF_THE_SESSION):
-            raise ValueError(_unstable(text, found[0]))
+        if told := sorted(names & _OF_THE_SESSION):
+            raise ValueError(_unstable(text, told[0]))
         for name in sorted(functions):
             _check_function(connection, text, name, frozenset())
     return frozenset(names)
