@@ -49,8 +49,8 @@ def names_read(text: str) -> frozenset[str]:
                     raise ValueError(
                         f"{text!r} has age of one time, which is another one every day: give it two"
                     )
-        if told := sorted(names & _OF_THE_SESSION):
-            raise ValueError(_unstable(text, told[0]))
+        if asked := sorted(names & _OF_THE_SESSION):
+            raise ValueError(_unstable(text, asked[0]))
         for name in sorted(functions):
             _check_function(connection, text, name, frozenset())
     return frozenset(names)

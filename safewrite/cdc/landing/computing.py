@@ -290,14 +290,14 @@ def _kind_of(
             f"{_titled(name)} of {table.name} cannot be applied: {_first_line(error)}. The columns that it may read are {', '.join(known)}, "
             "by the table's names; where no schema names the type of one, declare it in column_types. Nothing of the batch was committed."
         ) from error
-    told = str(asked.types[0])
-    kind = None if told in _ALTERED else _storable(given)
+    duck_type = str(asked.types[0])
+    kind = None if duck_type in _ALTERED else _storable(given)
     if kind is None or (name is None and not pa.types.is_boolean(given)):
         wanted = (
             "a number, a text, bytes, true or false, a date or a time: cast it" if name else "true or false"
         )
         raise sw.InvalidInputError(
-            f"{_titled(name)} of {table.name} gives {told if told in _ALTERED else given}, and not {wanted}. Nothing of the batch was "
+            f"{_titled(name)} of {table.name} gives {duck_type if duck_type in _ALTERED else given}, and not {wanted}. Nothing of the batch was "
             "committed."
         )
     return kind
