@@ -50,6 +50,14 @@ class MemberWrite:
         own = (write if write.files == files else replace(write, files=files) for write in members)
         return cls(key, "", rows, files, members=tuple(own))
 
+    def carrying(self, others: Sequence[Self]) -> Self:
+        """This write and those of others that its commit carries too."""
+        if not others:
+            return self
+        each = (self, *others)
+        rows, files = sum(write.rows for write in each), sum(write.files for write in each)
+        return replace(self, rows=rows, files=files, members=each)
+
     @property
     def each(self) -> tuple[Self, ...]:
         """The writes that the commit carries: the members of a group, or this one."""

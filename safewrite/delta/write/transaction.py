@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from safewrite.delta.log import actions
@@ -157,11 +157,7 @@ class Transaction:
     @property
     def whole(self) -> Write:
         """All that the commit carries, as one write."""
-        if not self.taken:
-            return self.write
-        each = (self.write, *(one.write for one in self.taken))
-        rows, files = sum(write.rows for write in each), sum(write.files for write in each)
-        return replace(self.write, rows=rows, files=files, members=each)
+        return self.write.carrying([one.write for one in self.taken])
 
     def _commit_info(self) -> Action:
         partition_by = self._partition_by()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from safewrite.errors import ConflictError, Kind, SafewriteError
@@ -112,11 +112,7 @@ class AppendPlan:
     @property
     def whole(self) -> Write:
         """All that the snapshot carries, as one write."""
-        if not self.taken:
-            return self.write
-        each = (self.write, *(one.write for one in self.taken))
-        rows, files = sum(write.rows for write in each), sum(write.files for write in each)
-        return replace(self.write, rows=rows, files=files, members=each)
+        return self.write.carrying([one.write for one in self.taken])
 
     def removed_rows(self) -> int | None:
         """How many rows the snapshot removes."""
