@@ -36,7 +36,7 @@ CASES = [
 ]
 
 
-def write(place: Place, first: int, trap: tuple[type[KillAt | PauseAt], str] | None) -> None:
+def write(place: Any, first: int, trap: tuple[type[KillAt | PauseAt], str] | None) -> None:
     """Append a few times under keys of the process; ``trap`` ends or stops it at a step of its second write."""
     table = place.open(group="always", lease_s=0.3)
     for number in range(first, first + APPENDS):
@@ -48,17 +48,29 @@ def write(place: Place, first: int, trap: tuple[type[KillAt | PauseAt], str] | N
         table.world = inner
 
 
-def start(place: Place, first: int, trap: Any) -> int:
-    """Fork a process that writes; its exit code says whether all went well."""
+def start(place: Any, first: int, trap: Any, forget: Callable[[], object] = lambda: None) -> int:
+    """Fork a process that writes; its exit code says whether all went well.  ``forget`` leaves what is the parent's."""
     pid = os.fork()
     if pid:
         return pid
     code = 1
     try:
+        forget()
         write(place, first, trap)
         code = 0
     finally:
         os._exit(code)
+
+
+def codes_of(pids: list[int]) -> list[int]:
+    """How each process ended; none is left."""
+    ended: dict[int, int] = {}
+    try:
+        watch(pids, ended)
+    finally:
+        for pid in set(pids) - ended.keys():
+            os.kill(pid, signal.SIGKILL)
+    return [ended[pid] for pid in pids]
 
 
 def watch(pids: list[int], ended: dict[int, int]) -> None:
@@ -87,14 +99,7 @@ def test_processes_that_share_survive_the_death_and_the_sleep_of_others(
     place = new_place(arbiter)
     place.open(create=True).append(rows(0), key="before")
     traps: list[Any] = [(KillAt, point), (PauseAt, point), *[None] * (PROCESSES - 2)]
-    pids = [start(place, 100 * (number + 1), trap) for number, trap in enumerate(traps)]
-    ended: dict[int, int] = {}
-    try:
-        watch(pids, ended)
-    finally:
-        for pid in set(pids) - ended.keys():
-            os.kill(pid, signal.SIGKILL)
-    codes = [ended[pid] for pid in pids]
+    codes = codes_of([start(place, 100 * (number + 1), trap) for number, trap in enumerate(traps)])
     assert codes[1:] == [0] * (PROCESSES - 1)
     assert codes[0] == -signal.SIGKILL or (codes[0] == 0 and point in LEADING)
     expected = [100 * (process + 1) + number for process in range(PROCESSES) for number in range(APPENDS)]
