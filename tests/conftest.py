@@ -54,6 +54,31 @@ def one_loader(search_path: str | None = None) -> OneLoader:
 botocore.session.create_loader = one_loader
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Who runs what; where tests are dealt in another way, pytest-xdist decides."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from tests.scheduling import FilesOfTests  # not above: an environment may be without pytest-xdist
+
+    return FilesOfTests(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Workers that collect all tests share what there is to compile."""
+    worker = getattr(session.config, "workerinput", None)
+    if worker is not None and is_whole(session.config):
+        from tests.scheduling import import_from
+
+        import_from(int(worker["workerid"].removeprefix("gw")), worker["workercount"])
+
+
+def is_whole(config: pytest.Config) -> bool:
+    """Whether all tests are asked for."""
+    return [Path(arg) for arg in config.args] == [Path("tests")]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the cases of ``tests/dear.txt`` as ``long`` before ``-m`` chooses."""
@@ -65,7 +90,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             raise pytest.UsageError(
                 f"an address is in the name of {item.nodeid}: workers could not agree on it"
             )
-    if [Path(arg) for arg in config.args] == [Path("tests")]:
+    if is_whole(config):
         names = sorted(item.nodeid for item in items)
         nowhere = [
             case
