@@ -57,6 +57,9 @@ def main() -> int:
         default="upsert",
         help="modes in which tables land by turns, so that seeds change them: " + ",".join(MODES),
     )
+    parser.add_argument(
+        "--sql", action="store_true", help="tables have filters and computed columns (debezium)"
+    )
     parser.add_argument("--out", type=Path, default=Path("out/cdc"), help="folder of the report")
     given = parser.parse_args()
     if given.rivals and given.source != "debezium":
@@ -68,8 +71,10 @@ def main() -> int:
     modes = tuple(given.modes.split(","))
     if unknown := {*modes} - {*MODES}:
         parser.error(f"--modes: {', '.join(sorted(unknown))} is none of {', '.join(MODES)}")
-    if modes != ("upsert",) and given.source != "debezium":
-        parser.error("--modes are of tables behind Debezium: leave out --source")
+    if (modes != ("upsert",) or given.sql) and given.source != "debezium":
+        parser.error("--modes and --sql are of tables behind Debezium: leave out --source")
+    if given.rivals and given.sql:
+        parser.error("--rivals land all rows: leave out --sql")
     if given.outages and given.engine == "spark":
         parser.error(
             "a driver whose executors ask the registry does not say that it waits: leave out --outages"
@@ -90,6 +95,7 @@ def main() -> int:
         given.engine,
         given.executor_kills,
         modes,
+        given.sql,
     )
     console = screen()
     folder = Path(tempfile.mkdtemp(prefix="safewrite-cdc-"))

@@ -6,7 +6,7 @@ A key's records are in one partition, in the order of their commits; so Kafka's 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -84,8 +84,17 @@ class Event:
     key: Key
 
 
-def events_of(table: SourceTable, topic: pa.Table) -> list[Event]:
-    """The changes of a table that Debezium wrote, in the order of their partitions."""
+def events_of(
+    table: SourceTable,
+    topic: pa.Table,
+    mode: Mode = "upsert",
+    passes: Callable[[Mapping[str, Any]], bool] = lambda _: True,
+) -> list[Event]:
+    """The changes of a table that Debezium wrote, in the order of their partitions.
+
+    Args:
+        passes: the filter.  A row that does not pass is a delete from there on, and nothing at all of a log.
+    """
     found = []
     for row in topic.to_pylist():
         if row["topic"].rpartition(".")[2] != table.name or row["value"] is None:
@@ -94,6 +103,10 @@ def events_of(table: SourceTable, topic: pa.Table) -> list[Event]:
         payload = payload.get("payload", payload)
         if (op := _OPS.get(payload.get("op"))) is not None:
             values = (payload["before"] if op == "delete" else payload["after"]) or {}
+            if op == "upsert" and not passes(values):
+                if mode == "append":
+                    continue
+                op = "delete"
             key = tuple(values.get(name) for name in table.key)
             found.append(Event((row["partition"], row["offset"]), op, key))
     return sorted(found, key=lambda one: one.at)

@@ -20,6 +20,7 @@ from bench.cdc.cluster import ExecutorKiller, on_cluster
 from bench.cdc.modes import Mode, events_of, faults_of
 from bench.cdc.registry import Registry
 from bench.cdc.rivals import land
+from bench.cdc.row_sql import RowSql
 from bench.cdc.source_stack import LANDED, Form, Job
 from bench.cdc.sources import Captured, ChangeSource, SourceName, change_source
 from bench.cdc.topic import copy
@@ -57,6 +58,8 @@ class Plan:
     executor_kills: int = 0
     modes: tuple[Mode, ...] = ("upsert",)
     """Modes of tables, by turns (debezium)."""
+    sql: bool = False
+    """Whether tables have a filter, a computed column, or both (debezium)."""
 
 
 @dataclass
@@ -147,7 +150,7 @@ def run(plan: Plan, folder: Path, say: Any = print) -> Outcome:
     """Run a plan in a folder."""
     started = time.monotonic()
     with ExitStack() as stack:
-        source = stack.enter_context(change_source(plan.source, folder, plan.seed, plan.modes))
+        source = stack.enter_context(change_source(plan.source, folder, plan.seed, plan.modes, sql=plan.sql))
         say(f"the servers run; {plan.changes} changes, seed {plan.seed}")
         settings = {"parts": {"records": plan.part}, "engine": plan.engine}
         jobs = [source.job(form, plan.batch, settings) for form in plan.forms]
@@ -183,12 +186,13 @@ def run(plan: Plan, folder: Path, say: Any = print) -> Outcome:
 
 def _faults_of_modes(source: ChangeSource, job: Job, topic: pa.Table) -> list[str]:
     """What tables that keep each change have otherwise than the topics."""
-    return [
-        text
-        for table in source.tables
-        if (mode := job.modes.get(table.name, "upsert")) != "upsert"
-        for text in faults_of(table, mode, events_of(table, topic), read(job, table.name))
-    ]
+    found = []
+    for table in source.tables:
+        mode, sql = job.modes.get(table.name, "upsert"), job.sql.get(table.name, RowSql())
+        if mode != "upsert":
+            events = events_of(table, topic, mode, sql.passes)
+            found += faults_of(table, mode, events, read(job, table.name))
+    return found
 
 
 def _rival(

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import psycopg2
 
 from bench.cdc.modes import SETTINGS, Mode, kept_by, whole_of
+from bench.cdc.row_sql import RowSql
 from bench.cdc.under_way import UnderWay
 from bench.cdc.workload import TABLES, Workload
 from bench.servers.catalogs import Postgres
@@ -121,6 +122,8 @@ class Job:
     batch: int = 1000
     modes: Mapping[str, Mode] = field(default_factory=dict)
     """In which mode a table lands, where it is not upsert."""
+    sql: Mapping[str, RowSql] = field(default_factory=dict)
+    """Filters and computed columns, by table."""
     spark: Mapping[str, str] = field(default_factory=lambda: SMALL_SPARK)
     _driver: subprocess.Popen[bytes] | None = field(default=None, repr=False)
     _began: int = field(default=0, repr=False)
@@ -164,6 +167,7 @@ class Job:
             "tables": [
                 {"database": DATABASE, "table": one.name, "source": f"public.{one.name}", "format": self.form}
                 | dict(SETTINGS[self.modes.get(one.name, "upsert")])
+                | self.sql.get(one.name, RowSql()).settings
                 for one in TABLES
             ],
             **place,

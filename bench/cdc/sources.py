@@ -17,6 +17,7 @@ from bench.cdc.generator import Envelope, Generator
 from bench.cdc.modes import Mode, modes_of
 from bench.cdc.producer import Producer
 from bench.cdc.registry import Registry
+from bench.cdc.row_sql import RowSql, sql_of
 from bench.cdc.source_stack import DATABASE, PATTERN, Form, Job, SourceStack, source_stack
 from bench.cdc.workload import TABLES, SourceTable
 from bench.servers.kafka import Kafka
@@ -75,6 +76,7 @@ class Captured:
     registry: Registry | None = None
     dead: int = 0
     modes: Mapping[str, Mode] = field(default_factory=dict)
+    sql: Mapping[str, RowSql] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.kafka, self.workload = self.servers.kafka, self.servers.workload
@@ -85,10 +87,11 @@ class Captured:
         return self.servers.has_under_way
 
     def job(self, form: Form, batch: int, settings: Mapping[str, Any]) -> Job:
-        return Job(self.servers.folder, form, self.kafka.endpoint_url, settings, batch, self.modes)
+        return Job(self.servers.folder, form, self.kafka.endpoint_url, settings, batch, self.modes, self.sql)
 
     def rows(self, table: SourceTable) -> Rows:
-        return source_rows(self.servers.postgres, table)
+        found, sql = source_rows(self.servers.postgres, table), self.sql.get(table.name, RowSql())
+        return {key: [sql.made(row) for row in rows] for key, rows in found.items() if sql.passes(rows[0])}
 
     def is_complete(self, job: Job) -> bool:
         return is_marked(job)
@@ -159,13 +162,13 @@ class Generated:
 
 @contextmanager
 def change_source(
-    source: SourceName, folder: Path, seed: int, modes: Sequence[Mode] = ("upsert",)
+    source: SourceName, folder: Path, seed: int, modes: Sequence[Mode] = ("upsert",), *, sql: bool = False
 ) -> Iterator[ChangeSource]:
-    """All servers of a source, its first rows made; tables land in ``modes`` by turns (debezium)."""
+    """All servers of a source, its first rows made; tables land in ``modes`` by turns, and by ``sql`` (debezium)."""
     if source == "debezium":
         of_tables = modes_of(modes, TABLES, seed)
         with source_stack(folder, seed, of_tables) as servers:
-            yield Captured(servers, modes=of_tables)
+            yield Captured(servers, modes=of_tables, sql=sql_of(TABLES, of_tables) if sql else {})
         return
     with (
         Kafka(folder) as kafka,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import random
 from collections.abc import Sequence
 from datetime import time
 from decimal import Decimal
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 from bench.cdc.check import compare, lake_rows
-from bench.cdc.modes import Event, current, faults_of
+from bench.cdc.modes import MODES, Event, current, events_of, faults_of
+from bench.cdc.row_sql import sql_of
 from bench.cdc.run import Plan, run
 from bench.cdc.workload import TABLES
 from examples.cdc import demo
@@ -112,6 +116,42 @@ def test_rows_that_stay_are_judged_by_their_topic() -> None:
     assert current(DOCUMENTS, "marked", gone).column("id").to_pylist() == [8]
 
 
+def test_a_row_that_leaves_the_filter_is_a_delete_and_nothing_of_a_log() -> None:
+    payloads = [{"op": "c", "after": {"id": 7, "n": 1}}, {"op": "u", "after": {"id": 7, "n": 3}}]
+    payloads.append({"op": "d", "before": {"id": 7}})
+    topic = pa.Table.from_pylist([
+        {"topic": "shop.public.documents", "partition": 0, "offset": at, "value": json.dumps(one)}
+        for at, one in enumerate(payloads)
+    ])  # fmt: skip
+    passes = sql_of([DOCUMENTS], {"documents": "history"})["documents"].passes
+    wanted = {mode: [event.op for event in events_of(DOCUMENTS, topic, mode, passes)] for mode in MODES}
+    assert wanted["history"] == ["upsert", "delete", "delete"]
+    assert wanted["append"] == ["upsert", "delete"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_sql_and_python_make_the_same_rows(mode: str) -> None:
+    """And some rows pass, some do not, and that which is written last always does."""
+    draw = random.Random(3)
+    for table in TABLES:
+        sql = sql_of([table], {table.name: mode})[table.name]  # type: ignore[dict-item]
+        keys = [*(table.keys(draw, draw.randrange(2)) for _ in range(40)), *[table.marker] * 5]
+        names = [name for name in table.columns if name not in {"took", "ordered_at", "balance"}]
+        rows = [
+            dict(zip(table.key, key, strict=True)) | {name: table.columns[name](draw) for name in names}
+            for key in keys
+        ]
+        rows_in = pa.Table.from_pylist(rows)  # noqa: F841 - DuckDB reads it by its name
+        texts = [text for text, _ in sql.computed.values()]
+        columns = duckdb.sql(f"SELECT {', '.join([sql.filter or 'true', *texts])} FROM rows_in").fetchall()
+        for row, (passes, *values) in zip(rows, columns, strict=True):
+            assert (passes is True) == sql.passes(row), (table.name, row)
+            assert sql.made(row) == row | dict(zip(sql.computed, values, strict=True))
+        passed = [passes is True for passes, *_ in columns]
+        assert all(passed[-5:])
+        assert sql.filter is None or not all(passed)
+
+
 @pytest.mark.long
 def test_tables_of_every_mode_follow_postgresql(tmp_path: Path) -> None:
     """Tables of one job land as upserts, as a log and as versions; each record is in its table once, whatever dies."""
@@ -121,7 +161,8 @@ def test_tables_of_every_mode_follow_postgresql(tmp_path: Path) -> None:
         kills=1,
         broker_restarts=0,
         batch=300,
-        modes=("upsert", "append", "history", "marked"),
+        modes=MODES,
+        sql=True,
     )
     outcome = run(plan, tmp_path)
     assert outcome.is_exact, outcome
