@@ -18,6 +18,8 @@ _OF_THE_SESSION = frozenset([
 """Names that are values of the moment, of the session or of the batch, and are written as columns are."""
 _UNSTABLE = frozenset(["current_localtime", "current_localtimestamp", "hash", "version"])
 """Functions of DuckDB that it calls consistent, and that tell the time, or something else in another version of it."""
+_SCHEMAS = frozenset(["main", "pg_catalog", "system", "system.main", "information_schema"])
+"""Where DuckDB keeps functions of its own."""
 _NOT_ONE = "has more than one expression, or a part of a query"
 _NOT_OF_A_ROW = {
     "SUBQUERY": "a subquery", "WINDOW": "a window function", "STAR": "a star", "PARAMETER": "a parameter",
@@ -45,6 +47,7 @@ def names_read(text: str) -> frozenset[str]:
                 names.add(str(part["column_names"][0]).lower())
             elif kind == "FUNCTION":
                 functions.add(str(part["function_name"]).lower())
+                _refuse_dot(text, part)
                 if part["function_name"].lower() == "age" and len(_arguments(part)) == 1:
                     raise ValueError(
                         f"{text!r} has age of one time, which is another one every day: give it two"
@@ -54,6 +57,18 @@ def names_read(text: str) -> frozenset[str]:
         for name in sorted(functions):
             _check_function(connection, text, name, frozenset())
     return frozenset(names)
+
+
+def _refuse_dot(text: str, part: dict[str, Any]) -> None:
+    """Refuse a function behind a dot: DuckDB's parser takes the column in front of it for a schema, so it would not count as read."""
+    before = ".".join(filter(None, (part.get("catalog"), part.get("schema"))))
+    if before:
+        name = part["function_name"]
+        given = ["..."] if before.lower() in _SCHEMAS else [before, *(["..."] if _arguments(part) else [])]
+        raise ValueError(
+            f"{text!r} calls {name} behind a dot, where a column cannot be told from a schema: write {name}({', '.join(given)}) for "
+            f"{before}.{name}(...)"
+        )
 
 
 def _expression(connection: Any, text: str) -> Any:
