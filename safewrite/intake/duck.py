@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib import metadata
 from typing import Any
 
 from safewrite.errors import MissingExtraError
@@ -35,3 +37,12 @@ def closed_duckdb(what: str, extra: str = "medallion", left: str = "silver") -> 
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")  # last: nothing is set after it
         yield connection
+
+
+@cache
+def duckdb_version() -> str | None:
+    """The version of DuckDB; None where it is not installed."""
+    try:
+        return metadata.version("duckdb")
+    except metadata.PackageNotFoundError:
+        return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from safewrite.cdc.landing.replay import replay
 from safewrite.cdc.landing.table_changes import TableChanges
 from safewrite.cdc.ledger.dead_letters import LetterFilter
 from safewrite.cdc.records.change import KafkaRecord
+from tests.cdc.events import event, postgres, record
 from tests.cdc.jobs import Job, Source, change, cut
 
 GONE = "__debezium_unavailable_value"
@@ -155,6 +157,51 @@ def test_a_row_that_comes_back_lacks_what_the_filter_kept_away(tmp_path: Path) -
     job.land(upsert("c", 3, 4, body="long", n=0), upsert("u", 3, 5, body=GONE, n=1))
     assert job.rows("a")[3] == {"id": 3, "body": "long", "n": 1}
     assert job.verdict().faults == ()
+
+
+def test_a_change_that_comes_again_gives_no_value_to_a_later_row_of_its_key(tmp_path: Path) -> None:
+    """Its row was deleted, and another row takes the key and leaves its large value out."""
+    job = Job(tmp_path, [{"table": "a", "computed": {"size": "length(body)"}, "all_late": "count"}])
+    first = upsert("c", 5, 0, body="its own", n=1)
+    job.land(first, change("d", "a", 5, lsn=2, offset=1), upsert("c", 4, 2, body="four", n=1))
+    source, halves = postgres(9, "a"), []
+    for at, (op, key, row, other) in enumerate(
+        [("d", 4, {"id": 4}, "newkey"), ("c", 5, {"id": 5, "body": GONE, "n": 2}, "oldkey")], 4
+    ):
+        given = event(op, *((None, row) if op == "d" else (row, None)), source=source)
+        headers = {f"__debezium.{other}": {"id": 9 - key}}
+        halves.append(record(given, {"id": key}, offset=at, headers=headers))
+    job.land(replace(first, offset=3), *halves)
+    assert job.rows("a") == {5: {"id": 5, "body": "four", "n": 2, "size": 4}}
+    assert not job.letters()
+
+
+@pytest.mark.parametrize("form", ["delta", pytest.param("iceberg", marks=pytest.mark.long)])
+def test_a_column_that_is_null_in_all_rows_of_a_batch_has_no_type_and_is_read(
+    tmp_path: Path, form: str, schemas: bool
+) -> None:
+    """Records without a schema: nothing tells its type, and it may be one that does not land."""
+    made = {"digest": "sha256(mail) || ''", "day": "strptime(d, '%Y-%m-%d')::date"}
+    table = {"table": "a", "leave_out": ["mail"], "filter": "mail <> 'test' OR d IS NULL", "computed": made}
+    job = Job(tmp_path, [table], form, schemas=False)
+    job.land(upsert("c", 1, 0, mail=None, d=None), upsert("c", 2, 1, mail=None, d=None))
+    assert job.rows("a") == {1: {"id": 1}, 2: {"id": 2}}
+    job.land(upsert("u", 1, 2, mail="m", d="2026-01-02"), upsert("u", 2, 3, mail="test", d="2026-01-02"))
+    job.land(upsert("c", 3, 4, mail=None, d="2026-01-03"), upsert("c", 4, 5, mail=None, d=None))
+    found = {key: (row["digest"], str(row["day"])) for key, row in job.rows("a").items()}
+    assert found == {1: (sha256(b"m").hexdigest(), "2026-01-02"), 4: (None, "None")}
+    assert not job.letters()
+
+
+def test_a_new_column_gets_no_type_of_a_column_that_has_none(tmp_path: Path) -> None:
+    job = Job(tmp_path, [{"table": "a", "computed": {"x": "coalesce(n, 0)"}}], schemas=False)
+    with pytest.raises(
+        sw.InvalidInputError, match=r"reads n, which is NULL in all rows so far.*column_types"
+    ):
+        job.land(upsert("c", 1, 0, n=None))
+    job.tables[0]["column_types"] = {"n": "float64"}
+    job.land(upsert("c", 1, 0, n=None), upsert("c", 2, 1, n=0.5))
+    assert {key: row["x"] for key, row in job.rows("a").items()} == {1: 0.0, 2: 0.5}
 
 
 def test_a_row_that_sql_cannot_compute_is_a_dead_letter(tmp_path: Path, schemas: bool) -> None:

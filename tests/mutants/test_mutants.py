@@ -18,6 +18,7 @@ from tests.mutants.iceberg import ICEBERG_MUTANTS
 from tests.mutants.killers import HISTORIES, ROOT, Killer, Mutant, Warm, mutated
 from tests.mutants.medallion import MEDALLION_MUTANTS
 from tests.mutants.positions import POSITION_MUTANTS
+from tests.mutants.row_sql import ROW_SQL_MUTANTS
 from tests.mutants.secure import SECURE_MUTANTS
 from tests.mutants.sharing import SHARING_MUTANTS
 from tests.mutants.spark import SPARK_MUTANTS
@@ -31,6 +32,7 @@ ALL = (
     *POSITION_MUTANTS,
     *MEDALLION_MUTANTS,
     *CDC_MUTANTS,
+    *ROW_SQL_MUTANTS,
     *SECURE_MUTANTS,
     *SPARK_MUTANTS,
 )

@@ -66,7 +66,7 @@ def _refuse_dot(text: str, part: dict[str, Any]) -> None:
         name = part["function_name"]
         given = ["..."] if before.lower() in _SCHEMAS else [before, *(["..."] if _arguments(part) else [])]
         raise ValueError(
-            f"{text!r} calls {name} behind a dot, where a column cannot be told from a schema: write {name}({', '.join(given)}) for "
+            f"{text!r} calls {name} behind a dot, where DuckDB's parser takes a column for a schema: write {name}({', '.join(given)}) for "
             f"{before}.{name}(...)"
         )
 

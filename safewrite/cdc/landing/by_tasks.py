@@ -26,6 +26,7 @@ from safewrite.cdc.records.batch import Batch
 from safewrite.cdc.records.change_set import ChangeSet
 from safewrite.changes.shared_jobs import DoubtedError, SharedJobs
 from safewrite.engine.abc import DATA, Engine
+from safewrite.intake.duck import duckdb_version
 
 log = logging.getLogger("safewrite")
 
@@ -312,6 +313,7 @@ class TaskLanding:
             tuple(batch.ranges),
             dict(self.views),
             {name: held.why for name, held in self.by_driver.items() if held.left > 0},
+            duckdb_version(),
             min(_buckets(most), 1 << (work.at_once - 1).bit_length()),
         )
 

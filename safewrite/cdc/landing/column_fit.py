@@ -74,6 +74,14 @@ class ColumnTypes:
         for name, counted in other.of_values.items():
             self.of_values.setdefault(name, Counter()).update(counted)
 
+    def without(self, names: Collection[str]) -> ColumnTypes:
+        """What changes say of other columns."""
+        schemas = {name: [*kinds] for name, kinds in self.of_schemas.items() if name not in names}
+        named = {name: None for name in self.names if name not in names}
+        return ColumnTypes(
+            schemas, named, {name: one for name, one in self.of_values.items() if name not in names}
+        )
+
 
 class FittedColumns(NamedTuple):
     """Columns of changes under their types."""

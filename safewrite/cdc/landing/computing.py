@@ -5,33 +5,25 @@ A row that the filter does not let pass is a delete from here on: the row before
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
-from typing import Any
+from functools import partial
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 import safewrite as sw
-from safewrite.cdc.config.sql import PLACE, names_read
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.landing.column_fit import ColumnFit, ColumnTypes
 from safewrite.cdc.landing.project_columns import Projected
+from safewrite.cdc.landing.row_sql import Evaluated, Given, RowSql
 from safewrite.cdc.landing.rows import ChangeRow, ChangeRows
 from safewrite.cdc.landing.unavailable_values import UnavailableValues
 from safewrite.cdc.records.change import DeadLetter, Op
 from safewrite.cdc.records.change_set import OP
-from safewrite.intake.duck import closed_duckdb
-from safewrite.values.limits import DECIMAL_DIGITS_MAX, YEARS, outside_calendar
-
-_PARTS = 16
-"""Rows of which one cannot be computed are looked through in so many parts."""
-_LARGEST = Decimal(10**DECIMAL_DIGITS_MAX - 1)
-_ALTERED = frozenset({"UHUGEINT", "TIME WITH TIME ZONE", "BIT"})
-"""Types whose values are others in Arrow: negative numbers, times without their zone, bytes of DuckDB's own."""
+from safewrite.changes.many_tables import UnfitError
 
 
 def compute(
@@ -51,13 +43,9 @@ def compute(
     """
     if not table.expressions:
         return 0
-    with ExitStack() as stack:
-        fit = ColumnFit.of(table, ColumnTypes.of(made), found, made.keys)
-        sql = _Sql(
-            table,
-            fit,
-            lambda: stack.enter_context(closed_duckdb("SQL of a row is computed", "sql", "the table")),
-        )
+    types = ColumnTypes.of(made)
+    fit = ColumnFit.of(table, types, found, made.keys)
+    with RowSql.of(table, fit, types.names) as sql:
         dropped = _compute_rows(sql, made, lookup)
         parts = [_computed_columns(sql, made, part) for part in made.projected]
     made.projected = [part for part, _ in parts if len(part.batch)]
@@ -69,27 +57,8 @@ def compute(
     return dropped + sum(gone for _, gone in parts)
 
 
-def names_missing(table: TargetTable, names: Collection[str]) -> list[str]:
-    """What the SQL of a table reads besides these columns; the names of a lambda are among it."""
-    read = frozenset[str]().union(*map(names_read, table.expressions))
-    return sorted(read - {name.lower() for name in names})
-
-
-def types_computed(table: TargetTable, schema: pa.Schema) -> Mapping[str, pa.DataType]:
-    """The types that computed columns have by a table's columns.
-
-    Raises:
-        InvalidInputError: the SQL is none for these columns.
-    """
-    inputs = pa.Table.from_batches([], schema)
-    names = [*([None] if table.filter is not None else []), *table.computed]
-    with closed_duckdb("SQL of a row is computed", "sql", "the table") as connection:
-        kinds = {name: _kind_of(connection, table, name, inputs, schema.names) for name in names}
-    return {name: kind for name, kind in kinds.items() if name is not None}
-
-
 # --- rows one by one -------------------------------------------------------------------------------------
-def _compute_rows(sql: _Sql, made: ChangeRows, lookup: UnavailableValues | None) -> int:
+def _compute_rows(sql: RowSql, made: ChangeRows, lookup: UnavailableValues | None) -> int:
     table, gone, dropped = sql.table, dict[int, DeadLetter](), set[int]()
     asked = [row for row in made.rows if row.op is Op.UPSERT]
     if lookup is not None and table.sequence == "source":
@@ -122,13 +91,13 @@ def _compute_rows(sql: _Sql, made: ChangeRows, lookup: UnavailableValues | None)
     return len(dropped)
 
 
-def _is_past(sql: _Sql, row: ChangeRow) -> bool:
+def _is_past(sql: RowSql, row: ChangeRow) -> bool:
     """Whether a row is not looked at any more, for a later one takes its place."""
     return not {*sql.table.computed}.isdisjoint(row.lacks)
 
 
 def _is_whole(
-    sql: _Sql, row: ChangeRow, text: str, lookup: UnavailableValues | None, gone: dict[int, DeadLetter]
+    sql: RowSql, row: ChangeRow, text: str, lookup: UnavailableValues | None, gone: dict[int, DeadLetter]
 ) -> bool:
     """Whether a row has all values that an expression reads; else it is a dead letter, or no matter."""
     if not row.lacks or not (missing := sql.reads(row.lacks, text)):
@@ -145,7 +114,7 @@ def _is_whole(
 
 
 def _of_rows(
-    sql: _Sql,
+    sql: RowSql,
     name: str | None,
     text: str,
     rows: Sequence[ChangeRow],
@@ -162,37 +131,43 @@ def _of_rows(
 
 
 def _delete(table: TargetTable, keys: Collection[str], row: ChangeRow) -> None:
-    """Make a delete of a row."""
-    kept = {*keys, *table.own_columns, *(table.precombine_key or ())}
-    row.op, row.lacks, row.other = Op.DELETE, (), None
+    """Make a delete of a row; of a changed key it stays the half that it is."""
+    kept = _kept_of(table, keys)
+    row.op, row.lacks = Op.DELETE, ()
     row.values = {name: value for name, value in row.values.items() if name in kept}
 
 
+def _kept_of(table: TargetTable, keys: Iterable[str]) -> frozenset[str]:
+    """The columns that a row keeps which does not pass."""
+    return frozenset({*keys, *table.own_columns, *(table.precombine_key or ())})
+
+
 # --- rows as columns -------------------------------------------------------------------------------------
-def _computed_columns(sql: _Sql, made: ChangeRows, part: Projected) -> tuple[Projected, int]:
+def _at(
+    columns: Mapping[str, Any], fit: ColumnFit, places: Any
+) -> tuple[Mapping[str, Any], Mapping[int, str]]:
+    """The columns that a fit asks for, at some places, and what does not fit."""
+    at = pa.array(places)
+    given = {name: values.take(at) for name, values in columns.items() if name in fit.types}
+    return fit.columns(given, np.ones(len(places), bool), len(places))[:2]
+
+
+def _without(columns: Mapping[str, Any], gone: Any, kept: Collection[str]) -> dict[str, Any]:
+    """Columns without the values of rows that do not pass."""
+    mask = pa.array(gone)
+    return {
+        name: values if name in kept else pc.if_else(mask, pa.scalar(None, values.type), values)
+        for name, values in columns.items()
+    }
+
+
+def _computed_columns(sql: RowSql, made: ChangeRows, part: Projected) -> tuple[Projected, int]:
     """Changes that were projected as columns, filtered and with what is computed; and how many go."""
     table, length = sql.table, len(part.batch)
     written = pc.equal(part.operations, "u").to_numpy()
     deletes = pc.equal(part.batch.data.column(OP), "d").to_numpy()
-    dead: dict[int, str] = {}
-    gone, columns = np.zeros(length, bool), dict(part.columns)
-    for name, text in sql.texts:
-        places = np.flatnonzero(written & ~gone & ~(deletes if name is None else False))
-        places = places[~np.isin(places, list(dead))]
-        if not len(places):
-            continue
-        fit, at = sql.fit_of(text), pa.array(places)
-        given = {one: values.take(at) for one, values in columns.items() if one in fit.types}
-        arrays, misfits, _ = fit.columns(given, np.ones(len(places), bool), len(places))
-        results, failed = sql.values(name, arrays, len(places), misfits)
-        dead |= {int(places[place]): why for place, why in failed.items()}
-        if name is None:
-            gone[places[~np.asarray(pc.fill_null(results, False).to_numpy(), bool)]] = True
-        else:
-            index = np.full(length, -1)
-            index[places] = np.arange(len(places))
-            columns[name] = results.take(pa.array(index, mask=index < 0))
-    gone[list(dead)] = False
+    gone, computed, dead = sql.evaluated(written, deletes, partial(_at, part.columns))
+    columns = {**part.columns, **computed}
     kept = np.ones(length, bool)
     kept[list(dead)] = False
     records, at_records = part.batch.records, part.batch.places()
@@ -201,12 +176,7 @@ def _computed_columns(sql: _Sql, made: ChangeRows, part: Projected) -> tuple[Pro
     if table.is_appended:
         dropped, kept = int(gone.sum()), kept & ~gone
     elif gone.any():
-        stay = {*made.keys, *table.own_columns, *(table.precombine_key or ())}
-        mask = pa.array(gone)
-        columns = {
-            name: values if name in stay else pc.if_else(mask, pa.scalar(None, values.type), values)
-            for name, values in columns.items()
-        }
+        columns = _without(columns, gone, _kept_of(table, made.keys))
     hidden = {table.column_of(name) for name in table.only_read}
     columns = {name: values.filter(pa.array(kept)) for name, values in columns.items() if name not in hidden}
     types = {name: kind for name, kind in part.types.items() if name not in hidden}
@@ -214,175 +184,77 @@ def _computed_columns(sql: _Sql, made: ChangeRows, part: Projected) -> tuple[Pro
     return replace(part, batch=part.batch.where(kept), columns=columns, types=types, left=left), dropped
 
 
-# --- SQL -------------------------------------------------------------------------------------------------
-@dataclass
-class _Sql:
-    """The expressions of a table over the columns that its rows have."""
+# --- rows of a chunk, in a task --------------------------------------------------------------------------
+@dataclass(frozen=True)
+class ChunkSql:
+    """Filters a chunk of changes and computes its columns, in a task: no row lacks a value, and none is of a key that moved alone."""
 
     table: TargetTable
     fit: ColumnFit
-    connect: Callable[[], Any]
+    names: frozenset[str]
+    """Columns that came without a schema."""
+    keys: tuple[str, ...]
 
-    def __post_init__(self) -> None:
-        table = self.table
-        self.texts: list[tuple[str | None, str]] = [(None, table.filter)] if table.filter is not None else []
-        self.texts += table.computed.items()
-        self.only_read = frozenset(table.column_of(name) for name in table.only_read)
-        self.kinds: dict[str, pa.DataType] = {}
-        """The types of computed columns, as far as rows were computed."""
-        self._connection: Any = None
+    @classmethod
+    def of(
+        cls, table: TargetTable, types: ColumnTypes, found: sw.Table | None, keys: tuple[str, ...]
+    ) -> tuple[Self | None, ColumnTypes]:
+        """What computes the chunks of a table, None where it has no SQL; and what the changes say of columns that land.
 
-    def reads(self, names: Sequence[str], text: str | None = None) -> list[str]:
-        """Those of some columns that an expression reads; any of all expressions."""
-        read = [names_read(one) for one in (self.table.expressions if text is None else (text,))]
-        return [name for name in names if any(name.lower() in one for one in read)]
+        Raises:
+            InvalidInputError: the SQL is none for the columns that there are.
+        """
+        if not table.expressions:
+            return None, types
+        fit = ColumnFit.of(table, types, found, keys)
+        with RowSql.of(table, fit, types.names) as sql:
+            sql.learn()
+        landing = types.without(sql.only_read)
+        landing.learn(sql.kinds)
+        return cls(table, fit, frozenset(types.names), keys), landing
 
-    def fit_of(self, text: str) -> ColumnFit:
-        """What the columns fit that an expression reads."""
-        names = self.reads(list(self.fit.types), text)
-        nulls = frozenset(self.fit.nulls) - self.only_read
-        wider = {name: one.type for name, one in self.fit.wider.items()}
-        types = {name: wider.get(name, self.fit.types[name]) for name in names}
-        return replace(self.fit, types=types, nulls=nulls)
+    def columns(self, columns: Mapping[str, Any], operations: Any) -> tuple[Mapping[str, Any], Any]:
+        """Changes that were read by columns, and what each does to its row.
 
-    def values(
-        self, name: str | None, arrays: Mapping[str, Any], length: int, misfits: Mapping[int, str]
-    ) -> tuple[Any, dict[int, str]]:
-        """What an expression gives for each row, and why it gives nothing for some."""
-        self._connection = self._connection or self.connect()
-        inputs = pa.table({**arrays, PLACE: pa.array(np.arange(length))})
-        text = _text_of(self.table, name)
-        kind = _kind_of(self._connection, self.table, name, inputs.slice(0, 0), [*self.fit.types])
-        if name is not None:
-            kind = self.table.declared.get(name) or kind
-            self.kinds[name] = kind
-        failed = dict(misfits) if arrays else {}  # an expression may read no column
-        sure = inputs if not failed else inputs.filter(pa.array(~np.isin(np.arange(length), list(failed))))
-        found: list[Any] = []
-        for part, values, why in _evaluated(self._connection, text, sure):
-            places = part.column(PLACE).to_pylist()
-            if why is None:
-                found.append((places, values))
-            else:
-                failed |= dict.fromkeys(places, f"{_titled(name)} {text!r}: {why}")
-        at = [place for places, _ in found for place in places]
-        index = np.full(length, -1)
-        index[at] = np.arange(len(at))
-        whole = (
-            pa.chunked_array([chunk for _, values in found for chunk in values.chunks], found[0][1].type)
-            if found
-            else pa.chunked_array([pa.nulls(0, kind)])
-        )
-        return whole.take(pa.array(index, mask=index < 0)), failed
+        Raises:
+            UnfitError: a row has no value, or DuckDB is not there.
+        """
+        found = self._evaluated(operations, partial(_at, columns))
+        if found.gone.any():
+            columns = _without(columns, found.gone, _kept_of(self.table, self.keys))
+        return {**columns, **found.made}, _operations(operations, found.gone)
 
+    def rows(self, rows: list[dict[str, Any]], operations: Any) -> Any:
+        """The same of changes that were read one by one, in place; what each does to its row.
 
-def _kind_of(
-    connection: Any, table: TargetTable, name: str | None, inputs: pa.Table, known: Sequence[str]
-) -> pa.DataType:
-    """The type that the filter (None) gives, or the SQL of a computed column; ``known`` are all columns that there are."""
-    import duckdb
+        Raises:
+            UnfitError: as :meth:`columns`.
+        """
 
-    try:
-        asked = _relation(connection, _text_of(table, name), inputs)
-        given = asked.to_arrow_table().column(0).type
-    except duckdb.Error as error:
-        raise sw.InvalidInputError(
-            f"{_titled(name)} of {table.name} cannot be applied: {_first_line(error)}. The columns that it may read are {', '.join(known)}, "
-            "by the table's names; where no schema names the type of one, declare it in column_types. Nothing of the batch was committed."
-        ) from error
-    duck_type = str(asked.types[0])
-    kind = None if duck_type in _ALTERED else _storable(given)
-    if kind is None or (name is None and not pa.types.is_boolean(given)):
-        wanted = (
-            "a number, a text, bytes, true or false, a date or a time: cast it" if name else "true or false"
-        )
-        raise sw.InvalidInputError(
-            f"{_titled(name)} of {table.name} gives {duck_type if duck_type in _ALTERED else given}, and not {wanted}. Nothing of the batch was "
-            "committed."
-        )
-    return kind
+        def given(fit: ColumnFit, places: Any) -> tuple[Mapping[str, Any], Mapping[int, str]]:
+            some = [rows[place] for place in places.tolist()]
+            return fit.of_rows(some, [()] * len(some), np.ones(len(some), bool))[:2]
+
+        found = self._evaluated(operations, given)
+        kept = _kept_of(self.table, self.keys)
+        for place in np.flatnonzero(found.gone).tolist():
+            rows[place] = {name: value for name, value in rows[place].items() if name in kept}
+        for name, values in found.made.items():
+            for row, value in zip(rows, values.to_pylist(), strict=True):
+                row[name] = value
+        return _operations(operations, found.gone)
+
+    def _evaluated(self, operations: Any, given: Given) -> Evaluated:
+        written = pc.equal(operations, "u").to_numpy()
+        try:
+            with RowSql.of(self.table, self.fit, self.names) as sql:
+                found = sql.evaluated(written, ~written, given)
+        except sw.SafewriteError as error:  # the driver says what it is
+            raise UnfitError(str(error)) from error
+        if found.dead:
+            raise UnfitError(next(iter(found.dead.values())))
+        return found
 
 
-def _text_of(table: TargetTable, name: str | None) -> str:
-    return (table.filter or "") if name is None else table.computed[name]
-
-
-def _titled(name: str | None) -> str:
-    return "filter" if name is None else f"computed {name}"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
-
-
-def _storable(kind: pa.DataType) -> pa.DataType | None:
-    """The type of a column for values of a type; None where none is."""
-    types = pa.types
-    if types.is_integer(kind):
-        small = kind.bit_width < 32 or kind == pa.int32()
-        return pa.int32() if small else pa.decimal128(20) if kind == pa.uint64() else pa.int64()
-    if types.is_timestamp(kind):
-        return pa.timestamp("us", "UTC" if kind.tz else None)
-    plain = (
-        types.is_boolean,
-        types.is_floating,
-        types.is_decimal,
-        types.is_string,
-        types.is_binary,
-        types.is_date32,
-        types.is_time64,
-    )
-    return kind if any(is_kind(kind) for is_kind in plain) else None
-
-
-def _evaluated(connection: Any, text: str, rows: pa.Table) -> Iterator[tuple[pa.Table, Any, str | None]]:
-    """Rows in parts with what an expression gives for them, or why it gives nothing for a part of one row."""
-    import duckdb
-
-    if not rows.num_rows:
-        return
-    try:
-        values = _asked(connection, text, rows)
-    except duckdb.OutOfMemoryException as error:
-        raise sw.StorageError(f"{text!r} takes more memory than SQL of a row may have: {error}") from error
-    except duckdb.Error as error:
-        if rows.num_rows == 1:
-            yield rows, None, _first_line(error)
-            return
-        step = -(-rows.num_rows // _PARTS)
-        for start in range(0, rows.num_rows, step):
-            yield from _evaluated(connection, text, rows.slice(start, step))
-        return
-    if unfit := _unfit(values):
-        for place, why in unfit.items():
-            yield rows.slice(place, 1), None, why
-        fits = pa.array(~np.isin(np.arange(rows.num_rows), list(unfit)))
-        rows, values = rows.filter(fits), values.filter(fits)
-    yield rows, values, None
-
-
-def _unfit(values: Any) -> dict[int, str]:
-    """What no column of a table holds, by its place: why."""
-    kind = values.type
-    if kind == pa.decimal128(DECIMAL_DIGITS_MAX):  # so DuckDB gives a HUGEINT, of up to 39 digits
-        outside = pc.or_(
-            pc.greater(values, pa.scalar(_LARGEST, kind)),
-            pc.less(values, pa.scalar(_LARGEST.copy_negate(), kind)),
-        )
-        places = np.flatnonzero(pc.fill_null(outside, False))
-        return dict.fromkeys(places.tolist(), f"a number of more than {DECIMAL_DIGITS_MAX} digits")
-    found = dict.fromkeys(np.flatnonzero(outside_calendar(values)).tolist(), f"a time outside of {YEARS}")
-    if getattr(kind, "unit", None) == "ns":
-        finer = np.asarray(pc.fill_null(pc.cast(values, pa.int64()), 0)) % 1_000
-        found |= dict.fromkeys(np.flatnonzero(finer).tolist(), "a time finer than a microsecond")
-    return found
-
-
-def _asked(connection: Any, text: str, rows: pa.Table) -> Any:
-    return _relation(connection, text, rows).to_arrow_table().column(0)
-
-
-def _relation(connection: Any, text: str, rows: pa.Table) -> Any:
-    connection.register(PLACE, rows)
-    # As a comment could swallow the bracket, the expression stands on a line of its own.
-    return connection.sql(f'SELECT (\n{text}\n) AS "value" FROM "{PLACE}"')
+def _operations(operations: Any, gone: Any) -> Any:
+    return pc.if_else(pa.array(gone), "d", operations) if gone.any() else operations

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 import safewrite as sw
 from safewrite.cdc.config.table_config import TargetTable
-from safewrite.cdc.landing.computing import names_missing, types_computed
 from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.landing.origin import recorded_source
 from safewrite.cdc.landing.refusals import (
@@ -21,6 +20,7 @@ from safewrite.cdc.landing.refusals import (
     refuse_other_rows,
     refuse_set_back,
 )
+from safewrite.cdc.landing.row_sql import names_missing, types_computed
 from safewrite.cdc.ledger.dead_letters import dead_letters_waiting
 from safewrite.cdc.ledger.target_tables import keys_of, properties_of
 from safewrite.cdc.records.batch import topic_partition

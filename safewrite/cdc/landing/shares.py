@@ -32,6 +32,7 @@ from safewrite.cdc.records.batch import Partition
 from safewrite.cdc.records.change import DeadLetter, Op, SourceTable
 from safewrite.cdc.records.change_set import ChangeSet, ColumnBatch
 from safewrite.changes.many_tables import CHANGES, KeysTold, dealt, hashes_of
+from safewrite.intake.duck import duckdb_version
 from safewrite.values.objects import array_of, column_of
 
 OP, PLACE, LACKS, ROW = "_cdc_op", "_cdc_place", "_cdc_lacks", "_cdc_row"
@@ -41,6 +42,7 @@ _TASK_PLACES = 2**40
 """More records than a task has: places grow from task to task."""
 _LAST_PLACES = 2**62
 """The places from here on are of rows that the driver makes: after all changes of tasks."""
+OF_SQL = "it has SQL (filter, computed)"
 _LETTERS_MAX = 1000
 """A task sends no more dead letters of a table to the driver, in its report."""
 
@@ -124,6 +126,8 @@ class ShareTold:
             return "none of its records is a row"
         if self.moves.is_scattered and self.moves.asked:
             return "a key changed, and changes of the old one may be with several tasks"
+        if self.table.expressions and self.moves.asked:
+            return f"{OF_SQL}, and a key changed by two events that did not come together"
         return None
 
     def follow(
@@ -173,6 +177,7 @@ class Sharing:
     Args:
         views: the tables that are known; others are taken not to be there yet.
         by_driver: the tables that the driver lands, and why.
+        duckdb: the driver's version; another may compute something else.
         parts: to so many parts the changes of a table are dealt that is not known.
     """
 
@@ -182,6 +187,7 @@ class Sharing:
     partitions: tuple[Partition, ...]
     views: Mapping[str, TableView]
     by_driver: Mapping[str, str]
+    duckdb: str | None = None
     parts: int = 1
 
     def view_of(self, table: TargetTable) -> TableView:
@@ -206,6 +212,8 @@ class Sharing:
         placed = [*zip(range(first, first + len(rows.rows)), rows.rows, strict=True)]
         if any(needs_rank(table, row) for row in rows.rows):
             raise DriverLandsError("the place of deletes is looked for in the table (precombine_key)")
+        if table.expressions and any(row.lacks for row in rows.rows):
+            raise DriverLandsError(f"{OF_SQL}, and its source left values out")
         dead = [*strange, *rows.dead]
         if len(dead) > _LETTERS_MAX:
             raise DriverLandsError("many of its records are dead letters")
@@ -261,8 +269,10 @@ class Sharing:
             raise DriverLandsError(f"its mode is {table.mode}")
         if table.deleted_column is not None:
             raise DriverLandsError("its deleted rows stay")
-        if table.expressions:
-            raise DriverLandsError("it has SQL (filter, computed)")
+        if table.expressions and (version := duckdb_version()) != self.duckdb:
+            raise DriverLandsError(
+                f"{OF_SQL}, and executors have {'no DuckDB' if version is None else f'DuckDB {version}'}, the driver {self.duckdb}"
+            )
         ends = {(one.topic, one.number): view.positions.get(one.name(self.job), 0) for one in self.partitions}
         if given.since(ends).records != given.records:
             raise DriverLandsError("some of its records have landed before")

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import safewrite as sw
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.landing.column_fit import ColumnFit
+from safewrite.cdc.landing.computing import ChunkSql
 from safewrite.cdc.landing.counts import count_dead
 from safewrite.cdc.landing.moved_keys import Filled
 from safewrite.cdc.landing.moves import SOURCE_TIME, moved_by
@@ -28,6 +29,7 @@ from safewrite.cdc.landing.refusals import (
 from safewrite.cdc.landing.shares import LACKS, OP, PLACE, ROW, DriverLandsError, ShareTold, TableView
 from safewrite.cdc.landing.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.landing.table_batch import JobParts
+from safewrite.cdc.landing.versions import next_revision
 from safewrite.cdc.landing.widening import refuse_unknown_partitions, with_columns
 from safewrite.cdc.ledger.ledger import LedgerEntry, listed
 from safewrite.cdc.ledger.target_tables import keys_of
@@ -76,6 +78,7 @@ class ChunkFit:
     """Whether a change of the batch lacks a value that the table is to put in."""
     filled: Mapping[int, Filled] = field(default_factory=dict)
     """Values that rows with other keys have for changes, by the places of these."""
+    sql: ChunkSql | None = None
 
     def __call__(self, chunk: pa.Table) -> tuple[pa.Table, pa.ChunkedArray]:
         """The changes, and their places in the batch.
@@ -84,7 +87,7 @@ class ChunkFit:
             UnfitError: a value does not fit; the driver says of which record.
         """
         operations = chunk.column(OP)
-        is_row, lacks = pc.equal(operations, "u").to_numpy(), pa.nulls(chunk.num_rows, LISTS)
+        lacks: Any = pa.nulls(chunk.num_rows, LISTS)
         if ROW in chunk.column_names:
             values = [pickle.loads(row) for row in chunk.column(ROW).to_pylist()]
             lists = chunk.column(LACKS).to_pylist()
@@ -93,9 +96,13 @@ class ChunkFit:
                     values[at] |= filled.values
                     lists[at] = filled.lacks
             lacks = pa.chunked_array([pa.array(lists, LISTS)])
-            arrays, dead, narrow = self.fit.of_rows(values, lists, is_row)
+            operations = operations if self.sql is None else self.sql.rows(values, operations)
+            arrays, dead, narrow = self.fit.of_rows(values, lists, pc.equal(operations, "u").to_numpy())
         else:
-            columns: dict[str, Any] = {name: chunk.column(name) for name in chunk.column_names}
+            columns: Mapping[str, Any] = {name: chunk.column(name) for name in chunk.column_names}
+            if self.sql is not None:
+                columns, operations = self.sql.columns(columns, operations)
+            is_row = pc.equal(operations, "u").to_numpy()
             arrays, dead, narrow = self.fit.columns(columns, is_row, chunk.num_rows)
         if dead or narrow:
             raise UnfitError(
@@ -151,6 +158,7 @@ class TaskShare:
     """Changes that are in no task: rows of changed keys."""
     late: int = 0
     """So many of these are late."""
+    sql: ChunkSql | None = None
     moved: dict[str, tuple[int | None, int]] = field(default_factory=dict)
 
     @property
@@ -195,7 +203,11 @@ class TaskShare:
             filled, chunks, late = report.follow(found, view.parts)
         except DriverLandsError as error:
             raise LandAgainError({table.name: str(error)}) from None
-        fit = ColumnFit.of(table, report.types, found, report.keys)
+        try:
+            sql, types = ChunkSql.of(table, report.types, found, report.keys)
+        except sw.InvalidInputError as error:
+            raise LandAgainError({table.name: str(error)}) from error
+        fit = ColumnFit.of(table, types, found, report.keys)
         if fit.clashes:
             raise LandAgainError({table.name: "columns cannot be as they come"})
         added = fit.added(view.schema)
@@ -218,7 +230,7 @@ class TaskShare:
             entry.begins_at = entry.offsets
         return cls(
             job, report, entry, batch.ranges, jobs, found, positions, origin, fit, view.parts, report.dead,
-            filled, chunks, late,
+            filled, chunks, late, sql,
         )  # fmt: skip
 
     @property
@@ -247,6 +259,8 @@ class TaskShare:
         offsets = moves(self.ranges, name, self.positions)
         moved = moved_by(name, table, self.positions, offsets, report.newest_ms) | boundary.moves()
         moved |= self.origin.moves(report.topics)
+        if table.expressions:  # the driver may compute rows of what the table has
+            moved |= next_revision(self.positions)
         lists = {LACKS: LISTS} if report.lacking else {}
         started = time.monotonic()
         assert report.key_values is not None
@@ -254,7 +268,7 @@ class TaskShare:
             SharedChanges(
                 table.name,
                 self.jobs,
-                ChunkFit(self.fit, report.lacking, self.filled),
+                ChunkFit(self.fit, report.lacking, self.filled, self.sql),
                 report.key_values,
                 report.rows,
                 self.parts if report.key_values.is_hashed else 1,

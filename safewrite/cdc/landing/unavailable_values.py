@@ -37,10 +37,10 @@ class Half:
 
     @classmethod
     def of(cls, row: ChangeRow, keys: Sequence[str]) -> Half | None:
-        """The half that a row is; None of all other rows."""
+        """The half that a row is, also where the filter made a delete of it; None of all other rows."""
         if row.other is None:
             return None
-        return cls(_core(row), key_of(row, keys), row.op, row.other, bool(row.lacks))
+        return cls(_core(row), key_of(row, keys), row.change.op, row.other, bool(row.lacks))
 
     def asks(self, halves: Collection[tuple[str, Key, Op]]) -> bool:
         """Whether it takes values of the row with the other key, where these halves are in the batch."""
@@ -152,13 +152,22 @@ class UnavailableValues:
     def fill(self, row: ChangeRow, names: Iterable[str]) -> None:
         """Put in those values that the row before has: under its key, or the one that it had until now."""
         self._look_up([key for key in (self._key(row), row.other) if key is not None])
+        key, before = self._key(row), self._position(row)
+        if row.other is not None and not self._is_taken(row):
+            # What the key had before it was another row's, also where it comes again; what has the old key may be its row still.
+            if not self._left(row.other, row):
+                return
+            key, before = row.other, _moment(row)
         for name in names:
-            value = self._value(self._key(row), name, self._position(row))
-            if value is UNAVAILABLE and row.other is not None and self._left(row.other, row):
-                value = self._value(row.other, name, _moment(row))
+            value = self._value(key, name, before)
             if value is not UNAVAILABLE:
                 row.values[name] = value
                 row.lacks = tuple(one for one in row.lacks if one != name)
+
+    def _is_taken(self, row: ChangeRow) -> bool:
+        """Whether the table has the row under its new key already, for its delete was in a batch before."""
+        stored = self._stored.get(self._key(row))
+        return stored is not None and stored[self._own.sequence] == _bound(row)
 
     def is_past(self, row: ChangeRow, names: Collection[str]) -> bool:
         """Whether a later change of the key, in the table or in the batch, makes it no matter what a row lacks."""
