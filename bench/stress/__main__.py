@@ -121,6 +121,14 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
     steps: Annotated[
         str, typer.Option(envvar="SAFEWRITE_STEPS", help="Kill at these steps only, comma-separated.")
     ] = "",
+    leader_kills: Annotated[
+        int,
+        typer.Option(
+            envvar="SAFEWRITE_LEADER_KILLS",
+            min=0,
+            help="Kills of writers that commit for others, where writers share commits (left out: 8, soak 160).",
+        ),
+    ] = 0,
     soak: Annotated[
         bool, typer.Option(help="The long form: 100 times the appends, every kill point 20 times.")
     ] = False,
@@ -226,6 +234,7 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
         writers=writers, appends=appends * factor, rows=rows, store=store, arms=chosen, pause_s=pause_s, lease_s=lease_s,
         arm_limit_s=limit_s * factor + lives_s, out=out, table=table, endpoint=endpoint, lock_table=lock_table,
         proxy=table is None if proxy is None else proxy, kills_per_step=20 if soak else 1,
+        leader_kills=leader_kills,
         steps=_names(steps), spark=spark, spark_reader=_has_spark() if spark_reader is None else spark_reader,
         spark_kills=spark_kills, lambda_=lambda_, changes=changes * factor,
         change_keys=change_keys, change_batch=change_batch, change_writers=change_writers,

@@ -83,6 +83,7 @@ class Result:
             "change_keys",
             "change_batch",
             "change_writers",
+            "leader_kills",
         )
         if soak := s.kills_per_step > 1:
             s = replace(s, appends=s.appends // SOAK_FACTOR, changes=s.changes // SOAK_FACTOR)

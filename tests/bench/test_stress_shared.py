@@ -42,6 +42,16 @@ def test_every_step_of_those_who_lead_and_who_wait_is_killed_at_writers_that_try
     assert leaders.place_traps(alone, settings) == alone
 
 
+def test_more_kills_can_be_aimed_at_those_who_lead_and_no_two_are_one() -> None:
+    settings = Settings(seed=1, appends=40, leader_kills=300)
+    arm = leaders.place_traps(make_arm("safewrite-shared", settings), settings)
+    traps = [(w.number, t["seq"], t["step"], t["when"], t["action"]) for w in arm.writers for t in w.traps]
+    kills = Counter(step for _, _, step, _, action in traps if action == "kill")
+    assert {step: kills[step] for step in leaders.LEADER_STEPS} == dict.fromkeys(leaders.LEADER_STEPS, 76)
+    assert {step: kills[step] for step in leaders.WAITING_STEPS} == dict.fromkeys(leaders.WAITING_STEPS, 2)
+    assert len(traps) == len(set(traps))
+
+
 def test_a_kill_at_a_step_of_writers_that_share_nothing_need_not_come() -> None:
     settings = Settings(seed=1)
     steps = dict.fromkeys(("key", "txn", "none"), ("together", "commit.get_anchor", "commit.put_commit"))

@@ -12,6 +12,7 @@ from safewrite.testing.history import EventKind
 from .plan import ArmPlan, Settings
 
 LEADER_STEPS = ("share.get_member", "lead.put_commit", "lead.verify", "share.delete")
+"""Only who commits for others comes by these."""
 WAITING_STEPS = ("share.put_member", "share.look", "share.poll", "share.leave")
 _SIDES = ("before", "after")
 KILLED = "kill of a writer that commits for others"
@@ -27,14 +28,22 @@ def place_traps(arm: ArmPlan, settings: Settings) -> ArmPlan:
     if not arm.shares:
         return arm
     rng = random.Random(f"{settings.seed}/{arm.name}/leaders")
-    wanted = [(step, when, "kill") for step in (*LEADER_STEPS, *WAITING_STEPS) for when in _SIDES]
-    wanted += [("lead.put_commit", when, "pause") for when in _SIDES]
-    wanted = [trap for trap in wanted if not settings.steps or trap[0] in settings.steps]
+    kills = [(step, when, "kill") for step in (*LEADER_STEPS, *WAITING_STEPS) for when in _SIDES]
+    pauses = [("lead.put_commit", when, "pause") for when in _SIDES]
+    wanted = {
+        trap: settings.kills_per_step
+        for trap in kills + pauses
+        if not settings.steps or trap[0] in settings.steps
+    }
+    aimed = [trap for trap in wanted if trap[0] in LEADER_STEPS and trap[2] == "kill"]
+    for trap in aimed:
+        wanted[trap] = max(wanted[trap], -(-settings.leader_kills // len(aimed)))
     traps: dict[int, list[dict[str, Any]]] = {writer.number: [] for writer in again}
-    for step, when, action in wanted * settings.kills_per_step:
-        writer = rng.choice(again)
-        seq = rng.randrange(max(1, writer.appends // 2))
-        traps[writer.number].append({"seq": seq, "step": step, "when": when, "action": action, "lucky": True})
+    # No two at one place: the ledger would take the second for the first.
+    places = [(writer.number, seq) for writer in again for seq in range(max(1, writer.appends // 2))]
+    for (step, when, action), count in wanted.items():
+        for number, seq in rng.sample(places, min(count, len(places))):
+            traps[number].append({"seq": seq, "step": step, "when": when, "action": action, "lucky": True})
     writers = tuple(replace(w, traps=(*w.traps, *traps.get(w.number, ()))) for w in arm.writers)
     return replace(arm, writers=writers)
 

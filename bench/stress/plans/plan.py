@@ -65,6 +65,8 @@ class Settings:
     lock_table: str = "delta_log"
     proxy: bool = True
     kills_per_step: int = 1
+    leader_kills: int = 0
+    """At least so many kills are planned at the steps of writers that commit for others."""
     steps: tuple[str, ...] = ()
     """Kill and pause at these steps alone; empty: at all."""
     spark_reader: bool = False
