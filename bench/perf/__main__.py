@@ -51,6 +51,7 @@ SCENARIOS: dict[str, Callable[[Scale, Path], Scenario]] = {
 ICEBERG: dict[str, Callable[[Scale, Path, Contest], Scenario]] = {
     "lone": lone.run,
     "contention": contention.run,
+    "group": group.run,
     "members": members.run,
 }
 
@@ -80,7 +81,9 @@ def perf(
     format: Annotated[Format, typer.Option(help="Whose tables are written.")] = Format.DELTA,  # noqa: A002
     catalog: Annotated[
         CatalogKind,
-        typer.Option(help="Of --format iceberg, which has the scenarios lone, contention and members."),
+        typer.Option(
+            help="Of --format iceberg, which has the scenarios lone, contention, group and members."
+        ),
     ] = CatalogKind.SQL,
     quick: Annotated[bool, typer.Option(help="A short form; its figures are coarse.")] = False,
     frame_gb: Annotated[float | None, typer.Option(min=0.001, help="Size of the frame of `memory`.")] = None,

@@ -51,6 +51,8 @@ class Contest:
     """The arms that contend, and for each the least that they must commit of what the peer's do: near and away."""
     contending: str
     """How safewrite's contenders are opened."""
+    sharing: float
+    """Writers that share commits must commit at least so many times what the peer's do."""
     notes: tuple[str, ...]
     ground: Callable[[Path, float], AbstractContextManager[Place]]
 
@@ -70,7 +72,13 @@ def module_of(name: str) -> Any:
     return importlib.import_module(f".{name}", __package__)
 
 
-_ALONE = tuple(f"{arm} {writers.ALONE}" for arm in writers.SAFE)
+def alone(arms: tuple[str, ...]) -> tuple[str, ...]:
+    """The arms whose writers share no commit."""
+    return tuple(f"{arm} {writers.ALONE}" for arm in arms)
+
+
+_ALONE = alone(writers.SAFE)
+_MAKES_ITS_OWN = 'safewrite is opened with group="never": each writer makes its own commits, as {} does.'
 DELTA = Contest(
     writers="writers",
     safe=writers.SAFE,
@@ -85,7 +93,8 @@ DELTA = Contest(
         f"{writers.OBJECT_STORE}, keyed": (0.9,),
     },
     contended=dict(zip(_ALONE, ((4.0, 1.5), (3.0, 2.0)), strict=True)),
-    contending='safewrite is opened with group="never": each writer makes its own commits, as deltalake does.',
+    contending=_MAKES_ITS_OWN.format("deltalake"),
+    sharing=50.0,
     notes=(
         (
             "Medians leave out the appends that write a checkpoint: safewrite's every 10 versions (its default), "
@@ -102,16 +111,18 @@ DELTA = Contest(
 
 def iceberg(catalog: Catalog) -> Contest:
     """The arms on one kind of catalog; a SQL catalog's writers always have the queue in its database."""
+    safe = (PLAIN,) if catalog == "sql" else (LEASED, PLAIN)
     return Contest(
         writers="iceberg_writers",
-        safe=(PLAIN,) if catalog == "sql" else (LEASED, PLAIN),
-        queued=(PLAIN,) if catalog == "sql" else (LEASED,),
+        safe=safe,
+        queued=alone(safe[:1]),
         peer=PYICEBERG,
         beside={"warm": "Table.append (one handle)", "cold": "load_catalog().load_table().append"},
         attempt_step="put_manifest_list",
         lone=dict.fromkeys((LEASED, PLAIN), (0.7,) * 4),
-        contended=dict.fromkeys((PLAIN,) if catalog == "sql" else (LEASED, PLAIN), (2.0, 2.0)),
-        contending="Each writer makes its own commits.",
+        contended=dict.fromkeys(alone(safe), (2.0, 2.0)),
+        contending=_MAKES_ITS_OWN.format("PyIceberg"),
+        sharing=20.0,
         notes=(
             (
                 "PyIceberg has no idempotency key, checks no data file and looks at nothing afterwards; keyed lines "

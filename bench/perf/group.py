@@ -9,45 +9,46 @@ from pathlib import Path
 from typing import Any
 
 from . import contention, writers
-from .contest import DELTA
+from .contest import DELTA, Contest, alone
 from .figures import Aim, Line, Scenario, at_least, at_most, interleave, paired
 from .scale import Scale
 
-SHARED = writers.SAFE
-ALONE = tuple(f"{arm} {writers.ALONE}" for arm in SHARED)
-JUDGED = (*SHARED, *ALONE)
-PEER = writers.DELTALAKE
-TIMES_OF_PEER, PART_OF_STAGING, MEMBERS_MIN = 50.0, 0.8, 24
+PART_OF_STAGING, MEMBERS_MIN = 0.8, 24
 Cells = Mapping[str, Sequence[dict[str, Any]]]
 
 
-def run(scale: Scale, folder: Path) -> Scenario:
-    """Let writers that share commits, writers that do not, deltalake, and writers that only upload contend."""
+def run(scale: Scale, folder: Path, contest: Contest = DELTA) -> Scenario:
+    """Let writers that share commits, writers that do not, the peer, and writers that only upload contend."""
     lines: list[Line] = []
     aims: list[Aim] = []
     broken: list[str] = []
-    with DELTA.ground(folder, scale.delay_s) as lab:
+    judged, peer = (*contest.safe, *alone(contest.safe)), contest.peer
+
+    def look(place: Any) -> dict[str, Any]:
+        return {"versions": contest.calls.versions_in(place)}
+
+    with contest.ground(folder, scale.delay_s) as lab:
         for processes in scale.group_processes:
             cells = {
-                arm: partial(contention.cell_of, DELTA, lab, arm, processes, scale, slow=True, look=_versions)
-                for arm in (*JUDGED, writers.STAGED, PEER)
+                arm: partial(contention.cell_of, contest, lab, arm, processes, scale, slow=True, look=look)
+                for arm in (*judged, writers.STAGED, peer)
             }
             found = interleave(cells, scale.contention_rounds)
             case = f"{processes} processes, {scale.delay_s * 1000:.0f} ms away"
-            lines += [_line(case, arm, found) for arm in found]
-            aims += _aims(case, processes, found)
+            lines += [_line(case, arm, found, contest) for arm in found]
+            aims += _aims(case, processes, found, contest)
             broken += [
-                told
-                for arm in JUDGED
+                said
+                for arm in judged
                 for cell in found[arm]
-                for told in contention.unsound(f"{case}, {arm}", cell)
+                for said in contention.unsound(f"{case}, {arm}", cell)
             ]
     return Scenario(
         name="group",
         title="Writers that share commits",
         measures=f"Writes acked per second of many processes on one table {scale.delay_s * 1000:.0f} ms away, each of "
         f"{scale.contention_rows:,} rows and one after the other, within the window of `contention`. {writers.STAGED!r} encodes and "
-        "uploads the same rows and commits nothing: no writer can be quicker. Ratios are to deltalake in the same round.",
+        f"uploads the same rows and commits nothing: no writer can be quicker. Ratios are to {peer} in the same round.",
         lines=tuple(lines),
         aims=(*aims, at_most("group: safewrite appends not acked, or not in the table as acked", 0, len(broken))),
         notes=(
@@ -59,17 +60,14 @@ def run(scale: Scale, folder: Path) -> Scenario:
     )  # fmt: skip
 
 
-def _versions(place: writers.Place) -> dict[str, Any]:
-    return {"versions": writers.versions_in(place)}
-
-
-def _line(case: str, arm: str, found: Cells) -> Line:
+def _line(case: str, arm: str, found: Cells, contest: Contest) -> Line:
     rates = {name: tuple(cell["commits_per_s"] for cell in cells) for name, cells in found.items()}
-    extra = contention.extra_of(list(found[arm]), DELTA.attempt_step)
+    extra = contention.extra_of(list(found[arm]), contest.attempt_step)
+    peer = contest.peer
     versions = sum(cell["versions"] for cell in found[arm])
     return Line(
-        case=case, arm=arm, unit="acked/s", values=rates[arm], peer=None if arm == PEER else PEER,
-        ratios=() if arm == PEER else paired(rates[arm], rates[PEER]),
+        case=case, arm=arm, unit="acked/s", values=rates[arm], peer=None if arm == peer else peer,
+        ratios=() if arm == peer else paired(rates[arm], rates[peer]),
         extra={**extra, "acks/commit": round(extra["acked"] / versions, 1) if versions else None, "p99": _p99(found[arm])},
     )  # fmt: skip
 
@@ -79,13 +77,13 @@ def _p99(cells: Sequence[dict[str, Any]]) -> float | None:
     return round(ordered[int(0.99 * (len(ordered) - 1))], 3) if ordered else None
 
 
-def _aims(case: str, processes: int, found: Cells) -> list[Aim]:
+def _aims(case: str, processes: int, found: Cells, contest: Contest) -> list[Aim]:
     aims = []
-    for shared, alone in zip(SHARED, ALONE, strict=True):
-        line, apart, staged = (_line(case, arm, found) for arm in (shared, alone, writers.STAGED))
-        of_peer = line.ratio.median / TIMES_OF_PEER if line.ratio is not None else 0.0
+    for shared, lone in zip(contest.safe, alone(contest.safe), strict=True):
+        line, apart, staged = (_line(case, arm, found, contest) for arm in (shared, lone, writers.STAGED))
+        of_peer = line.ratio.median / contest.sharing if line.ratio is not None else 0.0
         of_staging = line.spread.median / max(staged.spread.median, 1e-9) / PART_OF_STAGING
-        text = f"{case}, {shared}: acked/s over {TIMES_OF_PEER:g} times deltalake's, or over {PART_OF_STAGING:g} of staging"
+        text = f"{case}, {shared}: acked/s over {contest.sharing:g} times {contest.peer}'s, or over {PART_OF_STAGING:g} of staging"
         aims.append(at_least(text, 1.0, max(of_peer, of_staging)))
         if processes >= 2 * MEMBERS_MIN:
             aims.append(

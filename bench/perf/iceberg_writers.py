@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from .writers import Append, make_frame, named, schema
+from .writers import ALONE, STAGED, Append, make_frame, named, schema, stage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +22,7 @@ __all__ = [
     "opening",
     "rows_in",
     "schema",
+    "versions_in",
 ]
 
 PLAIN, LEASED, PYICEBERG = "safewrite", "safewrite lock table", "pyiceberg"
@@ -86,6 +87,9 @@ def opened(arm: str, place: Place) -> Append:
     import safewrite as sw
 
     safe = sw.open(place.name, **settings(arm, place))
+    if arm == STAGED:
+        folder = f"{safe.iceberg.location()}/data/"
+        return lambda frame, key=None: stage(safe, frame, folder)
     return lambda frame, key=None: safe.append(frame, **named(key)).attempts
 
 
@@ -100,10 +104,18 @@ def rows_in(place: Place) -> int:
     return sum(task.file.record_count for task in table.scan().plan_files())
 
 
+def versions_in(place: Place) -> int:
+    """Snapshots of the table."""
+    return len(_catalog(place).load_table(place.name).metadata.snapshots)
+
+
 def settings(arm: str, place: Place) -> dict[str, Any]:
     """The settings that safewrite opens the table with."""
     found: dict[str, Any] = {"catalog": {"name": _CATALOG, **place.properties}}
-    if arm == LEASED:
+    name = arm.removesuffix(f" {ALONE}")
+    if name != arm:
+        found["group"] = "never"
+    if name == LEASED:
         found |= {"lock_table": place.lock_table, "storage_options": dict(place.dynamodb_options)}
     return found
 

@@ -81,11 +81,11 @@ def opened(arm: str, place: Place) -> Append:
 
     table = sw.open(place.uri, **settings(arm, place))
     if arm == STAGED:
-        return lambda frame, key=None: _stage(table, frame)
+        return lambda frame, key=None: stage(table, frame)
     return lambda frame, key=None: table.append(frame, **named(key)).attempts
 
 
-def _stage(table: Any, frame: pa.Table) -> None:
+def stage(table: Any, frame: pa.Table, folder: str = "") -> None:
     """Encode and upload rows as an append does, and no more."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -94,7 +94,7 @@ def _stage(table: Any, frame: pa.Table) -> None:
 
     out = pa.BufferOutputStream()
     pq.write_table(frame, out)
-    path = f"part-{table.world.new_id()}.parquet"
+    path = f"{folder}part-{table.world.new_id()}.parquet"
     answer = table.world.perform(Put(path, out.getvalue().to_pybytes(), name="stage.put_data"))
     assert isinstance(answer, Ok), answer
 

@@ -149,6 +149,16 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
             help=f"Kills of each Spark driver with its JVM (default {plan.SPARK_KILLS}, soak {plan.SPARK_KILLS_SOAK}).",
         ),
     ] = None,
+    log_store: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="SAFEWRITE_LOG_STORE",
+            exists=True,
+            file_okay=False,
+            help="Folder with the jars of delta-storage-s3-dynamodb and AWS's SDK 1: in arms with a lock table a plain Spark "
+            "driver commits by that log store, as a peer.",
+        ),
+    ] = None,
     lambda_: Annotated[
         int,
         typer.Option(
@@ -221,7 +231,7 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
     gap = "" if arms or table_format or catalog else _iceberg_gap()
     if gap:
         chosen = tuple(name for name in chosen if not menu.is_iceberg(name))
-    if (spark or set(chosen) & set(menu.SPARK_ARMS)) and not _has_spark():
+    if (spark or log_store or set(chosen) & set(menu.SPARK_ARMS)) and not _has_spark():
         raise typer.BadParameter("Spark as a writer needs PySpark and its jars: make jars")
     if set(chosen) & set(menu.LAMBDA_ARMS) and importlib.util.find_spec("awslambdaric") is None:
         raise typer.BadParameter("functions in Lambda need its Python runtime: pip install awslambdaric")
@@ -234,7 +244,7 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
         writers=writers, appends=appends * factor, rows=rows, store=store, arms=chosen, pause_s=pause_s, lease_s=lease_s,
         arm_limit_s=limit_s * factor + lives_s, out=out, table=table, endpoint=endpoint, lock_table=lock_table,
         proxy=table is None if proxy is None else proxy, kills_per_step=20 if soak else 1,
-        leader_kills=leader_kills,
+        leader_kills=leader_kills, log_store=str(log_store.resolve()) if log_store else "",
         steps=_names(steps), spark=spark, spark_reader=_has_spark() if spark_reader is None else spark_reader,
         spark_kills=spark_kills, lambda_=lambda_, changes=changes * factor,
         change_keys=change_keys, change_batch=change_batch, change_writers=change_writers,

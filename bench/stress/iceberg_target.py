@@ -141,9 +141,10 @@ def _of_http(rules: Sequence[Rule]) -> tuple[Rule, ...]:
 
 
 def _narrowed(rules: Sequence[Rule], *, database: bool) -> tuple[Rule, ...]:
-    """The rules for one proxy's steps; rules for all steps go to both proxies."""
+    """The rules for one proxy's steps; rules for all steps go to both proxies, those that name a method are for HTTP."""
     return tuple(
         replace(rule, steps=steps)
         for rule in rules
-        if (steps := tuple(step for step in rule.steps if (step in PG_STEPS) is database)) or not rule.steps
+        if (steps := tuple(step for step in rule.steps if (step in PG_STEPS and not rule.method) is database))
+        or not rule.steps
     )

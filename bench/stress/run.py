@@ -84,6 +84,7 @@ class Result:
             "change_batch",
             "change_writers",
             "leader_kills",
+            "log_store",
         )
         if soak := s.kills_per_step > 1:
             s = replace(s, appends=s.appends // SOAK_FACTOR, changes=s.changes // SOAK_FACTOR)

@@ -365,12 +365,16 @@ def leave(share: Share[Sharer] | None) -> Steps:
         share.path = None
 
 
-def in_doubt(share: Share[Sharer] | None, seen: int, error: Exception) -> Exception:
+def in_doubt(
+    share: Share[Sharer] | None, seen: int, error: Exception, *, is_barred: bool = True
+) -> Exception:
     """The error that a write ends with, which a leader may still commit unless the log itself tells the error.
 
-    A conflict, or a key that is there with other rows, was met in the log, where every leader meets it too.
+    A key that is there with other rows was met in the log, where every leader meets it too; so was a conflict that bars every leader.
     """
-    if share is None or seen >= share.through or isinstance(error, ConflictError | ReplayMismatchError):
+    if share is None or seen >= share.through or isinstance(error, ReplayMismatchError):
+        return error
+    if is_barred and isinstance(error, ConflictError):
         return error
     if isinstance(error, SafewriteError) and not isinstance(error, NotCommittedError | CommitUnknownError):
         return error

@@ -10,7 +10,7 @@ from safewrite.stores.world import Performer, monotonic_s
 
 TABLES_MAX = 1000
 QUICK_S, LISTEN_S = 1.0, 2.0
-"""A writer whose last commit was so short a time ago looks so often whether others wait."""
+"""A writer that commits again within so short a time, and has done so for so long, looks whether others wait, and then so often."""
 
 _usable: OrderedDict[tuple[str, str], bool] = OrderedDict()
 """Whether the credentials of this process can use a table's queue, by where the table and its arbiter are."""
@@ -26,7 +26,7 @@ class SharedQueue:
     """Where the table and its arbiter are."""
     world: Performer
     _committed_s: float = -QUICK_S
-    _listened_s: float = -LISTEN_S
+    _listened_s: float = 0.0
 
     def terms(self) -> Terms:
         """How the next write shares."""
@@ -35,8 +35,9 @@ class SharedQueue:
         if not wanted or usable is False:
             return Terms()
         now_s = monotonic_s(self.world)
-        listens = now_s - self._committed_s < QUICK_S and now_s - self._listened_s > LISTEN_S
-        self._listened_s = now_s if listens else self._listened_s
+        is_quick = now_s - self._committed_s < QUICK_S
+        listens = is_quick and now_s - self._listened_s > LISTEN_S
+        self._listened_s = now_s if listens or not is_quick else self._listened_s
         return Terms(shares=SPAN, queue_known=usable is not None, listens=listens)
 
     def note(self, may_share: bool | None) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from safewrite.boundary.public import after_ack
 from safewrite.errors import (
+    CommitUnknownError,
     ConflictError,
     DataFileError,
     InvalidInputError,
@@ -98,7 +99,7 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
             return self._write_rows(data, operation, name, started_s)
 
         with self._within(operation.timeout_s, started_s), naming(lambda: name.as_key):
-            return self._replanned(attempt, kinds)
+            return self._decided(attempt, kinds)
 
     def _write_rows(self, data: Any, operation: Operation, name: Identity, started_s: float) -> Receipt:
         on = self._format.planned_on(operation, data)
@@ -275,6 +276,28 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
                 yield
         finally:
             self._format.limits = usual
+
+    def _decided(self, attempt: Callable[[], T], kinds: set[Kind]) -> T:
+        """Plan again also where such a change left the write in doubt, for another writer may carry it: the next attempt finds out."""
+        doubts: list[CommitUnknownError] = []
+
+        def conflicting() -> T:
+            try:
+                return attempt()
+            except CommitUnknownError as error:
+                if not isinstance(error.__cause__, ConflictError):
+                    raise
+                doubts.append(error)
+                raise error.__cause__ from None
+
+        try:
+            return self._replanned(conflicting, kinds)
+        except ReplayMismatchError:
+            raise
+        except NotCommittedError as error:
+            if doubts:
+                raise doubts[-1] from error
+            raise
 
     def _replanned(self, attempt: Callable[[], T], kinds: set[Kind]) -> T:
         """Plan and stage again when another writer changed what the plan depends on (H9, C9)."""

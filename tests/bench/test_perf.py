@@ -11,7 +11,7 @@ import pytest
 
 from bench.perf import __main__ as perf
 from bench.perf import contender, contention, curves, functions, group, imports, lone, plots, report, writers
-from bench.perf.contest import DELTA
+from bench.perf.contest import DELTA, alone, iceberg
 from bench.perf.figures import Aim, Curve, Line, Scenario, at_least, at_most, interleave, paired
 from bench.perf.harness import Harness
 from bench.perf.log_length import make_table
@@ -62,8 +62,9 @@ def test_contention_acks_every_append_and_counts_attempts() -> None:
 def test_writers_that_share_are_measured_next_to_those_that_do_not_and_to_mere_uploads() -> None:
     scenario = measured("group")
     found = {line.arm: line for line in scenario.lines}
-    assert set(found) == {*group.JUDGED, writers.STAGED, writers.DELTALAKE}
-    assert all(found[arm].extra["acks/commit"] >= 1 for arm in group.JUDGED)
+    judged = (*writers.SAFE, *alone(writers.SAFE))
+    assert set(found) == {*judged, writers.STAGED, writers.DELTALAKE}
+    assert all(found[arm].extra["acks/commit"] >= 1 for arm in judged)
     assert found[writers.STAGED].extra["acks/commit"] is None
     assert found[writers.STAGED].extra["requests_by_step"] == {"put_data": 1.0}
 
@@ -76,15 +77,23 @@ def test_the_aims_of_shared_commits_are_held_against_deltalake_uploads_and_write
         }  # fmt: skip
 
     found = {
-        **{key: [cell_at(40.0, versions=4, slowest_s=2.0)] for key in group.SHARED},
-        **{key: [cell_at(5.0, versions=100, slowest_s=3.0)] for key in group.ALONE},
+        **{key: [cell_at(40.0, versions=4, slowest_s=2.0)] for key in writers.SAFE},
+        **{key: [cell_at(5.0, versions=100, slowest_s=3.0)] for key in alone(writers.SAFE)},
         writers.STAGED: [cell_at(60.0)],
         writers.DELTALAKE: [cell_at(4.0, versions=100)],
     }
-    aims = {aim.text.partition(": ")[2]: aim for aim in group._aims("64 processes", 64, found)}
+    aims = {aim.text.partition(": ")[2]: aim for aim in group._aims("64 processes", 64, found, DELTA)}
     assert [round(aim.measured, 2) for aim in aims.values()] == [0.83, 25.0, 1.0]
     assert [aim.met for aim in aims.values()] == [False, True, True]
-    few = group._aims("16 processes", 16, found)
+    sql = iceberg("sql")
+    theirs = {
+        sql.safe[0]: found[writers.DYNAMODB],
+        alone(sql.safe)[0]: found[writers.STAGED],
+        writers.STAGED: [cell_at(200.0)],
+        sql.peer: [cell_at(1.0)],
+    }
+    assert group._aims("64 processes", 64, theirs, sql)[0].measured == pytest.approx(40.0 / 20.0)
+    few = group._aims("16 processes", 16, found, DELTA)
     assert not [aim for aim in few if "acks/commit" in aim.text]
 
 

@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 import safewrite as sw
-from bench.perf import contention, iceberg_writers, lone, writers
+from bench.perf import contention, group, iceberg_writers, lone, writers
 from bench.perf.contest import DELTA, iceberg
 from bench.perf.iceberg_harness import IcebergHarness
 from bench.perf.scale import TINY
@@ -61,7 +61,7 @@ def test_contention_acks_every_append_and_counts_the_attempts_of_all(tmp_path: P
     scenario = contention.run(replace(TINY, processes=()), tmp_path, iceberg("glue"))
     assert is_plain(scenario)
     assert scenario.broken == ()
-    assert {line.arm for line in scenario.lines} == {LEASED, PLAIN, PYICEBERG}
+    assert {line.arm for line in scenario.lines} == {f"{LEASED} alone", f"{PLAIN} alone", PYICEBERG}
     for line in scenario.lines:
         assert line.extra["acked"] > 0
         assert line.extra["attempts/ack"] >= 1
@@ -69,6 +69,19 @@ def test_contention_acks_every_append_and_counts_the_attempts_of_all(tmp_path: P
     held = [aim.text for aim in scenario.aims if "attempts per ack" in aim.text]
     assert len(held) == 1, "only writers that take turns are held to few attempts"
     assert LEASED in held[0]
+
+
+@pytest.mark.long
+def test_writers_that_share_snapshots_are_measured_next_to_those_that_do_not_and_to_mere_uploads(
+    tmp_path: Path,
+) -> None:
+    scenario = group.run(TINY, tmp_path, iceberg("sql"))
+    assert is_plain(scenario)
+    assert scenario.broken == ()
+    found = {line.arm: line for line in scenario.lines}
+    assert set(found) == {PLAIN, f"{PLAIN} alone", writers.STAGED, PYICEBERG}
+    assert all(found[arm].extra["acks/commit"] >= 1 for arm in (PLAIN, f"{PLAIN} alone", PYICEBERG))
+    assert found[writers.STAGED].extra["requests_by_step"] == {"put_data": 1.0}
 
 
 def test_tables_of_a_sql_catalog_take_appends_near_and_by_the_slow_way(tmp_path: Path) -> None:

@@ -29,15 +29,16 @@ KEYLESS = {
 """Who leads commits a member again whose writer was committed already, but not taken out of the queue (M20)."""
 
 
-def test_every_step_of_those_who_lead_and_who_wait_is_killed_at_writers_that_try_again() -> None:
+@pytest.mark.parametrize("name", ["safewrite-shared", "safewrite-shared-sql"])
+def test_every_step_of_those_who_lead_and_who_wait_is_killed_at_writers_that_try_again(name: str) -> None:
     settings = Settings(seed=1)
-    arm = leaders.place_traps(make_arm("safewrite-shared", settings), settings)
+    arm = leaders.place_traps(make_arm(name, settings), settings)
     placed = [(writer, trap) for writer in arm.writers for trap in writer.traps]
     kills = Counter((trap["step"], trap["when"]) for _, trap in placed if trap["action"] == "kill")
-    steps = (*leaders.LEADER_STEPS, *leaders.WAITING_STEPS)
+    steps = (*leaders.steps_of(arm), *leaders.WAITING_STEPS)
     assert kills == dict.fromkeys([(step, when) for step in steps for when in ("before", "after")], 1)
     assert all(writer.judged and writer.identity != "none" for writer, _ in placed)
-    assert leaders.place_traps(make_arm("safewrite-shared", settings), settings) == arm
+    assert leaders.place_traps(make_arm(name, settings), settings) == arm
     alone = make_arm("safewrite-dynamodb", settings)
     assert leaders.place_traps(alone, settings) == alone
 
@@ -84,15 +85,33 @@ def test_a_commit_is_that_of_a_leader_once_members_were_read(monkeypatch: pytest
         "commit.put_commit",
         "share.put_member",
         "commit.verify",
+        "share.get_member",
+        "swap.commit",
     ):
         world.perform(SimpleNamespace(name=name))
     assert [step for step, when in met if when == "after"] == [
         "commit.put_commit", "share.get_member", "commit.put_commit", "lead.put_commit", "share.put_member", "commit.verify",
+        "share.get_member", "swap.commit", "lead.commit",
     ]  # fmt: skip
 
 
 def test_what_the_long_run_takes_out_is_there(tmp_path: Path) -> None:
     assert mutant(tmp_path, KEYLESS).is_dir()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("catalog", ["sql", "rest", "glue"])
+def test_writers_of_an_iceberg_table_share_snapshots_while_those_who_lead_are_killed(
+    tmp_path: Path, catalog: str
+) -> None:
+    """An arm that shares next to PyIceberg, compaction, expiry and a change of the schema."""
+    code, report, _ = stress(
+        tmp_path, "--seed", "12", "--writers", "8", "--appends", "8", "--rows", "20", "--arms", f"safewrite-shared-{catalog}",
+        "--pause-s", "2", "--steps", "swap.commit,share.get_member,lead.commit,share.delete", "--limit-s", "250", "--no-spark-reader",
+    )  # fmt: skip
+    assert (code, report["verdict"]) == (0, "valid"), report["reasons"]
+    assert report["arms"][0]["fired"][leaders.KILLED] > 0
+    assert report["arms"][0]["acks_per_commit"] > 1
 
 
 @pytest.mark.long

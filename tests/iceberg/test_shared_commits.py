@@ -5,9 +5,11 @@ A second table object stands for the second process; it acts at a step of the fi
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event, Thread
 from time import sleep
 from typing import Any
 
@@ -17,7 +19,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.types import LongType
 
 import safewrite as sw
+from safewrite.errors import Kind
+from safewrite.iceberg.format import IcebergFormat
 from safewrite.iceberg.table import IcebergTable
+from safewrite.iceberg.write import waiting
 from safewrite.protocol.effects import Delete, Effect, Ok, Outcome, Unknown
 from safewrite.protocol.iceberg.change import SwapTable
 from safewrite.stores.world import Performer
@@ -120,6 +125,35 @@ def test_a_lone_writer_asks_the_queue_nothing(lake: Lake) -> None:
     assert [step for step in recorder.steps if step.startswith("share.")] == []
 
 
+@pytest.mark.parametrize("far", [True, False])
+def test_writers_that_meet_share_by_themselves_where_the_store_is_far(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, far: bool
+) -> None:
+    """A lone writer asks the queue nothing; two that have lost a try to each other commit for each other."""
+    if far:
+        monkeypatch.setattr(waiting, "REMOTE", ("file://",))
+    one, two = (lake.open(lease_s=0.02) for _ in range(2))
+    plain = one.world
+    recorders = [Recorder(one.world), Recorder(two.world)]
+    one.world, two.world = recorders
+    one.append(rows(1))
+    assert [step for step in recorders[0].steps if step.startswith("share.")] == []
+    meanwhile(one, lambda: two.append(rows(2)), "swap.commit", "before")
+    one.append(rows(3))
+    two.world = recorders[1]
+    meanwhile(two, lambda: one.append(rows(4)), "swap.commit", "before")
+    two.append(rows(5))
+    receipts: list[sw.Receipt] = []
+    if far:
+        one.world = plain
+        meanwhile(one, lambda: receipts.append(two.append(rows(7))))
+        receipts.append(one.append(rows(6)))
+        assert [(receipt.members, receipt.led_by_us) for receipt in receipts] == [(2, True), (2, False)]
+    steps = [step for recorder in recorders for step in recorder.steps if step.startswith("share.")]
+    assert bool(steps) is far
+    lake.all_see(0, 1, 2, 3, 4, 5, *([6, 7] if far else []))
+
+
 def test_a_key_that_waits_twice_is_committed_once(lake: Lake) -> None:
     """D5: the app writes again while its first call waits."""
     first, again = lake.joining(), lake.joining()
@@ -184,6 +218,75 @@ def test_a_member_from_before_a_change_of_the_schema_goes_alone(lake: Lake) -> N
     with pytest.raises(sw.WouldAlterError):  # planned again on the table as it is now
         late.append(rows(1), key="late")
     lake.all_see(0, 2)
+
+
+def rename(lake: Lake, old: str, new: str) -> None:
+    with lake.catalog.load_table("db.t").update_schema() as update:
+        update.rename_column(old, new)
+
+
+def test_who_meets_a_schema_that_may_come_back_is_in_doubt_while_a_leader_may_hold_its_write(
+    lake: Lake,
+) -> None:
+    """A change of schema takes no sequence number: the leader's commit, made before it, lands once it is taken back."""
+    late, leader = lake.joining(), lake.joining()
+    holds, lands = Event(), Event()
+
+    def hold() -> None:
+        holds.set()
+        assert lands.wait(5)
+
+    def lead_and_change() -> None:
+        thread.start()
+        assert holds.wait(5)
+        rename(lake, "id", "other")
+
+    receipts: list[sw.Receipt] = []
+    meanwhile(leader, hold, "swap.commit", "before")
+    thread = Thread(target=lambda: receipts.append(leader.append(rows(2), key="leads")))
+    meanwhile(late, lead_and_change)
+    with pytest.raises(
+        sw.CommitUnknownError, match="sequence number 17"
+    ):  # its rows do not fit the table as it is now
+        late.append(rows(1), key="late")
+    rename(lake, "other", "id")
+    with pytest.raises(sw.CommitUnknownError):
+        lake.open().resolve("late")
+    lands.set()
+    thread.join(5)
+    assert [one.members for one in receipts] == [2]
+    assert lake.open().resolve("late") is not None
+    assert lake.open().append(rows(1), key="late").outcome == "already_committed"
+    lake.all_see(0, 1, 2)
+
+
+def test_a_doubt_outlives_the_attempts_that_follow(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    doubt = sw.CommitUnknownError("Another may still commit it.")
+    doubt.__cause__ = sw.ConflictError("The schema changed.", kind=Kind.SCHEMA_CHANGED)
+    answers = [doubt, sw.StorageError("No answer. Nothing was committed.")]
+
+    def commit(*_: object, **__: object) -> None:
+        raise answers.pop(0)
+
+    monkeypatch.setattr(IcebergFormat, "commit", commit)
+    with pytest.raises(sw.CommitUnknownError, match="Another may") as raised:
+        lake.open().append(rows(1), key="event")
+    assert (answers, type(raised.value.__cause__)) == ([], sw.StorageError)
+    assert raised.value.key == "event"
+
+
+def test_a_member_on_the_local_disk_is_whole_or_absent(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, sync = lake.joining(), os.fsync
+    seen: list[list[str]] = []
+
+    def synced(number: int) -> None:
+        seen.append([path.name for path in lake.queued() if not path.name.startswith(".")])
+        sync(number)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    meanwhile(owner, lambda: seen.append([path.name for path in lake.queued()]))
+    owner.append(rows(1))
+    assert (len(seen[0]), len(seen[-1])) == (0, 1)
 
 
 @pytest.mark.parametrize("body", [b"", b"[1]", b'{"form":1}', b'{"form":2,"write":{}}'])

@@ -8,11 +8,14 @@ from typing import Any, get_args
 from safewrite.testing.faults import FaultKind, RequestStep, Rule
 
 from ...servers.catalogs import CatalogKind
+from .delta_arms import member_faults
 from .plan import CALLER_STEP, FAULT_CLASSES, PEER_THINK_S, ArmPlan, Settings, WriterPlan
 
 KINDS: tuple[CatalogKind, ...] = get_args(CatalogKind)
 TITLES = {"rest": "REST catalog", "glue": "Glue", "sql": "PostgreSQL"}
 SAFE_ARMS = tuple(f"safewrite-{kind}" for kind in KINDS)
+SHARED_ARMS = tuple(f"safewrite-shared-{kind}" for kind in KINDS)
+"""Writers that share snapshots from their first try on, while those who commit for the others are killed."""
 LAST_ATTEMPT = {kind: f"last-attempt-{kind}" for kind in KINDS if kind != "sql"}
 """Catalogs that answer over HTTP can report a conflict for what has landed; PyIceberg takes no error of
 PostgreSQL's for one.
@@ -117,6 +120,13 @@ def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
                 name, f"safewrite on Iceberg, {TITLES[kind]}", _safewrite(settings, base),
                 faults, peer_faults(kind), arbiter="catalog", catalog=kind,
             )  # fmt: skip
+        case "safewrite-shared":
+            faults = (*safewrite_faults(settings.seed), *member_faults())
+            return ArmPlan(
+                name, f"safewrite on Iceberg, {TITLES[kind]}, writers that share commits",
+                _safewrite(settings, base, group="always"), faults, peer_faults(kind), arbiter="catalog", catalog=kind,
+                shares=True,
+            )  # fmt: skip
         case "pyiceberg":
             title = f"PyIceberg, {TITLES[kind]}: lost answers and kills, called again"
             return ArmPlan(
@@ -155,7 +165,7 @@ def _naive(base: int, count: int) -> tuple[WriterPlan, ...]:
     )
 
 
-def _safewrite(settings: Settings, base: int) -> tuple[WriterPlan, ...]:
+def _safewrite(settings: Settings, base: int, **more: Any) -> tuple[WriterPlan, ...]:
     """Three quarters append by safewrite, the rest by PyIceberg; a caretaker maintains the table."""
     safe = [arm for arm in settings.arms if arm.startswith("safewrite-")]
     # Where a run has several such arms, each is shorter, for the run is to take minutes.
@@ -164,7 +174,7 @@ def _safewrite(settings: Settings, base: int) -> tuple[WriterPlan, ...]:
     kinds = [(_PANDAS, _POLARS, _PANDAS, _ARROW)[index % 4] for index in range(settings.writers - peers)]
     common = {
         "on_error": "retry", "calls_max": 12, "lease_s": settings.lease_s, "schema_mode": "merge",
-        "think_s": 0.0,
+        "think_s": 0.0, **more,
     }  # fmt: skip
     ours = tuple(
         WriterPlan(

@@ -12,7 +12,9 @@ from safewrite.testing.history import EventKind
 from .plan import ArmPlan, Settings
 
 LEADER_STEPS = ("share.get_member", "lead.put_commit", "lead.verify", "share.delete")
-"""Only who commits for others comes by these."""
+"""Only who commits for others comes by these, on Delta."""
+ICEBERG_LEADER_STEPS = ("share.get_member", "lead.commit", "lead.verify_and_close", "share.delete")
+COMMIT_STEPS = ("lead.put_commit", "lead.commit")
 WAITING_STEPS = ("share.put_member", "share.look", "share.poll", "share.leave")
 _SIDES = ("before", "after")
 KILLED = "kill of a writer that commits for others"
@@ -28,14 +30,15 @@ def place_traps(arm: ArmPlan, settings: Settings) -> ArmPlan:
     if not arm.shares:
         return arm
     rng = random.Random(f"{settings.seed}/{arm.name}/leaders")
-    kills = [(step, when, "kill") for step in (*LEADER_STEPS, *WAITING_STEPS) for when in _SIDES]
-    pauses = [("lead.put_commit", when, "pause") for when in _SIDES]
+    leading = steps_of(arm)
+    kills = [(step, when, "kill") for step in (*leading, *WAITING_STEPS) for when in _SIDES]
+    pauses = [(step, when, "pause") for step in leading if step in COMMIT_STEPS for when in _SIDES]
     wanted = {
         trap: settings.kills_per_step
         for trap in kills + pauses
         if not settings.steps or trap[0] in settings.steps
     }
-    aimed = [trap for trap in wanted if trap[0] in LEADER_STEPS and trap[2] == "kill"]
+    aimed = [trap for trap in wanted if trap[0] in leading and trap[2] == "kill"]
     for trap in aimed:
         wanted[trap] = max(wanted[trap], -(-settings.leader_kills // len(aimed)))
     traps: dict[int, list[dict[str, Any]]] = {writer.number: [] for writer in again}
@@ -48,9 +51,15 @@ def place_traps(arm: ArmPlan, settings: Settings) -> ArmPlan:
     return replace(arm, writers=writers)
 
 
+def steps_of(arm: ArmPlan) -> tuple[str, ...]:
+    """The steps by which only who commits for others comes."""
+    return LEADER_STEPS if arm.catalog is None else ICEBERG_LEADER_STEPS
+
+
 def fired(arm: ArmPlan, marked: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """How often a writer was killed that committed for others."""
-    if not any(trap["step"] in LEADER_STEPS for writer in arm.writers for trap in writer.traps):
+    leading = steps_of(arm)
+    if not any(trap["step"] in leading for writer in arm.writers for trap in writer.traps):
         return {}
-    kills = [e for e in marked if e["event"] == EventKind.KILL and e["step"] in LEADER_STEPS]
+    kills = [e for e in marked if e["event"] == EventKind.KILL and e["step"] in leading]
     return {KILLED: len(kills)}

@@ -15,13 +15,14 @@ LAMBDA_ARMS = lambda_arms.SAFE_ARMS + lambda_arms.NAIVE_ARMS
 CHANGE_ARMS = change_arms.SAFE_ARMS + change_arms.NAIVE_ARMS
 SAFE_ARMS = (
     delta_arms.SAFE_ARMS + iceberg_arms.SAFE_ARMS + lambda_arms.SAFE_ARMS + change_arms.SAFE_ARMS + delta_arms.SHARED_ARMS
+    + iceberg_arms.SHARED_ARMS
 )  # fmt: skip
 NAIVE_ARMS = (
     delta_arms.NAIVE_ARMS + iceberg_arms.NAIVE_ARMS + SPARK_ARMS + lambda_arms.NAIVE_ARMS + change_arms.NAIVE_ARMS
 )  # fmt: skip
 ARMS = (
     *delta_arms.SAFE_ARMS, *delta_arms.NAIVE_ARMS, *iceberg_arms.SAFE_ARMS, *iceberg_arms.NAIVE_ARMS,
-    *SPARK_ARMS, *LAMBDA_ARMS, *CHANGE_ARMS, *delta_arms.SHARED_ARMS,
+    *SPARK_ARMS, *LAMBDA_ARMS, *CHANGE_ARMS, *delta_arms.SHARED_ARMS, *iceberg_arms.SHARED_ARMS,
 )  # fmt: skip
 SHORT_PAIR = ("safewrite-sql", "pyiceberg-sql")
 """The arms that end a run which names no format, after those on Delta."""
@@ -44,7 +45,9 @@ def make_arm(name: str, settings: Settings) -> ArmPlan:
 
 def is_iceberg(name: str) -> bool:
     """Whether an arm's table is an Iceberg table."""
-    return name in iceberg_arms.SAFE_ARMS + iceberg_arms.NAIVE_ARMS + change_arms.ICEBERG_ARMS
+    return name in (
+        iceberg_arms.SAFE_ARMS + iceberg_arms.SHARED_ARMS + iceberg_arms.NAIVE_ARMS + change_arms.ICEBERG_ARMS
+    )
 
 
 def choose(

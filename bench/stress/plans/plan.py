@@ -75,6 +75,8 @@ class Settings:
     """Spark streams in each of safewrite's arms, and as many plain writers of Spark in those of Delta."""
     spark_kills: int = SPARK_KILLS
     """How often the driver of each of them is killed."""
+    log_store: str = ""
+    """The folder of the jars of Delta's S3DynamoDBLogStore, by which one more driver commits as a peer; empty: none does."""
     lambda_: int = 0
     """Environments of the function in each arm in Lambda; 0: as many as such an arm has by itself."""
     changes: int = 0

@@ -29,7 +29,7 @@ COMMITS = {"delta": "commit.put_commit", "iceberg": "swap.commit"}
 _BATCHES_MAX = 2
 _PLACES_MAX = 12
 _DELAY_MAX_S = 8.0
-_FIRST_STREAM, _FIRST_PLAIN = 90, 95
+_FIRST_STREAM, _FIRST_PLAIN, _PEER = 90, 95, 89
 LIFE_S = 15.0
 """About how long a life takes: most of it is the start of Spark."""
 
@@ -40,6 +40,8 @@ def join(arm: ArmPlan, settings: Settings, base: int) -> ArmPlan:
     Each gets a stream; a Delta table also gets a driver that appends as Spark's users do, by ``df.write``.
     Iceberg has no log store to replace, so its plain appends never come to safewrite.
     """
+    if arm.arbiter == "dynamodb" and settings.log_store:
+        arm = replace(arm, writers=(*arm.writers, _peer(settings, base + _PEER)))
     if arm.arbiter is None or not settings.spark:
         return arm
     numbers = range(settings.spark)
@@ -79,6 +81,15 @@ def _plain(settings: Settings, number: int) -> WriterPlan:
         number, "Spark df.write, no key", "spark_plain.py", judged=True, spark=True, appends=_appends(settings),
         rows=settings.rows, habits=tuple(habits.items()),
         traps=ends(settings, number, CALLER_STEP, COMMITS["delta"]),
+    )  # fmt: skip
+
+
+def _peer(settings: Settings, number: int) -> WriterPlan:
+    """A driver whose commits go by Delta's own log store for DynamoDB, past safewrite."""
+    habits = (("log_store", settings.log_store),)
+    return WriterPlan(
+        number, "Spark df.write, S3DynamoDBLogStore (peer)", "spark_plain.py", spark=True, appends=_appends(settings),
+        rows=50, habits=habits,
     )  # fmt: skip
 
 

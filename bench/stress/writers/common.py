@@ -329,7 +329,7 @@ def set_traps(world: Any, writer: Writer) -> None:
             read.clear()
         elif name == "share.get_member":
             read.set()
-        leads = read.is_set() and name.startswith("commit.")
+        leads = read.is_set() and name.startswith(("commit.", "swap."))
         return [name, f"lead.{name.partition('.')[2]}"] if leads else [name]
 
     def trapped(effect: Any) -> Any:

@@ -2,7 +2,7 @@
 
 The write names nothing of safewrite.  It has no key, so one that ended in doubt is not repeated before
 ``safewrite.spark.landed`` has said that it did not land; one that a kill cut off is left alone. In a naive
-arm the session is Delta's own, without safewrite.
+arm the session is Delta's own, without safewrite, and so is that of a peer with Delta's own log store.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class Appends:
 
     def __init__(self, session: Any, config: dict[str, Any]) -> None:
         self._session = session
-        self._uri = config["table"].replace("s3://", "s3a://")
+        # Its log store must spell the path as other writers of the lock table do.
+        uri = config["table"]
+        self._uri = uri if "log_store" in config else uri.replace("s3://", "s3a://")
 
     def warm_up(self, folder: Path) -> None:
         """The first write of a JVM takes seconds: before the start line."""
@@ -117,7 +119,7 @@ def attach(session: Any, life: Life, config: dict[str, Any]) -> None:
 def work(config: dict[str, Any], session: Any) -> None:
     """Append until the plan is done."""
     life = Plain(config)
-    if config["arbiter"] is not None:
+    if config["arbiter"] is not None and "log_store" not in config:
         attach(session, life, config)
     appends = Appends(session, config)
     if life.is_first:

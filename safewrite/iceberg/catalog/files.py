@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.io import FileIO, InputFile, OutputFile
@@ -15,6 +16,7 @@ from pyiceberg.io import FileIO, InputFile, OutputFile
 from safewrite.iceberg.catalog.outcomes import classify_file_error
 from safewrite.iceberg.catalog.s3 import direct
 from safewrite.protocol.effects import Failed, Ok, Outcome
+from safewrite.protocol.member_queue import FOLDER
 from safewrite.protocol.values import Tail
 from safewrite.stores.local import LocalObjects
 
@@ -65,14 +67,17 @@ class FileStore:
         if (own := direct(file_io, prefix)) is not None:
             root = prefix.removesuffix(own[1])
             return _under(root, own[0].list(own[1], start_after.removeprefix(root), limit))
-        folder = prefix.removeprefix("file://")
-        if folder.startswith("/") and type(file_io).__name__ == "PyArrowFileIO":
+        if (folder := _on_disk(file_io, prefix)) is not None:
             return _under(prefix, LocalObjects(folder).list("", start_after.removeprefix(prefix), limit))
         return Failed("a FileIO cannot list")
 
     def put(self, path: str, body: bytes) -> Outcome:
         if (own := direct(self.file_io(), path)) is not None:
             return own[0].put(own[1], body)
+        if f"/{FOLDER}" in path and (file := _on_disk(self.file_io(), path)) is not None:
+            return LocalObjects(Path(file).parent).put(
+                Path(file).name, body
+            )  # others may read it at once: whole or absent
         try:
             with self.file_io().new_output(path).create(overwrite=True) as stream:
                 stream.write(body)
@@ -93,6 +98,12 @@ class FileStore:
         except Exception as error:  # noqa: BLE001 - as above
             return classify_file_error(error)
         return Ok()
+
+
+def _on_disk(file_io: FileIO, location: str) -> str | None:
+    """The path of a location on the local disk; None elsewhere."""
+    path = location.removeprefix("file://")
+    return path if path.startswith("/") and type(file_io).__name__ == "PyArrowFileIO" else None
 
 
 def _under(root: str, outcome: Outcome) -> Outcome:

@@ -329,13 +329,21 @@ def check_unchanged(planned: TableVersion, head: TableVersion) -> None:
 
 
 def same_layout(metadata: TableMetadata) -> tuple[TableRequirement, ...]:
-    """The requirements that partitioning and order are as they were."""
-    from pyiceberg.table.update import AssertDefaultSortOrderId, AssertDefaultSpecId
+    """The requirements that partitioning and order are as they were, and that no field was added."""
+    from pyiceberg.table.update import (
+        AssertDefaultSortOrderId,
+        AssertDefaultSpecId,
+        AssertLastAssignedFieldId,
+        AssertLastAssignedPartitionId,
+    )
 
     spec, order = metadata.default_spec_id, metadata.default_sort_order_id
+    field_, partition = metadata.last_column_id, metadata.last_partition_id
     return (
         AssertDefaultSpecId.model_validate({"default-spec-id": spec}),
         AssertDefaultSortOrderId.model_validate({"default-sort-order-id": order}),
+        AssertLastAssignedFieldId.model_validate({"last-assigned-field-id": field_}),
+        AssertLastAssignedPartitionId.model_validate({"last-assigned-partition-id": partition}),
     )
 
 

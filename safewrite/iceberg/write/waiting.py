@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from safewrite.iceberg.write.append import AppendPlan
     from safewrite.protocol.iceberg.head import TableVersion
 
+REMOTE: tuple[str, ...] = ()
 FORMAT_MIN = 2
 """Tables of format version 1 number no snapshots: nothing would say until when a member may be committed."""
 
@@ -67,6 +68,12 @@ class SharedSnapshot:
     def secure(self) -> Steps:
         yield from self.plan.staging.complete(())
 
+    def is_barred(self, head: TableVersion) -> bool:
+        """Fields were added since, or the table is another: a commit that carries others requires all numbers as they were."""
+        then, now = table_of(self.plan.planned).metadata, table_of(head).metadata
+        counted = (then.table_uuid, then.last_column_id, then.last_partition_id)
+        return counted != (now.table_uuid, now.last_column_id, now.last_partition_id)
+
     def see(self, head: TableVersion) -> None:
         self.head = head
 
@@ -94,7 +101,7 @@ def folder_of(head: TableVersion) -> str:
 
 @dataclass
 class TableQueue:
-    """The queue of the table that is there now, for writers that share as ``group=`` says: with ``auto`` they share nothing yet."""
+    """The queue of the table that is there now, for writers that share as ``group=`` says: with ``auto`` where they meet on REMOTE stores."""
 
     group: str
     _known: SharedQueue | None = None
@@ -103,7 +110,7 @@ class TableQueue:
         """How a write shares: only appends do."""
         mark = folder_of(head), head.table_id
         if self._known is None or self._known.mark != mark:
-            self._known = SharedQueue(self.group, False, mark, world)
+            self._known = SharedQueue(self.group, mark[0].startswith(REMOTE), mark, world)
         return self._known.terms() if verb == "append" else ALONE
 
     def note(self, may_share: bool | None) -> None:

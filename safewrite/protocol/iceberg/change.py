@@ -101,5 +101,11 @@ class CatalogSharer(Sharer, Protocol):
     def secure(self) -> Steps:
         """Upload what is not there yet: whoever leads names the files of a member."""
 
+    def is_barred(self, head: TableVersion) -> bool:
+        """Whether a table version shows that no leader can commit it any more, whatever comes after.
+
+        A change of the schema alone does not: it takes no sequence number, and may be taken back before a leader commits.
+        """
+
     def see(self, head: TableVersion) -> None:
         """Keep the newest table version that was examined: members are judged by it."""

@@ -167,7 +167,8 @@ def commit(
     except Exception as error:
         yield from state.turn.close()
         share = state.share
-        ended = sharing.in_doubt(share, state.seen, error)
+        barred = share is not None and share.sharer.is_barred(state.done.head)
+        ended = sharing.in_doubt(share, state.seen, error, is_barred=barred)
         # A member leaves the queue once its doubt is recorded alone, for ``resolve`` believes one of the two.
         if share is None or ended is error or doubting is None or (yield from doubting(share.through)):
             yield from sharing.leave(share)
