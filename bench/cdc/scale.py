@@ -3,7 +3,8 @@
 A topic is full before the job starts on a standalone cluster of one and of two executors with a core each.  From the second
 commit of the ledger to the last one, CPU is counted apart: the driver's Python, its Java, the executors' Java (they fetch) and
 their Python (it decodes).  What starts and compiles comes before the second commit, so it is not in the figures.  Each run is
-made with batches of two sizes: what the driver's Python costs is a constant for a batch, and so much for each record besides.
+made with batches of two sizes, but for ``--once``: what the driver's Python costs is a constant for a batch, and so much for each
+record besides.  The scene ``snapshot`` is one table that Debezium reads as it is, for batches that are large.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ TOPIC, PARTITIONS = "shop.public.all", 4
 _STUCK_S, _POLL_S = 240.0, 0.1
 SMALLER = 4
 """Batches of the second size have so many times fewer records."""
-SCENES: Mapping[str, tuple[int, float]] = {"hot": (20, 0.99), "even": (20, 0.0)}
+SCENES: Mapping[str, tuple[int, float]] = {"hot": (20, 0.99), "even": (20, 0.0), "snapshot": (1, 1.0)}
 """The tables of a scene, and the part of the records that is of the first of them."""
 
 
@@ -83,10 +84,10 @@ def parted(large: Scaled, small: Scaled) -> tuple[float, float]:
 def fill(producer: Producer, rows: int, scene: str) -> None:
     """Send inserts, each of an id of its own, of all tables of a scene."""
     tables, hot = SCENES[scene]
-    events = Events()
+    events, op = Events(), "r" if scene == "snapshot" else "c"
     for first in range(0, rows, 1000):
         table = 0 if (first // 1000 % 100) < hot * 100 else first // 1000 % tables
-        for one in events.batch(0, range(first, min(rows, first + 1000)), lambda _: "c", table).records:
+        for one in events.batch(0, range(first, min(rows, first + 1000)), lambda _: op, table).records:
             producer.send(first // 1000 % PARTITIONS, one.key, one.value)
     if (told := producer.flush()) != rows:
         raise RuntimeError(f"{rows} records were made, and the broker took {told}")
@@ -149,7 +150,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.cdc.scale", description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--batch", type=int, default=100_000, help="records in a batch")
-    parser.add_argument("--scenes", nargs="*", choices=SCENES, default=[*SCENES])
+    parser.add_argument("--once", action="store_true", help="batches of this size alone")
+    parser.add_argument("--scenes", nargs="*", choices=SCENES, default=["hot", "even"])
     parser.add_argument("--engines", nargs="*", choices=["local", "spark"], default=["local", "spark"])
     parser.add_argument("--executors", nargs="*", type=int, default=[1, 2])
     parser.add_argument("--json", type=Path, help="file of the figures")
@@ -162,7 +164,8 @@ def main() -> None:
             with Producer(kafka, TOPIC, PARTITIONS, folder / "producer.log") as producer:
                 fill(producer, given.rows, scene)
             for engine in given.engines:
-                for executors, batch in product(given.executors, (given.batch, given.batch // SMALLER)):
+                sizes = (given.batch,) if given.once else (given.batch, given.batch // SMALLER)
+                for executors, batch in product(given.executors, sizes):
                     made = Scaled(scene, engine, executors, batch)
                     place = folder / scene / f"{engine}-{executors}-{batch}"
                     run(kafka, place, made, given.rows, batch)
@@ -194,6 +197,8 @@ def main() -> None:
             f"{one.driver_mib:.0f}",
         )
     say(grid)
+    if given.once:
+        return
     grid = Table(
         "scene", "engine", "executors", "driver's Python, ms a batch", "ms a table of it", "us a record"
     )

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from safewrite.changes.chunks import by_part, packed
-from safewrite.changes.key_index import Hashes, indexable, key_hashes
+from safewrite.changes.key_index import Hashes, ascending, indexable, key_hashes
 from safewrite.changes.read_task import ends_of, few_of
 from safewrite.engine.abc import CHUNKS
 
@@ -53,7 +53,7 @@ class KeysTold:
         for name in keys.column_names:
             column = keys.column(name).combine_chunks()
             report.ends[name], report.values[name] = ends_of(column), few_of(column)
-        report.hashes = None if hashes is None else _some(np.unique(hashes))
+        report.hashes = None if hashes is None else _some(ascending(hashes))
         return report
 
     def add(self, other: KeysTold) -> None:
@@ -64,7 +64,7 @@ class KeysTold:
             known = self.values.get(name, values)
             self.values[name] = None if known is None or values is None else few_of(known, values)
         mine, theirs = self.hashes, other.hashes
-        self.hashes = None if mine is None or theirs is None else _some(np.union1d(mine, theirs))
+        self.hashes = None if mine is None or theirs is None else _some(ascending(mine, theirs))
 
 
 def _some(hashes: Hashes) -> Hashes | None:

@@ -104,7 +104,7 @@ def summed(changes: ReadBatch, memory: Memory, answer: Answer, cuts: Decision) -
         answer.counts,
         np.zeros(0, np.int64),
         np.zeros(sum(map(len, answer.goes.values())), np.int64),
-        np.setdiff1d(cuts.kept, answer.lost),
+        np.setdiff1d(cuts.kept, answer.lost, assume_unique=True),
         np.arange(deletes.num_rows),
         cuts.floor,
     )
@@ -115,7 +115,7 @@ def summed(changes: ReadBatch, memory: Memory, answer: Answer, cuts: Decision) -
 
 def _carried(memory: Memory, answer: Answer) -> pa.Table:
     """What is remembered of carried values: entries of keys that no task had stay as they are."""
-    stays = np.setdiff1d(np.arange(memory.carried.num_rows), answer.taken)
+    stays = np.setdiff1d(np.arange(memory.carried.num_rows), answer.taken, assume_unique=True)
     kept_ones = memory.carried.take(pa.array(stays, pa.int64()))
     return (
         kept_ones

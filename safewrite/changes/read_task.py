@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from safewrite.changes.chunks import dealt
 from safewrite.changes.decide import ChangeBatch, ChangeOp
-from safewrite.changes.key_index import Hashes, key_hashes
+from safewrite.changes.key_index import Hashes, ascending, key_hashes
 from safewrite.changes.positions import Flags, values_of
 from safewrite.changes.reading import loose, read
 from safewrite.changes.spec import Spec
@@ -63,9 +63,7 @@ class ReadReport:
 
     def key_hashes(self) -> Hashes | None:
         """The hashes of all keys, ascending, each once; None where they are many."""
-        return (
-            None if self.hashes is None else np.unique(np.concatenate([np.zeros(0, np.uint64), *self.hashes]))
-        )
+        return None if self.hashes is None else ascending(np.zeros(0, np.uint64), *self.hashes)
 
 
 def ends_of(values: pa.Array) -> pa.Array:
@@ -114,7 +112,7 @@ class ReadChanges:
             table = table.filter(pa.array(batch.ops != ChangeOp.TRUNCATE))
             if self.deals:
                 hashes = key_hashes(table, self.spec.keys)
-                known = [np.unique(hashes)] if self.is_hashed else None
+                known = [ascending(hashes)] if self.is_hashed else None
                 whole.add(ReadReport(whole.truncates.slice(0, 0), hashes=known))
                 yield from dealt(table, hashes)
             else:

@@ -20,7 +20,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
 from safewrite.changes import key_index
-from safewrite.changes.key_index import KeyIndex, KeyLookup, KnownKeys, indexable, known_keys
+from safewrite.changes.key_index import KeyIndex, KeyLookup, KnownKeys, ascending, indexable, known_keys
 from safewrite.delta.data import column_reads, vectors
 from safewrite.errors import InvalidInputError, StorageError
 from safewrite.frames.fingerprint import row_hashes
@@ -390,3 +390,9 @@ def test_an_index_is_made_when_keys_are_asked_for_a_second_time() -> None:
     assert [known.is_worth(("a",)) for _ in range(3)] == [False, True, True]
     known.forget()
     assert not known.is_worth(("a",))
+
+
+@given(st.lists(st.lists(st.integers(0, 3) | st.integers(0, 2**64 - 1), max_size=6), min_size=1, max_size=4))
+def test_hashes_of_several_tasks_ascend_and_come_once(some: list[list[int]]) -> None:
+    found = ascending(*(np.array(sorted(one), np.uint64) for one in some))
+    assert found.tolist() == sorted({one for each in some for one in each})
