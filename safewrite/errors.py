@@ -68,6 +68,7 @@ class Kind(StrEnum):
     INTERNAL = "internal"
     POSITION_MOVED = "position_moved"
     HISTORY_GAP = "history_gap"
+    BRANCH_CHANGED = "branch_changed"
 
 
 _DOCTOR = re.compile(r"`safewrite doctor[^`]*` on the table(?= |;|\.(?:\s|$))(?! (?:[a-z]+://|/))")

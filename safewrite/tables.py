@@ -78,6 +78,7 @@ def open(  # noqa: A001
     catalog: CatalogSettings,
     create: bool = False,
     schema: pa.Schema | None = None,
+    branch: str | None = None,
     **settings: Unpack[Settings],
 ) -> IcebergTable: ...
 
@@ -95,6 +96,7 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
     sort_by: Sequence[str] | SortOrder = (),
     properties: Mapping[str, str] | None = None,
     location: str | None = None,
+    branch: str | None = None,
     create_namespace: bool = False,
     storage_options: Mapping[str, str] | None = None,
     boto3_session: boto3.Session | None = None,
@@ -126,6 +128,8 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
             ``PartitionSpec``.
         sort_by: Iceberg only: ``"id"``, ``"ts desc"``, or a ``SortOrder``.
         location: Iceberg only: where the files go; the catalog decides without it.
+        branch: Iceberg only: the branch that is read and written; one that is not there begins at the main branch's newest snapshot.
+            Its rows come to the main branch by :meth:`IcebergTable.fast_forward` (docs/iceberg.md).
         create_namespace: Iceberg only: make the new table's namespace (Glue: its database) too.  Else a missing one is
             refused, for its name may be a slip; in a SQL catalog only if one with nearly that name is there.
         storage_options: deltalake's keys: ``AWS_ENDPOINT_URL``, ``AWS_REGION``, ...  For Iceberg they fill in
@@ -161,6 +165,7 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
             sort_by=sort_by,
             properties=options.settings("properties", properties) or {},
             location=options.text("location", location),
+            branch=options.text("branch", branch),
             create_namespace=options.flag("create_namespace", create_namespace),
             storage_options=storage_keys(options.settings("storage_options", storage_options)),
             boto3_session=options.session(boto3_session),
@@ -282,6 +287,7 @@ class OpenSettings:
     sort_by: Any
     properties: dict[str, str]
     location: str | None
+    branch: str | None
     create_namespace: bool
     storage_options: dict[str, str] | None = field(repr=False)
     boto3_session: boto3.Session | None
@@ -314,6 +320,7 @@ def _open_delta(uri: Any, given: OpenSettings) -> DeltaTable:
         iceberg = (
             given.sort_by,
             given.location is not None,
+            given.branch is not None,
             given.create_namespace,
             hasattr(given.partition_by, "fields"),
         )
@@ -321,7 +328,7 @@ def _open_delta(uri: Any, given: OpenSettings) -> DeltaTable:
         partition_by = () if for_iceberg else options.texts("partition_by", given.partition_by)
     if for_iceberg:
         raise InvalidInputError(
-            "sort_by=, location=, create_namespace= and a PartitionSpec are for Iceberg tables, which need catalog=. Nothing was "
+            "sort_by=, location=, branch=, create_namespace= and a PartitionSpec are for Iceberg tables, which need catalog=. Nothing was "
             "written. For a Delta table give its address and the names of partition columns."
         )
     if given.create:
@@ -354,6 +361,7 @@ def _open_iceberg(identifier: Any, given: OpenSettings) -> IcebergTable:
             "arbiter= is for Delta tables; an Iceberg table's arbiter is its catalog. Nothing was written. Leave it out."
         )
     try:
+        from safewrite.iceberg.branch_properties import MAIN
         from safewrite.iceberg.connect import connect as connect_iceberg
         from safewrite.iceberg.connect import is_in_memory, portable
         from safewrite.iceberg.format import IcebergFormat
@@ -364,8 +372,8 @@ def _open_iceberg(identifier: Any, given: OpenSettings) -> IcebergTable:
             f"catalog= needs PyIceberg: {MissingExtraError.command('iceberg')} ({said(error)}). Nothing was written."
         ) from error
     first = iceberg_creation.NewTable(
-        _texts_or_spec("partition_by", given.partition_by),
-        _texts_or_spec("sort_by", given.sort_by),
+        new_table.texts_or_spec("partition_by", given.partition_by),
+        new_table.texts_or_spec("sort_by", given.sort_by),
         given.properties,
         given.location,
         given.create_namespace,
@@ -379,6 +387,7 @@ def _open_iceberg(identifier: Any, given: OpenSettings) -> IcebergTable:
             boto3_session=given.boto3_session,
             create_lock_table=given.create,
             listener=given.on_event,
+            branch=given.branch or MAIN,
         ),
         limits=given.limits,
         target_file_size=given.target_file_size,
@@ -389,9 +398,3 @@ def _open_iceberg(identifier: Any, given: OpenSettings) -> IcebergTable:
     if is_in_memory(found.connection.catalog):
         return IcebergTable(found)
     return IcebergTable(found, reopen=given.reopen(identifier, catalog=portable(given.catalog)))
-
-
-def _texts_or_spec(name: str, value: Any) -> Any:
-    """A list of texts, or PyIceberg's own object; raises InvalidInputError for anything else."""
-    with reading(f"{name}="):
-        return value if hasattr(value, "fields") else options.texts(name, value)

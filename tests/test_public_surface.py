@@ -170,5 +170,11 @@ print(receipt.rows, receipt.outcome.value)
 
 def test_type_checkers_see_every_setting_of_open_and_create() -> None:
     settings = set(tables.Settings.__annotations__)
-    assert set(inspect.signature(sw.open).parameters) == settings | {"uri", "catalog", "create", "schema"}
+    assert set(inspect.signature(sw.open).parameters) == settings | {
+        "uri",
+        "catalog",
+        "create",
+        "schema",
+        "branch",
+    }
     assert set(inspect.signature(sw.create).parameters) == settings | {"uri", "catalog", "schema"}

@@ -13,7 +13,8 @@ from safewrite.arguments.options import refuse_unsafe
 from safewrite.arguments.reading import reading
 from safewrite.errors import InvalidInputError, Kind, MissingExtraError, StorageError, UnsafeConfigError
 from safewrite.iceberg import ledger_place
-from safewrite.iceberg.metadata import MAIN, table_of
+from safewrite.iceberg.branch_properties import MAIN
+from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.write import Ledgers
 from safewrite.stores import call_limit
 from safewrite.stores.advice import cause_of, note_answer
@@ -124,14 +125,14 @@ class Connection:
         ledger: Ledger | None = None
         queue: TicketQueue | None = None
         if head is not None and self.lock_table is not None:
-            ledger, queue = aws_ledger(self.dynamodb, self.lock_table, head.table_id)
+            ledger, queue = aws_ledger(self.dynamodb, self.lock_table, head.table_id, head.scope)
         elif head is not None and self.objects:
             ledger = ledger_place.object_ledger(self, head)
         elif head is not None and self.helpers.ledger:
             from safewrite.stores.sql import SqlLedger, SqlQueue
 
             engine = self.catalog.engine  # type: ignore[attr-defined]
-            ledger, queue = SqlLedger(engine, head.table_id), SqlQueue(engine, head.table_id)
+            ledger, queue = SqlLedger(engine, head.scope), SqlQueue(engine, head.table_id)
         made = CatalogWorld(self.catalog, self.identifier, branch=self.branch, ledger=ledger, queue=queue)
         made.listener = self.listener
         return made
@@ -146,6 +147,7 @@ def connect(
     boto3_session: boto3.Session | None = None,
     create_lock_table: bool = False,
     listener: Listener | None = None,
+    branch: str = MAIN,
 ) -> Connection:
     """Find the catalog, and the ledger where there is one.
 
@@ -178,6 +180,7 @@ def connect(
         found,
         kind,
         name,
+        branch=branch,
         lock_table=lock_table,
         dynamodb=dynamodb,
         bare=bare,

@@ -68,8 +68,8 @@ class CachedTable:
         return head
 
     def see(self, head: TableVersion) -> None:
-        """Keep this table version from now on; another table of the same name has a world of its own."""
-        if self.head is None or self.head.table_id != head.table_id:
+        """Keep this table version from now on; another table of the same name, or another branch, has a world of its own."""
+        if self.head is None or self.head.scope != head.scope:
             world = self._connection.world(head)
             world.table = table_of(head)
             self.world = world
@@ -83,10 +83,10 @@ class CachedTable:
         Raises:
             CommitUnknownError, StorageError, TableNotFoundError: as ``safewrite.iceberg.write.write.resolve``.
         """
-        known, folder = self.existing().table_id, folder_of(self.existing())
+        known, folder = self.existing().scope, folder_of(self.existing())
         found, head = self.run(resolve(key, helpers=self._connection.helpers, limits=limits, folder=folder))
         self.see(head)
-        if head.table_id != known:
+        if head.scope != known:
             return self.resolve(key, limits)
         if found is None:
             self.doubts.check(key, head)

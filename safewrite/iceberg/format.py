@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.arguments.reading import spark_catalog as check_catalog
 from safewrite.errors import Kind, TableNotFoundError, WouldAlterError
-from safewrite.iceberg import history, ledger_place
+from safewrite.iceberg import branches, history, ledger_place
+from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.current import CachedTable
@@ -172,6 +173,9 @@ class IcebergFormat:
                 ) from None
             return
         check_table(self.connection, head, strict=strict)
+        if self.connection.branch != MAIN and not head.branch_id:
+            branches.begin_on(self)
+            head = self._cached.look(self.limits)
         self._admitted = head.location
 
     def create(self, schema: pa.Schema) -> None:
@@ -193,6 +197,7 @@ class IcebergFormat:
         """Check a table version before a write is planned on it: each passes the checks of ``safewrite.open``."""
         if head.table_id != self._cached.own_id:
             raise replaced(in_doubt=False)
+        branches.check(self.connection, head)
         if head.location != self._admitted:
             check_state(self.connection, head, strict=self._strict)
             self._admitted = head.location

@@ -89,4 +89,5 @@ def object_ledger(connection: Connection, head: TableVersion) -> ObjectLedger | 
     found = place(connection, head)
     assert found is not None
     reached = direct(table_of(head).io, found)
-    return None if reached is None else ObjectLedger(reached[0], folder=reached[1])
+    own = f"{reached[1].rstrip('/')}~{head.branch_id}/" if reached is not None and head.branch_id else None
+    return None if reached is None else ObjectLedger(reached[0], folder=own or reached[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from safewrite.iceberg.branch_properties import MAIN, record_of, view
 from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
-MAIN = "main"
 SOURCE = "source-snapshot-id"
 """Property of a cherry-picked snapshot's summary (Iceberg spec, "Snapshots", optional fields)."""
 _NOTHING: dict[str, str] = {}
@@ -22,6 +22,7 @@ def head_of(table: Table, branch: str = MAIN) -> TableVersion:
     """The table version of a branch, from PyIceberg's table object."""
     metadata = table.metadata
     ref = metadata.refs.get(branch)
+    record = None if branch == MAIN or ref is None else record_of(metadata, branch)
     summaries = {s.snapshot_id: _summary(s) for s in metadata.snapshots}
     return TableVersion(
         table_id=str(metadata.table_uuid),
@@ -30,11 +31,12 @@ def head_of(table: Table, branch: str = MAIN) -> TableVersion:
         parents={s.snapshot_id: s.parent_snapshot_id for s in metadata.snapshots},
         sequences={s.snapshot_id: s.sequence_number or 0 for s in metadata.snapshots},
         summaries=summaries,
-        properties=metadata.properties,
+        properties=view(metadata, branch),
         last_sequence=getattr(metadata, "last_sequence_number", 0),  # v1 has none
         previous=tuple(entry.metadata_file for entry in metadata.metadata_log),
         picked={at: int(one[SOURCE]) for at, one in summaries.items() if one.get(SOURCE, "").isdecimal()},
         raw=table,
+        branch_id="" if record is None else record.id,
     )
 
 

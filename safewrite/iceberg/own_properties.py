@@ -26,6 +26,8 @@ MEMORY = "safewrite.changes.memory"
 """The property that names the file of what is remembered of deleted keys."""
 MEMORY_OF = "safewrite.changes.table"
 """The property that names the table whose rows ``MEMORY`` is about."""
+BRANCH = "safewrite.branch."
+"""Prefix of what the table tells of the rows of other branches than the main one; see ``safewrite.iceberg.branch_properties``."""
 LEDGER = "safewrite.ledger"
 """The property that says where the keys of the table's writes are remembered besides its snapshots."""
 TABLE = "table"
@@ -34,7 +36,7 @@ TABLE = "table"
 
 def is_own(name: str) -> bool:
     """Whether a property changes with a table's rows, and says nothing of how it is written."""
-    return name.startswith((BATCH, POSITION)) or name in {MEMORY, MEMORY_OF, LEDGER}
+    return name.startswith((BATCH, POSITION, BRANCH)) or name in {MEMORY, MEMORY_OF, LEDGER}
 
 
 def told(head: TableVersion, name: str, read: Callable[[Mapping[str, Any]], T]) -> T | None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from safewrite.errors import InvalidInputError
-from safewrite.table.added import AddedFile
+from safewrite.table.added import AddedFile, AddedRows
 from safewrite.text.rendering import shown
 
 if TYPE_CHECKING:
-    pass
+    import pyarrow as pa
+
+    from safewrite.table.verbs import Table
 
 
 def checked_tasks(given: object) -> list[AddedFile]:
@@ -29,3 +31,16 @@ def checked_tasks(given: object) -> list[AddedFile]:
             "table.iceberg.scan().plan_files()."
         )
     return [AddedFile(one.file.file_size_in_bytes, None, one) for one in found]
+
+
+def rows_of(
+    files: Iterable[AddedFile],
+    columns: Sequence[str] | None,
+    table: Table,
+    reader: Callable[[Sequence[AddedFile], tuple[str, ...] | None], pa.Table],
+) -> Iterator[pa.Table]:
+    """The rows of files, file by file, with the columns in the table's order."""
+    for one in files:
+        for rows in AddedRows(table.version, None, (one,), reader).tables(columns):
+            there = frozenset(rows.column_names)
+            yield rows.select([name for name in table.schema.names if name in there])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from safewrite.boundary.public import public
+from safewrite.boundary.public import public, verb
+from safewrite.iceberg import branches, reads
+from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 from safewrite.iceberg.format import IcebergFormat
-from safewrite.iceberg.reads import checked_tasks
-from safewrite.table.added import AddedRows
+from safewrite.receipt import Receipt
 from safewrite.table.verbs import Table
 
 if TYPE_CHECKING:
@@ -23,12 +24,10 @@ class IcebergTable(Table):
 
     _format: IcebergFormat
 
-    def __init__(self, table_format: IcebergFormat, *, reopen: Callable[[], Table] | None = None) -> None:
-        super().__init__(table_format, reopen=reopen)
-
     def __repr__(self) -> str:
-        kind = self._format.connection.kind
-        return f"<safewrite.IcebergTable {self.uri} snapshot={self.version} catalog={kind}>"
+        on = self._format.connection
+        branch = f" branch={on.branch}" * (on.branch != MAIN)
+        return f"<safewrite.IcebergTable {self.uri}{branch} snapshot={self.version} catalog={on.kind}>"
 
     @property
     def catalog(self) -> SafeCatalog:
@@ -42,21 +41,27 @@ class IcebergTable(Table):
         self._own()
         return self._format.table
 
+    @verb
+    def fast_forward(self, version: int | None = None) -> Receipt:
+        """Move the main branch, by one commit, to ``version`` of this one: the newest that was seen, and so audited, if None.
+
+        Raises:
+            ConflictError: kind BRANCH_CHANGED; others wrote to the main branch since this one began, or to this one since.
+            CommitUnknownError: it may have landed; the same call decides, and finds ``already_committed`` if it did.
+            InvalidInputError, RetriesExhaustedError, StorageError: nothing was committed.
+        """
+        return branches.published(self._format, version)
+
     def read_files(
         self, tasks: Iterable[FileScanTask], columns: Sequence[str] | None = None
     ) -> Iterator[pa.Table]:
-        """The live rows of data files, file by file, of all columns or of some.
+        """The live rows of data files, file by file, of all columns or of some, of tasks that PyIceberg's ``plan_files()`` gives.
 
-        ``table.iceberg.scan(...).plan_files()`` gives the tasks; rows that its filter does not take come too.  PyIceberg (0.12.0)
-        itself reads a list or map of structs that is NULL as an empty one.
+        Rows that a scan's filter does not take come too.  PyIceberg (0.12.0) itself reads a list or map of structs that is NULL as
+        an empty one.
 
         Raises:
             InvalidInputError: ``tasks`` are none, or a column is not in the table.
-            DataFileError: a file is gone.
-            UnsupportedTableError: a file cannot be read.
-            StorageError: no answer.
+            DataFileError, UnsupportedTableError, StorageError: a file is gone, or cannot be read; no answer.
         """
-        for one in checked_tasks(tasks):
-            for rows in AddedRows(self.version, None, (one,), self._read_added).tables(columns):
-                there = frozenset(rows.column_names)
-                yield rows.select([name for name in self.schema.names if name in there])
+        return reads.rows_of(reads.checked_tasks(tasks), columns, self, self._read_added)

@@ -25,13 +25,19 @@ KEPT_LONGER_S = 7 * 24 * 3600
 """By how much the result of a group outlives its intents: DynamoDB removes expired items days late, in any order."""
 
 
-def aws_ledger(client: Any, lock_table_name: str, table_id: object) -> tuple[DynamoDBLedger, DynamoDBQueue]:
+def aws_ledger(
+    client: Any, lock_table_name: str, table_id: object, scope: object = None
+) -> tuple[DynamoDBLedger, DynamoDBQueue]:
     """Ledger and queue of the Iceberg table with this UUID, in a lock table that Delta tables may share.
+
+    ``scope`` is what keys are unique in, where that is a branch of the table: writers of all branches take turns, for most catalogs
+    swap the whole table.
 
     Each key tells what became of it: snapshots expire sooner than keys, and a writer of an earlier release reads no group.
     """
     path = f"{ICEBERG}{table_id}"
-    return DynamoDBLedger(client, lock_table_name, path), DynamoDBQueue(client, lock_table_name, path)
+    ledger = DynamoDBLedger(client, lock_table_name, f"{ICEBERG}{scope or table_id}")
+    return ledger, DynamoDBQueue(client, lock_table_name, path)
 
 
 class DynamoDBLedger:

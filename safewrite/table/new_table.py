@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from safewrite.arguments import options
+from safewrite.arguments.reading import reading
 from safewrite.errors import ConflictError, InvalidInputError, Kind, TableNotFoundError
 
 if TYPE_CHECKING:
@@ -29,6 +31,12 @@ def only_for_new(**given: Any) -> None:
             f"{' and '.join(names)} only say{'s' * (len(names) == 1)} how a table is made, and create= is False. Nothing was "
             "written. Leave that out, or pass create=True if the table may have to be made."
         )
+
+
+def texts_or_spec(name: str, value: Any) -> Any:
+    """A list of texts, or PyIceberg's own object; raises InvalidInputError for anything else."""
+    with reading(f"{name}="):
+        return value if hasattr(value, "fields") else options.texts(name, value)
 
 
 def declared(schema: Any) -> pa.Schema:

@@ -162,8 +162,7 @@ class Table:
             limit: so many commits at most; None for all that are there.
 
         Raises:
-            TableNotFoundError: before there is a table.
-            StorageError: the store or the catalog gave no answer.
+            TableNotFoundError, StorageError: before there is a table; the store or the catalog gave no answer.
         """
         return self._format.history(checked_limit(limit))
 
@@ -176,8 +175,7 @@ class Table:
 
         Raises:
             InvalidInputError: the table does not have that version, or no longer.
-            TableNotFoundError: before there is a table.
-            StorageError: the store gave no answer, or the list of the commit's writes is gone.
+            TableNotFoundError, StorageError: before there is a table; no answer, or the list of the commit's writes is gone.
         """
         found = self._format.committed_writes(checked_version(version))
         if found is None:
@@ -189,9 +187,8 @@ class Table:
         """How far each source was taken into the table: what ``positions=`` of commits moved, by name.
 
         Raises:
-            TableNotFoundError: before there is a table.
+            TableNotFoundError, StorageError: before there is a table; the store or the catalog gave no answer.
             ConflictError: kind POSITION_MOVED; the table was rolled back to where nothing tells a position any more.
-            StorageError: the store or the catalog gave no answer.
         """
         return dict(self._format.positions())
 
@@ -209,8 +206,7 @@ class Table:
         Raises:
             InvalidInputError: ``keys`` is no frame, has no columns, or nested ones or floats; ``where`` cannot be understood.
             WouldAlterError: the table lacks a column of ``keys``, or a key does not fit its type.
-            TableNotFoundError: before there is a table.
-            StorageError: the store gave no answer, or a file of the version is gone, as after VACUUM or expiry.
+            TableNotFoundError, StorageError: before there is a table; no answer, or a file is gone, as after VACUUM or expiry.
             UnsupportedTableError: a file cannot be read.
         """
         from safewrite.table.lookup import wanted

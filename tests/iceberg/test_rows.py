@@ -14,13 +14,14 @@ from pyiceberg.types import LongType, StringType
 
 from safewrite.errors import UnsupportedTableError
 from safewrite.frames.parallel import Handed
+from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.catalog import rows
 from safewrite.iceberg.catalog.effects import ReadRows
 from safewrite.iceberg.catalog.files import MemoryIO
 from safewrite.iceberg.catalog.rows import column_groups, decoded, read_rows
 from safewrite.iceberg.data.reading import _decoded
 from safewrite.iceberg.data.schema import arrow_schema
-from safewrite.iceberg.metadata import MAIN, head_of
+from safewrite.iceberg.metadata import head_of
 from safewrite.protocol.effects import Failed, Missing, Ok, Outcome
 
 if TYPE_CHECKING:

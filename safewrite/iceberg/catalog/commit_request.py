@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from safewrite.iceberg.metadata import MAIN, table_of
+from safewrite.iceberg.branch_properties import MAIN
+from safewrite.iceberg.metadata import table_of
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.text.rendering import said
 
@@ -85,6 +86,29 @@ class MetadataCommit:
     def accounted_in(self, head: TableVersion) -> bool:
         """Whether it is the base: a later change overwrites the mark, so only the base shows that it did not land."""
         return head.location == self.base.location
+
+
+@dataclass(frozen=True)
+class RefCommit:
+    """A change that moves the branch to a snapshot that the table has already: a fast-forward."""
+
+    base: TableVersion
+    snapshot_id: int
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate, ...]
+    written: tuple[str, ...] = ()
+
+    def landed_in(self, head: TableVersion) -> bool:
+        return self.snapshot_id in head.ancestors()
+
+    def stands_in(self, head: TableVersion) -> bool:
+        return True
+
+    def may_land_on(self, head: TableVersion) -> bool:
+        return holds(self.requirements, head)
+
+    def accounted_in(self, head: TableVersion) -> bool:
+        return head.accounts_since(self.base)
 
 
 @dataclass(frozen=True)

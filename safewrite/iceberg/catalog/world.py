@@ -7,11 +7,12 @@ import threading
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
 from safewrite.iceberg.catalog.files import FileStore
 from safewrite.iceberg.catalog.outcomes import classify_error, classify_file_error, unread_type
 from safewrite.iceberg.catalog.rows import read_rows, scan_meaning
-from safewrite.iceberg.metadata import MAIN, head_of, table_of
+from safewrite.iceberg.metadata import head_of, table_of
 from safewrite.protocol import values
 from safewrite.protocol.effects import Effect, Missing, Ok, Outcome
 from safewrite.protocol.iceberg.change import CreateTable, LoadTable, ReadMetadata, SwapTable
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table import DataScan, FileScanTask, Table
 
-    from safewrite.iceberg.catalog.commit_request import CommitRequest, CreateRequest, MetadataCommit
+    from safewrite.iceberg.catalog.commit_request import (
+        CommitRequest,
+        CreateRequest,
+        MetadataCommit,
+        RefCommit,
+    )
     from safewrite.iceberg.data.known_manifests import KnownManifests
     from safewrite.protocol.iceberg.head import TableVersion
     from safewrite.stores.abc import Ledger, TicketQueue
@@ -139,7 +145,9 @@ class CatalogWorld(FilesWorld):
         # A plan examines earlier table versions as it does the current one, so they are tables too.
         return Ok(head_of(Table(self.identifier, metadata, location, file_io, self.catalog), self.branch))
 
-    def _swap(self, table: Table, change: CommitRequest | MetadataCommit | CreateRequest) -> Outcome:
+    def _swap(
+        self, table: Table, change: CommitRequest | MetadataCommit | RefCommit | CreateRequest
+    ) -> Outcome:
         try:
             with self._one_at_a_time:
                 self.catalog.commit_table(table, change.requirements, change.updates)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from safewrite.errors import ConflictError, Kind, SafewriteError
+from safewrite.iceberg import branch_properties
+from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.catalog.commit_request import CommitRequest
 from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.data.manifests import (
@@ -15,7 +17,7 @@ from safewrite.iceberg.data.manifests import (
     manifest_list,
     snapshot,
 )
-from safewrite.iceberg.metadata import MAIN, table_of
+from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.opening import check_format
 from safewrite.iceberg.write import positions as told
 from safewrite.iceberg.write import waiting
@@ -25,7 +27,7 @@ from safewrite.iceberg.write.summary import Write, find, find_members
 from safewrite.protocol.accounts import check_added
 from safewrite.protocol.ask import Limits, ask, unanswered
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome, Put, WallClock
-from safewrite.protocol.iceberg.failures import replaced
+from safewrite.protocol.iceberg.failures import begun_again, replaced
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.members import MembersMetError, Met
 from safewrite.protocol.positions import Moves, must_stand
@@ -314,6 +316,8 @@ def check_unchanged(planned: TableVersion, head: TableVersion) -> None:
     """Refuse a table version whose schema or partitioning is not the one that the files were made for (H9)."""
     if planned.table_id != head.table_id:
         raise replaced(in_doubt=False)
+    if planned.branch_id != head.branch_id:
+        raise begun_again()
     then, now = table_of(planned).metadata, table_of(head).metadata
     if (
         then.format_version != now.format_version
@@ -354,15 +358,12 @@ def snapshot_updates(
 
     Requiring the schema as well makes a schema change between plan and commit a conflict (H9).
     """
-    from pyiceberg.table.refs import SnapshotRefType
     from pyiceberg.table.snapshots import Snapshot
     from pyiceberg.table.update import (
         AddSnapshotUpdate,
         AssertCurrentSchemaId,
         AssertRefSnapshotId,
         AssertTableUUID,
-        SetPropertiesUpdate,
-        SetSnapshotRefUpdate,
     )
 
     assert isinstance(made, Snapshot)
@@ -371,12 +372,14 @@ def snapshot_updates(
         AssertTableUUID(uuid=metadata.table_uuid),
         AssertRefSnapshotId.model_validate({"ref": branch, "snapshot-id": head.current}),
         AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
+        *(
+            AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": at})
+            for name, at in branch_properties.led(metadata, branch).items()
+        ),
     )
     updates: Sequence[TableUpdate] = (
-        *([SetPropertiesUpdate(updates=properties)] if properties else []),
+        *branch_properties.updates(metadata, branch, properties, made.snapshot_id),
         AddSnapshotUpdate(snapshot=made),
-        SetSnapshotRefUpdate.model_validate(
-            {"ref-name": branch, "type": SnapshotRefType.BRANCH, "snapshot-id": made.snapshot_id}
-        ),
+        branch_properties.moved(metadata, branch, made.snapshot_id),
     )
     return requirements, tuple(updates)

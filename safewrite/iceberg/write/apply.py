@@ -27,6 +27,7 @@ from safewrite.changes.unchanged_values import TableEffect
 from safewrite.errors import InternalError, Kind, StorageError
 from safewrite.frames.predicate import Predicate
 from safewrite.frames.replace_where import EVERYTHING
+from safewrite.iceberg import branch_properties
 from safewrite.iceberg.data.pruning import holding, within
 from safewrite.iceberg.data.reading import planned
 from safewrite.iceberg.data.schema import arrow_schema
@@ -48,10 +49,7 @@ if TYPE_CHECKING:
 
     from safewrite.iceberg.catalog.commit_request import CommitRequest
 
-TAG = "safewrite-changes"
-"""The tag that keeps the snapshot whose statistics that file is."""
 BLOB = "safewrite-changes-v1"
-FOREVER_MS = 2**63 - 1
 
 
 @dataclass
@@ -188,7 +186,7 @@ class ApplyPlan(RowFilesPlan):
             body = puffin.decoded(outcome.value)
         except (ValueError, KeyError) as error:
             raise _forgotten(location, str(error)) from error
-        self._known = location, nothing.decode(body, location, _ids_of_then(metadata, location))
+        self._known = location, nothing.decode(body, location, _ids_of_then(metadata, location, self.branch))
         return self._known[1]
 
     def _remember(
@@ -209,12 +207,18 @@ class ApplyPlan(RowFilesPlan):
         if not isinstance(outcome, Ok):
             raise unanswered(put, outcome)
 
+    def _table_properties(self, head: TableVersion) -> dict[str, str]:
+        own = super()._table_properties(head)
+        return (
+            own if self._memory is None else own | {MEMORY: self._memory_location, MEMORY_OF: head.table_id}
+        )
+
     def _change(self, head: TableVersion, location: str, now_ms: int) -> CommitRequest:
         request = super()._change(head, location, now_ms)
         if self._memory is None:
             return request
         from pyiceberg.table.statistics import StatisticsFile
-        from pyiceberg.table.update import SetPropertiesUpdate, SetSnapshotRefUpdate, SetStatisticsUpdate
+        from pyiceberg.table.update import SetStatisticsUpdate
 
         statistics = StatisticsFile.model_validate(
             {
@@ -225,15 +229,8 @@ class ApplyPlan(RowFilesPlan):
                 "blob-metadata": [],
             }
         )
-        tag = {
-            "ref-name": TAG,
-            "type": "tag",
-            "snapshot-id": self.snapshot_id,
-            "max-ref-age-ms": FOREVER_MS,
-        }
         more = (
-            SetPropertiesUpdate(updates={MEMORY: self._memory_location, MEMORY_OF: head.table_id}),
-            SetSnapshotRefUpdate.model_validate(tag),
+            branch_properties.tag(self.branch, self.snapshot_id),
             SetStatisticsUpdate.model_validate({"statistics": statistics}),
         )
         return replace(
@@ -243,12 +240,12 @@ class ApplyPlan(RowFilesPlan):
         )
 
 
-def _ids_of_then(metadata: TableMetadata, location: str) -> Mapping[str, int]:
+def _ids_of_then(metadata: TableMetadata, location: str, branch: str) -> Mapping[str, int]:
     """The ids of the table's columns when a file of what is remembered was written: its snapshot says under which schema.
 
     Where another engine took the snapshot away, names tell that only ever one column had.
     """
-    tagged = metadata.refs.get(TAG)
+    tagged = metadata.refs.get(branch_properties.tag_of(branch))
     of_file = [one.snapshot_id for one in metadata.statistics if one.statistics_path == location]
     for at in (*of_file, *([tagged.snapshot_id] if tagged else [])):
         snapshot = metadata.snapshot_by_id(at)

@@ -55,7 +55,7 @@ class AttemptsInDoubt:
     def check(self, key: str, head: TableVersion) -> None:
         """Raise if an attempt may still land on ``head``."""
         base, through = self._by_key.get(key, (None, None))
-        if base is None or base.table_id != head.table_id:
+        if base is None or base.scope != head.scope:
             return
         if through is not None:
             check_shared(through, head, key)

@@ -15,9 +15,10 @@ from safewrite.errors import InvalidInputError
 from safewrite.frames import Prepared, as_frame, joined, prepare
 from safewrite.frames.prepare import refuse_untyped
 from safewrite.frames.written import MemberWriter, WrittenMember, files_of
+from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
-from safewrite.iceberg.metadata import MAIN, table_of
+from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write import creation
 from safewrite.iceberg.write.append import AppendPlan, LastList
 from safewrite.iceberg.write.evolution import Evolution, evolve

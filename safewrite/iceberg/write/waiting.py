@@ -95,8 +95,9 @@ class SharedSnapshot:
 
 
 def folder_of(head: TableVersion) -> str:
-    """Where the members of a table wait."""
-    return f"{table_of(head).location().rstrip('/')}/{FOLDER}"
+    """Where the members of a table wait; those of another branch than the main one wait for themselves."""
+    own = f"~{head.branch_id}/" if head.branch_id else "/"
+    return f"{table_of(head).location().rstrip('/')}/{FOLDER.rstrip('/')}{own}"
 
 
 @dataclass

@@ -16,7 +16,7 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Delete, Effect, Ok, Outcome, Together
 from safewrite.protocol.iceberg.change import CatalogSharer, Plan, ReadMetadata
 from safewrite.protocol.iceberg.commit import Swapped, commit, load
-from safewrite.protocol.iceberg.failures import replaced
+from safewrite.protocol.iceberg.failures import begun_again, replaced
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.iceberg.settle import METADATA_READ_MAX
 from safewrite.protocol.member_queue import ALONE, Terms
@@ -318,8 +318,8 @@ def newest(known: TableVersion, limits: Limits) -> Generator[Effect, Outcome, Ta
         ConflictError: kind TABLE_REPLACED.
     """
     head = yield from load(limits)
-    if head.table_id != known.table_id:
-        raise replaced(in_doubt=False)
+    if head.scope != known.scope:
+        raise begun_again() if head.table_id == known.table_id else replaced(in_doubt=False)
     return head
 
 

@@ -65,6 +65,15 @@ def replaced(*, in_doubt: bool) -> Exception:
     return ConflictError(text, kind=Kind.TABLE_REPLACED)
 
 
+def begun_again() -> Exception:
+    """The error for a branch that was dropped, or dropped and begun again."""
+    return ConflictError(
+        "The branch was dropped while this table was open on it: its rows are in no branch any more, and nothing of this call was "
+        "committed. Open the table on the branch again, which begins it at the main branch, and write again what is to be there.",
+        kind=Kind.BRANCH_CHANGED,
+    )
+
+
 def rolled_back() -> Exception:
     """The error for a change that landed and was taken back."""
     return ForeignWriterError(

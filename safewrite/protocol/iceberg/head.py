@@ -20,7 +20,7 @@ class TableVersion:
     ``parents`` and ``sequences`` hold every snapshot that the metadata still knows, ``summaries`` what
     each carries, ``previous`` the locations of earlier metadata, oldest first.  ``picked`` maps a cherry-pick
     to its source snapshot: the source's rows are in the branch too.  ``raw`` is the catalog client's own
-    object.
+    object.  ``branch_id`` is drawn when safewrite begins a branch: one that is dropped and made again has another ("": the main one).
     """
 
     table_id: str
@@ -34,6 +34,12 @@ class TableVersion:
     previous: tuple[str, ...] = ()
     picked: Mapping[int, int] = field(default_factory=dict, hash=False)
     raw: object = field(default=None, compare=False, repr=False)
+    branch_id: str = ""
+
+    @property
+    def scope(self) -> str:
+        """What keys are unique in: the table, or one branch of it."""
+        return f"{self.table_id}/{self.branch_id}" if self.branch_id else self.table_id
 
     def ancestors(self) -> Iterator[int]:
         """Snapshots of the branch from the newest back, as far as the metadata knows them."""
