@@ -16,7 +16,8 @@ LOCK := $(UV) pip compile --quiet --python-version 3.11 --python $(PY) --generat
 	--no-emit-index-url --no-emit-find-links --no-header $(if $(UPGRADE),--upgrade)
 ARMS := deltalake-0.22 awswrangler pyiceberg-0.11
 
-MVN := mvn -q -B
+# One at a time: two at once may spoil what both fetch into Maven's own store.
+MVN := $(if $(shell command -v flock),flock Makefile) mvn -q -B
 # Maven resets the terminal's colours also where it prints nothing.
 PLAINLY := 2>&1 | sed -e 's/\x1b\[[0-9;]*m//g' -e '/^$$/d'
 # Whether there is a Java: what can do without it runs without it.

@@ -84,6 +84,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark the cases of ``tests/dear.txt`` as ``long`` before ``-m`` chooses."""
     dear = tuple(dear_cases())
     for item in items:
+        if needs_rest(item) and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group("spark"))
         if item.nodeid.startswith(dear):
             item.add_marker(pytest.mark.long)
         if " at 0x" in item.nodeid:
@@ -99,6 +101,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         ]
         if nowhere:
             raise pytest.UsageError(f"no test begins like these lines of {DEAR.name}: {nowhere}")
+
+
+def needs_rest(item: pytest.Item) -> bool:
+    """Whether a test asks Iceberg's REST catalog, whose JVM starts once, where that of Spark is."""
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    return any(isinstance(value, str) and value == "rest" for value in params.values())
 
 
 def dear_cases() -> list[str]:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from bench.servers.catalogs import CatalogKind, catalog_properties
+from bench.servers.kafka import Kafka
 from bench.servers.servers import Ministack, create_lock_table
 from tests.integration.places import Place
 from tests.servers import PlannedProxy, catalog_uri
@@ -22,6 +23,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
     """Started once: a JVM takes 10 seconds and more. Every test that uses it is in the xdist group ``spark``."""
     with Spark(tmp_path_factory.mktemp("spark")) as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A cluster for all tests; take a topic of it."""
+    with Kafka(tmp_path_factory.mktemp("kafka")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,6 @@ from tests.spark.parted import RECORDS, pipeline
 from tests.spark.session import Spark
 
 pytestmark = pytest.mark.xdist_group("spark")
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """A cluster for all tests; take a topic of it."""
-    with Kafka(tmp_path_factory.mktemp("kafka")) as server:
-        yield server
 
 
 @dataclass

@@ -7,7 +7,7 @@ import json
 import signal
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,6 @@ from tests.spark.topic import Topic
 pytestmark = pytest.mark.xdist_group("spark")
 Hooked = Callable[[str], HookedTable]
 Lakes = Callable[[CatalogKind], Lake]
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """A cluster for all tests; take a topic of it."""
-    with Kafka(tmp_path_factory.mktemp("kafka")) as server:
-        yield server
 
 
 @pytest.fixture
