@@ -240,7 +240,7 @@ def repair(
             given = {"--rescue": rescue, "--sweep": sweep}
             target.refuse(*(name for name, wanted in given.items() if wanted))
             place, steps = _repair_iceberg(target, set_retention, dry_run)
-            nothing = "Nothing to repair. Of an Iceberg table it repairs the retention only; doctor says what else is wrong."
+            nothing = "Nothing to repair. Of an Iceberg table it repairs the retention, and writes that were left waiting; doctor says what else is wrong."
     show_steps(screen, place, steps, nothing)
 
 
@@ -313,14 +313,16 @@ def _repair_iceberg(target: Target, set_retention: bool, dry_run: bool) -> tuple
     connection = target.look()
     from safewrite.iceberg import retention as iceberg_retention
     from safewrite.iceberg.maintenance import repair as iceberg_mend
+    from safewrite.iceberg.maintenance import waiting_writes
     from safewrite.iceberg.maintenance.verify import read_head
     from safewrite.iceberg.metadata import table_of
     from safewrite.iceberg.write.creation import KEEP
 
     kept = iceberg_retention.of(table_of(read_head(connection)).metadata, connection.branch)
     remembered = connection.helpers.ledger or connection.kind == "sql"
+    steps = list(waiting_writes.finish(connection if dry_run else target.connect(), dry_run=dry_run))
     if not kept.short or (remembered and not set_retention):
-        return connection.table_name, []
+        return connection.table_name, steps
     if kept.by_branch:
         step = Step("set_retention", KEEP, "failed", "the branch has a shorter time of its own: see doctor")
     elif not set_retention:
@@ -331,7 +333,7 @@ def _repair_iceberg(target: Target, set_retention: bool, dry_run: bool) -> tuple
         step = Step("set_retention", KEEP, "would", f"it is {kept.text or 'not set'}")
     else:
         step = iceberg_mend.set_retention(target.connect())
-    return connection.table_name, [step]
+    return connection.table_name, [*steps, step]
 
 
 # --- checkpoint ---------------------------------------------------------------------------------------

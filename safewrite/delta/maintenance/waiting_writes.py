@@ -14,26 +14,15 @@ from safewrite.delta.maintenance.repair import staged_in_place
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.waiting import decoded
 from safewrite.errors import CommitUnknownError, ConflictError, NotCommittedError
-from safewrite.findings import WARNING, Finding, Findings, Step, Steps
+from safewrite.findings import Findings, Step, Steps
 from safewrite.protocol import member_queue
-from safewrite.protocol.ask import ask
 from safewrite.protocol.delta.candidate import Arbiter
 from safewrite.protocol.delta.commit import commit
-from safewrite.protocol.effects import Get, List, Ok
+from safewrite.protocol.effects import Get, Ok
 from safewrite.protocol.member_queue import Offer, Waiting
+from safewrite.stores import left_writes
+from safewrite.stores.left_writes import Left, left_in
 from safewrite.stores.world import World, run
-
-LEFT_S = 60
-"""A member that is so old, by the store's clock, was left behind: who waits gives up sooner, or looks again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """A member that was left behind; ``end`` says what the log makes of it, "" where it may still be committed."""
-
-    member: Waiting
-    age_s: float
-    end: str
 
 
 @dataclass
@@ -49,12 +38,9 @@ class LeftWrite(Transaction):
 
 
 def left_behind(found: Inspection) -> list[Left]:
-    """The members that no one seems to wait for, the oldest first; none where the queue may not be listed."""
-    answer = run(ask(List(member_queue.FOLDER, name="survey.list_queue"), ASKS), found.world)
-    there = member_queue.waiting(answer) if isinstance(answer, Ok) else []
-    at_ms = now_ms(found)
-    aged = [(one, (at_ms - one.modified_ms) / 1000) for one in there]
-    return [Left(one, age_s, _end(found, one)) for one, age_s in aged if age_s >= LEFT_S]
+    """The members that no one seems to wait for, the oldest first."""
+    there = left_in(member_queue.FOLDER, found.world, ASKS, lambda: now_ms(found))
+    return [Left(one, age_s, _end(found, one)) for one, age_s in there]
 
 
 def _end(found: Inspection, member: Waiting) -> str:
@@ -66,31 +52,18 @@ def _end(found: Inspection, member: Waiting) -> str:
 
 def examine(found: Inspection) -> Findings:
     """What doctor says of them."""
-    left = left_behind(found)
-    if left:
-        open_ = sum(not one.end for one in left)
-        yield Finding(
-            WARNING, "write_left_waiting",
-            f"{len(left)} writes wait in the queue of writers that share commits and seem to have no writer any more, the oldest "
-            f"for {left[0].age_s:.0f} s; {open_} of them may still be committed. Each may make others wait for a moment, at most lease_s, once.",
-            "safewrite repair TABLE commits those and removes the others, as the next writer that shares does.",
-            {"count": len(left), "open": open_},
-        )  # fmt: skip
+    yield from left_writes.examine(left_behind(found))
 
 
 def finish(
     found: Inspection, world: World, *, arbiter: Arbiter, engine_version: str = "", dry_run: bool = False
 ) -> Steps:
     """Commit what may still be committed, and take the rest out of the queue."""
-    for one in left_behind(found):
-        path = one.member.path
-        if dry_run:
-            yield Step("finish", path, "would", one.end)
-        elif one.end:
-            removed = isinstance(world.objects.delete(path), Ok)
-            yield Step("finish", path, "done" if removed else "failed", one.end)
-        else:
-            yield _commit(found, world, one.member, arbiter, engine_version)
+
+    def commit_one(member: Waiting) -> Step:
+        return _commit(found, world, member, arbiter, engine_version)
+
+    yield from left_writes.finish(left_behind(found), world, commit_one, dry_run=dry_run)
 
 
 def _commit(found: Inspection, world: World, member: Waiting, arbiter: Arbiter, engine_version: str) -> Step:
@@ -113,6 +86,5 @@ def _commit(found: Inspection, world: World, member: Waiting, arbiter: Arbiter, 
         landed = run(commit(candidate, member.base, arbiter=arbiter, limits=ASKS), world)
     except (NotCommittedError, CommitUnknownError) as error:
         return Step("finish", member.path, "failed", error.message)
-    world.objects.delete(member.path)
     detail = "it was there" if landed.already else f"key {write.write.key}"
     return Step("finish", member.path, "done", detail, version=landed.version, rows=write.write.rows)

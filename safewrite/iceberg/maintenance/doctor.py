@@ -15,7 +15,7 @@ from safewrite.findings import DANGER, INFO, WARNING, Finding, Findings, Severit
 from safewrite.iceberg import ledger_place, retention
 from safewrite.iceberg.catalog.outcomes import classify_error
 from safewrite.iceberg.connect import Connection, kind_of
-from safewrite.iceberg.maintenance import aws, history, missing_files
+from safewrite.iceberg.maintenance import aws, history, missing_files, waiting_writes
 from safewrite.iceberg.metadata import head_of
 from safewrite.iceberg.opening import probe as probe_catalog
 from safewrite.iceberg.retention import HORIZON_MS
@@ -61,6 +61,9 @@ def examine(connection: Connection, *, deep: bool = False, probe: bool = False) 
     findings += [*aws.growth(connection, table), *aws.services(connection, table)]
     findings += history.examine(connection, metadata, head)
     findings += missing_files.examine(connection, table, head, deep=deep)
+    world = connection.world(head)
+    world.table = table
+    findings += waiting_writes.examine(world, head, connection.branch)
     if probe:
         findings += _probe(connection, head)
     return Diagnosis(head.current if head.current is not None else -1, _sorted(findings))

@@ -112,6 +112,11 @@ class AppendPlan:
         self.taken = tuple(taken)
 
     @property
+    def serves_others(self) -> bool:
+        """Whether this attempt commits writes whose owners may have met a change of the table by themselves."""
+        return bool(self.taken)
+
+    @property
     def whole(self) -> Write:
         """All that the snapshot carries, as one write."""
         return self.write.carrying([one.write for one in self.taken])
@@ -295,7 +300,7 @@ class AppendPlan:
             requirements = (*requirements, *self.evolution.requirements)
             updates = (*self.evolution.updates, *updates)
         own: tuple[str, ...] = ()
-        if self.taken:
+        if self.serves_others:
             # The owner of a member meets a change of the table by itself, and may have raised it by now.
             requirements = (*requirements, *same_layout(metadata))
             made_here = [*([self._manifest] if self._manifest else []), *self._merging.made.values()]

@@ -159,8 +159,12 @@ def fitting(
     """
     known = [offer for offer in offered if member_queue.is_known(offer.body)]
     made = {offer.path: decoded(offer, head, branch) for offer in known}
-    writes = [one.write for one in made.values() if one is not None]
-    met = members.named(head, {write.key for write in writes}) | set(find_members(head, writes))
+    met = met_in(head, [one.write for one in made.values() if one is not None])
     left = [one for one in made.values() if one is not None and one.write.key not in met]
     fits = {one.path for one in left}
     return abreast(own, left), frozenset(path for path in made if path not in fits)
+
+
+def met_in(head: TableVersion, writes: Sequence[Write]) -> set[str]:
+    """The keys of those writes that any snapshot carries, or whose batch does not come next."""
+    return members.named(head, {write.key for write in writes}) | set(find_members(head, writes))
