@@ -275,7 +275,7 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
         ) from error
     from pydantic import ValidationError
 
-    from safewrite.iceberg.catalog import rest
+    from safewrite.iceberg.catalog.loading import load
     from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 
     if isinstance(catalog, SafeCatalog):
@@ -297,7 +297,7 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
     }
     settings |= {key: value for key, value in storage_options.items() if key.startswith(ICEBERG)}
     try:
-        return _loaded(lambda: rest.load(name, **(_region(name, given) | settings | _resends(name) | given)))
+        return _loaded(lambda: load(name, **(_region(name, given) | settings | _resends(name) | given)))
     except ImportError as error:
         raise MissingExtraError(f"Catalog {name!r}: {said(error)}. Nothing was written.") from error
     except ValueError as error:

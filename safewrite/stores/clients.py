@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -178,6 +178,20 @@ def shared_client(service: str, session: boto3.Session | None, options: Mapping[
     shared = _SharedClient(service, session, tuple(sorted((options or {}).items())))
     shared.here()
     return shared
+
+
+def kept_client(service: str, properties: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+    """A client that a library makes of its own properties and of AWS's variables; one for all who give the same."""
+    variables = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    mark = (service, tuple(sorted(properties.items())), tuple(sorted(variables.items())))
+    try:
+        found = _clients.get(mark)
+    except TypeError:  # a property that cannot be compared by its hash
+        return make()
+    if found is None:
+        found = make()
+        return found if _has_none(found) else _clients.keep(mark, found)
+    return found
 
 
 def _has_none(made: Any) -> bool:

@@ -133,7 +133,7 @@ def test_a_catalog_lends_again_before_its_credentials_run_out(house: Warehouse) 
     lent = mock.Mock(io=PyArrowFileIO({"s3.access-key-id": "second"}))
     opened = _there(address_of(head_of(table), catalog))
     clock = mock.patch("safewrite.iceberg.catalog.travel.time")
-    with clock as time, mock.patch("safewrite.iceberg.catalog.rest.load") as load:
+    with clock as time, mock.patch("safewrite.iceberg.catalog.loading.load") as load:
         load.return_value.load_table.return_value = lent
         time.time.return_value = opened.world._lent_s + travel.LENT_S - 1
         opened.world.perform(Get("s3:///"))
@@ -149,7 +149,7 @@ def test_one_that_signs_requests_is_asked_at_once(house: Warehouse) -> None:
     table = _on_s3(house, {"s3.signer": "S3V4RestSigner", "uri": "http://c"})
     catalog = mock.Mock(spec=RestCatalog, properties={"uri": "http://c"})
     catalog.name = "signing"
-    with mock.patch("safewrite.iceberg.catalog.rest.load") as load:
+    with mock.patch("safewrite.iceberg.catalog.loading.load") as load:
         opened = _there(address_of(head_of(table), catalog))
         opened.world.perform(Get("s3:///"))
         load.assert_called_once()

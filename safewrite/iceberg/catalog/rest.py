@@ -6,12 +6,10 @@ PyIceberg's client (requests) drops ``Authorization`` on another host, and carri
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
-from pyiceberg.catalog import TYPE, Catalog, CatalogType, infer_catalog_type, load_catalog
 from pyiceberg.catalog.rest import RestCatalog as OpenRestCatalog
-from pyiceberg.utils.config import Config, merge_config
 from requests import RequestException
 
 from safewrite.stores.call_limit import bound_session
@@ -58,20 +56,6 @@ def guard(session: Session) -> None:
         )
 
     session.get_redirect_target = target  # type: ignore[method-assign]
-
-
-def load(name: str, **properties: Any) -> Catalog:
-    """As PyIceberg's ``load_catalog``; a REST catalog is guarded.  Raises as that does."""
-    configured: Any = Config().get_catalog_config(name) or {}
-    merged: Any = merge_config(configured, properties)
-    kind = merged.get(TYPE) or (infer_catalog_type(name, merged) if "uri" in merged else None)
-    if (
-        "py-catalog-impl" in merged
-        or kind is None
-        or CatalogType(str(getattr(kind, "value", kind)).lower()) is not CatalogType.REST
-    ):
-        return load_catalog(name, **properties)
-    return RestCatalog(name, **merged)
 
 
 def _origin(url: str) -> tuple[str, str, int | None]:

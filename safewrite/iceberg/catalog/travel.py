@@ -90,10 +90,10 @@ class _BorrowingWorld(FilesWorld):
         return super().perform(effect)
 
     def _borrow(self, lender: dict[str, Any]) -> None:
-        from safewrite.iceberg.catalog import rest
+        from safewrite.iceberg.catalog.loading import load
 
         assert self.table is not None
-        catalog = rest.load(str(lender.pop("name")), **lender)
+        catalog = load(str(lender.pop("name")), **lender)
         self.table.io = catalog.load_table(self.table.name()).io
         self._lent_s = time.time()
 

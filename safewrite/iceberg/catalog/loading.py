@@ -1,0 +1,42 @@
+"""Loads catalogs as PyIceberg does, by classes of our own where these are safer or ask for less."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyiceberg.catalog import TYPE, Catalog, CatalogType, infer_catalog_type, load_catalog
+from pyiceberg.utils.config import Config, merge_config
+
+
+def load(name: str, **properties: Any) -> Catalog:
+    """As PyIceberg's ``load_catalog``; REST, Glue and SQL catalogs are ours.  Raises as that does."""
+    configured: Any = Config().get_catalog_config(name) or {}
+    merged: Any = merge_config(configured, properties)
+    kind = merged.get(TYPE) or (infer_catalog_type(name, merged) if "uri" in merged else None)
+    own = (
+        None
+        if kind is None or "py-catalog-impl" in merged
+        else _own(str(getattr(kind, "value", kind)).lower())
+    )
+    return load_catalog(name, **properties) if own is None else own(name, **merged)
+
+
+def _own(kind: str) -> Any:
+    """Our class of a kind of catalogs; None where PyIceberg has one alone, or says itself what is not installed."""
+    try:
+        match CatalogType(kind):
+            case CatalogType.REST:
+                from safewrite.iceberg.catalog.rest import RestCatalog
+
+                return RestCatalog
+            case CatalogType.GLUE:
+                from safewrite.iceberg.catalog.glue_catalog import GlueCatalog
+
+                return GlueCatalog
+            case CatalogType.SQL:
+                from safewrite.iceberg.catalog.sql_catalog import SqlCatalog
+
+                return SqlCatalog
+    except ImportError:
+        pass
+    return None

@@ -1,0 +1,71 @@
+"""Writes and reads a table's metadata files by requests of our own, in PyIceberg's catalogs that keep such files themselves.
+
+PyIceberg looks whether the file is there, uploads it in three requests, asks for its size and reads it; and reads again what it
+has just written.  Each file has a name of its own and never changes, so what was written or read once is kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.catalog import MetastoreCatalog
+from pyiceberg.serializers import FromInputFile, ToOutputFile
+from pyiceberg.table import Table
+
+from safewrite.iceberg.catalog.files import MemoryFile
+from safewrite.iceberg.catalog.s3 import direct
+from safewrite.protocol.effects import PROVED, Ok
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.typedef import Identifier
+
+KEPT_BYTES_MAX = 2**24
+
+
+class MetadataFiles(MetastoreCatalog):
+    """A catalog whose metadata files are asked for as the table's other files are; where that fails, PyIceberg's way goes on."""
+
+    def __init__(self, name: str, **properties: Any) -> None:
+        # No lock: a thread replaces all of it at once.
+        self._bodies: dict[str, bytes] = {}
+        super().__init__(name, **properties)
+
+    def known_table(self, identifier: Identifier, location: str) -> Table | None:
+        """The table whose metadata is in this file; None where PyIceberg must read it, and say what is wrong with it."""
+        body = self._bodies.get(location) or self._read(location)
+        if body is None:
+            return None
+        metadata = FromInputFile.table_metadata(MemoryFile(location, body).to_input_file())
+        file_io = self._load_file_io(metadata.properties, location)
+        return Table(identifier, metadata, location, file_io, self)
+
+    def _read(self, location: str) -> bytes | None:
+        reached = direct(self._load_file_io(location=location), location)
+        outcome = None if reached is None else reached[0].get(reached[1])
+        if not isinstance(outcome, Ok):
+            return None
+        assert isinstance(outcome.value, bytes)
+        return self._keep(location, outcome.value)
+
+    def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
+        if (reached := direct(io, metadata_path)) is not None:
+            file = MemoryFile(metadata_path)
+            ToOutputFile.table_metadata(metadata, file)
+            outcome = reached[0].put(reached[1], file.body)
+            if isinstance(outcome, Ok):
+                if outcome.value is PROVED:  # else the look after the commit reads what the store holds
+                    self._keep(metadata_path, file.body)
+                return
+        super()._write_metadata(metadata, io, metadata_path)
+
+    def _keep(self, location: str, body: bytes) -> bytes:
+        kept = {name: old for name, old in self._bodies.items() if name != location} | {location: body}
+        spare = sum(map(len, kept.values())) - KEPT_BYTES_MAX
+        for name in tuple(kept):
+            if spare <= 0:
+                break
+            spare -= len(kept.pop(name))
+        self._bodies = kept
+        return body

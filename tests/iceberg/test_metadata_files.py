@@ -1,0 +1,153 @@
+"""Metadata files of Glue and SQL catalogs: written and read once each, and PyIceberg's own way where that fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog as OpenSqlCatalog
+
+from safewrite.iceberg.catalog import metadata_files
+from safewrite.iceberg.catalog.glue_catalog import GlueCatalog
+from safewrite.iceberg.catalog.loading import load
+from safewrite.protocol.effects import PROVED, Failed, Missing, Ok, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NAME = "db.events"
+SCHEMA = pa.schema([("id", pa.int64())])
+
+
+class Store:
+    """A store as our own client shows it; ``written`` is what it answers to an upload."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[str, bytes] = {}
+        self.reads: list[str] = []
+        self.written: Outcome = Ok(PROVED)
+
+    def put(self, path: str, body: bytes) -> Outcome:
+        if isinstance(self.written, Ok):
+            self.bodies[path] = body
+        return self.written
+
+    def get(self, path: str) -> Outcome:
+        self.reads.append(path)
+        return Ok(self.bodies[path]) if path in self.bodies else Missing()
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    made = Store()
+    with mock.patch.object(metadata_files, "direct", lambda file_io, location: (made, location)):
+        yield made
+
+
+@pytest.fixture
+def properties(tmp_path: Path) -> dict[str, str]:
+    return {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}"}
+
+
+def created(properties: dict[str, str]) -> Any:
+    catalog = load("lab", **properties)
+    catalog.create_namespace("db")
+    catalog.create_table(NAME, SCHEMA)
+    return catalog
+
+
+def version_of(catalog: Any) -> str:
+    return str(catalog.load_table(NAME).properties.get("version"))
+
+
+def test_what_was_written_or_read_once_is_not_read_again(store: Store, properties: dict[str, str]) -> None:
+    catalog = created(properties)
+    catalog.load_table(NAME).transaction().set_properties(version="1").commit_transaction()
+    assert version_of(catalog) == "1"
+    assert store.reads == []
+    other = load("lab", **properties)
+    assert [version_of(other), version_of(other)] == ["1", "1"]
+    assert len(store.reads) == 1
+    other.load_table(NAME).transaction().set_properties(version="2").commit_transaction()
+    assert version_of(catalog) == "2", "the catalog says which file is the table's"
+    assert store.reads[1:] == [catalog.load_table(NAME).metadata_location]
+
+
+def test_a_file_whose_upload_did_not_show_its_bytes_is_read_from_the_store(
+    store: Store, properties: dict[str, str]
+) -> None:
+    store.written = Ok()
+    catalog = created(properties)
+    catalog.load_table(NAME).transaction().set_properties(version="1").commit_transaction()
+    assert version_of(catalog) == "1"
+    assert store.reads == sorted(store.bodies), "each was read once"
+
+
+@pytest.mark.parametrize("written", [Failed("denied"), Missing()], ids=["refused", "missing"])
+def test_where_our_own_client_is_refused_pyicebergs_way_goes_on(
+    store: Store, properties: dict[str, str], written: Outcome
+) -> None:
+    store.written = written
+    catalog = created(properties)
+    catalog.load_table(NAME).transaction().set_properties(version="1").commit_transaction()
+    assert version_of(catalog) == "1"
+    assert Path(catalog.load_table(NAME).metadata_location.removeprefix("file://")).exists()
+    assert version_of(OpenSqlCatalog("lab", **properties)) == "1"
+
+
+def test_the_files_that_were_kept_for_longest_are_forgotten(store: Store, properties: dict[str, str]) -> None:
+    catalog = created(properties)
+    first = catalog.load_table(NAME).metadata_location
+    with mock.patch.object(metadata_files, "KEPT_BYTES_MAX", len(store.bodies[first]) * 3 // 2):
+        catalog.load_table(NAME).transaction().set_properties(version="1").commit_transaction()
+        assert version_of(catalog) == "1"
+        assert store.reads == []
+        assert catalog.known_table(("db", "events"), first).properties == {}
+        assert store.reads == [first]
+
+
+# --- one client for Glue catalogs ----------------------------------------------------------------
+def glue(**properties: Any) -> Any:
+    return GlueCatalog(
+        "lab",
+        **{
+            "glue.region": "eu-central-1",
+            "glue.access-key-id": "a",
+            "glue.secret-access-key": "b",
+            **properties,
+        },
+    ).glue
+
+
+def test_glue_catalogs_of_the_same_properties_and_variables_share_a_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = glue()
+    assert glue() is first
+    assert glue(**{"glue.region": "eu-west-1"}).meta.region_name == "eu-west-1"
+    assert GlueCatalog("lab", client=(own := mock.Mock())).glue is own
+    monkeypatch.setenv("AWS_ENDPOINT_URL_GLUE", "http://127.0.0.1:1")
+    assert glue().meta.endpoint_url == "http://127.0.0.1:1"
+
+
+def test_a_database_is_asked_once_whether_it_is_one_of_s3_tables_and_only_if_it_has_a_table() -> None:
+    client = mock.Mock()
+    client.exceptions.EntityNotFoundException = KeyError
+    client.get_database.return_value = {"Database": {"FederatedDatabase": {"ConnectionType": "aws:s3tables"}}}
+    catalog = GlueCatalog("lab", client=client)
+    if not hasattr(super(GlueCatalog, catalog), "_is_s3tables_database"):
+        pytest.skip("PyIceberg before 0.12 asks for nothing")
+    assert [catalog._is_s3tables_database("db") for _ in range(2)] == [True, True]
+    assert client.get_database.call_count == 2
+    described = {
+        "DatabaseName": "db",
+        "Name": "t",
+        "Parameters": {"table_type": "ICEBERG", "metadata_location": "s3://b/m"},
+    }
+    with mock.patch.object(catalog, "known_table") as known:
+        assert catalog._convert_glue_to_iceberg(described) is known.return_value
+    assert [catalog._is_s3tables_database("db") for _ in range(2)] == [True, True]
+    assert client.get_database.call_count == 3
