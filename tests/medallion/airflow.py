@@ -125,4 +125,4 @@ class Airflow:
             ended = [part.args for part in self._parts if part.poll() is not None]
             assert not ended, f"{ended} ended; see {self.folder}"
             assert time.monotonic() < end_s, f"{what} did not come in {timeout_s} s; see {self.folder}"
-            time.sleep(2)
+            time.sleep(1)
