@@ -15,7 +15,8 @@ log = logging.getLogger("safewrite")
 
 GRACE_S = 20.0
 """How long the batch under way may take; schedulers kill after 30 s.  A batch that is cut off lands when the job starts again."""
-POLL_S = 0.5
+POLL_S = 2.0
+"""A look at the query is a call of Java; SIGTERM waits so long at most."""
 
 
 class Query(Protocol):
