@@ -271,3 +271,29 @@ def test_a_glue_table_is_judged_by_the_ledger_that_it_names(
     code, listed = place.json("locks", "list", "--lock-table", dynamodb_table)
     assert (code, listed["committed_keys"], listed["open_keys"]) == (0, 1, [])
     assert place.findings("--lock-table", "nowhere")["lock_table_missing"]["severity"] == "danger"
+
+
+# --- branches -----------------------------------------------------------------------------------------
+def test_commands_look_at_the_branch_that_is_named_and_fast_forward_publishes_it(place: Place) -> None:
+    table = sw.open(NAME, catalog=place.catalog, branch="audit")
+    audited = table.append(ids(71), key="on the branch").version
+    assert place.json("resolve", "on the branch")[1]["outcome"] == "not_committed"
+    assert place.json("resolve", "on the branch", "--branch", "audit")[1]["version"] == audited
+    assert place.json("doctor", "--branch", "audit")[1]["version"] == audited
+    assert place.json("history", "--branch", "audit", "--limit", "1")[1]["history"][0]["version"] == audited
+    assert place.json("locks", "list", "--branch", "audit")[0] == 0
+    code, printed = place.text("fast-forward", "--branch", "audit", "--version", "1")
+    assert (code, "audit it again" in printed) == (1, True)
+    code, answer = place.json("fast-forward", "--branch", "audit", "--version", str(audited))
+    assert (code, answer["outcome"], answer["version"]) == (0, "committed", audited)
+    assert place.json("resolve", "on the branch")[1]["version"] == audited
+    code, printed = place.text("fast-forward", "--branch", "audit")
+    assert (code, "already_committed" in printed) == (0, True)
+
+
+@pytest.mark.parametrize(
+    "command", [("fast-forward",), ("doctor", "--branch", "none"), ("resolve", "k", "--branch", "none")]
+)
+def test_a_branch_that_is_not_there_or_not_named_is_refused(place: Place, command: tuple[str, ...]) -> None:
+    code, printed = place.text(*command)
+    assert (code != 0, "branch" in printed, "Nothing was written" in printed) == (True, True, True)

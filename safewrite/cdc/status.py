@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -15,7 +14,7 @@ from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.landing.origin import recorded_source
 from safewrite.cdc.ledger.dead_letters import dead_letters_waiting
-from safewrite.cdc.ledger.ledger import NO_OFFSETS
+from safewrite.cdc.ledger.ledger import NO_OFFSETS, ends_of, last_commit
 from safewrite.cdc.records.batch import Partition, Range, topic_partition
 from safewrite.intake.reporting import command
 from safewrite.values.limits import utc
@@ -265,20 +264,11 @@ def _past(ledger: pa.Table, table: str | None, job: str) -> _Past:
     sums = {name: int(pc.sum(lines.column(name)).as_py() or 0) for name in _SUMS}
     if not lines.num_rows:
         return _Past(sums)
-    of_batches = pc.not_equal(lines.column("offsets"), NO_OFFSETS)
-    committed = lines.filter(pc.and_(pc.is_valid(lines.column("version")), of_batches))
     newest_ms = pc.max(lines.column("source_time_ms")).as_py()
-    last_batch, committed_ms, ends = None, None, dict[str, int]()
-    if committed.num_rows:
-        has_times = "closed_ms" in committed.column_names  # not of a ledger of an earlier version
-        order = [("closed_ms", "ascending")] if has_times else [("version", "ascending")]
-        last = committed.sort_by(order).slice(committed.num_rows - 1).to_pylist()[0]
-        if has_times:
-            committed_ms = pc.max(committed.column("closed_ms")).as_py()
-        last_batch = last["batch"]
-        for topic, number, topic_id, _, end in json.loads(last["offsets"] or "[]"):
-            ends[Partition(topic, number, topic_id).name(job)] = end
-    return _Past(sums, last_batch, committed_ms, newest_ms, ends)
+    last = last_commit(lines)
+    if last is None:
+        return _Past(sums, source_time_ms=newest_ms)
+    return _Past(sums, last["batch"], last.get("closed_ms"), newest_ms, ends_of(last, job))
 
 
 def _source(table: TargetTable, positions: Mapping[str, int]) -> str:

@@ -1,5 +1,5 @@
-"""Runs the commands of ``safewrite``: doctor, resolve, history, repair, adopt, checkpoint, locks, verify, cdc, medallion,
-stress.
+"""Runs the commands of ``safewrite``: doctor, resolve, history, repair, adopt, checkpoint, fast-forward, locks, verify, cdc,
+medallion, stress.
 
 Exit codes: 0 all is well, 1 rows are lost, doubled or unknown (doctor: a danger was found), 2 wrong
 usage or settings.  Every option can be set as ``SAFEWRITE_<NAME>`` in the environment.
@@ -21,6 +21,7 @@ import safewrite
 from safewrite.cli.adopt import adopt
 from safewrite.cli.cdc import cdc
 from safewrite.cli.dead_letters import dead_letters
+from safewrite.cli.fast_forward import fast_forward
 from safewrite.cli.history import history
 from safewrite.cli.locks import locks
 from safewrite.cli.medallion import medallion
@@ -125,6 +126,7 @@ app.command()(history)
 app.command()(repair)
 app.command()(adopt)
 app.command()(checkpoint)
+app.command()(fast_forward)
 app.add_typer(locks, name="locks")
 medallion.add_typer(quarantine, name="quarantine")
 app.add_typer(medallion, name="medallion")

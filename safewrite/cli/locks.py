@@ -70,7 +70,8 @@ def _look_at_catalog(target: Target) -> dict[str, Any]:
     head = read_head(connection)
     table_id = head.table_id
     if connection.lock_table is not None:
-        found = _in_dynamodb(connection.table_name, connection.dynamodb, connection.lock_table, table_id)
+        place = connection.table_name, connection.dynamodb, connection.lock_table
+        found = _in_dynamodb(*place, table_id, scope=head.scope)
         return found | {"table_id": table_id}
     if connection.objects:
         raise InvalidInputError(
@@ -86,7 +87,7 @@ def _look_at_catalog(target: Target) -> dict[str, Any]:
     from safewrite.stores.sql import SqlLedger, SqlQueue
 
     engine = connection.catalog.engine  # type: ignore[attr-defined]
-    answer = SqlLedger(engine, table_id).records(KEYS_MAX)
+    answer = SqlLedger(engine, head.scope).records(KEYS_MAX)
     if not isinstance(answer, Ok):
         detail = getattr(answer, "detail", answer)
         raise StorageError(
@@ -98,13 +99,15 @@ def _look_at_catalog(target: Target) -> dict[str, Any]:
     return document | {"lock_table": None, "table_id": table_id}
 
 
-def _in_dynamodb(table: str, client: Any, lock_table: str, table_id: str) -> dict[str, Any]:
+def _in_dynamodb(
+    table: str, client: Any, lock_table: str, table_id: str, *, scope: str | None = None
+) -> dict[str, Any]:
     from botocore.exceptions import BotoCoreError, ClientError
 
     from safewrite.delta.maintenance.inspection import SCAN_PAGES_MAX
     from safewrite.stores.dynamodb_ledger import aws_ledger
 
-    ledger, queue = aws_ledger(client, lock_table, table_id)
+    ledger, queue = aws_ledger(client, lock_table, table_id, scope)
     try:
         records, whole = ledger.records(SCAN_PAGES_MAX)
     except (BotoCoreError, ClientError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
@@ -53,6 +53,10 @@ CatalogProperty = Annotated[
         help="Iceberg: a property of the catalog, such as type=rest or uri=...; may be repeated.",
     ),
 ]  # fmt: skip
+BranchOption = Annotated[
+    str | None,
+    typer.Option("--branch", envvar="SAFEWRITE_BRANCH", help="Iceberg: the branch (default: main)."),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +68,26 @@ class Target:
     arbiter: str | None
     options: Mapping[str, str]
     catalog: Mapping[str, str] | None
+    branch: str | None = None
 
     def look(self) -> Connection:
         """Connect to an Iceberg table in order to read.  Raises as ``safewrite.open`` does."""
         from safewrite.iceberg.connect import look
 
-        return look(self.table, self.catalog, lock_table=self.lock_table, storage_options=self.options)
+        return self._on_branch(
+            look(self.table, self.catalog, lock_table=self.lock_table, storage_options=self.options)
+        )
 
     def connect(self) -> Connection:
         """Connect to an Iceberg table in order to write.  Raises as ``safewrite.open`` does."""
         from safewrite.iceberg.connect import connect
 
-        return connect(self.table, self.catalog, lock_table=self.lock_table, storage_options=self.options)
+        return self._on_branch(
+            connect(self.table, self.catalog, lock_table=self.lock_table, storage_options=self.options)
+        )
+
+    def _on_branch(self, connection: Connection) -> Connection:
+        return connection if self.branch is None else replace(connection, branch=self.branch)
 
     def refuse(self, *options: str) -> None:
         """Raise InvalidInputError if one of these options, which are for the other format, was given."""
@@ -93,6 +105,7 @@ def _shared(
     *,
     catalog: CatalogOption = None,
     catalog_property: CatalogProperty = None,
+    branch: BranchOption = None,
     lock_table: LockTable = None,
     arbiter: ArbiterOption = None,
     endpoint_url: Endpoint = None,
@@ -106,7 +119,10 @@ def _shared(
     if catalog or catalog_property:
         named = pairs(catalog_property, "--catalog-property") | ({"name": catalog} if catalog else {})
     with screen.errors():
-        target = Target(table, lock_table, arbiter, options_of(endpoint_url, region, storage_option), named)
+        options = options_of(endpoint_url, region, storage_option)
+        target = Target(table, lock_table, arbiter, options, named, branch)
+        if named is None and branch is not None:
+            target.refuse("--branch")
         if named is not None and arbiter is not None:
             target.refuse("--arbiter")
         if arbiter not in (None, *get_args(ArbiterName)):

@@ -285,6 +285,12 @@ class TargetTable(TableOptions):
             description="where the table is: of a Delta table its address; of an Iceberg table that is created where its files go"
         ),
     ] = None
+    branch: Annotated[
+        Text | None,
+        Field(
+            description="Iceberg: the branch that the job writes to; one that is not there begins at the newest snapshot of main"
+        ),
+    ] = None
     shard_column: Annotated[
         Text | None,
         Field(
@@ -310,6 +316,8 @@ class TargetTable(TableOptions):
 
     @model_validator(mode="after")
     def _check_key(self) -> Self:
+        if self.branch is not None and self.format == "delta":
+            raise ValueError("branch is of Iceberg tables, and a table of format delta has none")
         for field in ("primary_key", "precombine_key"):
             names = getattr(self, field) or []
             if twice := sorted({name for name in names if names.count(name) > 1}):

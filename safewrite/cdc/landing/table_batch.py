@@ -98,7 +98,7 @@ class TableBatch:
             made._without_table(given, error)
             return made
         refuse_made_anew(name, table, positions, landed=done.get(job.ledger.mark(table.name), 0))
-        refuse_set_back(name, table, positions)
+        refuse_set_back(name, table, job.ledger.checked(table, positions))
         new = given.since(batch.starts(name, positions))
         entry.earlier = entry.records - new.records
         counts = None if (new.records and not batch.replay) or found is None else made._counts_before()

@@ -9,8 +9,10 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import safewrite as sw
 from safewrite.cdc.config.job import Config
@@ -121,6 +123,8 @@ class JobLedger:
     config: Config
     targets: TargetTables
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _stands: set[str] = field(default_factory=set, repr=False)
+    """Tables whose branches were found to have what the ledger says."""
 
     @property
     def table(self) -> TargetTable:
@@ -137,6 +141,30 @@ class JobLedger:
     def positions(self) -> dict[str, int]:
         """How far the job got; none before its first batch."""
         return self.targets.position(self.table)[1]
+
+    def checked(self, table: TargetTable, positions: Mapping[str, int]) -> Mapping[str, int]:
+        """The positions of a table, which on a branch are compared with the ledger's once: branches are dropped, and begin elsewhere.
+
+        Raises:
+            ConflictError: kind BRANCH_CHANGED; the table is before what the ledger says of it.
+        """
+        if table.branch is None or table.name in self._stands:
+            return positions
+        found = self.targets.find(self.table)
+        if found is not None and table.epoch <= positions.get(f"{self.config.job}/epoch", 0):
+            lines = found.rows(where=[("job", "=", self.config.job), ("table", "=", table.name)])
+            last = last_commit(lines)
+            for name, end in ({} if last is None else ends_of(last, self.config.job)).items():
+                if (known := positions.get(name, 0)) < end:
+                    raise sw.ConflictError(
+                        f"The branch {table.branch!r} of {table.name} has the position {known} of {name}, and the job's ledger says "
+                        f"that it had {end}: it was dropped or set back, and rows went that do not come again. Nothing of the batch was "
+                        "committed. Restore it; or raise epoch and have the source send its rows again (a snapshot).",
+                        kind=sw.Kind.BRANCH_CHANGED,
+                    )
+        with self._lock:
+            self._stands.add(table.name)
+        return positions
 
     def mark(self, table: str) -> str:
         """The position that says that a table was landed before: 1, or 0 after ``restart``."""
@@ -290,3 +318,25 @@ def _headers(headers: Sequence[tuple[str, bytes | None]]) -> str | None:
 def _storable(text: str) -> str:
     """A text without lone surrogates, which no file keeps."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def last_commit(lines: pa.Table) -> Mapping[str, Any] | None:
+    """Of a table's lines of the ledger that of its last commit."""
+    of_batches = pc.not_equal(lines.column("offsets"), NO_OFFSETS)
+    committed = lines.filter(pc.and_(pc.is_valid(lines.column("version")), of_batches))
+    if not committed.num_rows:
+        return None
+    order = "version"
+    if "closed_ms" in committed.column_names:  # not of a ledger of an earlier version, nor of its lines
+        timed = committed.filter(pc.is_valid(committed.column("closed_ms")))
+        committed, order = (timed, "closed_ms") if timed.num_rows else (committed, order)
+    last: Mapping[str, Any] = (
+        committed.sort_by([(order, "ascending")]).slice(committed.num_rows - 1).to_pylist()[0]
+    )
+    return last
+
+
+def ends_of(line: Mapping[str, Any], job: str) -> dict[str, int]:
+    """Where a line's commit took the positions of its table, by their names."""
+    ends = json.loads(line["offsets"] or "[]")
+    return {Partition(topic, number, topic_id).name(job): end for topic, number, topic_id, _, end in ends}

@@ -87,11 +87,13 @@ class TargetTables:
         if table.format_version is not None:
             properties["format-version"] = str(table.format_version)
         made = self._config.created(
-            self._address(table), schema_of(table, keys, fields), table.format, self._opening(table),
+            self._address(table), schema_of(table, keys, fields), table.format, self._config.opening(table.format, self._on_event),
             partition_by=list(table.partition_by), sort_by=list(table.sort_by), properties=properties,
             location=table.location if table.format == "iceberg" else None,
         )  # fmt: skip
         log.info("table %s was created with the columns %s", table.name, ", ".join(made.schema.names))
+        if table.branch is not None:
+            made = sw.open(self._address(table), **self._opening(table))
         return self._keep(table, made)
 
     def widen(
@@ -150,7 +152,8 @@ class TargetTables:
         return f"{str(self._config.warehouse).rstrip('/')}/{table.database}/{table.table}"
 
     def _opening(self, table: TargetTable) -> dict[str, Any]:
-        return self._config.opening(table.format, self._on_event)
+        on = {} if table.branch is None else {"branch": table.branch}
+        return self._config.opening(table.format, self._on_event) | on
 
 
 def properties_of(table: TargetTable) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from safewrite.errors import NotCommittedError, StorageError, UnsafeConfigError
 from safewrite.findings import DANGER, INFO, WARNING, Finding, Findings, Severity
-from safewrite.iceberg import ledger_place, retention
+from safewrite.iceberg import branches, ledger_place, retention
 from safewrite.iceberg.catalog.outcomes import classify_error
 from safewrite.iceberg.connect import Connection, kind_of
 from safewrite.iceberg.maintenance import aws, history, missing_files, waiting_writes
@@ -54,6 +54,7 @@ def examine(connection: Connection, *, deep: bool = False, probe: bool = False) 
     if isinstance(table, Finding):
         return Diagnosis(-1, _sorted([*findings, table]))
     head = head_of(table, connection.branch)
+    branches.check(connection, head)
     metadata = table.metadata
     findings += [*_format(metadata), *_times(metadata), *_metadata_files(metadata.properties)]
     findings += _retention(connection, metadata)

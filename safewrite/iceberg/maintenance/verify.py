@@ -7,6 +7,7 @@ from typing import Any
 
 from safewrite.errors import Kind, StorageError
 from safewrite.findings import KeyAudit
+from safewrite.iceberg import branches
 from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.maintenance.snapshot_files import ASKS
 from safewrite.iceberg.metadata import table_of
@@ -26,9 +27,12 @@ def read_head(connection: Connection) -> TableVersion:
 
     Raises:
         TableNotFoundError: there is none.
+        ConflictError: safewrite began no branch of that name.
         StorageError: the catalog gave no answer.
     """
-    return run(load(ASKS), connection.world())
+    head = run(load(ASKS), connection.world())
+    branches.check(connection, head)
+    return head
 
 
 def audit_keys(connection: Connection, head: TableVersion, sent: Iterable[str]) -> KeyAudit:
