@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
+from safewrite.intake import duck
 from safewrite.intake.reporting import command, report
 from safewrite.intake.tables import TableAccess
 
@@ -48,3 +49,28 @@ def test_a_report_is_a_line_with_numbers_and_an_event(caplog: pytest.LogCaptureF
 def test_a_command_can_be_copied_into_a_shell() -> None:
     assert command("cdc", "restart", "db.t") == "safewrite cdc restart --config FILE --table db.t"
     assert "'my jobs/a.json'" in command("medallion", "reset", "s.t", Path("my jobs/a.json"))
+
+
+def test_a_connection_of_duckdb_is_used_again_by_its_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps no rows; one whose use failed is closed."""
+    monkeypatch.setattr(duck, "_kept", {})
+    used: list[object] = []
+
+    def use(*, fails: bool = False) -> None:
+        with duck.kept_duckdb("This is done", "sql", "the table", name="rows") as connection:
+            views = connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()
+            assert views == []
+            connection.register("rows", pa.table({"n": [1]}))
+            used.append(connection)
+            if fails:
+                raise ValueError
+
+    use()
+    use()
+    with pytest.raises(ValueError):
+        use(fails=True)
+    use()
+    assert used[0] is used[1] is used[2] is not used[3]
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    use()
+    assert used[4] is not used[3]

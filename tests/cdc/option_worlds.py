@@ -246,7 +246,9 @@ class World:
         place = self._tell("u", new, row, self.source.pop(old))
         self.source[new] = row
         before = self.lake.pop(old, None)
-        if not self._land(place, new, row) and before is not None:
+        if self._land(place, new, row):
+            self.keys.add(old)
+        elif before is not None:
             self.lake[old] = before
 
     def _halves(self, *, lacks: bool = False) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, NamedTuple, Self
@@ -16,12 +16,14 @@ import safewrite as sw
 from safewrite.cdc.config.sql import PLACE, names_read
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.landing.column_fit import ColumnFit
-from safewrite.intake.duck import closed_duckdb
+from safewrite.intake.duck import kept_duckdb
 from safewrite.values.limits import DECIMAL_DIGITS_MAX, YEARS, outside_calendar
 
 Given = Callable[[ColumnFit, Any], tuple[Mapping[str, Any], Mapping[int, str]]]
 """Gives the columns that a fit asks for, at some places, and which of these have values that do not fit."""
-_WHAT = "SQL of a row is computed"
+_BOUND_MAX = 10_000
+_bound: dict[tuple[str, pa.Schema], tuple[pa.DataType, str]] = {}
+"""The types that expressions give, of Arrow and of DuckDB, by the columns that there are."""
 _PARTS = 16
 """Rows of which one cannot be computed are looked through in so many parts."""
 _LARGEST = Decimal(10**DECIMAL_DIGITS_MAX - 1)
@@ -43,8 +45,8 @@ def types_computed(table: TargetTable, schema: pa.Schema) -> Mapping[str, pa.Dat
     """
     inputs = pa.Table.from_batches([], schema)
     names = [*([None] if table.filter is not None else []), *table.computed]
-    with closed_duckdb(_WHAT, "sql", "the table") as connection:
-        kinds = {name: _kind_of(connection, table, name, inputs, schema.names) for name in names}
+    with _duckdb() as connection:
+        kinds = {name: _kind_of(lambda: connection, table, name, inputs, schema.names) for name in names}
     return {name: kind for name, kind in kinds.items() if name is not None}
 
 
@@ -76,9 +78,7 @@ class RowSql:
         """
         untyped = frozenset({*names, *map(table.column_of, table.only_read)} - {*fit.types})
         with ExitStack() as stack:
-            yield cls(
-                table, fit, untyped, lambda: stack.enter_context(closed_duckdb(_WHAT, "sql", "the table"))
-            )
+            yield cls(table, fit, untyped, lambda: stack.enter_context(_duckdb()))
 
     def __post_init__(self) -> None:
         table = self.table
@@ -87,7 +87,11 @@ class RowSql:
         self.only_read = frozenset(table.column_of(name) for name in table.only_read)
         self.kinds: dict[str, pa.DataType] = {}
         """The types of computed columns, as far as rows were computed."""
-        self._connection: Any = None
+        self._opened: Any = None
+
+    def _connection(self) -> Any:
+        self._opened = self._opened or self.connect()
+        return self._opened
 
     def reads(self, names: Sequence[str], text: str | None = None) -> list[str]:
         """Those of some columns that an expression reads; any of all expressions."""
@@ -144,7 +148,6 @@ class RowSql:
 
     def _learn(self, name: str | None, inputs: pa.Table) -> pa.DataType:
         """The type of an expression; of one that reads a column of no type it is not that of a new column."""
-        self._connection = self._connection or self.connect()
         is_sure = self.untyped.isdisjoint(inputs.column_names)
         kind = _kind_of(self._connection, self.table, name, inputs, [*self.fit.types], is_sure=is_sure)
         if name is None:
@@ -164,7 +167,7 @@ class RowSql:
         failed = dict(misfits) if arrays else {}  # an expression may read no column
         sure = inputs if not failed else inputs.filter(pa.array(~np.isin(np.arange(length), list(failed))))
         found: list[Any] = []
-        for part, values, why in _evaluated(self._connection, text, sure, kind):
+        for part, values, why in _evaluated(self._connection(), text, sure, kind) if sure.num_rows else ():
             places = part.column(PLACE).to_pylist()
             if why is None:
                 found.append((places, values))
@@ -194,7 +197,7 @@ class RowSql:
 
 
 def _kind_of(
-    connection: Any,
+    connect: Callable[[], Any],
     table: TargetTable,
     name: str | None,
     inputs: pa.Table,
@@ -208,15 +211,19 @@ def _kind_of(
     """
     import duckdb
 
+    key = _text_of(table, name), inputs.schema
     try:
-        asked = _relation(connection, _text_of(table, name), inputs)
-        given = asked.to_arrow_table().column(0).type
+        if key not in _bound:
+            if len(_bound) >= _BOUND_MAX:
+                _bound.clear()
+            asked = _relation(connect(), key[0], inputs)
+            _bound[key] = asked.to_arrow_table().column(0).type, str(asked.types[0])
+        given, duck_type = _bound[key]
     except duckdb.Error as error:
         raise sw.InvalidInputError(
             f"{_titled(name)} of {table.name} cannot be applied: {_first_line(error)}. The columns that it may read are {', '.join(known)}, "
             "by the table's names; where no schema names the type of one, declare it in column_types. Nothing of the batch was committed."
         ) from error
-    duck_type = str(asked.types[0])
     if pa.types.is_null(given) and not is_sure:
         return pa.string() if name else pa.bool_()
     kind = None if duck_type in _ALTERED else _storable(given)
@@ -229,6 +236,10 @@ def _kind_of(
             "committed."
         )
     return kind
+
+
+def _duckdb() -> AbstractContextManager[Any]:
+    return kept_duckdb("SQL of a row is computed", "sql", "the table", name=PLACE)
 
 
 def _text_of(table: TargetTable, name: str | None) -> str:
@@ -269,8 +280,6 @@ def _evaluated(
     """Rows in parts with what an expression gives for them, or why it gives nothing for a part of one row."""
     import duckdb
 
-    if not rows.num_rows:
-        return
     try:
         values = _asked(connection, text, rows)
     except duckdb.OutOfMemoryException as error:
