@@ -141,7 +141,7 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
         target_file_size: bytes after which another data file is begun (default 128 MiB; an Iceberg table's
             ``write.target-file-size-bytes`` goes first).
         checkpoints: Delta only: make a checkpoint every ``delta.checkpointInterval`` versions, after a commit.
-        group: whether writers of several processes share commits: where they meet on S3 (``"auto"``, Delta only), never, or from
+        group: whether writers of several processes share commits: where they meet on S3 (``"auto"``), never, or from
             the first try on.  Each has a receipt of its own all the same (docs/shared-commits.md).
         on_event: called with an ``Event`` at each retry, wait and repair, and at the end of each write; what it raises
             is logged.  ``safewrite.metrics`` has two.  A table that is sent to another process takes it along only if

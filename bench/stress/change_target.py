@@ -103,7 +103,14 @@ class IcebergChanges(IcebergTarget):
         import safewrite as sw
 
         options: dict[str, Any] = {"storage_options": self.stage.cloud.storage_options(), **self._lock_table}
-        sw.create(name, change_log.schema(), catalog=self._direct, partition_by=PARTITION_BY, **options)
+        sw.create(
+            name,
+            change_log.schema(),
+            catalog=self._direct,
+            partition_by=PARTITION_BY,
+            create_namespace=True,
+            **options,
+        )
 
     def look(self) -> Seen:
         return change_readers.of_pyiceberg(self.catalog, self.table, name=_now("pyiceberg"), final=False)

@@ -83,7 +83,7 @@ class IcebergTarget:
         import safewrite as sw
 
         options: dict[str, Any] = {"storage_options": self.stage.cloud.storage_options(), **self._lock_table}
-        sw.create(name, schema, catalog=self._direct, partition_by=["day"], **options)
+        sw.create(name, schema, catalog=self._direct, partition_by=["day"], create_namespace=True, **options)
 
     # --- ways -------------------------------------------------------------------------------------
     def way(self, stack: contextlib.ExitStack, name: str, rules: Sequence[Rule], seed: int) -> Way:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from safewrite.iceberg.write.append import AppendPlan
     from safewrite.protocol.iceberg.head import TableVersion
 
-REMOTE: tuple[str, ...] = ()
+REMOTE = ("s3://", "s3a://", "s3n://")
 FORMAT_MIN = 2
 """Tables of format version 1 number no snapshots: nothing would say until when a member may be committed."""
 
@@ -102,7 +102,7 @@ def folder_of(head: TableVersion) -> str:
 
 @dataclass
 class TableQueue:
-    """The queue of the table that is there now, for writers that share as ``group=`` says: with ``auto`` where they meet on REMOTE stores."""
+    """The queue of the table that is there now, for writers that share as ``group=`` says: with ``auto`` on S3, where they meet."""
 
     group: str
     _known: SharedQueue | None = None
