@@ -26,12 +26,12 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=3, help="SIGKILLs of each job's driver")
     parser.add_argument(
         "--source",
-        choices=["debezium", "dms", "avro", "maxwell", "unwrapped"],
+        choices=["debezium", "dms", "avro", "protobuf", "maxwell", "unwrapped"],
         default="debezium",
-        help="PostgreSQL behind Debezium, or a generator of AWS DMS's JSON, of Debezium's Avro, of Maxwell's JSON or of unwrapped events",
+        help="PostgreSQL behind Debezium, or a generator of AWS DMS's JSON, of Debezium's Avro or Protobuf, of Maxwell's JSON or of unwrapped events",
     )
     parser.add_argument(
-        "--outages", type=int, default=0, help="how often the schema registry goes away (avro)"
+        "--outages", type=int, default=0, help="how often the schema registry goes away (avro, protobuf)"
     )
     parser.add_argument("--broker-restarts", type=int, default=1)
     parser.add_argument("--batch", type=int, default=1000, help="records in a batch of a job")
@@ -64,8 +64,8 @@ def main() -> int:
     given = parser.parse_args()
     if given.rivals and given.source != "debezium":
         parser.error("--rivals read what Debezium writes: leave out --source")
-    if given.outages and given.source != "avro":
-        parser.error("--outages are of the schema registry: use --source avro")
+    if given.outages and given.source not in {"avro", "protobuf"}:
+        parser.error("--outages are of the schema registry: use --source avro or protobuf")
     if given.executor_kills and given.engine != "spark":
         parser.error("--executor-kills are of executors: use --engine spark")
     modes = tuple(given.modes.split(","))

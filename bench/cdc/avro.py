@@ -87,7 +87,13 @@ class DebeziumAvro:
             "ts_ms": _milliseconds(event.at),
         }  # fmt: skip
         where = partition_of(event.table, tuple(key.values()))
-        return Record(where, coded(*self._keys[event.table], key), coded(*self._values[event.table], value))
+        return Record(
+            where, self._coded(*self._keys[event.table], key), self._coded(*self._values[event.table], value)
+        )
+
+    def _coded(self, number: int, schema: Any, datum: Any) -> bytes:
+        """A datum as the converter writes it."""
+        return coded(number, schema, datum)
 
     def _row(self, table: str, row: Row | None) -> Row | None:
         if row is None:

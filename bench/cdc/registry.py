@@ -12,7 +12,7 @@ class Registry:
     """Schemas by id; it keeps them while it is away."""
 
     def __init__(self) -> None:
-        self._schemas: dict[int, str] = {}
+        self._schemas: dict[int, dict[str, Any]] = {}
         self._server: ThreadingHTTPServer | None = None
         self._thread: threading.Thread | None = None
         self.port = 0
@@ -23,10 +23,12 @@ class Registry:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def add(self, schema: Any) -> int:
-        """The id of a new schema."""
+    def add(self, schema: Any, kind: str | None = None) -> int:
+        """The id of a new schema; one of a kind is a text already."""
         number = len(self._schemas) + 1
-        self._schemas[number] = json.dumps(schema)
+        self._schemas[number] = (
+            {"schema": schema, "schemaType": kind} if kind else {"schema": json.dumps(schema)}
+        )
         return number
 
     def __enter__(self) -> Self:
@@ -71,7 +73,7 @@ class Registry:
     def _answer(self, path: str) -> tuple[int, dict[str, Any]]:
         number = path.partition("?")[0].removeprefix("/schemas/ids/")
         if number.isdecimal() and int(number) in self._schemas:
-            return 200, {"schema": self._schemas[int(number)]}
+            return 200, self._schemas[int(number)]
         if number.isdecimal():
             return 404, {"error_code": 40403, "message": f"Schema {number} not found"}
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 import pyarrow.compute as pc
 
-from bench.cdc import avro, dms, generator, maxwell, unwrapped
+from bench.cdc import avro, dms, generator, maxwell, protobuf, unwrapped
 from bench.cdc.check import Rows, is_marked, read, source_rows
 from bench.cdc.generator import Envelope, Generator
 from bench.cdc.modes import Mode, modes_of
@@ -22,8 +22,9 @@ from bench.cdc.source_stack import DATABASE, PATTERN, Form, Job, SourceStack, so
 from bench.cdc.workload import TABLES, SourceTable
 from bench.servers.kafka import Kafka
 
-SourceName = Literal["debezium", "dms", "avro", "maxwell", "unwrapped"]
+SourceName = Literal["debezium", "dms", "avro", "protobuf", "maxwell", "unwrapped"]
 TOPIC = "changes"
+_OF_REGISTRY = frozenset(["avro", "protobuf"])
 
 
 class Workload(Protocol):
@@ -146,7 +147,7 @@ class Generated:
 
     def rows(self, table: SourceTable) -> Rows:
         """The generator's rows; a time without a zone is one in Avro."""
-        is_naive = self.registry is not None
+        is_naive = self.settings["envelope"] == "debezium-avro"
         found = self.workload.generator.rows[table.name]
         return {
             key: [{name: _naive(value) if is_naive else value for name, value in row.items()}]
@@ -180,7 +181,7 @@ def change_source(
         changes.load()
         workload = Sent(changes, producer.flush)
         workload.mark()
-        yield Generated(folder, kafka, workload, settings, registry if source == "avro" else None)
+        yield Generated(folder, kafka, workload, settings, registry if source in _OF_REGISTRY else None)
 
 
 def generated(source: SourceName, seed: int, registry: Registry) -> tuple[Envelope, dict[str, Any]]:
@@ -191,6 +192,8 @@ def generated(source: SourceName, seed: int, registry: Registry) -> tuple[Envelo
         return maxwell.Maxwell(), maxwell.settings()
     if source == "unwrapped":
         return unwrapped.Unwrapped(), unwrapped.settings()
+    if source == "protobuf":
+        return protobuf.DebeziumProtobuf(registry), protobuf.settings(registry)
     return avro.DebeziumAvro(registry), avro.settings(registry)
 
 

@@ -25,7 +25,9 @@ def naive(row: dict[str, Any]) -> dict[str, Any]:
     return {name: one.replace(tzinfo=None) if isinstance(one, datetime) else one for name, one in row.items()}
 
 
-@pytest.mark.parametrize("source", ["dms", "avro", "maxwell", "unwrapped"])
+@pytest.mark.parametrize(
+    "source", ["dms", "avro", "maxwell", "unwrapped", pytest.param("protobuf", marks=pytest.mark.long)]
+)
 def test_a_lake_equals_the_truth_of_the_generator(source: SourceName, tmp_path: Path) -> None:
     """Three partitions, read at different speeds; then one value of the truth is changed, and the checker sees it."""
     records: list[KafkaRecord] = []
