@@ -10,7 +10,9 @@ record besides.  The scene ``snapshot`` is one table that Debezium reads as it i
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
+import shutil
 import tempfile
 import time
 from collections.abc import Mapping
@@ -33,7 +35,7 @@ from bench.servers.spark import Cluster
 from bench.servers.usage import KINDS, Usage, by_kind, shares_of
 
 TOPIC, PARTITIONS = "shop.public.all", 4
-_STUCK_S, _POLL_S = 240.0, 0.1
+_STUCK_S, _POLL_S = 900.0, 0.1
 SMALLER = 4
 """Batches of the second size have so many times fewer records."""
 SCENES: Mapping[str, tuple[int, float]] = {"hot": (20, 0.99), "even": (20, 0.0), "snapshot": (1, 1.0)}
@@ -157,6 +159,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="file of the figures")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="safewrite-scale-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     told, say = list[Scaled](), screen().print
     for scene in given.scenes:
         (folder / scene).mkdir()
