@@ -6,15 +6,25 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import (
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    read_manifest_list,
+)
 
 import safewrite as sw
+from safewrite.iceberg.catalog.files import MemoryFile
 from safewrite.iceberg.data.known_manifests import KnownManifests
+from safewrite.iceberg.data.manifests import manifest_list
 from safewrite.iceberg.table import IcebergTable
+from safewrite.iceberg.write import append
 from safewrite.iceberg.write.merging import COUNT_MIN, ENABLED, TARGET_BYTES, MergeRule
 from safewrite.protocol.effects import Effect, Failed, Get, Ok, Outcome
 from safewrite.stores.world import Performer
@@ -291,3 +301,27 @@ def manifest(
         min_sequence_number=1, added_snapshot_id=1, added_files_count=files, existing_files_count=0,
         deleted_files_count=0, added_rows_count=files, existing_rows_count=0, deleted_rows_count=0,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_what_a_writer_keeps_of_its_own_list_is_what_the_list_says(catalog: SqlCatalog, version: str) -> None:
+    kept: list[int] = []
+
+    def compared(*args: Any, **named: Any) -> tuple[bytes, tuple[ManifestFile, ...]]:
+        body, listed = manifest_list(*args, **named)
+        read = read_manifest_list(MemoryFile("listed.avro", body).to_input_file())
+        assert [one._data for one in listed] == [one._data for one in read]
+        kept.append(len(listed))
+        return body, listed
+
+    given = {COUNT_MIN: "3", "format-version": version}
+    table = sw.create("db.t", rows().schema, catalog=catalog, partition_by=["id"], properties=given)
+    with mock.patch.object(append, "manifest_list", compared):
+        for number in range(4):
+            table.append(rows(number, number + 1))
+        table.overwrite(rows(2, 2, 9), where="id in (2, 9)")
+        table.delete(where="id = 9")
+        table.append(rows(5))
+    assert max(kept) > 1
+    assert min(kept[1:]) < max(kept), "some were merged"
+    assert table.iceberg.scan().count() == 9

@@ -70,7 +70,7 @@ class KnownManifests:
     _list: tuple[str, str, tuple[ManifestFile, ...]] | None = field(default=None, repr=False)
 
     def listed(self, table_id: str, location: str) -> tuple[ManifestFile, ...] | None:
-        """What a manifest list says, if it is the one that was read last."""
+        """What a manifest list says, if it is the one that was read or uploaded last: no file is ever written twice under one name."""
         known = self._list
         return known[2] if known is not None and known[:2] == (table_id, location) else None
 

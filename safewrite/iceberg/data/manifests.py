@@ -107,9 +107,9 @@ def manifest_list(
     location: str,
     *,
     header: Mapping[str, str] | None = None,
-) -> bytes:
-    """The bytes of a manifest list; ``header`` is what its Avro header says besides."""
-    from pyiceberg.manifest import ManifestFile, write_manifest_list
+) -> tuple[bytes, tuple[ManifestFile, ...]]:
+    """The bytes of a manifest list, and what it says; ``header`` is what its Avro header says besides."""
+    from pyiceberg.manifest import UNASSIGNED_SEQ, ManifestFile, read_manifest_list, write_manifest_list
 
     file = MemoryFile(location)
     made = write_manifest_list(
@@ -124,8 +124,11 @@ def manifest_list(
     with made as writer:
         # PyIceberg (0.12.0) writes this list's sequence number into the manifests that it is given, so that the next
         # attempt would keep it: rows would be older than deletes that came before them.
-        writer.add_manifests([ManifestFile(*one._data) for one in manifests])  # noqa: SLF001 - its copy() shares the data
-    return file.body
+        listed = [ManifestFile(*one._data) for one in manifests]  # noqa: SLF001 - its copy() shares the data
+        writer.add_manifests(listed)
+    if any(UNASSIGNED_SEQ in (one.sequence_number, one.min_sequence_number) for one in listed):  # v1 has none
+        listed = list(read_manifest_list(file.to_input_file()))
+    return file.body, tuple(listed)
 
 
 def live_manifests(body: bytes, location: str) -> Iterator[ManifestFile]:

@@ -43,19 +43,11 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class LastList:
-    """The manifest list that a writer uploaded last; its next commit starts from it if no other came between."""
-
-    location: str = ""
-    body: bytes = b""
-
-
-@dataclass
 class AppendPlan:
     """A blind append: it reads nothing, so only changes of schema or partitioning can stop it.
 
     ``snapshot_id`` is drawn before and stays the same through all attempts.  ``planned`` is the table version
-    that the data files were made for; ``last_list`` is shared by the plans of one table.
+    that the data files were made for.
     """
 
     write: Write
@@ -66,9 +58,8 @@ class AppendPlan:
     limits: Limits
     evolution: Evolution | None = None
     branch: str = MAIN
-    last_list: LastList = field(default_factory=LastList, repr=False)
     known: KnownManifests = field(default_factory=KnownManifests, repr=False)
-    """What manifests say that were decoded before; shared by the plans of one table."""
+    """What manifests say that were decoded before, and the list that was read or uploaded last; shared by the plans of one table."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """What the caller wants the summary to say."""
     ledger_in: Callable[[TableVersion], dict[str, str]] = field(default=lambda head: {}, repr=False)
@@ -191,7 +182,7 @@ class AppendPlan:
         )
         location = self.new_location(head, f"snap-{self.snapshot_id}-{self.attempt}-{self.write_id}.avro")
         self.attempt += 1
-        body = manifest_list(
+        body, listed = manifest_list(
             table_of(head).metadata,
             self.snapshot_id,
             head.current,
@@ -200,7 +191,7 @@ class AppendPlan:
             header=self.whole.list_header(),
         )
         yield from self.staging.complete((*puts, *more, Put(location, body, name="stage.put_manifest_list")))
-        self.last_list.location, self.last_list.body = location, body
+        self.known.note_list(head.table_id, location, listed)
         clock = yield WallClock()
         assert isinstance(clock, Ok)
         assert isinstance(clock.value, int)
@@ -226,8 +217,6 @@ class AppendPlan:
         listed = self.known.listed(head.table_id, current.manifest_list)
         if listed is not None:
             return [one for one in listed if one.has_added_files() or one.has_existing_files()]
-        if current.manifest_list == self.last_list.location:  # no file is ever written twice under one name
-            return list(live_manifests(self.last_list.body, current.manifest_list))
         get = Get(current.manifest_list, name="stage.get_manifest_list")
         outcome = yield from ask(get, self.limits)
         if not isinstance(outcome, Ok):

@@ -20,7 +20,7 @@ from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write import creation
-from safewrite.iceberg.write.append import AppendPlan, LastList
+from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.evolution import Evolution, evolve
 from safewrite.iceberg.write.renamed import check_names
 from safewrite.iceberg.write.staging import Staging
@@ -60,7 +60,6 @@ class Planner:
     new_id: Callable[[], str] = field(default=lambda: str(uuid.uuid4()))
     ledger_in: Callable[[TableVersion], dict[str, str]] = field(default=lambda head: {})
     """What a table version is to record of the ledger."""
-    last_list: LastList = field(default_factory=LastList)
     known: KnownManifests = field(default_factory=KnownManifests)
     catalog: Catalog | None = None
     """What tells tasks how to reach files of the table; None: it does not."""
@@ -315,7 +314,6 @@ class Planner:
             "ledger_in": self.ledger_in,
             "evolution": evolution,
             "branch": self.branch,
-            "last_list": self.last_list,
             "known": self.known,
         }
 
