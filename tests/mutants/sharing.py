@@ -236,4 +236,28 @@ SHARING_MUTANTS = (
         ICEBERG,
         "test_who_gives_up_on_an_idle_table_is_decided_by_the_same_call",
     ),
+    Mutant(
+        "share-iceberg-barred",
+        "the doubt of a writer that meets a schema which may come back",
+        "protocol/iceberg/commit.py",
+        (("is_barred=barred)", "is_barred=True)"),),
+        ICEBERG,
+        "test_who_meets_a_schema_that_may_come_back_is_in_doubt",
+    ),
+    Mutant(
+        "share-iceberg-replanned",
+        "that a doubt outlives the attempts that follow it",
+        "table/writer.py",
+        (("            if doubts:\n", "            if False:\n"),),
+        ICEBERG,
+        "test_a_doubt_outlives_the_attempts_that_follow",
+    ),
+    Mutant(
+        "share-iceberg-torn",
+        "that a member on the local disk is whole or absent",
+        "iceberg/catalog/files.py",
+        (('if f"/{FOLDER}" in path and', "if False and"),),
+        ICEBERG,
+        "test_a_member_on_the_local_disk_is_whole_or_absent",
+    ),
 )
