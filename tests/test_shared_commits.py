@@ -5,6 +5,7 @@ A second table object stands for the second process; it acts at a step of the fi
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ from safewrite.protocol.effects import Delete, Effect, Failed, Get, List, Ok, Ou
 from safewrite.stores.world import Performer
 from safewrite.table.shared_queue import _usable
 from safewrite.testing.steps import At, Recorder, points, side_of
-from tests.integration.places import CrashError, Place, once, rows, visible
+from tests.integration.places import CrashError, Place, crash_at, once, rows, visible
 from tests.sampling import some_points
 
 STEPS = ("share.", "commit.put_commit", "commit.verify", "ledger.", "catch_up.")
@@ -179,6 +180,39 @@ def test_a_member_from_before_a_change_of_the_table_goes_alone_and_the_others_to
     receipt = late.append(rows(1), key="late")  # planned again on the table as it is now
     assert (receipt.outcome, receipt.version, receipt.members) == ("committed", 3, 1)
     all_see(place, 0, 1, 2, 3)
+
+
+def test_a_table_that_another_replaces_while_a_write_waits_is_not_written(place: Place) -> None:  # A17
+    """Who waits reads versions without a proof of the log; the proof comes before the write's own commit."""
+    crash_at(joining(place), "share.put_member", "after", rows(8), key="first")
+    waits = joining(place)
+
+    def replace() -> None:
+        shutil.rmtree(place.uri)
+        begun(Path(place.uri)).open().append(rows(5))
+
+    trap = meanwhile(waits, replace, "share.poll", "before")
+    with pytest.raises(sw.ConflictError) as caught:
+        waits.append(rows(1), key="waits")
+    assert (caught.value.kind, trap.reached) == (sw.Kind.TABLE_REPLACED, 1)
+    all_see(place, 0, 5)
+
+
+def test_who_is_next_leads_without_another_look(place: Place) -> None:
+    """A version says whose writes it carries, so the queue is not listed again to learn who is left."""
+    next_one, leads, looked = joining(place, lease_s=30.0), joining(place), threading.Event()
+    next_one.world = At(recorder := Recorder(next_one.world), "share.look", "after", looked.set)
+    thread = threading.Thread(target=next_one.append, args=(rows(2),))
+
+    def offer() -> None:
+        thread.start()
+        assert looked.wait(30)
+
+    meanwhile(leads, offer, "commit.put_commit", "before")
+    assert leads.append(rows(1)).members == 1
+    thread.join(30)
+    assert [step for step in recorder.steps if step.startswith("share.look")] == ["share.look"]
+    all_see(place, 0, 1, 2)
 
 
 def test_objects_of_others_in_the_queue_stop_no_one(place: Place) -> None:

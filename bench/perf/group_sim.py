@@ -75,6 +75,8 @@ class Writer:
 
     number: int
     head: int = 0
+    carried: frozenset[str] | None = None
+    """The keys in the commit that carried its last write, if another made it."""
     met: int = 0
     known_s: float | None = None
     listened_s: float = -LISTEN_S
@@ -167,6 +169,8 @@ class Race:
             reached=writer.head,
             anchor=self._anchor(writer.head),
         )
+        if writer.carried is not None:
+            row.known[writer.head] = writer.carried  # type: ignore[assignment]
         fresh = writer.known_s is not None and now_s - writer.known_s < FRESH_S
         how: dict[str, Any] = {"queue_first": writer.met > 0, "fresh": fresh}
         return write_once(row, tuple, arbiter=arbiter, limits=LIMITS, **how)  # type: ignore[arg-type]
@@ -202,6 +206,8 @@ class Race:
         now_s = self.clock.now_s
         self.latencies.append(now_s - writer.due_s)
         writer.head, writer.committed_s = done.version, now_s
+        body = self.stores.objects.blobs[claims.commit_path(done.version)]
+        writer.carried = None if done.led_by_us else keys_of(body)
         writer.known_s = None if done.contended and done.members == 1 else now_s
         writer.met = QUEUE_MEMORY if done.contended else max(0, writer.met - 1)
         at_s = max(now_s, writer.due_s + self.setting.every_s)

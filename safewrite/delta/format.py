@@ -193,9 +193,11 @@ class DeltaFormat:
     ) -> DeltaDone:
         queue_first = queue_first or self.queue.group == "always"
         how: dict[str, Any] = {"arbiter": self._arbiter(), "limits": self.limits, "queue_first": queue_first}
+        plan.known |= self.queue.known(plan.anchor)
         with self._upkeep.during(self.limits, self.world):
             if operation.verb in {"append", "apply_changes"}:
-                return self._run(write(plan, encode, fresh=self._is_fresh(), **how))
+                done = self._run(write(plan, encode, fresh=self._is_fresh(), **how))
+                return self.queue.kept(done, plan.known)
             from safewrite.delta.write.overwrite import overwrite
 
             return self._run(overwrite(plan, encode, **how))
@@ -225,8 +227,7 @@ class DeltaFormat:
         from safewrite.delta.log.checkpoint import write_checkpoint
 
         self.refresh()
-        made = self._run(write_checkpoint(self._existing(), limits=self.limits))
-        if made is not None:
+        if (made := self._run(write_checkpoint(self._existing(), limits=self.limits))) is not None:
             self._state = self._existing().with_checkpoint(made)
         return made is not None
 
@@ -324,8 +325,7 @@ class DeltaFormat:
 
         frame, changes = held.rows, operation.changes is not None
         by = by_tasks.apply if changes else by_tasks.write
-        made = by(self, held, operation, name, queue_first=queue_first)
-        if made is not None:
+        if (made := by(self, held, operation, name, queue_first=queue_first)) is not None:
             return made
         if self._state is None and not changes and held.computed is None:
             parts = () if self.planner.first is None else tuple(self.planner.first.partition_by)

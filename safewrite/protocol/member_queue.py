@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -18,7 +18,7 @@ SPAN = 16
 AGE_MS_MAX = 60_000
 """A member that came so long before ours is not carried: its files were checked too long ago."""
 FORM = 1
-_NAME = re.compile(r"(\d{20})-(\d{20})-")
+_NAME = re.compile(r"(\d{20})-(\d{20})-(?:\d{15}-)?(?:(.{20})-)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,8 @@ class Waiting:
     through: int
     modified_ms: int
     size: int
+    key_hash: str = ""
+    """The hash of the key of its write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,9 @@ class Sharer(Protocol):
     @property
     def member_file(self) -> Put | None:
         """The list of the writes that it carries, where these are too many for the commit file."""
+
+    def carried_by(self, version: int) -> Container[str] | None:
+        """Hashes of the keys in a commit that was examined; None where they are not known."""
 
     def carry(self, offered: Sequence[Offer], commit_id: str) -> tuple[tuple[str, ...], frozenset[str]]:
         """Commit these members too, as an attempt of this id.
@@ -120,6 +125,42 @@ class Share(Generic[SharerT_co]):
     denied: bool = False
     """The queue cannot be used with these permissions: the write goes on alone."""
 
+    def left(self, seen: int) -> list[Waiting]:
+        """The members of the last look that no commit up to ``seen`` carries, as far as is known: some are about to be removed."""
+        commits = range(_base(self.path), seen + 1)
+        carried = [keys for keys in map(self.sharer.carried_by, commits) if keys is not None]
+        return [
+            one
+            for one in self.there
+            if one.path == self.path or not any(one.key_hash in keys for keys in carried)
+        ]
+
+    def leads_after(self, seen: int) -> str | None:
+        """The member that is to lead after version ``seen``; None where another look must tell.
+
+        Ours may have been refused if one that came after it was carried.
+        """
+        base, left = _base(self.path), self.left(seen)
+        unknown = [version for version in range(base, seen + 1) if self.sharer.carried_by(version) is None]
+        oldest = min((one.base for one in left), default=-1)
+        passed = any(one.path > (self.path or "") for one in self.there if one not in left)
+        seen_there = any(one.path == self.path for one in left)
+        if (
+            passed
+            or not seen_there
+            or any(version > base for version in unknown)
+            or (unknown and oldest < base)
+        ):
+            return None
+        self.there, self.listed = tuple(left), False
+        return young(left, self.path)[0].path
+
+    @property
+    def place(self) -> int:
+        """How many members are ahead of ours, of those that were listed."""
+        paths = [one.path for one in young(self.there, self.path)]
+        return paths.index(self.path) if self.path in paths else len(paths)
+
     @property
     def follows(self) -> bool:
         """Whether it waits for another writer."""
@@ -145,6 +186,12 @@ def path_of(folder: str, base: int, through: int, *, clock_ms: int, key: str, un
     return f"{folder}{base:020d}-{through:020d}-{clock_ms:015d}-{members.hashed(key)}-{unique}"
 
 
+def _base(path: str | None) -> int:
+    """The version that the owner of a member knew."""
+    name = _NAME.match((path or "").rpartition("/")[2])
+    return int(name[1]) if name is not None else -1
+
+
 def waits_through(outcome: Ok, key: str) -> int:
     """The last version in which a member with this key that is in the queue may be committed; -1 if there is none."""
     hashed = members.hashed(key)
@@ -163,7 +210,9 @@ def waiting(outcome: Ok) -> list[Waiting]:
     for one in outcome.value:
         name = _NAME.match(one.path.rpartition("/")[2])
         if name is not None:
-            found.append(Waiting(one.path, int(name[1]), int(name[2]), one.modified_ms, one.size))
+            found.append(
+                Waiting(one.path, int(name[1]), int(name[2]), one.modified_ms, one.size, name[3] or "")
+            )
     return sorted(found, key=lambda one: one.path)
 
 

@@ -181,7 +181,7 @@ def _usable(share: Share[Sharer]) -> Generator[Effect, Outcome, bool]:
 def _wait(state: SharedTry, share: Share[Sharer], began_s: float) -> Generator[Effect, Outcome, Found | None]:
     """Look who is first, then whether the next version is there: reading one costs a twelfth of a listing.
 
-    Who is first is looked at again after each version that does not carry ours, and where patience has run out.
+    Who is first is looked at again after a version that does not say who leads next, and where patience has run out.
     """
     first, moved_s, nap_s, look, patience_s = "", began_s, NAP_S_MIN, True, 0.0
     woke_s, slept_s, slowest_s = began_s, 0.0, 0.0
@@ -190,19 +190,17 @@ def _wait(state: SharedTry, share: Share[Sharer], began_s: float) -> Generator[E
         slowest_s, woke_s = max(slowest_s, now_s - woke_s - slept_s), now_s
         if look or now_s - moved_s > patience_s:
             listed = yield List(share.folder, limit=share.terms.names_max, name="share.look")
-            ahead = _ahead(share, listed)
+            ahead = _ahead(share, listed, state.seen)
             if ahead is None:
                 return None
-            one_s = max(state.limits.lease_s / SUCCESSORS, PACES * slowest_s)
-            patience_s = min(state.limits.lease_s, _place(share) * one_s)
+            patience_s = _patience_s(share, state.limits, slowest_s)
             if ahead != first:
                 first, moved_s = ahead, now_s
             elif now_s - moved_s > patience_s:
                 share.leads = True  # the first may be dead; if it lives, two lead, and one of us loses a try
                 yield Sleep(0.0, name="share.pass_over")  # for who watches
                 return None
-        late = now_s - state.started_s > state.limits.timeout_s or now_s > state.limits.until_s
-        if late:
+        if now_s - state.started_s > state.limits.timeout_s or now_s > state.limits.until_s:
             return None
         yield Sleep(nap_s, name="share.wait")
         slept_s = nap_s
@@ -214,9 +212,21 @@ def _wait(state: SharedTry, share: Share[Sharer], began_s: float) -> Generator[E
             if state.seen >= share.through:
                 yield from leave(share)  # no leader takes it any more
                 return None
+            ahead = share.leads_after(state.seen)
+            share.leads = ahead == share.path
+            if share.leads:
+                return None
+            if ahead is not None:
+                look, patience_s = False, _patience_s(share, state.limits, slowest_s)
+                first, moved_s = ahead, moved_s if ahead == first else now_s
 
 
-def _ahead(share: Share[Sharer], listed: Outcome) -> str | None:
+def _patience_s(share: Share[Sharer], limits: Limits, slowest_s: float) -> float:
+    """How long whoever is first may stand still: longer for those who are further behind."""
+    return min(limits.lease_s, share.place * max(limits.lease_s / SUCCESSORS, PACES * slowest_s))
+
+
+def _ahead(share: Share[Sharer], listed: Outcome, seen: int) -> str | None:
     """The member that is to lead, if it is not ours; None where we go on.
 
     Where as many wait as were asked for, more may, and ours be among those: it does not lead then.
@@ -231,15 +241,10 @@ def _ahead(share: Share[Sharer], listed: Outcome) -> str | None:
     if share.listed and all(one.path != share.path for one in share.there):
         share.path = None
         return None
+    share.there = tuple(share.left(seen)) or share.there
     ahead = young(share.there, share.path)[0].path
     share.leads = ahead == share.path
     return None if share.leads else ahead
-
-
-def _place(share: Share[Sharer]) -> int:
-    """How many members are ahead of ours, of those that were listed."""
-    paths = [one.path for one in young(share.there, share.path)]
-    return paths.index(share.path) if share.path in paths else len(paths)
 
 
 def leads(share: Share[Sharer] | None) -> bool:

@@ -6,13 +6,15 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any
 
+import deltalake
 import pytest
 
 from safewrite.table import shared_queue as queue
-from safewrite.testing.steps import KillAt, PauseAt, side_of
+from safewrite.testing.steps import At, KillAt, PauseAt, Recorder, side_of
 from tests.integration.children import WAIT_S
 from tests.integration.places import Place, crash_at, once, rows, visible
 
@@ -121,3 +123,34 @@ def test_a_quick_writer_notices_those_who_wait(
     quick._format.queue._listened_s = -queue.LISTEN_S  # type: ignore[attr-defined]
     assert [quick.append(rows(number)).members for number in (2, 3)] == [1, 2]
     assert place.ids() == once(0, 1, 2, 3)
+
+
+def test_who_shares_does_not_queue_for_a_ticket_behind_a_commit_under_way(
+    new_place: Callable[[str], Place],
+) -> None:
+    """It waits where others may commit its rows: in turns, one by one, a crowd that meets would take a minute."""
+    place = new_place("dynamodb")
+    place.open(create=True).append(rows(0))
+    crash_at(place.open(), "commit.put_entry", "after", rows(1), key="under way")
+    table = place.open(group="auto")
+    table.world = recorder = Recorder(table.world)
+    assert table.append(rows(2)).outcome == "committed"
+    steps = recorder.steps
+    assert steps.index("share.put_member") < steps.index("lease.take")
+    assert place.ids() == once(0, 1, 2)
+
+
+def test_a_commit_that_no_one_claimed_seals_the_claims_of_who_waited_then(
+    new_place: Callable[[str], Place],
+) -> None:
+    """Who waits reads versions without the lock table; before it leads it looks at all claims since it began to wait (A12)."""
+    place = new_place("dynamodb")
+    place.open(create=True).append(rows(0))
+    crash_at(place.open(group="always"), "share.put_member", "after", rows(8), key="first")
+    waits = place.open(group="always")
+    options = dict(place.storage_options)
+    unclaimed = partial(deltalake.write_deltalake, place.uri, rows(9), mode="append", storage_options=options)
+    waits.world = At(waits.world, "share.poll", "before", unclaimed)
+    assert waits.append(rows(2)).outcome == "committed"
+    assert waits._format._mixed  # type: ignore[attr-defined]
+    assert place.ids() == once(0, 2, 8, 9)

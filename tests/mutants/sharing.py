@@ -126,9 +126,22 @@ SHARING_MUTANTS = (
         "share-late",
         "the end of a wait when the time is used up",
         SHARING,
-        (("        if late:\n            return None\n", ""),),
+        (
+            (
+                "        if now_s - state.started_s > state.limits.timeout_s or now_s > state.limits.until_s:\n",
+                "        if False:\n",
+            ),
+        ),
         OWN,
         "test_who_gives_up_ends_in_doubt_for_a_leader_may_have_read_its_member",
+    ),
+    Mutant(
+        "share-unproved",
+        "that a version which was read without a proof of the log proves nothing itself",
+        "protocol/delta/log_try.py",
+        (("self.seen, self.beyond = version", "self.seen, self.anchor = version"),),
+        OWN,
+        "test_a_table_that_another_replaces_while_a_write_waits_is_not_written",
     ),
     Mutant(
         "share-overdue",

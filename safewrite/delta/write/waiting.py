@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,10 @@ class SharedAppend:
 
     def is_in(self, version: int, body: bytes) -> bool:
         return self.key in carried(own_info(body, version), (self.key,))
+
+    def carried_by(self, version: int) -> Container[str] | None:
+        info = self.plan.known.get(version)
+        return None if info is None else keys_by_hash(info)
 
     def carry(self, offered: Sequence[Offer], commit_id: str) -> tuple[tuple[str, ...], frozenset[str]]:
         plan = self.plan

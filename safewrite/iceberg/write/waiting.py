@@ -88,6 +88,9 @@ class SharedSnapshot:
         entry, table = plan.write.whole_entry(), layout(self.head, plan.branch)
         return member_queue.encoded(self.head.table_id, base, table, entry, files)
 
+    def carried_by(self, version: int) -> None:
+        """Who waits looks for its own member alone, not at snapshots."""
+
     def carry(self, offered: Sequence[Offer], commit_id: str) -> tuple[tuple[str, ...], frozenset[str]]:
         taken, refused = fitting(self.plan.write, offered, self.head, self.plan.branch)
         self.plan.carry(taken, commit_id)

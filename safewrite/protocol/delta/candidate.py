@@ -154,6 +154,8 @@ class Try:
     apart_s: float = 0.0
     """How long before it the look before it began."""
     anchor: Anchor | None = None
+    beyond: Anchor | None = None
+    """The last version that was examined, where it was read without a proof of the log: the next proof of ``anchor`` is its proof."""
     in_doubt_at: int | None = None
     """The version being tried: from the first request on, only an answer says whose it is."""
     records: tuple[LedgerRecord, ...] = ()
@@ -163,6 +165,8 @@ class Try:
     """Runs with the first check of the files, before anything is claimed."""
     share: Share[LogSharer] | None = None
     """What this write knows of the queue of members; None if it shares no commit."""
+    made_way: bool = False
+    """Before its first try it met a commit under way, and went to wait with those that share."""
     mixed: bool = False
     """A version was met that no writer claimed in the lock table: others commit by conditional PUT."""
 

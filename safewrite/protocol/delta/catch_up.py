@@ -11,6 +11,7 @@ from safewrite.protocol.ask import ask, unanswered
 from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.candidate import (
     Anchor,
+    LogSharer,
     Try,
 )
 from safewrite.protocol.effects import (
@@ -24,7 +25,7 @@ from safewrite.protocol.effects import (
     Together,
     Unknown,
 )
-from safewrite.protocol.member_queue import Steps
+from safewrite.protocol.member_queue import Share, Steps
 from safewrite.protocol.members import Found
 from safewrite.protocol.values import Entry, Listed
 
@@ -54,14 +55,14 @@ def catch_up(state: Try) -> Generator[Effect, Outcome, Found | None]:
     """Finish what is unfinished, then examine every commit after ``state.seen``."""
     if not state.arbiter.lock_table:
         has_looked = state.attempts or (state.share is not None and state.share.offers)
-        if has_looked and state.anchor is not None and _proves(state.anchor, state):
+        if has_looked and state.anchor is not None and proves(state.anchor, state):
             return (yield from _read_on(state, state.anchor))
         listed = yield from _list(state)
         yield from _prove(state, listed)
         return (yield from _examine_new(state, (), listed))
     entries, listed = yield from _look_around(state)
+    state.mixed |= _some_unclaimed(state, entries, listed)  # since the last proof
     yield from _prove(state, listed)
-    state.mixed |= _some_unclaimed(state, entries, listed)
     newest = entries[-1] if entries else None
     if newest is None:
         return (yield from _examine_new(state, entries, listed))
@@ -70,6 +71,9 @@ def catch_up(state: Try) -> Generator[Effect, Outcome, Found | None]:
         return (
             yield from _examine_new(state, entries, listed)
         )  # who waits repairs nothing: whoever leads does
+    if undecided and state.share is not None and _makes_way(state, state.share):
+        state.made_way = state.contended = True
+        return (yield from _examine_new(state, entries, listed))
     if not newest.settled:
         state.contended = True
         # Another writer is in the middle of a commit, or died there: wait for our turn before repairing.  Writers that
@@ -88,10 +92,15 @@ def catch_up(state: Try) -> Generator[Effect, Outcome, Found | None]:
     return (yield from _examine_new(state, entries, listed))
 
 
+def _makes_way(state: Try, share: Share[LogSharer]) -> bool:
+    """Whether a write goes to those that share and wait: one by one, in the ticket queue, a crowd would take a minute."""
+    return not state.made_way and state.ticket is None and share.offers == 0
+
+
 def _some_unclaimed(state: Try, entries: tuple[Entry, ...], listed: tuple[Listed, ...]) -> bool:
     """Whether a new version stands that no writer claimed in the lock table."""
     claimed = {entry.version for entry in entries}
-    return not claimed.issuperset(range(state.seen + 1, _head(state, listed) + 1))
+    return not claimed.issuperset(range(_proven(state) + 1, _head(state, listed) + 1))
 
 
 def _repair(
@@ -107,8 +116,9 @@ def _repair(
 
 
 def _look_around(state: Try) -> Generator[Effect, Outcome, tuple[tuple[Entry, ...], tuple[Listed, ...]]]:
-    """Entries and commits after ``state.seen``.  An unfinished entry at or before it is decided: we read it."""
-    after = claims.file_name(state.seen) if state.seen >= 0 else ""
+    """Entries and commits after the last proof.  An unfinished entry at or before it is decided: we read it."""
+    proven = _proven(state)
+    after = claims.file_name(proven) if proven >= 0 else ""
     entries_effect, list_effect = EntriesAfter(after, name="commit.entries"), _list_effect(state)
     both = yield Together((entries_effect, list_effect), name="commit.look")
     entries, listed = _pair(both)
@@ -124,9 +134,10 @@ def _look_around(state: Try) -> Generator[Effect, Outcome, tuple[tuple[Entry, ..
 
 
 def _list_effect(state: Try) -> List:
-    """Files of the log from ``state.seen`` on, that version included: it proves which table's log this is."""
+    """Files of the log from the last proof on, that version included: it proves which table's log this is."""
     # "/" sorts after ".tmp" and before every digit: a new table's listing skips its temp files.
-    after = f"{claims.LOG}{state.seen:020d}" if state.seen >= 0 else claims.LOG + "/"
+    proven = _proven(state)
+    after = f"{claims.LOG}{proven:020d}" if proven >= 0 else claims.LOG + "/"
     return List(claims.LOG, start_after=after, name="commit.list")
 
 
@@ -148,8 +159,8 @@ def prove(state: Try) -> Steps:
         ConflictError: kind TABLE_REPLACED.
     """
     anchor = state.anchor
-    if anchor is not None and _proves(anchor, state):
-        yield from _read_anchor(state, anchor)  # a read costs a twelfth of a listing on S3, and is exact
+    if anchor is not None and proves(anchor, state):
+        yield from read_anchor(state, anchor)  # a read costs a twelfth of a listing on S3, and is exact
     elif state.seen >= 0:
         yield from _prove(state, (yield from _list(state)))
 
@@ -161,7 +172,7 @@ def _prove(state: Try, listed: tuple[Listed, ...]) -> Steps:
     of another table, or a hole in the log, would hide the commit from readers or break the log for all.
     """
     anchor = state.anchor
-    if anchor is None or anchor.version < state.seen:
+    if anchor is None or (state.beyond or anchor).version < state.seen:
         if state.candidate.accounted <= state.seen and not _stands(state.seen, listed):
             raise replaced(state.seen)
         return
@@ -169,18 +180,26 @@ def _prove(state: Try, listed: tuple[Listed, ...]) -> Steps:
     if item is None:
         raise replaced(anchor.version)
     if not anchor.is_shown_by(item) and (anchor.digest or anchor.listed):
-        yield from _read_anchor(state, anchor)
+        yield from read_anchor(state, anchor)
+    state.anchor, state.beyond = state.beyond or anchor, None
 
 
-def _proves(anchor: Anchor, state: Try) -> bool:
+def _proven(state: Try) -> int:
+    """The last version that was examined with a proof of the log, and with the claims of the lock table."""
+    return state.seen if state.beyond is None or state.anchor is None else state.anchor.version
+
+
+def proves(anchor: Anchor, state: Try) -> bool:
     """Whether the anchor alone, read again, proves the log up to what was examined."""
-    return anchor.digest != "" and anchor.version >= state.seen
+    return anchor.digest != "" and (state.beyond or anchor).version >= state.seen
 
 
-def _read_anchor(state: Try, anchor: Anchor, first: Outcome | None = None) -> Steps:
+def read_anchor(state: Try, anchor: Anchor, first: Outcome | None = None) -> Steps:
+    """Read the proof of the log, unless it was read already."""
     answer = yield from _clear(state, _get_anchor(anchor), first)
     if isinstance(answer, Missing) or digest_of(answer.value) != anchor.digest:
         raise replaced(anchor.version)
+    state.anchor, state.beyond = state.beyond or anchor, None
 
 
 def _get_anchor(anchor: Anchor) -> Get:
@@ -262,7 +281,7 @@ def _read_on(state: Try, anchor: Anchor) -> Generator[Effect, Outcome, Found | N
         assert isinstance(together, Ok)
         assert isinstance(together.value, tuple)
         if proof:
-            yield from _read_anchor(state, anchor, together.value[0])
+            yield from read_anchor(state, anchor, together.value[0])
         answers = together.value[len(proof) :]
         stood = [version for version, one in zip(new, answers, strict=True) if isinstance(one, Ok)]
         there, came = max(stood, default=-1), len(stood)
@@ -324,7 +343,7 @@ def _body(state: Try, get: Get, first: Outcome) -> Generator[Effect, Outcome, by
 def _head(state: Try, listed: tuple[Listed, ...]) -> int:
     """The highest version that a listing after ``state.seen`` shows."""
     versions = [v for item in listed if (v := version_of(item.path)) is not None]
-    return max(versions, default=state.seen)
+    return max(state.seen, *versions, -1)
 
 
 def version_of(path: str) -> int | None:

@@ -178,8 +178,9 @@ def _commit(state: LogTry) -> Generator[Effect, Outcome, Landed]:
         yield from queue(state)
     state.looked_s, looks = state.started_s, not state.fresh
     while True:
+        had_made_way = state.made_way
         found = (yield from _looked(state)) if looks else None
-        looks = True
+        looks, waits = True, waits or state.made_way != had_made_way
         if found is None and waits:
             waits, state.fresh = False, False
             turn = yield from sharing.wait_turn(state)

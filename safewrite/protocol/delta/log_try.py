@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
+from safewrite.errors import NotCommittedError
 from safewrite.protocol.delta import claim as claims
-from safewrite.protocol.delta.candidate import Try
-from safewrite.protocol.delta.catch_up import catch_up, leave_queue, queue
+from safewrite.protocol.delta.candidate import Anchor, Try
+from safewrite.protocol.delta.catch_up import catch_up, digest_of, leave_queue, proves, queue, read_anchor
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome, Together
 from safewrite.protocol.member_queue import Steps
 from safewrite.protocol.members import Found
@@ -37,7 +38,26 @@ class LogTry(Try):
             return False, None
         if self.share is not None and self.share.sharer.is_in(version, got.value):
             return True, self.candidate.examine(version, got.value)
-        return True, (yield from catch_up(self))
+        return True, (yield from self._examine(version, got.value))
+
+    def _examine(self, version: int, body: bytes) -> Generator[Effect, Outcome, Found | None]:
+        """Examine a version that was read alone: the proof of the log comes with the next look at it, in no trip of its own.
+
+        What would end the write is proved at once, for another table may say it (A17).
+        """
+        anchor = self.anchor
+        if anchor is None or not proves(anchor, self):
+            return (yield from catch_up(self))
+        try:
+            found = self.candidate.examine(version, body)
+        except NotCommittedError:
+            yield from read_anchor(self, anchor)
+            raise
+        if found is not None:
+            yield from read_anchor(self, anchor)
+        else:
+            self.seen, self.beyond = version, Anchor(version, claims.commit_path(version), digest_of(body))
+        return found
 
     def read_known(self, versions: Sequence[int]) -> Steps:
         assert self.share is not None

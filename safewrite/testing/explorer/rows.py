@@ -129,7 +129,6 @@ def safewrite(
         seen, table_id = yield from opened(attempt)
     while True:
         # A lock table's entries prove its log as well, which the models of it leave to them.
-        anchored = seen == 0 and table_id == "table" and not arbiter.lock_table
         row = RowCandidate(
             Write(key, "1:0", 1),
             attempt,
@@ -137,7 +136,7 @@ def safewrite(
             creating=seen < 0,
             is_light=light,
             table_id=table_id,
-            anchor=Anchor(0, claims.commit_path(0), digest_of(FIRST)) if anchored else None,
+            anchor=None if arbiter.lock_table else anchored(seen, table_id),
         )
         try:
             done: DeltaDone = yield from write_once(
@@ -188,6 +187,12 @@ def opened(attempt: str) -> Generator[Effect, Outcome, tuple[int, str]]:
         raise StorageError("The first version could not be read.")
     assert isinstance(first.value, bytes)
     return seen, parse(first.value)[1] or "table"
+
+
+def anchored(seen: int, table_id: str) -> Anchor | None:
+    """What proves the log of the models' table to a write that is made on its first version."""
+    is_first = seen == 0 and table_id == "table"
+    return Anchor(0, claims.commit_path(0), digest_of(FIRST)) if is_first else None
 
 
 def head() -> Generator[Effect, Outcome, int]:

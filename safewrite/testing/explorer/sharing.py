@@ -16,8 +16,9 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.commit import Arbiter, Found
 from safewrite.protocol.effects import Now, Ok
 from safewrite.protocol.member_queue import Offer
+from safewrite.protocol.members import hashed
 from safewrite.testing.explorer.automaton import TICK_S, Place, Program, waits
-from safewrite.testing.explorer.rows import LIMITS, RowCandidate, entries_of, opened, parse
+from safewrite.testing.explorer.rows import LIMITS, RowCandidate, anchored, entries_of, opened, parse
 
 
 @dataclass(slots=True)
@@ -48,6 +49,9 @@ class SharedRow(RowCandidate):
 
     def is_in(self, version: int, body: bytes) -> bool:
         return self.key in parse(body)[0].split("+")
+
+    def carried_by(self, version: int) -> set[str] | None:
+        return {hashed(key) for key in self.known[version]} if version in self.known else None
 
     def carry(self, offered: Sequence[Offer], commit_id: str) -> tuple[tuple[str, ...], frozenset[str]]:
         taken: dict[str, tuple[str, str]] = {}
@@ -104,7 +108,15 @@ def sharing(
 ) -> Program:
     """One call of ``append``; a first call has opened the table long ago, at version 0."""
     seen, table_id = (yield from opened(attempt)) if again else (0, "table")
-    row = SharedRow(Write(key, "1:0", 1), attempt, seen, is_light=light, table_id=table_id, reached=seen)
+    row = SharedRow(
+        Write(key, "1:0", 1),
+        attempt,
+        seen,
+        is_light=light,
+        table_id=table_id,
+        anchor=anchored(seen, table_id),
+        reached=seen,
+    )
     done: DeltaDone = yield from write_once(
         row,  # type: ignore[arg-type]
         tuple,
