@@ -159,7 +159,7 @@ class _KeyState:
         total = ChangeCounts(
             **{one.name: sum(getattr(found, one.name) for found in each) for one in fields(ChangeCounts)}
         )
-        dropped = np.setdiff1d(np.arange(self.count), self.origin)
+        dropped = np.setdiff1d(np.arange(self.count), self.origin, assume_unique=True)
         decision = Decision(total, nothing, dropped, nothing, nothing, self.memory.floor)
         new = self.rows.filter(pa.array(self.origin < 0))
         return TableEffect(decision, new, self.memory.carried, is_as_it_came=False)

@@ -251,7 +251,9 @@ class _Origins:
     def mended(self, decision: Decision) -> Numbers:
         """The rows that stay, and whose carried value came late."""
         changed = np.flatnonzero(self.of_rows != np.arange(self.count))
-        return np.setdiff1d(changed, np.concatenate([decision.dropped, self._won(decision)]))
+        return np.setdiff1d(
+            changed, np.concatenate([decision.dropped, self._won(decision)]), assume_unique=True
+        )
 
     def _won(self, decision: Decision) -> Numbers:
         """Rows whose keys the batch writes or deletes."""
