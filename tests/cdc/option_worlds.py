@@ -229,13 +229,18 @@ class World:
         if not self.source:
             return
         key = self.draw.choice(sorted(self.source))
-        row = self.source.pop(key)
-        place = self._tell("d", key, None, row if self.draw.random() < 0.5 else {"id": key})
-        if (
-            not self.options.schemas
-        ):  # keys have a schema in some batches alone, and that of a tombstone is its delete's
+        row, is_whole = self.source.pop(key), self.draw.random() < 0.5
+        place = self._tell("d", key, None, row if is_whole else {"id": key})
+        # Where keys have a schema in some batches alone, a tombstone's may be another one than its delete's.
+        if not self.options.schemas:
             self._add(key, None)
-        self._gone(place, key)
+        try:  # of a log it is a row, as far as the source tells of it
+            if is_whole and self.options.mode == "append":
+                self.options.lands(self.options.read(row))
+        except DeadError:
+            self.dead.add(place)
+        else:
+            self._gone(place, key)
 
     def _move(self) -> None:
         """A change of a key in one event."""

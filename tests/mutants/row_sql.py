@@ -26,6 +26,14 @@ ROW_SQL_MUTANTS = (
         "test_a_row_that_changes_while_it_is_computed_stops_the_job_once",
     ),
     Mutant(
+        "cdc-sql-rank",
+        "the order of a row that left the filter, by its own values",
+        "cdc/landing/ranking.py",
+        (("    if row.op is not Op.DELETE or row.left:\n", "    if row.op is not Op.DELETE:\n"),),
+        COMPUTING,
+        "test_columns_that_order_changes_say_whether_a_row_has_left_the_filter",
+    ),
+    Mutant(
         "cdc-sql-unknown",
         "the dead letter of a row that lacks what an expression reads",
         "cdc/landing/computing.py",

@@ -133,7 +133,7 @@ def _of_rows(
 def _delete(table: TargetTable, keys: Collection[str], row: ChangeRow) -> None:
     """Make a delete of a row; of a changed key it stays the half that it is."""
     kept = _kept_of(table, keys)
-    row.op, row.lacks = Op.DELETE, ()
+    row.op, row.lacks, row.left = Op.DELETE, (), True
     row.values = {name: value for name, value in row.values.items() if name in kept}
 
 

@@ -63,8 +63,10 @@ def rank(
 
 
 def needs_rank(table: TargetTable, row: ChangeRow) -> bool:
-    """Whether the place of a row is looked for."""
-    return row.op is Op.DELETE and (row.change.is_tombstone or table.sequence == "precombine")
+    """Whether the place of a row is looked for; one that left the filter has the values that order it."""
+    if row.op is not Op.DELETE or row.left:
+        return False
+    return row.change.is_tombstone or table.sequence == "precombine"
 
 
 class _Ranking:

@@ -27,6 +27,7 @@ class ChangeRow:
 
     ``lacks`` names the columns whose values the source left out.  ``other`` is the key of the other half of a change of
     a key that came as a delete and an insert.  ``is_first`` is of a delete whose row stays: there is none before it.
+    ``left`` is of a delete that was an upsert which the filter does not let pass.
     """
 
     op: Op
@@ -35,6 +36,7 @@ class ChangeRow:
     lacks: tuple[str, ...] = ()
     other: tuple[Any, ...] | None = None
     is_first: bool = False
+    left: bool = False
 
 
 @dataclass

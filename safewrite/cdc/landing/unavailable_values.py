@@ -40,7 +40,8 @@ class Half:
         """The half that a row is, also where the filter made a delete of it; None of all other rows."""
         if row.other is None:
             return None
-        return cls(_core(row), key_of(row, keys), row.change.op, row.other, bool(row.lacks))
+        op = Op.UPSERT if row.left else row.op
+        return cls(_core(row), key_of(row, keys), op, row.other, bool(row.lacks))
 
     def asks(self, halves: Collection[tuple[str, Key, Op]]) -> bool:
         """Whether it takes values of the row with the other key, where these halves are in the batch."""
