@@ -54,9 +54,7 @@ class Appends:
 
     def __init__(self, session: Any, config: dict[str, Any]) -> None:
         self._session = session
-        # Its log store must spell the path as other writers of the lock table do.
-        uri = config["table"]
-        self._uri = uri if "log_store" in config else uri.replace("s3://", "s3a://")
+        self._uri = config["table"].replace("s3://", "s3a://")
 
     def warm_up(self, folder: Path) -> None:
         """The first write of a JVM takes seconds: before the start line."""

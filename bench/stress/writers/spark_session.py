@@ -86,8 +86,7 @@ def _of_log_store(config: dict[str, Any], folder: Path, java: str) -> dict[str, 
     jars = [spark_reader.all_jars(), *map(str, sorted(Path(config["log_store"]).glob("*.jar")))]
     return spark_reader.s3a_settings(options) | spark_reader.delta_settings() | {
         "spark.jars": ",".join(jars),
-        "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
-        "spark.delta.logStore.s3.impl": "io.delta.storage.S3DynamoDBLogStore",
+        "spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore",
         f"{prefix}.ddb.tableName": config["lock_table"],
         f"{prefix}.ddb.region": options["AWS_REGION"],
         "spark.driver.extraJavaOptions": f"{java} -Dcom.amazonaws.regions.RegionUtils.fileOverride={regions} "
