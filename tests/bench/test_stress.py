@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from html.parser import HTMLParser
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from bench.stress import run as stress_run
 from bench.stress.__main__ import app
 from bench.stress.arm import ArmResult
 from bench.stress.fleet import Tally
@@ -359,6 +361,27 @@ def test_wrong_usage_exits_with_two_and_says_what_to_do(
 
 
 # --- ending it early ------------------------------------------------------------------------------
+def test_ctrl_c_ends_both_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, begun = threading.Event(), threading.Event()
+    begun.set()
+
+    class Arm:
+        def __init__(self) -> None:
+            self.begun = begun
+
+        def execute(self, _: Any) -> None:
+            assert stop.wait(20)
+            raise stress_run.StoppedError("the run was ended early")
+
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stress_run, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        stress_run._run_lanes([[Arm()], [Arm()]], lambda *_: None, stop)  # type: ignore[list-item]
+    assert stop.is_set()
+
+
 def test_ctrl_c_ends_all_that_the_run_has_started(tmp_path: Path) -> None:
     options = ("--seed", "1", "--writers", "2", "--appends", "500", "--rows", "5")
     command = [
