@@ -26,7 +26,8 @@ JAVA := $(or $(if $(JAVA_HOME),$(wildcard $(JAVA_HOME)/bin/java)),$(shell comman
 JARS := $(or $(SAFEWRITE_JARS),jars)
 LOGSTORE := safewrite/spark/jars/safewrite-logstore.jar
 
-# Three workers on two cores, for tests also wait. loadgroup: those that share one Spark go to one worker, and go first.
+# Three workers on two cores, for tests also wait. loadgroup: those that share one Spark go to one worker, and go first; so
+# do the tests of one file (tests/scheduling.py).
 PYTEST_ARGS ?= -n 3 --dist loadgroup
 STRESS_ARGS ?=
 SOAK_ARGS ?=
