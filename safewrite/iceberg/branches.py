@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from safewrite.errors import (
@@ -26,11 +26,11 @@ from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.own_properties import MEMORY
 from safewrite.iceberg.write import members
 from safewrite.iceberg.write.write import base_of
-from safewrite.protocol import effects, keys, ticket_queue
+from safewrite.protocol import effects, keys
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Backoff, Effect
+from safewrite.protocol.effects import Effect
 from safewrite.protocol.iceberg.commit import load
-from safewrite.protocol.iceberg.settle import settle
+from safewrite.protocol.iceberg.forward import Forwarded, fast_forward
 from safewrite.protocol.values import LedgerRecord
 from safewrite.receipt import Outcome, Receipt
 from safewrite.stores import call_limit
@@ -46,18 +46,6 @@ if TYPE_CHECKING:
     from safewrite.iceberg.connect import Connection
     from safewrite.iceberg.format import IcebergFormat
     from safewrite.protocol.iceberg.head import TableVersion
-
-
-@dataclass(frozen=True, slots=True)
-class FastForward:
-    """Where the main branch is now; ``already``: it was there before, or further on the same line."""
-
-    snapshot_id: int
-    head: TableVersion
-    already: bool
-    attempts: int
-    writes: int = 0
-    """How many writes of safewrite came to the main branch."""
 
 
 # --- beginning ------------------------------------------------------------------------------------------
@@ -158,7 +146,9 @@ def published(own: IcebergFormat, version: int | None) -> Receipt:
 
     Raises:
         InvalidInputError: the connection is to the main branch.
-        ConflictError, CommitUnknownError, RetriesExhaustedError, StorageError, TableNotFoundError: as :func:`fast_forward`.
+        ConflictError: kind BRANCH_CHANGED; the main branch is elsewhere, or the branch is not at that snapshot any more.
+        CommitUnknownError, RetriesExhaustedError, StorageError, TableNotFoundError: as
+            :func:`safewrite.protocol.iceberg.forward.fast_forward`.
     """
     connection, limits = own.connection, own.limits
     audited = own.version if version is None else checked_version(version)
@@ -172,7 +162,7 @@ def published(own: IcebergFormat, version: int | None) -> Receipt:
     with call_limit.within(limits.timeout_s):
         head = run(load(limits), main.world())
         world = main.world(head)
-        done = run(fast_forward(connection, audited, limits), world)
+        done, writes = run(_fast_forward(connection, audited, limits), world)
     if not done.already:
         main.drop_old_metadata(head, done.head)
     return Receipt(
@@ -185,46 +175,31 @@ def published(own: IcebergFormat, version: int | None) -> Receipt:
         elapsed_s=monotonic_s(world) - started_s,
         key=f"{connection.branch}@{audited}",
         fingerprint="",
-        members=None if done.already else done.writes,
+        members=None if done.already else writes,
         led_by_us=None if done.already else True,
     )
 
 
-def fast_forward(
+def _fast_forward(
     connection: Connection, audited: int, limits: Limits
-) -> Generator[Effect, effects.Outcome, FastForward]:
-    """Move the main branch to a snapshot of the connection's branch; to be driven in a world of the main branch.
+) -> Generator[Effect, effects.Outcome, tuple[Forwarded, int]]:
+    """Move the main branch, in a world of its own; also how many writes of safewrite came to it."""
+    records: list[tuple[LedgerRecord, int]] = []
+    came: list[int] = []
 
-    Raises:
-        ConflictError: kind BRANCH_CHANGED; the main branch is elsewhere, or the branch is not at that snapshot any more.
-        CommitUnknownError: it may have landed; the same call again decides.
-        RetriesExhaustedError, StorageError, TableNotFoundError: nothing was committed.
-    """
-    started_s = yield from ticket_queue.now()
-    attempts = 0
-    while True:
-        head = yield from load(limits)
-        if audited in head.ancestors():
-            return FastForward(audited, head, already=True, attempts=attempts)
-        metadata = table_of(head).metadata
-        came = _check_ahead(connection, metadata, audited)
-        if attempts >= limits.attempts:
-            raise RetriesExhaustedError(
-                f"Gave up on the fast-forward of {connection.table_name} after {attempts} attempts: other writers changed the table "
-                "before each of them. Nothing was committed. Call again."
-            )
-        attempts += 1
-        records = (yield from _came(head, came, limits)) if connection.helpers.ledger else []
+    def stage(head: TableVersion) -> Generator[Effect, effects.Outcome, RefCommit]:
+        came[:] = _check_ahead(connection, table_of(head).metadata, audited)
+        records[:] = (yield from _came(head, came, limits)) if connection.helpers.ledger else []
         # A key that comes along counts on the main branch also when its snapshot has expired: so its ledger has it before.
         yield from keys.intend_all([record for record, _ in records], limits)
-        settled = yield from settle(_forwarding(connection, head, audited), limits, started_s)
-        if settled.landed:
-            yield from keys.remember_all(records, limits)
-            writes = sum(
-                members.count(head.summaries[at]) for at in came if members.is_ours(head.summaries[at])
-            )
-            return FastForward(audited, settled.head, already=False, attempts=attempts, writes=writes)
-        yield Backoff(attempts, name="forward.backoff")
+        return _forwarding(connection, head, audited)
+
+    done = yield from fast_forward(audited, stage, limits)
+    if done.already:
+        return done, 0
+    yield from keys.remember_all(records, limits)
+    summaries = [done.head.summaries.get(at, {}) for at in came]
+    return done, sum(members.count(one) for one in summaries if members.is_ours(one))
 
 
 def _check_ahead(connection: Connection, metadata: TableMetadata, audited: int) -> list[int]:

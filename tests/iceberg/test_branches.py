@@ -140,6 +140,26 @@ def test_a_fast_forward_is_refused_where_the_main_branch_or_the_branch_moved_sin
         main.fast_forward()
 
 
+def test_what_another_writer_puts_on_the_main_branch_just_before_the_commit_stays(
+    main: sw.IcebergTable, audit: sw.IcebergTable, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look shows that the main branch may be moved, and the request has to find it so."""
+    audit.append(rows(3))
+    other = sw.open("db.t", catalog=SqlCatalog(catalog.name, **catalog.properties))
+    commit, asked = SqlCatalog.commit_table, []
+
+    def after_another(own: SqlCatalog, *given: Any) -> Any:
+        asked.append(given)
+        if len(asked) == 1:
+            other.append(rows(50))
+        return commit(own, *given)
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", after_another)
+    with pytest.raises(sw.ConflictError, match="others wrote to the main branch"):
+        audit.fast_forward()
+    assert ids(catalog) == [1, 2, 50]
+
+
 def test_a_branch_that_was_dropped_is_refused_and_made_again_it_begins_where_the_main_branch_is(
     main: sw.IcebergTable, audit: sw.IcebergTable, catalog: SqlCatalog
 ) -> None:

@@ -7,6 +7,8 @@ from tests.mutants.killers import Mutant, alone, model
 OWN = alone("iceberg/test_protocol.py")
 """Scenarios of single commits on a SQLite catalog; a mutant says which of them must fail."""
 MERGING = alone("iceberg/test_merging.py")
+BRANCHES = alone("iceberg/test_branches.py")
+PROPERTIES = "iceberg/branch_properties.py"
 SWAP, APPEND = "protocol/iceberg", "iceberg/write/append.py"
 REQUEST = "iceberg/catalog/commit_request.py"
 CLEAN_UP = (
@@ -363,5 +365,37 @@ ICEBERG_MUTANTS = (
         (("    locations.check(metadata, connection.table_name)\n", ""),),
         alone("iceberg/test_locations.py::test_a_data_path_that_is_cut_later_is_refused_by_the_next_write"),
         "test_a_data_path_that_is_cut_later_is_refused_by_the_next_write",
+    ),
+    Mutant(
+        "branch-memory",
+        "the memory that a branch has of its own",
+        PROPERTIES,
+        (("    return {prefix * tells_of_rows(name) + name: text", "    return {name: text"),),
+        BRANCHES,
+        "test_keys_that_were_deleted_on_a_branch_are_remembered_on_it_alone",
+    ),
+    Mutant(
+        "branch-nearest",
+        "that the nearest set counts where another engine moved a branch",
+        PROPERTIES,
+        (("    return min(found)[-1]\n", "    return own\n"),),
+        BRANCHES,
+        "test_another_engines_fast_forward_brings_what_counts_on_the_branch_too",
+    ),
+    Mutant(
+        "branch-led",
+        "that a branch which was moved here gets its set before it changes",
+        PROPERTIES,
+        (("        for name, at in led(metadata, branch).items()\n", "        for name, at in ()\n"),),
+        BRANCHES,
+        "test_another_engines_fast_forward_brings_what_counts_on_the_branch_too",
+    ),
+    Mutant(
+        "forward-requires",
+        "where the main branch must be for a fast-forward",
+        "iceberg/branches.py",
+        (("{MAIN: head.current, name: audited}", "{name: audited}"),),
+        BRANCHES,
+        "test_what_another_writer_puts_on_the_main_branch_just_before_the_commit_stays",
     ),
 )

@@ -66,6 +66,7 @@ FEWER = {
     "iceberg-plain": 1,
     "iceberg-plain-sql": 1,
     "iceberg-two-sql": 1,
+    "iceberg-branch-sql": 0,
 }
 """Models whose spaces take long, with the faults of the short form."""
 DEAR = (

@@ -62,7 +62,8 @@ class CatalogModel:
     @property
     def first(self) -> Catalog:
         """The catalog at the start: a table of one snapshot, or of none."""
-        return catalog(empty=self.empty, kept=self.kept, ordered=self.ordered)
+        side = any(writer.program == "branch" for writer in self.writers)
+        return catalog(empty=self.empty, kept=self.kept, ordered=self.ordered, side=side)
 
     def judge(self) -> LineageJudge:
         """The invariants of its states."""
@@ -84,6 +85,8 @@ class CatalogModel:
             program = catalog_sharing.resolving(
                 writer.key, attempt, snapshot_id, again=incarnation > 0, **how
             )
+        elif writer.program == "forward":
+            program = snapshots.forwarder()
         elif writer.program == "optimistic":
             program = snapshots.optimistic(attempt, snapshot_id, ordered=self.ordered)
         else:
@@ -96,6 +99,7 @@ class CatalogModel:
                 ordered=self.ordered,
                 queue_first=writer.queue_first,
             )
+        program = snapshots.on_branch(program) if writer.program == "branch" else program
         return snapshots.checking_first(program) if self.compares == "location" else program
 
     def decide(self, slot: int, incarnation: int) -> Program:
@@ -134,6 +138,11 @@ _SETTER, _ROLLBACKER = WriterProcess("setter", "", restarts=0), WriterProcess("r
 _EXPIRER, _CUTTER = WriterProcess("expirer", "", restarts=0), WriterProcess("cutting-expirer", "", restarts=0)
 _WAITS = WriterProcess("sharing", "waits", queue_first=True)
 _JOINS = WriterProcess("sharing", "joins", queue_first=True)
+_BRANCHES = (
+    replace(_ONE, restarts=0),
+    replace(_TWO, program="branch", restarts=0, fresh=False),
+    WriterProcess("forward", ""),
+)
 _LEDGER, _QUEUE = Ledgers(ledger=True), Ledgers(ledger=True, queue=True)
 
 CATALOG_MODELS = {
@@ -238,6 +247,21 @@ CATALOG_MODELS = {
             (_ONE, _OTHER, _ROLLBACKER),
             ordered=False,
             flaw=("zombie",),
+            faults=1,
+            long_faults=2,
+        ),
+        CatalogModel(
+            "iceberg-branch",
+            "a writer on each of two branches and a fast-forward, REST catalog",
+            _BRANCHES,
+            faults=1,
+            long_faults=2,
+        ),
+        CatalogModel(
+            "iceberg-branch-sql",
+            "the same, SQL catalog or Glue",
+            _BRANCHES,
+            "location",
             faults=1,
             long_faults=2,
         ),

@@ -8,10 +8,11 @@ step of its own, what a change requires.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safewrite.iceberg.catalog.commit_request import CommitRequest, holds
+from safewrite.errors import ConflictError, Kind
+from safewrite.iceberg.catalog.commit_request import CommitRequest, RefCommit, holds
 from safewrite.iceberg.write.members import FINGERPRINT, KEY, ROWS, summary
 from safewrite.protocol.effects import Effect, Exists, Failed, Missing, Ok, Outcome
 from safewrite.protocol.iceberg.change import LoadTable, ReadMetadata, SwapTable
@@ -64,6 +65,8 @@ class Metadata(NamedTuple):
     snapshots: tuple[CatalogSnapshot, ...] = ()
     last_sequence: int = 0
     properties: tuple[tuple[str, str], ...] = ()
+    side: int | None = None
+    """Where another branch is, in models that have one; ``current`` is where the main branch is."""
 
     @property
     def metadata(self) -> Metadata:
@@ -78,23 +81,32 @@ class Metadata(NamedTuple):
 
 @dataclass(frozen=True)
 class BranchIs:
-    """Requires that the branch is at a snapshot."""
+    """Requires that a branch is at a snapshot."""
 
     snapshot_id: int | None
+    side: bool = False
 
     def validate(self, metadata: Metadata) -> None:
         """Raise what PyIceberg's own requirements raise if the branch is elsewhere."""
         from safewrite.iceberg.catalog.safe_catalog import NotLandedError
 
-        if metadata.current != self.snapshot_id:
+        if (metadata.side if self.side else metadata.current) != self.snapshot_id:
             raise NotLandedError("Requirement failed: the branch has changed.")
 
 
 @dataclass(frozen=True)
 class AddSnapshot:
-    """Adds a snapshot and moves the branch to it."""
+    """Adds a snapshot and moves a branch to it."""
 
     snapshot: CatalogSnapshot
+    side: bool = False
+
+
+@dataclass(frozen=True)
+class MoveMain:
+    """Moves the main branch to a snapshot that is there."""
+
+    snapshot_id: int
 
 
 # --- what else may be asked of a catalog -------------------------------------------------------------
@@ -103,7 +115,7 @@ class SwapLocation(Effect):
     """Apply a change if the metadata still is at ``location``: ``Ok | Exists``."""
 
     location: str
-    change: CommitRequest
+    change: CommitRequest | RefCommit
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +165,7 @@ class Catalog(NamedTuple):
                 ]
                 return (Ok(_head(found[0], ())) if found else Missing()), self
             case SwapTable(change):
-                assert isinstance(change, CommitRequest)
+                assert isinstance(change, CommitRequest | RefCommit)
                 return self._apply(change) if holds(change.requirements, self.head()) else (Exists(), self)
             case SwapLocation(location, change):
                 return self._apply(change) if location == self.metadata.location else (Exists(), self)
@@ -171,23 +183,25 @@ class Catalog(NamedTuple):
         """The table version that a look shows."""
         return _head(self.metadata, tuple(earlier.location for earlier in self.earlier))
 
-    def branch(self) -> list[CatalogSnapshot]:
-        """The whole history of the branch, newest first, with what was expired since."""
+    def branch(self, *, side: bool = False) -> list[CatalogSnapshot]:
+        """The whole history of a branch, newest first, with what was expired since."""
         known = {one.id: one for one in self.ever}
         found: list[CatalogSnapshot] = []
-        at = self.metadata.current
+        at = self.metadata.side if side else self.metadata.current
         while at is not None and known[at] not in found:
             found.append(known[at])
             at = known[at].parent
         return found
 
-    def _apply(self, change: CommitRequest) -> tuple[Outcome, Catalog]:
+    def _apply(self, change: CommitRequest | RefCommit) -> tuple[Outcome, Catalog]:
         """Add a snapshot; every catalog refuses an id that is there, and a sequence number that is no news.
 
         It refuses the latter only if the snapshot has a parent (``TableMetadata.Builder.addSnapshot`` in
         apache/iceberg; PyIceberg, iceberg-rust and Lakekeeper alike).
         """
         (update,) = change.updates
+        if isinstance(update, MoveMain):
+            return Ok(), self._next(current=update.snapshot_id)
         assert isinstance(update, AddSnapshot)
         added = update.snapshot
         if any(one.id == added.id for one in self.metadata.snapshots):
@@ -195,7 +209,7 @@ class Catalog(NamedTuple):
         if self.ordered and added.parent is not None and added.sequence <= self.metadata.last_sequence:
             return Failed("Cannot add snapshot with an older sequence number"), self
         after = self._next(
-            current=added.id,
+            **{"side" if update.side else "current": added.id},
             snapshots=tuple(sorted((*self.metadata.snapshots, added))),
             last_sequence=max(added.sequence, self.metadata.last_sequence),
         )
@@ -214,12 +228,12 @@ class Catalog(NamedTuple):
         )
 
 
-def catalog(*, empty: bool = False, kept: int = 100, ordered: bool = True) -> Catalog:
-    """A catalog with a table of one snapshot, or of none."""
+def catalog(*, empty: bool = False, kept: int = 100, ordered: bool = True, side: bool = False) -> Catalog:
+    """A catalog with a table of one snapshot, or of none; ``side``: with another branch, which begins there."""
     if empty:
         return Catalog(Metadata(), kept=kept, ordered=ordered)
     first = CatalogSnapshot(FIRST_SNAPSHOT, sequence=int(ordered))
-    metadata = Metadata(0, FIRST_SNAPSHOT, (first,), int(ordered))
+    metadata = Metadata(0, FIRST_SNAPSHOT, (first,), int(ordered), side=FIRST_SNAPSHOT if side else None)
     return Catalog(metadata, kept=kept, ordered=ordered, ever=(first,))
 
 
@@ -229,9 +243,32 @@ def adding(
     """A commit request that puts one snapshot on a base."""
     sequence = head.last_sequence + 1 if ordered else 0
     added = CatalogSnapshot(snapshot_id, head.current, sequence, key, attempt, path)
-    requirements: tuple[TableRequirement, ...] = (BranchIs(head.current),)  # type: ignore[assignment]
-    updates: tuple[TableUpdate, ...] = (AddSnapshot(added),)  # type: ignore[assignment]
+    side = bool(head.branch_id)
+    requirements: tuple[TableRequirement, ...] = (BranchIs(head.current, side),)  # type: ignore[assignment]
+    updates: tuple[TableUpdate, ...] = (AddSnapshot(added, side),)  # type: ignore[assignment]
     return CommitRequest(head, (snapshot_id,), requirements, updates, (path,) if path else ())
+
+
+def forwarding(head: TableVersion, audited: int) -> RefCommit:
+    """The request of a fast-forward of the main branch to the other one.
+
+    Raises:
+        ConflictError: kind BRANCH_CHANGED; the main branch, or the other one, is elsewhere.
+    """
+    metadata = head.raw
+    assert isinstance(metadata, Metadata)
+    line = list(on_side(head).ancestors())
+    if metadata.side != audited or head.current not in line:
+        raise ConflictError("The branch, or the main branch, has moved.", kind=Kind.BRANCH_CHANGED)
+    requirements: tuple[TableRequirement, ...] = (BranchIs(head.current), BranchIs(audited, True))  # type: ignore[assignment]
+    updates: tuple[TableUpdate, ...] = (MoveMain(audited),)  # type: ignore[assignment]
+    return RefCommit(head, audited, requirements, updates)
+
+
+def on_side(head: TableVersion) -> TableVersion:
+    """A table version as the other branch has it."""
+    assert isinstance(head.raw, Metadata)
+    return replace(head, current=head.raw.side, branch_id="side")
 
 
 def _head(metadata: Metadata, previous: tuple[str, ...]) -> TableVersion:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from safewrite.errors import CommitUnknownError, SafewriteError
+from safewrite.errors import CommitUnknownError, ConflictError, Kind, SafewriteError
 from safewrite.protocol.effects import Effect, Ok, Outcome, Together
 from safewrite.stores.world import run
 from safewrite.testing.explorer.automaton import (
@@ -19,7 +19,7 @@ from safewrite.testing.explorer.automaton import (
     Node,
     NotCommitted,
 )
-from safewrite.testing.explorer.catalogs import Catalog
+from safewrite.testing.explorer.catalogs import Catalog, CatalogSnapshot
 from safewrite.testing.explorer.invariants import FORESEEN
 
 if TYPE_CHECKING:
@@ -47,6 +47,10 @@ class LineageWorld:
         return outcome
 
 
+def _held(line: Sequence[CatalogSnapshot]) -> Counter[str]:
+    return Counter(key for one in line if one.key for key in one.key.split("+"))
+
+
 class LineageJudge:
     """The invariants of one model; each check says what is broken, or ''."""
 
@@ -62,14 +66,37 @@ class LineageJudge:
         ids = Counter(one.id for one in catalog.ever)
         if any(times > 1 for times in ids.values()):
             return f"doubled: a snapshot was added twice: {sorted(ids.elements())}"
-        branch = catalog.branch()
-        held = Counter(key for one in branch if one.key for key in one.key.split("+"))
-        for key, times in held.items():
+        lines = {side: catalog.branch(side=side) for side in (False, True)}
+        held = {side: _held(line) for side, line in lines.items()}
+        for key, times in (*held[False].items(), *held[True].items()):
             if times > 1:
-                return f"doubled: key {key} is {times} times in the branch"
-        attempts = {attempt for one in branch for attempt in one.attempt.split("+")}
-        ours = (node for node in nodes if node.end is not None and self.model.writers[node.slot].ours)
-        return next((found for node in ours if (found := self._end(node, catalog, held, attempts))), "")
+                return f"doubled: key {key} is {times} times in a branch"
+        for node in nodes:
+            writer = self.model.writers[node.slot]
+            if node.end is None or not writer.ours:
+                continue
+            on = writer.program == "branch"
+            attempts = {attempt for one in lines[on] for attempt in one.attempt.split("+")}
+            ends = self._forwarded if writer.program == "forward" else self._end
+            if found := ends(node, catalog, held[on], attempts):
+                return found
+        return ""
+
+    def _forwarded(self, node: Node, catalog: Catalog, held: Counter[str], attempts: set[str]) -> str:
+        """A fast-forward that was acked is there; one that was refused brought the main branch nothing."""
+        brings = {writer.key for writer in self.model.writers if writer.program == "branch"}
+        match node.end:
+            case Acked(version) if not any(one.id == version for one in catalog.branch()):
+                return f"lost: a fast-forward to snapshot {version} was acked, and the main branch does not have it"
+            case NotCommitted(kind) if kind not in {*FORESEEN, Kind.BRANCH_CHANGED.value}:
+                return f"alarm: the fast-forward ended with {kind}"
+            case NotCommitted() if brings & held.keys():
+                return (
+                    "zombie: a fast-forward ended as not committed, and the main branch has the branch's rows"
+                )
+            case Broken(error):
+                return f"alarm: the fast-forward ended with {error}"
+        return ""
 
     def _end(self, node: Node, catalog: Catalog, held: Counter[str], attempts: set[str]) -> str:
         key, attempt = self.model.writers[node.slot].key, f"{node.slot}.{node.incarnation}"
@@ -120,6 +147,9 @@ class LineageJudge:
         before = len(world.catalog.ever)
         try:
             run(self.model.decide(node.slot, node.incarnation + 1), world)
+        except ConflictError as error:
+            if error.kind is not Kind.BRANCH_CHANGED:  # by which a fast-forward is refused for good
+                raise
         except CommitUnknownError:
             if not self.model.expired or len(world.catalog.ever) != before:
                 raise

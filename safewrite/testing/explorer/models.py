@@ -20,6 +20,9 @@ from safewrite.testing.explorer.sharing import resolving, sharing
 PEERS = {"conditional-put": peers.conditional_put, "spark": peers.spark, "old-locks": peers.lock_table}
 
 
+_OURS = ["safewrite", "engine", "group", "changes", "sharing", "resolving", "branch", "forward"]
+
+
 @dataclass(frozen=True, slots=True)
 class WriterProcess:
     """One process of a model: how it writes, under which key, how often it restarts."""
@@ -43,7 +46,7 @@ class WriterProcess:
     @property
     def ours(self) -> bool:
         """Whether its acks are safewrite's."""
-        return self.program in ("safewrite", "engine", "group", "changes", "sharing", "resolving")
+        return self.program in _OURS
 
 
 @dataclass(frozen=True, slots=True)

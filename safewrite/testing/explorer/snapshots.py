@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from safewrite.errors import ReplayMismatchError, StorageError
-from safewrite.iceberg.catalog.commit_request import CommitRequest, holds
+from safewrite.iceberg.catalog.commit_request import CommitRequest, RefCommit, holds
 from safewrite.iceberg.write.summary import Write, find
 from safewrite.iceberg.write.write import IcebergDone, Ledgers, write
 from safewrite.protocol.ask import Limits, ask, unanswered
 from safewrite.protocol.effects import Effect, Exists, Ok, Outcome, Put
 from safewrite.protocol.iceberg.change import LoadTable, SwapTable
 from safewrite.protocol.iceberg.commit import load
+from safewrite.protocol.iceberg.forward import fast_forward
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.members import Met
 from safewrite.testing.explorer.automaton import Program
@@ -24,6 +25,8 @@ from safewrite.testing.explorer.catalogs import (
     SetProperty,
     SwapLocation,
     adding,
+    forwarding,
+    on_side,
 )
 
 LIMITS = Limits(attempts=2, asks=2, timeout_s=1e9, lease_s=3.0, recheck_s=1e9)
@@ -131,11 +134,39 @@ def _swap(swap: SwapTable) -> Generator[Effect, Outcome, Outcome]:
     if not isinstance(looked, Ok):
         return looked
     change, head = swap.change, looked.value
-    assert isinstance(change, CommitRequest)
+    assert isinstance(change, CommitRequest | RefCommit)
     assert isinstance(head, TableVersion)
     if not holds(change.requirements, head):
         return Exists()
     return (yield SwapLocation(head.location, change, name=swap.name))
+
+
+# --- another branch -----------------------------------------------------------------------------------
+def on_branch(program: Program) -> Program:
+    """The same program on the other branch: what it sees of the table is as that one has it."""
+    effect = next(program)
+    try:
+        while True:
+            outcome = yield effect
+            if isinstance(outcome, Ok) and isinstance(outcome.value, TableVersion):
+                outcome = Ok(on_side(outcome.value))
+            effect = program.send(outcome)
+    except StopIteration as end:
+        version: int = end.value
+        return version
+
+
+def forwarder() -> Program:
+    """A process that audits what the other branch has, and moves the main branch there."""
+    audited = on_side((yield from load(LIMITS))).current
+    assert audited is not None
+
+    def stage(head: TableVersion) -> Generator[Effect, Outcome, RefCommit]:
+        yield from ()
+        return forwarding(head, audited)
+
+    yield from fast_forward(audited, stage, LIMITS)
+    return audited
 
 
 # --- other writers ------------------------------------------------------------------------------------
