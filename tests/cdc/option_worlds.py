@@ -149,7 +149,14 @@ class Options:
         return row
 
     def passes(self, row: Row) -> bool:
-        return self.filter is None or bool(self.filter[1](row))
+        """Whether the filter lets a row of the source pass; what it does not read need not fit.
+
+        Raises:
+            DeadError: it gives nothing.
+        """
+        if self.filter is None:
+            return True
+        return bool(self.filter[1](self.read(row) if "w::" in self.filter[0] else row))
 
     def lands(self, row: Row) -> Row:
         """The row of the lake."""
@@ -315,15 +322,14 @@ class World:
         """What a change makes of a row; False of a dead letter."""
         options = self.options
         try:
+            if not options.passes(row):
+                self.lake.pop(key, None)
+                return True
             read = options.read(row)
-            passes = options.passes(read)
-            landed = options.lands(read) if passes else None
+            landed = options.lands(read)
         except DeadError:
             self.dead.add(place)
             return False
-        if landed is None:
-            self.lake.pop(key, None)
-            return True
         self.lake[key] = read, landed
         self.log[place] = "upsert", key, landed
         self.keys.add(key)
