@@ -203,7 +203,7 @@ def check_session(session: SparkSession, head: TableVersion) -> None:
     if named:
         raise UnsafeConfigError(
             f"The table has {_WAP}=true and the session sets {', '.join(named)}, so that its writes are to be audited "
-            "before they are published; safewrite writes to the main branch. Nothing was written. Unset it for this "
+            "before they are published; safewrite writes to the branch that the table is open on. Nothing was written. Unset it for this "
             "write, or write through Spark itself."
         )
 
