@@ -107,6 +107,18 @@ def test_the_other_writers_of_safewrite_are_there_for_most_of_the_lives(arm: str
         )
 
 
+def test_a_driver_with_deltas_own_log_store_is_a_peer_where_there_is_a_lock_table() -> None:
+    settings = Settings(seed=7, writers=4, log_store="/jars")
+    for name in menu.SAFE_ARMS:
+        found = drivers_of(menu.make_arm(name, settings))
+        has_locks = name in {"safewrite-dynamodb", "safewrite-shared", "safewrite-lambda"}
+        assert [(one.judged, dict(one.habits)["log_store"]) for one in found] == [
+            (False, "/jars")
+        ] * has_locks
+    arm = menu.make_arm("safewrite-shared", settings)
+    assert all(dict(one.habits)["think_s"] > 0 for one in arm.writers if one.judged)
+
+
 def test_the_seed_replays_the_plan() -> None:
     assert planned("safewrite-dynamodb") == planned("safewrite-dynamodb")
     for one, other in zip(

@@ -41,18 +41,20 @@ def join(arm: ArmPlan, settings: Settings, base: int) -> ArmPlan:
     Iceberg has no log store to replace, so its plain appends never come to safewrite.
     """
     if arm.arbiter == "dynamodb" and settings.log_store:
-        arm = replace(arm, writers=(*arm.writers, _peer(settings, base + _PEER)))
+        peer = _peer(settings, base + _PEER)
+        arm = replace(arm, writers=(*_slowed(arm.writers, settings, lives_s=LIFE_S), peer))
     if arm.arbiter is None or not settings.spark:
         return arm
     numbers = range(settings.spark)
     found = [_stream(arm, settings, base + _FIRST_STREAM + number) for number in numbers]
     if arm.catalog is None:
         found += [_plain(settings, base + _FIRST_PLAIN + number) for number in numbers]
-    others = tuple(
-        slowed(writer, settings, lives_s=LIFE_S * len(found)) if writer.judged else writer
-        for writer in arm.writers
-    )
+    others = _slowed(arm.writers, settings, lives_s=LIFE_S * len(found))
     return replace(arm, writers=(*others, *found))
+
+
+def _slowed(writers: tuple[WriterPlan, ...], settings: Settings, *, lives_s: float) -> tuple[WriterPlan, ...]:
+    return tuple(slowed(one, settings, lives_s=lives_s) if one.judged else one for one in writers)
 
 
 def slowed(writer: WriterPlan, settings: Settings, *, lives_s: float) -> WriterPlan:
