@@ -12,6 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
 from safewrite.errors import Kind
+from safewrite.iceberg.table import IcebergTable
 
 DELETES = {"keys": ["id"], "sequence_by": ["s"], "delete_when": [("op", "=", "d")]}
 
@@ -29,7 +30,7 @@ def rows(*ids: int, s: int = 1, op: str = "u") -> pa.Table:
 
 
 @pytest.fixture
-def main(catalog: SqlCatalog) -> sw.IcebergTable:
+def main(catalog: SqlCatalog) -> IcebergTable:
     """The table on its main branch: rows 1 and 2, and position 1 of source p."""
     made = sw.create("db.t", rows(1).schema, catalog=catalog)
     made.append(rows(1, 2), key="begin", positions={"p": (None, 1)})
@@ -37,7 +38,7 @@ def main(catalog: SqlCatalog) -> sw.IcebergTable:
 
 
 @pytest.fixture
-def audit(main: sw.IcebergTable, catalog: SqlCatalog) -> sw.IcebergTable:
+def audit(main: IcebergTable, catalog: SqlCatalog) -> IcebergTable:
     return sw.open("db.t", catalog=catalog, branch="audit")
 
 
@@ -62,7 +63,7 @@ def expire_what_nothing_names(catalog: SqlCatalog) -> None:
 
 
 def test_a_branch_begins_at_the_main_branch_and_leaves_it_as_it_is(
-    main: sw.IcebergTable, audit: sw.IcebergTable, catalog: SqlCatalog
+    main: IcebergTable, audit: IcebergTable, catalog: SqlCatalog
 ) -> None:
     assert refs(catalog)["audit"] == main.version == audit.version
     first = audit.append(rows(3), key="k", positions={"p": (1, 2)})
@@ -79,7 +80,7 @@ def test_a_branch_begins_at_the_main_branch_and_leaves_it_as_it_is(
 
 
 def test_keys_that_were_deleted_on_a_branch_are_remembered_on_it_alone_until_the_fast_forward(
-    main: sw.IcebergTable, audit: sw.IcebergTable, catalog: SqlCatalog
+    main: IcebergTable, audit: IcebergTable, catalog: SqlCatalog
 ) -> None:
     main.apply_changes(rows(1, s=5, op="d"), key="on main", **DELETES)
     drop(catalog)
@@ -104,7 +105,7 @@ def test_keys_that_were_deleted_on_a_branch_are_remembered_on_it_alone_until_the
 
 
 def test_a_fast_forward_gives_the_main_branch_all_that_counts_on_the_branch(
-    main: sw.IcebergTable, audit: sw.IcebergTable, catalog: SqlCatalog
+    main: IcebergTable, audit: IcebergTable, catalog: SqlCatalog
 ) -> None:
     audit.append(rows(3), key="k3", positions={"p": (1, 2)})
     audit.append(rows(4), txn=("app", 7))
@@ -124,7 +125,7 @@ def test_a_fast_forward_gives_the_main_branch_all_that_counts_on_the_branch(
 
 
 def test_a_fast_forward_is_refused_where_the_main_branch_or_the_branch_moved_since(
-    main: sw.IcebergTable, audit: sw.IcebergTable, catalog: SqlCatalog
+    main: IcebergTable, audit: IcebergTable, catalog: SqlCatalog
 ) -> None:
     audited = audit.append(rows(3)).version
     sw.open("db.t", catalog=catalog, branch="audit").append(rows(4))
@@ -141,7 +142,7 @@ def test_a_fast_forward_is_refused_where_the_main_branch_or_the_branch_moved_sin
 
 
 def test_what_another_writer_puts_on_the_main_branch_just_before_the_commit_stays(
-    main: sw.IcebergTable, audit: sw.IcebergTable, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+    main: IcebergTable, audit: IcebergTable, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The look shows that the main branch may be moved, and the request has to find it so."""
     audit.append(rows(3))
@@ -161,7 +162,7 @@ def test_what_another_writer_puts_on_the_main_branch_just_before_the_commit_stay
 
 
 def test_a_branch_that_was_dropped_is_refused_and_made_again_it_begins_where_the_main_branch_is(
-    main: sw.IcebergTable, audit: sw.IcebergTable, catalog: SqlCatalog
+    main: IcebergTable, audit: IcebergTable, catalog: SqlCatalog
 ) -> None:
     audit.append(rows(3), key="k", positions={"p": (1, 2)})
     audit.apply_changes(rows(1, s=9, op="d"), key="d", **DELETES)
@@ -185,7 +186,7 @@ def fast_forward_by_another_engine(catalog: SqlCatalog) -> None:
 
 @pytest.mark.parametrize("goes_on", ["main", "audit"])
 def test_another_engines_fast_forward_brings_what_counts_on_the_branch_too(
-    goes_on: str, main: sw.IcebergTable, audit: sw.IcebergTable, catalog: SqlCatalog
+    goes_on: str, main: IcebergTable, audit: IcebergTable, catalog: SqlCatalog
 ) -> None:
     """Spark's ``fast_forward`` moves the main branch and tells the table nothing; either branch may be written to next."""
     audit.append(rows(3), txn=("app", 7), positions={"p": (1, 2)})
@@ -202,7 +203,7 @@ def test_another_engines_fast_forward_brings_what_counts_on_the_branch_too(
 
 
 def test_a_branch_that_another_engine_moved_to_the_main_branch_has_what_counts_there(
-    main: sw.IcebergTable, audit: sw.IcebergTable, catalog: SqlCatalog
+    main: IcebergTable, audit: IcebergTable, catalog: SqlCatalog
 ) -> None:
     audit.append(rows(3), positions={"p": (1, 2)})
     main.apply_changes(rows(2, s=9, op="d"), key="d", positions={"p": (1, 5)}, **DELETES)
@@ -216,7 +217,7 @@ def test_a_branch_that_another_engine_moved_to_the_main_branch_has_what_counts_t
 
 
 def test_a_branch_that_another_engine_made_is_taken_where_it_is_known_what_was_deleted(
-    main: sw.IcebergTable, catalog: SqlCatalog
+    main: IcebergTable, catalog: SqlCatalog
 ) -> None:
     old = main.version
     main.apply_changes(rows(2, s=9, op="d"), key="d", positions={"p": (1, 5)}, **DELETES)
@@ -235,7 +236,7 @@ def test_a_branch_that_another_engine_made_is_taken_where_it_is_known_what_was_d
     assert ids(catalog) == [1, 8, 20]
 
 
-def test_how_long_a_branch_is_kept_stays(audit: sw.IcebergTable, catalog: SqlCatalog) -> None:
+def test_how_long_a_branch_is_kept_stays(audit: IcebergTable, catalog: SqlCatalog) -> None:
     table = catalog.load_table("db.t")
     for name in ("main", "audit"):
         ref = table.metadata.refs[name]
@@ -257,7 +258,7 @@ def test_how_long_a_branch_is_kept_stays(audit: sw.IcebergTable, catalog: SqlCat
     }
 
 
-def a_tag(catalog: SqlCatalog, main: sw.IcebergTable) -> dict[str, Any]:
+def a_tag(catalog: SqlCatalog, main: IcebergTable) -> dict[str, Any]:
     catalog.load_table("db.t").manage_snapshots().create_tag(main.version, "kept").commit()
     return {"catalog": catalog, "branch": "kept"}
 
@@ -274,7 +275,7 @@ def a_tag(catalog: SqlCatalog, main: sw.IcebergTable) -> dict[str, Any]:
 def test_what_is_no_branch_of_an_iceberg_table_is_refused(
     given: Callable[..., dict[str, Any]],
     text: str,
-    main: sw.IcebergTable,
+    main: IcebergTable,
     catalog: SqlCatalog,
     tmp_path: Path,
 ) -> None:
@@ -292,7 +293,7 @@ def test_a_table_without_a_snapshot_or_not_yet_made_begins_its_branch_too(catalo
 
 
 @pytest.mark.parametrize("name", ["a.b", "é/ü", "audit.safewrite.position.p", "%2E", "main2"])
-def test_a_branch_has_any_name(name: str, main: sw.IcebergTable, catalog: SqlCatalog) -> None:
+def test_a_branch_has_any_name(name: str, main: IcebergTable, catalog: SqlCatalog) -> None:
     found = sw.open("db.t", catalog=catalog, branch=name)
     sw.open("db.t", catalog=catalog, branch="audit").append(rows(5), positions={"p": (1, 8)})
     found.append(rows(3), positions={"p": (1, 2)})
