@@ -457,15 +457,9 @@ def _differences(wanted: Row, found: Row) -> list[str]:
 def told(job: Job, lines: Sequence[LedgerEntry]) -> list[Any]:
     """Rows, letters and the ledger, whoever landed: both engines must come to the same."""
     letters = sorted((one["partition"], one["offset"], one["reason"]) for one in job.letters())
-    books = [
-        (line.batch, line.table or "", line.records, line.changes, line.split, line.dead, line.ignored, line.late)
-        for line in lines
-    ]  # fmt: skip
-    return [sorted(map(_sorted_row, read(job))), letters, sorted(books)]
-
-
-def _sorted_row(row: Row) -> str:
-    return str(sorted(row.items()))
+    counts = ("batch", "records", "changes", "split", "dead", "ignored", "late")
+    books = sorted((line.table or "", *(getattr(line, name) for name in counts)) for line in lines)
+    return [sorted(str(sorted(row.items())) for row in read(job)), letters, books]
 
 
 def wrong_of(seed: int, folder: Path, changes: int = 40) -> list[str]:
