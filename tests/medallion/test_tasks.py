@@ -9,7 +9,7 @@ import json
 import logging
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 import safewrite as sw
-from safewrite.engine.abc import TaskAttempt
+from safewrite.engine.abc import Task, TaskAttempt, TaskReport
 from safewrite.engine.local import LocalEngine
 from safewrite.engine.written import WrittenRows
 from safewrite.errors import InternalError, StorageError
@@ -174,6 +174,32 @@ def test_the_same_files_give_the_same_tables_and_receipts(
     assert run.tables[0].landed.rows > 100
     assert run.tables[0].landed.quarantined > 50
     assert [one.clean for one in verify(Pipeline(twin.tasks.config))] == [True]
+
+
+def test_small_files_are_landed_without_a_job_of_the_engine(
+    twins: Callable[..., Twin], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit is on what a table has new, together."""
+    twin = twins({"kind": "csv", "header": True, "change_seq": "seq"})
+    run, landed = LocalEngine.run, list[int]()
+
+    class Counted(LocalEngine):
+        def run(self, given: Sequence[Task]) -> list[TaskReport]:
+            landed.append(sum(isinstance(one, tasks.LandParts) for one in given))
+            return run(self, given)
+
+    monkeypatch.setattr(tasks, "SMALL_BYTES", 50)
+    for day, count in enumerate((1, 1, 2), 1):
+        for number in range(count):
+            twin.put(
+                f"shop/orders/2026110{day}-00000000{number}.csv", b"Op,id,name,seq\nI,1,a name,%d\n" % day
+            )
+        pipeline = by_tasks(twin.tasks.config)
+        pipeline.places.engine = Counted()
+        assert pipeline.run().ok
+        assert sum(landed) == (count > 1)
+    assert Pipeline(twin.plain.config).run().ok
+    assert tables(twin.plain)["bronze/orders"] == tables(twin.tasks)["bronze/orders"]
 
 
 def test_carriage_returns_of_a_part_mean_what_they_mean_in_one_process(twins: Callable[..., Twin]) -> None:

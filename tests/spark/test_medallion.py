@@ -60,11 +60,15 @@ def test_a_killed_worker_leaves_no_row_and_what_is_read_once_more_is_what_one_pr
         job = Shop(tmp_path / name, {"id": "int64", "name": "string"})
         set_in(job, "raw", "location", to=str(tmp_path / "raw"))
         jobs.append(job)
-    for number in (1, 2):
+
+    def put(number: int) -> None:
         place = tmp_path / f"raw/shop/orders/2026110{number}-000000001.csv"
         place.parent.mkdir(parents=True, exist_ok=True)
         text = "\n".join(lines(draw, VALUES, 2000, op=True, seq=True, first=2000 * number))
         place.write_text(f"Op,id,name,seq\n{text}\n")
+
+    put(1)
+    put(2)
     plain, there = jobs
     assert Pipeline(plain.config).run().ok
     run, mapped = SparkEngine.run, SparkEngine.map
@@ -77,7 +81,12 @@ def test_a_killed_worker_leaves_no_row_and_what_is_read_once_more_is_what_one_pr
         decides = isinstance(task, ApplyPart)
         return mapped(engine, source, Dies(task, tmp_path / "decided") if decides else task)
 
-    with spark.careless(), mock.patch.object(tasks, "PART_BYTES", 20_000):
+    with (
+        spark.careless(),
+        mock.patch.object(tasks, "PART_BYTES", 20_000),
+        mock.patch.object(tasks, "SMALL_BYTES", 0),
+        mock.patch.object(apply_job, "FEW_ROWS", -1),
+    ):
         with mock.patch.object(SparkEngine, "run", dying):
             failed = Pipeline(there.config, engine="spark").run()
         assert "could not run the tasks" in str(failed.tables[0].error)
@@ -101,6 +110,23 @@ def test_a_killed_worker_leaves_no_row_and_what_is_read_once_more_is_what_one_pr
         assert "are read once more" in caplog.text
     assert tables(plain) == tables(there)
     assert (keys(plain), remembered(plain)) == (keys(there), remembered(there))
+    put(3)
+    ran: list[str] = []
+
+    def noted(engine: SparkEngine, source: Any, task: Any) -> Any:
+        ran.append(type(task).__name__)
+        return mapped(engine, source, task)
+
+    with (
+        spark.careless(),
+        mock.patch.object(SparkEngine, "map", noted),
+        mock.patch.object(SparkEngine, "run", lambda engine, given: given and pytest.fail("a job")),
+        mock.patch.object(apply, "SMALL_ROWS", 0),
+    ):
+        assert Pipeline(there.config, engine="spark").run().ok
+    assert ran == ["ReadMade"]  # few changes are read by a job, and applied here; a small file has none
+    assert Pipeline(plain.config).run().ok
+    assert tables(plain) == tables(there)
     caplog.set_level(logging.INFO, "safewrite")
     with (
         spark.careless(),

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from safewrite.engine.abc import Engine, TaskAttempt, bodies
+from safewrite.engine.local import LocalEngine
 from safewrite.engine.written import TaskWriter, WrittenRows
 from safewrite.errors import InvalidInputError
 from safewrite.medallion.config.job import TableConfig
@@ -35,6 +36,8 @@ from safewrite.medallion.tables.job import TableJob
 log = logging.getLogger("safewrite")
 _OVERHEAD_BYTES = 2**16
 """What a file costs beyond its bytes: so that a task has not too many small ones."""
+SMALL_BYTES = 2**22
+"""Files of so few bytes together are landed by the task in this process: a job of Spark's costs more."""
 
 
 @dataclass(frozen=True)
@@ -231,7 +234,13 @@ class FileTasks:
             LandParts(self.storage, tuple(some), table, self.job.columns, owner_columns, self.writer)
             for some in _dealt([(part, tags[path]) for path, own in parts.items() for part in own])
         ]
-        return bodies(self.engine.run(tasks))
+        is_small = sum(map(_nbytes, itertools.chain.from_iterable(parts.values()))) <= SMALL_BYTES
+        return bodies((LocalEngine() if is_small else self.engine).run(tasks))
+
+
+def _nbytes(part: FilePart) -> int:
+    """About what is read of a file for a part."""
+    return part.end - part.start if part.source.kind == "csv" else part.source.raw.size
 
 
 def _dealt(parts: Sequence[tuple[FilePart, str]]) -> Iterator[list[tuple[FilePart, str]]]:
@@ -239,9 +248,7 @@ def _dealt(parts: Sequence[tuple[FilePart, str]]) -> Iterator[list[tuple[FilePar
     some: list[tuple[FilePart, str]] = []
     size = 0
     for part, tag in parts:
-        length = _OVERHEAD_BYTES + (
-            part.end - part.start if part.source.kind == "csv" else part.source.raw.size
-        )
+        length = _OVERHEAD_BYTES + _nbytes(part)
         if some and size + length > PART_BYTES:
             yield some
             some, size = [], 0

@@ -28,4 +28,4 @@ def engine_of(name: str) -> Engine[Any] | None:
         ) from error
     from safewrite.engine.spark import SparkEngine
 
-    return SparkEngine(SparkSession.builder.getOrCreate())
+    return SparkEngine(SparkSession.builder.getOrCreate(), few_here=True)
