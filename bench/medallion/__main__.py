@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench.medallion.engines import killing
+from bench.medallion.engines import Declined, killing
 from bench.medallion.truth import Verdict, tell_story
 from bench.screen import screen
 
@@ -35,6 +35,7 @@ def medallion(  # noqa: PLR0917 - typer calls it, by name
         typer.Option(help="tasks: in threads; spark: on a cluster of two executors."),
     ] = "local",
     executor_kills: Annotated[int, typer.Option(help="Executors that are killed (spark).")] = 20,
+    rounds: Annotated[int, typer.Option(help="So often the source writes between two runs.", min=1)] = 1,
     folder: Annotated[Path | None, typer.Option(help="Keep files and tables here.")] = None,
 ) -> None:
     """Full loads and changes late, twice, out of order, begun again and overwritten; the job is killed again and again."""
@@ -42,7 +43,7 @@ def medallion(  # noqa: PLR0917 - typer calls it, by name
     place = folder or Path(tempfile.mkdtemp(prefix="medallion-"))
     began_s = time.monotonic()
     formats = ("delta", "iceberg") if table_format == "both" else (table_format,)
-    verdicts, stack = [], ExitStack()
+    verdicts, stack, declined = [], ExitStack(), Declined()
     killed = (
         stack.enter_context(killing(place / "cluster", executor_kills, seed)) if engine == "spark" else None
     )
@@ -54,6 +55,7 @@ def medallion(  # noqa: PLR0917 - typer calls it, by name
                 tell_story(
                     place / f"{each}-{'mixed' if is_mixed else 'single'}", each, mixed=is_mixed, tables=count,
                     files=round(files * share), kills=max(1, round(kills * share)), seed=seed, tell=errors.print, engine=engine,
+                    rounds=rounds,
                 )
             )  # fmt: skip
             errors.print(f"{each}: {verdicts[-1].wrong_tables} wrong tables, {len(verdicts[-1].flaws)} flaws")
@@ -61,6 +63,7 @@ def medallion(  # noqa: PLR0917 - typer calls it, by name
     _show(console, verdicts)
     if killed is not None:
         console.print(f"killed meanwhile: {dict(killed)}")
+    console.print(f"declined by tasks: {dict(declined.found)}")
     console.print(f"seed {seed}, {time.monotonic() - began_s:.0f} s")
     clean = not any(one.flaws or one.wrong_tables for one in verdicts)
     if folder is None and clean:
@@ -74,13 +77,14 @@ def _show(console: Console, verdicts: Sequence[Verdict]) -> None:
     grid = Table(title="silver against the truth")
     for name in (
         "format", "change files", "tables", "files", "deliveries", "runs", "killed", "rows in files", "landed", "put aside",
-        "silver", "truth", "wrong tables", "by the driver", "recipe: lost, ghosts, stale", "its MERGE alone",
+        "silver", "truth", "wrong tables", "by the driver", "by tasks", "recipe: lost, ghosts, stale", "its MERGE alone",
     ):  # fmt: skip
         grid.add_column(name)
     for one in verdicts:
         counts = (
             one.tables, one.files, one.deliveries, one.runs, one.killed, one.rows_in_files, one.landed, one.put_aside,
             one.silver_rows, one.truth_rows, one.wrong_tables, one.by_driver,
+            one.by_tasks,
         )  # fmt: skip
         harms = [
             "" if harm is None else f"{harm.lost}, {harm.ghosts}, {harm.stale}"

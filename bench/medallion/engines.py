@@ -2,43 +2,105 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
+import re
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from bench.cdc.cluster import on_cluster
 from bench.servers.spark import Cluster
+from safewrite.changes import apply_job
 from safewrite.engine.local import LocalEngine
 from safewrite.medallion import Pipeline, Run
+from safewrite.medallion.bronze import tasks as bronze_tasks
 from safewrite.medallion.silver import apply, tasks
 
-_BETWEEN_S, _WITHIN_S = (1.0, 12.0), 3.0
+_BETWEEN_S, _WITHIN_S = (20.0, 100.0), 3.0
 """How long executors have until the next is killed; and how long it may be at its tasks by then."""
+_QUICK = {
+    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.locality.wait": "0s",
+}
+"""Executors that live for some seconds, and tasks that take less."""
+_LIMITS = {"tasks": (0, 5, -1, -1), "spark": (60, 20, 6000, 120), "killed": (14, 8, 1500, 30)}
+"""Rows of silver, of one of its tasks, bytes of bronze, changes that are decided about by the driver: so many are too few for a job."""
 _POLL_S = 0.2
-_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+_ARGUMENTS, _PORT = "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT"
 
 
-def ran(config: dict[str, object] | str, engine: str) -> Run:
-    """Run a job once, with few rows in a task, so that there are several."""
+def ran(config: dict[str, object] | str, engine: str, *, is_killed: bool = False) -> Run:
+    """Run a job once, with few rows in a task, so that there are several.
+
+    On Spark the limits below which the driver works are such that it does some tables, executors others, and some both by
+    turns; a run that is killed has less to itself.  A session of Spark stays for the next run.
+    """
     if engine == "local":
         return Pipeline(config).run()
-    apply.SMALL_ROWS, tasks.PIECE_ROWS = 0, 5
+    limits = _LIMITS["killed" if engine == "spark" and is_killed else engine]
+    apply.SMALL_ROWS, tasks.PIECE_ROWS, bronze_tasks.SMALL_BYTES, apply_job.FEW_ROWS = limits
     if engine == "tasks":
         pipeline = Pipeline(config)
         pipeline.places.engine = LocalEngine()
         return pipeline.run()
+    return Pipeline(config, engine="spark").run()
+
+
+def lent_session() -> dict[str, str]:
+    """What another process needs in its environment to work in the session of this one: with its Java, and its executors."""
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    try:
-        return Pipeline(config, engine="spark").run()
-    finally:
+    SparkSession.builder.getOrCreate()
+    gateway: Any = SparkContext._gateway  # noqa: SLF001
+    at = gateway.gateway_parameters
+    return {_PORT: str(at.port), "PYSPARK_GATEWAY_SECRET": at.auth_token}
+
+
+def take_session() -> None:
+    """Work in the session of another process, where the environment has one."""
+    if _PORT not in os.environ:
+        return
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._ensure_initialized()  # noqa: SLF001
+    jvm: Any = SparkContext._jvm  # noqa: SLF001
+    running = jvm.org.apache.spark.SparkContext.getOrCreate()
+    made = jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(running)
+    SparkSession(SparkContext(conf=SparkConf(), jsc=made))
+
+
+def leave_executors() -> None:
+    """End the session of this process, if it has one of its own: another process is to have its executors."""
+    if "pyspark" in sys.modules and _PORT not in os.environ:
+        from pyspark.sql import SparkSession
+
         session = SparkSession.getActiveSession()
-        if session is not None:  # another run is to have its executors
+        if session is not None:
             session.stop()
+
+
+class Declined(logging.Handler):
+    """Counts commits of silver that tasks were asked for and declined, by what they said; of runs of this process."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.found: Counter[str] = Counter()
+        logging.getLogger("safewrite").setLevel(logging.INFO)
+        logging.getLogger("safewrite").addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Count one."""
+        if "for tasks do not" in str(record.msg):
+            _, why = record.args or (None, None)
+            self.found[re.sub(r"[0-9]+", "n", str(why))[:80]] += 1
 
 
 @contextmanager
@@ -49,7 +111,7 @@ def killing(folder: Path, kills: int, seed: int) -> Iterator[Counter[str]]:
     before = os.environ.get(_ARGUMENTS)
     folder.mkdir(parents=True, exist_ok=True)
     with Cluster(folder) as cluster:
-        settings = on_cluster(cluster) | {"spark.ui.enabled": "false"}
+        settings = on_cluster(cluster) | _QUICK
         given = [f'--conf "{name}={value}"' for name, value in settings.items()]
         os.environ[_ARGUMENTS] = " ".join([*given, "pyspark-shell"])
 
@@ -68,6 +130,7 @@ def killing(folder: Path, kills: int, seed: int) -> Iterator[Counter[str]]:
         try:
             yield done
         finally:
+            leave_executors()
             ends.set()
             thread.join()
             os.environ.pop(_ARGUMENTS)

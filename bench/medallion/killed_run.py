@@ -6,14 +6,17 @@ import itertools
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import safewrite.medallion.pipeline as pipelines
-from bench.medallion.engines import ran
+from bench.medallion.engines import leave_executors, ran, take_session
 from safewrite.medallion.tables.job import JobPlaces
 from safewrite.table.verbs import Table
 
+_LIFE_S = 90.0
+"""So long a run on Spark lives at most: there the tables that it is behind with are dear."""
 POINTS = tuple(
     f"{what}:{side}" for what in ("quarantine", "bronze", "silver", "state") for side in ("before", "after")
 )
@@ -35,9 +38,19 @@ def dies(call: Callable[..., Any], side: str, times: int) -> Callable[..., Any]:
     return instead
 
 
+def dies_in(seconds: float) -> None:
+    """Let the process die then, wherever it is: few runs come to the point that was meant."""
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL))
+    timer.daemon = True
+    timer.start()
+
+
 def main(path: str, point: str, times: int, engine: str = "local") -> None:
     """Run, and die where it was said."""
     what, _, side = point.partition(":")
+    if engine == "spark":
+        take_session()
+        dies_in(_LIFE_S)
     if what == "bronze":
         Table.append_many = dies(Table.append_many, side, times)  # type: ignore[method-assign]
     elif what == "silver":
@@ -46,7 +59,8 @@ def main(path: str, point: str, times: int, engine: str = "local") -> None:
         JobPlaces.put_aside = dies(JobPlaces.put_aside, side, times)  # type: ignore[method-assign]
     elif what == "state":
         pipelines.write_state = dies(pipelines.write_state, side, times)
-    run = ran(path, engine)
+    run = ran(path, engine, is_killed=True)
+    leave_executors()
     sys.stdout.write("ok" if run.ok else f"failed: {run.to_dict()}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.medallion.dms import SourceTable
-from bench.medallion.engines import ran
+from bench.medallion.engines import leave_executors, lent_session, ran
 from bench.medallion.harness import Harness, lab, mixed_lab
 from bench.medallion.killed_run import POINTS
 from bench.medallion.recipe import Damage, damage
@@ -19,6 +20,8 @@ from safewrite.medallion import Pipeline, verify
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 1800
+_LIFE_S, _LIFE_SPARK_S, _LIFE_WHOLE_S = (1.5, 8.0), (4.0, 40.0), (40.0, 90.0)
+"""How long a run lives that is killed at random; one with a Java of its own begins with some seconds in which there is no executor."""
 CHANGES = 12
 """Of each table in a round."""
 QUIET_SHARE = 0.2
@@ -38,7 +41,9 @@ class Verdict:
     kills: dict[str, int] = field(default_factory=dict)
     runs: int = 0
     by_driver: int = 0
-    """Rows that this process brought to silver where tasks were asked to; of runs that were not killed."""
+    """Rows that this process brought to silver where tasks might have, few as they were or declined; of runs that were not killed."""
+    by_tasks: int = 0
+    """Rows that tasks brought; of these runs."""
     rows_in_files: int = 0
     landed: int = 0
     put_aside: int = 0
@@ -60,8 +65,10 @@ class Verdict:
 class Story:
     """One job over ``tables`` tables, told until there are so many files and so many kills."""
 
-    def __init__(self, job: Harness, seed: int, *, mixed: bool, tell: Tell, engine: str = "local") -> None:
-        self.job, self.mixed, self.tell, self.engine = job, mixed, tell, engine
+    def __init__(
+        self, job: Harness, seed: int, *, mixed: bool, tell: Tell, engine: str = "local", rounds: int = 1
+    ) -> None:
+        self.job, self.mixed, self.tell, self.engine, self.rounds_a_run = job, mixed, tell, engine, rounds
         self.random = random.Random(seed)
         self.rounds: list[list[str]] = []
         self.verdict = Verdict(job.table_format, "mixed" if mixed else "per table", len(job.tables))
@@ -72,7 +79,8 @@ class Story:
         self.job.begin(20, loads=3)
         self._work(killed=False)
         while self._files() < files or self.verdict.killed < kills:
-            self._source()
+            for _ in range(self.rounds_a_run):
+                self._source()
             missing = kills - self.verdict.killed
             self._work(killed=missing > 0)
             self.tell(
@@ -107,25 +115,27 @@ class Story:
             self.job.dms.deliver_copy(table)
 
     # --- the job ------------------------------------------------------------------------------------------
-    def _work(self, *, killed: bool, refuses: str | None = None) -> None:
+    def _work(self, *, killed: bool, refuses: str | None = None, whole: bool = False) -> None:
         arrivals = self.job.dms.arrivals
         self.rounds.append(arrivals[self._told :])
         self._told = len(arrivals)
         self.verdict.runs += 1
         if not killed:
             run = ran(self.job.config, self.engine)
-            self.verdict.by_driver += sum(one.refined.by_driver for one in run.tables)
+            here = sum(one.refined.by_driver for one in run.tables)
+            self.verdict.by_driver += here
+            self.verdict.by_tasks += sum(one.refined.rows for one in run.tables) - here
             errors = [*run.errors, *(f"{one.table}: {one.error}" for one in run.tables if one.error)]
             told = [one for one in errors if refuses is not None and refuses in one]
             if refuses is not None and not told:
                 self.verdict.flaws.append("a load that came again after changes of its task was taken")
             self._note_errors([one for one in errors if one not in told])
-        elif self.random.random() < 0.5:
-            self._kill_at(
-                self.random.choice(POINTS), self.random.randrange(1, max(2, len(self.job.tables) // 2))
-            )
+        elif not whole and self.random.random() < 0.5:
+            times = len(self.job.tables) // (6 if self.engine == "spark" else 2)
+            self._kill_at(self.random.choice(POINTS), self.random.randrange(1, max(2, times)))
         else:
-            self._kill_after(self.random.uniform(1.5, 8.0))
+            life_s = _LIFE_WHOLE_S if whole else _LIFE_SPARK_S if self.engine == "spark" else _LIFE_S
+            self._kill_after(self.random.uniform(*life_s), whole=whole)
 
     def _note_errors(self, errors: list[str]) -> None:
         self.verdict.flaws += [f"a run failed: {error}" for error in errors]
@@ -135,8 +145,8 @@ class Story:
         said, _ = victim.communicate(timeout=TIMEOUT_S)
         self._judge_victim(victim.returncode, said, point)
 
-    def _kill_after(self, delay_s: float) -> None:
-        victim = _victim(self.job, "nowhere:before", 1, self.engine)
+    def _kill_after(self, delay_s: float, *, whole: bool) -> None:
+        victim = _victim(self.job, "nowhere:before", 1, self.engine, whole=whole)
         try:
             said, _ = victim.communicate(timeout=delay_s)
         except subprocess.TimeoutExpired:
@@ -176,7 +186,7 @@ class Story:
             dms.load(table)
         self._work(killed=False, refuses="was written again with other content")
         dms.new_task()
-        self._work(killed=True)
+        self._work(killed=True, whole=not self.mixed and self.engine == "spark")
         self._work(killed=False)
         wrong = self._wrong("after the load of a new task")
         self.job.go_on(CHANGES)
@@ -228,14 +238,22 @@ def tell_story(
     seed: int,
     tell: Tell,
     engine: str = "local",
+    rounds: int = 1,
 ) -> Verdict:
-    """One job in a folder of its own."""
+    """One job in a folder of its own; the source writes files so often between two runs."""
     make = mixed_lab if mixed else lab
-    job = make(folder, table_format, seed=seed, tables=tables)
-    return Story(job, seed, mixed=mixed, tell=tell, engine=engine).run(files, kills)
+    more = {"workers": 4} if engine == "spark" else {}  # most of the time a table waits for Spark
+    job = make(folder, table_format, seed=seed, tables=tables, more=more)
+    return Story(job, seed, mixed=mixed, tell=tell, engine=engine, rounds=rounds).run(files, kills)
 
 
-def _victim(job: Harness, point: str, times: int, engine: str) -> subprocess.Popen[str]:
+def _victim(
+    job: Harness, point: str, times: int, engine: str, *, whole: bool = False
+) -> subprocess.Popen[str]:
+    """A run in a process of its own; on Spark in the session of this one, whose Java goes on, if it is not to die as a whole."""
+    if whole:
+        leave_executors()
+    lent = lent_session() if engine == "spark" and not whole else {}
     given = [
         sys.executable,
         "-m",
@@ -245,4 +263,6 @@ def _victim(job: Harness, point: str, times: int, engine: str) -> subprocess.Pop
         str(times),
         engine,
     ]
-    return subprocess.Popen(given, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return subprocess.Popen(
+        given, cwd=ROOT, env=os.environ | lent, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )

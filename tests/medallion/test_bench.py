@@ -18,6 +18,8 @@ from bench.medallion.recipe import damage
 from bench.medallion.spark import session
 from bench.medallion.speed import OURS, PYTHON, SPARK, Race, change_file, lines
 from bench.medallion.truth import tell_story
+from safewrite.changes import apply_job
+from safewrite.medallion.bronze import tasks as bronze_tasks
 from safewrite.medallion.silver import apply, tasks
 
 BRONZE = pa.schema([*ARROW, ("_op", pa.string()), ("_seq", pa.decimal128(38, 0)), ("_file", pa.string())])
@@ -51,8 +53,11 @@ def test_the_copied_recipe_loses_an_update_that_comes_before_its_insert(tmp_path
 def test_a_story_with_kills_ends_in_the_truth(
     table_format: str, engine: str, mixed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apply, "SMALL_ROWS", apply.SMALL_ROWS)  # set by a run by tasks
-    monkeypatch.setattr(tasks, "PIECE_ROWS", tasks.PIECE_ROWS)
+    limits: list[tuple[Any, str]] = [
+        (apply, "SMALL_ROWS"), (tasks, "PIECE_ROWS"), (bronze_tasks, "SMALL_BYTES"), (apply_job, "FEW_ROWS"),
+    ]  # fmt: skip
+    for module, name in limits:  # set by a run by tasks
+        monkeypatch.setattr(module, name, getattr(module, name))
     found = tell_story(
         tmp_path,
         table_format,
