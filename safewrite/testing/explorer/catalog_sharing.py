@@ -50,6 +50,12 @@ class SharedRowPlan(RowPlan):
     def secure(self) -> Generator[Effect, Outcome, None]:
         yield from ()
 
+    def carried_by(self, version: int) -> None:
+        return None
+
+    def is_barred(self, head: TableVersion) -> bool:
+        return False  # no model changes a schema
+
     def see(self, head: TableVersion) -> None:
         self.head = head
 
