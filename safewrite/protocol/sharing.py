@@ -42,15 +42,13 @@ from safewrite.protocol.effects import (
     Ok,
     Outcome,
     Put,
-    ReadQueue,
     Sleep,
     Together,
     WallClock,
 )
 from safewrite.protocol.member_queue import Offer, Share, Sharer, Steps, Waiting, path_of, waiting, young
 from safewrite.protocol.members import Found
-from safewrite.protocol.ticket_queue import now
-from safewrite.protocol.values import Queue
+from safewrite.protocol.ticket_queue import held, now
 from safewrite.text.rendering import said
 
 MEMBERS_MAX, BYTES_MAX = 1000, 8 * 2**20
@@ -133,8 +131,7 @@ def _take_ticket(state: SharedTry) -> Generator[Effect, Outcome, bool]:
     """Wait for a turn where others hold tickets: writers that cannot be led would starve, if who leads passed them by."""
     if not state.has_turns or state.ticket is not None:
         return False
-    seen = yield ReadQueue(name="share.tickets")
-    if isinstance(seen, Ok) and isinstance(seen.value, Queue) and seen.value.next <= seen.value.serving:
+    if (yield from held("share.tickets")) is False:
         return False
     return (yield from state.wait_ticket())
 
@@ -204,7 +201,7 @@ def _wait(state: SharedTry, share: Share[Sharer], began_s: float) -> Generator[E
             return None
         yield Sleep(nap_s, name="share.wait")
         slept_s = nap_s
-        nap_s = min(NAP_S_MAX, nap_s * 1.4)
+        nap_s = min(NAP_S_MAX, max(nap_s * 1.4, slowest_s))
         look, found = yield from state.poll()
         if look:
             if found is not None:
@@ -384,10 +381,11 @@ def in_doubt(
     if isinstance(error, SafewriteError) and not isinstance(error, NotCommittedError | CommitUnknownError):
         return error
     why = said(error).partition(". ")[0]
+    doctor = " Run `safewrite doctor` on the table." if "safewrite doctor" in said(error) else ""
     return CommitUnknownError(
         f"{why}. The write had waited where other writers take waiting writes into their own commits, so one of them may "
         f"still commit it, up to {share.unit} {share.through}. Call again with the same key to decide at once; resolve(key) decides "
-        f"once the table has reached {share.unit} {share.through}.",
+        f"once the table has reached {share.unit} {share.through}.{doctor}",
         version=share.through,
     )
 

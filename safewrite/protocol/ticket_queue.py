@@ -70,6 +70,14 @@ def wait_turn(limits: Limits) -> Generator[Effect, Outcome, int | None]:
     return ticket
 
 
+def held(name: str) -> Generator[Effect, Outcome, bool | None]:
+    """Whether others hold tickets; None where that cannot be seen."""
+    seen = yield ReadQueue(name=name)
+    if not isinstance(seen, Ok) or not isinstance(seen.value, Queue):
+        return None
+    return seen.value.next > seen.value.serving
+
+
 def _pause_s(ahead: int, pace_s: float, unmoved_s: float) -> float:
     """How long to sleep with so many turns ahead of ours.
 

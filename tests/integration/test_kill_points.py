@@ -280,8 +280,10 @@ def test_a_claimed_commit_whose_temp_file_is_gone_is_not_closed_as_if_it_had_lan
     body = guarded.objects(temp)[temp]
     guarded.delete(temp)
     with pytest.raises(sw.StorageError, match="safewrite doctor") as caught:
-        guarded.open().append(rows(NEXT), key="next")
+        guarded.open(group="never").append(rows(NEXT), key="next")
     assert caught.value.kind == "corrupt_log"
+    with pytest.raises(sw.CommitUnknownError, match="safewrite doctor"):  # another may have read its member
+        guarded.open().append(rows(NEXT), key="shares")
     assert guarded.entries()[-1]["complete"]["S"] == "false"
     guarded.put(temp, body)
     guarded.open().append(rows(NEXT), key="next")
