@@ -145,3 +145,15 @@ def test_of_many_creators_one_makes_the_table_and_the_others_are_told(inner: Cat
         thread.join()
     assert sorted(outcomes) == ["exists"] * 5 + ["made"]
     assert inner.load_table("db.t").scan().to_arrow().num_rows == 2
+
+
+def test_who_cannot_write_a_tables_metadata_is_told_why(tmp_path: Path) -> None:
+    """The error said nothing of the reason, and was its own cause: who follows causes never came to an end."""
+    (tmp_path / "file").touch()
+    warehouse = (tmp_path / "file").as_uri()
+    inner = SqlCatalog("local", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=warehouse)
+    inner.create_namespace("db")
+    with pytest.raises(sw.CommitUnknownError, match="Not a directory") as told:
+        sw.create("db.t", ROWS.schema, catalog=inner, timeout_s=0.5)
+    assert told.value.__cause__ is not told.value
+    inner.engine.dispose()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from safewrite.arguments.reading import reading
-from safewrite.errors import ConflictError, Kind, NotCommittedError, StorageError
+from safewrite.errors import ConflictError, Kind, SafewriteError, StorageError
 from safewrite.iceberg.data.schema import iceberg_schema
 from safewrite.iceberg.write import namespace
 from safewrite.protocol.iceberg.settle import METADATA_READ_MAX
@@ -131,7 +131,7 @@ def create_table(connection: Connection, made: TableDraft, catalog: Any) -> bool
         )
     except TableAlreadyExistsError:
         return False
-    except NotCommittedError:
+    except SafewriteError:
         raise
     except Exception as error:
         raise _failed(connection, error) from error
@@ -171,11 +171,7 @@ def _is_there(catalog: Any, name: tuple[str, ...]) -> bool:
     return True
 
 
-def _failed(connection: Connection, error: Exception) -> Exception:
-    from safewrite.errors import SafewriteError
-
-    if isinstance(error, SafewriteError):
-        return error
+def _failed(connection: Connection, error: Exception) -> StorageError:
     return StorageError(
         f"{connection.table_name} could not be made: {type(error).__name__}: {said(error)}. Nothing was written. Check the "
         "catalog's address, the warehouse and the permissions."

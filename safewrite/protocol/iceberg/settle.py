@@ -230,8 +230,9 @@ def settle_creation(
             break
         yield Backoff(patience.tries, name="create.backoff")
     if in_doubt:
+        detail = getattr(outcome, "detail", "") or type(outcome).__name__
         raise CommitUnknownError(
-            "The catalog did not say whether the table was made, and does not show it. It may appear later, "
+            f"The catalog did not say whether the table was made, and does not show it: {detail.rstrip('.')}. It may appear later, "
             "empty or with the rows that were to come with it. Look for it before you try again."
         )
     raise unanswered(create, outcome)
