@@ -10,6 +10,7 @@ from pyiceberg.catalog import load_catalog
 
 import safewrite as sw
 from tests.cdc.jobs import Job, change
+from tests.cdc.on_executors import Executors
 from tests.test_cli import run_json
 
 ON_AUDIT: list[dict[str, Any]] = [{"table": "a", "branch": "audit"}, {"table": "b"}]
@@ -83,6 +84,59 @@ def test_a_branch_that_was_dropped_stops_the_job_until_its_rows_are_sent_again(j
     assert fast_forward(job) == "committed"
     job.land(change("u", "a", 3, {"id": 3, "n": 4}, lsn=9, offset=4))
     assert (kept(job), kept(job, "audit")) == ({1: 1, 2: 2, 3: 3}, {1: 1, 2: 2, 3: 4})
+
+
+@pytest.mark.parametrize("executors", [None, Executors()])
+@pytest.mark.parametrize("branch", ["audit", "main"])
+def test_a_job_stops_where_another_engine_sets_its_branch_back(
+    job: Job, branch: str, executors: Executors | None
+) -> None:
+    """It went on behind the rows that went: a job that ran did not ask, nor did one with executors."""
+    job.schemas, work = True, executors and executors.work
+    job.tables = ON_AUDIT[:1] if branch == "audit" else [{"table": "a"}]
+    given = [change("c", "a", one, {"id": one, "n": one}, lsn=one, offset=one - 1) for one in (1, 2, 3)]
+    running = job.landing()
+    running.land(job.batch(given[:1]), work)
+    table = load_catalog(**job.catalog()).load_table("db.a")
+    before = table.metadata.refs[branch].snapshot_id
+    lines = running.land(job.batch(given[1:2], 1), work)
+    assert lines[1].by_executors == (0 if executors is None else 1)
+    moved = table.refresh().manage_snapshots()
+    if branch == "main":
+        moved.rollback_to_snapshot(before).commit()
+    else:
+        moved.create_branch(before, branch).commit()
+    for landing in [running, *([job.landing()] if branch == "audit" else [])]:
+        with pytest.raises(sw.ConflictError, match="rows went that do not come again"):
+            landing.land(job.batch(given[2:], 2), work)
+    assert kept(job, branch) == {1: 1}
+
+
+def test_a_job_that_leaves_its_branch_stops_until_the_rows_there_are_published(job: Job) -> None:
+    """It went on from where main is, without them."""
+    given = [change("c", "a", one, {"id": one, "n": one}, lsn=one, offset=one - 1) for one in (1, 2, 3)]
+    job.land(given[0])
+    fast_forward(job)
+    job.land(given[1])
+    job.tables = [{"table": "a"}]
+    with pytest.raises(sw.ConflictError, match="on another branch"):
+        job.land(given[2])
+    fast_forward(job)
+    job.land(given[2])
+    assert kept(job) == {1: 1, 2: 2, 3: 3}
+
+
+def test_a_table_whose_branch_was_dropped_begins_again_where_the_user_says_so(job: Job) -> None:
+    """The first error named the command, and after it came another error."""
+    given = [change("c", "a", one, {"id": one, "n": one}, lsn=one, offset=one - 1) for one in (1, 2, 3)]
+    job.land(given[0])
+    load_catalog(**job.catalog()).load_table("db.a").manage_snapshots().remove_branch("audit").commit()
+    with pytest.raises(sw.ConflictError, match="safewrite cdc restart"):
+        job.land(given[1])
+    job.landing().ledger.restart("db.a")
+    job.land(given[1])
+    job.land(given[2])
+    assert kept(job, "audit") == {2: 2, 3: 3}
 
 
 def test_a_branch_of_a_delta_table_is_refused_when_the_configuration_is_read(tmp_path: Path) -> None:

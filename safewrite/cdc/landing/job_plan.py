@@ -134,7 +134,7 @@ def _table_plan(landing: Landing, table: TargetTable, done: Mapping[str, int], w
         found = landing.targets.find(table)
         positions = {} if found is None else found.positions()
         refuse_made_anew(job, table, positions, landed=landed)
-        refuse_set_back(job, table, landing.ledger.checked(table, positions))
+        refuse_set_back(job, table, landing.ledger.checked(table, found, positions, landed=landed))
         refuse_other_key(table, keys_of(found), None if found is None else found.schema)
         refuse_other_rows(job, table, found, positions)
         computed = {} if found is None else _computed(table, found)

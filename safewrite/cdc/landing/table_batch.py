@@ -97,8 +97,8 @@ class TableBatch:
         except sw.InvalidInputError as error:  # a name that no table can have
             made._without_table(given, error)
             return made
-        refuse_made_anew(name, table, positions, landed=done.get(job.ledger.mark(table.name), 0))
-        refuse_set_back(name, table, job.ledger.checked(table, positions))
+        refuse_made_anew(name, table, positions, landed=(landed := done.get(job.ledger.mark(table.name), 0)))
+        refuse_set_back(name, table, job.ledger.checked(table, found, positions, landed=landed))
         new = given.since(batch.starts(name, positions))
         entry.earlier = entry.records - new.records
         counts = None if (new.records and not batch.replay) or found is None else made._counts_before()

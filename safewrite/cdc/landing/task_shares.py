@@ -186,8 +186,9 @@ class TaskShare:
             found, positions = job.targets.position(table)
         except sw.InvalidInputError as error:  # a name that no table can have
             raise LandAgainError({table.name: str(error)}) from error
-        refuse_made_anew(name, table, positions, landed=done.get(job.ledger.mark(table.name), 0))
-        refuse_set_back(name, table, positions)
+        landed = done.get(job.ledger.mark(table.name), 0)
+        refuse_made_anew(name, table, positions, landed=landed)
+        refuse_set_back(name, table, job.ledger.checked(table, found, positions, landed=landed))
         now = view_of(name, found, positions, view.parts)
         if now != view:
             raise LandAgainError(views={table.name: now})

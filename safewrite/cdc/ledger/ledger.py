@@ -28,6 +28,8 @@ COUNTED = (
 )  # fmt: skip
 NO_OFFSETS = "[]"
 """The offsets of a line that is of no batch."""
+_BRANCHES = "safewrite.branch."
+"""The properties of an Iceberg table that safewrite began branches of begin with this."""
 LETTERS_KEY = ("job", "topic", "topic_id", "partition", "offset")
 
 
@@ -123,8 +125,8 @@ class JobLedger:
     config: Config
     targets: TargetTables
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-    _stands: set[str] = field(default_factory=set, repr=False)
-    """Tables whose branches were found to have what the ledger says."""
+    _ends: dict[str, dict[str, int]] = field(default_factory=dict, repr=False)
+    """How far Iceberg tables were taken by the commits that this process knows of."""
 
     @property
     def table(self) -> TargetTable:
@@ -142,29 +144,47 @@ class JobLedger:
         """How far the job got; none before its first batch."""
         return self.targets.position(self.table)[1]
 
-    def checked(self, table: TargetTable, positions: Mapping[str, int]) -> Mapping[str, int]:
-        """The positions of a table, which on a branch are compared with the ledger's once: branches are dropped, and begin elsewhere.
+    def checked(
+        self, table: TargetTable, found: sw.Table | None, positions: Mapping[str, int], *, landed: int
+    ) -> Mapping[str, int]:
+        """The positions of a table.  Those of Iceberg tables go back with a branch that is set back, or made again.
+
+        They are compared with what this process landed; before, those of a table with branches with the ledger's once.
+
+        Args:
+            landed: 0 where the table was not landed before, or ``restart`` says so.
 
         Raises:
-            ConflictError: kind BRANCH_CHANGED; the table is before what the ledger says of it.
+            ConflictError: the table is before what was landed; kind BRANCH_CHANGED, of a main branch POSITION_MOVED.
         """
-        if table.branch is None or table.name in self._stands:
+        if table.format != "iceberg" or not landed:
             return positions
-        found = self.targets.find(self.table)
-        if found is not None and table.epoch <= positions.get(f"{self.config.job}/epoch", 0):
-            lines = found.rows(where=[("job", "=", self.config.job), ("table", "=", table.name)])
-            last = last_commit(lines)
-            for name, end in ({} if last is None else ends_of(last, self.config.job)).items():
-                if (known := positions.get(name, 0)) < end:
-                    raise sw.ConflictError(
-                        f"The branch {table.branch!r} of {table.name} has the position {known} of {name}, and the job's ledger says "
-                        f"that it had {end}: it was dropped or set back, and rows went that do not come again. Nothing of the batch was "
-                        "committed. Restore it; or raise epoch and have the source send its rows again (a snapshot).",
-                        kind=sw.Kind.BRANCH_CHANGED,
-                    )
+        ends = self._ends.get(table.name)
+        if ends is None:
+            ends = self._ledgers_ends(table, found, positions)
+        for name, end in ends.items():
+            if (known := positions.get(name, 0)) < end:
+                what = "The table" if table.branch is None else f"The branch {table.branch!r} of"
+                raise sw.ConflictError(
+                    f"{what} {table.name} has the position {known} of {name}, and the job landed records up to {end}: it was dropped or "
+                    "set back, or what was landed is on another branch, and rows went that do not come again. Nothing of the batch was "
+                    "committed. Restore it; or raise epoch and have the source send its rows again (a snapshot).",
+                    kind=sw.Kind.POSITION_MOVED if table.branch is None else sw.Kind.BRANCH_CHANGED,
+                )
         with self._lock:
-            self._stands.add(table.name)
+            self._ends[table.name] = ends
         return positions
+
+    def _ledgers_ends(
+        self, table: TargetTable, found: sw.Table | None, positions: Mapping[str, int]
+    ) -> dict[str, int]:
+        """How far the ledger says that a table with branches was taken; nothing of one without, nor where the epoch was raised."""
+        branched = found is not None and any(name.startswith(_BRANCHES) for name in found.properties)
+        ledger = self.targets.find(self.table) if branched else None
+        if ledger is None or table.epoch > positions.get(f"{self.config.job}/epoch", 0):
+            return {}
+        last = last_commit(ledger.rows(where=[("job", "=", self.config.job), ("table", "=", table.name)]))
+        return {} if last is None else ends_of(last, self.config.job)
 
     def mark(self, table: str) -> str:
         """The position that says that a table was landed before: 1, or 0 after ``restart``."""
@@ -243,6 +263,11 @@ class JobLedger:
         moved |= self._marks(lines, positions)
         table = self._whole(self.table, self.targets.seen(self.table), ("job", "batch"), LEDGER_SCHEMA)
         table.append(_closed(lines), positions=moved)
+        with self._lock:
+            landed = {
+                line.table: line for line in lines if line.table is not None and line.version is not None
+            }
+            self._ends |= {name: ends_of(vars(line), self.config.job) for name, line in landed.items()}
 
     def write_replay(
         self, batch: Batch, lines: Sequence[LedgerEntry], positions: Mapping[str, int]
