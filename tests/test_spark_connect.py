@@ -1,15 +1,21 @@
-"""A frame of Spark Connect is refused at once, by an error that says what to do; no part of a Java process is asked for."""
+"""What is asked of a session of Spark Connect: nothing of a Java process.  Real ones are in ``make test-spark-connect``."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
 
 import safewrite as sw
 import safewrite.spark
+from safewrite.engine.spark import kept
+from safewrite.frames.spark.held import held
+from safewrite.frames.spark.stream import batch_of
+from safewrite.frames.spark.tallied import executors_lack_python
+from safewrite.iceberg.spark.files import has_library
 
 
 def _made(name: str, **has: Any) -> Any:
@@ -19,19 +25,35 @@ def _made(name: str, **has: Any) -> Any:
     return kind()
 
 
-@pytest.mark.parametrize("verb", ["append", "overwrite", "apply_changes", "sink"])
-def test_a_frame_of_connect_is_refused_by_what_to_do_instead(verb: str, tmp_path: Path) -> None:
-    frame = _made("DataFrame", sparkSession=_made("SparkSession"))
-    table = sw.create(str(tmp_path / "t"), pa.schema({"id": pa.int64(), "seq": pa.int64()}))
-    changes = {"keys": ["id"], "sequence_by": ["seq"]}
-    calls = {
-        "append": lambda: table.append(frame, key="one"),
-        "overwrite": lambda: table.overwrite(frame, key="one"),
-        "apply_changes": lambda: table.apply_changes(frame, key="one", **changes),
-        "sink": lambda: table.sink("append", app_id="orders")(frame, 0),
-    }
-    with pytest.raises(sw.InvalidInputError, match=r"Connect.*toArrow\(\), key=.*toArrow\(\), txn="):
-        calls[verb]()
-    with pytest.raises(sw.InvalidInputError, match="Spark Connect"):
+@pytest.fixture
+def frame() -> Any:
+    rows = object()
+    session = _made("SparkSession")
+    return _made("DataFrame", sparkSession=session, localCheckpoint=lambda self, eager: rows)
+
+
+def test_a_frame_is_written_in_its_own_session(frame: Any) -> None:
+    with held(frame) as given:
+        assert given.rows is frame
+        assert given.session is frame.sparkSession
+        assert given.context is None
+        assert not executors_lack_python(given.context)
+    assert not has_library(frame.sparkSession)
+    assert batch_of(frame, 0) is None
+    with kept(frame) as rows:
+        assert rows is frame.localCheckpoint(eager=False)
+
+
+def test_what_is_not_there_is_said(frame: Any, tmp_path: Path) -> None:
+    with pytest.raises(sw.InvalidInputError, match=r"Spark Connect session.*Spark's own commits"):
         safewrite.spark.attach(frame.sparkSession)
-    assert (table.row_count(), table.version) == (0, 0)
+    table = sw.create(str(tmp_path / "t"), pa.schema({"id": pa.int64()}))
+    with (
+        mock.patch("pyspark.__version__", "3.5.9"),
+        pytest.raises(sw.InvalidInputError, match=r"from Spark 4\.0 on"),
+    ):
+        table.append(frame)
+    no_store = mock.patch("safewrite.delta.connect.Connection.store", return_value=None)
+    with no_store, pytest.raises(sw.InvalidInputError, match=r"Delta's library.*frame\.toArrow"):
+        table.append(frame)
+    assert table.row_count() == 0

@@ -104,6 +104,11 @@ class SparkEngine:
         return _reports(ids.mapInArrow(body, spark_schema([pa.field(REPORT, pa.binary())])))
 
 
+def is_connect(session: object) -> bool:
+    """Whether a session is of Spark Connect: its Java process is elsewhere, and hands nothing of itself over."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
 def arrow_of(frame: DataFrame) -> pa.Table:
     """All rows of a frame, with its types and nulls; without rows the types may be missing.
 
@@ -131,6 +136,9 @@ def _frame(source: DataFrame, task: Task) -> DataFrame:
 def kept(frame: DataFrame) -> Iterator[DataFrame]:
     """Rows that are computed once: an action that is repeated gets the same ones, or fails (E5)."""
     rows = frame.localCheckpoint(eager=False)
+    if is_connect(frame.sparkSession):  # its client lets the server forget them
+        yield rows
+        return
     try:
         yield rows
     finally:
@@ -153,12 +161,12 @@ def spark_errors(what: str) -> Iterator[None]:
     Raises:
         ExecutorsLackPythonError, EngineError: nothing was committed.
     """
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
+    errors: tuple[type[Exception], ...] = (PySparkException, *_of_java())
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except errors as error:
         text = str(getattr(error, "java_exception", error))
         if any(sign in text for sign in _LACKING):
             raise ExecutorsLackPythonError(
@@ -169,6 +177,15 @@ def spark_errors(what: str) -> Iterator[None]:
             f"Spark could not {what}: {_said(text)} Nothing was committed. If it was the environment, call again with the "
             "same key."
         ) from error
+
+
+def _of_java() -> tuple[type[Exception], ...]:
+    """Errors of Java in this process; the client of Spark Connect has no Java."""
+    try:
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    except ImportError:
+        return ()
+    return (Py4JError,)
 
 
 def spark_schema(columns: Iterable[pa.Field]) -> StructType:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from safewrite.arguments.reading import reading
+from safewrite.engine.spark import is_connect
 from safewrite.errors import InvalidInputError
 from safewrite.frames.columns import (
     ArrowColumn,
@@ -324,7 +325,7 @@ def check_running(session: object) -> None:
     Raises:
         InvalidInputError: says what it is.
     """
-    if type(session).__module__.startswith("pyspark.sql.connect"):
+    if is_connect(session):
         return
     context: Any = getattr(session, "sparkContext", None)
     if context is None:
@@ -338,16 +339,31 @@ def check_running(session: object) -> None:
         )
 
 
-def check_classic(session: SparkSession) -> None:
-    """Refuse a session whose Java process is elsewhere.
+def check_classic(session: SparkSession, what: str = "Spark's own commits") -> None:
+    """Refuse a session whose Java process is elsewhere, where that is needed for ``what``.
 
     Raises:
         InvalidInputError: this is a Spark Connect session.
     """
-    if type(session).__module__.startswith("pyspark.sql.connect"):
+    if is_connect(session):
         raise InvalidInputError(
-            "This is a Spark Connect session: its driver, where commits are made, runs elsewhere and cannot "
-            "call this Python. Nothing was written. Run the job in the driver itself (spark-submit, a Glue or "
-            "EMR job, a classic cluster), or bring the rows here: safewrite.open(...).append(frame.toArrow(), key=...), and in "
-            "foreachBatch append(batch.toArrow(), txn=(app_id, epoch))."
+            f"This is a Spark Connect session: its driver runs elsewhere and cannot call this Python, as {what} must. Nothing was "
+            "written. Run the job in the driver itself (spark-submit, a Glue or EMR job, a classic cluster), or bring the rows "
+            "here: table.append(frame.toArrow(), key=...), and in foreachBatch append(batch.toArrow(), txn=(app_id, epoch))."
         )
+
+
+def check_serves(session: SparkSession) -> None:
+    """Refuse a session of Spark Connect before 4.0, which cannot keep what it has computed.
+
+    Raises:
+        InvalidInputError: this is one.
+    """
+    if is_connect(session):
+        from pyspark import __version__
+
+        if int(__version__.partition(".")[0]) < 4:
+            raise InvalidInputError(
+                f"Spark Connect writes tables from Spark 4.0 on, and this is {__version__}: it cannot keep the rows that it has "
+                "computed. Nothing was written. Bring the rows here: frame.toPandas(), with key= or txn= as for the frame."
+            )

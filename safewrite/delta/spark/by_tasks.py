@@ -23,6 +23,7 @@ from safewrite.delta.write.transaction import Transaction
 from safewrite.errors import InvalidInputError, MissingExtraError, WouldAlterError
 from safewrite.frames.predicate import columns
 from safewrite.frames.prepare import Prepared
+from safewrite.frames.source import check_classic
 from safewrite.frames.spark.batch import BatchOrigin, SparkBatch
 from safewrite.frames.spark.columns import arrow_schema, new_schema
 from safewrite.frames.spark.stream import written
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     from safewrite.receipt import Receipt
 
 
+_LIBRARY = "Delta's library, which alone can write this table,"
+
+
 # --- which path --------------------------------------------------------------------------------------
 def store_of(
     connection: Connection,
@@ -58,7 +62,7 @@ def store_of(
     of this process where its ``where=`` cuts through files, and where the table's change data feed wants the rows that come.
     """
     has_library = _has_library(held, connection)
-    if executors_lack_python(held.session.sparkContext) or (has_library and not partition_by):
+    if executors_lack_python(held.context) or (has_library and not partition_by):
         return None
     if operation.verb == "overwrite" and state is not None:
         if feeds_changes(state):
@@ -80,6 +84,8 @@ def _is_of_partitions(where: Where | None, state: Snapshot) -> bool:
 
 def _has_library(held: Held, connection: Connection) -> bool:
     """Whether the session has safewrite's jar, through which Delta's library commits; if so, registers the table with it."""
+    if held.context is None:
+        return False
     try:
         hook_of(attach(held.frame.sparkSession)).commits.know(connection)
     except MissingExtraError:
@@ -102,6 +108,7 @@ def write(
     partition_by = tuple(first.partition_by) if state is None else state.partition_by
     store = store_of(table.connection, held, operation, partition_by, state)
     if store is None:
+        check_classic(held.session, _LIBRARY)
         return None
     if state is None and name.txn is not None:  # only_frame knows frames of a batch by the id of their table
         if held.computed is None:
@@ -109,7 +116,7 @@ def write(
         state = table.ready_for_spark(partial(new_schema, held.frame))
     return or_by_library(
         partial(_written, table, store, held, operation, name, state, queue_first),
-        held.session.sparkContext,
+        held.context,
         partial(_has_library, held, table.connection),
         table.uri,
     )
@@ -160,7 +167,8 @@ def apply(
     """
     state, store, spec = table.ready_for_spark(None), table.connection.store(), operation.changes
     assert spec is not None
-    if store is None or executors_lack_python(held.session.sparkContext):
+    if store is None or executors_lack_python(held.context):
+        check_classic(held.session, _LIBRARY)
         return None
     frame = held.frame
     columns = arrow_schema(frame.schema)
@@ -174,7 +182,7 @@ def apply(
     there = _seems_there(state, name)
     return or_by_library(
         partial(written, frame, name.txn, state.table_id, by, seems_there=there),
-        held.session.sparkContext,
+        held.context,
         partial(_has_library, held, table.connection),
         table.uri,
         NotByTasksError,

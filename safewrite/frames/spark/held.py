@@ -3,6 +3,8 @@
 Spark's settings belong to a session: what other threads of it do, and the user's own reading of sources, must go on
 under the user's settings.  So nothing is set in that session.  Its rows are computed there; the copy takes them over and
 writes them, and reads files of the table that are to be rewritten.
+
+A session of Spark Connect has no copies, and needs none: tasks write and read the files there, by no setting of Spark's.
 """
 
 from __future__ import annotations
@@ -12,10 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from safewrite.engine.spark import is_connect
 from safewrite.errors import StorageError
-from safewrite.frames.source import check_classic, check_running
+from safewrite.frames.source import check_running, check_serves
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 _DELTA = "spark.databricks.delta."
@@ -63,6 +67,11 @@ class Held:
     """The frame's rows, where they are kept already."""
 
     @property
+    def context(self) -> SparkContext | None:
+        """The Spark of this process that computes the rows; None where it runs elsewhere."""
+        return None if is_connect(self.session) else self.session.sparkContext
+
+    @property
     def rows(self) -> DataFrame:
         """What is written."""
         return self.frame if self.computed is None else self.computed
@@ -103,18 +112,21 @@ class Held:
 
 @contextmanager
 def held(frame: DataFrame) -> Iterator[Held]:
-    """A copy of the frame's session, active in this thread until the end of the block.
+    """A copy of the frame's session, active in this thread until the end of the block; a session of Connect itself.
 
     Each call makes its own, in a few milliseconds, so that writes of several threads do not meet.
 
     Raises:
-        InvalidInputError: this is a frame of a Spark Connect session, or of one that was stopped.
+        InvalidInputError: this is a frame of a session that was stopped, or of Spark Connect before 4.0.
     """
     from pyspark.sql import SparkSession
 
     session = frame.sparkSession
     check_running(session)
-    check_classic(session)
+    check_serves(session)
+    if is_connect(session):
+        yield Held(frame, session)
+        return
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001
     java = session._jsparkSession.cloneSession()  # noqa: SLF001 - as Spark itself does for a stream
     getattr(getattr(jvm, "SparkSession$"), "MODULE$").applyModifiableSettings(java, dict(HELD))

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from safewrite.engine.spark import is_connect
 from safewrite.errors import NotCommittedError, ReplayMismatchError
 from safewrite.frames.spark import kafka
 from safewrite.frames.spark.batch import BatchOrigin
@@ -58,9 +59,11 @@ class StreamBatch:
 def batch_of(frame: DataFrame, epoch: int) -> StreamBatch | None:
     """The stream's batch that this thread works on, if it has this number and its offsets tell its rows.
 
-    None in any doubt: outside ``foreachBatch``, for a frame of another session than the batch's, for a
-    source that is not known to be safe.  Then the rows name the batch.
+    None in any doubt: outside ``foreachBatch``, for a frame of another session than the batch's or of Spark Connect,
+    for a source that is not known to be safe.  Then the rows name the batch.
     """
+    if is_connect(frame.sparkSession):
+        return None
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
     context = frame.sparkSession.sparkContext

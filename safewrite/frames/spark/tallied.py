@@ -43,14 +43,14 @@ class NotInPythonError(Exception):
     """A value that Spark has and Python has not, such as a year after 9999."""
 
 
-def executors_lack_python(context: SparkContext) -> bool:
-    """Whether tasks could not run in a context before."""
-    return context in _lacking
+def executors_lack_python(context: SparkContext | None) -> bool:
+    """Whether tasks could not run in a context before; without one there is nothing else that writes."""
+    return context is not None and context in _lacking
 
 
 def or_by_library(
     write: Callable[[], T],
-    context: SparkContext,
+    context: SparkContext | None,
     has_library: Callable[[], bool],
     table: str,
     *refusals: type[SafewriteError],
@@ -69,6 +69,7 @@ def or_by_library(
     except (ExecutorsLackPythonError, MissingExtraError) as error:
         if not has_library():
             raise
+        assert context is not None
         _lacking.add(context)
         why = str(error)
     except NotInPythonError as error:

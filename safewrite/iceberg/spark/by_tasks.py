@@ -12,6 +12,7 @@ from pyiceberg.types import NestedField, UUIDType
 from safewrite.changes.spark.batch import given_rows
 from safewrite.changes.table_files import NotByTasksError
 from safewrite.errors import WouldAlterError
+from safewrite.frames.source import check_classic
 from safewrite.frames.spark.columns import arrow_schema as spark_columns
 from safewrite.frames.spark.stream import written
 from safewrite.frames.spark.tallied import TalliedRows, executors_lack_python, or_by_library
@@ -56,7 +57,7 @@ def address_for_tasks(table: IcebergFormat, held: Held, head: TableVersion) -> T
     fewer files where it can hash rows to buckets, and where a sort order asks for all rows in order: tasks sort them a
     piece at a time.
     """
-    if executors_lack_python(held.session.sparkContext):
+    if executors_lack_python(held.context):
         return None
     metadata = table_of(head).metadata
     if as_spark_has(metadata.schema()) is None:
@@ -74,7 +75,7 @@ def address_for_changes(table: IcebergFormat, held: Held, head: TableVersion) ->
     the rows that they write, and write those of a bucket from few tasks.
     """
     schema = table_of(head).metadata.schema()
-    if executors_lack_python(held.session.sparkContext) or as_spark_has(schema) != arrow_schema(schema):
+    if executors_lack_python(held.context) or as_spark_has(schema) != arrow_schema(schema):
         return None
     return address_of(head, table.connection.catalog)
 
@@ -117,17 +118,18 @@ def write(  # noqa: PLR0917 - one caller
     """Write the rows of a DataFrame, or apply its changes, once; None where Iceberg's own library is to do it.
 
     Raises:
-        WouldAlterError, InvalidInputError: nothing was committed.
+        WouldAlterError, InvalidInputError: nothing was committed; also where the session is of Spark Connect, which has no library.
         NotCommittedError: its other subclasses; none of the rows is or will be in the table.
         CommitUnknownError: the same call again, or ``resolve``, decides.
     """
     applies = operation.changes is not None
     address = (address_for_changes if applies else address_for_tasks)(table, held, head)
     if address is None:
+        check_classic(held.session, "Iceberg's library, which alone can write this table,")
         return None
     return or_by_library(
         partial(_applied if applies else _written, table, address, held, operation, name, head, queue_first),
-        held.session.sparkContext,
+        held.context,
         partial(has_library, held.session),
         table.uri,
         *((NotByTasksError,) if applies else ()),

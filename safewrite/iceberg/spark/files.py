@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
+from safewrite.engine.spark import is_connect
 from safewrite.errors import InvalidInputError, MissingExtraError, StorageError
 from safewrite.frames.spark.columns import arrow_schema, conformed
 from safewrite.frames.spark.hashes import quoted
@@ -184,7 +185,7 @@ def find(
 
 def has_library(session: SparkSession) -> bool:
     """Whether the session has Iceberg's jar."""
-    return type(_class(session, "spark.Spark3Util")).__name__ == "JavaClass"
+    return not is_connect(session) and type(_class(session, "spark.Spark3Util")).__name__ == "JavaClass"
 
 
 def _catalogs(session: SparkSession, named: str | None, likely: str) -> Iterator[str]:

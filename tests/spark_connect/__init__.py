@@ -1,0 +1,1 @@
+"""Spark Connect, with a client and a server of its own: ``make test-spark-connect``."""
