@@ -149,7 +149,7 @@ class JobLedger:
     ) -> Mapping[str, int]:
         """The positions of a table.  Those of Iceberg tables go back with a branch that is set back, or made again.
 
-        They are compared with what this process landed; before, those of a table with branches with the ledger's once.
+        They are compared with what this process landed; before, those of a table that may have gone back with the ledger's once.
 
         Args:
             landed: 0 where the table was not landed before, or ``restart`` says so.
@@ -178,9 +178,8 @@ class JobLedger:
     def _ledgers_ends(
         self, table: TargetTable, found: sw.Table | None, positions: Mapping[str, int]
     ) -> dict[str, int]:
-        """How far the ledger says that a table with branches was taken; nothing of one without, nor where the epoch was raised."""
-        branched = found is not None and any(name.startswith(_BRANCHES) for name in found.properties)
-        ledger = self.targets.find(self.table) if branched else None
+        """How far the ledger says that a table was taken that may have gone back; nothing of others, nor where the epoch was raised."""
+        ledger = self.targets.find(self.table) if found is not None and _may_have_gone_back(found) else None
         if ledger is None or table.epoch > positions.get(f"{self.config.job}/epoch", 0):
             return {}
         last = last_commit(ledger.rows(where=[("job", "=", self.config.job), ("table", "=", table.name)]))
@@ -315,6 +314,19 @@ class JobLedger:
             )
         found.append(found.schema.empty_table(), positions={self.mark(table): (landed, 0)})
         log.warning("table %s of job %s begins again", table, self.config.job)
+
+
+def _may_have_gone_back(found: Any) -> bool:
+    """Whether an Iceberg table has branches, or its log a snapshot from which the main branch does not come: rows may be gone."""
+    metadata, line = found.iceberg.metadata, set[int]()
+    parents = {one.snapshot_id: one.parent_snapshot_id for one in metadata.snapshots}
+    at = metadata.current_snapshot_id
+    while at in parents:
+        line.add(at)
+        at = parents[at]
+    return any(name.startswith(_BRANCHES) for name in found.properties) or any(
+        one.snapshot_id in parents and one.snapshot_id not in line for one in metadata.snapshot_log
+    )
 
 
 def _closed(lines: Sequence[LedgerEntry]) -> pa.Table:
