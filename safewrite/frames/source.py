@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from safewrite.arguments.reading import reading
-from safewrite.engine.spark import is_connect
 from safewrite.errors import InvalidInputError
 from safewrite.frames.columns import (
     ArrowColumn,
@@ -325,6 +324,8 @@ def check_running(session: object) -> None:
     Raises:
         InvalidInputError: says what it is.
     """
+    from safewrite.engine.spark import is_connect
+
     if is_connect(session):
         return
     context: Any = getattr(session, "sparkContext", None)
@@ -345,6 +346,8 @@ def check_classic(session: SparkSession, what: str = "Spark's own commits") -> N
     Raises:
         InvalidInputError: this is a Spark Connect session.
     """
+    from safewrite.engine.spark import is_connect
+
     if is_connect(session):
         raise InvalidInputError(
             f"This is a Spark Connect session: its driver runs elsewhere and cannot call this Python, as {what} must. Nothing was "
@@ -359,6 +362,8 @@ def check_serves(session: SparkSession) -> None:
     Raises:
         InvalidInputError: this is one.
     """
+    from safewrite.engine.spark import is_connect
+
     if is_connect(session):
         from pyspark import __version__
 
