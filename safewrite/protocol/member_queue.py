@@ -127,33 +127,35 @@ class Share(Generic[SharerT_co]):
 
     def left(self, seen: int) -> list[Waiting]:
         """The members of the last look that no commit up to ``seen`` carries, as far as is known: some are about to be removed."""
-        commits = range(_base(self.path), seen + 1)
-        carried = [keys for keys in map(self.sharer.carried_by, commits) if keys is not None]
+        return self._left([keys for keys in self._carried(seen) if keys is not None])
+
+    def leads_after(self, seen: int) -> str | None:
+        """The member that is to lead after version ``seen``; None where another look must tell.
+
+        Ours may have been refused if one that came after it was carried, and an older one may be in a commit that is not known.
+        """
+        of_base, *later = self._carried(seen)
+        known = [keys for keys in later if keys is not None]
+        if len(known) < len(later):
+            return None
+        left = self._left(known if of_base is None else [of_base, *known])
+        paths, base = {one.path for one in left}, _base(self.path)
+        passed = any(one.path > (self.path or "") for one in self.there if one.path not in paths)
+        if passed or self.path not in paths or (of_base is None and any(one.base < base for one in left)):
+            return None
+        self.there, self.listed = tuple(left), False
+        return young(left, self.path)[0].path
+
+    def _carried(self, seen: int) -> list[Container[str] | None]:
+        """What commits carry, from the one that our member was made on to version ``seen``."""
+        return [self.sharer.carried_by(version) for version in range(_base(self.path), seen + 1)]
+
+    def _left(self, carried: Sequence[Container[str]]) -> list[Waiting]:
         return [
             one
             for one in self.there
             if one.path == self.path or not any(one.key_hash in keys for keys in carried)
         ]
-
-    def leads_after(self, seen: int) -> str | None:
-        """The member that is to lead after version ``seen``; None where another look must tell.
-
-        Ours may have been refused if one that came after it was carried.
-        """
-        base, left = _base(self.path), self.left(seen)
-        unknown = [version for version in range(base, seen + 1) if self.sharer.carried_by(version) is None]
-        oldest = min((one.base for one in left), default=-1)
-        passed = any(one.path > (self.path or "") for one in self.there if one not in left)
-        seen_there = any(one.path == self.path for one in left)
-        if (
-            passed
-            or not seen_there
-            or any(version > base for version in unknown)
-            or (unknown and oldest < base)
-        ):
-            return None
-        self.there, self.listed = tuple(left), False
-        return young(left, self.path)[0].path
 
     @property
     def place(self) -> int:

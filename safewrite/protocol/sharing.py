@@ -48,7 +48,7 @@ from safewrite.protocol.effects import (
 )
 from safewrite.protocol.member_queue import Offer, Share, Sharer, Steps, Waiting, path_of, waiting, young
 from safewrite.protocol.members import Found
-from safewrite.protocol.ticket_queue import held, now
+from safewrite.protocol.ticket_queue import now, seems_empty
 from safewrite.text.rendering import said
 
 MEMBERS_MAX, BYTES_MAX = 1000, 8 * 2**20
@@ -131,7 +131,7 @@ def _take_ticket(state: SharedTry) -> Generator[Effect, Outcome, bool]:
     """Wait for a turn where others hold tickets: writers that cannot be led would starve, if who leads passed them by."""
     if not state.has_turns or state.ticket is not None:
         return False
-    if (yield from held("share.tickets")) is False:
+    if (yield from seems_empty("share.tickets")):
         return False
     return (yield from state.wait_ticket())
 

@@ -70,12 +70,10 @@ def wait_turn(limits: Limits) -> Generator[Effect, Outcome, int | None]:
     return ticket
 
 
-def held(name: str) -> Generator[Effect, Outcome, bool | None]:
-    """Whether others hold tickets; None where that cannot be seen."""
+def seems_empty(name: str) -> Generator[Effect, Outcome, bool]:
+    """Whether no one holds a ticket, as far as can be seen."""
     seen = yield ReadQueue(name=name)
-    if not isinstance(seen, Ok) or not isinstance(seen.value, Queue):
-        return None
-    return seen.value.next > seen.value.serving
+    return isinstance(seen, Ok) and isinstance(seen.value, Queue) and seen.value.next <= seen.value.serving
 
 
 def _pause_s(ahead: int, pace_s: float, unmoved_s: float) -> float:
