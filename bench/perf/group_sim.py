@@ -11,7 +11,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Annotated, Any
 
@@ -25,10 +25,9 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.candidate import Anchor, Arbiter
 from safewrite.protocol.effects import Effect, Ok, Outcome
-from safewrite.protocol.member_queue import SPAN
 from safewrite.protocol.members import Found
 from safewrite.table.format import FRESH_S
-from safewrite.table.shared_queue import LISTEN_S, QUICK_S
+from safewrite.table.shared_queue import SharedQueue
 from safewrite.table.writer import QUEUE_MEMORY
 from safewrite.testing.explorer.rows import FIRST, parse
 from safewrite.testing.explorer.sharing import SharedRow
@@ -36,6 +35,8 @@ from safewrite.testing.explorer.sharing import SharedRow
 from .virtual_stores import PUT, S3_S, Clock, Stores, digest
 
 LIMITS = Limits(timeout_s=600.0)
+MARK = "the table", "its arbiter"
+"""Where the table is; its queue may be used."""
 FLEETS = "1,2,4,8,16,64,200,1000,10000"
 Program = Generator[Effect, Outcome, DeltaDone]
 
@@ -74,13 +75,12 @@ class Writer:
     """One process: what it knows of the table, and the write that is under way."""
 
     number: int
+    queue: SharedQueue
     head: int = 0
     carried: frozenset[str] | None = None
     """The keys in the commit that carried its last write, if another made it."""
     met: int = 0
     known_s: float | None = None
-    listened_s: float = -LISTEN_S
-    committed_s: float = -QUICK_S
     writes: int = 0
     due_s: float = 0.0
     steps: Program | None = None
@@ -116,8 +116,9 @@ class Race:
     def run(self) -> None:
         """Let all write until the time is over, and their last writes end."""
         for number in range(self.setting.writers):
-            spread_s = self.setting.every_s or 0.0
-            self._start(Writer(number), self.rng.uniform(0.0, spread_s))
+            queue = SharedQueue("auto" if self.setting.shares else "never", True, MARK, self.clock)
+            queue.note(True)
+            self._start(Writer(number, queue), self.rng.uniform(0.0, self.setting.every_s))
         while self._heap:
             self.clock.now_s, _, writer, at, what = heapq.heappop(self._heap)
             if isinstance(what, Effect):
@@ -151,14 +152,8 @@ class Race:
 
     def _program(self, writer: Writer) -> Program:
         now_s, setting = self.clock.now_s, self.setting
-        listens = now_s - writer.committed_s < QUICK_S and now_s - writer.listened_s > LISTEN_S
-        writer.listened_s = now_s if listens else writer.listened_s
-        arbiter = Arbiter(
-            setting.lock_table,
-            lease=setting.lock_table,
-            shares=SPAN if setting.shares else 0,
-            listens=listens and setting.shares,
-        )
+        terms = asdict(writer.queue.terms())
+        arbiter = Arbiter(setting.lock_table, lease=setting.lock_table, **terms)
         key, attempt = f"k{writer.number}-{writer.writes}", f"{writer.number}.{writer.writes}"
         row = Row(
             Write(key, "1:0", 1),
@@ -205,7 +200,8 @@ class Race:
     def _acked(self, writer: Writer, done: DeltaDone) -> None:
         now_s = self.clock.now_s
         self.latencies.append(now_s - writer.due_s)
-        writer.head, writer.committed_s = done.version, now_s
+        writer.head = done.version
+        writer.queue.note(done.may_share)
         body = self.stores.objects.blobs[claims.commit_path(done.version)]
         writer.carried = None if done.led_by_us else keys_of(body)
         writer.known_s = None if done.contended and done.members == 1 else now_s

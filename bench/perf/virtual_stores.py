@@ -30,9 +30,13 @@ MEMBER_BYTES, ENTRY_BYTES = 1500, 300
 
 @dataclass
 class Clock:
-    """Virtual seconds."""
+    """Virtual seconds; a world that tells no more than them."""
 
     now_s: float = 0.0
+
+    def perform(self, effect: Effect) -> Outcome:
+        """The time, whatever is asked."""
+        return Ok(self.now_s)
 
 
 @cache
