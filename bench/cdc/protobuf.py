@@ -45,7 +45,7 @@ class DebeziumProtobuf(DebeziumAvro):
         _add(row, [*keys, *((name, _kind(made), True) for name, made in columns.items())])
         for field in row.field:
             if field.name in columns and (digits := columns[field.name].digits) is not None:
-                field.options.MergeFromString(_meta(*digits))
+                field.options.MergeFromString(field_meta(*digits))
         _add(around.nested_type.add(name="Source"), [(name, kind, name in _NULLABLE) for name, kind in _SOURCE.items()])  # fmt: skip
         return self._made(file, of)
 
@@ -109,7 +109,7 @@ def _fill(message: Any, datum: Mapping[str, Any]) -> None:
             setattr(message, name, value)
 
 
-def _meta(precision: int, scale: int) -> bytes:
+def field_meta(precision: int, scale: int) -> bytes:
     """The option by which the converter says how a decimal is (confluent.field_meta), in its bytes."""
     params = {"scale": str(scale), "precision": str(precision)}
     entries = [_part(1, name.encode()) + _part(2, value.encode()) for name, value in params.items()]

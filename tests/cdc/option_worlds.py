@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from safewrite.cdc.records.change import KafkaRecord
 from tests.cdc.events import event, postgres, record
 from tests.cdc.jobs import Job
 from tests.cdc.on_executors import Executors
+from tests.cdc.worlds import main
 
 GONE = "__debezium_unavailable_value"
 ODD, WIDE = "no number", 2**40
@@ -483,18 +483,5 @@ def wrong_of(seed: int, folder: Path, changes: int = 40) -> list[str]:
     return found
 
 
-def main(first: int, count: int) -> int:
-    """Run so many worlds; how many end wrong."""
-    wrong = 0
-    for seed in range(first, first + count):
-        with tempfile.TemporaryDirectory() as folder:
-            faults = wrong_of(seed, Path(folder))
-        wrong += bool(faults)
-        for fault in faults:
-            print(f"seed {seed}: {fault}", flush=True)  # noqa: T201 - a command's report
-    print(f"{wrong} of {count} worlds end wrong")  # noqa: T201
-    return wrong
-
-
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])) > 0)
+    sys.exit(main(wrong_of) > 0)

@@ -11,10 +11,10 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorP
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message_factory import GetMessageClass
 
+from bench.cdc.protobuf import field_meta
 from safewrite.cdc.connect.protobuf_files import pool_of
 from tests.cdc.test_avro import Schemas
 
-META = 1088
 KINDS = {name.removeprefix("TYPE_").lower(): number for name, number in FieldDescriptorProto.Type.items()}
 Fields = Sequence[tuple[str, str]]
 """A name, and what it is: a plain type, or the full name of a message or (``enum``) an enum; before it ``optional``, ``many`` or ``what`` (a oneof)."""
@@ -49,24 +49,8 @@ def a_file(package: str, messages: Mapping[str, Fields], *needs: str) -> FileDes
 
 
 def scaled(field: FieldDescriptorProto, scale: int, precision: int) -> None:
-    """Say as Connect's converter does how a decimal is (confluent.field_meta), by the bytes that it writes."""
-    params = {"scale": str(scale), "precision": str(precision)}
-    entries = b"".join(
-        _part(2, _part(1, name.encode()) + _part(2, value.encode())) for name, value in params.items()
-    )
-    field.options.MergeFromString(_part(META, entries))
-
-
-def _part(number: int, data: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(data)) + data
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 127:
-        found.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*found, number])
+    """Say as Connect's converter does how a decimal is."""
+    field.options.MergeFromString(field_meta(precision, scale))
 
 
 class ProtobufSchemas:
