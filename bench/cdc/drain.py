@@ -275,7 +275,7 @@ def drainer(name: str, folder: Path, kafka: Kafka, batch: int, *, schemas: bool 
         return
     form: Form = "delta" if name == "delta" else "iceberg"
     tables = [{"database": DATABASE, "table": TABLE, "source": f"public.{TABLE}", "format": form}]
-    job = Job(folder, form, kafka.endpoint_url, {"tables": tables}, batch, SPARK)
+    job = Job(folder, form, kafka.endpoint_url, {"tables": tables}, batch, spark=SPARK)
     try:
         yield Ours(job)
     finally:

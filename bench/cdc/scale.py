@@ -112,7 +112,7 @@ def run(kafka: Kafka, folder: Path, told: Scaled, rows: int, batch: int) -> Scal
             "spark.executor.memory": "1g", "spark.driver.memory": "2g", "spark.speculation": "false",
             "spark.driver.extraJavaOptions": "-XX:+UseSerialGC", "spark.locality.wait": "0",
         }  # fmt: skip
-        job = Job(folder, "delta", kafka.endpoint_url, settings, batch, spark)
+        job = Job(folder, "delta", kafka.endpoint_url, settings, batch, spark=spark)
         stack.callback(job.kill)
         job.start()
         _watch(job, cluster, rows, told)
@@ -137,6 +137,10 @@ def _watch(job: Job, cluster: Cluster, rows: int, told: Scaled) -> None:
     grown = {pid: spent - before.get(pid, 0.0) for pid, spent in after.items()}
     told.cpu_us = {kind: one / max(1, told.rows) * 1e6 for kind, one in by_kind(usage.kinds, grown).items()}
     told.shares = shares_of(usage.kinds, grown)
+    if len(told.shares) != told.executors:
+        raise RuntimeError(
+            f"{len(told.shares)} executors worked, not {told.executors}: the job ran elsewhere"
+        )
 
 
 def _landed(job: Job) -> int:

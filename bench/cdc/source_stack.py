@@ -120,11 +120,11 @@ class Job:
     servers: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     batch: int = 1000
-    modes: Mapping[str, Mode] = field(default_factory=dict)
+    modes: Mapping[str, Mode] = field(default_factory=dict, kw_only=True)
     """In which mode a table lands, where it is not upsert."""
-    sql: Mapping[str, RowSql] = field(default_factory=dict)
+    sql: Mapping[str, RowSql] = field(default_factory=dict, kw_only=True)
     """Filters and computed columns, by table."""
-    spark: Mapping[str, str] = field(default_factory=lambda: SMALL_SPARK)
+    spark: Mapping[str, str] = field(default_factory=lambda: SMALL_SPARK, kw_only=True)
     _driver: subprocess.Popen[bytes] | None = field(default=None, repr=False)
     _began: int = field(default=0, repr=False)
     """Where the driver that runs began to write in the log."""

@@ -88,7 +88,15 @@ class Captured:
         return self.servers.has_under_way
 
     def job(self, form: Form, batch: int, settings: Mapping[str, Any]) -> Job:
-        return Job(self.servers.folder, form, self.kafka.endpoint_url, settings, batch, self.modes, self.sql)
+        return Job(
+            self.servers.folder,
+            form,
+            self.kafka.endpoint_url,
+            settings,
+            batch,
+            modes=self.modes,
+            sql=self.sql,
+        )
 
     def rows(self, table: SourceTable) -> Rows:
         found, sql = source_rows(self.servers.postgres, table), self.sql.get(table.name, RowSql())
