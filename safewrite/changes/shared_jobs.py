@@ -97,7 +97,7 @@ class TableEngine(Generic[S]):
     jobs: SharedJobs[S]
 
     @contextmanager
-    def map(self, source: Any, task: Task) -> Iterator[Mapped[Any]]:
+    def map(self, source: Any, task: Task, rows_a_batch: int | None = None) -> Iterator[Mapped[Any]]:
         """See :class:`safewrite.engine.abc.Engine`; rows are kept until the jobs are closed."""
         kind = _Kind.LOOK_UP if isinstance(source, _Numbers) else _Kind.DECIDE
         reports, rows = self.jobs.wait(self.name, _Call(kind, source, [task]))

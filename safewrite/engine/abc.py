@@ -81,8 +81,13 @@ class Mapped(Generic[S]):
 class Engine(Protocol[S]):
     """Runs tasks; every one of them ends in exactly one report."""
 
-    def map(self, source: S, task: Task) -> AbstractContextManager[Mapped[S]]:
+    def map(
+        self, source: S, task: Task, rows_a_batch: int | None = None
+    ) -> AbstractContextManager[Mapped[S]]:
         """Run a task on each input of a source; its rows are kept until the end of the block.
+
+        ``rows_a_batch``: the task gets its input by so many rows at most, however many bytes they have; None: by as many as
+        the engine holds right.
 
         Raises:
             EngineError: the engine could not run it.

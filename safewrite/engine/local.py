@@ -35,8 +35,8 @@ class LocalEngine:
     """Runs every task once.  Rows that tasks give are in memory."""
 
     @contextmanager
-    def map(self, source: Source, task: Task) -> Iterator[Mapped[Source]]:
-        """See :class:`safewrite.engine.abc.Engine`."""
+    def map(self, source: Source, task: Task, rows_a_batch: int | None = None) -> Iterator[Mapped[Source]]:
+        """See :class:`safewrite.engine.abc.Engine`; the batches are there already."""
         made = _all_of([partial(_run, task, batches, part) for part, batches in enumerate(source)])
         rows = [batches for batches, _ in made]
         yield Mapped([report for _, report in made], rows, rows)

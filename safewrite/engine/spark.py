@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,13 @@ REPORT = "_safewrite_report"
 _LACKING = ("No module named", "ModuleNotFoundError", "PYTHON_VERSION_MISMATCH", "Cannot run program")
 """What Spark says where executors have no Python, another one than the driver, or lack a package of it."""
 
+_ROWS_MAX, _BYTES_MAX = (
+    "spark.sql.execution.arrow.maxRecordsPerBatch",
+    "spark.sql.execution.arrow.maxBytesPerBatch",
+)
+_NOT_ASKED = 2**31 - 1
+"""The one limit of bytes with which Spark does not weigh a batch (its ``BatchedPythonArrowInput``)."""
+
 log = logging.getLogger("safewrite")
 
 
@@ -47,7 +54,9 @@ class SparkEngine:
     few_here: bool = False
 
     @contextmanager
-    def map(self, source: DataFrame, task: Task) -> Iterator[Mapped[DataFrame]]:
+    def map(
+        self, source: DataFrame, task: Task, rows_a_batch: int | None = None
+    ) -> Iterator[Mapped[DataFrame]]:
         """See :class:`safewrite.engine.abc.Engine`.
 
         Rows that the task gives are kept with their lineage cut: where an executor takes some of them with it, what reads
@@ -56,13 +65,14 @@ class SparkEngine:
         Raises:
             ExecutorsLackPythonError: safewrite is not on every node.
         """
-        frame = _frame(source, task)
-        if task.columns is None:
-            yield Mapped(_reports(frame), frame, frame)
-            return
-        with kept(frame) as rows:
-            told = rows.filter(f"{REPORT} IS NOT NULL").select(REPORT)
-            yield Mapped(_reports(told), rows.filter(f"{REPORT} IS NULL").drop(REPORT), frame)
+        with ExitStack() as stack:
+            with _batched(self.session, rows_a_batch):
+                frame = _frame(source, task)
+                rows = frame if task.columns is None else stack.enter_context(kept(frame))
+                told = rows.filter(f"{REPORT} IS NOT NULL").select(REPORT)
+                reports = _reports(frame if task.columns is None else told)
+            left = rows if task.columns is None else rows.filter(f"{REPORT} IS NULL").drop(REPORT)
+            yield Mapped(reports, left, frame)
 
     def taken(self, source: DataFrame) -> pa.Table:
         """See :class:`safewrite.engine.abc.Engine`."""
@@ -130,6 +140,22 @@ def _frame(source: DataFrame, task: Task) -> DataFrame:
     numbered = source.toDF(*(f"c{number}" for number in range(len(source.columns))))  # no dots in names
     columns = [*(task.columns or ()), pa.field(REPORT, pa.binary())]
     return numbered.mapInArrow(partial(_mapped, task=task, names=source.columns), spark_schema(columns))
+
+
+@contextmanager
+def _batched(session: SparkSession, rows: int | None) -> Iterator[None]:
+    """Hand rows over to Python so many at a time, and do not ask for their bytes: Spark 4 adds up all columns again at each row."""
+    if rows is None:
+        yield
+        return
+    before = {name: session.conf.get(name, None) for name in (_ROWS_MAX, _BYTES_MAX)}
+    session.conf.set(_ROWS_MAX, str(rows))
+    session.conf.set(_BYTES_MAX, str(_NOT_ASKED))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            session.conf.unset(name) if value is None else session.conf.set(name, value)
 
 
 @contextmanager

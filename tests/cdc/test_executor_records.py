@@ -12,6 +12,7 @@ import pytest
 from safewrite.cdc.envelopes.decoding import Decoded, Decoder
 from safewrite.cdc.kafka import executor_records
 from safewrite.cdc.kafka.executor_records import ExecutorRecords, ExecutorRecordsWork
+from safewrite.cdc.kafka.micro_batches import MicroBatches
 from safewrite.cdc.landing import decode_task
 from safewrite.cdc.landing.decode_task import DecodeTask, union
 from safewrite.cdc.records.records import KafkaRecords
@@ -57,7 +58,7 @@ def there(data: pa.Table, prefixes: tuple[bytes, ...], told: list[Any]) -> Execu
         inputs=[data.to_batches()],
         sparkSession=SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2)),
     )
-    return ExecutorRecords(frame, prefixes, lambda *given: told.append(given))
+    return ExecutorRecords(frame, prefixes, lambda *given: told.append(given), 100)
 
 
 def test_prefixes_that_executors_meet_are_cut_off_the_next_batch() -> None:
@@ -86,3 +87,10 @@ def test_records_before_a_position_stay_away_and_those_of_the_driver_are_decoded
     assert Decode(decoder)(since, {}).records == 1
     assert Decode(decoder)(records, {}).records == 4
     assert len(told) == 1
+
+
+@pytest.mark.parametrize(("size", "rows"), [(100, 4096), (16 * 2**10, 1024), (2**20, 16), (2**30, 16)])
+def test_few_heavy_records_come_to_a_task_at_a_time(size: float, rows: int) -> None:
+    batches = MicroBatches(None, None, is_decoded_there=True)  # type: ignore[arg-type]
+    batches._learn(3, 3 * size)
+    assert batches._rows_a_batch == rows

@@ -45,6 +45,24 @@ def test_few_rows_come_into_this_process_where_that_is_allowed(spark: Spark) -> 
     assert [ids for _, _, ids in found] == [[0, 2, 4, 6, 8], [1, 3, 5, 7]]
 
 
+def test_rows_come_so_many_at_a_time_whatever_they_weigh(spark: Spark) -> None:
+    """By the session's own settings each row would come alone, for one byte is its limit."""
+    engine, source = SparkEngine(spark.session), _source_of(spark)([range(10)])
+    limit = "spark.sql.execution.arrow.maxBytesPerBatch"
+    before = spark.session.conf.get(limit)
+    spark.session.conf.set(limit, "1")
+    try:
+        with (
+            spark.careless(),
+            engine.map(source, Deal(1)) as alone,
+            engine.map(source, Deal(1), 4) as four,
+        ):
+            assert [one.rows.count() for one in (alone, four)] == [10, 3]
+        assert spark.session.conf.get(limit) == "1"
+    finally:
+        spark.session.conf.set(limit, before)
+
+
 def test_the_hash_is_spark_s(spark: Spark) -> None:
     rows = spark.sql("SELECT CAST(id AS INT) AS number, hash(CAST(id AS INT)) AS hash FROM range(-5, 300)")
     assert [_murmur3(row["number"] & 0xFFFFFFFF) for row in rows.to_pylist()] == rows["hash"].to_pylist()

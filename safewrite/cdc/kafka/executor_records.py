@@ -29,6 +29,7 @@ class ExecutorRecords(KafkaRecords):
         frame: the columns of records, one partition for each of Kafka.
         prefixes: bytes that Spark cuts off keys and values.
         learn: is asked to remember how many they were, and what they weighed as Kafka and as Spark has them.
+        rows_a_batch: so many of them come to a task at a time.
     """
 
     def __init__(
@@ -36,9 +37,11 @@ class ExecutorRecords(KafkaRecords):
         frame: DataFrame,
         prefixes: Sequence[bytes],
         learn: Learn,
+        rows_a_batch: int,
         starts: Mapping[Place, int] | None = None,
     ) -> None:
         self.frame, self.prefixes, self.learn, self.starts = frame, tuple(prefixes), learn, starts
+        self.rows_a_batch = rows_a_batch
 
     @property
     def data(self) -> pa.Table:
@@ -55,7 +58,7 @@ class ExecutorRecords(KafkaRecords):
 
     def since(self, starts: Mapping[Place, int]) -> ExecutorRecords:
         """The records from these offsets on; none of a partition that is not named."""
-        return ExecutorRecords(self.frame, self.prefixes, self.learn, starts)
+        return ExecutorRecords(self.frame, self.prefixes, self.learn, self.rows_a_batch, starts)
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ class ExecutorRecordsWork:
             records.starts,
             session.sparkContext.defaultParallelism,
             partial(self._learn, records),
+            records.rows_a_batch,
         )
 
     def _learn(self, records: ExecutorRecords, reports: Sequence[DecodeReport]) -> None:

@@ -24,6 +24,8 @@ log = logging.getLogger("safewrite")
 _MARGIN = 4
 """A batch is taken whole without being weighed if it would fit with records so many times as heavy as any before."""
 _PREFIXES_MAX = 64
+_ROWS_MIN, _ROWS_MAX, _ARROW_BYTES = 16, 4096, 16 * 2**20
+"""So many records go from Java to Python at a time, of about so many bytes: where some are a hundred times as heavy, they fit."""
 _SIZE = (
     "coalesce(octet_length(key), 0L) + coalesce(octet_length(value), 0L) + coalesce(aggregate(headers, 0L, "
     "(sum, one) -> sum + octet_length(one.key) + coalesce(octet_length(one.value), 0L)), 0L)"
@@ -95,11 +97,16 @@ class MicroBatches:
     def _taken(self, shortened: DataFrame) -> KafkaRecords:
         prefixes = self._shortener.prefixes
         if self._is_decoded_there:
-            return ExecutorRecords(shortened, prefixes, self._learn)
+            return ExecutorRecords(shortened, prefixes, self._learn, self._rows_a_batch)
         data = arrow_of(shortened)
         records = KafkaRecords.of_frame(data, prefixes)
         self._learn(len(records), data.nbytes + records.cut_bytes, data.nbytes if prefixes else None)
         return records
+
+    @property
+    def _rows_a_batch(self) -> int:
+        """So many records go to Python at a time: few of heavy ones, for Java has at most 2 GiB of them in one piece."""
+        return max(_ROWS_MIN, min(_ROWS_MAX, int(_ARROW_BYTES / (self._heaviest or _ARROW_BYTES))))
 
     def _is_small(self, told: Told) -> bool:
         """Whether a batch is within the limit, by its offsets and by what records weighed until now.

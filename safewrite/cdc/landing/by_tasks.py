@@ -49,7 +49,10 @@ Finish = Callable[[Decoded, "SharesOfBatch"], list[LedgerEntry]]
 
 @dataclass(frozen=True)
 class ExecutorWork:
-    """Records that are with executors: what runs tasks on them, how many at once, and who remembers what these met."""
+    """Records that are with executors: what runs tasks on them, how many at once, and who remembers what these met.
+
+    ``rows_a_batch``: so many records come to a task at a time.
+    """
 
     engine: Engine[Any]
     source: Any
@@ -57,6 +60,7 @@ class ExecutorWork:
     starts: Mapping[tuple[str, int], int] | None
     at_once: int
     learn: Callable[[Sequence[DecodeReport]], None]
+    rows_a_batch: int | None = None
 
 
 @dataclass
@@ -214,7 +218,7 @@ class TaskLanding:
         )
         with ExitStack() as stack:
             try:
-                mapped = stack.enter_context(work.engine.map(work.source, task))
+                mapped = stack.enter_context(work.engine.map(work.source, task, work.rows_a_batch))
             except sw.StorageError as error:
                 raise LandAgainError from error
             reports: list[DecodeReport] = mapped.bodies()
