@@ -54,7 +54,7 @@ class Executors(LocalEngine):
     jobs: int = 0
 
     @contextmanager
-    def map(self, source: Any, task: Any) -> Iterator[Any]:
+    def map(self, source: Any, task: Any, rows_a_batch: int | None = None) -> Iterator[Any]:
         self._begin()
         with super().map(source, pickle.loads(pickle.dumps(task))) as mapped:
             mapped.reports[:] = pickle.loads(pickle.dumps(mapped.reports))

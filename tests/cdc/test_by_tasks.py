@@ -159,7 +159,7 @@ def test_a_writer_between_plan_and_commit_is_taken_in(job: Job, monkeypatch: pyt
     other, done = sw.open(f"{job.folder}/db/a"), list[int]()
     decide = executors.map
 
-    def between(source: Any, task: Any) -> Any:
+    def between(source: Any, task: Any, rows_a_batch: int | None = None) -> Any:
         if executors.jobs == 5 and not done:
             done.append(executors.jobs)
             values = {"id": [9], "n": [9], "_cdc_epoch": [0], "_cdc_sequence": ["0"]}

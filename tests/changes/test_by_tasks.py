@@ -140,7 +140,7 @@ class Elsewhere(LocalEngine):
     def here(self, source: Any) -> Any:
         return source
 
-    def map(self, source: Any, task: Any) -> Any:
+    def map(self, source: Any, task: Any, rows_a_batch: int | None = None) -> Any:
         self.tasks.append(type(task).__name__)
         return super().map(source, task)
 
