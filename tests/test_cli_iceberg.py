@@ -12,7 +12,7 @@ from pyiceberg.catalog import load_catalog
 import safewrite as sw
 from safewrite.iceberg.write.creation import KEEP
 from safewrite.iceberg.write.summary import KEY
-from safewrite.protocol.values import LedgerRecord
+from safewrite.protocol.values import LedgerRecord, noted_sequence
 from safewrite.stores.sql import SqlLedger
 from safewrite.testing.history import EventKind, HistoryFile, make_rows
 from tests.iceberg.command_line import NAME, Place, current, data_files, ids, set_properties, sqlite_place
@@ -141,14 +141,20 @@ def test_options_of_the_other_format_are_wrong_usage(place: Place, tmp_path: Pat
 
 # --- locks --------------------------------------------------------------------------------------------
 def test_locks_list_shows_ledger_and_queue_of_a_sql_catalog(place: Place) -> None:
-    ledger_of(place).intend(LedgerRecord("event\n3", -1, "v1:1:0"), 1 << 40)
+    ledger = ledger_of(place)
+    ledger.intend(LedgerRecord("event\n3", -1, "v1:1:0"), 1 << 40)
+    ledger.intend(LedgerRecord("event-4", 7, "v1:1:0", in_doubt_at=noted_sequence(12)), 1 << 40)
     code, listed = place.json("locks", "list")
     assert code == 0
-    assert listed["open_keys"] == [{"key": "event\n3", "base_snapshot": -1, "in_doubt_at": None}]
+    assert listed["open_keys"] == [
+        {"key": "event\n3", "base_snapshot": None, "in_doubt_at": None, "may_land_through": None},
+        {"key": "event-4", "base_snapshot": 7, "in_doubt_at": None, "may_land_through": 12},
+    ]
     assert (listed["committed_keys"], listed["whole"], listed["lock_table"]) == (2, True, None)
     assert listed["queue"] == {"serving": 0, "next": 0}
     code, printed = run("locks", "list", NAME, *place.options)
     assert (code, "2 keys with a noted commit" in printed) == (0, True)
+    assert not {"None", "-1", str(noted_sequence(12))} & {*printed.split()}
 
 
 # --- verify -------------------------------------------------------------------------------------------

@@ -154,3 +154,21 @@ def test_what_a_command_reads_of_the_environment_means_the_same_to_all() -> None
     assert len(kinds) > 20
     del kinds["SAFEWRITE_OUTPUT"]  # text or json everywhere, once as an enum
     assert {name: found for name, found in kinds.items() if len(found) > 1} == {}
+
+
+def test_an_option_that_is_read_of_the_environment_is_so_in_every_command() -> None:
+    """SAFEWRITE_VERSION, which images and pipelines set to a release, was the snapshot of a fast-forward."""
+    read: dict[str, set[bool]] = {}
+
+    def visit(command: Any) -> None:
+        for option in command.params:
+            for spelling in option.opts:
+                read.setdefault(spelling, set()).add(option.envvar is not None)
+        for under in getattr(command, "commands", {}).values():
+            visit(under)
+
+    for one in (app, stress):
+        visit(get_command(one))
+    assert read["--lock-table"] == {True}
+    del read["--catalog"]  # `medallion from-dms` writes it to a file, and asks no catalog
+    assert [name for name, found in read.items() if len(found) > 1] == []

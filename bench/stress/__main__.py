@@ -51,7 +51,6 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
         menu.Format | None,
         typer.Option(
             "--format",
-            envvar="SAFEWRITE_FORMAT",
             help="Left out: Delta, and a short run of Iceberg on PostgreSQL at its end.",
         ),
     ] = None,
@@ -77,7 +76,6 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
     table: Annotated[
         str | None,
         typer.Option(
-            envvar="SAFEWRITE_TABLE",
             help="s3://bucket/path of your own, where Delta tables are made and left; no server is started.",
         ),
     ] = None,

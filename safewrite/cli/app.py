@@ -2,7 +2,8 @@
 medallion, stress.
 
 Exit codes: 0 all is well, 1 rows are lost, doubled or unknown (doctor: a danger was found), 2 wrong
-usage or settings.  Every option can be set as ``SAFEWRITE_<NAME>`` in the environment.
+usage or settings.  Options that say where tables are and how commands look at them can be set as
+``SAFEWRITE_<NAME>`` in the environment; what one call decides is not read there.
 """
 
 from __future__ import annotations

@@ -21,7 +21,6 @@ def fast_forward(
         typer.Option(
             "--version",
             metavar="SNAPSHOT",
-            envvar="SAFEWRITE_VERSION",
             help="The snapshot that was audited; it is refused if the branch has moved since (default: the newest).",
         ),
     ] = None,

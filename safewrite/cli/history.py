@@ -26,7 +26,7 @@ def history(
     *,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", metavar="N", envvar="SAFEWRITE_LIMIT", help="The newest N commits (default: all)."),
+        typer.Option("--limit", metavar="N", help="The newest N commits (default: all)."),
     ] = None,
     commit: Annotated[
         int | None,

@@ -13,7 +13,7 @@ from safewrite.cli.shared import DryRun, Screen, grid_of, plain, show_steps
 from safewrite.cli.target import Target, on_table
 from safewrite.errors import InvalidInputError, StorageError
 from safewrite.protocol.effects import Ok, Outcome
-from safewrite.protocol.values import LedgerRecord, Queue
+from safewrite.protocol.values import LedgerRecord, Queue, sequence_noted
 from safewrite.stores.clients import shared_client
 
 if TYPE_CHECKING:
@@ -121,7 +121,12 @@ def _in_dynamodb(
 def _document(table: str, records: list[LedgerRecord], whole: bool, queue: Outcome) -> dict[str, Any]:
     """Keys whose commit was not noted, how many others there are, and the queue."""
     opened = [
-        {"key": one.key, "base_snapshot": one.base_version, "in_doubt_at": one.in_doubt_at}
+        {
+            "key": one.key,
+            "base_snapshot": _snapshot(one.base_version),
+            "in_doubt_at": _snapshot(one.in_doubt_at),
+            "may_land_through": sequence_noted(one.in_doubt_at),
+        }
         for one in sorted(records, key=lambda one: one.key)
         if one.version is None
     ]
@@ -131,10 +136,18 @@ def _document(table: str, records: list[LedgerRecord], whole: bool, queue: Outco
     }  # fmt: skip
 
 
+def _snapshot(noted: int | None) -> int | None:
+    """The snapshot that a record names; ids are positive, other numbers stand for none and for sequence numbers."""
+    return noted if noted is not None and noted >= 0 else None
+
+
 def _show_iceberg(console: Console, found: Mapping[str, Any]) -> None:
-    grid = grid_of("key without a noted commit", "base snapshot", "in doubt at")
+    names = ("key", "base_snapshot", "in_doubt_at", "may_land_through")
+    grid = grid_of(
+        "key without a noted commit", "base snapshot", "in doubt at", "may land through sequence number"
+    )
     for row in found["open_keys"]:
-        grid.add_row(*(plain(str(row[name])) for name in ("key", "base_snapshot", "in_doubt_at")))
+        grid.add_row(*(plain("" if row[name] is None else str(row[name])) for name in names))
     console.print(grid)
     part = "" if found["whole"] else " (only a part of them was read)"
     console.print(f"{found['committed_keys']} keys with a noted commit{part}")

@@ -66,7 +66,8 @@ def doctor(
             examine = _examine_delta if target.catalog is None else _examine_iceberg
             answer, findings = examine(target, deep=deep, probe_store=probe_store)
             looked = _looked_at(target, deep=deep, probe_store=probe_store)
-            heads = [f"{answer['table']}  version {answer['version']}  arbiter {answer['arbiter']}"]
+            version = "none" if answer["version"] in {None, -1} else answer["version"]
+            heads = [f"{answer['table']}  version {version}  arbiter {answer['arbiter']}"]
             heads += [f"{service} is asked by {client}" for service, client in answer["clients"].items()]
         elif deep or probe_store:
             raise InvalidInputError(

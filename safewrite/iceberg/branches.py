@@ -17,6 +17,7 @@ from safewrite.errors import (
     Kind,
     RetriesExhaustedError,
     UnsupportedTableError,
+    not_yet,
 )
 from safewrite.iceberg import branch_properties
 from safewrite.iceberg.branch_properties import MAIN, BranchRecord, line_of, record_of, set_of
@@ -25,7 +26,7 @@ from safewrite.iceberg.catalog.safe_catalog import NotLandedError, SafeCatalog
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.own_properties import MEMORY
 from safewrite.iceberg.write import members
-from safewrite.iceberg.write.write import base_of
+from safewrite.iceberg.write.write import EMPTY, base_of
 from safewrite.protocol import effects, keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect
@@ -151,12 +152,14 @@ def published(own: IcebergFormat, version: int | None) -> Receipt:
             :func:`safewrite.protocol.iceberg.forward.fast_forward`.
     """
     connection, limits = own.connection, own.limits
-    audited = own.version if version is None else checked_version(version)
+    audited = checked_version(own.version if version is None else version)
     if connection.branch == MAIN:
         raise InvalidInputError(
             f"{connection.table_name} is open on its main branch. Nothing was committed. Open it with branch= to fast-forward the main "
             "branch to that one."
         )
+    if version is None and own.mark() is None:
+        raise not_yet(f"Iceberg table {connection.table_name}")
     main = replace(connection, branch=MAIN)
     started_s = monotonic_s(main.world())
     with call_limit.within(limits.timeout_s):
@@ -214,7 +217,7 @@ def _check_ahead(connection: Connection, metadata: TableMetadata, audited: int) 
     if ref.snapshot_id != audited:
         raise _refused(
             connection,
-            f"is at snapshot {ref.snapshot_id}, and {audited} was audited",
+            f"is at snapshot {ref.snapshot_id}, and {'no snapshot' if audited == EMPTY else audited} was audited",
             "Stop its writers, refresh() and audit it again",
         )
     parents = {one.snapshot_id: one.parent_snapshot_id for one in metadata.snapshots}

@@ -77,6 +77,20 @@ class LedgerRecord:
     table_id: str | None = None
 
 
+_FIRST_SEQUENCE = -2
+"""A record of an Iceberg table names snapshots, whose ids are positive, or -1 for a table without one; what is lower is a sequence number."""
+
+
+def noted_sequence(sequence: int) -> int:
+    """How a ledger's record names a sequence number where it names a snapshot else."""
+    return _FIRST_SEQUENCE - sequence
+
+
+def sequence_noted(noted: int | None) -> int | None:
+    """The sequence number that a field of a record names; None where it names a snapshot, or nothing."""
+    return _FIRST_SEQUENCE - noted if noted is not None and noted <= _FIRST_SEQUENCE else None
+
+
 @dataclass(frozen=True, slots=True)
 class Queue:
     """The ticket queue of a table: ``serving`` is the ticket whose turn it is, ``next`` the next ticket.

@@ -176,7 +176,7 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     (
         config({"mode": "history", "metadata": {"_cdc_revision": "offset"}}),
         "tables.0",
-        "one that the job keeps",
+        "columns that the job keeps",
     ),
     (config({"mode": "history", "partition_by": ["_cdc_epoch"]}), "tables.0", "columns that the job keeps"),
     (
@@ -185,8 +185,12 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
         "mode history needs sequence source",
     ),
     (config({"metadata": {"x": "place"}}), "tables.0.metadata.x", "'offset'"),
-    (config({"metadata": {"x": "offset", "X": "topic"}}), "tables.0", "a column twice"),
-    (config({"metadata": {"_cdc_epoch": "offset"}}), "tables.0", "one that the job keeps"),
+    (
+        config({"metadata": {"x": "offset", "X": "topic"}}),
+        "tables.0",
+        "metadata names X, a column that is there already",
+    ),
+    (config({"metadata": {"_cdc_epoch": "offset"}}), "tables.0", "columns that the job keeps"),
     (config({"metadata": {"x": "offset"}, "primary_key": ["x"]}), "tables.0", "columns that the job keeps"),
     (
         config({"metadata": {"x": "offset"}, "name_mapping": {"a": "x"}}),

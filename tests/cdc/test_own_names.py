@@ -172,16 +172,45 @@ def test_a_column_of_the_source_by_the_name_of_a_helper_is_named(
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"own_names": {"_cdc_epoch": "x", "_cdc_sequence": "X"}}, "to two columns"),
-        ({"own_names": {"_cdc_epoch": "_cdc_sequence"}}, "to two columns"),
-        ({"own_names": {"_cdc_epoch": "_CDC_op"}}, "one that the job keeps"),
+        (
+            {"own_names": {"_cdc_epoch": "x", "_cdc_sequence": "X"}},
+            "gives x to _cdc_epoch, and _cdc_sequence has that name",
+        ),
+        ({"own_names": {"_cdc_epoch": "_cdc_sequence"}}, "gives _cdc_sequence to _cdc_epoch"),
+        ({"own_names": {"_cdc_epoch": "_CDC_op"}}, "own_names of _cdc_epoch names .* job keeps: _CDC_op"),
         ({"own_names": {"_cdc_revision": "x"}}, "only mode history"),
-        ({"own_names": {"_cdc_epoch": "x"}, "metadata": {"X": "offset"}}, "one that the job keeps"),
-        ({"own_names": {"_cdc_epoch": "x"}, "deleted_column": "x"}, "one that the job keeps"),
-        ({"own_names": {"_cdc_epoch": "x"}, "partition_by": ["x"]}, "columns that the job keeps"),
-        ({"own_names": {"_cdc_epoch": "x"}, "name_mapping": {"a": "x"}}, "columns that the job keeps"),
-        ({"own_names": {"_cdc_epoch": "x"}, "primary_key": ["x"]}, "columns that the job keeps"),
-        ({"own_names": {"_cdc_epoch": "x"}, "shard_column": "x"}, "the job keeps"),
+        (
+            {"own_names": {"_cdc_epoch": "x"}, "metadata": {"X": "offset"}},
+            r"metadata names .*: X \(own_names of _cdc_epoch",
+        ),
+        (
+            {"own_names": {"_cdc_epoch": "x"}, "deleted_column": "x"},
+            r"deleted_column names .*: x \(own_names of _cdc_e",
+        ),
+        (
+            {"own_names": {"_cdc_epoch": "x"}, "partition_by": ["x"]},
+            r"partition_by names .*: x \(own_names of _cdc_epoch",
+        ),
+        (
+            {"own_names": {"_cdc_epoch": "x"}, "name_mapping": {"a": "x"}},
+            r"name_mapping names .*: x \(own_names of _cdc_e",
+        ),
+        (
+            {"own_names": {"_cdc_epoch": "x"}, "primary_key": ["x"]},
+            r"primary_key names .*: x \(own_names of _cdc_epoch",
+        ),
+        (
+            {"own_names": {"_cdc_epoch": "x"}, "shard_column": "x"},
+            r"shard_column names .*: x \(own_names of _cdc_epoch",
+        ),
+        (
+            {"metadata": {"y": "offset"}, "deleted_column": "Y"},
+            "deleted_column names Y, .* there already .metadata y",
+        ),
+        (
+            {"name_mapping": {"a": "y"}, "shard_column": "y"},
+            "shard_column names y, which name_mapping has too",
+        ),
         ({"own_names": {"_cdc_other": "x"}}, "_cdc_epoch"),
         (
             {"own_names": {"_cdc_epoch": "x"}, "mode": "append", "metadata": {"op": "op"}},

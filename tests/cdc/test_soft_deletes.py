@@ -171,9 +171,9 @@ def test_what_takes_all_rows_is_a_dead_letter(tmp_path: Path) -> None:
         ({"mode": "history"}, "deleted_column needs mode upsert"),
         ({"mode": "append", "metadata": {"op": "op"}}, "deleted_column do nothing with mode append"),
         ({"sequence": "precombine", "precombine_key": ["n"]}, "deleted_column needs mode upsert and sequence source"),
-        ({"metadata": {"IS_GONE": "topic"}}, "have a column twice"),
-        ({"name_mapping": {"x": "is_gone"}}, "is_gone are columns that the job keeps"),
-        ({"primary_key": ["is_gone"]}, "are columns that the job keeps"),
+        ({"metadata": {"IS_GONE": "topic"}}, "deleted_column names is_gone, a column that is there already"),
+        ({"name_mapping": {"x": "is_gone"}}, "name_mapping names columns that the job keeps: is_gone"),
+        ({"primary_key": ["is_gone"]}, "primary_key names columns that the job keeps: is_gone"),
     ],
 )  # fmt: skip
 def test_a_column_that_would_mean_nothing_is_refused(tmp_path: Path, more: dict[str, Any], why: str) -> None:

@@ -141,6 +141,23 @@ def test_a_fast_forward_is_refused_where_the_main_branch_or_the_branch_moved_sin
         main.fast_forward()
 
 
+def test_a_fast_forward_of_what_was_not_seen_names_no_snapshot(catalog: SqlCatalog) -> None:
+    """It said that -1 was audited, where another process had made the table since it was opened."""
+    opened = sw.open("db.t", catalog=catalog, branch="audit", create=True)
+    with pytest.raises(sw.TableNotFoundError, match="yet"):
+        opened.fast_forward()
+    sw.open("db.t", catalog=catalog, branch="audit", create=True).append(rows(1))
+    with pytest.raises(sw.TableNotFoundError, match="refresh"):
+        opened.fast_forward()
+    opened.refresh()
+    drop(catalog)
+    with pytest.raises(sw.ConflictError, match="was dropped"):
+        opened.refresh()
+    catalog.load_table("db.t").manage_snapshots().create_branch(refs(catalog)["main"], "audit").commit()
+    with pytest.raises(sw.ConflictError, match="no snapshot was audited"):
+        opened.fast_forward()
+
+
 def test_what_another_writer_puts_on_the_main_branch_just_before_the_commit_stays(
     main: IcebergTable, audit: IcebergTable, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -245,7 +245,7 @@ SHARING_MUTANTS = (
         "share-iceberg-doubt",
         "the sequence number that a ledger record in doubt tells",
         "iceberg/write/doubts.py",
-        (("at is not None and at <= _FIRST else -1", "False else -1"),),
+        (("return -1 if found is None else found", "return -1"),),
         ICEBERG,
         "test_who_gives_up_on_an_idle_table_is_decided_by_the_same_call",
     ),

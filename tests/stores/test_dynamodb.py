@@ -73,8 +73,8 @@ def test_the_keys_and_the_queue_of_an_iceberg_table_are_listed(dynamodb: Any, dy
         "table": f"iceberg:{unique}",
         "lock_table": dynamodb_table,
         "open_keys": [
-            {"key": "[bold]in doubt", "base_snapshot": 2**63 - 1, "in_doubt_at": 4},
-            {"key": "event-1", "base_snapshot": 2**63 - 1, "in_doubt_at": None},
+            {"key": "[bold]in doubt", "base_snapshot": 2**63 - 1, "in_doubt_at": 4, "may_land_through": None},
+            {"key": "event-1", "base_snapshot": 2**63 - 1, "in_doubt_at": None, "may_land_through": None},
         ],
         "committed_keys": 1,
         "whole": True,

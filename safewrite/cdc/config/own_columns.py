@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import pyarrow as pa
@@ -70,15 +70,10 @@ def check_own(table: TableOptions) -> None:
         ValueError: what is wrong, for pydantic.
     """
     own = table.own
-    taken = sorted(
-        {*table.own_columns} & {*table.name_mapping.values(), *table.column_types, *table.computed}
-        | {own.epoch, own.sequence} & {*table.partition_by}
-    )
-    if taken:
-        raise ValueError(f"{', '.join(taken)} are columns that the job keeps")
-    names = [name.lower() for name in (*table.metadata, table.deleted_column) if name is not None]
-    if len(set(names)) < len(names) or {*names} & {*OwnNames(), *OF_FRAMES, *(name.lower() for name in own)}:
-        raise ValueError("metadata and deleted_column have a column twice, or one that the job keeps")
+    check_kept(table, {*table.own_columns}, name_mapping=table.name_mapping.values())
+    check_kept(table, {*table.own_columns}, column_types=table.column_types, computed=table.computed)
+    check_kept(table, {own.epoch, own.sequence}, partition_by=table.partition_by)
+    _check_added(table)
     _check_names(table)
     if not table.is_appended:
         if table.deleted_column is not None and (table.has_versions or table.sequence != "source"):
@@ -111,17 +106,43 @@ def check_own(table: TableOptions) -> None:
         raise ValueError(f"{', '.join(idle)} do nothing with mode append: each record is a row of its own")
 
 
+def check_kept(table: TableOptions, kept: Collection[str], **named: Iterable[str]) -> None:
+    """Refuse settings that name columns which the job keeps.
+
+    Raises:
+        ValueError: which setting, which columns, and what the job calls them.
+    """
+    for setting, names in named.items():
+        if taken := sorted({*kept} & {*names}):
+            lower = {name.lower() for name in taken}
+            ours = [
+                own
+                for own, to in zip(OwnNames(), table.own, strict=True)
+                if to != own and to.lower() in lower
+            ]
+            why = f" (own_names of {', '.join(ours)})" if ours else ""
+            raise ValueError(f"{setting} names columns that the job keeps: {', '.join(taken)}{why}")
+
+
+def _check_added(table: TableOptions) -> None:
+    """Refuse columns that tell of a row's record, or that it was deleted, by names that are there already; engines tell no case apart."""
+    named = [("metadata", name) for name in table.metadata]
+    named += [] if table.deleted_column is None else [("deleted_column", table.deleted_column)]
+    kept = {*OwnNames(), *OF_FRAMES, *(name.lower() for name in table.own)}
+    for at, (setting, name) in enumerate(named):
+        check_kept(table, {name} if name.lower() in kept else (), **{setting: [name]})
+        if before := [f"{where} {other}" for where, other in named[:at] if other.lower() == name.lower()]:
+            raise ValueError(f"{setting} names {name}, a column that is there already ({before[0]})")
+
+
 def _check_names(table: TableOptions) -> None:
     """Refuse chosen names that are not the column's alone, and those of columns that the table does not get."""
     chosen = table.own_names
-    lower = [name.lower() for name in table.own]
-    twice = sorted(
-        {name for name in chosen.values() if lower.count(name.lower()) > 1 or name.lower() in OF_FRAMES}
-    )
-    if twice:
-        raise ValueError(
-            f"own_names gives {', '.join(twice)} to two columns, or it is one that the job keeps"
-        )
+    named = [(own, to) for own, to in zip(OwnNames(), table.own, strict=True)]
+    for one, to in chosen.items():
+        if others := [own for own, other in named if own != one and other.lower() == to.lower()]:
+            raise ValueError(f"own_names gives {to} to {one}, and {others[0]} has that name")
+        check_kept(table, {to} if to.lower() in OF_FRAMES else (), **{f"own_names of {one}": [to]})
     if not table.is_appended and (
         idle := sorted(name for name, to in chosen.items() if to not in table.own_columns)
     ):

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pydantic import Field, StringConstraints, model_validator
 
 from safewrite.cdc.config.column_options import ColumnOptions
-from safewrite.cdc.config.own_columns import INSTANT, OwnColumn, OwnNames, check_own
+from safewrite.cdc.config.own_columns import INSTANT, OwnColumn, OwnNames, check_kept, check_own
 from safewrite.cdc.config.table_checks import check_columns, check_format
 from safewrite.cdc.connect.misfits import OnMisfit
 from safewrite.intake.partitioning import check_partitions
@@ -337,16 +337,12 @@ class TargetTable(TableOptions):
                 f"on_misfit of {', '.join(wrong)} would make one row of two: they are primary_key, of which only text lands "
                 "values that do not fit"
             )
-        if self.shard_column is not None and self.shard_column in {
-            *self.own,
-            *order,
-            *self.name_mapping.values(),
-        }:
-            raise ValueError(
-                f"shard_column {self.shard_column} is a column that orders changes, that name_mapping gives or that the job keeps"
-            )
-        if taken := (keys | order | {self.shard_column}) & {*self.own_columns}:
-            raise ValueError(f"{sorted(map(str, taken))} are columns that the job keeps")
+        shard = () if self.shard_column is None else (self.shard_column,)
+        check_kept(self, self.own, shard_column=shard)
+        for setting, names in {"precombine_key": order, "name_mapping": self.name_mapping.values()}.items():
+            if {*shard} & {*names}:
+                raise ValueError(f"shard_column names {self.shard_column}, which {setting} has too")
+        check_kept(self, {*self.own_columns}, primary_key=keys, precombine_key=order, shard_column=shard)
         if taken := (keys | order | {self.shard_column}) & {*self.computed}:
             raise ValueError(
                 f"computed makes {', '.join(sorted(map(str, taken)))}, which is a key or an order of changes"

@@ -47,7 +47,7 @@ def resolve(
         return found
     if not whole and (record is not None or keys.base_of_generated(key) is not None):
         raise CommitUnknownError(
-            f"Commits after version {base} are gone from the log, so it cannot be seen whether the write with key {key!r} "
+            f"{f'Commits after version {base}' if base >= 0 else 'The first commits'} are gone from the log, so it cannot be seen whether the write with key {key!r} "
             "landed there: the log is kept for less time than keys are retried. Nothing was written. Look for the rows in "
             "the table; then raise delta.logRetentionDuration.",
             key=key,

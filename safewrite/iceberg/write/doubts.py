@@ -11,21 +11,18 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.members import MemberWrite
-from safewrite.protocol.values import LedgerRecord
-
-_FIRST = -2
-"""A ledger record in doubt names a snapshot, whose id is positive, or -1 for a table without one; what is lower names a sequence number."""
+from safewrite.protocol.values import LedgerRecord, noted_sequence, sequence_noted
 
 
 def record(noted: LedgerRecord | None, through: int, limits: Limits) -> Generator[Effect, Outcome, bool]:
     """Record up to which sequence number others may commit a write; False without a ledger."""
-    return noted is not None and (yield from keys.doubt(noted, _FIRST - through, limits))
+    return noted is not None and (yield from keys.doubt(noted, noted_sequence(through), limits))
 
 
 def through_of(noted: LedgerRecord | None) -> int:
     """The sequence number up to which others may commit a write, by its record; -1 if it tells none."""
-    at = noted.in_doubt_at if noted is not None and noted.version is None else None
-    return _FIRST - at if at is not None and at <= _FIRST else -1
+    found = sequence_noted(noted.in_doubt_at) if noted is not None and noted.version is None else None
+    return -1 if found is None else found
 
 
 class Doubted(Protocol):
