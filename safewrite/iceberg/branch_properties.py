@@ -27,14 +27,19 @@ _FOREVER_MS = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class BranchRecord:
-    """Which branch of a name it is (one that was dropped and made again is another), and which snapshot changed its set last."""
+    """Which branch of a name it is (one that was dropped and made again is another), and which snapshot changed its set last.
+
+    ``began`` is the sequence number of the newest snapshot that it has from the main branch; 0 where that is not known.
+    """
 
     id: str
     at: int
+    began: int | None = None
 
     def text(self, table_id: str) -> str:
         """The property's value."""
-        return json.dumps({"table": table_id, "id": self.id, "at": self.at})
+        began = {} if self.began is None else {"began": self.began}
+        return json.dumps({"table": table_id, "id": self.id, "at": self.at, **began})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +65,56 @@ def record_of(metadata: TableMetadata, branch: str) -> BranchRecord | None:
     try:
         fields = json.loads(metadata.properties.get(record_name(branch), "null"))
         if fields["table"] == str(metadata.table_uuid):
-            return BranchRecord(str(fields["id"]), int(fields["at"]))
+            began = fields.get("began")
+            return BranchRecord(str(fields["id"]), int(fields["at"]), None if began is None else int(began))
     except (ValueError, TypeError, KeyError, RecursionError):
         pass
     return None
+
+
+def began(metadata: TableMetadata, at: int, main: int | None = None) -> int:
+    """The sequence number of the newest snapshot in the line of ``at`` that the main branch has too; 0 where none is known.
+
+    ``main`` is where the main branch will be, if it moves.
+    """
+    parents = {one.snapshot_id: one.parent_snapshot_id for one in metadata.snapshots}
+    ref = metadata.refs.get(MAIN)
+    mains = {*line_of(parents, main or (None if ref is None else ref.snapshot_id))}
+    common = next((one for one in line_of(parents, at) if one in mains), None)
+    found = None if common is None else metadata.snapshot_by_id(common)
+    return 0 if found is None else found.sequence_number or 0
+
+
+def began_of(metadata: TableMetadata, branch: str) -> int | None:
+    """The same of a branch, or as its record has it where that is newer; None where nothing tells of it."""
+    ref, record = metadata.refs.get(branch), record_of(metadata, branch)
+    if ref is None or record is None:
+        return None
+    now = began(metadata, ref.snapshot_id)
+    return now or None if record.began is None else max(now, record.began)
+
+
+def own_record(metadata: TableMetadata, branch: str) -> BranchRecord | None:
+    """Which branch it is, unless its line shows that another engine made it again: without the snapshot of which the record tells.
+
+    That may have expired.  Then it is the same branch as long as nothing shows otherwise: all snapshots since it began, which would
+    have to have that one among them, or newer ones of the main branch than it had.
+    """
+    record, ref = record_of(metadata, branch), metadata.refs.get(branch)
+    if record is None or ref is None or branch == MAIN:
+        return record
+    numbers = {one.snapshot_id: one.sequence_number or 0 for one in metadata.snapshots}
+    line = [
+        *line_of({one.snapshot_id: one.parent_snapshot_id for one in metadata.snapshots}, ref.snapshot_id)
+    ]
+    if record.at in numbers or not line:
+        return record if record.at in line else None
+    if (
+        record.began is None or not numbers[line[0]]
+    ):  # an earlier build began it, or format version 1 has no numbers
+        return record
+    is_whole = numbers[line[-1]] <= record.began
+    return None if is_whole or began(metadata, ref.snapshot_id) > record.began else record
 
 
 def has_sets(metadata: TableMetadata) -> bool:
@@ -94,7 +145,8 @@ def updates(
         return _properties(changed, ())
     assert branch == MAIN or record is not None
     now = set_of(metadata, branch)
-    last = BranchRecord("" if record is None else record.id, snapshot_id)
+    known = None if branch == MAIN else began_of(metadata, branch)
+    last = BranchRecord("" if record is None else record.id, snapshot_id, known)
     others = [
         update
         for name, at in led(metadata, branch).items()

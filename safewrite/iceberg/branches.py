@@ -20,13 +20,22 @@ from safewrite.errors import (
     not_yet,
 )
 from safewrite.iceberg import branch_properties
-from safewrite.iceberg.branch_properties import MAIN, BranchRecord, line_of, record_of, set_of
+from safewrite.iceberg.branch_properties import (
+    MAIN,
+    BranchRecord,
+    began,
+    led,
+    line_of,
+    own_record,
+    record_of,
+    set_of,
+)
 from safewrite.iceberg.catalog.commit_request import RefCommit
 from safewrite.iceberg.catalog.safe_catalog import NotLandedError, SafeCatalog
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.own_properties import MEMORY
 from safewrite.iceberg.write import members
-from safewrite.iceberg.write.write import EMPTY, base_of
+from safewrite.iceberg.write.earlier import EMPTY, base_of, landed
 from safewrite.protocol import effects, keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect
@@ -59,7 +68,8 @@ def check(connection: Connection, head: TableVersion) -> None:
     if connection.branch != MAIN and not head.branch_id:
         raise ConflictError(
             f"{connection.table_name} has no branch {shown(connection.branch)} that safewrite began. Nothing was written. Open the "
-            "table with branch=, which begins it at the main branch; if it was there before, it was dropped, and its rows with it.",
+            "table with branch=, which begins it at the main branch, or takes it over; if it was there before, it was dropped, and its "
+            "rows with it, or another engine set it back.",
             kind=Kind.BRANCH_CHANGED,
         )
 
@@ -91,7 +101,7 @@ def begin(connection: Connection, limits: Limits) -> None:
             raise InvalidInputError(
                 f"{shown(name)} is a tag of {connection.table_name}, and tags do not move. Nothing was written. Name a branch."
             )
-        if ref is not None and record_of(metadata, name) is not None:
+        if ref is not None and own_record(metadata, name) is not None:
             return
         assert head.current is not None
         at = head.current if ref is None else ref.snapshot_id
@@ -114,10 +124,22 @@ def _beginning(metadata: TableMetadata, name: str, at: int) -> tuple[TableUpdate
     """The updates of a branch's beginning: its own set of what counts there, and the main branch's as its own."""
     main = metadata.refs[MAIN].snapshot_id
     now = set_of(metadata, name if name in metadata.refs else MAIN)
+    # The record of a branch that was dropped goes; what of it counts elsewhere, where another engine moved it, becomes that branch's own.
+    others = [
+        update
+        for other, there in led(metadata, name).items()
+        if other != MAIN and (record := record_of(metadata, other)) is not None
+        for update in branch_properties.replacing(
+            metadata, other, replace(record, at=there), set_of(metadata, other)
+        )
+    ]
     return (
         *((branch_properties.moved(metadata, name, at),) if name not in metadata.refs else ()),
+        *others,
         *branch_properties.replacing(metadata, MAIN, BranchRecord("", main), set_of(metadata, MAIN)),
-        *branch_properties.replacing(metadata, name, BranchRecord(str(uuid.uuid4()), at), now),
+        *branch_properties.replacing(
+            metadata, name, BranchRecord(str(uuid.uuid4()), at, began(metadata, at)), now
+        ),
     )
 
 
@@ -200,7 +222,7 @@ def _fast_forward(
     done = yield from fast_forward(audited, stage, limits)
     if done.already:
         return done, 0
-    yield from keys.remember_all(records, limits)
+    yield from keys.remember_all([(landed(one, done.head, at), at) for one, at in records], limits)
     summaries = [done.head.summaries.get(at, {}) for at in came]
     return done, sum(members.count(one) for one in summaries if members.is_ours(one))
 
@@ -208,7 +230,7 @@ def _fast_forward(
 def _check_ahead(connection: Connection, metadata: TableMetadata, audited: int) -> list[int]:
     """The snapshots that the main branch lacks, newest first."""
     ref, main = metadata.refs.get(connection.branch), metadata.refs.get(MAIN)
-    if ref is None or record_of(metadata, connection.branch) is None:
+    if ref is None or own_record(metadata, connection.branch) is None:
         raise _refused(
             connection,
             "is not there, or safewrite did not begin it",
@@ -262,7 +284,9 @@ def _forwarding(connection: Connection, head: TableVersion, audited: int) -> Ref
     now = set_of(metadata, name)
     changes = (
         branch_properties.moved(metadata, MAIN, audited),
-        *branch_properties.replacing(metadata, name, replace(record, at=audited), now),
+        *branch_properties.replacing(
+            metadata, name, replace(record, at=audited, began=began(metadata, audited, audited)), now
+        ),
         *branch_properties.replacing(metadata, MAIN, BranchRecord("", audited), now),
     )
     return RefCommit(head, audited, _requires(metadata, {MAIN: head.current, name: audited}), changes)

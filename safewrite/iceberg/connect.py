@@ -20,7 +20,6 @@ from safewrite.stores import call_limit
 from safewrite.stores.advice import cause_of, note_answer
 from safewrite.stores.call_limit import bound_client, bound_session
 from safewrite.stores.clients import shared_client
-from safewrite.stores.dynamodb_ledger import aws_ledger
 from safewrite.stores.inside import climbs
 from safewrite.stores.settings import ICEBERG
 from safewrite.text.masking import note
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
     from safewrite.iceberg.catalog.world import CatalogWorld
     from safewrite.protocol.iceberg.head import TableVersion
-    from safewrite.stores.abc import Ledger, TicketQueue
     from safewrite.stores.events import Listener
 
 _SETTINGS = {
@@ -122,19 +120,11 @@ class Connection:
         """The world of the table; with ledger and queue once a version of it is known."""
         from safewrite.iceberg.catalog.world import CatalogWorld
 
-        ledger: Ledger | None = None
-        queue: TicketQueue | None = None
-        if head is not None and self.lock_table is not None:
-            ledger, queue = aws_ledger(self.dynamodb, self.lock_table, head.table_id, head.scope)
-        elif head is not None and self.objects:
-            ledger = ledger_place.object_ledger(self, head)
-        elif head is not None and self.helpers.ledger:
-            from safewrite.stores.sql import SqlLedger, SqlQueue
-
-            engine = self.catalog.engine  # type: ignore[attr-defined]
-            ledger, queue = SqlLedger(engine, head.scope), SqlQueue(engine, head.table_id)
+        ledger, queue = (None, None) if head is None else ledger_place.keepers(self, head, head.branch_id)
         made = CatalogWorld(self.catalog, self.identifier, branch=self.branch, ledger=ledger, queue=queue)
         made.listener = self.listener
+        if head is not None and head.branch_id:
+            made.main_ledger, _ = ledger_place.keepers(self, head, "")
         return made
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TypeVar
 from safewrite.errors import CommitUnknownError, not_yet
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.doubts import AttemptsInDoubt, Doubted
+from safewrite.iceberg.write.earlier import Resolved
 from safewrite.iceberg.write.resolve import resolve
 from safewrite.iceberg.write.waiting import folder_of
-from safewrite.iceberg.write.write import Resolved
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.commit import load
 from safewrite.stores.world import Performer, monotonic_s, run

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.own_properties import LEDGER, TABLE, told
+from safewrite.protocol.iceberg.head import scope_of
+from safewrite.stores.dynamodb_ledger import aws_ledger
 from safewrite.stores.ledger import FOLDER, ObjectLedger
 
 if TYPE_CHECKING:
     from safewrite.iceberg.connect import Connection
     from safewrite.protocol.iceberg.head import TableVersion
+    from safewrite.stores.abc import Ledger, TicketQueue
 
 AT = "at"
 DYNAMODB = "dynamodb:"
@@ -82,12 +85,29 @@ def differs(connection: Connection, head: TableVersion) -> str | None:
     return None if known is None or known == place(connection, head) else known
 
 
-def object_ledger(connection: Connection, head: TableVersion) -> ObjectLedger | None:
-    """The ledger of objects beside the table; None where its files are not reached by a client of ours."""
+def keepers(
+    connection: Connection, head: TableVersion, branch_id: str
+) -> tuple[Ledger | None, TicketQueue | None]:
+    """The ledger of a branch ("": the main one), and the queue of the table, where it has them."""
+    scope = scope_of(head.table_id, branch_id)
+    if connection.lock_table is not None:
+        return aws_ledger(connection.dynamodb, connection.lock_table, head.table_id, scope)
+    if connection.objects:
+        return object_ledger(connection, head, branch_id), None
+    if not connection.helpers.ledger:
+        return None, None
+    from safewrite.stores.sql import SqlLedger, SqlQueue
+
+    engine = connection.catalog.engine  # type: ignore[attr-defined]
+    return SqlLedger(engine, scope), SqlQueue(engine, head.table_id)
+
+
+def object_ledger(connection: Connection, head: TableVersion, branch_id: str) -> ObjectLedger | None:
+    """The ledger of objects beside the table, of a branch ("": the main one); None where its files are not reached by a client of ours."""
     from safewrite.iceberg.catalog.s3 import direct
 
     found = place(connection, head)
     assert found is not None
     reached = direct(table_of(head).io, found)
-    own = f"{reached[1].rstrip('/')}~{head.branch_id}/" if reached is not None and head.branch_id else None
+    own = f"{reached[1].rstrip('/')}~{branch_id}/" if reached is not None and branch_id else None
     return None if reached is None else ObjectLedger(reached[0], folder=own or reached[1])

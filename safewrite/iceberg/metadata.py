@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from safewrite.iceberg.branch_properties import MAIN, record_of, view
+from safewrite.iceberg.branch_properties import MAIN, began_of, own_record, view
 from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def head_of(table: Table, branch: str = MAIN) -> TableVersion:
     """The table version of a branch, from PyIceberg's table object."""
     metadata = table.metadata
     ref = metadata.refs.get(branch)
-    record = None if branch == MAIN or ref is None else record_of(metadata, branch)
+    record = None if branch == MAIN or ref is None else own_record(metadata, branch)
     summaries = {s.snapshot_id: _summary(s) for s in metadata.snapshots}
     return TableVersion(
         table_id=str(metadata.table_uuid),
@@ -37,6 +37,7 @@ def head_of(table: Table, branch: str = MAIN) -> TableVersion:
         picked={at: int(one[SOURCE]) for at, one in summaries.items() if one.get(SOURCE, "").isdecimal()},
         raw=table,
         branch_id="" if record is None else record.id,
+        began=None if record is None else began_of(metadata, branch),
     )
 
 

@@ -219,10 +219,14 @@ class CompleteEntry(Effect):
 
 @dataclass(frozen=True, slots=True)
 class LedgerGet(Effect):
-    """Read the record of a key, consistently: ``Ok(LedgerRecord) | Missing | Unknown``."""
+    """Read the record of a key, consistently: ``Ok(LedgerRecord) | Missing | Unknown``.
+
+    ``of_main``: in the main branch's ledger, where the table is open on another one.
+    """
 
     SAYS = "Looking the key up in the ledger"
     key: str
+    of_main: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,9 +146,11 @@ def intend(record: LedgerRecord, limits: Limits) -> Generator[Effect, Outcome, t
     raise unanswered(put, outcome)
 
 
-def recall(key: str, limits: Limits) -> Generator[Effect, Outcome, LedgerRecord | None]:
-    """What the ledger holds for a key."""
-    get = LedgerGet(key, name="ledger.get")
+def recall(
+    key: str, limits: Limits, *, of_main: bool = False
+) -> Generator[Effect, Outcome, LedgerRecord | None]:
+    """What the ledger holds for a key; ``of_main``: that of the main branch."""
+    get = LedgerGet(key, of_main, name="ledger.get")
     outcome = yield from ask(get, limits)
     if isinstance(outcome, Missing):
         return None

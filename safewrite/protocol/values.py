@@ -65,6 +65,8 @@ class LedgerRecord:
     """What the ledger holds of an idempotency key: INTENT, and COMMITTED once ``version`` is set.
 
     ``in_doubt_at`` is the version at which an attempt ended without knowing whether it landed.
+    Where an Iceberg snapshot is known that carries the write, ``base_version`` is its sequence number, see ``noted_sequence``:
+    a branch that began later is asked whether it came before.
     ``table_id`` is the Delta table id that the versions count in (None in records of before 0.1): a ledger
     outlives the table, and another one at the same address counts from 0 again.
     """

@@ -110,14 +110,23 @@ class SqlLedger:
 
     def commit_many(self, records: Sequence[LedgerRecord], expire_time_s: int) -> tuple[Outcome, ...]:
         ours, result = ledger_table.c, {(record.version, record.in_doubt_at) for record in records}
-        known = sa.tuple_(ours["key_digest"], ours["base_version"], ours["fingerprint"]).in_(
-            [(_digest(record.key), record.base_version, record.fingerprint) for record in records]
+        bases = {record.base_version for record in records}
+        # One base is put with the rest; others are those of the rows, or a row says something else.
+        names = (
+            ("key_digest", "fingerprint")
+            if len(bases) == 1
+            else ("key_digest", "fingerprint", "base_version")
         )
+        rows = [
+            (_digest(record.key), record.fingerprint, record.base_version)[: len(names)] for record in records
+        ]
+        known = sa.tuple_(*(ours[name] for name in names)).in_(rows)
         change = sa.update(ledger_table).where(ours["table_id"] == self.table_id, known)
 
         def put(connection: sa.Connection) -> Outcome:
             version, in_doubt_at = next(iter(result))
             new = {"version": version, "in_doubt_at": in_doubt_at, "expire_time_s": expire_time_s}
+            new |= {"base_version": next(iter(bases))} if len(bases) == 1 else {}
             return Ok() if connection.execute(change.values(new)).rowcount == len(records) else Missing()
 
         outcome = _perform(self._engine, put, write=True) if len(result) == 1 else Missing()

@@ -140,6 +140,8 @@ class World:
         self.backoff_s_max = backoff_s_max
         self.ledger_ttl_s = ledger_ttl_s
         self.listener: Listener | None = None
+        self.main_ledger: Ledger | None = None
+        """The main branch's, where the table is open on another one."""
         self._given_up: set[int] = set()
 
     def perform(self, effect: Effect) -> Outcome:
@@ -164,7 +166,7 @@ class World:
                 return self._ask_stores(effect)
 
     def _together(self, effects: tuple[Effect, ...]) -> tuple[Outcome, ...]:
-        kinds, ledger = {type(effect) for effect in effects}, self.ledger
+        kinds, ledger = {type(effect) for effect in effects}, self._ledger_of(effects[0]) if effects else None
         if len(kinds) > 1 and len(kinds & _OF_LEDGER) == 1:
             return self._with_ledger(effects)
         if len(effects) > 1 and len(kinds) == 1 and kinds <= _OF_LEDGER:
@@ -222,6 +224,13 @@ class World:
         mine = last()
         return [*(one.result() for one in pending), mine]
 
+    def _ledger_of(self, effect: Effect) -> Ledger:
+        return (
+            self.main_ledger
+            if getattr(effect, "of_main", False) and self.main_ledger is not None
+            else self.ledger
+        )
+
     def _ask_ledger(self, ledger: BatchLedger, effects: tuple[Effect, ...]) -> tuple[Outcome, ...]:
         """One request for many keys."""
         names = [effect.key for effect in effects if isinstance(effect, fx.LedgerGet)]
@@ -254,7 +263,7 @@ class World:
             case fx.Delete(path):
                 return self.objects.delete(path)
             case fx.LedgerGet(key):
-                return self.ledger.get(key)
+                return self._ledger_of(effect).get(key)
             case fx.LedgerIntend(record):
                 return self.ledger.intend(record, self._expire_time_s(self.ledger_ttl_s))
             case fx.LedgerCommit(record):

@@ -5,13 +5,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import botocore.retries.standard
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
+import safewrite as sw
 from bench.servers.catalogs import CatalogKind
 from bench.servers.servers import Ministack, create_lock_table
+from safewrite.iceberg.table import IcebergTable
 from tests.iceberg import places
+from tests.iceberg.branch_tables import rows
 from tests.iceberg.places import Place
 from tests.integration.children import Nursery
 from tests.servers import CatalogLab, new_lab
@@ -78,3 +83,19 @@ def _hasty_aws_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """PyIceberg's Glue client repeats requests by itself; whether it does matters here, not how long it waits."""
     backoff = botocore.retries.standard.ExponentialBackoff
     monkeypatch.setattr(backoff, "delay_amount", lambda *_: 0.01)
+
+
+# --- branches, on SQLite ------------------------------------------------------------------------------
+@pytest.fixture
+def catalog(tmp_path: Path) -> SqlCatalog:
+    made = SqlCatalog("local", uri=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path.as_uri())
+    made.create_namespace("db")
+    return made
+
+
+@pytest.fixture
+def main(catalog: SqlCatalog) -> IcebergTable:
+    """The table on its main branch: rows 1 and 2, and position 1 of source p."""
+    made = sw.create("db.t", rows(1).schema, catalog=catalog)
+    made.append(rows(1, 2), key="begin", positions={"p": (None, 1)})
+    return made

@@ -11,9 +11,9 @@ from safewrite.iceberg import branches
 from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.maintenance.snapshot_files import ASKS
 from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.write.earlier import EMPTY, Resolved, before_branch, reaches, stands
 from safewrite.iceberg.write.members import ROWS, entries, in_summary
 from safewrite.iceberg.write.resolve import batch_under
-from safewrite.iceberg.write.write import EMPTY, reaches, stands
 from safewrite.protocol import keys
 from safewrite.protocol.iceberg.commit import load
 from safewrite.protocol.iceberg.head import TableVersion
@@ -86,6 +86,10 @@ def _elsewhere(connection: Connection, head: TableVersion, absent: Iterable[str]
         record = run(keys.recall(key, ASKS), world) if connection.helpers.ledger else None
         if record is not None and record.version is not None and stands(record.version, head):
             found[key] = int(record.fingerprint.split(":")[1])
+        elif record is None and connection.helpers.ledger:
+            came, _ = run(before_branch((key,), head, ASKS), world)
+            if isinstance(earlier := came.get(key), Resolved):
+                found[key] = earlier.rows
     return found
 
 

@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from safewrite.errors import CommitUnknownError, ReplayMismatchError, SafewriteError
 from safewrite.iceberg.write.append import AppendPlan
-from safewrite.iceberg.write.members import Lists
-from safewrite.iceberg.write.summary import Write
-from safewrite.iceberg.write.write import (
-    IcebergDone,
-    Ledgers,
+from safewrite.iceberg.write.earlier import (
     Resolved,
     all_landed_and_expired,
     base_of,
-    committed,
+    before_branch,
     described,
+    landed,
     newest,
-    repeated,
     stands,
 )
+from safewrite.iceberg.write.members import Lists
+from safewrite.iceberg.write.summary import Write
+from safewrite.iceberg.write.write import IcebergDone, Ledgers, committed, repeated
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, NewId, Ok, Outcome
@@ -89,7 +88,7 @@ def _write_many(state: _State, encode: Encode, queue_first: bool) -> Generator[E
         yield from _examine(state)
         yield from _leave_out(state)
         if not plan.write.members:
-            yield from _remember(state, None)
+            yield from _remember(state, None, state.head)
             return GroupDone(None, (), state.known)
         plan.check_positions(state.head)
         yield from plan.staging.upload(encode(plan.write.members))
@@ -108,7 +107,7 @@ def _write_many(state: _State, encode: Encode, queue_first: bool) -> Generator[E
                 ours = [state.records[w.key] for w in plan.write.members if w.key in state.records]
                 yield from keys.doubt_all(ours, base_of(plan.bound), limits)
             raise
-        yield from _remember(state, plan.snapshot_id)
+        yield from _remember(state, plan.snapshot_id, swapped.head)
         done = yield from committed(plan, swapped, None, limits)
         return GroupDone(done, plan.write.members, state.known)
 
@@ -156,8 +155,10 @@ def _as_answer(state: _State, write: Write, met: Met) -> Generator[Effect, Outco
         return error
 
 
-def _remember(state: _State, snapshot_id: int | None) -> Generator[Effect, Outcome, None]:
+def _remember(state: _State, snapshot_id: int | None, head: TableVersion) -> Generator[Effect, Outcome, None]:
     members = state.plan.write.members
+    if snapshot_id is not None:
+        state.records |= {key: landed(one, head, snapshot_id) for key, one in state.records.items()}
     yield from remember_members(members, snapshot_id, state.known, state.records, state.limits)
 
 
@@ -183,6 +184,14 @@ def _recall(state: _State) -> Generator[Effect, Outcome, None]:
             state.known[write.key] = found
         elif found is not None:
             state.known[write.key] = _as_known(write, found, state.head)
+    noted = {record.key for _, record in earlier if record.version is not None}
+    left = [write for write in named if write.key not in state.known and write.key not in noted]
+    came, state.head = yield from before_branch([write.key for write in left], state.head, state.limits)
+    for write in left:
+        if (known := came.get(write.key)) is not None:
+            state.known[write.key] = (
+                known if isinstance(known, CommitUnknownError) else _as_known(write, known, state.head)
+            )
 
 
 def _noted(state: _State, write: Write, record: LedgerRecord) -> Generator[Effect, Outcome, Resolved | None]:

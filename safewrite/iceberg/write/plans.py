@@ -21,11 +21,11 @@ from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write import creation
 from safewrite.iceberg.write.append import AppendPlan
+from safewrite.iceberg.write.earlier import base_of
 from safewrite.iceberg.write.evolution import Evolution, evolve
 from safewrite.iceberg.write.renamed import check_names
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write
-from safewrite.iceberg.write.write import base_of
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.iceberg.head import TableVersion

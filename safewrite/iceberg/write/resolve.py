@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+from safewrite.errors import CommitUnknownError
 from safewrite.iceberg.write import doubts, members
 from safewrite.iceberg.write import summary as names
-from safewrite.iceberg.write.write import Ledgers, Resolved, base_of, described, landed_and_expired, stands
+from safewrite.iceberg.write.earlier import (
+    Resolved,
+    base_of,
+    before_branch,
+    described,
+    landed_and_expired,
+    stands,
+)
+from safewrite.iceberg.write.write import Ledgers
 from safewrite.protocol import keys, member_queue
 from safewrite.protocol.ask import Limits, ask, unanswered
 from safewrite.protocol.effects import Effect, Failed, List, Ok, Outcome, Unknown
@@ -43,8 +52,14 @@ def resolve(
         raise doubts.may_land(key)
     doubts.check_shared(through, head, key)
     if record is not None and record.version is None:
-        return (yield from landed_and_expired(key, record.base_version, head, limits)), head
-    return None, head
+        found_before = yield from landed_and_expired(key, record.base_version, head, limits)
+        if found_before is not None:
+            return found_before, head
+    came, head = yield from before_branch((key,), head, limits)
+    answer = came.get(key)
+    if isinstance(answer, CommitUnknownError):
+        raise answer
+    return answer, head
 
 
 def _waits_through(key: str, folder: str | None, limits: Limits) -> Generator[Effect, Outcome, int]:

@@ -5,20 +5,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from safewrite import receipt
 from safewrite.errors import CommitUnknownError, SafewriteError
 from safewrite.iceberg.write import doubts, members
+from safewrite.iceberg.write.earlier import (
+    Resolved,
+    base_of,
+    before_branch,
+    landed,
+    landed_and_expired,
+    newest,
+    stands,
+)
 from safewrite.iceberg.write.summary import Write
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Delete, Effect, Ok, Outcome, Together
-from safewrite.protocol.iceberg.change import CatalogSharer, Plan, ReadMetadata
-from safewrite.protocol.iceberg.commit import Swapped, commit, load
-from safewrite.protocol.iceberg.failures import begun_again, replaced
+from safewrite.protocol.effects import Delete, Effect, Outcome, Together
+from safewrite.protocol.iceberg.change import CatalogSharer, Plan
+from safewrite.protocol.iceberg.commit import Swapped, commit
 from safewrite.protocol.iceberg.head import TableVersion
-from safewrite.protocol.iceberg.settle import METADATA_READ_MAX
 from safewrite.protocol.member_queue import ALONE, Terms
 from safewrite.protocol.members import Met
 from safewrite.protocol.positions import Moves
@@ -30,9 +37,6 @@ if TYPE_CHECKING:
     from safewrite.iceberg.write.staging import Staging
 
 log = logging.getLogger("safewrite")
-
-EMPTY = -1
-"""How a ledger record spells the base of a table without snapshots."""
 
 
 class WritePlan(Plan, Protocol):
@@ -159,8 +163,8 @@ def committed(
 ) -> Generator[Effect, Outcome, IcebergDone]:
     """Record this call's commit, which stands, and describe it."""
     if record is not None:
-        landed = replace(record, fingerprint=plan.write.fingerprint)
-        yield from keys.remember(landed, plan.snapshot_id, limits)
+        known = landed(record, swapped.head, plan.snapshot_id)
+        yield from keys.remember(replace(known, fingerprint=plan.write.fingerprint), plan.snapshot_id, limits)
     # Only files that no commit can name any more: these attempts are known not to have landed (promise 7).
     lost = [Delete(path, name="write.delete_lost") for change in swapped.lost for path in change.written]
     if lost:
@@ -203,8 +207,8 @@ def _already(
     entry = met.entry if isinstance(met, Met) else None
     done = yield from repeated(plan.write, found, head, limits, attempts=attempts, met=entry)
     if record is not None:
-        landed = replace(record, fingerprint=plan.write.fingerprint)
-        yield from keys.remember(landed, found, limits)
+        noted = replace(landed(record, head, found), fingerprint=plan.write.fingerprint)
+        yield from keys.remember(noted, found, limits)
     return done
 
 
@@ -248,31 +252,6 @@ def repeated(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """A write that was found."""
-
-    snapshot_id: int
-    fingerprint: str
-    rows: int
-    files: int
-    changes: Mapping[str, int] | None = None
-
-    def entry(self, key: str) -> dict[str, Any]:
-        """The entry that a receipt is made from."""
-        told = {"key": key, "fingerprint": self.fingerprint, "rows": self.rows, "files": self.files}
-        return told | ({} if self.changes is None else {"changes": self.changes})
-
-
-def described(
-    head: TableVersion, at: int, key: str, limits: Limits, lists: members.Lists | None = None
-) -> Generator[Effect, Outcome, Resolved]:
-    """A write that a snapshot carries, as the history describes it; ``lists`` are those that were read before."""
-    entry = (yield from (lists or members.Lists()).entry(head, at, key, limits)) or {}
-    rows, files = int(entry.get("rows", 0)), int(entry.get("files", 0))
-    return Resolved(at, str(entry.get("fingerprint", "")), rows, files, entry.get("changes"))
-
-
 # --- what earlier calls may have done ---------------------------------------------------------------
 def _recall(
     named: Write, head: TableVersion, helpers: Ledgers, limits: Limits
@@ -293,9 +272,8 @@ def _recall(
     if not helpers.ledger:
         return None, head
     record, ours = yield from keys.intend(LedgerRecord(named.key, base_of(head), named.fingerprint), limits)
-    if ours:
-        return record, head
-    head = yield from newest(head, limits)
+    if not ours:
+        head = yield from newest(head, limits)
     if record.version is not None:
         if stands(record.version, head):
             keys.must_match(named.key, record.fingerprint, named.fingerprint, record.version)
@@ -303,72 +281,18 @@ def _recall(
                 return record, (yield from repeated(named, record.version, head, limits))
             return record, IcebergDone(record.version, True, named.rows, 0, 0, head)
         return LedgerRecord(named.key, base_of(head), named.fingerprint), head
-    earlier = yield from landed_and_expired(named.key, record.base_version, head, limits)
+    earlier = None if ours else (yield from landed_and_expired(named.key, record.base_version, head, limits))
     if earlier is None:
-        return record, head
+        came, head = yield from before_branch((named.key,), head, limits)
+        if (found := came.get(named.key)) is None:
+            return record, head
+        if isinstance(found, CommitUnknownError):
+            raise found
+        earlier = found
     done = _as_done(earlier, named, head)
-    yield from keys.remember(replace(record, fingerprint=named.fingerprint), earlier.snapshot_id, limits)
+    noted = replace(landed(record, head, earlier.snapshot_id), fingerprint=named.fingerprint)
+    yield from keys.remember(noted, earlier.snapshot_id, limits)
     return record, done
-
-
-def newest(known: TableVersion, limits: Limits) -> Generator[Effect, Outcome, TableVersion]:
-    """The table as it is now; it must be the one that the ledger belongs to, for another has snapshots of its own.
-
-    Raises:
-        ConflictError: kind TABLE_REPLACED.
-    """
-    head = yield from load(limits)
-    if head.scope != known.scope:
-        raise begun_again() if head.table_id == known.table_id else replaced(in_doubt=False)
-    return head
-
-
-def stands(snapshot_id: int, head: TableVersion) -> bool:
-    """Whether a remembered snapshot counts: it does, unless it is there and was rolled back."""
-    return not head.is_rolled_back(snapshot_id)
-
-
-def landed_and_expired(
-    key: str, base: int, head: TableVersion, limits: Limits
-) -> Generator[Effect, Outcome, Resolved | None]:
-    """A commit under the key that an earlier table version shows, where its snapshot was expired since (E2, C1).
-
-    None where there is none, or where ``head`` itself shows it.  One that was rolled back is none.
-
-    Raises:
-        CommitUnknownError: the table versions that would show it cannot be read.
-    """
-    answers = yield from all_landed_and_expired({key: base}, head, limits, members.Lists())
-    found = answers[key]
-    if isinstance(found, CommitUnknownError):
-        raise found
-    return found
-
-
-def all_landed_and_expired(
-    bases: Mapping[str, int], head: TableVersion, limits: Limits, lists: members.Lists
-) -> Generator[Effect, Outcome, dict[str, Resolved | CommitUnknownError | None]]:
-    """As :func:`landed_and_expired`, for keys and the bases of their first attempts: each table version is read once."""
-    reached = {base for base in set(bases.values()) if reaches(head, base)}
-    carried = members.carried(head, bases) if len(reached) < len(set(bases.values())) else {}
-    left = {key: base for key, base in bases.items() if key not in carried and base not in reached}
-    answers: dict[str, Resolved | CommitUnknownError | None] = dict.fromkeys(bases)
-    for location in tuple(reversed(head.previous))[:METADATA_READ_MAX]:
-        if not left:
-            break
-        outcome = yield ReadMetadata(location, name="recall.read_metadata")
-        if not isinstance(outcome, Ok):
-            break
-        state = outcome.value
-        assert isinstance(state, TableVersion)
-        found = members.carried(state, left)
-        rolled_back = members.named(state, left)
-        reached = {base for base in set(left.values()) if base_of(state) == base or reaches(state, base)}
-        for key, at in found.items():
-            answers[key] = yield from described(state, at, key, limits, lists)
-        settled = {*found, *rolled_back, *(key for key, base in left.items() if base in reached)}
-        left = {key: base for key, base in left.items() if key not in settled}
-    return answers | {key: _expired(key) for key in left}
 
 
 def _as_done(earlier: Resolved, named: Write, head: TableVersion) -> IcebergDone:
@@ -376,25 +300,3 @@ def _as_done(earlier: Resolved, named: Write, head: TableVersion) -> IcebergDone
     return IcebergDone(
         earlier.snapshot_id, True, earlier.rows, earlier.files, 0, head, changes=earlier.changes
     )
-
-
-def reaches(head: TableVersion, base: int) -> bool:
-    """Whether the metadata holds every snapshot since ``base``."""
-    if base == EMPTY:
-        line = list(head.ancestors())
-        return not line or head.sequences[line[-1]] == 1  # v1 tables have no sequence numbers
-    return head.is_current(base)
-
-
-def _expired(key: str) -> CommitUnknownError:
-    return CommitUnknownError(
-        f"An earlier call with key {key!r} may have committed, and the snapshots that would show it were expired. "
-        "Nothing was written by this call. Look whether the rows are in the table; if not, write them under "
-        "another key. Keep snapshots for longer than writes are repeated, or give the table lock_table= for "
-        "its ledger.",
-        key=key,
-    )
-
-
-def base_of(head: TableVersion) -> int:
-    return EMPTY if head.current is None else head.current

@@ -11,6 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 
+def scope_of(table_id: str, branch_id: str) -> str:
+    """What keys are unique in: a table, or one branch of it."""
+    return f"{table_id}/{branch_id}" if branch_id else table_id
+
+
 @dataclass(frozen=True)
 class TableVersion:
     """One version of a table's metadata.
@@ -21,6 +26,7 @@ class TableVersion:
     each carries, ``previous`` the locations of earlier metadata, oldest first.  ``picked`` maps a cherry-pick
     to its source snapshot: the source's rows are in the branch too.  ``raw`` is the catalog client's own
     object.  ``branch_id`` is drawn when safewrite begins a branch: one that is dropped and made again has another ("": the main one).
+    ``began`` is the sequence number of the newest snapshot that it has from the main branch (0: not known); None for the main one.
     """
 
     table_id: str
@@ -35,11 +41,12 @@ class TableVersion:
     picked: Mapping[int, int] = field(default_factory=dict, hash=False)
     raw: object = field(default=None, compare=False, repr=False)
     branch_id: str = ""
+    began: int | None = None
 
     @property
     def scope(self) -> str:
         """What keys are unique in: the table, or one branch of it."""
-        return f"{self.table_id}/{self.branch_id}" if self.branch_id else self.table_id
+        return scope_of(self.table_id, self.branch_id)
 
     def ancestors(self) -> Iterator[int]:
         """Snapshots of the branch from the newest back, as far as the metadata knows them."""

@@ -6,7 +6,8 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import Any
 
-from safewrite.iceberg.write.write import EMPTY, Ledgers
+from safewrite.iceberg.write.earlier import EMPTY
+from safewrite.iceberg.write.write import Ledgers
 from safewrite.protocol import keys
 from safewrite.protocol.member_queue import Terms
 from safewrite.testing.explorer import catalog_sharing, snapshots
