@@ -227,8 +227,8 @@ def repair(
     Delta: finish commits that a writer left unfinished, and writes that it left waiting for others; on demand rescue vanished ones, sweep temp files, and let
     the log remember writes for long enough.
 
-    Iceberg: on demand let the table keep snapshots for long enough, and nothing else; doctor says how to
-    repair the rest.
+    Iceberg: finish writes that were left waiting for others, remove what dropped branches left in the table's properties and tags;
+    on demand let the table keep snapshots for long enough.  Doctor says how to repair the rest.
 
     Exits with 1 if something that should be repaired could not be.
     """
@@ -241,7 +241,7 @@ def repair(
             given = {"--rescue": rescue, "--sweep": sweep}
             target.refuse(*(name for name, wanted in given.items() if wanted))
             place, steps = _repair_iceberg(target, set_retention, dry_run)
-            nothing = "Nothing to repair. Of an Iceberg table it repairs the retention, and writes that were left waiting; doctor says what else is wrong."
+            nothing = "Nothing to repair. Of an Iceberg table it repairs the retention, writes that were left waiting, and what dropped branches left; doctor says what else is wrong."
     show_steps(screen, place, steps, nothing)
 
 
@@ -321,7 +321,11 @@ def _repair_iceberg(target: Target, set_retention: bool, dry_run: bool) -> tuple
 
     kept = iceberg_retention.of(table_of(read_head(connection)).metadata, connection.branch)
     remembered = connection.helpers.ledger or connection.kind == "sql"
-    steps = list(waiting_writes.finish(connection if dry_run else target.connect(), dry_run=dry_run))
+    acting = connection if dry_run else target.connect()
+    steps = [
+        *waiting_writes.finish(acting, dry_run=dry_run),
+        *iceberg_mend.forget_branches(acting, dry_run=dry_run),
+    ]
     if not kept.short or (remembered and not set_retention):
         return connection.table_name, steps
     if kept.by_branch:

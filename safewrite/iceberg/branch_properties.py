@@ -185,6 +185,30 @@ def replacing(
     return (*_properties(named | own, gone), *_tagging(metadata, branch, now.of))
 
 
+def dropped(metadata: TableMetadata) -> dict[str, BranchRecord]:
+    """The records of branches that are gone, and whose sets count on no other branch."""
+    names = [name for name, ref in metadata.refs.items() if ref.snapshot_ref_type == "branch"]
+    counting = {set_of(metadata, name).of for name in names}
+    return {
+        name: one for name, one in _records(metadata).items() if name not in {*metadata.refs, *counting, MAIN}
+    }
+
+
+def removing(metadata: TableMetadata, branch: str) -> tuple[TableUpdate, ...]:
+    """The updates that remove all that the table tells of a branch that is gone."""
+    own = record_name(branch)
+    names = [name for name in metadata.properties if name == own or name.startswith(f"{own}.")]
+    return (*_properties({}, names), *untagging(metadata, branch))
+
+
+def untagging(metadata: TableMetadata, branch: str) -> tuple[TableUpdate, ...]:
+    """The update that removes the tag of a branch, where it has one."""
+    from pyiceberg.table.update import RemoveSnapshotRefUpdate
+
+    name = tag_of(branch)
+    return (RemoveSnapshotRefUpdate.model_validate({"ref-name": name}),) if name in metadata.refs else ()
+
+
 def _properties(changed: Mapping[str, str], gone: Sequence[str]) -> tuple[TableUpdate, ...]:
     from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate
 

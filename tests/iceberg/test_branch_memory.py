@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
 from safewrite.errors import Kind
+from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
+from safewrite.iceberg.connect import connect
+from safewrite.iceberg.maintenance.repair import forget_branches
 from safewrite.iceberg.table import IcebergTable
 from safewrite.protocol.effects import Ok
 from safewrite.stores.sql import SqlLedger
@@ -142,3 +147,82 @@ def test_a_branch_of_which_only_rows_of_another_engine_are_known_is_the_same(
     expire_what_nothing_names(catalog)
     assert audit.refresh().append(rows(3), key="k").outcome == "already_committed"
     assert ids(catalog, "audit") == [1, 2, 3, 5]
+
+
+# --- what a dropped branch leaves --------------------------------------------------------------------------
+def left(catalog: SqlCatalog) -> tuple[list[str], list[str]]:
+    """Properties and tags of branches."""
+    metadata = catalog.load_table("db.t").metadata
+    named = [
+        name for name in metadata.properties if name.startswith("safewrite.branch.") and ".main" not in name
+    ]
+    return named, [name for name in metadata.refs if name.startswith("safewrite-changes-")]
+
+
+def repaired(catalog: SqlCatalog, *, dry_run: bool = False) -> list[tuple[str, str]]:
+    steps = forget_branches(connect("db.t", catalog), dry_run=dry_run)
+    return [(step.target, step.status) for step in steps]
+
+
+def test_what_a_dropped_branch_left_goes_once_no_branch_can_be_made_of_it_any_more(
+    main: IcebergTable, catalog: SqlCatalog
+) -> None:
+    kept = sw.open("db.t", catalog=catalog, branch="kept")
+    kept.append(rows(8), positions={"p": (1, 9)})
+    for name in ("a.b", "deletes"):
+        audit = sw.open("db.t", catalog=catalog, branch=name)
+        audit.append(rows(3), positions={"p": (1, 2)})
+    audit.apply_changes(
+        rows(1, s=9, op="d"), key="d", keys=["id"], sequence_by=["s"], delete_when=[("op", "=", "d")]
+    )
+    assert repaired(catalog) == []
+    drop(catalog, "a.b")
+    drop(catalog, "deletes")
+    last = audit.version
+    assert repaired(catalog, dry_run=True) == [("a.b", "skipped"), ("deletes", "would")]
+    # The snapshots are still there: a branch that another engine makes of them has what counted on the dropped one.
+    assert repaired(catalog) == [("a.b", "skipped"), ("deletes", "done")]
+    assert left(catalog)[1] == []
+    catalog.load_table("db.t").manage_snapshots().create_branch(last, "deletes").commit()
+    again = sw.open("db.t", catalog=catalog, branch="deletes")
+    changes = pa.concat_tables([rows(1, s=3), rows(7)])
+    late = again.apply_changes(
+        changes, key="e", keys=["id"], sequence_by=["s"], delete_when=[("op", "=", "d")]
+    )
+    assert (again.positions(), late.changes["late"]) == ({"p": 2}, 1)  # type: ignore[index]
+    drop(catalog, "deletes")
+    repaired(catalog)
+    expire_what_nothing_names(catalog)
+    assert repaired(catalog) == [("a.b", "done"), ("deletes", "done")]
+    names, tags = left(catalog)
+    assert ({name.split(".")[2] for name in names}, tags, repaired(catalog)) == ({"kept"}, [], [])
+    assert (kept.refresh().positions(), main.refresh().positions()) == ({"p": 9}, {"p": 1})
+
+
+def test_what_counts_on_another_branch_stays(main: IcebergTable, catalog: SqlCatalog) -> None:
+    """Another engine published the branch, and dropped it: the main branch has its positions by the branch's record alone."""
+    audit = sw.open("db.t", catalog=catalog, branch="audit")
+    audit.append(rows(3), positions={"p": (1, 2)})
+    catalog.load_table("db.t").manage_snapshots().set_current_snapshot(audit.version).commit()
+    drop(catalog)
+    expire_what_nothing_names(catalog)
+    assert repaired(catalog) == []
+    assert main.refresh().positions() == {"p": 2}
+
+
+def test_a_branch_that_is_begun_meanwhile_loses_nothing(
+    main: IcebergTable, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sw.open("db.t", catalog=catalog, branch="audit").append(rows(3), positions={"p": (1, 2)})
+    drop(catalog)
+    expire_what_nothing_names(catalog)
+    commit, other = SafeCatalog.commit_table, SqlCatalog(catalog.name, **catalog.properties)
+
+    def after_another(own: SafeCatalog, *given: Any) -> Any:
+        monkeypatch.setattr(SafeCatalog, "commit_table", commit)
+        sw.open("db.t", catalog=other, branch="audit").append(rows(7), positions={"p": (1, 5)})
+        return commit(own, *given)
+
+    monkeypatch.setattr(SafeCatalog, "commit_table", after_another)
+    assert repaired(catalog) == [("audit", "failed")]
+    assert sw.open("db.t", catalog=catalog, branch="audit").positions() == {"p": 5}
