@@ -66,11 +66,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """Workers that collect all tests share what there is to compile."""
+    """Workers tell of a test only what it came to; those that collect all tests share what there is to compile."""
     worker = getattr(session.config, "workerinput", None)
-    if worker is not None and is_whole(session.config):
-        from tests.scheduling import import_from
+    if worker is None:
+        return
+    from tests.scheduling import import_from, tell_only_news
 
+    if session.config.option.verbose <= 0 and session.config.option.durations is None:
+        tell_only_news(session.config.pluginmanager)
+    if is_whole(session.config):
         import_from(int(worker["workerid"].removeprefix("gw")), worker["workercount"])
 
 
