@@ -18,9 +18,10 @@ from safewrite.delta.write import creation
 from safewrite.delta.write.conflicts import positions_of
 from safewrite.delta.write.group_commit import Group, write_many
 from safewrite.delta.write.plans import Planner
+from safewrite.delta.write.recalled import DeltaDone
 from safewrite.delta.write.resolve import recorded, resolve
 from safewrite.delta.write.transaction import Transaction, Write
-from safewrite.delta.write.write import DeltaDone, write
+from safewrite.delta.write.write import write
 from safewrite.errors import ConflictError, InvalidInputError, Kind, WouldAlterError, not_yet
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Arbiter

@@ -169,7 +169,7 @@ GROUP_MUTANTS = (
     Mutant(
         "G8",
         "the comparison of the rows behind a long list",
-        "delta/write/write.py",
+        "delta/write/recalled.py",
         (
             (
                 (

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from safewrite.changes.spec import Spec
     from safewrite.delta.format import DeltaFormat
     from safewrite.delta.log.actions import Action
+    from safewrite.delta.write.recalled import DeltaDone
     from safewrite.delta.write.staging import StagedFile
     from safewrite.delta.write.transaction import Write
-    from safewrite.delta.write.write import DeltaDone
     from safewrite.frames.fingerprint import Fingerprint
     from safewrite.frames.spark.batch import BatchOrigin
     from safewrite.protocol.keys import Identity

@@ -37,8 +37,8 @@ from safewrite.table.writer import repeated
 if TYPE_CHECKING:
     from safewrite.delta.data.datafiles import DataFile
     from safewrite.delta.format import DeltaFormat
+    from safewrite.delta.write.recalled import DeltaDone
     from safewrite.delta.write.transaction import Write
-    from safewrite.delta.write.write import DeltaDone
     from safewrite.frames.spark.held import Held
     from safewrite.frames.where import Where
     from safewrite.receipt import Receipt

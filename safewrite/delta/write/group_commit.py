@@ -10,9 +10,7 @@ from safewrite import receipt
 from safewrite.delta.data.datafiles import DataFile
 from safewrite.delta.log.actions import commit_path
 from safewrite.delta.write.members import Entry, Lists, carried
-from safewrite.delta.write.staging import StagedFile, are_light, discard, stage
-from safewrite.delta.write.transaction import Transaction, Write
-from safewrite.delta.write.write import (
+from safewrite.delta.write.recalled import (
     DeltaDone,
     entry_at,
     from_the_start,
@@ -21,6 +19,8 @@ from safewrite.delta.write.write import (
     recall_txn,
     repeat,
 )
+from safewrite.delta.write.staging import StagedFile, are_light, discard, stage
+from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.errors import ReplayMismatchError, SafewriteError
 from safewrite.protocol import keys, staging
 from safewrite.protocol.ask import Limits

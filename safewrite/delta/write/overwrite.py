@@ -27,14 +27,10 @@ from safewrite.delta.log.actions import Action, Commit, FileKey, file_key, rows_
 from safewrite.delta.log.features import check_overwrite, feeds_changes, marks_rows
 from safewrite.delta.log.replay import LogReplay, load_files
 from safewrite.delta.write.change_feed import replaced_rows, staged_changes
+from safewrite.delta.write.recalled import DeltaDone, is_of_another, standing
 from safewrite.delta.write.staging import StagedFile, secure, stage
 from safewrite.delta.write.transaction import Transaction, Write
-from safewrite.delta.write.write import (
-    DeltaDone,
-    is_of_another,
-    standing,
-    write,
-)
+from safewrite.delta.write.write import write
 from safewrite.errors import (
     ConflictError,
     InternalError,

@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 from safewrite.delta.log.actions import commit_path, version_of
 from safewrite.delta.write.members import Entry, all_writes, carried, find_write, own_info
-from safewrite.delta.write.write import is_of_another, standing
+from safewrite.delta.write.recalled import is_of_another, standing
 from safewrite.errors import CommitUnknownError
 from safewrite.protocol import keys, member_queue, values
 from safewrite.protocol.ask import Limits, ask, unanswered

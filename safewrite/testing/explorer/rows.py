@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from safewrite.delta.write.recalled import DeltaDone
 from safewrite.delta.write.transaction import Write
-from safewrite.delta.write.write import DeltaDone
 from safewrite.delta.write.write import write as write_once
 from safewrite.errors import ConflictError, Kind, StorageError
 from safewrite.protocol.ask import Limits, ask

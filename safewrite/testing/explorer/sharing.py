@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from safewrite.delta.write.recalled import DeltaDone
 from safewrite.delta.write.resolve import resolve
 from safewrite.delta.write.transaction import Write
-from safewrite.delta.write.write import DeltaDone
 from safewrite.delta.write.write import write as write_once
 from safewrite.errors import CommitUnknownError
 from safewrite.protocol.ask import Limits
