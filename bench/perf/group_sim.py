@@ -30,6 +30,7 @@ from safewrite.table.format import FRESH_S
 from safewrite.table.shared_queue import SharedQueue
 from safewrite.table.writer import QUEUE_MEMORY
 from safewrite.testing.explorer.rows import FIRST, parse
+from safewrite.testing.explorer.shared_changes import SharedChange
 from safewrite.testing.explorer.sharing import SharedRow
 
 from .virtual_stores import PUT, S3_S, Clock, Stores, digest
@@ -38,6 +39,8 @@ LIMITS = Limits(timeout_s=600.0)
 MARK = "the table", "its arbiter"
 """Where the table is; its queue may be used."""
 FLEETS = "1,2,4,8,16,64,200,1000,10000"
+PLAN_S = 0.02
+"""The CPU of a plan of few changes."""
 Program = Generator[Effect, Outcome, DeltaDone]
 
 
@@ -67,6 +70,33 @@ class Row(SharedRow):
         self.note(version, body)
         self.reached = max(self.reached, version)
         return None
+
+
+@dataclass(slots=True)
+class ChangeRow(SharedChange):
+    """A change whose plan takes time: two files are read, two are written, one step each, and a look at what was written."""
+
+    plans_first: bool = False
+
+    def prepare(self) -> Generator[Effect, Outcome, None]:
+        """See ``ApplyTransaction``: before it waits, where it shares nothing."""
+        if self.plans_first:
+            yield from self._plan()
+
+    def renew(self) -> Generator[Effect, Outcome, None]:
+        """See ``safewrite.protocol.delta.candidate.Candidate``."""
+        if self.stale:
+            yield from self._plan()
+
+    def _plan(self) -> Generator[Effect, Outcome, None]:
+        paths = [f"{self.attempt}-{number}.parquet" for number in range(2)]
+        yield fx.Together(tuple(fx.Get(path, name="plan.get_data") for path in paths), name="plan.read")
+        yield fx.Sleep(PLAN_S, name="plan.cpu")
+        yield fx.Together(
+            tuple(fx.Put(path, b"x", name="plan.put_data") for path in paths), name="plan.write"
+        )
+        yield fx.Together(tuple(fx.Get(path, name="plan.check") for path in paths), name="plan.check")
+        yield from SharedChange.renew(self)
 
 
 # --- the race -------------------------------------------------------------------------------------------
@@ -99,6 +129,8 @@ class Setting:
     shares: bool = True
     items: bool = False
     """Members are items of the lock table, not objects."""
+    changes: bool = False
+    """They apply changes of one key; else they append."""
 
 
 class Race:
@@ -155,15 +187,15 @@ class Race:
         terms = asdict(writer.queue.terms())
         arbiter = Arbiter(setting.lock_table, lease=setting.lock_table, **terms)
         key, attempt = f"k{writer.number}-{writer.writes}", f"{writer.number}.{writer.writes}"
-        row = Row(
-            Write(key, "1:0", 1),
-            attempt,
-            writer.head,
-            is_light=True,
-            table_id="table",
-            reached=writer.head,
-            anchor=self._anchor(writer.head),
-        )
+        common: dict[str, Any] = {
+            "attempt": attempt, "accounted": writer.head, "table_id": "table", "reached": writer.head,
+            "anchor": self._anchor(writer.head),
+        }  # fmt: skip
+        row: SharedRow = Row(Write(key, "1:0", 1), is_light=True, **common)
+        if setting.changes:
+            late = setting.shares and writer.met > 0
+            write, change = Write(key, "1:0", 1, changes={}), (writer.writes, False)
+            row = ChangeRow(write, change=change, plans_first=not late, **common)
         if writer.carried is not None:
             row.known[writer.head] = writer.carried  # type: ignore[assignment]
         fresh = writer.known_s is not None and now_s - writer.known_s < FRESH_S
@@ -270,6 +302,9 @@ def main(
     seconds: Annotated[float, typer.Option(help="Virtual seconds in which writes begin.")] = 20.0,
     lock_table: Annotated[bool, typer.Option("--lock-table", help="With a lock table.")] = False,
     never: Annotated[bool, typer.Option("--never", help='As with group="never".')] = False,
+    changes: Annotated[
+        bool, typer.Option("--changes", help="Batches of changes, whose plans take 110 ms, for appends.")
+    ] = False,
     items: Annotated[
         bool, typer.Option("--items", help="As if members were items of the lock table.")
     ] = False,
@@ -278,7 +313,8 @@ def main(
     """Print a table: a line for each number of writers."""
     print("| " + " | ".join(HEAD) + " |", "| --- " * len(HEAD) + "|", sep="\n", flush=True)
     for number in map(int, writers.split(",")):
-        race = Race(Setting(number, every_s, seconds, lock_table=lock_table, shares=not never, items=items))
+        how = {"lock_table": lock_table, "shares": not never, "items": items, "changes": changes}
+        race = Race(Setting(number, every_s, seconds, **how))
         race.run()
         race.check()
         print("| " + " | ".join(measured(race)) + " |", flush=True)

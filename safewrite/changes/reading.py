@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -91,7 +91,7 @@ def read(data: object, spec: Spec, schema: pa.Schema, partition_by: Sequence[str
         InvalidInputError: a key or sequence is NULL or NaN; the rows are named.
     """
     batch = read_batch(data, spec, schema, partition_by)
-    return Changes(batch, _fingerprint(batch.table, batch.ops, batch.absent))
+    return Changes(batch, fingerprint_of(batch))
 
 
 @reading("The data")
@@ -360,11 +360,10 @@ def _refuse(table: pa.Table, where: npt.NDArray[np.bool_], name: str, what: str,
     )
 
 
-def _fingerprint(
-    table: pa.Table, ops: npt.NDArray[np.int8], absent: Mapping[str, npt.NDArray[np.bool_]]
-) -> Fingerprint:
-    told = table.append_column(OP_COLUMN, pa.array(ops.astype(np.int64)))
-    for name, flags in absent.items():  # a value that is not brought is not NULL
+def fingerprint_of(batch: ChangeBatch) -> Fingerprint:
+    """The fingerprint of changes as they were read."""
+    told = batch.table.append_column(OP_COLUMN, pa.array(batch.ops.astype(np.int64)))
+    for name, flags in batch.absent.items():  # a value that is not brought is not NULL
         # NULL where it is brought: then a row counts the same whatever other rows are in its batch or piece of one.
         told = told.append_column(f"{UNCHANGED_COLUMN}{name}", pa.array(flags, mask=~flags))
     counted = Fingerprinter()

@@ -20,6 +20,7 @@ from safewrite.delta.write.group_commit import Group, write_many
 from safewrite.delta.write.plans import Planner
 from safewrite.delta.write.recalled import DeltaDone
 from safewrite.delta.write.resolve import recorded, resolve
+from safewrite.delta.write.steps import steps_of
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.write import write
 from safewrite.errors import ConflictError, InvalidInputError, Kind, WouldAlterError, not_yet
@@ -196,12 +197,8 @@ class DeltaFormat:
         how: dict[str, Any] = {"arbiter": self._arbiter(), "limits": self.limits, "queue_first": queue_first}
         plan.known |= self.queue.known(plan.anchor)
         with self._upkeep.during(self.limits, self.world):
-            if operation.verb in {"append", "apply_changes"}:
-                done = self._run(write(plan, encode, fresh=self._is_fresh(), **how))
-                return self.queue.kept(done, plan.known)
-            from safewrite.delta.write.overwrite import overwrite
-
-            return self._run(overwrite(plan, encode, **how))
+            done = self._run(steps_of(operation.verb, plan, encode, fresh=self._is_fresh(), **how))
+            return self.queue.kept(done, plan.known)
 
     def commit_group(self, plan: Transaction, encode: Callable[..., Any], *, queue_first: bool) -> Group:
         how: dict[str, Any] = {"arbiter": self._arbiter(), "limits": self.limits, "queue_first": queue_first}

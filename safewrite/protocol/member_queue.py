@@ -15,10 +15,19 @@ Steps = Generator[Effect, Outcome, None]
 FOLDER = "_safewrite/queue/"
 SPAN = 16
 """A member may be committed up to so many versions after the last that its owner examined, if its arbiter says no other number."""
+MEMBERS_MAX, BYTES_MAX = 1000, 8 * 2**20
+"""How many members, and bytes of members, one commit carries at most."""
+SUCCESSORS, PACES = 6, 8
+"""Whoever is next after a leader that does not move leads after this part of ``lease_s``, or after so many times what its own
+look at queue and log takes, if that is longer; the one after it after twice that, and so on.  So a dead leader holds all up for
+a moment only, and not all lead at once."""
 AGE_MS_MAX = 60_000
 """A member that came so long before ours is not carried: its files were checked too long ago."""
-FORM = 1
-_NAME = re.compile(r"(\d{20})-(\d{20})-(?:\d{15}-)?(?:(.{20})-)?")
+FORM, CHANGES_FORM = 1, 2
+"""What a member brings: files of an append, or changes that whoever commits them applies."""
+CHANGES = "changes"
+"""The kind of members that bring changes, as their names tell it."""
+_NAME = re.compile(rf"(\d{{20}})-(\d{{20}})-(?:\d{{15}}-)?(?:(.{{20}})-)?(?:({CHANGES})-)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +58,8 @@ class Waiting:
     size: int
     key_hash: str = ""
     """The hash of the key of its write."""
+    kind: str = ""
+    """Who leads carries members of the kind of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +81,14 @@ class Sharer(Protocol):
     @property
     def key(self) -> str:
         """The key of its own write."""
+
+    @property
+    def kind(self) -> str:
+        """What its member brings: :data:`CHANGES`, or nothing but files."""
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Paths of members with which no plan could be made: they are not carried, and their owners go on alone."""
 
     def member(self, base: int) -> bytes | None:
         """The write as others may commit it; None if it must be committed alone."""
@@ -125,6 +144,12 @@ class Share(Generic[SharerT_co]):
     denied: bool = False
     """The queue cannot be used with these permissions: the write goes on alone."""
 
+    def leave_out(self) -> None:
+        """Carry no member that the last plan was made without."""
+        out = self.sharer.left_out
+        self.carried = tuple(path for path in self.carried if path not in out)
+        self.refused |= out
+
     def left(self, seen: int) -> list[Waiting]:
         """The members of the last look that no commit up to ``seen`` carries, as far as is known: some are about to be removed."""
         return self._left([keys for keys in self._carried(seen) if keys is not None])
@@ -140,7 +165,8 @@ class Share(Generic[SharerT_co]):
             return None
         left = self._left(known if of_base is None else [of_base, *known])
         paths, base = {one.path for one in left}, _base(self.path)
-        passed = any(one.path > (self.path or "") for one in self.there if one.path not in paths)
+        carried = [one for one in self.there if one.path not in paths and one.kind == self.sharer.kind]
+        passed = any(one.path > (self.path or "") for one in carried)
         if passed or self.path not in paths or (of_base is None and any(one.base < base for one in left)):
             return None
         self.there, self.listed = tuple(left), False
@@ -163,6 +189,17 @@ class Share(Generic[SharerT_co]):
         paths = [one.path for one in young(self.there, self.path)]
         return paths.index(self.path) if self.path in paths else len(paths)
 
+    def patience_s(self, lease_s: float, slowest_s: float) -> float:
+        """How long whoever is first may stand still: longer for those who are further behind.
+
+        A plan of changes takes long, and one that is made in vain makes all others take longer: so these wait for each other
+        as long as for a lease.
+        """
+        first = next((one.kind for one in young(self.there, self.path)), "")
+        if first == self.sharer.kind == CHANGES:
+            return self.place * max(lease_s, PACES * slowest_s)
+        return min(lease_s, self.place * max(lease_s / SUCCESSORS, PACES * slowest_s))
+
     @property
     def follows(self) -> bool:
         """Whether it waits for another writer."""
@@ -180,12 +217,15 @@ class Share(Generic[SharerT_co]):
 
 
 # --- names ----------------------------------------------------------------------------------------------
-def path_of(folder: str, base: int, through: int, *, clock_ms: int, key: str, unique: str) -> str:
+def path_of(
+    folder: str, base: int, through: int, *, clock_ms: int, key: str, unique: str, kind: str = ""
+) -> str:
     """Where a member of a write waits; no two have one name, so none is ever written twice.
 
     The order of names is the order in which members came, as far as the writers' clocks agree: one that is wrong costs a try.
     """
-    return f"{folder}{base:020d}-{through:020d}-{clock_ms:015d}-{members.hashed(key)}-{unique}"
+    name = f"{kind}-{unique}" if kind else unique
+    return f"{folder}{base:020d}-{through:020d}-{clock_ms:015d}-{members.hashed(key)}-{name}"
 
 
 def _base(path: str | None) -> int:
@@ -213,7 +253,15 @@ def waiting(outcome: Ok) -> list[Waiting]:
         name = _NAME.match(one.path.rpartition("/")[2])
         if name is not None:
             found.append(
-                Waiting(one.path, int(name[1]), int(name[2]), one.modified_ms, one.size, name[3] or "")
+                Waiting(
+                    one.path,
+                    int(name[1]),
+                    int(name[2]),
+                    one.modified_ms,
+                    one.size,
+                    name[3] or "",
+                    name[4] or "",
+                )
             )
     return sorted(found, key=lambda one: one.path)
 
@@ -229,12 +277,29 @@ def young(there: Sequence[Waiting], own: str | None) -> list[Waiting]:
     return [one for one in there if mine.modified_ms - one.modified_ms <= AGE_MS_MAX]
 
 
+def bounded(fit: Sequence[Waiting]) -> list[Waiting]:
+    """The members that one commit may carry."""
+    some, size = list[Waiting](), 0
+    for one in fit[:MEMBERS_MAX]:
+        size += one.size
+        if size > BYTES_MAX and some:
+            break
+        some.append(one)
+    return some
+
+
 # --- a member as JSON -----------------------------------------------------------------------------------
 def encoded(
-    table_id: str, base: int, table: str, write: Mapping[str, Any], files: Mapping[str, Any]
+    table_id: str,
+    base: int,
+    table: str,
+    write: Mapping[str, Any],
+    files: Mapping[str, Any],
+    *,
+    form: int = FORM,
 ) -> bytes:
     """A member; ``table`` is a digest of all that its ``files`` depend on."""
-    member = {"form": FORM, "tableId": table_id, "base": base, "table": table, "write": write, **files}
+    member = {"form": form, "tableId": table_id, "base": base, "table": table, "write": write, **files}
     return json.dumps(member, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -248,10 +313,10 @@ def decoded(offer: Offer, table_id: str, table: str) -> Mapping[str, Any] | None
     return member if made_for == (table_id, offer.base, table) else None
 
 
-def is_known(body: bytes) -> bool:
-    """Whether a member is of the form that this release reads; what a later one wrote is left to others."""
+def is_known(body: bytes, form: int = FORM) -> bool:
+    """Whether a member is of the form that is asked for; what a later release wrote is left to others."""
     try:
-        return bool(json.loads(body)["form"] == FORM)
+        return bool(json.loads(body)["form"] == form)
     except (KeyError, ValueError, TypeError):
         return False
 

@@ -46,22 +46,27 @@ from safewrite.protocol.effects import (
     Together,
     WallClock,
 )
-from safewrite.protocol.member_queue import Offer, Share, Sharer, Steps, Waiting, path_of, waiting, young
+from safewrite.protocol.member_queue import (
+    CHANGES,
+    MEMBERS_MAX,
+    Offer,
+    Share,
+    Sharer,
+    Steps,
+    bounded,
+    path_of,
+    waiting,
+    young,
+)
 from safewrite.protocol.members import Found
 from safewrite.protocol.ticket_queue import now, seems_empty
 from safewrite.text.rendering import said
 
-MEMBERS_MAX, BYTES_MAX = 1000, 8 * 2**20
-"""How many members, and bytes of members, one commit carries at most."""
 MEMBER_BYTES_MAX = 2**20
 """A write with so many files goes alone."""
 OFFERS_MAX = 3
 """A write whose member was taken out of the queue so often goes on alone."""
 NAP_S_MIN, NAP_S_MAX = 0.03, 0.25
-SUCCESSORS, PACES = 6, 8
-"""Whoever is next after a leader that does not move leads after this part of ``lease_s``, or after so many times what its own
-look at queue and log takes, if that is longer; the one after it after twice that, and so on.  So a dead leader holds all up for
-a moment only, and not all lead at once."""
 
 
 class SharedTry(Protocol):
@@ -131,8 +136,8 @@ def _take_ticket(state: SharedTry) -> Generator[Effect, Outcome, bool]:
     """Wait for a turn where others hold tickets: writers that cannot be led would starve, if who leads passed them by."""
     if not state.has_turns or state.ticket is not None:
         return False
-    if (yield from seems_empty("share.tickets")):
-        return False
+    if _share(state).sharer.kind != CHANGES and (yield from seems_empty("share.tickets")):
+        return False  # a plan of changes takes long, and is not to be made in vain while appends pass it by
     return (yield from state.wait_ticket())
 
 
@@ -148,8 +153,15 @@ def _offer(state: SharedTry, share: Share[Sharer]) -> Generator[Effect, Outcome,
     if (yield from overdue(state.limits, state.started_s)):
         return False  # a member would only put the write in doubt
     through = state.seen + share.terms.shares
+    sharer, unique = share.sharer, str(drawn.value)
     path = path_of(
-        share.folder, state.seen, through, clock_ms=clock.value, key=share.sharer.key, unique=str(drawn.value)
+        share.folder,
+        state.seen,
+        through,
+        clock_ms=clock.value,
+        key=sharer.key,
+        unique=unique,
+        kind=sharer.kind,
     )
     share.offers += 1
     share.through = through  # from here on it may be there, whatever the answer is, and a leader may carry it
@@ -190,7 +202,7 @@ def _wait(state: SharedTry, share: Share[Sharer], began_s: float) -> Generator[E
             ahead = _ahead(share, listed, state.seen)
             if ahead is None:
                 return None
-            patience_s = _patience_s(share, state.limits, slowest_s)
+            patience_s = share.patience_s(state.limits.lease_s, slowest_s)
             if ahead != first:
                 first, moved_s = ahead, now_s
             elif now_s - moved_s > patience_s:
@@ -214,13 +226,8 @@ def _wait(state: SharedTry, share: Share[Sharer], began_s: float) -> Generator[E
             if share.leads:
                 return None
             if ahead is not None:
-                look, patience_s = False, _patience_s(share, state.limits, slowest_s)
+                look, patience_s = False, share.patience_s(state.limits.lease_s, slowest_s)
                 first, moved_s = ahead, moved_s if ahead == first else now_s
-
-
-def _patience_s(share: Share[Sharer], limits: Limits, slowest_s: float) -> float:
-    """How long whoever is first may stand still: longer for those who are further behind."""
-    return min(limits.lease_s, share.place * max(limits.lease_s / SUCCESSORS, PACES * slowest_s))
 
 
 def _ahead(share: Share[Sharer], listed: Outcome, seen: int) -> str | None:
@@ -269,10 +276,9 @@ def _look(share: Share[Sharer], state: SharedTry) -> Steps:
         outcome = yield List(share.folder, limit=MEMBERS_MAX, name="share.list")
         share.there = tuple(waiting(outcome)) if isinstance(outcome, Ok) else ()
     share.listed = False  # what was listed a moment ago serves once
-    fit = [
-        one for one in young(share.there, share.path) if one.path != share.path and state.seen < one.through
-    ]
-    new = [one for one in _bounded(fit) if one.path not in share.bodies]
+    kind, there = share.sharer.kind, young(share.there, share.path)
+    fit = [one for one in there if one.path != share.path and state.seen < one.through and one.kind == kind]
+    new = [one for one in bounded(fit) if one.path not in share.bodies]
     if new:
         gets = tuple(Get(one.path, name="share.get_member") for one in new)
         both = yield Together(gets, name="share.read")
@@ -313,16 +319,6 @@ def _carry(share: Share[Sharer], offered: Sequence[Offer]) -> Generator[Effect, 
     assert isinstance(drawn, Ok)
     share.carried, refused = share.sharer.carry(offered, str(drawn.value))
     return refused
-
-
-def _bounded(fit: Sequence[Waiting]) -> list[Waiting]:
-    some, size = list[Waiting](), 0
-    for one in fit[:MEMBERS_MAX]:
-        size += one.size
-        if size > BYTES_MAX and some:
-            break
-        some.append(one)
-    return some
 
 
 def _known(

@@ -6,6 +6,7 @@ from tests.mutants.killers import Mutant, alone, model, pytest
 
 OWN, FITTING = pytest("test_shared_commits.py"), pytest("delta/test_waiting.py")
 ICEBERG = alone("iceberg/test_shared_commits.py")
+CHANGES, CHANGING = pytest("test_shared_changes.py"), "delta/write/waiting_changes.py"
 """A mutant says which of these must fail."""
 SHARING, WAITING = "protocol/sharing.py", "delta/write/waiting.py"
 QUEUE, MEMBERS = "protocol/member_queue.py", "protocol/members.py"
@@ -65,7 +66,7 @@ SHARING_MUTANTS = (
         "share-form",
         "that a member of a later release is left to others",
         QUEUE,
-        (('        return bool(json.loads(body)["form"] == FORM)\n', "        return True\n"),),
+        (('        return bool(json.loads(body)["form"] == form)\n', "        return True\n"),),
         FITTING,
         "test_what_a_later_release_wrote_is_left_to_others",
     ),
@@ -103,7 +104,7 @@ SHARING_MUTANTS = (
         "the last version in which a member may be committed",
         SHARING,
         (
-            (" if one.path != share.path and state.seen < one.through\n", " if one.path != share.path\n"),
+            (" and state.seen < one.through and one.kind == kind]\n", " and one.kind == kind]\n"),
             ("one.base <= state.seen < one.through\n", "one.base <= state.seen\n"),
         ),
         OWN,
@@ -224,6 +225,80 @@ SHARING_MUTANTS = (
         ),
         OWN,
         "test_who_gives_up_leaves_the_queue_after_its_doubt_is_recorded",
+    ),
+    Mutant(
+        "share-changes-key",
+        "the search for a member of changes in the commits since its base",
+        CHANGING,
+        (("            or is_there(one.write, between, state)\n", ""),),
+        CHANGES,
+        "test_a_member_that_stays_in_the_queue_is_never_applied_again",
+    ),
+    Mutant(
+        "share-changes-withdrawn",
+        "that changes which were taken back are carried by no one",
+        CHANGING,
+        (("            or any(one.write.offer in info.get(WITHDRAWN, ()) for info in infos)\n", ""),),
+        CHANGES,
+        "test_withdrawn_changes_are_carried_by_no_one",
+    ),
+    Mutant(
+        "share-changes-read",
+        "that the changes of a member are those of its fingerprint",
+        CHANGING,
+        (("    if str(changes.fingerprint) != write.fingerprint or", "    if"),),
+        CHANGES,
+        "test_changes_that_are_not_what_their_member_says_are_not_applied",
+    ),
+    Mutant(
+        "share-changes-counts",
+        "that each member is answered what became of its own changes",
+        "delta/write/apply_shared.py",
+        (
+            (
+                "        counts = self.decided.counts[one.key].to_dict()\n",
+                "        counts = self.decided.counts[self.write.key].to_dict()\n",
+            ),
+        ),
+        CHANGES,
+        "test_who_waits_is_committed_with_another_writers_changes",
+    ),
+    Mutant(
+        "share-changes-fault",
+        "that a member at fault is left out of the plan",
+        "delta/write/apply_shared.py",
+        (("            faults, self.met = set(self.met), {}\n", "            faults = set(self.met)\n"),),
+        CHANGES,
+        "test_a_member_that_is_refused_fails_alone_and_for_good",
+    ),
+    Mutant(
+        "share-changes-left-out",
+        "that who was left out counts as none that the commit carries",
+        "protocol/delta/commit.py",
+        (("            state.share.leave_out()\n", "            pass\n"),),
+        CHANGES,
+        "test_a_member_that_is_refused_fails_alone_and_for_good",
+    ),
+    Mutant(
+        "share-changes-late",
+        "that a plan is made once it is known who is in the commit",
+        "protocol/delta/commit.py",
+        (
+            (
+                "        yield from sharing.gather(state)\n        yield from state.candidate.renew()\n",
+                "        yield from state.candidate.renew()\n        yield from sharing.gather(state)\n",
+            ),
+        ),
+        model("share-changes", 0),
+        "revived",
+    ),
+    Mutant(
+        "share-changes-doubt",
+        "the version that takes refused changes back",
+        "delta/write/withdrawal.py",
+        (("    if not isinstance(cause, REFUSALS) or", "    if True or"),),
+        CHANGES,
+        "test_a_leader_that_is_refused_fails_alone",
     ),
     Mutant(
         "share-iceberg-key",

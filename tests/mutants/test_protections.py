@@ -43,8 +43,7 @@ from safewrite.stores.dynamodb import DynamoDBLocks
 from safewrite.stores.s3 import S3Objects
 from safewrite.stores.world import Performer, run
 from safewrite.testing.explorer.immutable import Store
-from safewrite.testing.explorer.models import FIRST
-from safewrite.testing.explorer.rows import body_of, safewrite
+from safewrite.testing.explorer.rows import FIRST, body_of, safewrite
 
 OTHER = body_of("other", "other")
 TABLE = Store(((commit_path(0), FIRST),))

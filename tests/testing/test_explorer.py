@@ -24,10 +24,10 @@ from safewrite.testing.explorer.automaton import (
     NotCommitted,
     Program,
 )
+from safewrite.testing.explorer.delta_models import Model, WriterProcess
 from safewrite.testing.explorer.immutable import Store
 from safewrite.testing.explorer.invariants import Judge
-from safewrite.testing.explorer.models import FIRST, Model, WriterProcess
-from safewrite.testing.explorer.rows import body_of
+from safewrite.testing.explorer.rows import FIRST, body_of
 from safewrite.testing.explorer.search import FAULTS, Explorer
 
 FEWER = {
@@ -59,6 +59,7 @@ FEWER = {
     "share-fresh": 0,
     "share-again": 0,
     "share-resolve": 0,
+    "share-changes": 0,
     "share-iceberg-fresh": 0,
     "share-iceberg-again": 0,
     "iceberg-two": 1,
@@ -71,6 +72,7 @@ FEWER = {
 """Models whose spaces take long, with the faults of the short form."""
 DEAR = (
     "share-three",
+    "share-changes-three",
     "share-locks",
     "group-turns",
     "share-iceberg",

@@ -15,7 +15,9 @@ from . import delta_arms, iceberg_arms, spark_writers
 from .plan import CALLER_STEP, ArmPlan, Settings, WriterPlan
 
 CATALOGS: dict[str, CatalogKind] = {"changes-sql": "sql", "changes-rest": "rest", "changes-glue": "glue"}
-ARBITERS = {"changes-dynamodb": "dynamodb", "changes-object-store": "object-store"}
+SHARED = "changes-shared"
+"""Writers that share commits from their first try on."""
+ARBITERS = {"changes-dynamodb": "dynamodb", "changes-object-store": "object-store", SHARED: "dynamodb"}
 SAFE_ARMS = (*ARBITERS, *CATALOGS)
 MERGE, UNGUARDED, UPSERT = "changes-merge", "changes-kafka2delta", "changes-upsert"
 NAIVE_ARMS = (MERGE, UNGUARDED, UPSERT)
@@ -48,10 +50,14 @@ def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
             if kind is None
             else f"safewrite on Iceberg, {iceberg_arms.TITLES[kind]}"
         )
-        writers = _safewrite(settings, base, log, is_delta=kind is None)
+        shares = {"group": "always"} if name == SHARED else {}
+        title += ", writers that share commits" * bool(shares)
+        rules = (*rules, *delta_arms.member_faults()) if shares else rules
+        writers = _safewrite(settings, base, log, is_delta=kind is None, **shares)
         return ArmPlan(
             name, f"{title}: a change log", (*writers, keeper), (*memory_faults(), *rules),
             arbiter=ARBITERS.get(name, "catalog"), catalog=kind, log=log,
+            shares=bool(shares),
         )  # fmt: skip
     log = _log(max(2, min(_NAIVE_MAX, size // _NAIVE_SHARE)))
     faults = delta_arms.peer_faults() if name != UPSERT else iceberg_arms.naive_faults("sql")
@@ -115,10 +121,12 @@ _FRAMES = (
 )
 
 
-def _safewrite(settings: Settings, base: int, log: LogPlan, *, is_delta: bool) -> tuple[WriterPlan, ...]:
+def _safewrite(
+    settings: Settings, base: int, log: LogPlan, *, is_delta: bool, **more: str
+) -> tuple[WriterPlan, ...]:
     """Processes of each kind of frame, and Spark's streams where they are asked for."""
     common = {
-        "keyed": True, "on_error": "retry", "on_unknown": "retry", "calls_max": 12, "lease_s": settings.lease_s,
+        "keyed": True, "on_error": "retry", "on_unknown": "retry", "calls_max": 12, "lease_s": settings.lease_s, **more,
     }  # fmt: skip
     count = min(settings.writers, settings.change_writers)
     places = count + settings.spark

@@ -207,6 +207,8 @@ class ApplyTransaction(RowFilesTransaction):
             self.files = yield from stage(files, self.timestamp_ms, self.limits)
             count = len(self.files)
             self.write = self.regrouped(count) if self.group else replace(self.write, files=count)
+        if (put := self.member_file) is not None:  # its list says what the new plan did
+            yield from staging.upload([put], self.limits)
 
     def _plan(self) -> Generator[Effect, Outcome, None]:
         assert self.state is not None

@@ -77,7 +77,7 @@ class Planner:
             spec, state = _changing(operation, state)
             changing = self.apply_changes(data, spec, state, name)
             changing.encode = lambda rows, name: self.encode(rows, changing, name)
-            return changing, lambda: self.encode(changing.upserts(), changing)
+            return changing, lambda: self.encode(changing.upserts(), changing) if changing.settled else ()
         prepared = self.prepare(data, state, operation.schema_mode, operation.volatile)
         if operation.verb == "append":
             candidate = self.append(prepared, self.name(prepared, name, state), state)
@@ -245,10 +245,10 @@ class Planner:
         Raises:
             As :meth:`applying`.
         """
-        from safewrite.delta.write.apply import ApplyTransaction
+        from safewrite.delta.write.apply_shared import SharedApplyTransaction
 
         changes = self._changes(data, spec, state)
-        return ApplyTransaction(
+        return SharedApplyTransaction(
             **self.applying(changes.fingerprint, spec, state, name), changes=changes, spec=spec
         )
 

@@ -39,6 +39,14 @@ class SharedAppend:
     plan: Transaction
 
     @property
+    def kind(self) -> str:
+        return ""
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        return frozenset()
+
+    @property
     def known(self) -> Mapping[int, object]:
         return self.plan.known
 

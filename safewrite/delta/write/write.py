@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from safewrite import receipt
 from safewrite.delta.data.datafiles import DataFile
+from safewrite.delta.write.members import Entry
 from safewrite.delta.write.recalled import (
     DeltaDone,
     entry_at,
@@ -67,7 +68,7 @@ def _write(  # noqa: PLR0917 - one caller, just above
     queue_first: bool,
     fresh: bool,
 ) -> Generator[Effect, Outcome, DeltaDone]:
-    light = candidate.is_light and _in_ledger(candidate.write)
+    light = candidate.is_light and in_ledger(candidate.write)
     if light:
         recalled = Recalled(_first_record(candidate), candidate.accounted)
     else:
@@ -113,7 +114,7 @@ def _committed_once(  # noqa: PLR0917 - one caller, just above
         limits=limits,
         queue_first=queue_first,
         fresh=fresh or recalled.looked,
-        records=(record,) if _in_ledger(named) else (),
+        records=(record,) if in_ledger(named) else (),
         opening=keys.intend_new([record], limits) if intends else None,
         sharer=candidate.sharer,
         doubting=lambda version: keys.doubt(record, version, limits),
@@ -188,9 +189,10 @@ def committed(
 ) -> Generator[Effect, Outcome, DeltaDone]:
     """Record this call's commit, which stands, and describe it."""
     named = candidate.write
-    if _in_ledger(named) and named.key not in landed.remembered:
+    if in_ledger(named) and named.key not in landed.remembered:
         yield from keys.remember(record, landed.version, limits)
     state = candidate.landed(landed.version)
+    together = landed.members > 1 and named.changes is not None  # what went is counted for all of them
     return DeltaDone(
         landed.version,
         False,
@@ -200,8 +202,8 @@ def committed(
         state,
         contended=landed.contended,
         mixed=landed.mixed,
-        removed_rows=receipt.removed_rows(candidate),
-        copied_bytes=receipt.copied_bytes(candidate),
+        removed_rows=None if together else receipt.removed_rows(candidate),
+        copied_bytes=None if together else receipt.copied_bytes(candidate),
         changes=named.changes,
         members=landed.members,
         waited_s=landed.waited_s,
@@ -218,23 +220,24 @@ def found_again(
         ReplayMismatchError: it carries the key with other rows; the ledger is not told of ours.
     """
     entry = yield from entry_at(candidate.write, Met(found.version, candidate.found), limits)
-    if _in_ledger(candidate.write):
+    if in_ledger(candidate.write):
         # The intent may be an earlier call's with other rows, which never landed; the log confirms ours.
         landed = replace(record, fingerprint=candidate.write.fingerprint)
         yield from keys.remember(landed, found.version, limits)
     if candidate.write.offer and entry.get("offer") == candidate.write.offer:
-        return _led(candidate, found.version, attempts)
+        return _led(candidate, found.version, entry, attempts)
     return repeat(candidate.write, found.version, entry, attempts=attempts)
 
 
-def _led(candidate: Transaction, version: int, attempts: int) -> DeltaDone:
-    """A write that another writer committed with its own, as this call offered it."""
-    named = candidate.write
+def _led(candidate: Transaction, version: int, entry: Entry, attempts: int) -> DeltaDone:
+    """A write that another writer committed with its own, as this call offered it; only the commit tells what changes did."""
+    rows, files, changes = int(entry["rows"]), int(entry.get("files", 0)), entry.get("changes")
     return DeltaDone(
-        version, False, named.rows, named.files, attempts, candidate.followed,
-        contended=True, removed_rows=0, led_by_us=False,
+        version, False, rows, files, attempts, candidate.followed,
+        contended=True, removed_rows=None if changes is not None else 0, changes=changes, led_by_us=False,
     )  # fmt: skip
 
 
-def _in_ledger(named: Write) -> bool:
+def in_ledger(named: Write) -> bool:
+    """Whether the ledger remembers a write by its key."""
     return named.txn is None and keys.base_of_generated(named.key) is None

@@ -51,6 +51,8 @@ class SharedSnapshot:
     plan: AppendPlan
     head: TableVersion
     member_file: None = None
+    kind: str = ""
+    left_out: frozenset[str] = frozenset()
 
     @property
     def known(self) -> Mapping[int, object]:

@@ -193,8 +193,10 @@ def _commit(state: LogTry) -> Generator[Effect, Outcome, Landed]:
         now_s = yield from ticket_queue.now()
         check_patience(state, now_s - state.started_s)
         yield from ticket_queue.hold_turn(state.ticket, state.spent_s, state.limits)
-        yield from state.candidate.renew()
         yield from sharing.gather(state)
+        yield from state.candidate.renew()
+        if state.share is not None:
+            state.share.leave_out()
         state.first = state.seen if state.attempts == 0 else state.first
         state.attempts += 1
         version = state.seen + 1

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 
 from safewrite.testing.explorer import models
 from safewrite.testing.explorer.catalog_models import CATALOG_MODELS, CatalogModel
-from safewrite.testing.explorer.models import Model
+from safewrite.testing.explorer.delta_models import Model
 from safewrite.testing.explorer.search import Explorer, Report
 
 MODELS: dict[str, Model | CatalogModel] = {**models.MODELS, **CATALOG_MODELS}

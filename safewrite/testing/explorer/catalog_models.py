@@ -13,8 +13,8 @@ from safewrite.protocol.member_queue import Terms
 from safewrite.testing.explorer import catalog_sharing, snapshots
 from safewrite.testing.explorer.automaton import Program
 from safewrite.testing.explorer.catalogs import FIRST_SNAPSHOT, Catalog, catalog
+from safewrite.testing.explorer.delta_models import WriterProcess
 from safewrite.testing.explorer.lineage import LineageJudge
-from safewrite.testing.explorer.models import WriterProcess
 
 _BARE = Ledgers()
 NEIGHBOURS = {

@@ -32,6 +32,8 @@ class SharedRowPlan(RowPlan):
     first: int = 0
     drawn: int = 0
     member_file: None = None
+    kind: str = ""
+    left_out: frozenset[str] = frozenset()
     folder: ClassVar[str] = FOLDER
 
     @property

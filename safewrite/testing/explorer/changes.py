@@ -53,8 +53,8 @@ class Changing(RowCandidate):
         return self._plan()
 
     def body(self, version: int) -> bytes:
-        told = json.dumps({ACTION: {"change": self.change, "makes": self.planned}})
-        return body_of(self.write.key, self.attempt) + told.encode() + b"\n"
+        said = json.dumps({ACTION: {"changes": [self.change], "makes": self.planned}})
+        return body_of(self.write.key, self.attempt) + said.encode() + b"\n"
 
     def summary(self, version: int) -> str:
         return self.body(version).decode()
@@ -70,14 +70,14 @@ class Changing(RowCandidate):
         return self.examine(version, summary.encode())
 
 
-def told_by(body: bytes) -> tuple[Change, State] | None:
-    """The change of a commit file and what its plan made of the key; None for other commits."""
+def told_by(body: bytes) -> tuple[tuple[Change, ...], State] | None:
+    """The changes of a commit file and what its plan made of the key; None for other commits."""
     lines = body.splitlines()
     if len(lines) < 2:
         return None
-    told = json.loads(lines[1])[ACTION]
-    change, makes = told["change"], told["makes"]
-    return (change[0], change[1]), (makes[0], makes[1])
+    said = json.loads(lines[1])[ACTION]
+    makes = said["makes"]
+    return tuple((one[0], one[1]) for one in said["changes"]), (makes[0], makes[1])
 
 
 def changing(

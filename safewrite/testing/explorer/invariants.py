@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from safewrite.errors import Kind, SafewriteError
@@ -25,7 +26,7 @@ from safewrite.testing.explorer.rows import parse, safewrite
 from safewrite.testing.explorer.sharing import sharing
 
 if TYPE_CHECKING:
-    from safewrite.testing.explorer.models import Model
+    from safewrite.testing.explorer.delta_models import Model
 
 FORESEEN = {Kind.STORAGE.value, Kind.RETRIES_EXHAUSTED.value}
 """``NotCommittedError`` kinds that faults and contention alone may cause."""
@@ -114,7 +115,7 @@ def _unplanned(log: Mapping[int, bytes]) -> str:
     for version in sorted(log):
         told = told_by(log[version])
         if told is not None:
-            state = applied(state, told[0])
+            state = reduce(applied, told[0], state)
             if told[1] != state:
                 return f"revived: version {version} leaves the key at {told[1]}, and its changes make {state}"
     return ""

@@ -3,143 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from safewrite.protocol import keys
-from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.commit import Arbiter
-from safewrite.testing.explorer import peers
-from safewrite.testing.explorer.automaton import Program
-from safewrite.testing.explorer.changes import NOTHING, Change, changing
-from safewrite.testing.explorer.groups import group
-from safewrite.testing.explorer.immutable import Store
-from safewrite.testing.explorer.invariants import Judge
-from safewrite.testing.explorer.rows import FIRST, engine, safewrite
-from safewrite.testing.explorer.sharing import resolving, sharing
-
-PEERS = {"conditional-put": peers.conditional_put, "spark": peers.spark, "old-locks": peers.lock_table}
-
-
-_OURS = ["safewrite", "engine", "group", "changes", "sharing", "resolving", "branch", "forward"]
-
-
-@dataclass(frozen=True, slots=True)
-class WriterProcess:
-    """One process of a model: how it writes, under which key, how often it restarts."""
-
-    program: str
-    key: str
-    restarts: int = 1
-    queue_first: bool = False
-    fresh: bool = False
-    """Whether it makes its first try at a version without looking at the log again."""
-    light: bool = True
-    """Whether its keys go into the ledger with the upload."""
-    change: Change = NOTHING
-    """What it does to the one key of a table under changes."""
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """Its key, or those of its group."""
-        return tuple(self.key.split("+"))
-
-    @property
-    def ours(self) -> bool:
-        """Whether its acks are safewrite's."""
-        return self.program in _OURS
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """Processes on one table.  ``faults`` and ``long_faults`` are the budgets of a short and a long run."""
-
-    name: str
-    about: str
-    writers: tuple[WriterProcess, ...]
-    arbiter: Arbiter
-    faults: int = 1
-    long_faults: int = 1
-    exists: bool = True
-    flaw: tuple[str, ...] = ()
-    """The invariants that are known not to hold here, where there are any.
-
-    ``doubled`` and ``zombie``: a peer that repairs our unfinished entry with a plain PUT or rename, while a third writer
-    took the version by conditional PUT, puts our bytes over that writer's after we have moved on.
-    """
-
-    @property
-    def expiring(self) -> bool:
-        """Whether entries may outlive their time while a process pauses.
-
-        Not together with a client that neither looks at ``N.json`` after winning its entry nor copies with a
-        condition.  Paused between its listing and its claim for as long as completed entries live (two days),
-        it replaces a commit.  No writer can prevent that; old entries would have to be kept for ever.
-        """
-        return all(writer.program != "old-locks" for writer in self.writers)
-
-    @property
-    def overwritten(self) -> bool:
-        """Whether a peer replaces commit files by plain PUTs."""
-        return any(writer.program in ("spark", "old-locks") for writer in self.writers)
-
-    @property
-    def first(self) -> Store:
-        """The stores at the start: a table of one version, or nothing."""
-        return Store(((claims.commit_path(0), FIRST),)) if self.exists else Store()
-
-    def judge(self) -> Judge:
-        """The invariants of its states."""
-        return Judge(self)
-
-    def decide(self, slot: int, incarnation: int) -> Program:
-        """The call that decides the write of a process that has ended in doubt, or was killed."""
-        writer = self.writers[slot]
-        if writer.program == "resolving":
-            return sharing(writer.key, f"{slot}.{incarnation}", self.arbiter, again=True, queue_first=True)
-        return self.start(slot, incarnation)
-
-    def start(self, slot: int, incarnation: int) -> Program:
-        """The program of a process, at its first start or at a later one with the same key."""
-        writer, attempt = self.writers[slot], f"{slot}.{incarnation}"
-        if writer.program in PEERS:
-            return PEERS[writer.program](writer.key, attempt)
-        if writer.program == "engine":
-            return engine(writer.key, f"{slot}.0", self.arbiter, again=incarnation > 0, fresh=writer.fresh)
-        if writer.program == "group":
-            return group(
-                writer.key,
-                attempt,
-                self.arbiter,
-                again=incarnation > 0,
-                fresh=writer.fresh,
-                queue_first=writer.queue_first,
-                light=writer.light,
-            )
-        if writer.program == "sharing":
-            return sharing(
-                writer.key,
-                attempt,
-                self.arbiter,
-                again=incarnation > 0,
-                fresh=writer.fresh,
-                queue_first=writer.queue_first,
-                light=writer.light,
-            )
-        if writer.program == "resolving":
-            return resolving(writer.key, attempt, self.arbiter, again=incarnation > 0)
-        if writer.program == "changes":
-            how = {"fresh": writer.fresh, "queue_first": writer.queue_first, "again": incarnation > 0}
-            return changing(writer.key, writer.change, attempt, self.arbiter, **how)
-        return safewrite(
-            writer.key,
-            attempt,
-            self.arbiter,
-            exists=self.exists,
-            again=incarnation > 0,
-            fresh=writer.fresh,
-            queue_first=writer.queue_first,
-            light=writer.light,
-        )
+from safewrite.testing.explorer.delta_models import Model, WriterProcess
 
 
 def _generated(number: int) -> str:
@@ -164,6 +32,9 @@ _GROUP, _MEMBER = WriterProcess("group", "a+b"), WriterProcess("group", "b")
 _OTHER = WriterProcess("group", "b+c", restarts=0, fresh=True)
 _DELETE = WriterProcess("changes", "delete", change=(5, True))
 _INSERT = WriterProcess("changes", "insert", change=(3, False), fresh=True)
+_SHARED_DELETE = replace(_DELETE, program="sharing-changes", queue_first=True)
+_SHARED_INSERT = replace(_INSERT, program="sharing-changes", queue_first=True)
+_SHARED_UPDATE = replace(_SHARED_INSERT, key="update", change=(4, False), restarts=0)
 
 MODELS = {
     model.name: model
@@ -320,6 +191,22 @@ MODELS = {
                 replace(_JOINS, restarts=0),
                 replace(_JOINS, key="third", restarts=0, queue_first=False),
             ),
+            Arbiter(False, shares=1),
+            0,
+            1,
+        ),
+        Model(
+            "share-changes",
+            "an early delete and a late insert of one key that share a commit, object store",
+            (_SHARED_DELETE, _SHARED_INSERT),
+            SHARED,
+            1,
+            2,
+        ),
+        Model(
+            "share-changes-three",
+            "the same with an update, within one version",
+            (_SHARED_DELETE, replace(_SHARED_INSERT, restarts=0), _SHARED_UPDATE),
             Arbiter(False, shares=1),
             0,
             1,

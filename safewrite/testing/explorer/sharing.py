@@ -29,6 +29,8 @@ class SharedRow(RowCandidate):
     carried: tuple[tuple[str, str], ...] = ()
     known: dict[int, tuple[str, ...]] = field(default_factory=dict)
     member_file: None = None
+    kind: str = ""
+    left_out: frozenset[str] = frozenset()
 
     followed: None = None
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from safewrite.protocol.effects import Effect
 from safewrite.testing.explorer.automaton import Node, Program
-from safewrite.testing.explorer.models import WriterProcess
+from safewrite.testing.explorer.delta_models import WriterProcess
 
 
 class Judging(Protocol):

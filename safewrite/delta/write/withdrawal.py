@@ -1,0 +1,84 @@
+"""Takes changes back that were refused while others may still hold them, by a version that says so.
+
+Who waits cannot take its member back from a writer that has read it.  So it commits a version without rows that names its attempt:
+whoever leads has examined every commit since a member's base, and carries none whose attempt is named there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from safewrite.delta.log.actions import Action
+from safewrite.delta.write.recalled import DeltaDone
+from safewrite.delta.write.transaction import Transaction
+from safewrite.delta.write.waiting_changes import WITHDRAWN
+from safewrite.delta.write.write import found_again, in_ledger
+from safewrite.errors import (
+    CommitUnknownError,
+    InvalidInputError,
+    SafewriteError,
+    UnsupportedTableError,
+    WouldAlterError,
+)
+from safewrite.protocol import keys
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.delta.candidate import Arbiter
+from safewrite.protocol.delta.commit import commit
+from safewrite.protocol.effects import Effect, NewId, Ok, Outcome, Put
+from safewrite.protocol.members import Found
+from safewrite.protocol.values import LedgerRecord
+
+REFUSALS = (InvalidInputError, WouldAlterError, UnsupportedTableError)
+
+
+@dataclass
+class Withdrawal(Transaction):
+    """A version without rows, after which no commit carries an attempt; it looks for the key of the write in all before it."""
+
+    attempt: str = ""
+
+    @property
+    def _listed(self) -> tuple[dict[str, Any], Put | None]:
+        return {"writes": [], WITHDRAWN: [self.attempt]}, None
+
+    def _txns(self, version: int) -> list[Action]:
+        return []
+
+
+def withdrawn(
+    plan: Transaction, error: CommitUnknownError, arbiter: Arbiter, limits: Limits
+) -> Generator[Effect, Outcome, DeltaDone]:
+    """What became of a write that ended in this doubt: who committed it, if another did.
+
+    Raises:
+        InvalidInputError, WouldAlterError, UnsupportedTableError: the refusal that caused the doubt, which no one can undo any more.
+        CommitUnknownError: ``error``, for another reason, or where no version could be had.
+    """
+    cause, named = error.__cause__, plan.write
+    if not isinstance(cause, REFUSALS) or not named.offer or plan.state is None:
+        raise error
+    drawn = yield NewId(name="withdraw.id")
+    assert isinstance(drawn, Ok)
+    candidate = Withdrawal(
+        commit_id=str(drawn.value),
+        write=replace(named, rows=0, files=0, txn=None, changes=None, offer=""),
+        timestamp_ms=plan.timestamp_ms,
+        limits=limits,
+        state=plan.state,
+        engine_version=plan.engine_version,
+        attempt=named.offer,
+    )
+    record = LedgerRecord(named.key, plan.state.version, named.fingerprint, table_id=plan.table_id)
+    try:
+        landed = yield from commit(candidate, plan.reached, arbiter=replace(arbiter, shares=0), limits=limits)
+    except SafewriteError:
+        raise error from cause
+    if landed.already:
+        plan.found, plan.followed = candidate.found, candidate.followed
+        found = Found(landed.version, own=False, members=landed.members)
+        return (yield from found_again(plan, found, record, limits, attempts=0))
+    if in_ledger(named):
+        yield from keys.doubt(record, landed.version, limits)  # it is decided there
+    raise cause
