@@ -336,9 +336,8 @@ def test_what_is_remembered_of_deleted_keys_meets_faults_of_its_own() -> None:
 # --- runs -----------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, Any], str]:
-    """Four kinds of frames apply one log under faults and kills; merges of deltalake beside them."""
-    folder = tmp_path_factory.mktemp("changes")
-    return stress(folder, *SMALL, *STEPS, "--arms", "changes-dynamodb,changes-kafka2delta")
+    """Four kinds of frames apply one log under faults and kills."""
+    return stress(tmp_path_factory.mktemp("changes"), *SMALL, *STEPS, "--arms", "changes-dynamodb")
 
 
 def test_the_table_is_what_the_log_means_under_faults_and_kills(small: Any) -> None:
@@ -358,18 +357,21 @@ def test_every_kind_of_fault_came_and_every_planned_kill(small: Any) -> None:
     assert {name for name, count in fired.items() if not count} == set()
 
 
-def test_keys_are_wrong_after_merges_of_another_library(small: Any) -> None:
-    naive = arm(small[1], "changes-kafka2delta")
+@pytest.mark.long
+def test_keys_are_wrong_after_merges_of_another_library(tmp_path: Path) -> None:
+    """``make test`` sees what the checker makes of each flaw, and naive appends lose rows (tests/bench/test_stress.py)."""
+    _, report, page = stress(tmp_path, *SMALL, *STEPS, "--arms", "changes-dynamodb,changes-kafka2delta")
+    naive = arm(report, "changes-kafka2delta")
     assert naive["verdict"] == "bitten"
     assert naive["changes"]["flaws"]["revived"] + naive["changes"]["flaws"]["missing"] > 0
+    assert "kafka2delta" in page[page.index('id="change-logs"') :]
 
 
 def test_the_page_has_a_section_and_the_sentence_says_what_became_of_the_keys(small: Any) -> None:
     _, report, page = small
     assert report["sentence"].startswith("After 160 changes by apply_changes, 0 of ")
     assert html.escape(report["sentence"]) in page or report["sentence"] in html.unescape(page)
-    section = page[page.index('id="change-logs"') :]
-    assert "kafka2delta" in section
+    assert 'id="change-logs"' in page
     assert report["replay"].startswith(
         "python -m bench.stress --seed 5 --writers 4 --pause-s 1.0 --changes 160"
     )
