@@ -313,6 +313,16 @@ def decoded(offer: Offer, table_id: str, table: str) -> Mapping[str, Any] | None
     return member if made_for == (table_id, offer.base, table) else None
 
 
+def is_of_another(body: bytes, table_id: str) -> bool:
+    """Whether a member is of a table that was there before this one: its number says which, and no writer of this one takes it."""
+    try:
+        made_for = json.loads(body)["tableId"]
+    except (KeyError, ValueError, TypeError):
+        return False
+    known = is_known(body) or is_known(body, CHANGES_FORM)
+    return known and isinstance(made_for, str) and made_for != table_id
+
+
 def is_known(body: bytes, form: int = FORM) -> bool:
     """Whether a member is of the form that is asked for; what a later release wrote is left to others."""
     try:

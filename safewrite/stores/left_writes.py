@@ -15,6 +15,9 @@ LEFT_S = 60
 """A member that is so old, by the store's clock, was left behind: who waits gives up sooner, or looks again."""
 
 
+OF_ANOTHER = "it is of a table that was there before"
+
+
 @dataclass(frozen=True, slots=True)
 class Left:
     """A member that was left behind; ``end`` says what the table makes of it, "" where it may still be committed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -128,6 +129,20 @@ def test_one_whose_table_has_changed_waits_on(place: Place) -> None:
     ((status, why),) = repaired(place)
     assert (status, "has changed" in why) == ("skipped", True)
     assert len(queued(place)) == 1
+
+
+def test_one_of_a_table_that_was_dropped_since_is_removed(place: Place) -> None:
+    """It was skipped until the new table had as many versions, and doctor warned of it all the while."""
+    for number in range(2, 5):
+        place.open().append(rows(number))
+    killed(place, joining(place).append, "share.put_member", rows(9), key="late")
+    grow_old(place)
+    shutil.rmtree(Path(place.uri) / "_delta_log")
+    place.open(create=True).append(rows(7))
+    assert repaired(place, "--dry-run") == [("would", "it is of a table that was there before")] * 2
+    assert repaired(place) == [("done", "it is of a table that was there before")] * 2
+    all_see(place, 7)
+    assert found_by_doctor(place) == []
 
 
 def test_one_whose_files_are_gone_is_not_committed(place: Place) -> None:

@@ -114,6 +114,15 @@ def test_none_is_committed_once_others_have_taken_its_last_number(
     assert rows_of(place) == [1, 2, 3, 6, 7]
 
 
+def test_one_of_a_table_that_was_dropped_since_is_removed(place: Place) -> None:
+    """It was skipped until the new table had as many snapshots, and doctor warned of it all the while."""
+    place.catalog.drop_table(place.name)
+    place.open(create=True).append(ids(7))
+    assert found(place) == {"count": 1, "open": 0}
+    assert repaired(place) == [("done", "it is of a table that was there before")]
+    assert (queued(place), rows_of(place), found(place)) == ([], [7], None)
+
+
 def test_one_whose_table_has_changed_or_whose_file_is_gone_waits_on(place: Place) -> None:
     named = set(data_files(place.table()))
     folder = next(iter(named)).parent

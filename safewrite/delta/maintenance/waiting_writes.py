@@ -47,7 +47,14 @@ def _end(found: Inspection, member: Waiting) -> str:
     since = (found.commits[v] for v in found.commits if v > member.base)
     if any(member_queue.is_of(member.path, key) for commit in since for key in vanished.hashes_of(commit)):
         return "it is in the log"
-    return "no one may commit it any more" if member.through <= found.head else ""
+    if member.through <= found.head:
+        return "no one may commit it any more"
+    got, state = found.world.perform(Get(member.path, name="finish.get_member")), found.state
+    body = got.value if isinstance(got, Ok) else None
+    is_other = (
+        state is not None and isinstance(body, bytes) and member_queue.is_of_another(body, state.table_id)
+    )
+    return left_writes.OF_ANOTHER if is_other else ""
 
 
 def examine(found: Inspection) -> Findings:

@@ -18,6 +18,7 @@ from safewrite.iceberg.opening import probe
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.waiting import FORMAT_MIN, WaitingFiles, decoded, folder_of, met_in
+from safewrite.protocol import member_queue
 from safewrite.protocol.ask import ask
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome
 from safewrite.protocol.iceberg.commit import commit, load
@@ -55,13 +56,20 @@ def left_behind(world: Performer, head: TableVersion, branch: str) -> list[Left]
 def _end(world: Performer, head: TableVersion, branch: str, member: Waiting) -> str:
     if member.through <= head.last_sequence:
         return "no one may commit it any more"
+    body = _body(world, member)
+    if isinstance(body, bytes) and member_queue.is_of_another(body, head.table_id):
+        return left_writes.OF_ANOTHER
     made = _read(world, head, branch, member)
     return "it is in the table" if made is not None and met_in(head, [made.write]) else ""
 
 
-def _read(world: Performer, head: TableVersion, branch: str, member: Waiting) -> WaitingFiles | None:
+def _body(world: Performer, member: Waiting) -> object:
     got = run(ask(Get(member.path, name="finish.get_member"), ASKS), world)
-    body = got.value if isinstance(got, Ok) else None
+    return got.value if isinstance(got, Ok) else None
+
+
+def _read(world: Performer, head: TableVersion, branch: str, member: Waiting) -> WaitingFiles | None:
+    body = _body(world, member)
     return decoded(Offer(member.path, member.base, body), head, branch) if isinstance(body, bytes) else None
 
 
