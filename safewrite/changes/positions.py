@@ -98,6 +98,8 @@ def meeting(left: pa.Table, right: pa.Table, values: Mapping[str, pa.Array] | No
 
     ``values`` are those of ``left``, where they are known: see :func:`values_of`.
     """
+    if not right.num_rows:  # as where all keys are new: what the others have need not be found
+        return np.zeros(0, np.bool_)
     flags = among(right, values_of(left, left.column_names) if values is None else values)
     if not flags.any():
         return flags

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
 import safewrite as sw
 from safewrite.engine.local import LocalEngine
-from safewrite.engine.spark import ExecutorsLackPythonError, SparkEngine, _hashing_to, _murmur3, spark_errors
+from safewrite.engine.spark import (
+    ExecutorsLackPythonError,
+    SparkEngine,
+    _hashing_to,
+    _leave_archives,
+    _murmur3,
+    spark_errors,
+)
 from tests.engine.cases import CASES
 from tests.engine.tasks import Count, Deal, Gather
 from tests.spark.session import Spark
@@ -61,6 +72,21 @@ def test_rows_come_so_many_at_a_time_whatever_they_weigh(spark: Spark) -> None:
         assert spark.session.conf.get(limit) == "1"
     finally:
         spark.session.conf.set(limit, before)
+
+
+def test_archives_that_modules_came_from_are_not_read_again_before_each_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "modules.zip"
+    with ZipFile(archive, "w") as zipped:
+        for name in ("came_first", "came_then"):
+            zipped.writestr(f"{name}.py", "here = 1")
+    monkeypatch.syspath_prepend(str(archive))
+    assert importlib.import_module("came_first").here
+    assert str(archive) in sys.path_importer_cache
+    _leave_archives()
+    assert str(archive) not in sys.path_importer_cache
+    assert importlib.import_module("came_then").here
 
 
 def test_the_hash_is_spark_s(spark: Spark) -> None:
