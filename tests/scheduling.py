@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis.internal.constants_ast import constants_from_module, is_local_module_file
 from xdist.scheduler import LoadGroupScheduling
 
 ROOT = Path(__file__).parents[1]
@@ -92,10 +94,21 @@ def import_from(share: int, shares: int) -> None:
     """Import all modules of tests, beginning at a share of them and going round.
 
     In a new clone pytest rewrites each of them, which takes as long as to collect its tests: all workers begin at
-    once, so each would rewrite every one if all began with the first.
+    once, so each would rewrite every one if all began with the first.  So it is with the constants of our modules,
+    which Hypothesis draws: what one worker has read, the others find in its folder.
     """
     modules = sorted((ROOT / "tests").rglob("test_*.py"))
-    first = len(modules) * share // shares
-    for path in modules[first:] + modules[:first]:
+    for path in from_share(modules, share, shares):
         with suppress(Exception, pytest.skip.Exception):  # who collects them tells
             importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    ours = {
+        file: module for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))
+    }
+    for file in from_share(sorted(filter(is_local_module_file, ours)), share, shares):
+        constants_from_module(ours[file])
+
+
+def from_share(things: list[Any], share: int, shares: int) -> list[Any]:
+    """All of them, from the beginning of a share on."""
+    first = len(things) * share // shares
+    return things[first:] + things[:first]

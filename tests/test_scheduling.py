@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.scheduling import LONG, ROOT, long_first, tell_only_news
+from tests.scheduling import LONG, ROOT, from_share, long_first, tell_only_news
 
 
 def test_what_takes_long_goes_first_and_the_others_keep_their_order() -> None:
@@ -34,6 +34,12 @@ class WorkerInteractor:
     def sendevent(self, name: str, **said: Any) -> None:
         data = said.get("data", {})
         self.sent.append(" ".join((name, *data.values())))
+
+
+def test_workers_begin_at_their_share_and_leave_nothing_out() -> None:
+    things = list(range(7))
+    assert [from_share(things, share, 3)[0] for share in range(3)] == [0, 2, 4]
+    assert all(sorted(from_share(things, share, 3)) == things for share in range(3))
 
 
 def test_of_a_test_that_passes_one_message_is_sent_and_of_others_each_that_says_why() -> None:
