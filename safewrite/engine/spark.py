@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import pickle
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -67,14 +67,15 @@ class SparkEngine:
         Raises:
             ExecutorsLackPythonError: safewrite is not on every node.
         """
-        with ExitStack() as stack:
-            with _batched(self.session, rows_a_batch):
-                frame = _frame(source, task)
-                rows = frame if task.columns is None else stack.enter_context(kept(frame))
-                told = rows.filter(f"{REPORT} IS NOT NULL").select(REPORT)
-                reports = _reports(frame if task.columns is None else told)
-            left = rows if task.columns is None else rows.filter(f"{REPORT} IS NULL").drop(REPORT)
-            yield Mapped(reports, left, frame)
+        if rows_a_batch is not None and not is_connect(source.sparkSession):
+            source = _by_rows(source, rows_a_batch)
+        frame = _frame(source, task)
+        if task.columns is None:
+            yield Mapped(_reports(frame), frame, frame)
+            return
+        with kept(frame) as rows:
+            told = rows.filter(f"{REPORT} IS NOT NULL").select(REPORT)
+            yield Mapped(_reports(told), rows.filter(f"{REPORT} IS NULL").drop(REPORT), frame)
 
     def taken(self, source: DataFrame) -> pa.Table:
         """See :class:`safewrite.engine.abc.Engine`."""
@@ -144,20 +145,54 @@ def _frame(source: DataFrame, task: Task) -> DataFrame:
     return numbered.mapInArrow(partial(_mapped, task=task, names=source.columns), spark_schema(columns))
 
 
+def _by_rows(frame: DataFrame, rows: int) -> DataFrame:
+    """A frame that hands over so many rows at a time to Python, and does not ask for their bytes: in a copy of its session.
+
+    Spark 4 adds the bytes of all columns up again at each row.
+    """
+    session = frame.sparkSession
+    copy = copied(session, {_ROWS_MAX: str(rows), _BYTES_MAX: str(_NOT_ASKED)})
+    with spark_errors("run the tasks"):
+        return running(frame, copy)
+
+
+def copied(session: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """A copy of a session under these settings, in a few milliseconds."""
+    from pyspark.sql import SparkSession
+
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001
+    java = session._jsparkSession.cloneSession()  # noqa: SLF001 - as Spark itself does for a stream
+    getattr(getattr(jvm, "SparkSession$"), "MODULE$").applyModifiableSettings(java, dict(settings))
+    return SparkSession(session.sparkContext, java)
+
+
+def running(frame: DataFrame, session: SparkSession) -> DataFrame:
+    """Rows that are computed where a copy of their session uses them, as their own session plans it.
+
+    Spark hands a batch to ``foreachBatch`` in the same way.
+    """
+    from pyspark.sql import DataFrame
+
+    java = frame._jdf  # noqa: SLF001 - PySpark has no way from session to session
+    with active(frame.sparkSession):  # parts of a plan go by the settings of the thread's session
+        rows = java.queryExecution().toRdd()
+    made = session._jsparkSession.internalCreateDataFrame(rows, java.schema(), False)  # noqa: SLF001
+    return DataFrame(made, session)
+
+
 @contextmanager
-def _batched(session: SparkSession, rows: int | None) -> Iterator[None]:
-    """Hand rows over to Python so many at a time, and do not ask for their bytes: Spark 4 adds up all columns again at each row."""
-    if rows is None:
-        yield
-        return
-    before = {name: session.conf.get(name, None) for name in (_ROWS_MAX, _BYTES_MAX)}
-    session.conf.set(_ROWS_MAX, str(rows))
-    session.conf.set(_BYTES_MAX, str(_NOT_ASKED))
+def active(session: SparkSession) -> Iterator[None]:
+    """Make a session the active one of this thread's Java thread, which else may know none (inside foreachBatch, for one)."""
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001
+    before = jvm.SparkSession.getActiveSession()
+    jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
     try:
         yield
     finally:
-        for name, value in before.items():
-            session.conf.unset(name) if value is None else session.conf.set(name, value)
+        if before.isDefined():
+            jvm.SparkSession.setActiveSession(before.get())
+        else:
+            jvm.SparkSession.clearActiveSession()
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -52,17 +51,16 @@ def store_of(
     connection: Connection,
     held: Held,
     operation: Operation,
-    partition_by: Sequence[str],
     state: Snapshot | None,
 ) -> StoreAddress | None:
     """How executors reach the table's objects; None where Delta's own library is to write.
 
-    It takes less CPU for a table without partitions, and more for one with them (decision 0055).  Tasks cannot write where
-    executors lack Python's packages, or where this process's credentials cannot be sent to them.  An overwrite must look at rows
-    of this process where its ``where=`` cuts through files, and where the table's change data feed wants the rows that come.
+    Tasks cannot write where executors lack Python's packages, or where this process's credentials cannot be sent to them
+    (decision 0055).  An overwrite must look at rows of this process where its ``where=`` cuts through files, and where the
+    table's change data feed wants the rows that come.
     """
     has_library = _has_library(held, connection)
-    if executors_lack_python(held.context) or (has_library and not partition_by):
+    if executors_lack_python(held.context):
         return None
     if operation.verb == "overwrite" and state is not None:
         if feeds_changes(state):
@@ -104,9 +102,7 @@ def write(
         CommitUnknownError: the same call again, or ``resolve``, decides.
     """
     state = table.refresh()
-    first = table.planner.first or NewTable()
-    partition_by = tuple(first.partition_by) if state is None else state.partition_by
-    store = store_of(table.connection, held, operation, partition_by, state)
+    store = store_of(table.connection, held, operation, state)
     if store is None:
         check_classic(held.session, _LIBRARY)
         return None

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from safewrite.engine.spark import is_connect
+from safewrite.engine.spark import active, copied, is_connect, running
 from safewrite.errors import StorageError
 from safewrite.frames.source import check_running, check_serves
 
@@ -94,20 +94,15 @@ class Held:
         """
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
-        from pyspark.sql import DataFrame
 
-        java = frame._jdf  # noqa: SLF001
         try:
-            with active(frame.sparkSession):  # parts of a plan go by the settings of the thread's session
-                rows = java.queryExecution().toRdd()
+            return running(frame, self.session)
         except (PySparkException, Py4JError) as error:
             text = str(getattr(error, "java_exception", error)).partition("\n")[0]
             raise StorageError(
                 f"Spark could not compute the rows: {text}. Nothing was committed. If it was the environment, call again "
                 "with the same key."
             ) from error
-        made = self.session._jsparkSession.internalCreateDataFrame(rows, java.schema(), False)  # noqa: SLF001
-        return DataFrame(made, self.session)
 
 
 @contextmanager
@@ -119,32 +114,12 @@ def held(frame: DataFrame) -> Iterator[Held]:
     Raises:
         InvalidInputError: this is a frame of a session that was stopped, or of Spark Connect before 4.0.
     """
-    from pyspark.sql import SparkSession
-
     session = frame.sparkSession
     check_running(session)
     check_serves(session)
     if is_connect(session):
         yield Held(frame, session)
         return
-    jvm: Any = session.sparkContext._jvm  # noqa: SLF001
-    java = session._jsparkSession.cloneSession()  # noqa: SLF001 - as Spark itself does for a stream
-    getattr(getattr(jvm, "SparkSession$"), "MODULE$").applyModifiableSettings(java, dict(HELD))
-    copy = SparkSession(session.sparkContext, java)
+    copy = copied(session, HELD)
     with active(copy):
         yield Held(frame, copy)
-
-
-@contextmanager
-def active(session: SparkSession) -> Iterator[None]:
-    """Make a session the active one of this thread's Java thread, which else may know none (inside foreachBatch, for one)."""
-    jvm: Any = session.sparkContext._jvm  # noqa: SLF001
-    before = jvm.SparkSession.getActiveSession()
-    jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
-    try:
-        yield
-    finally:
-        if before.isDefined():
-            jvm.SparkSession.setActiveSession(before.get())
-        else:
-            jvm.SparkSession.clearActiveSession()

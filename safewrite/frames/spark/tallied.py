@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from safewrite.engine.abc import Task
+from safewrite.engine.abc import EngineError, Task
 from safewrite.engine.spark import ExecutorsLackPythonError, SparkEngine
 from safewrite.errors import (
     InternalError,
@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 F = TypeVar("F", bound=StagedRows)
 log = logging.getLogger("safewrite")
+
+ROWS_A_BATCH = 4096
+"""So many rows come to Python at a time, and are not weighed; Spark's own way is to ask for their bytes at each row."""
+_TOO_LARGE = "OversizedAllocationException"
+"""What Java says of more than 2 GiB of one column in a batch; then Spark is to weigh them."""
 
 _lacking: weakref.WeakSet[Any] = weakref.WeakSet()
 """Contexts whose executors lack safewrite."""
@@ -123,16 +128,23 @@ class TalliedRows(Generic[F]):
         """Let the tasks write; ``rows`` were counted and checked before."""
         source = marked(frame, self.checks if rows is None else (), origin, self.volatile)
         try:
-            with SparkEngine(frame.sparkSession).map(source, self.task()) as mapped:
-                made: TalliedFiles[F] = added_up(mapped.bodies())
+            made = self._by(source, ROWS_A_BATCH)
         except WouldAlterError as error:
             raise NotInPythonError from error
+        except EngineError as error:
+            if _TOO_LARGE not in str(getattr(error.__cause__, "java_exception", error.__cause__)):
+                raise
+            made = self._by(source, None)
         if rows not in (None, made.tally.rows):
             raise InternalError(
                 f"{rows} rows were counted and {made.tally.rows} written: the batch was computed a second time and gave other "
                 "rows. Nothing was committed; call again, and please report it."
             )
         return made
+
+    def _by(self, source: DataFrame, rows_a_batch: int | None) -> TalliedFiles[F]:
+        with SparkEngine(source.sparkSession).map(source, self.task(), rows_a_batch) as mapped:
+            return added_up(mapped.bodies())
 
 
 def marked(
