@@ -171,6 +171,36 @@ def test_a_table_is_made_checked_widened_and_overwritten(spark: Spark, lake: Lak
     assert len(table.history()) == 3
 
 
+@pytest.mark.parametrize("path", [tasks_only, by_library], ids=["tasks", "library"])
+def test_frames_go_to_the_branch_that_the_table_is_open_on(spark: Spark, lake: Lake, path: Any) -> None:
+    """Files of both are committed by us: the main branch has other rows meanwhile, and neither meets those of the other."""
+    main = lake.create(pa.schema({"id": pa.int64(), "s": pa.int64()}))
+    main.append([{"id": 1, "s": 1}, {"id": 2, "s": 1}])
+    branch = lake.open(main.uri, branch="audit")
+    main.append([{"id": 9, "s": 9}])
+
+    def frame(*ids: int, s: int) -> Any:
+        return spark.session.createDataFrame([(one, s) for one in ids], "id LONG, s LONG")
+
+    with spark.careless(), path():
+        branch.append(frame(3, 4, s=1), key="event")
+        assert branch.append(frame(3, 4, s=1), key="event").outcome.value == "already_committed"
+        branch.overwrite(frame(4, s=2), where="id = 4")
+        done = branch.apply_changes(frame(1, 9, s=5), keys=["id"], sequence_by=["s"], key="changes")
+        assert done.changes is not None
+        assert (done.changes["applied"], done.changes["late"]) == (2, 0)
+        branch.sink(app_id="stream")(frame(6, s=1), 0)
+    there = lake.load().load_table(main.uri)
+    found = {
+        name: sorted(map(tuple, (row.values() for row in there.scan().use_ref(name).to_arrow().to_pylist())))
+        for name in ("main", "audit")
+    }
+    assert found == {
+        "main": [(1, 1), (2, 1), (9, 9)],
+        "audit": [(1, 5), (2, 1), (3, 1), (4, 2), (6, 1), (9, 5)],
+    }
+
+
 def test_rows_of_a_partition_come_together_unless_the_table_wants_none_of_it(
     spark: Spark, lake: Lake
 ) -> None:
