@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from safewrite.delta.write.recalled import DeltaDone
@@ -19,6 +20,12 @@ from safewrite.protocol.member_queue import Offer
 from safewrite.protocol.members import hashed
 from safewrite.testing.explorer.automaton import TICK_S, Place, Program, waits
 from safewrite.testing.explorer.rows import LIMITS, RowCandidate, anchored, entries_of, opened, parse
+
+
+@lru_cache(maxsize=256)
+def _hashes(keys: tuple[str, ...]) -> frozenset[str]:
+    """The keys of a commit as its list has them; thousands of writers ask for the same ones."""
+    return frozenset(map(hashed, keys))
 
 
 @dataclass(slots=True)
@@ -52,8 +59,8 @@ class SharedRow(RowCandidate):
     def is_in(self, version: int, body: bytes) -> bool:
         return self.key in parse(body)[0].split("+")
 
-    def carried_by(self, version: int) -> set[str] | None:
-        return {hashed(key) for key in self.known[version]} if version in self.known else None
+    def carried_by(self, version: int) -> frozenset[str] | None:
+        return _hashes(self.known[version]) if version in self.known else None
 
     def carry(self, offered: Sequence[Offer], commit_id: str) -> tuple[tuple[str, ...], frozenset[str]]:
         taken: dict[str, tuple[str, str]] = {}
