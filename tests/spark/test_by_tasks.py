@@ -7,6 +7,7 @@ import os
 import signal
 import traceback
 import uuid
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -27,7 +28,8 @@ from safewrite.delta.data.datafiles import FileLayout
 from safewrite.delta.spark import by_tasks, write
 from safewrite.delta.write.tasks import WriteFiles
 from safewrite.engine import spark as engine
-from safewrite.engine.spark import ExecutorsLackPythonError, arrow_of
+from safewrite.engine.abc import EngineError
+from safewrite.engine.spark import ExecutorsLackPythonError, SparkEngine, arrow_of
 from safewrite.frames.spark import tallied
 from safewrite.frames.spark.batch import BatchOrigin, Check
 from safewrite.frames.spark.tallied import marked, named_by
@@ -360,3 +362,44 @@ def test_an_origin_names_a_batch_by_its_number_of_rows(
     frame = frames(_rows(3))
     assert marked(frame, [], origin, ()).columns == frame.columns
     assert named_by(Tally(rows=3), [], origin, ()) == origin.fingerprint(3)
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows"),
+    [
+        ("id, id * 1.5D AS d, current_date() AS at, CAST(id AS DECIMAL(9, 2)) AS n", tallied.ROWS),
+        ("id, CAST(id AS STRING) AS s", tallied.ROWS_OF_TEXT),
+        ("id, CAST(CAST(id AS STRING) AS BINARY) AS b", None),
+        ("id, array(id) AS a", None),
+    ],
+)
+def test_rows_come_to_python_unweighed_where_no_value_is_large(
+    spark: Spark, columns: str, rows: int | None
+) -> None:
+    assert tallied.rows_a_batch(spark.session.sql(f"SELECT {columns} FROM range(3)")) == rows
+
+
+def test_rows_for_which_java_has_no_room_are_weighed_from_then_on(
+    spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int | None] = []
+
+    class Engine(SparkEngine):
+        @contextmanager
+        def map(self, source: Any, task: Any, rows_a_batch: int | None = None) -> Iterator[Any]:
+            asked.append(rows_a_batch)
+            if rows_a_batch is not None:
+                raise EngineError("Spark could not run the tasks") from RuntimeError(
+                    "java.lang.OutOfMemoryError: x"
+                )
+            with super().map(source, task) as mapped:
+                yield mapped
+
+    monkeypatch.setattr(tallied, "SparkEngine", Engine)
+    monkeypatch.setattr(tallied, "_weighing", weakref.WeakSet())
+    table = sw.open(str(tmp_path / "t"), create=True)
+    with spark.careless():
+        for key in "ab":
+            table.append(spark.session.sql("SELECT id, 'x' AS s FROM range(3)"), key=key)
+    assert asked == [tallied.ROWS_OF_TEXT, None, None]
+    assert DeltaTable(str(tmp_path / "t")).to_pyarrow_table().num_rows == 6

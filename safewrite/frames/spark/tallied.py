@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from safewrite.engine.abc import EngineError, Task
-from safewrite.engine.spark import ExecutorsLackPythonError, SparkEngine
+from safewrite.engine.spark import ExecutorsLackPythonError, SparkEngine, is_connect
 from safewrite.errors import (
     InternalError,
     InvalidInputError,
@@ -35,10 +35,12 @@ T = TypeVar("T")
 F = TypeVar("F", bound=StagedRows)
 log = logging.getLogger("safewrite")
 
-ROWS_A_BATCH = 4096
+ROWS, ROWS_OF_TEXT = 4096, 1024
 """So many rows come to Python at a time, and are not weighed; Spark's own way is to ask for their bytes at each row."""
-_TOO_LARGE = "OversizedAllocationException"
-"""What Java says of more than 2 GiB of one column in a batch; then Spark is to weigh them."""
+_TOO_LARGE = ("OversizedAllocation", "OutOfMemory", "OutOfDirectMemory", "ExecutorLostFailure")
+"""What Java says where rows are so large that their batch has more than 2 GiB or no room; then Spark is to weigh them."""
+_weighing: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Contexts in which rows were that large."""
 
 _lacking: weakref.WeakSet[Any] = weakref.WeakSet()
 """Contexts whose executors lack safewrite."""
@@ -128,13 +130,9 @@ class TalliedRows(Generic[F]):
         """Let the tasks write; ``rows`` were counted and checked before."""
         source = marked(frame, self.checks if rows is None else (), origin, self.volatile)
         try:
-            made = self._by(source, ROWS_A_BATCH)
+            made = self._made(source)
         except WouldAlterError as error:
             raise NotInPythonError from error
-        except EngineError as error:
-            if _TOO_LARGE not in str(getattr(error.__cause__, "java_exception", error.__cause__)):
-                raise
-            made = self._by(source, None)
         if rows not in (None, made.tally.rows):
             raise InternalError(
                 f"{rows} rows were counted and {made.tally.rows} written: the batch was computed a second time and gave other "
@@ -142,9 +140,40 @@ class TalliedRows(Generic[F]):
             )
         return made
 
-    def _by(self, source: DataFrame, rows_a_batch: int | None) -> TalliedFiles[F]:
-        with SparkEngine(source.sparkSession).map(source, self.task(), rows_a_batch) as mapped:
+    def _made(self, source: DataFrame) -> TalliedFiles[F]:
+        many = rows_a_batch(source)
+        try:
+            return self._by(source, many)
+        except EngineError as error:
+            said = str(getattr(error.__cause__, "java_exception", error.__cause__))
+            if many is None or not any(sign in said for sign in _TOO_LARGE):
+                raise
+        log.info("rows of the frame are too large for batches of %s: Spark weighs them from now on", many)
+        _weighing.add(source.sparkSession.sparkContext)
+        return self._by(source, None)
+
+    def _by(self, source: DataFrame, many: int | None) -> TalliedFiles[F]:
+        with SparkEngine(source.sparkSession).map(source, self.task(), many) as mapped:
             return added_up(mapped.bodies())
+
+
+def rows_a_batch(frame: DataFrame) -> int | None:
+    """So many rows of a frame may come to Python unweighed; None where Spark is to weigh them: binary and nested values may be large."""
+    from pyspark.sql import types
+
+    if is_connect(frame.sparkSession) or frame.sparkSession.sparkContext in _weighing:
+        return None
+    short = (
+        types.NumericType,
+        types.BooleanType,
+        types.DateType,
+        types.TimestampType,
+        types.TimestampNTZType,
+    )
+    others = {type(field.dataType) for field in frame.schema if not isinstance(field.dataType, short)}
+    if not others:
+        return ROWS
+    return ROWS_OF_TEXT if others <= {types.StringType, types.VarcharType, types.CharType} else None
 
 
 def marked(
