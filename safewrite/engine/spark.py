@@ -146,14 +146,14 @@ def _frame(source: DataFrame, task: Task) -> DataFrame:
 
 
 def _by_rows(frame: DataFrame, rows: int) -> DataFrame:
-    """A frame that hands over so many rows at a time to Python, and does not ask for their bytes: in a copy of its session.
+    """A frame whose rows go to Python at most this many at a time, whatever they weigh.
 
-    Spark 4 adds the bytes of all columns up again at each row.
+    Spark 4 adds the bytes of all columns up again at each row.  A copy of the session plans the frame as its own session does, so
+    what a user observes of it comes with the query.
     """
-    session = frame.sparkSession
-    copy = copied(session, {_ROWS_MAX: str(rows), _BYTES_MAX: str(_NOT_ASKED)})
+    settings = {_ROWS_MAX: str(rows), _BYTES_MAX: str(_NOT_ASKED)}
     with spark_errors("run the tasks"):
-        return running(frame, copy)
+        return in_session(frame, copied(frame.sparkSession, settings))
 
 
 def copied(session: SparkSession, settings: Mapping[str, str]) -> SparkSession:
@@ -166,33 +166,13 @@ def copied(session: SparkSession, settings: Mapping[str, str]) -> SparkSession:
     return SparkSession(session.sparkContext, java)
 
 
-def running(frame: DataFrame, session: SparkSession) -> DataFrame:
-    """Rows that are computed where a copy of their session uses them, as their own session plans it.
-
-    Spark hands a batch to ``foreachBatch`` in the same way.
-    """
+def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
+    """A frame, planned by a copy of its session."""
     from pyspark.sql import DataFrame
 
     java = frame._jdf  # noqa: SLF001 - PySpark has no way from session to session
-    with active(frame.sparkSession):  # parts of a plan go by the settings of the thread's session
-        rows = java.queryExecution().toRdd()
-    made = session._jsparkSession.internalCreateDataFrame(rows, java.schema(), False)  # noqa: SLF001
-    return DataFrame(made, session)
-
-
-@contextmanager
-def active(session: SparkSession) -> Iterator[None]:
-    """Make a session the active one of this thread's Java thread, which else may know none (inside foreachBatch, for one)."""
-    jvm: Any = session.sparkContext._jvm  # noqa: SLF001
-    before = jvm.SparkSession.getActiveSession()
-    jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
-    try:
-        yield
-    finally:
-        if before.isDefined():
-            jvm.SparkSession.setActiveSession(before.get())
-        else:
-            jvm.SparkSession.clearActiveSession()
+    dataset = getattr(session.sparkContext._jvm, str(java.getClass().getName()))  # noqa: SLF001
+    return DataFrame(dataset.ofRows(session._jsparkSession, java.logicalPlan()), session)  # noqa: SLF001
 
 
 @contextmanager

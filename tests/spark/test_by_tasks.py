@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import signal
+import threading
 import traceback
 import uuid
 import weakref
@@ -21,6 +22,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import Observation, functions
 
 import safewrite as sw
 from bench.servers.servers import SECRET_ACCESS_KEY, Ministack
@@ -403,3 +405,24 @@ def test_rows_for_which_java_has_no_room_are_weighed_from_then_on(
             table.append(spark.session.sql("SELECT id, 'x' AS s FROM range(3)"), key=key)
     assert asked == [tallied.ROWS_OF_TEXT, None, None]
     assert DeltaTable(str(tmp_path / "t")).to_pyarrow_table().num_rows == 6
+
+
+@pytest.mark.parametrize("partition_by", [[], ["s"]])
+def test_what_a_user_observes_of_a_frame_comes_with_its_append(
+    spark: Spark, tmp_path: Path, partition_by: list[str]
+) -> None:
+    """An observation that no query answers is waited for for ever."""
+    observation, answers = Observation(), list[dict[str, Any]]()
+    frame = spark.session.sql("SELECT id, 'x' AS s FROM range(3)")
+    observed = frame.observe(observation, functions.count("*").alias("rows"))
+    table = sw.create(
+        str(tmp_path / "t"),
+        schema=pa.schema([("id", pa.int64()), ("s", pa.string())]),
+        partition_by=partition_by,
+    )
+    with spark.careless():
+        table.append(observed, key="a")
+    waiting = threading.Thread(target=lambda: answers.append(observation.get), daemon=True)
+    waiting.start()
+    waiting.join(20.0)
+    assert answers == [{"rows": 3}]

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from safewrite.engine.spark import active, copied, is_connect, running
+from safewrite.engine.spark import copied, in_session, is_connect
 from safewrite.errors import StorageError
 from safewrite.frames.source import check_running, check_serves
 
@@ -78,11 +78,7 @@ class Held:
 
     def of(self, frame: DataFrame) -> DataFrame:
         """Rows that were computed and kept, in this session."""
-        from pyspark.sql import DataFrame
-
-        java = frame._jdf  # noqa: SLF001 - PySpark has no way from session to session
-        dataset = getattr(self.session.sparkContext._jvm, str(java.getClass().getName()))  # noqa: SLF001
-        return DataFrame(dataset.ofRows(self.session._jsparkSession, java.logicalPlan()), self.session)  # noqa: SLF001
+        return in_session(frame, self.session)
 
     def running(self, frame: DataFrame) -> DataFrame:
         """Rows that are computed where this session uses them, as the user's session plans it.
@@ -94,15 +90,20 @@ class Held:
         """
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
+        from pyspark.sql import DataFrame
 
+        java = frame._jdf  # noqa: SLF001
         try:
-            return running(frame, self.session)
+            with active(frame.sparkSession):  # parts of a plan go by the settings of the thread's session
+                rows = java.queryExecution().toRdd()
         except (PySparkException, Py4JError) as error:
             text = str(getattr(error, "java_exception", error)).partition("\n")[0]
             raise StorageError(
                 f"Spark could not compute the rows: {text}. Nothing was committed. If it was the environment, call again "
                 "with the same key."
             ) from error
+        made = self.session._jsparkSession.internalCreateDataFrame(rows, java.schema(), False)  # noqa: SLF001
+        return DataFrame(made, self.session)
 
 
 @contextmanager
@@ -123,3 +124,18 @@ def held(frame: DataFrame) -> Iterator[Held]:
     copy = copied(session, HELD)
     with active(copy):
         yield Held(frame, copy)
+
+
+@contextmanager
+def active(session: SparkSession) -> Iterator[None]:
+    """Make a session the active one of this thread's Java thread, which else may know none (inside foreachBatch, for one)."""
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001
+    before = jvm.SparkSession.getActiveSession()
+    jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            jvm.SparkSession.setActiveSession(before.get())
+        else:
+            jvm.SparkSession.clearActiveSession()

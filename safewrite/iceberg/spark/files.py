@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from safewrite.engine.spark import active, is_connect
+from safewrite.engine.spark import is_connect
 from safewrite.errors import InvalidInputError, MissingExtraError, StorageError
 from safewrite.frames.spark.columns import arrow_schema, conformed
 from safewrite.frames.spark.hashes import quoted
+from safewrite.frames.spark.held import active
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
