@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from bench.servers.servers import Ministack
-from safewrite.cli import lock_table as commands
 from safewrite.stores.dynamodb import DynamoDBQueue
 from tests.delta.spark import Neighbourhood, neighbourhood
+from tests.sleeping import sleeps_by
 from tests.stores.test_lock_table import make, ttl_on
 from tests.test_cli import run, run_json
 
@@ -108,7 +108,7 @@ def test_watch_looks_again_and_again_and_survives_a_look_that_fails(
         else:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands.time, "sleep", sleep)
+    sleeps_by(monkeypatch, sleep)
     _, printed = run("locks", "watch", "--lock-table", here.lock_table, "--interval", "7", "--output", "json")
     looks = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
     assert [look["stuck_entries"] for look in looks] == [1, 0]

@@ -6,7 +6,6 @@ import io
 import json
 import runpy
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +22,7 @@ from safewrite.engine.local import LocalEngine
 from safewrite.medallion import pipeline
 from tests.clusters import check_call, check_modules, check_policies, shown
 from tests.medallion.test_dag import Tasks, loaded
+from tests.sleeping import sleeps_by
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "medallion" / "clusters.md").read_text()
@@ -161,7 +161,7 @@ def test_a_task_that_is_stopped_stops_its_job(
     def sleep(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(time, "sleep", sleep)
+    sleeps_by(monkeypatch, sleep)
     with pytest.raises(KeyboardInterrupt):
         start([None])
 

@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 import safewrite as sw
 from safewrite.findings import Severity
 from safewrite.stores import lock_table as lock_tables
+from tests.sleeping import sleeps_by
 
 
 @pytest.fixture
@@ -139,7 +140,7 @@ def test_recovery_waits_until_the_backups_of_a_new_table_are_ready(
 ) -> None:
     lock_tables.ensure(dynamodb, name)
     slept: list[float] = []
-    monkeypatch.setattr(lock_tables.time, "sleep", slept.append)
+    sleeps_by(monkeypatch, slept.append)
     early = Refusing(dynamodb, "update_continuous_backups", "ContinuousBackupsUnavailableException", times=2)
     lock_tables.enable_recovery(early, name)
     assert (len(slept), codes(dynamodb, name)) == (2, [])
