@@ -30,6 +30,7 @@ _OURS = [
     "forward",
     "sharing-changes",
 ]
+ROW_PROGRAMS = {"group": group, "sharing": sharing}
 CHANGE_PROGRAMS = {"changes": changing, "sharing-changes": sharing_changes}
 
 
@@ -115,38 +116,12 @@ class Model:
             return PEERS[writer.program](writer.key, attempt)
         if writer.program == "engine":
             return engine(writer.key, f"{slot}.0", self.arbiter, again=incarnation > 0, fresh=writer.fresh)
-        if writer.program == "group":
-            return group(
-                writer.key,
-                attempt,
-                self.arbiter,
-                again=incarnation > 0,
-                fresh=writer.fresh,
-                queue_first=writer.queue_first,
-                light=writer.light,
-            )
-        if writer.program == "sharing":
-            return sharing(
-                writer.key,
-                attempt,
-                self.arbiter,
-                again=incarnation > 0,
-                fresh=writer.fresh,
-                queue_first=writer.queue_first,
-                light=writer.light,
-            )
         if writer.program == "resolving":
             return resolving(writer.key, attempt, self.arbiter, again=incarnation > 0)
+        how = {"again": incarnation > 0, "fresh": writer.fresh, "queue_first": writer.queue_first}
         if writer.program in CHANGE_PROGRAMS:
-            how = {"fresh": writer.fresh, "queue_first": writer.queue_first, "again": incarnation > 0}
             return CHANGE_PROGRAMS[writer.program](writer.key, writer.change, attempt, self.arbiter, **how)
-        return safewrite(
-            writer.key,
-            attempt,
-            self.arbiter,
-            exists=self.exists,
-            again=incarnation > 0,
-            fresh=writer.fresh,
-            queue_first=writer.queue_first,
-            light=writer.light,
-        )
+        how["light"] = writer.light
+        if writer.program in ROW_PROGRAMS:
+            return ROW_PROGRAMS[writer.program](writer.key, attempt, self.arbiter, **how)
+        return safewrite(writer.key, attempt, self.arbiter, exists=self.exists, **how)
