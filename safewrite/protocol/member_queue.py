@@ -316,10 +316,10 @@ def decoded(offer: Offer, table_id: str, table: str) -> Mapping[str, Any] | None
 def is_of_another(body: bytes, table_id: str) -> bool:
     """Whether a member is of a table that was there before this one: its number says which, and no writer of this one takes it."""
     try:
-        made_for = json.loads(body)["tableId"]
+        member = json.loads(body)
+        made_for, known = member["tableId"], member["form"] in (FORM, CHANGES_FORM)
     except (KeyError, ValueError, TypeError):
         return False
-    known = is_known(body) or is_known(body, CHANGES_FORM)
     return known and isinstance(made_for, str) and made_for != table_id
 
 
