@@ -65,6 +65,19 @@ def test_a_write_that_may_still_be_committed_is_committed_once(place: Place) -> 
     assert (found(place), repaired(place)) == (None, [])
 
 
+def test_doctor_reads_each_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    perform, read = World.perform, list[str]()
+
+    def counted(self: World, effect: Any) -> Any:
+        read.extend([effect.path] if effect.name == "finish.get_member" else [])
+        return perform(self, effect)
+
+    killed(place, 5, "another")
+    monkeypatch.setattr(World, "perform", counted)
+    assert found(place) == {"count": 2, "open": 2}
+    assert len(read) == len(set(read)) == 2
+
+
 def test_one_that_waits_for_less_than_a_minute_is_left_to_its_writer(place: Place) -> None:
     for path in queued(place):
         os.utime(path)

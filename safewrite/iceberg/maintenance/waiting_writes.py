@@ -59,7 +59,7 @@ def _end(world: Performer, head: TableVersion, branch: str, member: Waiting) -> 
     body = _body(world, member)
     if isinstance(body, bytes) and member_queue.is_of_another(body, head.table_id):
         return left_writes.OF_ANOTHER
-    made = _read(world, head, branch, member)
+    made = _write_in(body, head, branch, member)
     return "it is in the table" if made is not None and met_in(head, [made.write]) else ""
 
 
@@ -68,8 +68,7 @@ def _body(world: Performer, member: Waiting) -> object:
     return got.value if isinstance(got, Ok) else None
 
 
-def _read(world: Performer, head: TableVersion, branch: str, member: Waiting) -> WaitingFiles | None:
-    body = _body(world, member)
+def _write_in(body: object, head: TableVersion, branch: str, member: Waiting) -> WaitingFiles | None:
     return decoded(Offer(member.path, member.base, body), head, branch) if isinstance(body, bytes) else None
 
 
@@ -98,7 +97,7 @@ def finish(connection: Connection, *, dry_run: bool = False) -> Steps:
 
 def _commit(connection: Connection, world: CatalogWorld, member: Waiting) -> Step:
     head = run(load(ASKS), world)
-    made = _read(world, head, connection.branch, member)
+    made = _write_in(_body(world, member), head, connection.branch, member)
     if made is None:
         why = "its body cannot be read, or the table has changed since: it waits until the table has moved on"
         return Step("finish", member.path, "skipped", why)
