@@ -104,6 +104,18 @@ def test_counts_of_a_long_list_are_each_members_own(place: Place, monkeypatch: p
     assert applies(joining(place), "led", change(1, 5, op="d"), change(3, 1)).outcome == "already_committed"
 
 
+def test_a_long_list_is_uploaded_once_with_each_plan(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rival's commit makes the leader's plan old: its next plan has the other writer's changes too."""
+    monkeypatch.setattr(members, "INLINE_BYTES_MAX", 10)
+    led, leads, rival = joining(place), joining(place), place.open()
+    meanwhile(leads, lambda: applies(rival, "rival", change(3, 1)), "commit.put_commit", "before")
+    leads.world = recorder = Recorder(leads.world)
+    meanwhile(led, lambda: applies(leads, "leads", change(2, 3)))
+    receipt = applies(led, "led", change(3, 2))
+    assert (receipt.version, receipt.members, receipt.changes["updated"]) == (2, 2, 1)
+    assert sum(step.startswith("stage.put_members") for step in recorder.steps) == 2
+
+
 def test_the_list_of_a_call_of_many_is_that_of_its_last_plan(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

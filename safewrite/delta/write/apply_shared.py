@@ -99,9 +99,12 @@ class SharedApplyTransaction(ApplyTransaction):
         """Plan, or plan again, with the members that the next try carries."""
         if self.settled is None:
             yield from self._first_plan()
-        else:
+        elif self.is_stale:  # a plan that is made again uploads its list
             yield from super().renew()
-        if self.joined and (put := self.member_file) is not None:
+            return
+        if (
+            self.joined and (put := self.member_file) is not None
+        ):  # each try with others has a list of its own name
             yield from staging.upload([put], self.limits)
 
     def _first_plan(self) -> Steps:
