@@ -19,6 +19,7 @@ from unittest import mock
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
@@ -30,7 +31,6 @@ from safewrite.delta.data.datafiles import FileLayout
 from safewrite.delta.spark import by_tasks, write
 from safewrite.delta.write.tasks import WriteFiles
 from safewrite.engine import spark as engine
-from safewrite.engine.abc import EngineError
 from safewrite.engine.spark import ExecutorsLackPythonError, SparkEngine, arrow_of
 from safewrite.frames.spark import tallied
 from safewrite.frames.spark.batch import BatchOrigin, Check
@@ -371,7 +371,7 @@ def test_an_origin_names_a_batch_by_its_number_of_rows(
     [
         ("id, id * 1.5D AS d, current_date() AS at, CAST(id AS DECIMAL(9, 2)) AS n", tallied.ROWS),
         ("id, CAST(id AS STRING) AS s", tallied.ROWS_OF_TEXT),
-        ("id, CAST(CAST(id AS STRING) AS BINARY) AS b", None),
+        ("id, CAST(CAST(id AS STRING) AS BINARY) AS b", tallied.ROWS_OF_TEXT),
         ("id, array(id) AS a", None),
     ],
 )
@@ -381,30 +381,32 @@ def test_rows_come_to_python_unweighed_where_no_value_is_large(
     assert tallied.rows_a_batch(spark.session.sql(f"SELECT {columns} FROM range(3)")) == rows
 
 
-def test_rows_for_which_java_has_no_room_are_weighed_from_then_on(
-    spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["STRING", "BINARY"])
+def test_a_large_row_lets_spark_weigh_all_rows_from_then_on(
+    spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
+    """Hundreds of them in one batch have no room in Java's heap."""
     asked: list[int | None] = []
 
     class Engine(SparkEngine):
         @contextmanager
         def map(self, source: Any, task: Any, rows_a_batch: int | None = None) -> Iterator[Any]:
             asked.append(rows_a_batch)
-            if rows_a_batch is not None:
-                raise EngineError("Spark could not run the tasks") from RuntimeError(
-                    "java.lang.OutOfMemoryError: x"
-                )
-            with super().map(source, task) as mapped:
+            with super().map(source, task, rows_a_batch) as mapped:
                 yield mapped
 
     monkeypatch.setattr(tallied, "SparkEngine", Engine)
     monkeypatch.setattr(tallied, "_weighing", weakref.WeakSet())
     table = sw.open(str(tmp_path / "t"), create=True)
+    half = tallied.ROW_BYTES_MAX // 2
     with spark.careless():
-        for key in "ab":
-            table.append(spark.session.sql("SELECT id, 'x' AS s FROM range(3)"), key=key)
-    assert asked == [tallied.ROWS_OF_TEXT, None, None]
-    assert DeltaTable(str(tmp_path / "t")).to_pyarrow_table().num_rows == 6
+        for times in (half, half + 1, half):
+            rows = f"SELECT id, CAST(repeat('x', {times}) AS {kind}) AS `a.b`, 'y' AS c, "
+            frame = spark.session.sql(f"{rows} CAST(repeat('z', {half} - 1) AS {kind}) AS d FROM range(3)")
+            table.append(frame, key=str(len(asked)))
+    assert asked == [tallied.ROWS_OF_TEXT, tallied.ROWS_OF_TEXT, None, None]
+    found = DeltaTable(str(tmp_path / "t")).to_pyarrow_table()
+    assert sorted(pc.binary_length(found["a.b"]).to_pylist()) == [half] * 6 + [half + 1] * 3
 
 
 @pytest.mark.parametrize("partition_by", [[], ["s"]])

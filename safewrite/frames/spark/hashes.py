@@ -45,15 +45,15 @@ def _hash(cells: Sequence[Cell], depth: int) -> str:
     ordered = sorted(cells, key=lambda cell: cell[0])
     marks = [f"IF({values} IS NULL, 0L, {_mark(name, kind)}L)" for name, values, kind in ordered]
     parts = [part for _, values, kind in ordered for part in _plain(values, kind, depth)]
-    return f"xxhash64({', '.join([_together(marks), *parts])})"
+    return f"xxhash64({', '.join([tree(marks, '^'), *parts])})"
 
 
-def _together(marks: Sequence[str]) -> str:
-    """All marks by XOR, as a tree of little depth: Spark asks each node about all that are below it, again and again."""
-    if len(marks) < 3:
-        return " ^ ".join(marks) or "0L"
-    half = len(marks) // 2
-    return f"({_together(marks[:half])}) ^ ({_together(marks[half:])})"
+def tree(values: Sequence[str], operator: str) -> str:
+    """All values under an operator, as a tree of little depth: Spark asks each node about all that are below it, again and again."""
+    if len(values) < 3:
+        return f" {operator} ".join(values) or "0L"
+    half = len(values) // 2
+    return f"({tree(values[:half], operator)}) {operator} ({tree(values[half:], operator)})"
 
 
 def _mark(name: str, kind: DataType) -> int:

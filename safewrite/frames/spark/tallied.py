@@ -23,7 +23,7 @@ from safewrite.errors import (
 )
 from safewrite.frames.fingerprint import Fingerprint
 from safewrite.frames.spark.batch import BatchOrigin, Check, SparkBatch, computed, fingerprint_of
-from safewrite.frames.spark.hashes import row_hash
+from safewrite.frames.spark.hashes import quoted, row_hash, tree
 from safewrite.frames.tally import FAULTS, HASH, Tally
 from safewrite.frames.written import StagedRows, TalliedFiles, added_up
 
@@ -36,11 +36,12 @@ F = TypeVar("F", bound=StagedRows)
 log = logging.getLogger("safewrite")
 
 ROWS, ROWS_OF_TEXT = 4096, 1024
-"""So many rows come to Python at a time, and are not weighed; Spark's own way is to ask for their bytes at each row."""
-_TOO_LARGE = ("OversizedAllocation", "OutOfMemory", "OutOfDirectMemory", "ExecutorLostFailure")
-"""What Java says where rows are so large that their batch has more than 2 GiB or no room; then Spark is to weigh them."""
+"""At most this many rows come to Python at a time where they are not weighed; Spark's own way is to ask for their bytes at each row."""
+ROW_BYTES_MAX = 2**16
+"""A row with more bytes of text and binary values than this ends the job, and Spark weighs all rows; else they are 64 MiB at a time."""
+_TOO_LARGE = f"safewrite weighs rows of more than {ROW_BYTES_MAX} bytes"
 _weighing: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Contexts in which rows were that large."""
+"""Contexts in which a row was that large."""
 
 _lacking: weakref.WeakSet[Any] = weakref.WeakSet()
 """Contexts whose executors lack safewrite."""
@@ -142,13 +143,14 @@ class TalliedRows(Generic[F]):
 
     def _made(self, source: DataFrame) -> TalliedFiles[F]:
         many = rows_a_batch(source)
+        if many is None:
+            return self._by(source, None)
         try:
-            return self._by(source, many)
+            return self._by(bounded(source), many)
         except EngineError as error:
-            said = str(getattr(error.__cause__, "java_exception", error.__cause__))
-            if many is None or not any(sign in said for sign in _TOO_LARGE):
+            if _TOO_LARGE not in str(getattr(error.__cause__, "java_exception", error.__cause__)):
                 raise
-        log.info("rows of the frame are too large for batches of %s: Spark weighs them from now on", many)
+        log.info("a row of the frame has more than %s bytes: Spark weighs rows from now on", ROW_BYTES_MAX)
         _weighing.add(source.sparkSession.sparkContext)
         return self._by(source, None)
 
@@ -158,7 +160,7 @@ class TalliedRows(Generic[F]):
 
 
 def rows_a_batch(frame: DataFrame) -> int | None:
-    """So many rows of a frame may come to Python unweighed; None where Spark is to weigh them: binary and nested values may be large."""
+    """At most this many rows of a frame may come to Python unweighed; None where Spark is to weigh them, for nested values may be large."""
     from pyspark.sql import types
 
     if is_connect(frame.sparkSession) or frame.sparkSession.sparkContext in _weighing:
@@ -170,10 +172,33 @@ def rows_a_batch(frame: DataFrame) -> int | None:
         types.TimestampType,
         types.TimestampNTZType,
     )
-    others = {type(field.dataType) for field in frame.schema if not isinstance(field.dataType, short)}
+    others = {field.name for field in frame.schema if not isinstance(field.dataType, short)}
     if not others:
         return ROWS
-    return ROWS_OF_TEXT if others <= {types.StringType, types.VarcharType, types.CharType} else None
+    return ROWS_OF_TEXT if others <= {*_of_any_length(frame)} else None
+
+
+def _of_any_length(frame: DataFrame) -> list[str]:
+    """The columns of text and of binary values."""
+    from pyspark.sql import types
+
+    kinds = (types.StringType, types.VarcharType, types.CharType, types.BinaryType)
+    return [field.name for field in frame.schema if isinstance(field.dataType, kinds)]
+
+
+def bounded(frame: DataFrame) -> DataFrame:
+    """The rows; who computes one that is too large to go unweighed gets an error."""
+    import pyspark.sql.functions as f
+
+    names = _of_any_length(frame)
+    if not names:
+        return frame
+    size = tree([f"coalesce(octet_length({quoted(name)}), 0L)" for name in names], "+")
+    first = quoted(names[0])
+    checked = f.expr(f"IF({size} > {ROW_BYTES_MAX}, raise_error('{_TOO_LARGE}'), {first})")
+    return frame.select(
+        *(checked.alias(name) if name == names[0] else quoted(name) for name in frame.columns)
+    )
 
 
 def marked(
