@@ -200,6 +200,32 @@ def test_withdrawn_changes_are_carried_by_no_one(place: Place) -> None:
     assert rows_of(place) == {2: (5, "x")}
 
 
+def test_a_refusal_decides_what_an_earlier_call_left_in_doubt(place: Place) -> None:
+    """A writer may have read what that one offered, and be as late as it likes."""
+    first, again = joining(place), joining(place)
+    body: list[tuple[str, bytes]] = []
+
+    def read() -> None:
+        (path,) = queued(place)
+        body.append((path, bytes(place.objects("_safewrite/queue")[path])))
+
+    meanwhile(first, read)
+    meanwhile(first, crash, "commit.put_commit", "before")
+    with pytest.raises(CrashError):
+        applies(first, "refused", change(2, 2))
+    place.open().append([{"id": 9, "at": 1, "name": "later"}])
+    place.open().overwrite([{"id": 2, "at": 2, "name": "other"}], where=[("id", "=", 2)])
+    with pytest.raises(sw.InvalidInputError):
+        applies(again, "refused", change(2, 2))
+    for path in queued(place):
+        Path(place.uri, path).unlink()
+    assert place.open().resolve("refused") is None
+    place.put(*body[0])
+    place.open().delete([("id", "=", 2)])  # now nothing would refuse them
+    assert applies(joining(place), "next", change(1, 5)).members == 1
+    assert rows_of(place).keys() == {1, 9}
+
+
 def test_changes_of_other_keys_go_alone(place: Place) -> None:
     other = joining(place)
     leads: list[sw.Receipt] = []

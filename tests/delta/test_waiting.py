@@ -14,6 +14,7 @@ from safewrite.delta.log.actions import Commit
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import waiting
 from safewrite.delta.write.transaction import Write
+from safewrite.protocol import member_queue
 from safewrite.protocol.member_queue import Offer
 
 OWN = Write("own", "1:0", 1, 1, offer="own-attempt")
@@ -35,9 +36,14 @@ class Table:
         ]
         return Offer(f"_safewrite/queue/{key}", base, waiting.encoded(write, adds, self.state, base))
 
+    def read(self, offer: Offer) -> waiting.WaitingWrite | None:
+        return waiting.decoded(offer, self.state, Write)
+
     def fitting(self, *offers: Offer, own: Write = OWN) -> tuple[list[str], set[str]]:
         """Keys of the members that are taken, and of those that are refused."""
-        taken, refused = waiting.fitting(own, offers, self.state, self.known)
+        known = [one for one in offers if member_queue.is_known(one.body)]
+        at = {"version": self.state.version, "txns": self.state.txns, "known": self.known}
+        taken, refused = waiting.fitting(own, known, self.read, **at)
         return [one.write.key for one in taken], {path.removeprefix("_safewrite/queue/") for path in refused}
 
 
@@ -57,9 +63,10 @@ def test_a_member_comes_back_as_it_was_written(table: Table) -> None:
     offer = table.offer(
         "k", **{name: getattr(write, name) for name in ("rows", "files", "txn", "volatile", "columns")}
     )
-    taken, _ = waiting.fitting(OWN, [offer], table.state, table.known)
-    assert [replace(one.write, offer="try", fingerprint_int63=7) for one in taken] == [write]
-    assert [add["add"]["path"] for add in taken[0].adds] == ["k-0.parquet", "k-1.parquet"]
+    taken = table.read(offer)
+    assert taken is not None
+    assert replace(taken.write, offer="try", fingerprint_int63=7) == write
+    assert [add["add"]["path"] for add in taken.adds] == ["k-0.parquet", "k-1.parquet"]
 
 
 def test_those_that_a_commit_since_their_base_carries_are_refused(table: Table) -> None:
@@ -126,3 +133,21 @@ def test_batches_of_an_app_come_one_a_commit_and_in_their_order(table: Table) ->
     five, four, three = (table.offer(f"app/{n}", txn=("app", n)) for n in (5, 4, 3))
     assert table.fitting(five, three, four) == (["app/4"], {"app/3"})
     assert table.fitting(five, own=replace(OWN, txn=("app", 4))) == ([], set())
+
+
+def test_a_member_is_read_once_for_a_layout_of_the_table(table: Table) -> None:
+    """A leader that loses is offered the same members again, and may have a thousand of them."""
+    kept: dict[str, tuple[str, Any]] = {}
+    asked: list[str] = []
+
+    def read(offer: Offer) -> waiting.WaitingWrite | None:
+        asked.append(offer.path)
+        return table.read(offer)
+
+    offer, damaged = table.offer("k"), replace(table.offer("damaged"), body=b"{}")
+    first = waiting.reading(kept, "one", read)
+    again = waiting.reading(kept, "one", read)
+    assert first(offer) is again(offer)
+    assert (first(damaged), again(damaged)) == (None, None)
+    assert asked == [offer.path, damaged.path]
+    assert waiting.reading(kept, "two", read)(offer) is not first(offer)

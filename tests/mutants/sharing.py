@@ -10,6 +10,7 @@ CHANGES, CHANGING = pytest("test_shared_changes.py"), "delta/write/waiting_chang
 """A mutant says which of these must fail."""
 SHARING, WAITING = "protocol/sharing.py", "delta/write/waiting.py"
 QUEUE, MEMBERS = "protocol/member_queue.py", "protocol/members.py"
+WITHDRAWAL = "delta/write/withdrawal.py"
 
 SHARING_MUTANTS = (
     Mutant(
@@ -228,19 +229,84 @@ SHARING_MUTANTS = (
     ),
     Mutant(
         "share-changes-key",
-        "the search for a member of changes in the commits since its base",
-        CHANGING,
-        (("            or is_there(one.write, between, state)\n", ""),),
+        "the search for a member in the commits since its base",
+        WAITING,
+        (("            or is_there(one.write, between, txns)\n", ""),),
         CHANGES,
         "test_a_member_that_stays_in_the_queue_is_never_applied_again",
     ),
     Mutant(
         "share-changes-withdrawn",
-        "that changes which were taken back are carried by no one",
-        CHANGING,
-        (("            or any(one.write.offer in info.get(WITHDRAWN, ()) for info in infos)\n", ""),),
-        CHANGES,
-        "test_withdrawn_changes_are_carried_by_no_one",
+        "that changes which were taken back are carried by no one, late as its leader may be",
+        WAITING,
+        (
+            (
+                "            or is_withdrawn(one.write.key, [known.get(at) or {} for at in since])\n",
+                "",
+            ),
+        ),
+        model("share-withdrawn", 0),
+        "zombie",
+    ),
+    Mutant(
+        "share-changes-unwithdrawn",
+        "the version that takes refused changes back",
+        WITHDRAWAL,
+        (
+            (
+                '    drawn = yield NewId(name="withdraw.id")\n',
+                '    raise cause\n    drawn = yield NewId(name="withdraw.id")\n',
+            ),
+        ),
+        model("share-withdrawn", 0),
+        "zombie",
+    ),
+    Mutant(
+        "share-changes-withdrawn-first",
+        "that a refusal waits for the version that takes the changes back",
+        WITHDRAWAL,
+        (("        raise error from cause\n", "        raise cause from None\n"),),
+        model("share-withdrawn", 1),
+        "zombie",
+    ),
+    Mutant(
+        "share-changes-withdrawn-blind",
+        "that the version which takes changes back looks for their key in all before it",
+        WITHDRAWAL,
+        (
+            (
+                "        plan.found, plan.followed = candidate.found, candidate.followed\n",
+                "        raise cause\n        plan.found, plan.followed = candidate.found, candidate.followed\n",
+            ),
+        ),
+        model("share-withdrawn", 0),
+        "zombie",
+    ),
+    Mutant(
+        "share-changes-withdrawn-acked",
+        "that a version which takes changes back is no answer to them",
+        WITHDRAWAL,
+        (
+            (
+                "  # it is decided there\n    raise cause\n",
+                "\n    return DeltaDone(landed.version, False, named.rows, 0, 1, None, changes=named.changes, members=1)\n",
+            ),
+        ),
+        model("share-refused", 0),
+        "lost",
+    ),
+    Mutant(
+        "share-changes-listed",
+        "that a commit lists no member that its plan had left out",
+        "delta/write/apply_shared.py",
+        (
+            (
+                "    plan.join([one for one in plan.joined if one.write.key not in keys])\n",
+                "",
+            ),
+        ),
+        model("share-refused", 0),
+        "revived",
     ),
     Mutant(
         "share-changes-read",
@@ -276,8 +342,8 @@ SHARING_MUTANTS = (
         "that who was left out counts as none that the commit carries",
         "protocol/delta/commit.py",
         (("            state.share.leave_out()\n", "            pass\n"),),
-        CHANGES,
-        "test_a_member_that_is_refused_fails_alone_and_for_good",
+        model("share-refused", 0),
+        "alarm",
     ),
     Mutant(
         "share-changes-late",
@@ -294,8 +360,8 @@ SHARING_MUTANTS = (
     ),
     Mutant(
         "share-changes-doubt",
-        "the version that takes refused changes back",
-        "delta/write/withdrawal.py",
+        "the way from the doubt of refused changes to their refusal",
+        WITHDRAWAL,
         (("    if not isinstance(cause, REFUSALS) or", "    if True or"),),
         CHANGES,
         "test_a_leader_that_is_refused_fails_alone",

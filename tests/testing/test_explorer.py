@@ -73,6 +73,7 @@ FEWER = {
 DEAR = (
     "share-three",
     "share-changes-three",
+    "share-withdrawn-locks",
     "share-locks",
     "group-turns",
     "share-iceberg",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from safewrite.changes.many import MemberChanges
 from safewrite.delta.log.features import check_overwrite
@@ -28,7 +28,7 @@ from safewrite.table.operation import keyed_until_landed
 
 if TYPE_CHECKING:
     from safewrite.delta.data.datafiles import DataFile
-    from safewrite.delta.write.transaction import Write
+    from safewrite.delta.write.transaction import Transaction, Write
 
 log = logging.getLogger("safewrite")
 Steps = Generator[Effect, Outcome, None]
@@ -119,19 +119,14 @@ class SharedApplyTransaction(ApplyTransaction):
         yield from self.recheck()
 
     def _plan(self) -> Steps:
-        for _ in range(ROUNDS_MAX):
-            if not self.joined:
-                break
-            at_fault = yield from self._planned_together()
-            if not at_fault:
-                return
-            self._leave_out(at_fault)
-        else:
-            self._leave_out({one.write.key for one in self.joined})
+        yield from planned(self)
+
+    def plan_alone(self) -> Steps:
+        """See ``Joins``."""
         yield from super()._plan()
 
-    def _planned_together(self) -> Generator[Effect, Outcome, set[str]]:
-        """Plan with all members; returns the keys of those that it cannot be done with."""
+    def plan_together(self) -> Generator[Effect, Outcome, set[str]]:
+        """See ``Joins``."""
         every = {one.write.key for one in self.joined}
         try:
             yield from super()._plan()
@@ -143,13 +138,45 @@ class SharedApplyTransaction(ApplyTransaction):
             faults, self.met = set(self.met), {}
         return every if self.write.key in faults else faults
 
-    def _leave_out(self, keys: set[str]) -> None:
-        self.left_out |= {one.path for one in self.joined if one.write.key in keys}
-        self.join([one for one in self.joined if one.write.key not in keys])
-
     def unnamed(self) -> list[StagedFile]:
         """Files of a plan that no attempt has named yet."""
         return [*self.files, *self.rewritten, *self.change_files]
+
+
+class Joins(Protocol):
+    """Changes that are applied together with those of other writers, each of which has a path and a write."""
+
+    joined: tuple[Any, ...]
+    left_out: frozenset[str]
+
+    def join(self, taken: Sequence[Any]) -> None:
+        """Apply the changes of these members too, after our own."""
+
+    def plan_together(self) -> Generator[Effect, Outcome, set[str]]:
+        """Plan with all members; returns the keys of those that it cannot be done with."""
+
+    def plan_alone(self) -> Steps:
+        """Plan without any."""
+
+
+def planned(plan: Joins) -> Steps:
+    """Plan with the members that no fault keeps out: these are left out, and meet their own error."""
+    for _ in range(ROUNDS_MAX):
+        if not plan.joined:
+            break
+        at_fault = yield from plan.plan_together()
+        if not at_fault:
+            return
+        leave_out(plan, at_fault)
+    else:
+        leave_out(plan, {one.write.key for one in plan.joined})
+    yield from plan.plan_alone()
+
+
+def leave_out(plan: Joins, keys: set[str]) -> None:
+    """Go on without the members of these keys."""
+    plan.left_out |= {one.path for one in plan.joined if one.write.key in keys}
+    plan.join([one for one in plan.joined if one.write.key not in keys])
 
 
 def apply(
@@ -170,10 +197,24 @@ def apply(
     if not isinstance(plan, SharedApplyTransaction):
         return (yield from write(plan, encode, queue_first=queue_first, fresh=fresh, **how))
     plan.plans_late = queue_first and arbiter.shares > 0 and plan.sharer is not None
-    try:
-        done = yield from write(plan, encode, queue_first=queue_first, fresh=fresh, **how)
-    except CommitUnknownError as error:
-        return (yield from keyed_until_landed(withdrawn(plan, error, arbiter, limits), plan))
+    done = yield from applied(plan, encode, queue_first=queue_first, fresh=fresh, **how)
     if not done.led_by_us and not done.attempts:
         yield from discard(plan.unnamed())
     return done
+
+
+def applied(
+    plan: Transaction,
+    encode: Callable[[], Iterable[DataFile]],
+    *,
+    arbiter: Arbiter,
+    limits: Limits,
+    queue_first: bool,
+    fresh: bool,
+) -> Generator[Effect, Outcome, DeltaDone]:
+    """Apply changes, and take back what is refused while others may hold it."""
+    how: dict[str, Any] = {"arbiter": arbiter, "limits": limits}
+    try:
+        return (yield from write(plan, encode, queue_first=queue_first, fresh=fresh, **how))
+    except CommitUnknownError as error:
+        return (yield from keyed_until_landed(withdrawn(plan, error, arbiter, limits), plan))

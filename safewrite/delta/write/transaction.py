@@ -88,6 +88,8 @@ class Transaction:
     """Writes of other processes that this try commits too."""
     known: dict[int, Mapping[str, Any] | None] = field(default_factory=dict, repr=False)
     """What safewrite recorded in the commits that were read; None for one that changed schema, properties or protocol."""
+    read: dict[str, tuple[str, Any]] = field(default_factory=dict, repr=False)
+    """The members that were offered to this write, by path, as they were read for a table of some layout."""
     followed: Snapshot | None = None
     """The table with another writer's commit that carries this write, where that is known."""
     _bodies: dict[tuple[int, str], bytes] = field(default_factory=dict, repr=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +16,15 @@ from safewrite.delta.write.members import ENGINE, carried, keys_by_hash, own_inf
 from safewrite.protocol import member_queue, members
 from safewrite.protocol.effects import Put
 from safewrite.protocol.member_queue import Offer
-from safewrite.protocol.members import abreast
+from safewrite.protocol.members import CarriedT, abreast
 from safewrite.stores.inside import is_inside
 
 if TYPE_CHECKING:
     from safewrite.delta.write.transaction import Transaction, Write
+
+
+WITHDRAWN = "withdrawn"
+"""Where a commit names the keys of which no later one carries what was offered before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,11 @@ class SharedAppend:
     def carry(self, offered: Sequence[Offer], commit_id: str) -> tuple[tuple[str, ...], frozenset[str]]:
         plan = self.plan
         assert plan.state is not None
-        taken, refused = fitting(plan.write, offered, plan.state, plan.known)
+        state, make, table = plan.state, type(plan.write), layout(plan.state)
+        like_ours = [one for one in offered if member_queue.is_known(one.body)]
+        read = reading(plan.read, table, lambda offer: decoded(offer, state, make, table))
+        at: dict[str, Any] = {"version": state.version, "txns": state.txns, "known": plan.known}
+        taken, refused = fitting(plan.write, like_ours, read, **at)
         if taken or plan.taken:  # another body for a version is another attempt
             plan.commit_id = commit_id
         plan.taken = tuple(taken)
@@ -102,9 +110,12 @@ def encoded(write: Write, adds: Sequence[Mapping[str, Any]], state: Snapshot, ba
     return member_queue.encoded(state.table_id, base, layout(state), entry, {"actions": list(adds)})
 
 
-def decoded(offer: Offer, state: Snapshot, make: type[Write]) -> WaitingWrite | None:
-    """The write of a member; None if it is not one of this table as it is now, or its files are not its rows, or lie elsewhere."""
-    member = member_queue.decoded(offer, state.table_id, layout(state))
+def decoded(offer: Offer, state: Snapshot, make: type[Write], table: str = "") -> WaitingWrite | None:
+    """The write of a member; None if it is not one of this table as it is now, or its files are not its rows, or lie elsewhere.
+
+    ``table`` is the layout of ``state``, where that is known.
+    """
+    member = member_queue.decoded(offer, state.table_id, table or layout(state))
     if member is None:
         return None
     try:
@@ -126,25 +137,58 @@ def layout(state: Snapshot) -> str:
 
 
 # --- which members a commit carries ---------------------------------------------------------------------
+def reading(
+    kept: dict[str, tuple[str, Any]], table: str, read: Callable[[Offer], CarriedT | None]
+) -> Callable[[Offer], CarriedT | None]:
+    """Reads each member once for a table of this layout, however many tries it is offered to: no member ever changes."""
+
+    def once(offer: Offer) -> CarriedT | None:
+        if kept.get(offer.path, ("",))[0] != table:
+            kept[offer.path] = (table, read(offer))
+        found: CarriedT | None = kept[offer.path][1]
+        return found
+
+    return once
+
+
 def fitting(
-    own: Write, offered: Sequence[Offer], state: Snapshot, known: Mapping[int, Mapping[str, Any] | None]
-) -> tuple[list[WaitingWrite], frozenset[str]]:
-    """The members that can follow a state of the table together with our write, and the paths of those that never can."""
-    hashes = {version: None if info is None else keys_by_hash(info) for version, info in known.items()}
-    left, refused = list[WaitingWrite](), set[str]()
-    for offer in filter(lambda offer: member_queue.is_known(offer.body), offered):
-        one = decoded(offer, state, type(own))
-        between = [hashes.get(version) for version in range(offer.base + 1, state.version + 1)]
-        if one is None or None in between or is_there(one.write, between, state):
+    own: members.MemberWrite,
+    offered: Sequence[Offer],
+    read: Callable[[Offer], CarriedT | None],
+    *,
+    version: int,
+    txns: Mapping[str, int],
+    known: Mapping[int, Mapping[str, Any] | None],
+) -> tuple[list[CarriedT], frozenset[str]]:
+    """The members that can follow a version of the table together with our write, and the paths of those that never can."""
+    hashes = {at: None if info is None else keys_by_hash(info) for at, info in known.items()}
+    left, refused = list[CarriedT](), set[str]()
+    for offer in offered:
+        one = read(offer)
+        since = range(offer.base + 1, version + 1)
+        between = [hashes.get(at) for at in since]
+        if (
+            one is None
+            or None in between
+            or is_there(one.write, between, txns)
+            or is_withdrawn(one.write.key, [known.get(at) or {} for at in since])
+        ):
             refused.add(offer.path)
         else:
             left.append(one)
     return abreast(own, left), frozenset(refused)
 
 
-def is_there(write: Write, between: Sequence[Mapping[str, str] | None], state: Snapshot) -> bool:
+def is_there(
+    write: members.MemberWrite, between: Sequence[Mapping[str, str] | None], txns: Mapping[str, int]
+) -> bool:
     """Whether commits since its base carry a write, or its app is past its batch."""
     key = members.hashed(write.key)
     if any(keys is not None and key in keys for keys in between):
         return True
-    return write.txn is not None and write.txn[1] <= state.txns.get(write.txn[0], -1)
+    return write.txn is not None and write.txn[1] <= txns.get(write.txn[0], -1)
+
+
+def is_withdrawn(key: str, infos: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether commits since its base say that what was offered under this key is carried by no one."""
+    return any(key in info.get(WITHDRAWN, ()) for info in infos)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,12 +12,10 @@ import pyarrow as pa
 from safewrite.changes.many import MemberChanges
 from safewrite.changes.member_changes import packed_batch, unpacked_batch
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.delta.write.members import keys_by_hash
 from safewrite.delta.write.transaction import Write
-from safewrite.delta.write.waiting import SharedAppend, is_there, layout
+from safewrite.delta.write.waiting import SharedAppend, fitting, layout, reading
 from safewrite.protocol import member_queue
 from safewrite.protocol.member_queue import CHANGES, CHANGES_FORM, Offer
-from safewrite.protocol.members import abreast
 from safewrite.protocol.sharing import MEMBER_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -27,8 +26,6 @@ ROWS_MAX = 100_000
 """So many changes of others does one commit apply at most."""
 BATCH_BYTES_MAX = MEMBER_BYTES_MAX // 2
 """A batch of so many bytes goes alone: as text in a member it is a third longer."""
-WITHDRAWN = "withdrawn"
-"""Where a commit names the attempts that no later one carries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +66,21 @@ class ChangesToShare(SharedAppend):
         plan = self.plan
         assert plan.state is not None
         assert plan.changes is not None
-        left = [offer for offer in offered if offer.path not in plan.left_out]
-        taken, refused = fitting(plan.write, left, plan.state, plan.known, plan.changes.batch)
+        state, batch, table = plan.state, plan.changes.batch, layout(plan.state)
+        left = [
+            offer
+            for offer in offered
+            if offer.path not in plan.left_out and member_queue.is_known(offer.body, CHANGES_FORM)
+        ]
+
+        def like_ours(offer: Offer) -> WaitingChanges | None:
+            one = decoded(offer, state, table)
+            return None if one is None or _is_unlike(one, batch) else one
+
+        read = reading(plan.read, table, like_ours)
+        at: dict[str, Any] = {"version": state.version, "txns": state.txns, "known": plan.known}
+        fit, refused = fitting(plan.write, left, read, **at)
+        taken = _bounded(fit)
         if taken or plan.joined:  # another body for a version is another attempt
             plan.commit_id = commit_id
         plan.join(taken)
@@ -85,9 +95,9 @@ def encoded(write: Write, batch: ChangeBatch, state: Snapshot, base: int) -> byt
     return member_queue.encoded(state.table_id, base, layout(state), entry, packed, form=CHANGES_FORM)
 
 
-def decoded(offer: Offer, state: Snapshot) -> WaitingChanges | None:
+def decoded(offer: Offer, state: Snapshot, table: str) -> WaitingChanges | None:
     """The changes of a member; None if it is not one of this table as it is now, or they are not those that it names."""
-    member = member_queue.decoded(offer, state.table_id, layout(state))
+    member = member_queue.decoded(offer, state.table_id, table)
     if member is None:
         return None
     try:
@@ -102,35 +112,10 @@ def decoded(offer: Offer, state: Snapshot) -> WaitingChanges | None:
 
 
 # --- which members a commit carries ---------------------------------------------------------------------
-def fitting(
-    own: Write,
-    offered: Sequence[Offer],
-    state: Snapshot,
-    known: Mapping[int, Mapping[str, Any] | None],
-    batch: ChangeBatch,
-) -> tuple[list[WaitingChanges], frozenset[str]]:
-    """The members that can be applied after our batch, in their order, and the paths of those that never can.
-
-    Those beyond the bound of rows wait on.
-    """
-    hashes = {version: None if info is None else keys_by_hash(info) for version, info in known.items()}
-    left, refused, rows = list[WaitingChanges](), set[str](), 0
-    for offer in filter(lambda offer: member_queue.is_known(offer.body, CHANGES_FORM), offered):
-        one = decoded(offer, state)
-        versions = range(offer.base + 1, state.version + 1)
-        between = [hashes.get(version) for version in versions]
-        infos = [known.get(version) or {} for version in versions]
-        if (
-            one is None
-            or None in between
-            or is_there(one.write, between, state)
-            or any(one.write.offer in info.get(WITHDRAWN, ()) for info in infos)
-            or _is_unlike(one, batch)
-        ):
-            refused.add(offer.path)
-        elif (rows := rows + one.changes.changes.batch.table.num_rows) <= ROWS_MAX:
-            left.append(one)
-    return abreast(own, left), frozenset(refused)
+def _bounded(fit: Sequence[WaitingChanges]) -> list[WaitingChanges]:
+    """Those that are within the bound of rows; the others wait on."""
+    rows = accumulate(one.changes.changes.batch.table.num_rows for one in fit)
+    return [one for one, so_far in zip(fit, rows, strict=True) if so_far <= ROWS_MAX]
 
 
 def _is_unlike(one: WaitingChanges, batch: ChangeBatch) -> bool:

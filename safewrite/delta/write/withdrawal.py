@@ -1,7 +1,8 @@
 """Takes changes back that were refused while others may still hold them, by a version that says so.
 
-Who waits cannot take its member back from a writer that has read it.  So it commits a version without rows that names its attempt:
-whoever leads has examined every commit since a member's base, and carries none whose attempt is named there.
+Who waits cannot take its member back from a writer that has read it.  So it commits a version without rows that names its key:
+whoever leads has examined every commit since a member's base, and carries none whose key is named there.  That holds for what
+earlier calls offered under the key as well, so the key is decided.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from safewrite.delta.log.actions import Action
 from safewrite.delta.write.recalled import DeltaDone
 from safewrite.delta.write.transaction import Transaction
-from safewrite.delta.write.waiting_changes import WITHDRAWN
+from safewrite.delta.write.waiting import WITHDRAWN
 from safewrite.delta.write.write import found_again, in_ledger
 from safewrite.errors import (
     CommitUnknownError,
@@ -35,13 +36,11 @@ REFUSALS = (InvalidInputError, WouldAlterError, UnsupportedTableError)
 
 @dataclass
 class Withdrawal(Transaction):
-    """A version without rows, after which no commit carries an attempt; it looks for the key of the write in all before it."""
-
-    attempt: str = ""
+    """A version without rows, after which no commit carries what was offered; it looks for the key in all before it."""
 
     @property
     def _listed(self) -> tuple[dict[str, Any], Put | None]:
-        return {"writes": [], WITHDRAWN: [self.attempt]}, None
+        return {"writes": [], WITHDRAWN: [self.write.key]}, None
 
     def _txns(self, version: int) -> list[Action]:
         return []
@@ -57,7 +56,7 @@ def withdrawn(
         CommitUnknownError: ``error``, for another reason, or where no version could be had.
     """
     cause, named = error.__cause__, plan.write
-    if not isinstance(cause, REFUSALS) or not named.offer or plan.state is None:
+    if not isinstance(cause, REFUSALS) or not named.offer:
         raise error
     drawn = yield NewId(name="withdraw.id")
     assert isinstance(drawn, Ok)
@@ -68,9 +67,10 @@ def withdrawn(
         limits=limits,
         state=plan.state,
         engine_version=plan.engine_version,
-        attempt=named.offer,
+        accounted=plan.reached,
+        table_id=plan.table_id,
     )
-    record = LedgerRecord(named.key, plan.state.version, named.fingerprint, table_id=plan.table_id)
+    record = LedgerRecord(named.key, plan.reached, named.fingerprint, table_id=plan.table_id)
     try:
         landed = yield from commit(candidate, plan.reached, arbiter=replace(arbiter, shares=0), limits=limits)
     except SafewriteError:

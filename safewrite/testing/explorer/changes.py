@@ -31,6 +31,11 @@ def applied(state: State, change: Change) -> State:
     return max(state, change, key=lambda one: one[0])
 
 
+def refuses(state: State, change: Change) -> bool:
+    """Whether a change is not what the key's last change of its sequence was: such a batch is refused."""
+    return state[0] == change[0] and state[1] != change[1]
+
+
 @dataclass(slots=True)
 class Changing(RowCandidate):
     """A change of one key as a candidate; its commit file also holds the change, and what its plan made of the key."""

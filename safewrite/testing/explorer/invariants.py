@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from typing import TYPE_CHECKING
 
-from safewrite.errors import Kind, SafewriteError
+from safewrite.errors import InvalidInputError, Kind, SafewriteError
 from safewrite.protocol.effects import Effect
 from safewrite.stores.world import run
 from safewrite.testing.explorer.automaton import (
@@ -20,7 +19,7 @@ from safewrite.testing.explorer.automaton import (
     Place,
     Program,
 )
-from safewrite.testing.explorer.changes import NOTHING, applied, told_by
+from safewrite.testing.explorer.changes import NOTHING, State, applied, refuses, told_by
 from safewrite.testing.explorer.immutable import Store
 from safewrite.testing.explorer.rows import parse, safewrite
 from safewrite.testing.explorer.sharing import sharing
@@ -48,19 +47,22 @@ class Judge:
             held = [version for version, (key, _) in commits.items() if name in key.split("+")]
             if len(held) > 1:
                 return f"doubled: key {name} is in versions {held}"
-        if told := _unplanned(log):
+        states, told = _states(log)
+        if told:
             return told
         ours = (node for node in nodes if node.end is not None and self.model.writers[node.slot].ours)
-        return next((found for node in ours if (found := self._end(node, commits))), "")
+        return next((found for node in ours if (found := self._end(node, commits, states))), "")
 
-    def _end(self, node: Node, commits: dict[int, tuple[str, str]]) -> str:
+    def _end(self, node: Node, commits: dict[int, tuple[str, str]], states: Sequence[State]) -> str:
         key, attempt = self.model.writers[node.slot].key, f"{node.slot}.{node.incarnation}"
         match node.end:
             case Acked(version) if lost := _not_in(version, key, commits):
                 return f"lost: key {lost} was acked in {version}, and the log holds {commits}"
             case Absent() if held := [at for at, (keys, _) in commits.items() if key in keys.split("+")]:
                 return f"misled: resolve did not find key {key}, and it is in versions {held}"
-            case NotCommitted(kind) if kind not in FORESEEN:
+            case NotCommitted(kind) if kind not in FORESEEN and not (
+                kind == Kind.INVALID_INPUT.value and self._refused(node.slot, states)
+            ):
                 return f"alarm: {attempt} ended with {kind}"
             case NotCommitted() if any(
                 attempt in theirs.replace("'", "").split("+") for _, theirs in commits.values()
@@ -69,6 +71,10 @@ class Judge:
             case Broken(error):
                 return f"alarm: {attempt} ended with {error}"
         return ""
+
+    def _refused(self, slot: int, states: Sequence[State]) -> bool:
+        """Whether there was a version on which the change of a process is refused."""
+        return any(refuses(state, self.model.writers[slot].change) for state in states)
 
     def replaced(self, before: Store, after: Store) -> str:
         """Check that no commit file has changed, unless a peer of the model replaces them."""
@@ -85,7 +91,12 @@ class Judge:
             for node in nodes:
                 writer = self.model.writers[node.slot]
                 if writer.ours and isinstance(node.end, Down | InDoubt):
-                    place = run(self.model.decide(node.slot, node.incarnation + 1), world)
+                    try:
+                        place = run(self.model.decide(node.slot, node.incarnation + 1), world)
+                    except InvalidInputError:
+                        if self._refused(node.slot, _states(taken().log())[0]):
+                            continue
+                        raise
                     commits = {at: parse(body) for at, body in taken().log().items()}
                     if lost := _not_in(place, writer.key, commits):
                         return f"stuck: key {lost} is not in {place} after its retry"
@@ -109,16 +120,25 @@ class Judge:
         return safewrite(name, name, self.model.arbiter, exists=True, again=True)
 
 
-def _unplanned(log: Mapping[int, bytes]) -> str:
-    """A change whose plan was made on another version than the one before its own; "" if there is none."""
-    state = NOTHING
+def _states(log: Mapping[int, bytes]) -> tuple[list[State], str]:
+    """What versions leave of the key under changes, and a change that was planned on another version than the one before its own."""
+    states = [NOTHING]
     for version in sorted(log):
         told = told_by(log[version])
-        if told is not None:
-            state = reduce(applied, told[0], state)
-            if told[1] != state:
-                return f"revived: version {version} leaves the key at {told[1]}, and its changes make {state}"
-    return ""
+        if told is None:
+            continue
+        state = states[-1]
+        for change in told[0]:
+            if refuses(state, change):
+                return states, f"revived: version {version} applies {change} to {state}, which refuses it"
+            state = applied(state, change)
+        if told[1] != state:
+            return (
+                states,
+                f"revived: version {version} leaves the key at {told[1]}, and its changes make {state}",
+            )
+        states.append(state)
+    return states, ""
 
 
 def _not_in(place: Place | None, key: str, commits: Mapping[int, tuple[str, str]]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from safewrite.protocol import keys
 from safewrite.protocol.delta.commit import Arbiter
+from safewrite.testing.explorer.changes import NOTHING
 from safewrite.testing.explorer.delta_models import Model, WriterProcess
 
 
@@ -35,6 +36,8 @@ _INSERT = WriterProcess("changes", "insert", change=(3, False), fresh=True)
 _SHARED_DELETE = replace(_DELETE, program="sharing-changes", queue_first=True)
 _SHARED_INSERT = replace(_INSERT, program="sharing-changes", queue_first=True)
 _SHARED_UPDATE = replace(_SHARED_INSERT, key="update", change=(4, False), restarts=0)
+_UNEQUAL = replace(_SHARED_INSERT, key="unequal", change=(3, True))
+_AT_FIRST = replace(_SHARED_INSERT, key="at-first", change=(NOTHING[0], False))
 
 MODELS = {
     model.name: model
@@ -208,6 +211,30 @@ MODELS = {
             "the same with an update, within one version",
             (_SHARED_DELETE, replace(_SHARED_INSERT, restarts=0), _SHARED_UPDATE),
             Arbiter(False, shares=1),
+            0,
+            1,
+        ),
+        Model(
+            "share-refused",
+            "two unequal changes with one sequence that share a commit: the second of them is refused",
+            (_SHARED_INSERT, _UNEQUAL),
+            SHARED,
+            0,
+            1,
+        ),
+        Model(
+            "share-withdrawn",
+            "a change that is refused until another is applied, and that one, which may still carry it",
+            (_AT_FIRST, _SHARED_INSERT),
+            SHARED,
+            0,
+            1,
+        ),
+        Model(
+            "share-withdrawn-locks",
+            "the same with a lock table",
+            (replace(_AT_FIRST, restarts=0), replace(_SHARED_INSERT, restarts=0)),
+            SHARED_LOCKS,
             0,
             1,
         ),

@@ -4,21 +4,39 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 
+from safewrite.delta.write.apply_shared import applied as applied_once
+from safewrite.delta.write.apply_shared import planned
+from safewrite.delta.write.members import own_info
 from safewrite.delta.write.recalled import DeltaDone
 from safewrite.delta.write.transaction import Write
-from safewrite.delta.write.write import write as write_once
-from safewrite.errors import InternalError, StorageError
+from safewrite.delta.write.waiting import WITHDRAWN, fitting
+from safewrite.errors import InternalError, InvalidInputError, StorageError
 from safewrite.protocol.ask import ask
 from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.commit import Arbiter, Found
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome
 from safewrite.protocol.member_queue import CHANGES, Offer
 from safewrite.testing.explorer.automaton import Program
-from safewrite.testing.explorer.changes import ACTION, NOTHING, Change, State, applied, told_by
+from safewrite.testing.explorer.changes import ACTION, NOTHING, Change, State, applied, refuses, told_by
 from safewrite.testing.explorer.rows import LIMITS, anchored, opened
 from safewrite.testing.explorer.sharing import SharedRow
+
+
+@cache
+def _withdrawn(body: bytes) -> tuple[str, ...]:
+    return tuple(own_info(body, 0).get(WITHDRAWN, ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """A change of another writer."""
+
+    path: str
+    write: Write
+    change: Change
 
 
 @dataclass(slots=True)
@@ -26,43 +44,80 @@ class SharedChange(SharedRow):
     """A change that other writers may apply, and that applies theirs after its own.
 
     Its commit file holds the changes of all, in their order, what its plan made of the key, and for each write which change is its own.
+    Which members it takes, which it leaves out, and how it takes back what is refused is the product's own code.
     """
 
     is_light: bool = False
     kind: str = CHANGES
     change: Change = NOTHING
-    joined: tuple[tuple[str, str, Change], ...] = ()
+    joined: tuple[Joining, ...] = ()
     newest: State = NOTHING
     """The key in the last version that was examined."""
     planned: State = NOTHING
     """The key as the plan leaves it."""
     stale: bool = True
     """Whether it is to be planned again: a plan serves until others commit, or other members come."""
+    withdrawn: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """The keys that commits withdraw."""
+    engine_version: str = ""
 
     def prepare(self) -> Generator[Effect, Outcome, None]:
         yield from ()
 
     def renew(self) -> Generator[Effect, Outcome, None]:
         if self.stale:
-            self.stale, self.planned = False, self.newest
-            for change in (self.change, *(change for _, _, change in self.joined)):
+            yield from planned(self)
+
+    def plan_together(self) -> Generator[Effect, Outcome, set[str]]:
+        at_fault = set[str]()
+        self.planned = self.newest
+        for key, change in self.changes_by_key().items():
+            if refuses(self.planned, change):
+                at_fault.add(key)
+            else:
                 self.planned = applied(self.planned, change)
+        self.stale = False
         yield from ()
+        return {one.write.key for one in self.joined} if self.write.key in at_fault else at_fault
+
+    def plan_alone(self) -> Generator[Effect, Outcome, None]:
+        if refuses(self.newest, self.change):
+            raise InvalidInputError("The batch has unequal changes with one sequence. Nothing was written.")
+        self.stale, self.planned = False, applied(self.newest, self.change)
+        yield from ()
+
+    def changes_by_key(self) -> dict[str, Change]:
+        """Our change and those that joined, by the keys of their writes."""
+        return {self.write.key: self.change} | {one.write.key: one.change for one in self.joined}
 
     def member(self, base: int) -> bytes | None:
         body = SharedRow.member(self, base)
         return None if body is None else json.dumps(json.loads(body) | {ACTION: self.change}).encode()
 
+    def note(self, version: int, body: bytes) -> None:
+        SharedRow.note(self, version, body)
+        if found := _withdrawn(body):
+            self.withdrawn[version] = found
+
     def carry(self, offered: Sequence[Offer], commit_id: str) -> tuple[tuple[str, ...], frozenset[str]]:
-        paths, refused = SharedRow.carry(self, offered, commit_id)
-        bodies = [json.loads(one.body) for path in paths for one in offered if one.path == path]
-        joined = tuple((one["key"], one["offer"], (one[ACTION][0], one[ACTION][1])) for one in bodies)
-        self.stale |= joined != self.joined
-        self.joined = joined
-        return paths, refused
+        known = {
+            version: {"writes": [{"key": key} for key in keys], WITHDRAWN: self.withdrawn.get(version, ())}
+            for version, keys in self.known.items()
+        }
+        left = [offer for offer in offered if offer.path not in self.left_out]
+        taken, refused = fitting(self.write, left, _read, version=self.reached, txns={}, known=known)
+        if taken or self.joined:
+            self.attempt = commit_id
+        self.join(taken)
+        return tuple(one.path for one in taken), refused
+
+    def join(self, taken: Sequence[Joining]) -> None:
+        self.stale |= tuple(taken) != self.joined
+        self.joined = tuple(taken)
+        self.carried = tuple((one.write.key, one.write.offer) for one in taken)
 
     def body(self, version: int) -> bytes:
-        each = {self.write.key: self.change} | {key: change for key, _, change in self.joined}
+        each = self.changes_by_key()
         info = json.loads(SharedRow.body(self, version))
         for entry in info["commitInfo"]["safewrite"]["writes"]:
             entry["changes"] = {"sequence": each[entry["key"]][0]}
@@ -79,23 +134,38 @@ class SharedChange(SharedRow):
         return found
 
 
+def _read(offer: Offer) -> Joining:
+    said = json.loads(offer.body)
+    return Joining(
+        offer.path, Write(said["key"], "1:0", 1, offer=said["offer"]), (said[ACTION][0], said[ACTION][1])
+    )
+
+
+def _left_by(version: int) -> Generator[Effect, Outcome, State]:
+    """The key as a version leaves it: what the last change up to it made of it."""
+    for at in range(version, 0, -1):
+        there = yield from ask(Get(claims.commit_path(at), name="open.get_newest"), LIMITS)
+        if not isinstance(there, Ok):
+            raise StorageError("A version could not be read.")
+        assert isinstance(there.value, bytes)
+        if (said := told_by(there.value)) is not None:
+            return said[1]
+    return NOTHING
+
+
 def sharing_changes(
     key: str, change: Change, attempt: str, arbiter: Arbiter, *, again: bool, fresh: bool, queue_first: bool
 ) -> Program:
     """One call of ``apply_changes``; a first call has opened the table long ago, at version 0.
 
     Raises:
-        InternalError: the counts of another member were answered.
+        InvalidInputError: the change is refused, and no one can apply it any more.
+        InternalError: the counts of another member were answered, or a member was counted that the plan had left out.
     """
     seen, table_id, newest = 0, "table", NOTHING
     if again:
         seen, table_id = yield from opened(attempt)
-        there = yield from ask(Get(claims.commit_path(seen), name="open.get_newest"), LIMITS)
-        if not isinstance(there, Ok):
-            raise StorageError("The newest version could not be read.")
-        assert isinstance(there.value, bytes)
-        said = told_by(there.value)
-        newest = NOTHING if said is None else said[1]
+        newest = yield from _left_by(seen)
     row = SharedChange(
         Write(key, "1:0", 1, changes={"sequence": change[0]}),
         attempt,
@@ -106,7 +176,7 @@ def sharing_changes(
         change=change,
         newest=newest,
     )
-    done: DeltaDone = yield from write_once(
+    done: DeltaDone = yield from applied_once(
         row,  # type: ignore[arg-type]
         tuple,
         arbiter=arbiter,
@@ -114,6 +184,8 @@ def sharing_changes(
         queue_first=queue_first,
         fresh=fresh and not again,
     )
+    if done.led_by_us and not done.already and done.members != 1 + len(row.joined):
+        raise InternalError(f"{key} was committed with {len(row.joined)} others, and tells {done.members}.")
     if done.changes is None or done.changes["sequence"] != change[0]:
         raise InternalError(f"{key} was answered with {done.changes}.")
     return done.version
