@@ -220,6 +220,21 @@ def test_a_long_list_of_members_tells_what_became_of_each(lake: Lake) -> None:
     ] * 2
 
 
+def test_the_list_of_members_is_that_of_the_last_plan(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rival's commit changes what a member's changes do, and the list may have gone out with the first plan."""
+    monkeypatch.setattr("safewrite.delta.write.members.INLINE_BYTES_MAX", 10)
+    monkeypatch.setattr("safewrite.iceberg.write.members.INLINE_CHARS_MAX", 10)
+    table, rival = lake.open(), lake.open()
+    table.world = At(table.world, COMMIT[lake.format], "before", lambda: apply(rival, [up((1, 0), "rival")]))
+    members = [("one", [up((2, 0), "one")]), ("two", [up((1, 0), "two", OTHER)])]
+    told = [counted(one.changes) for one in many(table, members)]
+    assert told == [Counter(updated=1), Counter(inserted=1)]
+    again = many(lake.open(), members)
+    assert [(one.outcome, counted(one.changes)) for one in again] == [
+        ("already_committed", counts) for counts in told
+    ]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_any_log_in_any_groups_with_repeats_gives_the_table_of_the_oracle(
