@@ -40,7 +40,7 @@ LOOK_BYTES = 64 * 2**20
 """A task looks through so much of the table, at most."""
 REWRITE_BYTES = 32 * 2**20
 FEW_ROWS, FEW_BYTES = 50_000, 64 * 2**20
-"""Up to so many changes, in so many bytes together with the files that may have their keys, are worth no job of Spark's."""
+"""At most this many changes, in at most this many bytes together with the files that may have their keys, are worth no job of Spark's."""
 
 
 class Given(Protocol):

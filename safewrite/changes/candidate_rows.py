@@ -23,7 +23,7 @@ from safewrite.errors import InternalError
 from safewrite.frames.columns import filled
 
 KEPT_BYTES = 8 * 2**20
-"""What was read of files is kept up to so many bytes, so that few files of a small table are read twice."""
+"""At most this many bytes of what was read of files are kept, so that few files of a small table are read twice."""
 _JOINED_BYTES = 2**30
 """Columns up to this size are kept in one piece; a text column of one piece ends at 2 GiB."""
 FileT = TypeVar("FileT", bound=Hashable)

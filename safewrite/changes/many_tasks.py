@@ -21,7 +21,7 @@ Read = Callable[[pa.Table], pa.Table]
 
 
 TABLES_AT_ONCE = 32
-"""A task works on so many tables at a time: most of their time they wait for the store."""
+"""A task works on at most this many tables at a time: most of their time they wait for the store."""
 _Told = list[tuple[str, TaskReport]]
 
 

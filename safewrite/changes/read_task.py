@@ -177,7 +177,7 @@ class ReadBatch:
     report: ReadReport
     fingerprint: Fingerprint
     parts: int = field(default=0, kw_only=True)
-    """To so many parts their keys were dealt; 0: to as many as there may be."""
+    """How many parts their keys were dealt to; 0: as many as there may be."""
 
     @property
     def rows(self) -> int:

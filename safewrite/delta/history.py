@@ -23,7 +23,7 @@ from safewrite.table.history import CommittedWrite, HistoryEntry, count, first_o
 from safewrite.values.limits import utc
 
 COMMITS_AT_ONCE = 64
-"""So many commit files are in memory."""
+"""At most this many commit files are in memory."""
 
 Counts = tuple[int | None, int | None]
 """Rows that a commit added, and rows that it removed."""

@@ -86,8 +86,8 @@ class Engine(Protocol[S]):
     ) -> AbstractContextManager[Mapped[S]]:
         """Run a task on each input of a source; its rows are kept until the end of the block.
 
-        ``rows_a_batch``: the task gets its input by so many rows at most, however many bytes they have; None: by as many as
-        the engine holds right.
+        ``rows_a_batch``: a batch of the task's input has at most this many rows, however many bytes they have; None: as
+        many as the engine holds right.
 
         Raises:
             EngineError: the engine could not run it.

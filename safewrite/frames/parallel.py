@@ -25,7 +25,7 @@ BYTES_AT_ONCE = 32 * 2**20
 LOOKED_AT_ONCE, LOOKED_BYTES = 8, 8 * 2**20
 """Files in which keys are looked for are fetched together, at most this many files and bytes at a time."""
 GIVEN_BACK_BYTES = 8 * 2**20
-"""Memory is given back after files of so many bytes."""
+"""Memory is given back after files of at least this many bytes."""
 
 
 @lru_cache(maxsize=1)

@@ -38,7 +38,7 @@ from safewrite.medallion.tables.job import JobPlaces, TableJob, quarantine_rows
 
 log = logging.getLogger("safewrite")
 _TRIES = 3
-"""So often silver is tried where another run moves its position."""
+"""Silver is tried at most this many times where another run moves its position."""
 
 
 @dataclass(frozen=True, slots=True)

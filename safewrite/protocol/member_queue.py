@@ -14,7 +14,7 @@ from safewrite.protocol.effects import Effect, Ok, Outcome, Put
 Steps = Generator[Effect, Outcome, None]
 FOLDER = "_safewrite/queue/"
 SPAN = 16
-"""A member may be committed up to so many versions after the last that its owner examined, if its arbiter says no other number."""
+"""A member may be committed at most this many versions after the last that its owner examined, if its arbiter says no other number."""
 MEMBERS_MAX, BYTES_MAX = 1000, 8 * 2**20
 """How many members, and bytes of members, one commit carries at most."""
 SUCCESSORS, PACES = 6, 8
@@ -37,7 +37,7 @@ class Terms:
     shares: int = 0
     """Up to how many versions after its base others may commit it; 0: it is committed alone."""
     names_max: int = 100
-    """So many names of the queue does a writer ask for that waits."""
+    """A writer that waits asks for at most this many names of the queue."""
     queue_known: bool = True
     """Whether the queue is known to be usable; else a writer asks before it waits there."""
     listens: bool = False

@@ -63,7 +63,7 @@ from safewrite.protocol.ticket_queue import now, seems_empty
 from safewrite.text.rendering import said
 
 MEMBER_BYTES_MAX = 2**20
-"""A write with so many files goes alone."""
+"""A write whose member has more bytes goes alone."""
 OFFERS_MAX = 3
 """A write whose member was taken out of the queue so often goes on alone."""
 NAP_S_MIN, NAP_S_MAX = 0.03, 0.25

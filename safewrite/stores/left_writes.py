@@ -16,6 +16,7 @@ LEFT_S = 60
 
 
 OF_ANOTHER = "it is of a table that was there before"
+"""The end of a member whose table was dropped since: the table in its place never commits it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from safewrite.errors import InvalidInputError
 from safewrite.text.rendering import shown
 
 SHOWN_MAX = 10
-"""So many members of a list that the table keeps in a file of its own are in an entry."""
+"""An entry has at most this many members of a list that the table keeps in a file of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from safewrite.values.refusals import NotExactError
 from safewrite.values.types import is_list
 
 BINARY_DIGITS = 17
-"""So many digits tell every binary number of 64 bits from all others; what has more is a decimal."""
+"""This many digits tell every binary number of 64 bits from all others; what has more is a decimal."""
 _MISFITS = (pa.ArrowException, ValueError, TypeError, OverflowError, ArithmeticError, AttributeError)
 
 

@@ -34,11 +34,11 @@ from safewrite.cdc.records.change_set import (
 from safewrite.cdc.records.records import KafkaRecords
 
 _PIECE, _PIECE_BYTES = 16_384, 64 << 20
-"""Records, and about so many bytes of them, that are read at once; their columns stay in the processor's caches."""
+"""At most this many records, of about this many bytes, are read at once; their columns stay in the processor's caches."""
 FEWEST = 80
 """Fewer records of one schema are read faster one by one."""
 _SMALLEST = 64
-"""So few records are read one by one if one of them is unsuited."""
+"""At most this many records are read one by one if one of them is unsuited."""
 _FAILURES_MAX = 24
 _EXACT = float(2**53)
 """Whole numbers below it are binary numbers of 64 bits, too."""
@@ -71,7 +71,7 @@ class ByColumns:
         """ReadRecords what can be read by columns.
 
         Args:
-            fewest: so many records that have one schema, or more, are read; fewer are given back.
+            fewest: at least this many records that have one schema are read; fewer are given back.
         """
         found = ReadRecords()
         if not len(records):

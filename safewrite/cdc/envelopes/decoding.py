@@ -55,7 +55,7 @@ class Decoder:
         self.keys, self.values = self._converter.prefixes
         """What was met before payloads of JSON."""
         self.fewest = FEWEST
-        """So many records of one schema in a batch, or more, are read by columns."""
+        """At least this many records of one schema in a batch are read by columns."""
         self._lock = threading.Lock()
 
     def decode(self, records: KafkaRecords, ended: Mapping[Place, int] | None = None) -> Decoded:

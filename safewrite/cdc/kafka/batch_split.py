@@ -37,7 +37,7 @@ class Limit:
 
     @property
     def cell(self) -> int:
-        """So many offsets are weighed together, and never cut."""
+        """This many offsets are weighed together, and never cut."""
         return max(1, min(_CELL_MAX, self.records // 16))
 
 

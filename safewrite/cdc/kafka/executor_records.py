@@ -29,7 +29,7 @@ class ExecutorRecords(KafkaRecords):
         frame: the columns of records, one partition for each of Kafka.
         prefixes: bytes that Spark cuts off keys and values.
         learn: is asked to remember how many they were, and what they weighed as Kafka and as Spark has them.
-        rows_a_batch: so many of them come to a task at a time.
+        rows_a_batch: at most this many of them come to a task at a time.
     """
 
     def __init__(

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("safewrite")
 
 _MARGIN = 4
-"""A batch is taken whole without being weighed if it would fit with records so many times as heavy as any before."""
+"""A batch is taken whole without being weighed if it would fit with records this many times as heavy as any before."""
 _PREFIXES_MAX = 64
 _ROWS_MIN, _ROWS_MAX, _ARROW_BYTES = 16, 4096, 16 * 2**20
-"""So many records go from Java to Python at a time, of about so many bytes: where some are a hundred times as heavy, they fit."""
+"""At least, and at most, how many records go from Java to Python at a time, and about how many bytes: they fit also where some records are a hundred times as heavy."""
 _SIZE = (
     "coalesce(octet_length(key), 0L) + coalesce(octet_length(value), 0L) + coalesce(aggregate(headers, 0L, "
     "(sum, one) -> sum + octet_length(one.key) + coalesce(octet_length(one.value), 0L)), 0L)"
@@ -105,7 +105,7 @@ class MicroBatches:
 
     @property
     def _rows_a_batch(self) -> int:
-        """So many records go to Python at a time: few of heavy ones, for Java has at most 2 GiB of them in one piece."""
+        """At most how many records go to Python at a time: few of heavy ones, for Java has at most 2 GiB of them in one piece."""
         return max(_ROWS_MIN, min(_ROWS_MAX, int(_ARROW_BYTES / (self._heaviest or _ARROW_BYTES))))
 
     def _is_small(self, told: Told) -> bool:

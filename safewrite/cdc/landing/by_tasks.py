@@ -31,16 +31,16 @@ from safewrite.intake.duck import duckdb_version
 log = logging.getLogger("safewrite")
 
 TURNS = 4
-"""A batch is landed so many times at most; the last time the driver lands all of it."""
+"""A batch is landed at most this many times; the last time the driver lands all of it."""
 BY_DRIVER = 20
 """A table that tasks cannot land is the driver's for one batch, and for twice as many each time that it is so again; at most for so many."""
 PART_ROWS, TASK_ROWS = 25_000, 100_000
-"""About so many changes of a table are dealt to one part, and so many of all tables to one task."""
+"""About this many changes of a table are dealt to one part, and of all tables to one task."""
 BUCKETS = 128
 AT_ONCE = 32
-"""The driver works on so many tables at a time, or more (``parallel_tables``)."""
+"""The driver works on at most this many tables at a time, or more (``parallel_tables``)."""
 SMALL_ROWS = 500
-"""So few changes are worth no task of their own."""
+"""Fewer changes than this are worth no task of their own."""
 
 BY_DRIVER_TEXT = "batch %s: the driver has landed %s records of %s tables (%s), because %s"
 
@@ -51,7 +51,7 @@ Finish = Callable[[Decoded, "SharesOfBatch"], list[LedgerEntry]]
 class ExecutorWork:
     """Records that are with executors: what runs tasks on them, how many at once, and who remembers what these met.
 
-    ``rows_a_batch``: so many records come to a task at a time.
+    ``rows_a_batch``: at most this many records come to a task at a time.
     """
 
     engine: Engine[Any]

@@ -32,7 +32,7 @@ from safewrite.engine.abc import CHUNKS, TaskAttempt
 _CODEC, _SIZE = "lz4", struct.Struct(">q")
 _PREFIXES_MAX = 64
 _CHANGES = 5000
-"""About so many changes that were read one by one come in one row."""
+"""About this many changes that were read one by one come in one row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class DecodeTask:
         prefixes: what was cut off keys and values.
         starts: the offsets from which records are wanted, by partition, and none of others; None: all.
         ended: the deletes that partitions ended with in the batch before.
-        fewest: so many records of one schema, or more, are read by columns.
+        fewest: at least this many records of one schema are read by columns.
         sharing: makes chunks of changes; None: all of them come to the driver.
     """
 

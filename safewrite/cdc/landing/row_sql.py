@@ -25,7 +25,7 @@ _BOUND_MAX = 10_000
 _bound: dict[tuple[str, pa.Schema], tuple[pa.DataType, str]] = {}
 """The types that expressions give, of Arrow and of DuckDB, by the columns that there are."""
 _PARTS = 16
-"""Rows of which one cannot be computed are looked through in so many parts."""
+"""Rows of which one cannot be computed are looked through in this many parts."""
 _LARGEST = Decimal(10**DECIMAL_DIGITS_MAX - 1)
 _ALTERED = frozenset({"UHUGEINT", "TIME WITH TIME ZONE", "BIT"})
 """Types whose values are others in Arrow: negative numbers, times without their zone, bytes of DuckDB's own."""

@@ -56,7 +56,7 @@ class TableView:
     positions: Mapping[str, int] = field(default_factory=dict)
     """Those that this job or the table's source moves."""
     parts: int = 1
-    """To so many parts its changes are dealt."""
+    """How many parts its changes are dealt to."""
 
 
 @dataclass
@@ -178,7 +178,7 @@ class Sharing:
         views: the tables that are known; others are taken not to be there yet.
         by_driver: the tables that the driver lands, and why.
         duckdb: the driver's version; another may compute something else.
-        parts: to so many parts the changes of a table are dealt that is not known.
+        parts: how many parts the changes of a table that is not known are dealt to.
     """
 
     router: Router

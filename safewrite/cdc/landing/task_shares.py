@@ -151,13 +151,13 @@ class TaskShare:
     origin: TableSource
     fit: ColumnFit
     parts: int
-    """To so many parts its changes are dealt."""
+    """How many parts its changes are dealt to."""
     dead: Sequence[DeadLetter] = ()
     filled: Mapping[int, Filled] = field(default_factory=dict)
     chunks: Sequence[pa.RecordBatch] = ()
     """Changes that are in no task: rows of changed keys."""
     late: int = 0
-    """So many of these are late."""
+    """How many of these are late."""
     sql: ChunkSql | None = None
     moved: dict[str, tuple[int | None, int]] = field(default_factory=dict)
 

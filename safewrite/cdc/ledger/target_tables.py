@@ -26,7 +26,7 @@ OWN_NAMES = "cdc.own_names"
 
 
 COPIED_BYTES, COPIED_PER_CHANGE = 64 * 2**20, 10 * 2**10
-"""A batch that copies so many bytes, and so many for each change, is warned of."""
+"""A batch that copies at least this many bytes, and this many for each change, is warned of."""
 
 
 class TargetTables:

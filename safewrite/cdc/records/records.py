@@ -22,7 +22,7 @@ SCHEMA = pa.schema(
 """``key_prefix`` and ``value_prefix`` are numbers of prefixes that were cut off the bytes; NULL where they are whole."""
 PLACE = ("topic", "partition", "offset")
 _RUNS_MAX = 1000
-"""Of so many pieces a table is put together; of more it would be slow to read."""
+"""A table is put together of at most this many pieces; of more it would be slow to read."""
 
 
 class KafkaRecords(Sequence[KafkaRecord]):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 TASK_ROWS = 250_000
 """About as many changes are decided about at once, by one task in its memory."""
 BROADCAST_ROWS = 2_000_000
-"""Keys of so many changes are sent to every executor, which then looks rows up without a shuffle."""
+"""Keys of at most this many changes are sent to every executor, which then looks rows up without a shuffle."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from safewrite.protocol.values import Tail
 WHOLE_BYTES = 2**20
 """Smaller files are fetched whole: one request more costs as much time as so many bytes."""
 FILES_PLANNED = 64
-"""So many footers are in memory together."""
+"""At most this many footers are in memory together."""
 WHOLE_SHARE = 0.7
 """A file of which more is needed is fetched whole."""
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyroaring import BitMap64
 
 KEY_BYTES = 4 * LOOKED_BYTES
-"""Key columns up to so many bytes are fetched together; decoded they are hardly larger."""
+"""Key columns of at most this many bytes are fetched together; decoded they are hardly larger."""
 
 
 def look_through(

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 GROUP_BYTES = 2**21
-"""Columns are decoded together up to so many bytes of their pages."""
+"""Columns of which the pages have at most this many bytes are decoded together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ _CUT = dt.timedelta(milliseconds=1)
 
 
 _REMEMBERED = 20_000
-"""Statistics are read again at each write to a table: so many are remembered with their bounds."""
+"""Statistics are read again at each write to a table: at most this many are remembered with their bounds."""
 
 
 class Bounded:

@@ -16,7 +16,7 @@ from safewrite.table.added import AddedFile, AddedRows, Followed
 from safewrite.values.limits import utc
 
 COMMITS_AT_ONCE = 64
-"""So many commit files are in memory."""
+"""At most this many commit files are in memory."""
 
 
 def added_since(

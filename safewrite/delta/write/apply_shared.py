@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("safewrite")
 Steps = Generator[Effect, Outcome, None]
 ROUNDS_MAX = 4
-"""So often are members that are at fault left out; then all are."""
+"""Members that are at fault are left out at most this many times; then all are."""
 
 
 @dataclass

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from safewrite.table.operation import Operation
 
 FEW_ROWS = 10_000
-"""An append of so many rows, most of which are new, is encoded before the ledger is asked for its key."""
+"""An append of at most this many rows, most of which are new, is encoded before the ledger is asked for its key."""
 
 
 @dataclass

@@ -17,7 +17,7 @@ from safewrite.protocol.positions import Moves
 from safewrite.text.rendering import shown
 
 LOOK_BACK = 1000
-"""So many commits before those that a snapshot was read from are searched for a RESTORE, at most."""
+"""At most this many commits before those that a snapshot was read from are searched for a RESTORE."""
 
 
 def check_in_effect(

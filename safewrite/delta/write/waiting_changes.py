@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from safewrite.delta.write.apply_shared import SharedApplyTransaction
 
 ROWS_MAX = 100_000
-"""So many changes of others does one commit apply at most."""
+"""One commit applies at most this many changes of others."""
 BATCH_BYTES_MAX = MEMBER_BYTES_MAX // 2
-"""A batch of so many bytes goes alone: as text in a member it is a third longer."""
+"""A batch of more bytes than this goes alone: as text in a member it is a third longer."""
 
 
 @dataclass(frozen=True, slots=True)

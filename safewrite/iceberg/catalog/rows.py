@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 GROUP_BYTES = 8 * 2**20
-"""Columns are decoded together up to so many bytes of a file: what each needs for its pages is held until all are done."""
+"""Columns of which a file has at most this many bytes are decoded together: what each needs for its pages is held until all are done."""
 
 
 def read_rows(

@@ -54,7 +54,7 @@ _OPPOSITE: Mapping[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "
 _NARROWER: Mapping[Op, Op] = {"<": "<", "<=": "<", ">": ">", ">=": ">"}
 _WIDER: Mapping[Op, Op] = {"<": "<=", "<=": "<=", ">": ">=", ">=": ">="}
 EXACT_MAX = 1_000
-"""So many values of IN are compared with the bounds of each file one by one."""
+"""At most this many values of IN are compared with the bounds of each file one by one."""
 RANGES_MAX = 200
 _DIGITS = Context(prec=100)
 _DAY = dt.timedelta(days=1)

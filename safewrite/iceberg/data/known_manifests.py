@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Key: TypeAlias = tuple[str, str, int, int | None, int | None, int]
 
 FILES_MAX = 20_000
-"""So many files' entries are kept: each takes a few kilobytes of memory."""
+"""The entries of at most this many files are kept: each file's take a few kilobytes of memory."""
 
 
 @dataclass(frozen=True, slots=True)

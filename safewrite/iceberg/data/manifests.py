@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from safewrite.iceberg.data.known_manifests import KnownManifests
 
 READ_AT_ONCE = 64
-"""So many manifests are asked for together."""
+"""At most this many manifests are asked for together."""
 
 
 def added_manifest(

@@ -41,7 +41,7 @@ MEMBER_KEYS = "safewrite.member-keys"
 """The keys of a group's writes, hashed; see ``safewrite.protocol.members.packed``."""
 INLINE_CHARS_MAX = 2048
 LISTS_AT_ONCE = 64
-"""So many manifest lists are in memory."""
+"""At most this many manifest lists are in memory."""
 
 Entry = Mapping[str, Any]
 

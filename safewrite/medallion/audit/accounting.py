@@ -42,7 +42,7 @@ from safewrite.medallion.tables.job import JobPlaces, TableJob
 log = logging.getLogger("safewrite")
 
 TASK_SHARES, TASKS_MAX = 20, 16
-"""So many shares of keys, or more, are compared in a task, of so many at most: each reads all rows of both tables, and keeps its own."""
+"""At least this many shares of keys are compared in a task, and in at most this many tasks: each reads all rows of both tables, and keeps its own."""
 _SUMMED = ("_op", "_epoch", "_file", "_tag", "_seq", "_line")
 FileKey = tuple[str, str]
 """A path, and the tag of a content that it had."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 SHARE_ROWS = 100_000
-"""About so many rows are looked at together: as values of Python a row takes some kilobytes."""
+"""About this many rows are looked at together: as values of Python a row takes some kilobytes."""
 _MEMORY_BYTES = 32 * 2**20
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 Shares = npt.NDArray[np.int64]

@@ -38,7 +38,7 @@ class Result(Strict):
     """So large a share of the rows may break a condition."""
     null_share_max: dict[Text, Share] = Field(default_factory=dict)
     deleted_max: Annotated[int, Field(ge=0)] | None = None
-    """So many rows may one commit delete."""
+    """One commit may delete at most this many rows."""
     queries: list[Text] = Field(default_factory=list)
     """SQL that answers with true, over the table ``result``."""
     functions: list[Function] = Field(default_factory=list)

@@ -25,7 +25,7 @@ from safewrite.medallion.files.text_parsing import plain_value
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 TEXT_MAX = 100_000
-"""So many characters of a record are kept in quarantine."""
+"""At most this many characters of a record are kept in quarantine."""
 RFC_ADVICE = "If the DMS endpoint says Rfc4180=false, set files.rfc4180 to false; if it does not, and values stand in quotes, to true"
 
 

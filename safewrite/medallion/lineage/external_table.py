@@ -20,7 +20,7 @@ from safewrite.medallion.lineage.marks import head_mark
 
 MILLISECOND_US = 1000
 _AHEAD = 1
-"""So many files and pieces are read before they are asked for: Arrow's 4 and 16 took 700 MB where 1 takes 390, and more CPU."""
+"""This many files and pieces are read before they are asked for: Arrow's 4 and 16 took 700 MB where 1 takes 390, and more CPU."""
 
 
 class Foreign(ABC):

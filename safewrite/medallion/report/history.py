@@ -13,7 +13,7 @@ from safewrite.medallion.report.run import PastRun, Run
 
 log = logging.getLogger("safewrite")
 RUNS_MAX = 50
-"""So many runs are kept, the newest of those that had news or a failure."""
+"""At most this many runs are kept, the newest of those that had news or a failure."""
 _FAILED_MAX = 20
 
 

@@ -36,11 +36,11 @@ from safewrite.medallion.tables.job import TableJob, short_key
 log = logging.getLogger("safewrite")
 
 ROWS_MAX = 1_000_000
-"""So many rows of bronze, or those of one data file if it has more, go into one commit of silver."""
+"""At most this many rows of bronze, or those of one data file if it has more, go into one commit of silver."""
 SMALL_ROWS = 5_000
-"""So few rows are applied by this process also where tasks could: a job of Spark's costs more."""
+"""Up to this many rows are applied by this process also where tasks could: a job of Spark's costs more."""
 TRIES = 3
-"""So often tasks bring rows to silver: an executor that dies takes with it what its tasks gave, and Spark makes that no second time."""
+"""Tasks bring rows to silver at most this many times: an executor that dies takes with it what its tasks gave, and Spark makes that no second time."""
 
 
 class _NeedlessError(SafewriteError):

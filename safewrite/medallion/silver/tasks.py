@@ -32,9 +32,9 @@ from safewrite.medallion.silver.quality import RuleError, Shares, judged
 from safewrite.medallion.tables.job import TableJob
 
 PIECE_ROWS = 250_000
-"""About so many rows of bronze, or those of one row group if it has more, are a task."""
+"""About this many rows of bronze, or those of one row group if it has more, are a task."""
 STEP_ROWS = 32_000_000
-"""So many go into one commit of silver: each part of their keys is still decided about in the memory of a task."""
+"""At most this many go into one commit of silver: each part of their keys is still decided about in the memory of a task."""
 
 
 class ByDriverError(Exception):

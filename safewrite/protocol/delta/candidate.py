@@ -101,7 +101,7 @@ class Arbiter:
     """Up to how many versions after its base others may commit a member (``safewrite.protocol.sharing``); 0: no commits are
     shared."""
     names_max: int = 100
-    """So many names of the queue does a writer ask for that waits."""
+    """A writer that waits asks for at most this many names of the queue."""
     listens: bool = False
     """Whether a writer that did not wait looks, with its read-back, whether others do: it is quick, and might outrun them for ever."""
     queue_known: bool = True
