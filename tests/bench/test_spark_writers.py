@@ -77,21 +77,27 @@ def test_the_arm_of_spark_as_it_comes_runs_where_spark_does() -> None:
 
 @pytest.mark.parametrize("arm", menu.SAFE_ARMS)
 def test_lives_end_past_the_commit_at_it_at_any_moment_and_half_of_them_at_steps(arm: str) -> None:
-    for driver in drivers_of(planned(arm)):
+    drivers = drivers_of(planned(arm))
+    assert drivers
+    for driver in drivers:
         ends = Counter(end["end"] for end in driver.traps)
         assert ends == {PAST_COMMIT: 10, AT_COMMIT: 10, ANY_MOMENT: 10, NEXT_STEP: 30}
 
 
 @pytest.mark.parametrize("arm", menu.SAFE_ARMS)
 def test_the_usual_run_ends_lives_past_the_commit_at_it_and_at_any_moment(arm: str) -> None:
-    for driver in drivers_of(planned(arm, kills=Settings(seed=1).spark_kills)):
+    drivers = drivers_of(planned(arm, kills=Settings(seed=1).spark_kills))
+    assert drivers
+    for driver in drivers:
         assert [end["end"] for end in driver.traps] == [PAST_COMMIT, AT_COMMIT, ANY_MOMENT]
 
 
 @pytest.mark.parametrize("arm", menu.SAFE_ARMS)
 def test_the_commit_is_killed_on_both_sides_of_what_makes_rows_visible(arm: str) -> None:
     commit = COMMITS["iceberg" if menu.is_iceberg(arm) else "delta"]
-    for driver in drivers_of(planned(arm)):
+    drivers = drivers_of(planned(arm))
+    assert drivers
+    for driver in drivers:
         places = {(end["step"], end["when"]) for end in driver.traps if end["end"] == AT_COMMIT}
         assert places == {(commit, "before"), (commit, "after")}
 

@@ -215,8 +215,9 @@ def test_a_writer_that_tries_nothing_again_is_killed_no_more_often_than_it_appen
         settings = Settings(seed=seed, appends=4)
         steps = dict.fromkeys(STEPS, tuple(f"step.{number}" for number in range(15)))
         arm = place_traps(make_arm(name, settings), steps, settings)
-        for writer in (w for w in arm.writers if w.judged and w.identity == "none"):
-            assert len(writer.traps) < writer.appends
+        writers = [writer for writer in arm.writers if writer.judged and writer.identity == "none"]
+        assert writers
+        assert all(len(writer.traps) < writer.appends for writer in writers)
 
 
 def test_a_step_that_only_a_fresh_append_meets_is_killed_in_the_retry_of_a_killed_one() -> None:

@@ -204,6 +204,7 @@ def test_nan_null_and_zeros_are_told_apart(value: float | None) -> None:
 
 
 def test_half_of_a_changed_key_is_a_flaw_at_any_moment(log: ChangeLog) -> None:
+    assert log.moves
     for old, new, lsn in log.moves:
         before = [c.values for c in log.changes if c.values and c.key == old and c.lsn < lsn]
         after = [c.values for c in log.changes if c.values and c.key == new and c.lsn == lsn]

@@ -118,7 +118,8 @@ def test_what_cannot_be_called_is_refused(job: Job) -> None:
 
 
 def test_the_lag_is_told_only_where_spark_knows_it() -> None:
-    listener = pytest.importorskip("safewrite.cdc.kafka.listener")
+    from safewrite.cdc.kafka import listener
+
     newest = {"t": {"0": 10, "1": 5}, "u": {"0": 3}}
     assert listener.lag_of({"t": {"0": 4, "1": 5}}, newest) == 6
     assert listener.lag_of(newest, newest) == 0

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from pyiceberg.catalog import load_catalog
 
 import safewrite as sw
 from safewrite.protocol.ask import Limits, ask
@@ -78,7 +79,7 @@ def test_a_table_is_not_opened_by_a_store_that_drips(dripping: SlowServer) -> No
 def test_a_rest_catalog_that_drips_ends_the_call() -> None:
     with SlowServer("busy") as server:
         catalog = {"name": "slow", "type": "rest", "uri": server.url, "auth": {"type": "noop"}}
-        table = pytest.importorskip("pyiceberg.catalog").load_catalog(**catalog)
+        table = load_catalog(**catalog)
         server.how = "body"
         with pytest.raises(sw.StorageError, match=r"raise timeout_s="):
             sw.open("sales.orders", catalog=table, timeout_s=0.2)
@@ -86,7 +87,6 @@ def test_a_rest_catalog_that_drips_ends_the_call() -> None:
 
 def test_a_rest_catalog_that_drips_from_the_start_is_not_made() -> None:
     """Its settings are asked for while PyIceberg makes it, before anything of ours has seen the object."""
-    pytest.importorskip("pyiceberg")
     with SlowServer("body") as server:
         catalog = {"type": "rest", "uri": server.url, "auth": {"type": "noop"}}
         with pytest.raises(sw.StorageError, match="does not answer"):
