@@ -217,8 +217,8 @@ def spark_errors(what: str) -> Iterator[None]:
                 f"Nothing was committed. Install safewrite on every node. {_said(text)}"
             ) from error
         raise EngineError(
-            f"Spark could not {what}: {_said(text)} Nothing was committed. If it was the environment, call again with the "
-            "same key."
+            f"Spark could not {what}: {_said(text).rstrip('. ')}. Nothing was committed. If it was the environment, call "
+            "again with the same key."
         ) from error
 
 

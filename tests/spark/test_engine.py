@@ -7,11 +7,13 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from zipfile import ZipFile
 
 import pytest
 
 import safewrite as sw
+from safewrite.engine.abc import EngineError
 from safewrite.engine.local import LocalEngine
 from safewrite.engine.spark import (
     ExecutorsLackPythonError,
@@ -21,6 +23,7 @@ from safewrite.engine.spark import (
     _murmur3,
     spark_errors,
 )
+from safewrite.frames.spark.held import Held
 from tests.engine.cases import CASES
 from tests.engine.tasks import Count, Deal, Gather
 from tests.spark.session import Spark
@@ -108,5 +111,18 @@ def test_executors_without_safewrite_are_told_from_other_errors() -> None:
 
     with pytest.raises(ExecutorsLackPythonError, match="Install safewrite on every node"), spark_errors("x"):
         raise PySparkException("ModuleNotFoundError: No module named 'safewrite'")
-    with pytest.raises(sw.StorageError, match="could not x"), spark_errors("x"):
+    with (
+        pytest.raises(sw.StorageError, match=r"could not x: java\.lang\.OutOfMemoryError\. Noth"),
+        spark_errors("x"),
+    ):
         raise PySparkException("java.lang.OutOfMemoryError")
+
+
+def test_rows_that_spark_cannot_begin_to_compute_are_an_error_of_ours() -> None:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+    frame = mock.MagicMock()
+    frame._jdf.queryExecution.return_value.toRdd.side_effect = Py4JError("java.lang.X: no plan.\n\tat x.Y")
+    text = r"could not compute the rows: java\.lang\.X: no plan\. Nothing was committed"
+    with pytest.raises(EngineError, match=text):
+        Held(frame, frame.sparkSession).running(frame)

@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from safewrite.engine.spark import copied, in_session, is_connect
-from safewrite.errors import StorageError
+from safewrite.engine.spark import copied, in_session, is_connect, spark_errors
 from safewrite.frames.source import check_running, check_serves
 
 if TYPE_CHECKING:
@@ -86,22 +85,14 @@ class Held:
         Spark hands a batch to ``foreachBatch`` in the same way.
 
         Raises:
-            StorageError: Spark cannot plan or begin it; nothing was written.
+            EngineError: Spark cannot plan or begin it; nothing was written.
         """
-        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-        from pyspark.errors import PySparkException
         from pyspark.sql import DataFrame
 
         java = frame._jdf  # noqa: SLF001
-        try:
-            with active(frame.sparkSession):  # parts of a plan go by the settings of the thread's session
-                rows = java.queryExecution().toRdd()
-        except (PySparkException, Py4JError) as error:
-            text = str(getattr(error, "java_exception", error)).partition("\n")[0]
-            raise StorageError(
-                f"Spark could not compute the rows: {text}. Nothing was committed. If it was the environment, call again "
-                "with the same key."
-            ) from error
+        # Parts of a plan go by the settings of the thread's session.
+        with spark_errors("compute the rows"), active(frame.sparkSession):
+            rows = java.queryExecution().toRdd()
         made = self.session._jsparkSession.internalCreateDataFrame(rows, java.schema(), False)  # noqa: SLF001
         return DataFrame(made, self.session)
 
