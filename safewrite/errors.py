@@ -81,6 +81,8 @@ class SafewriteError(Exception):
     """
 
     default_kind = Kind.INTERNAL
+    is_settled = False
+    """Internal: it was met on the newest version, and no second plan is made."""
 
     def __init__(self, message: str, *, kind: Kind | None = None, key: str | None = None) -> None:
         message = masked(message)

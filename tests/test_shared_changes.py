@@ -9,7 +9,9 @@ import json
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ import safewrite as sw
 from safewrite.delta.maintenance.doctor import examine
 from safewrite.delta.maintenance.inspection import inspect_table
 from safewrite.delta.write import members
+from safewrite.protocol import member_queue
 from safewrite.testing.steps import Recorder
 from tests.delta.test_waiting_writes import grow_old, repaired
 from tests.integration.places import CrashError, Place
@@ -116,19 +119,6 @@ def test_a_long_list_is_uploaded_once_with_each_plan(place: Place, monkeypatch: 
     assert sum(step.startswith("stage.put_members") for step in recorder.steps) == 2
 
 
-def test_the_list_of_a_call_of_many_is_that_of_its_last_plan(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A rival's commit changes what a member's changes do; the list had gone out with the first plan."""
-    monkeypatch.setattr(members, "INLINE_BYTES_MAX", 10)
-    table, rival = place.open(), place.open()
-    meanwhile(table, lambda: applies(rival, "rival", change(5, 1)), "commit.put_commit", "before")
-    pairs = [("one", [change(5, 2)]), ("two", [change(6, 1)])]
-    first = [one.changes for one in table.apply_changes_many(pairs, **HOW)]
-    assert first[0]["updated"] == 1
-    assert [one.changes for one in place.open().apply_changes_many(pairs, **HOW)] == first
-
-
 def test_a_row_that_a_later_member_replaces_is_written_once(place: Place) -> None:
     led, leads = both(place, [change(1, 3, "led")], [change(1, 2, "leads")])
     assert (led.changes["updated"], leads.changes["updated"], led.version) == (1, 1, leads.version)
@@ -153,6 +143,25 @@ def test_one_writer_waits_for_no_one(place: Place) -> None:
     assert queued(place) == []
 
 
+def test_who_takes_over_is_waited_for_as_its_predecessor_was() -> None:
+    """Its member has another time then. So the dead cost those behind them a step each, not a lease each."""
+    names = [
+        member_queue.path_of("", 0, 16, clock_ms=at, key=f"k{at}", unique="x", kind=member_queue.CHANGES)
+        for at in range(5)
+    ]
+    there = [member_queue.Waiting(name, 0, 16, 1000, 9, kind=member_queue.CHANGES) for name in names]
+    share = member_queue.Share[Any](
+        SimpleNamespace(kind=member_queue.CHANGES), member_queue.Terms(), path=names[4]
+    )
+    share.look(there)
+    assert [one.path for one in share.ahead()] == names[:4]
+    assert share.patience_s(6.0, 0.0) == 6.0 + 3 * 1.0
+    share.look([replace(one, modified_ms=8000) if one.path == names[2] else one for one in there])
+    assert [one.path for one in share.ahead()] == names[2:4]
+    assert share.patience_s(6.0, 0.0) == 6.0 + 1.0
+    assert share.patience_s(6.0, 1.0) == 8.0 + 8.0  # its own requests take long
+
+
 def test_a_lone_writer_asks_the_queue_nothing(place: Place) -> None:
     table = place.open()
     table.world = recorder = Recorder(table.world)
@@ -171,6 +180,7 @@ def test_a_member_that_is_refused_fails_alone_and_for_good(place: Place) -> None
     assert queued(place) == []
     assert place.open().resolve("led") is None
     last = place.open().history()[0]
+    assert last.version == leads.version + 1  # what was refused on the newest version is not planned again
     assert (last.writes, examine(inspect_table(place.uri))) == ((), [])  # a version without rows harms no one
 
 
@@ -198,6 +208,18 @@ def test_withdrawn_changes_are_carried_by_no_one(place: Place) -> None:
     place.open().delete([("id", "=", 1)])  # now nothing would refuse them
     assert applies(joining(place), "next", change(2, 5)).members == 1
     assert rows_of(place) == {2: (5, "x")}
+
+
+def test_a_refusal_that_no_version_takes_back_is_in_doubt(place: Place) -> None:
+    """Whatever stands in the way, a library's own exception too."""
+    owner = joining(place)
+
+    def fail() -> None:
+        raise OSError("no more memory")
+
+    meanwhile(owner, fail, "withdraw.id", "before")
+    with pytest.raises(sw.CommitUnknownError, match="unequal changes with one sequence"):
+        applies(owner, "refused", change(1, 1, "other"))
 
 
 def test_a_refusal_decides_what_an_earlier_call_left_in_doubt(place: Place) -> None:
@@ -280,7 +302,10 @@ def test_changes_of_a_dead_writer_are_applied_once(place: Place) -> None:
     assert (status, "the next that applies changes" in why) == ("skipped", True)
     (path,) = queued(place)
     os.utime(Path(place.uri, path))
-    assert applies(joining(place), "next", change(2, 2, "next")).members == 2
+    successor = joining(place)
+    successor.world = recorder = Recorder(successor.world)
+    assert applies(successor, "next", change(2, 2, "next")).members == 2
+    assert recorder.steps.count("share.show") == 1  # to those behind it
     again = applies(joining(place), "dead", change(1, 2, "dead"))
     assert (again.outcome, again.version) == ("already_committed", 1)
     assert rows_of(place) == {1: (2, "dead"), 2: (2, "next")}

@@ -25,7 +25,8 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.candidate import Anchor, Arbiter
 from safewrite.protocol.effects import Effect, Ok, Outcome
-from safewrite.protocol.members import Found
+from safewrite.protocol.member_queue import FOLDER
+from safewrite.protocol.members import Found, hashed
 from safewrite.table.format import FRESH_S
 from safewrite.table.shared_queue import SharedQueue
 from safewrite.table.writer import QUEUE_MEMORY
@@ -39,6 +40,8 @@ LIMITS = Limits(timeout_s=600.0)
 MARK = "the table", "its arbiter"
 """Where the table is; its queue may be used."""
 FLEETS = "1,2,4,8,16,64,200,1000,10000"
+DYING_S = 2.0
+"""From when on writers die, if any do."""
 PLAN_S = 0.02
 """The CPU of a plan of few changes."""
 Program = Generator[Effect, Outcome, DeltaDone]
@@ -131,6 +134,8 @@ class Setting:
     """Members are items of the lock table, not objects."""
     changes: bool = False
     """They apply changes of one key; else they append."""
+    dying: int = 0
+    """So many die at one moment: one that leads, and those that are next in the queue."""
 
 
 class Race:
@@ -142,6 +147,8 @@ class Race:
         self.stores.objects.put(claims.commit_path(0), FIRST)
         self.latencies: list[float] = []
         self.failed: Counter[str] = Counter()
+        self.dead: set[int] = set()
+        self._by_key: dict[str, int] = {}
         self._heap: list[tuple[float, int, Writer, int, Any]] = []
         self._order, self._ids = itertools.count(), itertools.count(1)
 
@@ -153,6 +160,8 @@ class Race:
             self._start(Writer(number, queue), self.rng.uniform(0.0, self.setting.every_s))
         while self._heap:
             self.clock.now_s, _, writer, at, what = heapq.heappop(self._heap)
+            if writer.number in self.dead or self._die(writer, what):
+                continue
             if isinstance(what, Effect):
                 outcome = self.stores.perform(what)
                 self._later(self._trip_s(what), writer, at, outcome)
@@ -165,17 +174,31 @@ class Race:
                     self._step(writer, Ok(tuple(writer.answers)))
 
     def check(self) -> None:
-        """Raise unless each write that was acked is in the log once, and nothing else is."""
+        """Raise unless each write that was acked is in the log once, and nothing else is but what the dead had begun."""
         carried = Counter(
             key
             for path, body in self.stores.objects.blobs.items()
             if path.startswith(claims.LOG) and path.endswith(".json") and body != FIRST
             for key in keys_of(body)
         )
-        if self.failed or set(carried.values()) != {1} or len(carried) != len(self.latencies):
+        unacked = len(carried) - len(self.latencies)
+        if self.failed or set(carried.values()) != {1} or not 0 <= unacked <= len(self.dead):
             raise SystemExit(f"{len(self.latencies)} acked, {len(carried)} in the log: {self.failed}")
 
     # --- inside ---------------------------------------------------------------------------------
+    def _die(self, writer: Writer, what: Any) -> bool:
+        """Whether a writer dies now, before its commit; those behind it die too, until there are enough."""
+        members = [name for name in self.stores.objects.names if name.startswith(FOLDER)]
+        if self.dead or self.clock.now_s < DYING_S or len(members) < self.setting.dying:
+            return False
+        if not self.setting.dying or not isinstance(what, Effect) or what.name != "commit.put_commit":
+            return False
+        waiting = [self._by_key[key] for name in members for key in self._by_key if hashed(key) in name]
+        if waiting[0] != writer.number:
+            return False
+        self.dead = set(waiting[: self.setting.dying])
+        return True
+
     def _start(self, writer: Writer, at_s: float) -> None:
         self.stores.charge("PUT", PUT)  # the data file goes first
         writer.due_s, writer.writes, writer.steps = at_s, writer.writes + 1, None
@@ -187,6 +210,8 @@ class Race:
         terms = asdict(writer.queue.terms())
         arbiter = Arbiter(setting.lock_table, lease=setting.lock_table, **terms)
         key, attempt = f"k{writer.number}-{writer.writes}", f"{writer.number}.{writer.writes}"
+        if setting.dying:
+            self._by_key[key] = writer.number
         common: dict[str, Any] = {
             "attempt": attempt, "accounted": writer.head, "table_id": "table", "reached": writer.head,
             "anchor": self._anchor(writer.head),
@@ -270,7 +295,7 @@ class Race:
 
 # --- the command ----------------------------------------------------------------------------------------
 HEAD = (
-    "writers", "acked/s", "commits/s", "acks a commit", "p50 s", "p99 s", "requests an ack", "requests/s", "$ per million writes",
+    "writers", "acked/s", "commits/s", "acks a commit", "p50 s", "p99 s", "longest s", "requests an ack", "requests/s", "$ per million writes",
 )  # fmt: skip
 
 
@@ -287,6 +312,7 @@ def measured(race: Race) -> tuple[str, ...]:
         f"{acked / versions:,.1f}",
         f"{latencies[acked // 2]:.2f}",
         f"{latencies[int(acked * 0.99)]:.2f}",
+        f"{latencies[-1]:.2f}",
         f"{asked / acked:.1f}",
         f"{asked / seconds:,.0f}",
         f"{stores.dollars_of_million / acked:.0f}",
@@ -305,6 +331,9 @@ def main(
     changes: Annotated[
         bool, typer.Option("--changes", help="Batches of changes, whose plans take 110 ms, for appends.")
     ] = False,
+    dying: Annotated[
+        int, typer.Option(help="So many die at one moment: one that leads, and the next in the queue.")
+    ] = 0,
     items: Annotated[
         bool, typer.Option("--items", help="As if members were items of the lock table.")
     ] = False,
@@ -314,7 +343,7 @@ def main(
     print("| " + " | ".join(HEAD) + " |", "| --- " * len(HEAD) + "|", sep="\n", flush=True)
     for number in map(int, writers.split(",")):
         how = {"lock_table": lock_table, "shares": not never, "items": items, "changes": changes}
-        race = Race(Setting(number, every_s, seconds, **how))
+        race = Race(Setting(number, every_s, seconds, dying=dying, **how))
         race.run()
         race.check()
         print("| " + " | ".join(measured(race)) + " |", flush=True)

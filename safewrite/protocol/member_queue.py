@@ -122,6 +122,10 @@ class Share(Generic[SharerT_co]):
     """What its format counts commits by."""
     path: str | None = None
     """Where our member is, as far as we know; see ``safewrite.protocol.sharing``."""
+    body: bytes = b""
+    """What our member holds."""
+    put_ms: dict[str, int] = field(default_factory=dict)
+    """When the members of the last look were put, as they were seen first."""
     through: int = -1
     """The last version in which a leader may commit a member of ours."""
     leads: bool = False
@@ -189,16 +193,39 @@ class Share(Generic[SharerT_co]):
         paths = [one.path for one in young(self.there, self.path)]
         return paths.index(self.path) if self.path in paths else len(paths)
 
-    def patience_s(self, lease_s: float, slowest_s: float) -> float:
-        """How long whoever is first may stand still: longer for those who are further behind.
+    def look(self, listed: Sequence[Waiting]) -> None:
+        """Note the members that were listed."""
+        self.there = tuple(listed)
+        self.put_ms = {one.path: self.put_ms.get(one.path, one.modified_ms) for one in listed}
 
-        A plan of changes takes long, and one that is made in vain makes all others take longer: so these wait for each other
-        as long as for a lease.
+    def ahead(self) -> list[Waiting]:
+        """Whoever leads, as far as is seen, and those between it and us: the first in the queue, or who took over from it.
+
+        Who takes over puts its member once more, which shows by the time of the object.
         """
-        first = next((one.kind for one in young(self.there, self.path)), "")
-        if first == self.sharer.kind == CHANGES:
-            return self.place * max(lease_s, PACES * slowest_s)
-        return min(lease_s, self.place * max(lease_s / SUCCESSORS, PACES * slowest_s))
+        before = young(self.there, self.path)[: self.place]
+        shown = [
+            at
+            for at, one in enumerate(before)
+            if one.modified_ms > self.put_ms.get(one.path, one.modified_ms)
+        ]
+        return before[shown[-1] :] if shown else before
+
+    def patience_s(self, lease_s: float, slowest_s: float) -> float:
+        """How long whoever leads may stand still: longer for those who are further behind.
+
+        A plan of changes takes long, and one that is made in vain makes all others take longer: so who leads is waited for as long
+        as a lease lasts, and who takes over from it shows that.
+        """
+        step_s, ahead = max(lease_s / SUCCESSORS, PACES * slowest_s), self.ahead()
+        if self.waits_for_changes:
+            return max(lease_s, step_s) + (len(ahead) - 1) * step_s
+        return min(lease_s, len(ahead) * step_s)
+
+    @property
+    def waits_for_changes(self) -> bool:
+        """Whether ours are changes, and what is to be committed first too."""
+        return self.sharer.kind == CHANGES and [one.kind for one in self.ahead()[:1]] == [CHANGES]
 
     @property
     def follows(self) -> bool:

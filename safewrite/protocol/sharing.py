@@ -169,7 +169,7 @@ def _offer(state: SharedTry, share: Share[Sharer]) -> Generator[Effect, Outcome,
     if isinstance(outcome, Failed):
         share.denied = True
         return False
-    share.path = path
+    share.path, share.body = path, body
     return True
 
 
@@ -208,6 +208,8 @@ def _wait(state: SharedTry, share: Share[Sharer], began_s: float) -> Generator[E
             elif now_s - moved_s > patience_s:
                 share.leads = True  # the first may be dead; if it lives, two lead, and one of us loses a try
                 yield Sleep(0.0, name="share.pass_over")  # for who watches
+                if share.waits_for_changes:  # once more: its time shows those behind us who leads
+                    yield Put(str(share.path), share.body, name="share.show")
                 return None
         if now_s - state.started_s > state.limits.timeout_s or now_s > state.limits.until_s:
             return None
@@ -236,7 +238,7 @@ def _ahead(share: Share[Sharer], listed: Outcome, seen: int) -> str | None:
     Where as many wait as were asked for, more may, and ours be among those: it does not lead then.
     """
     share.denied |= isinstance(listed, Failed)
-    share.there = tuple(waiting(listed)) if isinstance(listed, Ok) else ()
+    share.look(waiting(listed) if isinstance(listed, Ok) else ())
     count = len(listed.value) if isinstance(listed, Ok) and isinstance(listed.value, tuple) else 0
     share.listed = isinstance(listed, Ok) and count < share.terms.names_max
     if not share.listed and not share.there:
@@ -246,9 +248,9 @@ def _ahead(share: Share[Sharer], listed: Outcome, seen: int) -> str | None:
         share.path = None
         return None
     share.there = tuple(share.left(seen)) or share.there
-    ahead = young(share.there, share.path)[0].path
-    share.leads = ahead == share.path
-    return None if share.leads else ahead
+    ahead = share.ahead()
+    share.leads = not ahead
+    return ahead[0].path if ahead else None
 
 
 def leads(share: Share[Sharer] | None) -> bool:

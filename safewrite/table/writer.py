@@ -305,13 +305,13 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
             known = self._format.mark()
             try:
                 return attempt()
-            except WouldAlterError:
+            except WouldAlterError as error:
                 # The version of a moment ago may lack a column that came since.
-                if turn == PLANS_MAX or not self._has_changed(known):
+                if turn == PLANS_MAX or error.is_settled or not self._has_changed(known):
                     raise
-            except (InvalidInputError, UnsupportedTableError, DataFileError):
+            except (InvalidInputError, UnsupportedTableError, DataFileError) as error:
                 # So may it have rows that went since, which a change was older than, or whose file is gone or not readable.
-                if turn > 1 or Kind.CONFLICT not in kinds or not self._has_changed(known):
+                if turn > 1 or Kind.CONFLICT not in kinds or error.is_settled or not self._has_changed(known):
                     raise
             except ConflictError as error:
                 if error.kind not in kinds or turn == PLANS_MAX:

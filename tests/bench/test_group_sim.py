@@ -42,6 +42,13 @@ def test_writers_that_meet_share_and_pay_less_time(lock_table: bool) -> None:
     assert measured(alone)[3] == "1.0"
 
 
+def test_three_writers_that_die_at_once_cost_no_lease_each() -> None:
+    """On the virtual clock, where a lease is 3 s: of changes, whose leaders are waited for longest."""
+    race = raced(Setting(6, until_s=3.0, changes=True, dying=3))
+    assert 3.0 < max(race.latencies) < 6.0
+    assert len(race.dead) == 3
+
+
 def test_a_race_in_which_a_write_came_twice_or_not_is_no_result() -> None:
     for change in (lambda blobs: {**blobs, commit_path(99): blobs[commit_path(1)]}, lambda blobs: {}):
         race = raced(Setting(2, until_s=0.5))

@@ -254,8 +254,8 @@ SHARING_MUTANTS = (
         WITHDRAWAL,
         (
             (
-                '    drawn = yield NewId(name="withdraw.id")\n',
-                '    raise cause\n    drawn = yield NewId(name="withdraw.id")\n',
+                "    try:\n        done, at =",
+                "    raise cause\n    try:\n        done, at =",
             ),
         ),
         model("share-withdrawn", 0),
@@ -270,13 +270,29 @@ SHARING_MUTANTS = (
         "zombie",
     ),
     Mutant(
+        "share-changes-withdrawn-error",
+        "that a library's exception ends no doubt",
+        WITHDRAWAL,
+        (("    except Exception:  # of a library too\n", "    except CommitUnknownError:\n"),),
+        CHANGES,
+        "test_a_refusal_that_no_version_takes_back_is_in_doubt",
+    ),
+    Mutant(
+        "share-changes-shown",
+        "that who takes over from a leader of changes shows it",
+        SHARING,
+        (("                if share.waits_for_changes:  #", "                if False:  #"),),
+        CHANGES,
+        "test_changes_of_a_dead_writer_are_applied_once",
+    ),
+    Mutant(
         "share-changes-withdrawn-blind",
         "that the version which takes changes back looks for their key in all before it",
         WITHDRAWAL,
         (
             (
-                "        plan.found, plan.followed = candidate.found, candidate.followed\n",
-                "        raise cause\n        plan.found, plan.followed = candidate.found, candidate.followed\n",
+                "    if done is not None:\n        return done\n",
+                "",
             ),
         ),
         model("share-withdrawn", 0),
@@ -288,8 +304,8 @@ SHARING_MUTANTS = (
         WITHDRAWAL,
         (
             (
-                "  # it is decided there\n    raise cause\n",
-                "\n    return DeltaDone(landed.version, False, named.rows, 0, 1, None, changes=named.changes, members=1)\n",
+                "    raise cause\n\n\n",
+                "    return DeltaDone(at, False, named.rows, 0, 1, None, changes=named.changes, members=1)\n\n\n",
             ),
         ),
         model("share-refused", 0),

@@ -7,6 +7,7 @@ earlier calls offered under the key as well, so the key is decided.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +20,7 @@ from safewrite.delta.write.write import found_again, in_ledger
 from safewrite.errors import (
     CommitUnknownError,
     InvalidInputError,
-    SafewriteError,
+    ReplayMismatchError,
     UnsupportedTableError,
     WouldAlterError,
 )
@@ -31,6 +32,7 @@ from safewrite.protocol.effects import Effect, NewId, Ok, Outcome, Put
 from safewrite.protocol.members import Found
 from safewrite.protocol.values import LedgerRecord
 
+log = logging.getLogger("safewrite")
 REFUSALS = (InvalidInputError, WouldAlterError, UnsupportedTableError)
 
 
@@ -58,6 +60,25 @@ def withdrawn(
     cause, named = error.__cause__, plan.write
     if not isinstance(cause, REFUSALS) or not named.offer:
         raise error
+    try:
+        done, at = yield from _withdrawn(plan, arbiter, limits)
+    except ReplayMismatchError:
+        raise
+    except Exception:  # of a library too
+        log.info("refused changes could not be taken back: they stay in doubt", exc_info=True)
+        raise error from cause
+    if done is not None:
+        return done
+    # Where no other commit came in between, no second plan is made: it would be refused as well, and cost another version.
+    cause.is_settled = at == plan.reached + 1
+    raise cause
+
+
+def _withdrawn(
+    plan: Transaction, arbiter: Arbiter, limits: Limits
+) -> Generator[Effect, Outcome, tuple[DeltaDone | None, int]]:
+    """The commit of another that carries the write, or the version that takes it back."""
+    named = plan.write
     drawn = yield NewId(name="withdraw.id")
     assert isinstance(drawn, Ok)
     candidate = Withdrawal(
@@ -71,14 +92,11 @@ def withdrawn(
         table_id=plan.table_id,
     )
     record = LedgerRecord(named.key, plan.reached, named.fingerprint, table_id=plan.table_id)
-    try:
-        landed = yield from commit(candidate, plan.reached, arbiter=replace(arbiter, shares=0), limits=limits)
-    except SafewriteError:
-        raise error from cause
+    landed = yield from commit(candidate, plan.reached, arbiter=replace(arbiter, shares=0), limits=limits)
     if landed.already:
         plan.found, plan.followed = candidate.found, candidate.followed
         found = Found(landed.version, own=False, members=landed.members)
-        return (yield from found_again(plan, found, record, limits, attempts=0))
+        return (yield from found_again(plan, found, record, limits, attempts=0)), landed.version
     if in_ledger(named):
         yield from keys.doubt(record, landed.version, limits)  # it is decided there
-    raise cause
+    return None, landed.version

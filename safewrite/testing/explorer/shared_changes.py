@@ -116,6 +116,12 @@ class SharedChange(SharedRow):
         self.joined = tuple(taken)
         self.carried = tuple((one.write.key, one.write.offer) for one in taken)
 
+    def suffices(self, summary: str) -> bool:
+        return False
+
+    def summary(self, version: int) -> None:
+        return None  # others must read it
+
     def body(self, version: int) -> bytes:
         each = self.changes_by_key()
         info = json.loads(SharedRow.body(self, version))

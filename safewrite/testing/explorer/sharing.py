@@ -97,7 +97,7 @@ class SharedRow(RowCandidate):
         self.reached = max(self.reached, version)
         return found
 
-    def summary(self, version: int) -> str:
+    def summary(self, version: int) -> str | None:
         return self.body(version).decode()
 
     def examine_summary(self, version: int, summary: str, digest: str) -> Found | None:
