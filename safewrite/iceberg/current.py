@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from safewrite.errors import CommitUnknownError, not_yet
+from safewrite.iceberg import branches
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.doubts import AttemptsInDoubt, Doubted
 from safewrite.iceberg.write.earlier import Resolved
@@ -12,6 +13,7 @@ from safewrite.iceberg.write.resolve import resolve
 from safewrite.iceberg.write.waiting import folder_of
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.commit import load
+from safewrite.protocol.iceberg.failures import begun_again, replaced
 from safewrite.stores.world import Performer, monotonic_s, run
 from safewrite.table.format import FRESH_S
 
@@ -37,6 +39,8 @@ class CachedTable:
         self.seen_s: float | None = None
         self.own_id: str | None = None
         """The table that was seen first: only to it is written (decision 0018)."""
+        self.own_branch = ""
+        """The branch that was seen first, by the number that safewrite gave it: likewise."""
         self.doubts = doubts or AttemptsInDoubt()
         self._connection = connection
 
@@ -61,33 +65,44 @@ class CachedTable:
 
         Raises:
             TableNotFoundError: it is not there.
+            ConflictError: another table, or another branch, has its name now.
             StorageError: the catalog gave no answer.
         """
         head = self.run(load(limits))
+        self._check_own(head)
         self.see(head)
         return head
 
+    def _check_own(self, head: TableVersion) -> None:
+        """Refuse another table or branch before it is kept: reads and writes that follow would be of that one."""
+        if self.own_id is not None and head.table_id != self.own_id:
+            raise replaced(in_doubt=False)
+        if self.own_branch and head.branch_id != self.own_branch:
+            branches.check(self._connection, head)
+            raise begun_again()
+
     def see(self, head: TableVersion) -> None:
-        """Keep this table version from now on; another table of the same name, or another branch, has a world of its own."""
+        """Keep this table version from now on."""
         if self.head is None or self.head.scope != head.scope:
             world = self._connection.world(head)
             world.table = table_of(head)
             self.world = world
         self.own_id = self.own_id or head.table_id
+        self.own_branch = self.own_branch or head.branch_id
         self.head = head
         self.seen_s = monotonic_s(self.world)
 
     def resolve(self, key: str, limits: Limits) -> Resolved | None:
-        """Resolve a key in the table that is there now: ask its ledger, not that of a table before it.
+        """Resolve a key in the table as it is now.
 
         Raises:
             CommitUnknownError, StorageError, TableNotFoundError: as ``safewrite.iceberg.write.write.resolve``.
+            ConflictError: as :meth:`look`.
         """
-        known, folder = self.existing().scope, folder_of(self.existing())
+        folder = folder_of(self.existing())
         found, head = self.run(resolve(key, helpers=self._connection.helpers, limits=limits, folder=folder))
+        self._check_own(head)
         self.see(head)
-        if head.scope != known:
-            return self.resolve(key, limits)
         if found is None:
             self.doubts.check(key, head)
         return found

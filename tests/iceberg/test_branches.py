@@ -12,6 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
 from safewrite.errors import Kind
+from safewrite.iceberg import current
 from safewrite.iceberg.table import IcebergTable
 from tests.iceberg.branch_tables import drop, expire_what_nothing_names, ids, refs, rows
 
@@ -116,8 +117,10 @@ def test_a_fast_forward_of_what_was_not_seen_names_no_snapshot(catalog: SqlCatal
         opened.refresh()
     catalog.load_table("db.t").manage_snapshots().create_branch(refs(catalog)["main"], "audit").commit()
     sw.open("db.t", catalog=catalog, branch="audit")
-    with pytest.raises(sw.ConflictError, match="no snapshot was audited"):
+    with pytest.raises(sw.ConflictError, match=r"and \d+ was audited"):
         opened.fast_forward()
+    with pytest.raises(sw.ConflictError, match="no snapshot was audited"):
+        opened.fast_forward(-1)
 
 
 def test_what_another_writer_puts_on_the_main_branch_just_before_the_commit_stays(
@@ -156,6 +159,26 @@ def test_a_branch_that_was_dropped_is_refused_and_made_again_it_begins_where_the
     assert again.append(rows(3), key="k", positions={"p": (1, 2)}).outcome == "committed"
     assert again.apply_changes(rows(1, s=5), key="d", **DELETES).changes["applied"] == 1  # type: ignore[index]
     assert ids(catalog, "audit") == [1, 2, 3]
+
+
+@pytest.mark.parametrize("look", ["none", "refresh", "history", "resolve"])
+def test_an_object_of_a_dropped_branch_goes_on_in_no_branch_that_is_begun_again(
+    main: IcebergTable, audit: IcebergTable, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch, look: str
+) -> None:
+    """What it wrote before is lost: its writer would go on with the next rows, and no one would know."""
+    monkeypatch.setattr(current, "FRESH_S", 0)  # it looks again before each write
+    audit.append(rows(3), key="before")
+    drop(catalog)
+    sw.open("db.t", catalog=catalog, branch="audit").append(rows(4), key="before")
+    looks = {
+        "refresh": audit.refresh, "history": audit.history, "resolve": lambda: audit.resolve("before"),
+    }  # fmt: skip
+    for call in (looks.get(look, lambda: audit.append(rows(5))), lambda: audit.append(rows(5))):
+        with pytest.raises(sw.ConflictError, match="was dropped") as refused:
+            call()
+        assert refused.value.kind is Kind.BRANCH_CHANGED
+        assert sorted(audit.rows(where="id >= 0")["id"].to_pylist()) == [1, 2, 3]
+    assert ids(catalog, "audit") == [1, 2, 4]
 
 
 def fast_forward_by_another_engine(catalog: SqlCatalog) -> None:

@@ -450,7 +450,8 @@ def test_a_held_table_does_not_answer_for_one_that_was_dropped_a_moment_ago(
     assert catalog.load_table("db.t").scan().to_arrow()["id"].to_pylist() == [1]
 
 
-def test_resolve_asks_the_ledger_of_the_table_that_is_there_now(tmp_path: Path) -> None:
+def test_resolve_answers_for_the_table_that_the_object_was_opened_on(tmp_path: Path) -> None:
+    """Its ledger may know keys that the new table does not have, and the new table has keys of its own."""
     catalog = SqlCatalog("files", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=tmp_path.as_uri())
     table = sw.open("db.t", catalog=catalog, create=True)
     table.append([{"id": 1}], key="of the dropped one")
@@ -458,7 +459,12 @@ def test_resolve_asks_the_ledger_of_the_table_that_is_there_now(tmp_path: Path) 
     catalog.drop_table("db.t")
     catalog.create_table("db.t", schema)
     sw.open("db.t", catalog=catalog).append([{"id": 2}], key="of the new one")
-    assert table.resolve("of the dropped one") is None
-    found = table.resolve("of the new one")
+    for key in ("of the dropped one", "of the new one"):
+        with pytest.raises(sw.ConflictError, match="Open it again") as caught:
+            table.resolve(key)
+        assert caught.value.kind is sw.Kind.TABLE_REPLACED
+    again = sw.open("db.t", catalog=catalog)
+    assert again.resolve("of the dropped one") is None
+    found = again.resolve("of the new one")
     assert found is not None
     assert found.rows == 1

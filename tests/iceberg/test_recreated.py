@@ -76,6 +76,19 @@ def test_nothing_is_written_into_another_table_of_the_name(lake: Warehouse, look
     assert ids(lake) == [2]
 
 
+@pytest.mark.parametrize("look", [name for name in LOOKS if name != "none"])
+def test_no_look_lets_an_object_read_from_another_table_of_the_name(lake: Warehouse, look: str) -> None:
+    """``refresh`` raised, and the rows that were read next were those of the new table; ``resolve`` told of its writes."""
+    table = held(lake)
+    made_again(lake)
+    sw.open("db.orders", catalog=lake.catalog).append([{"id": 3, "lsn": 0}], key="first")
+    with pytest.raises(sw.ConflictError) as refused:
+        LOOKS[look](table)
+    assert refused.value.kind is sw.Kind.TABLE_REPLACED
+    assert [entry.version for entry in table.added_since(None)] == [table.version]
+    assert table.rows(where="id >= 0")["id"].to_pylist() == [1]
+
+
 def test_a_table_opened_again_is_the_new_one(lake: Warehouse) -> None:
     held(lake)
     made_again(lake)
