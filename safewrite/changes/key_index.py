@@ -16,7 +16,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
+Ordered = TypeVar("Ordered", np.uint64, np.int64)
 IndexName: TypeAlias = tuple[Hashable, ...]
 """Names one file of one table, and the columns of the index with their types."""
 
@@ -66,8 +67,8 @@ _KINDS = (
 )
 
 
-def ascending(*some: Hashes) -> Hashes:
-    """All of these hashes, once each; several arrays are merged, and each of them ascends.
+def ascending(*some: npt.NDArray[Ordered]) -> npt.NDArray[Ordered]:
+    """All of these values, once each; several arrays are merged, and quickest where each of them ascends.
 
     ``np.unique`` puts them into a hash table since NumPy 2.3, and takes ten times as long for a hundred thousand.
     """

@@ -6,12 +6,10 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic
 
-import numpy as np
 import pyarrow as pa
 
 from safewrite.changes.candidate_rows import FileT, Sought
 from safewrite.changes.key_index import IndexName
-from safewrite.changes.positions import Flags
 from safewrite.frames.parallel import windows
 from safewrite.iceberg.data.reading import WHOLE_BYTES, rows_of
 from safewrite.iceberg.data.schema import arrow_schema
@@ -23,6 +21,8 @@ from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask
+
+    from safewrite.iceberg.write.position_deletes import LiveRows
 
 _LOOKED_AT_ONCE = 8
 LOOKED_BYTES = 8 * 2**20
@@ -38,7 +38,7 @@ class Looking(Generic[FileT]):
 
     head: TableVersion
     limits: Limits
-    live: dict[FileT, Flags | None] = field(default_factory=dict)
+    live: dict[FileT, LiveRows | None] = field(default_factory=dict)
 
     def look(
         self, tasks: Mapping[FileT, FileScanTask], sought: Sought[FileT]
@@ -85,10 +85,10 @@ class Looking(Generic[FileT]):
             index = sought.known_index(_index_name(self.head, task, sought.columns))
             if index is not None and task.delete_files:
                 live = (yield from live_of(task, self.limits)) if marks(self.head, task) else None
-                if live is None or len(live) != index.rows.num_rows:
+                if live is None or live.in_file != index.rows.num_rows:
                     index = None
                 else:
-                    self.live[file], gone = live, np.flatnonzero(~live)
+                    self.live[file], gone = live, live.gone
             if index is not None and sought.suffices(hits := sought.search_index(index, gone)):
                 sought.note(file, hits)
             else:
@@ -114,8 +114,8 @@ class Looking(Generic[FileT]):
             is_whole = not bare[number].delete_files and tables[number].num_rows == task.file.record_count
             if is_whole and sought.asks_again(name := _index_name(head, task, sought.columns)):
                 sought.kept_index(name, tables[number])
-            if live is not None and len(live) == tables[number].num_rows:
-                tables[number] = tables[number].filter(pa.array(live))
+            if live is not None and live.in_file == tables[number].num_rows:
+                tables[number] = tables[number].filter(pa.array(live.flags()))
             elif live is not None:  # the file has other rows than its entry says
                 self.live[file] = None
                 (tables[number],) = yield from rows_of(head, [task], schema, self.limits, columns)
@@ -129,7 +129,7 @@ def marks(head: TableVersion, task: FileScanTask) -> bool:
     return position_deletes.is_asked(table_of(head).metadata) and position_deletes.is_plain(task)
 
 
-def live_of(task: FileScanTask, limits: Limits) -> Generator[Effect, Outcome, Flags | None]:
+def live_of(task: FileScanTask, limits: Limits) -> Generator[Effect, Outcome, LiveRows | None]:
     """Which rows of a file its delete files leave; None if one cannot be read."""
     from safewrite.iceberg.write import position_deletes
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +24,7 @@ from pyiceberg.manifest import (
     ManifestWriterV2,
 )
 
+from safewrite.changes.key_index import ascending
 from safewrite.changes.positions import Flags, Numbers
 from safewrite.iceberg.catalog.files import MemoryFile
 from safewrite.iceberg.data.datafiles import StagedFile
@@ -76,9 +78,34 @@ def encoded(file: DataFile, positions: Numbers, path: str) -> StagedFile:
     return StagedFile(path, sink.getvalue(), described)
 
 
-def live_rows(task: FileScanTask, bodies: Sequence[bytes]) -> Flags:
+@dataclass(frozen=True)
+class LiveRows:
+    """The rows of a data file that its delete files leave; ``gone`` are the places of the others, ascending.
+
+    A batch of few changes asks for few places, and must not cost by the rows of the file.
+    """
+
+    in_file: int
+    gone: Numbers
+
+    def __len__(self) -> int:
+        return self.in_file - len(self.gone)
+
+    def flags(self) -> Flags:
+        """Which rows of the file are live."""
+        live = np.ones(self.in_file, np.bool_)
+        live[self.gone] = False
+        return live
+
+    def places(self, numbers: Numbers) -> Numbers:
+        """The places in the file of the live rows with these numbers."""
+        live_before = self.gone - np.arange(len(self.gone))
+        return numbers + np.searchsorted(live_before, numbers, side="right")
+
+
+def live_rows(task: FileScanTask, bodies: Sequence[bytes]) -> LiveRows:
     """Which rows of a data file its delete files, ``bodies``, leave."""
-    live = np.ones(task.file.record_count, np.bool_)
+    gone = [np.zeros(0, np.int64)]
     for file, body in zip(task.delete_files, bodies, strict=True):
         read = pq.ParquetFile(pa.BufferReader(body)).read
         if _is_of(file, task.file.file_path):
@@ -86,9 +113,9 @@ def live_rows(task: FileScanTask, bodies: Sequence[bytes]) -> Flags:
         else:
             table = read(["file_path", "pos"], use_threads=False)
             table = table.filter(pc.equal(table.column("file_path"), task.file.file_path))
-        places = np.asarray(table.column("pos").to_numpy(), np.int64)
-        live[places[places < len(live)]] = False
-    return live
+        gone.append(np.asarray(table.column("pos").to_numpy(), np.int64))
+    places = ascending(*gone)
+    return LiveRows(task.file.record_count, places[places < task.file.record_count])
 
 
 def _is_of(deletes: DataFile, path: str) -> bool:

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from safewrite.changes.candidate_rows import GoneRows, Touched, filtered
 from safewrite.changes.memory import Memory
-from safewrite.changes.positions import Flags, Numbers
+from safewrite.changes.positions import Numbers
 from safewrite.frames.parallel import Begun, given_back, windows
 from safewrite.iceberg.data.reading import fetched
 from safewrite.iceberg.metadata import table_of
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask
 
     from safewrite.iceberg.data.datafiles import StagedFile
+    from safewrite.iceberg.write.position_deletes import LiveRows
 
 _MARKED_AT_ONCE = 64
 Mark = tuple[str, ...]
@@ -63,7 +63,7 @@ class RowFilesPlan(ReplacePlan):
     _losses: dict[tuple[Any, ...], Loss] = field(default_factory=dict, repr=False)
     _deletes: list[DataFile] = field(default_factory=list, repr=False)
     """Delete files that the snapshot adds."""
-    _live: dict[Mark, Flags | None] = field(default_factory=dict, repr=False)
+    _live: dict[Mark, LiveRows | None] = field(default_factory=dict, repr=False)
     """Which rows of a file are live, where rows of it are marked as gone; None where that is not known."""
     _stores: int = 0
     _dropped_rows: int | None = 0
@@ -143,8 +143,8 @@ class RowFilesPlan(ReplacePlan):
                     live is None and file not in self._live and tasks[file].delete_files
                 ):  # tasks looked through it
                     live = self._live[file] = yield from live_of(tasks[file], self.limits)
-                if live is not None and int(live.sum()) == touched.rows_of(file):
-                    places = np.flatnonzero(live)[gone]
+                if live is not None and len(live) == touched.rows_of(file):
+                    places = live.places(gone)
                 elif tasks[file].delete_files or touched.rows_of(file) != tasks[file].file.record_count:
                     continue
                 else:
