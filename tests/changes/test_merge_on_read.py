@@ -16,7 +16,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import FileScanTask
 
 import safewrite as sw
-from safewrite.iceberg.write.position_deletes import PATH_ID, LiveRows, live_rows
+from safewrite.iceberg.write.position_deletes import PATH_ID, UnmarkedRows, live_rows
 from safewrite.testing.changes import Change, Oracle, RefusedError
 from safewrite.testing.steps import Answers, At
 from tests.changes.test_decide import changes, down, up
@@ -187,5 +187,5 @@ def test_a_delete_file_of_several_data_files_takes_from_each_what_it_names(
 
 @given(st.sets(st.integers(0, 11)))
 def test_the_places_of_live_rows_are_those_that_are_not_gone(gone: set[int]) -> None:
-    live = LiveRows(12, np.array(sorted(gone), np.int64))
+    live = UnmarkedRows(12, np.array(sorted(gone), np.int64))
     assert live.places(np.arange(len(live))).tolist() == [place for place in range(12) if place not in gone]

@@ -22,7 +22,7 @@ from safewrite.protocol.iceberg.head import TableVersion
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask
 
-    from safewrite.iceberg.write.position_deletes import LiveRows
+    from safewrite.iceberg.write.position_deletes import UnmarkedRows
 
 _LOOKED_AT_ONCE = 8
 LOOKED_BYTES = 8 * 2**20
@@ -38,7 +38,7 @@ class Looking(Generic[FileT]):
 
     head: TableVersion
     limits: Limits
-    live: dict[FileT, LiveRows | None] = field(default_factory=dict)
+    live: dict[FileT, UnmarkedRows | None] = field(default_factory=dict)
 
     def look(
         self, tasks: Mapping[FileT, FileScanTask], sought: Sought[FileT]
@@ -129,7 +129,7 @@ def marks(head: TableVersion, task: FileScanTask) -> bool:
     return position_deletes.is_asked(table_of(head).metadata) and position_deletes.is_plain(task)
 
 
-def live_of(task: FileScanTask, limits: Limits) -> Generator[Effect, Outcome, LiveRows | None]:
+def live_of(task: FileScanTask, limits: Limits) -> Generator[Effect, Outcome, UnmarkedRows | None]:
     """Which rows of a file its delete files leave; None if one cannot be read."""
     from safewrite.iceberg.write import position_deletes
 

@@ -79,7 +79,7 @@ def encoded(file: DataFile, positions: Numbers, path: str) -> StagedFile:
 
 
 @dataclass(frozen=True)
-class LiveRows:
+class UnmarkedRows:
     """The rows of a data file that its delete files leave; ``gone`` are the places of the others, ascending.
 
     A batch of few changes asks for few places, and must not cost by the rows of the file.
@@ -103,7 +103,7 @@ class LiveRows:
         return numbers + np.searchsorted(live_before, numbers, side="right")
 
 
-def live_rows(task: FileScanTask, bodies: Sequence[bytes]) -> LiveRows:
+def live_rows(task: FileScanTask, bodies: Sequence[bytes]) -> UnmarkedRows:
     """Which rows of a data file its delete files, ``bodies``, leave."""
     gone = [np.zeros(0, np.int64)]
     for file, body in zip(task.delete_files, bodies, strict=True):
@@ -115,7 +115,7 @@ def live_rows(task: FileScanTask, bodies: Sequence[bytes]) -> LiveRows:
             table = table.filter(pc.equal(table.column("file_path"), task.file.file_path))
         gone.append(np.asarray(table.column("pos").to_numpy(), np.int64))
     places = ascending(*gone)
-    return LiveRows(task.file.record_count, places[places < task.file.record_count])
+    return UnmarkedRows(task.file.record_count, places[places < task.file.record_count])
 
 
 def _is_of(deletes: DataFile, path: str) -> bool:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask
 
     from safewrite.iceberg.data.datafiles import StagedFile
-    from safewrite.iceberg.write.position_deletes import LiveRows
+    from safewrite.iceberg.write.position_deletes import UnmarkedRows
 
 _MARKED_AT_ONCE = 64
 Mark = tuple[str, ...]
@@ -63,7 +63,7 @@ class RowFilesPlan(ReplacePlan):
     _losses: dict[tuple[Any, ...], Loss] = field(default_factory=dict, repr=False)
     _deletes: list[DataFile] = field(default_factory=list, repr=False)
     """Delete files that the snapshot adds."""
-    _live: dict[Mark, LiveRows | None] = field(default_factory=dict, repr=False)
+    _live: dict[Mark, UnmarkedRows | None] = field(default_factory=dict, repr=False)
     """Which rows of a file are live, where rows of it are marked as gone; None where that is not known."""
     _stores: int = 0
     _dropped_rows: int | None = 0
