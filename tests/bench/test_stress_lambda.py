@@ -19,14 +19,32 @@ from tests.bench.runs import arm, mutant, stress
 
 pytestmark = pytest.mark.xdist_group("stress-lambda")  # one worker makes the run that these tests look at
 
+ALIKE = ("--seed", "11", "--rows", "20", "--pause-s", "1", "--no-spark-reader")
 SMALL = (
-    "--seed", "11", "--lambda", "4", "--appends", "15", "--rows", "20", "--pause-s", "1", "--no-spark-reader",
-    "--steps", "commit.put_commit,ledger.commit,caller.record_ack",
+    *ALIKE, "--lambda", "4", "--appends", "15", "--steps", "commit.put_commit,ledger.commit,caller.record_ack",
 )  # fmt: skip
+SMALLEST = (*ALIKE, "--lambda", "2", "--appends", "4", "--steps", "none")
+"""So few messages that some faults do not come, and no step at which an environment would be killed."""
 FLAWS = ("lost", "doubled", "torn", "altered", "phantom", "zombie", "recommitted", "disagreed")
 HANDLER = "bench/stress/writers/lambda_safewrite.py"
 WRITE, ANSWER = "write = BatchWriter(table, ", "    return answer\n"
 STEPS = dict.fromkeys(("key", "txn", "none"), ("stage.put_data", "commit.put_commit"))
+
+
+def test_each_of_few_messages_is_in_the_table_once(tmp_path: Path) -> None:
+    """The short form of the next two: environments end at any moment and at their time limit."""
+    _, report, _ = stress(tmp_path, *SMALLEST, "--arms", "safewrite-lambda")
+    safe = arm(report, "safewrite-lambda")
+    assert {name: safe["rows"][name] for name in FLAWS} == dict.fromkeys(FLAWS, 0)
+    assert (safe["rows"]["acked"], safe["rows"]["acked_rows"]) == (8, 8 * 20)
+    came = {name for name, count in safe["fired"].items() if count}
+    ends = {f"{action} {when} {step}" for action, step, when in lambda_arms.ENDS}
+    assert (
+        ends
+        | {"redelivery", "repeat", "overlap", "regrouped", "reported", "failed batch", "poison", "freeze"}
+        <= came
+    )
+    assert [reason for reason in report["reasons"] if not reason.endswith(" never fired")] == []
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +54,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, Any]
     return code, report
 
 
+@pytest.mark.long
 def test_each_message_is_in_the_table_once_and_poison_is_not(small: Any) -> None:
     code, report = small
     safe = arm(report, "safewrite-lambda")
@@ -44,6 +63,7 @@ def test_each_message_is_in_the_table_once_and_poison_is_not(small: Any) -> None
     assert (safe["rows"]["acked"], safe["rows"]["acked_rows"]) == (60, 60 * 20)
 
 
+@pytest.mark.long
 def test_every_class_of_fault_came(small: Any) -> None:
     fired = arm(small[1], "safewrite-lambda")["fired"]
     ends = {f"{action} {when} {step}" for action, step, when in lambda_arms.ENDS}

@@ -16,7 +16,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 HOME = Path(os.environ.get("SAFEWRITE_AIRFLOW") or ROOT / ".envs" / "airflow")
 PARTS = (("api-server", "--workers", "1"), ("dag-processor",), ("scheduler",))
-ENOUGH_S = 120
+ENOUGH_S = 600
+"""It may start beside a whole run of the tests, which leaves it little."""
 
 
 class Airflow:
