@@ -68,6 +68,7 @@ FEWER = {
     "iceberg-plain-sql": 1,
     "iceberg-two-sql": 1,
     "iceberg-branch-sql": 0,
+    "iceberg-branch-ledger": 0,
 }
 """Models whose spaces take long, with the faults of the short form."""
 DEAR = (

@@ -144,6 +144,11 @@ _BRANCHES = (
     replace(_TWO, program="branch", restarts=0, fresh=False),
     WriterProcess("forward", ""),
 )
+_KEYED_BRANCHES = (
+    replace(_BRANCHES[0], key="on-main"),
+    replace(_BRANCHES[1], key="on-branch", restarts=1),
+    *_BRANCHES[2:],
+)
 _LEDGER, _QUEUE = Ledgers(ledger=True), Ledgers(ledger=True, queue=True)
 
 CATALOG_MODELS = {
@@ -263,6 +268,14 @@ CATALOG_MODELS = {
             "the same, SQL catalog or Glue",
             _BRANCHES,
             "location",
+            faults=1,
+            long_faults=2,
+        ),
+        CatalogModel(
+            "iceberg-branch-ledger",
+            "the same with keys of the caller in a ledger, and one that writes again, REST catalog",
+            _KEYED_BRANCHES,
+            helpers=_LEDGER,
             faults=1,
             long_faults=2,
         ),
