@@ -162,6 +162,26 @@ def test_a_key_that_a_dropped_table_was_to_get_is_found_in_its_successor(guarded
     assert guarded.ids() == once(8, 3, 10)
 
 
+@pytest.mark.parametrize("versions", [3, 12], ids=["as many", "more"])
+@pytest.mark.parametrize("read", ["rows", "row_count", "added_since"])
+def test_no_rows_of_a_table_that_was_made_anew_are_read(tmp_path: Path, read: str, versions: int) -> None:
+    """The versions that the object knows by number are there, and were read as those of its own table."""
+    place = Place(str(tmp_path / "t"), "local")
+    calls: dict[str, Callable[[sw.Table], Any]] = {
+        "rows": lambda table: table.rows(where="id >= 0"),
+        "row_count": lambda table: table.row_count(),
+        "added_since": lambda table: table.added_since(None),
+    }
+    table = held(place)
+    drop(place)
+    by_deltalake(place, versions)
+    with pytest.raises(sw.ConflictError, match="Open it again") as caught:
+        calls[read](table)
+    assert caught.value.kind is sw.Kind.TABLE_REPLACED
+    with pytest.raises(sw.HistoryGapError, match="version 2 is another one than before"):
+        table.added_since(0)
+
+
 def test_another_opening_in_this_process_is_of_the_table_that_is_there(tmp_path: Path) -> None:
     """What a process remembers of a table is void once another lives at its address."""
     place = Place(str(tmp_path / "t"), "local")

@@ -11,7 +11,7 @@ from safewrite.delta.log.actions import Action, Commit, FileKey
 from safewrite.delta.log.snapshot import RESTARTS, Snapshot, load
 from safewrite.errors import StorageError, UnsupportedTableError
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.delta.catch_up import digest_of
+from safewrite.protocol.delta.catch_up import digest_of, replaced
 from safewrite.protocol.effects import Backoff, Effect, Get, Missing, Ok, Outcome
 from safewrite.protocol.fetch import fetch
 from safewrite.stores.inside import climbs_in_log
@@ -145,6 +145,7 @@ def read_log(state: Snapshot, *, limits: Limits | None = None) -> Generator[Effe
     Raises:
         StorageError: no answer; CORRUPT_LOG if the checkpoint or a commit cannot be read.
         UnsupportedTableError: the checkpoint keeps its files in sidecars (v2Checkpoint).
+        ConflictError: kind TABLE_REPLACED; the log is of another table.
     """
     limits = limits or Limits()
     for restart in range(1, RESTARTS + 1):
@@ -226,6 +227,9 @@ def _sorted(state: Snapshot, based: Snapshot, bodies: list[bytes]) -> LogFiles:
     paths = based.checkpoint.paths if based.checkpoint else ()
     first = based.checkpoint.version + 1 if based.checkpoint else 0
     commits = [actions.parse(body, version) for version, body in enumerate(bodies[len(paths) :], start=first)]
+    ids = [based.table_id, *(one.metadata.get("id") for one in commits if one.metadata is not None)]
+    if ids[-1] != state.table_id:  # its files are of a table that was made there since
+        raise replaced(state.version)
     return LogFiles(state, dict(zip(paths, bodies, strict=False)), commits)
 
 

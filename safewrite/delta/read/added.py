@@ -38,7 +38,19 @@ def added_since(
         if commits is None:
             raise table.gap(f"the log no longer has all versions after {position}: some were cleaned up")
         found += [_brought(one, state, table) for one in commits]
+        if commits[-1].version == state.version and not _is_known(commits[-1], state):
+            raise table.gap(
+                f"version {state.version} is another one than before: the table was dropped and made again, or set back"
+            )
     return [one for one in found if one.files]
+
+
+def _is_known(newest: Commit, state: Snapshot) -> bool:
+    """Whether the newest commit is the one that the state was read of: else all of them are another table's (decision 0018)."""
+    anchor = state.anchor
+    if anchor is None or anchor.path != commit_path(newest.version) or not (anchor.digest and newest.digest):
+        return True
+    return newest.digest == anchor.digest
 
 
 def added_by(
