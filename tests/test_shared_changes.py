@@ -52,20 +52,27 @@ def applies(table: sw.Table, key: str, *changes: dict[str, Any], **how: Any) -> 
     return table.apply_changes(list(changes), key=key, **HOW | how)
 
 
-def both(place: Place, led: list[dict[str, Any]], leads: list[dict[str, Any]]) -> tuple[Any, Any]:
+def both(
+    place: Place,
+    led: list[dict[str, Any]],
+    leads: list[dict[str, Any]],
+    *,
+    led_late: str = "error",
+    leads_late: str = "error",
+) -> tuple[Any, Any]:
     """What becomes of two batches, the first of which waits for the writer of the second."""
     first, second = joining(place), joining(place)
     answers: list[Any] = []
 
     def lead() -> None:
         try:
-            answers.append(applies(second, "leads", *leads))
+            answers.append(applies(second, "leads", *leads, all_late=leads_late))
         except sw.SafewriteError as error:
             answers.append(error)
 
     meanwhile(first, lead)
     try:
-        return applies(first, "led", *led), answers[0]
+        return applies(first, "led", *led, all_late=led_late), answers[0]
     except sw.SafewriteError as error:
         return error, answers[0]
 
@@ -192,6 +199,26 @@ def test_a_leader_that_is_refused_fails_alone(place: Place) -> None:
     assert place.open().resolve("leads") is None
 
 
+@pytest.mark.parametrize(("led_late", "leads_late"), [("error", "count"), ("count", "error")])
+def test_each_writer_says_whether_its_changes_may_all_be_late(
+    place: Place, led_late: str, leads_late: str
+) -> None:
+    led, leads = both(place, [change(1, 0)], [change(2, 0)], led_late=led_late, leads_late=leads_late)
+    counted, refused = (led, leads) if led_late == "count" else (leads, led)
+    assert isinstance(refused, sw.InvalidInputError)
+    assert "All 1 changes are older" in str(refused)
+    assert (counted.outcome, counted.changes["late"]) == ("committed", 1)
+    assert rows_of(place) == {1: (1, "a"), 2: (1, "b")}
+
+
+def test_writers_whose_changes_may_be_late_share_commits(place: Place) -> None:
+    late = {"led_late": "count", "leads_late": "count"}
+    led, leads = both(place, [change(1, 0), change(2, 2)], [change(2, 0)], **late)
+    assert (led.version, led.members, leads.members) == (leads.version, 2, 2)
+    assert (led.changes["late"], leads.changes["late"]) == (1, 1)
+    assert rows_of(place) == {1: (1, "a"), 2: (2, "x")}
+
+
 def test_withdrawn_changes_are_carried_by_no_one(place: Place) -> None:
     """Their member stays in the queue here, as one that a writer has read stays with it."""
     owner = joining(place)
@@ -261,7 +288,6 @@ def test_changes_of_other_keys_go_alone(place: Place) -> None:
     "how",
     [
         {"check": lambda rows, counts: None},
-        {"all_late": "count"},
         {"full_refresh": True},
         {"properties": {"etl.job": "x"}},
         {"positions": {"topic": (None, 5)}},

@@ -125,10 +125,16 @@ def after_ack(uri: str) -> Iterator[None]:
     """Log, and do not raise, what goes wrong once rows are in the table: nothing takes an ack back."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001 - the rows are in the table, whatever comes after
+    except Exception as error:
         kind = error.kind if isinstance(error, SafewriteError) else Kind.INTERNAL
         with suppress(Exception):  # handlers and filters of logs are the user's, and may have raised it
-            log.warning("after the commit: %s", said(error), extra={"table": uri, "kind": kind.value})
+            unforeseen = kind is Kind.INTERNAL  # who reads the log needs to know where
+            log.warning(
+                "after the commit: %s",
+                said(error),
+                extra={"table": uri, "kind": kind.value},
+                exc_info=unforeseen,
+            )
 
 
 def _can_be_called(call: Callable[..., object], args: Any, kwargs: Any) -> bool:

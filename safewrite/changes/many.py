@@ -17,7 +17,7 @@ from safewrite.changes.decide import ChangeBatch, ChangeCounts, ChangeOp, Decisi
 from safewrite.changes.memory import HORIZON_MS, Memory
 from safewrite.changes.positions import Flags, Numbers, among, meeting, values_of
 from safewrite.changes.reading import Changes
-from safewrite.changes.spec import Spec
+from safewrite.changes.spec import AllLate, Spec
 from safewrite.changes.unchanged_values import TableEffect, settle
 from safewrite.errors import Kind, NotCommittedError, SafewriteError
 from safewrite.frames.required import under
@@ -26,11 +26,15 @@ from safewrite.text.rendering import shown
 
 @dataclass(frozen=True)
 class MemberChanges:
-    """The changes of one member; ``ordered_in`` is the group of its queue whose order is kept."""
+    """The changes of one member; ``ordered_in`` is the group of its queue whose order is kept.
+
+    ``all_late`` is what its writer declared, where that is not the call's.
+    """
 
     key: str
     changes: Changes
     ordered_in: Hashable = None
+    all_late: AllLate | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ def one_by_one(
             faults[member.key] = _held_back(member, first)
             continue
         try:
-            counts[member.key], rows[member.key] = state.take(member.changes.batch)
+            counts[member.key], rows[member.key] = state.take(member)
         except SafewriteError as error:
             error.key = error.key or member.key
             faults[member.key] = error
@@ -116,17 +120,18 @@ class _KeyState:
             carried=memory.carried.filter(pa.array(also)),
         )
 
-    def take(self, batch: ChangeBatch) -> tuple[ChangeCounts, int]:
-        """Apply one batch; how many of its changes did what, and how many rows it wrote.
+    def take(self, member: MemberChanges) -> tuple[ChangeCounts, int]:
+        """Apply the changes of one member; how many of its changes did what, and how many rows it wrote.
 
         Raises:
             SafewriteError: it is refused, and nothing of it was applied.
         """
+        batch, spec = member.changes.batch, self.spec
         mine = self._rows_of(batch)
         places = np.flatnonzero(mine)
         settled = settle(batch, self._known(batch, places))
         decision = settled.decision
-        check_result(self.spec, decision, settled.rows)
+        check_result(replace(spec, all_late=member.all_late or spec.all_late), decision, settled.rows)
         # The horizon of tombstones is for the commit: what it gives up, no member of it misses.
         self.memory = self.memory.with_batch(batch, settled, self.now_ms)
         stays = np.ones(len(mine), np.bool_)

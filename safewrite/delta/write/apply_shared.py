@@ -54,7 +54,7 @@ class SharedApplyTransaction(ApplyTransaction):
         if spec is None or changes is None or self.state is None or self.write.members:
             return None
         alone = self.metadata or self.protocol or self.positions or self.properties
-        plain = spec.check is None and spec.all_late == "error" and not spec.full_refresh
+        plain = spec.check is None and not spec.full_refresh
         small = changes.batch.table.nbytes <= BATCH_BYTES_MAX
         return ChangesToShare(self) if plain and small and not alone else None
 

@@ -20,6 +20,7 @@ from safewrite.protocol.sharing import MEMBER_BYTES_MAX
 
 if TYPE_CHECKING:
     from safewrite.changes.decide import ChangeBatch
+    from safewrite.changes.spec import AllLate
     from safewrite.delta.write.apply_shared import SharedApplyTransaction
 
 ROWS_MAX = 100_000
@@ -57,10 +58,10 @@ class ChangesToShare(SharedAppend):
 
     def member(self, base: int) -> bytes | None:
         plan = self.plan
-        if plan.state is None or plan.changes is None:
+        if plan.state is None or plan.changes is None or plan.spec is None:
             return None
         plan.write = replace(plan.write, offer=plan.write.offer or plan.commit_id)
-        return encoded(plan.write, plan.changes.batch, plan.state, base)
+        return encoded(plan.write, plan.changes.batch, plan.spec.all_late, plan.state, base)
 
     def carry(self, offered: Sequence[Offer], commit_id: str) -> tuple[tuple[str, ...], frozenset[str]]:
         plan = self.plan
@@ -88,10 +89,10 @@ class ChangesToShare(SharedAppend):
 
 
 # --- a member as JSON -----------------------------------------------------------------------------------
-def encoded(write: Write, batch: ChangeBatch, state: Snapshot, base: int) -> bytes:
+def encoded(write: Write, batch: ChangeBatch, all_late: AllLate, state: Snapshot, base: int) -> bytes:
     """A member of the queue (``safewrite.protocol.sharing``)."""
     entry = {**replace(write, changes=None).whole_entry(), "int63": write.fingerprint_int63}
-    packed = {"changes": packed_batch(batch)}
+    packed = {"changes": packed_batch(batch), "allLate": all_late}
     return member_queue.encoded(state.table_id, base, layout(state), entry, packed, form=CHANGES_FORM)
 
 
@@ -104,11 +105,12 @@ def decoded(offer: Offer, state: Snapshot, table: str) -> WaitingChanges | None:
         entry: Mapping[str, Any] = member["write"]
         write = Write(**member_queue.write_of(entry), changes={}, fingerprint_int63=int(entry["int63"]))
         changes = unpacked_batch(member["changes"], state.schema)
+        all_late: AllLate = {"error": "error", "count": "count"}[member["allLate"]]  # type: ignore[assignment]
     except (KeyError, ValueError, TypeError, AttributeError, IndexError, OSError, pa.ArrowException):
         return None
     if str(changes.fingerprint) != write.fingerprint or changes.fingerprint.int63 != write.fingerprint_int63:
         return None
-    return WaitingChanges(offer.path, write, MemberChanges(write.key, changes))
+    return WaitingChanges(offer.path, write, MemberChanges(write.key, changes, all_late=all_late))
 
 
 # --- which members a commit carries ---------------------------------------------------------------------
