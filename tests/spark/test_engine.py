@@ -112,7 +112,7 @@ def test_executors_without_safewrite_are_told_from_other_errors() -> None:
     with pytest.raises(ExecutorsLackPythonError, match="Install safewrite on every node"), spark_errors("x"):
         raise PySparkException("ModuleNotFoundError: No module named 'safewrite'")
     with (
-        pytest.raises(sw.StorageError, match=r"could not x: java\.lang\.OutOfMemoryError\. Noth"),
+        pytest.raises(sw.StorageError, match=r"could not x: java\.lang\.OutOfMemoryError\. Nothing"),
         spark_errors("x"),
     ):
         raise PySparkException("java.lang.OutOfMemoryError")
