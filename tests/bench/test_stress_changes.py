@@ -28,7 +28,7 @@ pytestmark = pytest.mark.xdist_group("stress-changes")  # one worker makes the r
 PLAN = LogPlan(changes=600, keys=40, batch=12)
 LSN = COLUMNS.index("lsn")
 SMALL = ("--seed", "5", "--writers", "4", "--changes", "160", "--pause-s", "1", "--limit-s", "120")
-STEPS = ("--steps", "stage.put_data,commit.put_commit")
+STEPS = ("--steps", "commit.put_entry,commit.put_commit")
 QUIET = ("--steps", "none", "--no-proxy")
 """Without faults and kills: of what is taken out, races and late changes alone must tell."""
 Rows = list[tuple[Any, ...]]

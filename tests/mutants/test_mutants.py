@@ -85,7 +85,7 @@ def test_killers_that_are_models_are_explored_by_tests_with_as_many_faults_on_th
     assert found
     for killer in found:
         _, name, _, faults = killer.arguments
-        assert int(faults) <= MODELS[name].faults
+        assert int(faults) <= MODELS[name].long_faults
         assert not MODELS[name].flaw
 
 
