@@ -43,6 +43,8 @@ _MASTER, _WORK = "SCALE_MASTER", "--work"
 _BATCH = 1_000_000
 HEAPS = {OURS: "512m", SPARK: "2g"}
 """The memory that Spark has in an executor; ours has Python processes besides."""
+JAVA = {OURS: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1", SPARK: "-XX:+UseSerialGC"}
+"""Options of the executors' Java: it computes plain Spark's rows, and hands ours over, so that compiling it well gains nothing."""
 
 
 @dataclass
@@ -114,6 +116,7 @@ def measured(folder: Path, raw: Path, told: Scaled) -> Scaled:
     with Cluster(folder, told.executors, "3g") as cluster:
         settings = on_cluster(cluster) | {
             "spark.executor.memory": HEAPS[told.code],
+            "spark.executor.extraJavaOptions": JAVA[told.code],
             "spark.speculation": "false",
             "spark.locality.wait": "0",
             "spark.sql.shuffle.partitions": _PARTITIONS,
