@@ -18,6 +18,7 @@ from zipimport import zipimporter
 
 import pyarrow as pa
 
+from safewrite.boundary.absent_offsets import with_offsets
 from safewrite.engine.abc import PART, EngineError, Mapped, Task, TaskAttempt, TaskReport, performed
 from safewrite.errors import InvalidInputError
 from safewrite.text.rendering import said
@@ -129,12 +130,14 @@ def arrow_of(frame: DataFrame) -> pa.Table:
     ``collect()`` gives the same values, for about twenty times the CPU and three times the memory.
     """
     if hasattr(frame, "toArrow"):
-        return frame.toArrow()
+        return with_offsets(frame.toArrow())
     of_spark35: Any = frame
     batches = of_spark35._collect_as_arrow()  # noqa: SLF001
     # No batches for no rows.  3.5's own way to name the types needs distutils, which Python 3.12 has no more.
     return (
-        pa.Table.from_batches(batches) if batches else pa.table({name: pa.nulls(0) for name in frame.columns})
+        with_offsets(pa.Table.from_batches(batches))
+        if batches
+        else pa.table({name: pa.nulls(0) for name in frame.columns})
     )
 
 
@@ -256,7 +259,7 @@ def _said(text: str) -> str:
 # --- in the executors -----------------------------------------------------------------------------------
 def _mapped(batches: Iterable[pa.RecordBatch], task: Task, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The rows of a task and its report, in one schema."""
-    named = (pa.RecordBatch.from_arrays(batch.columns, names=names) for batch in batches)
+    named = (with_offsets(pa.RecordBatch.from_arrays(batch.columns, names=names)) for batch in batches)
     columns = [*(task.columns or ()), pa.field(REPORT, pa.binary())]
     out = pa.schema([field.with_nullable(True) for field in columns])
     part, number = _place()

@@ -142,6 +142,10 @@ def is_spark(data: object) -> bool:
 
 def _from_arrow(table: pa.Table) -> Frame:
     check_names(table.column_names, where="the data")
+    if any(map(pa.types.is_nested, table.schema.types)):
+        from safewrite.boundary.absent_offsets import with_offsets
+
+        table = with_offsets(table)
     columns = [ArrowColumn(f.name, table.column(i), nullable=f.nullable) for i, f in enumerate(table.schema)]
     return Frame(columns, table.num_rows, table.nbytes)
 

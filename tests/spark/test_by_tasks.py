@@ -428,3 +428,19 @@ def test_what_a_user_observes_of_a_frame_comes_with_its_append(
     waiting.start()
     waiting.join(20.0)
     assert answers == [{"rows": 3}]
+
+
+def test_empty_lists_within_lists_land(spark: Spark, tmp_path: Path) -> None:
+    """Java sends no offsets with them, and Arrow crashed in the task where it looked for some."""
+    kinds = {
+        "a": "ARRAY<ARRAY<DOUBLE>>",
+        "d": "ARRAY<ARRAY<ARRAY<INT>>>",
+        "m": "MAP<INT, ARRAY<STRUCT<x: INT, y: MAP<STRING, DECIMAL(38, 10)>>>>",
+        "s": "STRUCT<l: ARRAY<ARRAY<TIMESTAMP>>>",
+    }
+    schema = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
+    table = sw.open(str(tmp_path / "t"), create=True)
+    with spark.careless(), tasks_only():
+        table.append(spark.session.createDataFrame([([[]], [[]], {}, ([],))], schema), key="a")
+    (row,) = DeltaTable(str(tmp_path / "t")).to_pyarrow_table().to_pylist()
+    assert row == {"a": [[]], "d": [[]], "m": [], "s": {"l": []}}
