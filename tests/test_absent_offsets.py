@@ -34,6 +34,7 @@ def cases() -> dict[str, pa.Array]:
         "list": in_list,
         "map": one_of(pa.map_(pa.string(), inner.type), entries),
         "struct": pa.StructArray.from_arrays([in_list], names=["a"]),
+        "fixed": pa.Array.from_buffers(pa.list_(inner.type, 2), 0, [None], children=[inner]),
         "top": inner,
     }
 

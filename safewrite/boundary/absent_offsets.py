@@ -1,7 +1,8 @@
 """Gives Arrow's empty lists the offsets that they may come without, for Arrow (pyarrow 26) crashes where it looks for these.
 
-An array of no values need have no offsets (Arrow's columnar format, "Variable-size List Layout"), and Java sends none: a frame of Spark
-with ``[[]]`` has such an array within its lists.  ``nbytes``, casts and concatenation read the offsets and end the process.
+An array of no values need have no offsets (Arrow's columnar format, "Variable-size List Layout"), and Java sends none where such an
+array is deep within others: a frame of Spark with an empty map of lists of maps.  ``nbytes``, casts and concatenation read the
+offsets and end the process.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ def _lacks_offsets(array: Any) -> bool:
         return any(_lacks_offsets(array.field(number)) for number in range(kind.num_fields))
     if pa.types.is_map(kind):
         return _is_bare(array) or _lacks_offsets(array.keys) or _lacks_offsets(array.items)
+    if pa.types.is_fixed_size_list(kind):
+        return _lacks_offsets(array.values)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return _is_bare(array) or _lacks_offsets(array.values)
     return False

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from safewrite.changes.spec import AllLate
     from safewrite.delta.write.apply_shared import SharedApplyTransaction
 
+_ALL_LATE: Mapping[str, AllLate] = {"error": "error", "count": "count"}
 ROWS_MAX = 100_000
 """One commit applies at most this many changes of others."""
 BATCH_BYTES_MAX = MEMBER_BYTES_MAX // 2
@@ -105,7 +106,7 @@ def decoded(offer: Offer, state: Snapshot, table: str) -> WaitingChanges | None:
         entry: Mapping[str, Any] = member["write"]
         write = Write(**member_queue.write_of(entry), changes={}, fingerprint_int63=int(entry["int63"]))
         changes = unpacked_batch(member["changes"], state.schema)
-        all_late: AllLate = {"error": "error", "count": "count"}[member["allLate"]]  # type: ignore[assignment]
+        all_late = _ALL_LATE[member["allLate"]]
     except (KeyError, ValueError, TypeError, AttributeError, IndexError, OSError, pa.ArrowException):
         return None
     if str(changes.fingerprint) != write.fingerprint or changes.fingerprint.int63 != write.fingerprint_int63:
