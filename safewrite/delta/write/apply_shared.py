@@ -194,27 +194,21 @@ def apply(
         As ``write`` does; a refusal only once no other writer can apply the changes any more.
     """
     how: dict[str, Any] = {"arbiter": arbiter, "limits": limits}
+    steps = write(plan, encode, queue_first=queue_first, fresh=fresh, **how)
     if not isinstance(plan, SharedApplyTransaction):
-        return (yield from write(plan, encode, queue_first=queue_first, fresh=fresh, **how))
+        return (yield from steps)
     plan.plans_late = queue_first and arbiter.shares > 0 and plan.sharer is not None
-    done = yield from applied(plan, encode, queue_first=queue_first, fresh=fresh, **how)
+    done = yield from or_withdrawn(steps, plan, **how)
     if not done.led_by_us and not done.attempts:
         yield from discard(plan.unnamed())
     return done
 
 
-def applied(
-    plan: Transaction,
-    encode: Callable[[], Iterable[DataFile]],
-    *,
-    arbiter: Arbiter,
-    limits: Limits,
-    queue_first: bool,
-    fresh: bool,
+def or_withdrawn(
+    steps: Generator[Effect, Outcome, DeltaDone], plan: Transaction, *, arbiter: Arbiter, limits: Limits
 ) -> Generator[Effect, Outcome, DeltaDone]:
-    """Apply changes, and take back what is refused while others may hold it."""
-    how: dict[str, Any] = {"arbiter": arbiter, "limits": limits}
+    """Write, and take back what is refused while others may hold it."""
     try:
-        return (yield from write(plan, encode, queue_first=queue_first, fresh=fresh, **how))
+        return (yield from steps)
     except CommitUnknownError as error:
         return (yield from keyed_until_landed(withdrawn(plan, error, arbiter, limits), plan))

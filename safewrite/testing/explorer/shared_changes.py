@@ -6,13 +6,14 @@ import json
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
-from safewrite.delta.write.apply_shared import applied as applied_once
-from safewrite.delta.write.apply_shared import planned
+from safewrite.delta.write.apply_shared import or_withdrawn, planned
 from safewrite.delta.write.members import own_info
 from safewrite.delta.write.recalled import DeltaDone
 from safewrite.delta.write.transaction import Write
 from safewrite.delta.write.waiting import WITHDRAWN, fitting
+from safewrite.delta.write.write import write
 from safewrite.errors import InternalError, InvalidInputError, StorageError
 from safewrite.protocol.ask import ask
 from safewrite.protocol.delta import claim as claims
@@ -182,14 +183,10 @@ def sharing_changes(
         change=change,
         newest=newest,
     )
-    done: DeltaDone = yield from applied_once(
-        row,  # type: ignore[arg-type]
-        tuple,
-        arbiter=arbiter,
-        limits=LIMITS,
-        queue_first=queue_first,
-        fresh=fresh and not again,
-    )
+    plan: Any = row
+    how: dict[str, Any] = {"arbiter": arbiter, "limits": LIMITS}
+    steps = write(plan, tuple, queue_first=queue_first, fresh=fresh and not again, **how)
+    done: DeltaDone = yield from or_withdrawn(steps, plan, **how)
     if done.led_by_us and not done.already and done.members != 1 + len(row.joined):
         raise InternalError(f"{key} was committed with {len(row.joined)} others, and tells {done.members}.")
     if done.changes is None or done.changes["sequence"] != change[0]:
