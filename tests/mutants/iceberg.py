@@ -43,7 +43,7 @@ ICEBERG_MUTANTS = (
         "M15",
         "the version id in every update of a Glue table",
         "iceberg/catalog/glue.py",
-        (('    if not params.get("VersionId"):\n', "    if False:\n"),),
+        (('        if not params.get("VersionId"):\n', "        if False:\n"),),
         alone("iceberg/test_guard.py"),
         "test_an_update_without_a_version_id_is_not_sent",
     ),
