@@ -120,8 +120,8 @@ crosscheck: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTOR
 	@$(PY) -W ignore -m bench.crosscheck $(CROSSCHECK_ARGS)
 
 .PHONY: test-long
-test-long: install arms .envs/cfn-lint/.installed .envs/airflow/.installed jars $(JARS)/connect/.copied ## The tests that need minutes: Spark with other writers, whole stress runs on each catalog; needs what test needs
-	@$(PY) -m pytest $(PYTEST_ARGS) -m long
+test-long: install arms .envs/cfn-lint/.installed .envs/airflow/.installed jars $(JARS)/connect/.copied ## The tests that need minutes: Spark with other writers, whole stress runs on each catalog; and properties on random examples; needs what test needs
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-random} $(PY) -m pytest $(PYTEST_ARGS) -m "long or hypothesis"
 
 .PHONY: test-airflow
 test-airflow: install .envs/airflow/.installed ## The medallion example's DAG on a real Airflow with its own scheduler, two tables; with eighty in test-long

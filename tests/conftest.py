@@ -17,18 +17,26 @@ import boto3
 import botocore.session
 import pytest
 from botocore.loaders import Loader, create_loader
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 pytest_plugins = ["tests.servers"]
 
 # No deadlines: the machine is shared, and a slow example is no finding.
-settings.register_profile("default", deadline=None, print_blob=True)
-# Before a change lands: the same examples for everybody, so that a failure is never a matter of luck.
-settings.register_profile("ci", settings.get_profile("default"), derandomize=True, max_examples=25)
 settings.register_profile(
-    "nightly", settings.get_profile("default"), max_examples=5_000, stateful_step_count=200
+    "random", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+# What passes on one day passes on any: the same examples for everybody.  What random ones find becomes an ``@example``.
+settings.register_profile("default", settings.get_profile("random"), derandomize=True, database=None)
+# Before a change lands: fewer of them.
+settings.register_profile("ci", settings.get_profile("default"), max_examples=25)
+settings.register_profile(
+    "nightly", settings.get_profile("random"), max_examples=5_000, stateful_step_count=200
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+if settings().derandomize:
+    # Else draws follow the numbers and texts of whatever modules of this repository are loaded by then.
+    providers._get_local_constants = lambda: providers._local_constants
 
 
 DEAR = Path(__file__).parent / "dear.txt"

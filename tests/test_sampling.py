@@ -7,6 +7,9 @@ from itertools import product
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.internal.conjecture import providers
 
 from safewrite.testing.steps import points
 from tests import sampling
@@ -99,3 +102,27 @@ def test_the_suites_samples_hold_every_kind_of_fault_step_arbiter_and_catalog(mo
         assert 0 < len(chosen) < len(everything), name
         for column, kept in zip(zip(*everything, strict=True), zip(*chosen, strict=True), strict=True):
             assert {*kept} == {*column} or {*map(type, column)} == {int}, name
+
+
+def test_t4_b9_properties_draw_the_same_examples_on_each_machine_and_day() -> None:
+    """Of the default profile; also where a module with other numbers and texts has been loaded in between."""
+    profile = settings.get_profile("default")
+    assert profile.derandomize
+    assert profile.database is None
+
+    def drawn() -> list[Any]:
+        found = []
+
+        @settings(profile)
+        @given(st.integers(), st.text())
+        def check(number: int, text: str) -> None:
+            found.append((number, text))
+
+        check()
+        return found
+
+    first = drawn()
+    if settings().derandomize:
+        assert len(providers._get_local_constants()) == 0
+        import_module("tests.scheduling")
+    assert drawn() == first

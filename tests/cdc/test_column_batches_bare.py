@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from safewrite.cdc.envelopes.decoding import Decoder
@@ -384,7 +384,16 @@ def test_decimals_without_a_value_fit_a_column_of_another_precision() -> None:
     assert [one["v"] for (one,) in found.rows.values()] == [None]
 
 
+def _loads(*values: Any) -> list[Any]:
+    """Rows of a table without a key that have these values in one column."""
+    return [("load", {"id": 0, "w": value}, None) for value in values]
+
+
 @settings(deadline=None)
+@example(_loads(None, None, None, 1, "x"), {}, None, "debezium", 2)  # T4-B9
+@example(_loads("x", 0), {}, None, "dms", 2)
+@example(_loads("x", 0, "x", 0.5), {}, None, "dms", 2)
+@example(_loads("x", 0, 0.5, "x", None, True), {}, None, "maxwell", 2)
 @given(
     st.lists(_ANY, max_size=12),
     st.sampled_from([{}, {"sequence": "precombine", "precombine_key": ["v"]}, {"decimal_fields": {"v": [9, 1]}}]),

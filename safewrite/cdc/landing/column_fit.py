@@ -15,7 +15,7 @@ import safewrite as sw
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.connect.values import type_of
 from safewrite.cdc.landing.project_columns import Projected
-from safewrite.cdc.landing.rows import ChangeRows
+from safewrite.cdc.landing.rows import ChangeRows, SchemaTypes
 from safewrite.cdc.landing.rules import Rules
 from safewrite.intake.partitioning import partition_columns
 from safewrite.values.objects import array_of, column_of
@@ -27,9 +27,12 @@ _NO_COLUMN = "the table has no column yet, and the record gives it none: name on
 
 @dataclass
 class ColumnTypes:
-    """What changes say of the types of their columns: by schemas, merged over all of them, and by values without one."""
+    """What changes say of the types of their columns: by schemas, merged over all of them, and by values without one.
 
-    of_schemas: dict[str, list[pa.DataType]] = field(default_factory=dict)
+    It is the same whoever reads the changes, and in whatever order.
+    """
+
+    of_schemas: SchemaTypes = field(default_factory=SchemaTypes)
     names: dict[str, None] = field(default_factory=dict)
     """The columns that came without a schema."""
     of_values: dict[str, Counter[pa.DataType]] = field(default_factory=dict)
@@ -38,7 +41,7 @@ class ColumnTypes:
     @classmethod
     def of(cls, made: ChangeRows) -> ColumnTypes:
         """What rows say."""
-        told = cls({name: [*kinds] for name, kinds in made.types.items()})
+        told = cls(made.types.copy())
         told.names = dict.fromkeys(name for row in made.rows for name in row.values)
         for part in made.projected:
             told.see(part)
@@ -58,25 +61,18 @@ class ColumnTypes:
             if column.null_count < len(column):
                 self.of_values.setdefault(name, Counter())[column.type] += len(column) - column.null_count
 
-    def learn(self, types: Mapping[str, pa.DataType]) -> None:
-        """Remember what a schema says of columns."""
-        for name, kind in types.items():
-            known = self.of_schemas.setdefault(name, [])
-            if kind not in known:
-                known.append(kind)
-
     def add(self, other: ColumnTypes) -> None:
         """Take in what further changes say."""
-        for name, kinds in other.of_schemas.items():
-            for kind in kinds:
-                self.learn({name: kind})
+        self.of_schemas.add(other.of_schemas)
         self.names |= other.names
         for name, counted in other.of_values.items():
             self.of_values.setdefault(name, Counter()).update(counted)
 
     def without(self, names: Collection[str]) -> ColumnTypes:
         """What changes say of other columns."""
-        schemas = {name: [*kinds] for name, kinds in self.of_schemas.items() if name not in names}
+        schemas = self.of_schemas.copy()
+        for name in names:
+            schemas.pop(name, None)
         named = {name: None for name in self.names if name not in names}
         return ColumnTypes(
             schemas, named, {name: one for name, one in self.of_values.items() if name not in names}
@@ -247,7 +243,7 @@ def types_of(table: TargetTable, told: ColumnTypes, schema: pa.Schema | None) ->
         elif name in own:
             found[name] = own[name]
         else:
-            kind = _of_schemas(told.of_schemas.get(name, ())) or declared.get(name) or _of_values(told, name)
+            kind = _of_schemas(told.of_schemas.kinds(name)) or declared.get(name) or _of_values(told, name)
             if kind is not None:
                 found[name] = _storable(kind, table)
     return found | {name: kind for name, kind in own.items() if name not in found}
@@ -265,8 +261,8 @@ def _wider(
     needed, own = {*keys, *(table.precombine_key or ())}, table.own_columns
     for has in schema:
         declared = table.declared.get(has.name)
-        kinds: Iterable[pa.DataType] = batch.of_schemas.get(has.name) or (
-            [declared] if declared is not None else batch.of_values.get(has.name) or ()
+        kinds: Iterable[pa.DataType] = batch.of_schemas.kinds(has.name) or (
+            [declared] if declared is not None else sorted(batch.of_values.get(has.name) or (), key=str)
         )
         field = has
         for kind in () if has.name in own else kinds:
@@ -287,7 +283,7 @@ def _is_alike(one: pa.DataType, other: pa.DataType) -> bool:
 
 
 def _of_schemas(kinds: Sequence[pa.DataType]) -> pa.DataType | None:
-    """A type that holds what all schemas of the batch have; where there is none, that of the newest."""
+    """A type that holds what all schemas of the batch have, the newest last; where there is none, that of the newest."""
     if not kinds:
         return None
     found: pa.DataType | None = kinds[0]
@@ -297,16 +293,19 @@ def _of_schemas(kinds: Sequence[pa.DataType]) -> pa.DataType | None:
 
 
 def _of_values(told: ColumnTypes, name: str) -> pa.DataType | None:
-    """A type that holds all values; where there is none, that which holds most of them."""
-    counted = told.of_values.get(name)
-    if not counted:
-        return None
-    found: pa.DataType | None = None
-    for kind in counted:
-        found = kind if found is None else merged(found, kind)
-        if found is None:
-            return counted.most_common(1)[0][0]
-    return found
+    """A type that holds all values; where there is none, one that holds most of them.
+
+    Whole numbers count with binary ones, for among these a column has them as such.
+    """
+    holding: dict[pa.DataType, int] = {}
+    counted = told.of_values.get(name, Counter())
+    for kind in sorted(counted, key=str):
+        both, count = kind, counted[kind]
+        for one in [*holding]:
+            if (wide := merged(one, kind)) is not None:
+                both, count = wide, count + holding.pop(one)
+        holding[both] = count
+    return max(holding, key=lambda kind: (holding[kind], str(kind)), default=None)
 
 
 def _storable(kind: pa.DataType, table: TargetTable) -> pa.DataType:

@@ -53,7 +53,7 @@ def compute(
         made.types.pop(table.column_of(name), None)
         for row in made.rows:
             row.values.pop(table.column_of(name), None)
-    made.learn({name: sql.kinds[name] for name in table.computed if name in sql.kinds})
+    made.types.learn({name: sql.kinds[name] for name in table.computed if name in sql.kinds}, "")
     return dropped + sum(gone for _, gone in parts)
 
 
@@ -210,7 +210,7 @@ class ChunkSql:
         with RowSql.of(table, fit, types.names) as sql:
             sql.learn()
         landing = types.without(sql.only_read)
-        landing.learn(sql.kinds)
+        landing.of_schemas.learn(sql.kinds, "")
         return cls(table, fit, frozenset(types.names), keys), landing
 
     def columns(self, columns: Mapping[str, Any], operations: Any) -> tuple[Mapping[str, Any], Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.own_columns import OF_FRAMES
@@ -18,6 +19,7 @@ from safewrite.cdc.connect.values import is_told
 from safewrite.cdc.landing.project_columns import Projected
 from safewrite.cdc.landing.record_metadata import metadata_of
 from safewrite.cdc.records.change import UNAVAILABLE, DeadLetter, Op, SourceChange, UndecodableError
+from safewrite.cdc.records.change_set import POSITION
 from safewrite.values.python import is_nan
 
 
@@ -39,6 +41,31 @@ class ChangeRow:
     left: bool = False
 
 
+class SchemaTypes(dict[str, dict[pa.DataType, str]]):
+    """The types that schemas name for columns, each with the position of the newest change that came with it."""
+
+    def learn(self, types: Mapping[str, pa.DataType], position: str) -> None:
+        """Remember what the schema of a change says."""
+        for name, kind in types.items():
+            known = self.setdefault(name, {})
+            if position >= known.get(kind, ""):
+                known[kind] = position
+
+    def add(self, other: SchemaTypes) -> None:
+        """Take in what the schemas of further changes say."""
+        for name, kinds in other.items():
+            for kind, position in kinds.items():
+                self.learn({name: kind}, position)
+
+    def kinds(self, name: str) -> list[pa.DataType]:
+        """The types of a column, that of the newest change last."""
+        known = self.get(name, {})
+        return sorted(known, key=lambda kind: (known[kind], str(kind)))
+
+    def copy(self) -> SchemaTypes:
+        return SchemaTypes({name: dict(kinds) for name, kinds in self.items()})
+
+
 @dataclass
 class ChangeRows:
     """Rows in the order of their source, and what they say of columns.
@@ -48,18 +75,11 @@ class ChangeRows:
 
     keys: tuple[str, ...] = ()
     rows: list[ChangeRow] = field(default_factory=list)
-    types: dict[str, list[pa.DataType]] = field(default_factory=dict)
+    types: SchemaTypes = field(default_factory=SchemaTypes)
     dead: list[DeadLetter] = field(default_factory=list)
     split: int = 0
     projected: list[Projected] = field(default_factory=list)
     """Changes that were read and projected as columns; none of them is in ``rows``."""
-
-    def learn(self, types: Mapping[str, pa.DataType]) -> None:
-        """Remember what a schema says of columns, by the table's names."""
-        for name, kind in types.items():
-            found = self.types.setdefault(name, [])
-            if kind not in found:
-                found.append(kind)
 
 
 def rows_of(
@@ -80,19 +100,24 @@ def rows_of(
     table = rules.table
     made = ChangeRows(keys=keys or table.key, projected=list(projected))
     maker = _Maker(rules, made, carry and not table.has_versions)
-    seen: set[int] = set()
+    newest: dict[int, SourceChange] = {}
+    """The newest change of each schema."""
     for part in projected:
-        made.learn(part.types)
+        made.types.learn(part.types, pc.max(part.batch.data.column(POSITION)).as_py())
     for change in changes:
-        if id(change.types) not in seen:
-            seen.add(id(change.types))
-            maker.learn(change.types)
+        known = newest.setdefault(id(change.types), change)
+        if known is change:
+            maker.learn(change.types, change.position)
+        elif change.position > known.position:
+            newest[id(change.types)] = change
         try:
             made.rows += maker.rows(change)
         except UndecodableError as error:
             made.dead.append(DeadLetter(change.record, str(error), table.name))
         except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
             made.dead.append(DeadLetter(change.record, f"{type(error).__name__}: {error}", table.name))
+    for change in newest.values():
+        maker.learn(change.types, change.position)
     if not made.keys and made.rows and not table.is_appended:
         why = "the key of the table is not known yet, so it cannot be truncated; name its primary_key in the configuration"
         made.dead += [DeadLetter(row.change.record, why, table.name) for row in made.rows]
@@ -124,14 +149,14 @@ class _Maker:
         self._types: Mapping[str, pa.DataType] = {}
         """The types of the change's columns, as its schema names them."""
 
-    def learn(self, types: Mapping[str, pa.DataType]) -> None:
-        """Remember what a schema says of the columns."""
+    def learn(self, types: Mapping[str, pa.DataType], position: str) -> None:
+        """Remember what the schema of a change says of the columns."""
         for name, kind in types.items():
             if name not in self._left_out:
-                self._has(name, self._rules.declared(name) or kind)
+                self._has(name, self._rules.declared(name) or kind, position)
 
-    def _has(self, name: str, kind: pa.DataType) -> None:
-        self._made.learn({self._table.column_of(name): kind})
+    def _has(self, name: str, kind: pa.DataType, position: str = "") -> None:
+        self._made.types.learn({self._table.column_of(name): kind}, position)
 
     def rows(self, change: SourceChange) -> list[ChangeRow]:
         """One row, or two where the key changed: the old one goes."""
