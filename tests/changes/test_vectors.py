@@ -17,6 +17,7 @@ import pytest
 import safewrite as sw
 from safewrite.cdc.landing.rows_by_key import rows_with
 from safewrite.delta.data import vectors
+from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log import actions
 from safewrite.delta.maintenance.doctor import examine
 from safewrite.delta.maintenance.inspection import inspect_table
@@ -286,3 +287,33 @@ def test_a_commit_that_gave_a_file_another_vector_is_not_found_by_the_file_alone
     lost = actions.parse(json.dumps({"add": {**add, "deletionVector": vector}}).encode(), 3)
     assert not LogIndex(log).holds(lost)
     assert LogIndex(log).holds(log[2])
+
+
+ROOTS = (
+    "s3://lake/a/t",
+    "s3://lake/a+b/t",
+    "s3://lake/a b/t",
+    "s3://lake/é/t",
+    "/lake/a b/t",
+    "/lake/a[1]/t",
+)
+
+
+def test_an_address_that_readers_spell_otherwise_gets_rewritten_files(tmp_path: Path) -> None:
+    """T4-A6: deltalake encodes such an address twice where it looks for a vector, and could not read the table."""
+    add = {"path": "part-0.parquet", "stats": json.dumps({"numRecords": 10})}
+    assert [Vectors(root).taking(add, np.arange(2)) is not None for root in ROOTS] == [
+        True,
+        True,
+        *[False] * 4,
+    ]
+    for name, vectors_of in (("plain", 1), ("a b", 0), ("é", 0)):
+        table = sw.create(tmp_path / name / "t", SCHEMA, properties={"delta.enableDeletionVectors": "true"})
+        rows = [{"a": a, "b": "x", "s": 1, "t": 0, "value": "old"} for a in range(40)]
+        table.append(pa.Table.from_pylist(rows, SCHEMA))
+        table.delete("a < 5")
+        found = deltalake.DeltaTable(str(tmp_path / name / "t"))
+        read = deltalake.QueryBuilder().register("t", found).execute("SELECT a FROM t").read_all()
+        assert pa.table(read).num_rows == table.refresh().row_count() == 35
+        log = (tmp_path / name / "t" / "_delta_log" / f"{2:020d}.json").read_text()
+        assert log.count('"deletionVector"') == vectors_of, name

@@ -31,6 +31,9 @@ GONE_MAX = 0.5
 _PLAIN = re.compile(r"[\w\-./=]+", re.ASCII)
 """Paths that no engine spells otherwise.  polars (2.1.0) pairs a vector with its file by the text of the path, and passes over
 that of a file whose partition's value is percent-encoded: it would show deleted rows."""
+_PLAIN_ROOT = re.compile(r"[\w\-./=+:]*", re.ASCII)
+"""Addresses of tables that no engine spells otherwise.  deltalake (1.6.6) encodes that of a table on S3 twice where it looks for
+a vector, polars (2.1.0) any before it looks for the file of one: they cannot read the table then."""
 _KEPT = (
     "path",
     "partitionValues",
@@ -135,7 +138,8 @@ class Vectors:
             raise InternalError(
                 f"Rows of {add['path']} were to be marked as gone that it does not have. Nothing was committed. Please report it."
             )
-        return vector if len(vector) <= GONE_MAX * rows and _PLAIN.fullmatch(add["path"]) else None
+        is_found = _PLAIN_ROOT.fullmatch(self.root) and _PLAIN.fullmatch(add["path"])
+        return vector if is_found and len(vector) <= GONE_MAX * rows else None
 
     def store(
         self, wider: Mapping[FileKey, BitMap64], limits: Limits
