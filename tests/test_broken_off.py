@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import linecache
 import subprocess
 import sys
 import textwrap
+import time
+from collections.abc import Generator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
 from safewrite.boundary.public import let_go
 from safewrite.boundary.workers import Workers
+from safewrite.protocol.effects import Effect, Ok, Outcome, PassTurn, TakeTicket
+from safewrite.protocol.values import Queue
+from safewrite.stores.memory import MemoryLedger, MemoryObjects
+from safewrite.stores.world import World, run
 
 pytestmark = pytest.mark.usefixtures("no_aws_settings")
 
@@ -151,3 +160,74 @@ def test_an_error_that_is_kept_holds_nothing_of_the_frames_that_it_broke_off() -
     assert Held.alive == 1
     let_go(kept)
     assert Held.alive == 0
+
+
+# --- a ticket ----------------------------------------------------------------------------------------------
+class Counter:
+    """A queue of one table whose tickets are counted."""
+
+    def __init__(self) -> None:
+        self.serving = self.next = 1
+
+    def take(self) -> Outcome:
+        self.next += 1
+        return Ok((self.next - 1, Queue(self.serving, self.next)))
+
+    def read(self) -> Outcome:
+        return Ok(Queue(self.serving, self.next))
+
+    def pass_turn(self, ticket: int) -> Outcome:
+        self.serving = max(self.serving, ticket + 1)
+        return Ok()
+
+    def hold_turn(self, ticket: int, hold_s: float) -> Outcome:
+        return Ok()
+
+
+STEPS = {"waited", "_take_ticket", "_ask_arbiter", "_ask_stores", "perform", "run"}
+
+
+def test_a_ticket_that_was_taken_when_a_signal_came_is_passed_on() -> None:
+    """T4-A5: the answer had left its queue and was not returned: the thread that was to give it up waited for it, for ever."""
+    number = 1
+    while _broken_off_at(number):
+        number += 1
+    assert number > 5
+
+
+def _broken_off_at(number: int) -> bool:
+    """Break a run off at its nth step with a ticket in hand, which is to be passed on; False if it has fewer."""
+    queue, hits = Counter(), 0
+    world = World(MemoryObjects(), ledger=MemoryLedger(), queue=queue)
+
+    def trace(frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal hits
+        if frame.f_code.co_name not in STEPS:
+            return None
+        # Python raises no signal at a "try:", which is not within the handlers around it.
+        is_step = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip() != "try:"
+        if event == "line" and is_step and queue.next > queue.serving:  # a ticket is held
+            hits += 1
+            if hits == number:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            run(_taking(), world)
+    finally:
+        sys.settrace(before)
+    until_s = time.monotonic() + 5
+    while queue.serving < queue.next and time.monotonic() < until_s:
+        time.sleep(0.001)
+    assert queue.serving == queue.next, f"step {number} loses the ticket"
+    return hits >= number
+
+
+def _taking() -> Generator[Effect, Outcome, None]:
+    taken = yield TakeTicket()
+    assert isinstance(taken, Ok)
+    assert isinstance(taken.value, tuple)
+    yield PassTurn(taken.value[0])

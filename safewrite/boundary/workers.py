@@ -19,13 +19,17 @@ T = TypeVar("T")
 
 
 class Pending(Generic[T]):
-    """A call that a thread makes, or whoever asks for its result if no thread has begun it."""
+    """A call that a thread makes, or whoever asks for its result if no thread has begun it.
 
-    __slots__ = ("_answer", "_call")
+    The answer stays where the thread put it: a signal between taking and returning it would lose it, and who asks again waits for ever.
+    """
+
+    __slots__ = ("_answer", "_bell", "_call")
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._call = deque([call])
-        self._answer: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
+        self._answer: deque[tuple[T | None, BaseException | None]] = deque()
+        self._bell: SimpleQueue[None] = SimpleQueue()
 
     def run(self) -> None:
         """Make the call, unless it was made or cancelled."""
@@ -38,7 +42,8 @@ class Pending(Generic[T]):
         except BaseException as error:  # noqa: BLE001 - whoever asks for the result has it
             answer = (None, error)
         del call  # it holds its arguments
-        self._answer.put(answer)
+        self._answer.append(answer)
+        self._bell.put(None)
 
     def cancel(self) -> None:
         """Do not begin what has not begun; no caller may ask for its result then."""
@@ -47,7 +52,10 @@ class Pending(Generic[T]):
     def result(self) -> T:
         """What the call returned, once; what it raised is raised."""
         self.run()
-        return self.waited()
+        try:
+            return self.waited()
+        finally:
+            self._answer.clear()  # it may hold much
 
     def waited(self, timeout_s: float | None = None) -> T:
         """As :meth:`result`, of a call that a thread makes and no signal breaks off.
@@ -55,8 +63,11 @@ class Pending(Generic[T]):
         Raises:
             Empty: the call takes longer than ``timeout_s``.
         """
-        value, error = self._answer.get(timeout=timeout_s)
+        while not self._answer:
+            self._bell.get(timeout=timeout_s)
+        value, error = self._answer[0]
         if error is not None:
+            self._answer[0] = None, RuntimeError("The error of this call was raised before.")
             try:
                 raise error
             finally:

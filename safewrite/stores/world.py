@@ -8,10 +8,11 @@ import time
 import uuid
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import lru_cache, partial
 from typing import Protocol, TypeVar
 
-from safewrite.boundary.workers import Pending, Workers
+from safewrite.boundary.workers import Workers
 from safewrite.errors import InternalError
 from safewrite.protocol import effects as fx
 from safewrite.protocol import values
@@ -47,7 +48,8 @@ def run(steps: Generator[Effect, Outcome, T], world: Performer) -> T:
     doubt. Retries, waits and repairs are logged, and sent to the world's ``listener``.  A run that is broken off gives up
     its tickets, for others would wait for it.
     """
-    watch, tickets = Watch(world), list[int]()
+    watch, tickets = Watch(world), _Tickets()
+    outer = _TICKETS.set(tickets)
     try:
         effect = next(steps)
         while True:
@@ -61,11 +63,13 @@ def run(steps: Generator[Effect, Outcome, T], world: Performer) -> T:
                 watch.answered(effect, outcome)
                 effect = steps.send(outcome)
     except StopIteration as end:
-        tickets.clear()
+        tickets.held.clear()
         result: T = end.value
         return result
     finally:
-        for ticket in tickets:
+        tickets.ended = True
+        _TICKETS.reset(outer)
+        for ticket in tickets.held:
             with suppress(Exception):
                 world.perform(fx.PassTurn(ticket, name=GIVEN_UP))
 
@@ -74,13 +78,31 @@ GIVEN_UP = "lease.give_up"
 """How the effect is called by which a run that is broken off gives up its turn."""
 
 
-def _note_ticket(tickets: list[int], effect: Effect, outcome: Outcome) -> None:
+class _Tickets:
+    """The tickets that a run holds."""
+
+    def __init__(self) -> None:
+        self.held: list[int] = []
+        self.ended = False
+
+    def note(self, outcome: Outcome) -> None:
+        """Note the ticket that an answer brought."""
+        if isinstance(outcome, Ok):
+            assert isinstance(outcome.value, tuple)
+            if outcome.value[0] not in self.held:
+                self.held.append(outcome.value[0])
+
+
+_TICKETS: ContextVar[_Tickets | None] = ContextVar("tickets", default=None)
+"""Those of the run that is under way."""
+
+
+def _note_ticket(tickets: _Tickets, effect: Effect, outcome: Outcome) -> None:
     """Keep the tickets that a run holds."""
-    if isinstance(effect, fx.TakeTicket) and isinstance(outcome, Ok):
-        assert isinstance(outcome.value, tuple)
-        tickets.append(outcome.value[0])
-    elif isinstance(effect, fx.PassTurn) and effect.ticket in tickets:
-        tickets.remove(effect.ticket)
+    if isinstance(effect, fx.TakeTicket):
+        tickets.note(outcome)
+    elif isinstance(effect, fx.PassTurn) and effect.ticket in tickets.held:
+        tickets.held.remove(effect.ticket)
 
 
 def monotonic_s(world: Performer) -> float:
@@ -303,20 +325,17 @@ class World:
         """Take a ticket in a thread, which no signal breaks off: a ticket without an owner would be waited for."""
         if self.threads <= 1:
             return queue.take()
-        taken = _pool().submit(carried(queue.take))
-        try:
-            return taken.waited()
-        except Exception:
-            raise
-        except BaseException:
-            _pool().submit(partial(self._give_up, taken))
-            raise
+        return _pool().submit(carried(partial(self._taken, queue, _TICKETS.get()))).waited()
 
-    def _give_up(self, taken: Pending[Outcome]) -> None:
-        with suppress(Exception):
-            outcome = taken.waited()
-            if isinstance(outcome, Ok) and isinstance(outcome.value, tuple):
+    def _taken(self, queue: TicketQueue, tickets: _Tickets | None) -> Outcome:
+        """Take a ticket for a run, or pass it on where the run was broken off meanwhile."""
+        outcome = queue.take()
+        if tickets is not None:
+            tickets.note(outcome)
+            if tickets.ended and isinstance(outcome, Ok):
+                assert isinstance(outcome.value, tuple)
                 self.perform(fx.PassTurn(outcome.value[0], name=GIVEN_UP))
+        return outcome
 
     def _read_queue(self, queue: TicketQueue) -> Outcome:
         """The queue, once the turns that calls of this world gave up are passed over."""
