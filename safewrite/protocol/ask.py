@@ -6,7 +6,7 @@ import math
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 
-from safewrite.errors import StorageError
+from safewrite.errors import NotCommittedError, StorageError, UnsupportedTableError
 from safewrite.protocol.effects import Backoff, Busy, Effect, Failed, Now, Ok, Outcome, Together, Unknown
 
 THROTTLED_ASKS_MAX = 2_000
@@ -136,8 +136,10 @@ def _unflatten(
     return tuple(dealt)
 
 
-def unanswered(effect: Effect, outcome: Outcome) -> StorageError:
+def unanswered(effect: Effect, outcome: Outcome) -> NotCommittedError:
     """The error for an effect that got no usable answer while nothing could have been committed."""
+    if isinstance(outcome, Failed) and outcome.unsupported:
+        return UnsupportedTableError(outcome.detail)
     detail = getattr(outcome, "detail", "") or type(outcome).__name__
     advice = getattr(outcome, "advice", "") or (
         "Check permissions and the address."

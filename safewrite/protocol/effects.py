@@ -53,11 +53,13 @@ class Busy:
 class Failed:
     """Certainly not performed, and asking again does not help (400, 401, 403 on a write, ...).
 
-    ``advice`` is what the caller should do, in sentences, where the store can tell.
+    ``advice`` is what the caller should do, in sentences, where the store can tell.  ``unsupported``: what was asked for is
+    there, and is nothing that safewrite reads or writes; ``detail`` says all of it.
     """
 
     detail: str = ""
     advice: str = ""
+    unsupported: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 from safewrite.errors import Kind, UnsafeConfigError
 
 _UPDATE = "provide-client-params.glue.UpdateTable"
+_ASK = "provide-client-params.glue.GetTable"
 _READ = "after-call.glue.GetTable"
 _FIELD_ID = "iceberg.field.id"
 _DESCRIBED = ("Description",)
@@ -29,6 +30,7 @@ def guard(catalog: Any) -> None:
     events = getattr(getattr(glue, "meta", None), "events", None)
     if events is not None:
         entries = _Entries(glue)
+        events.register(_ASK, entries.ask, unique_id="safewrite-entry-asked")
         events.register(_READ, entries.remember, unique_id="safewrite-entry-read")
         events.register(_UPDATE, entries.complete, unique_id="safewrite-version-id")
 
@@ -39,6 +41,11 @@ class _Entries(threading.local):
     def __init__(self, glue: Any) -> None:
         self.glue = glue
         self.last: Mapping[str, Any] = {}
+        self.asked: tuple[str, str] | None = None
+        """Its names as they were asked for: Glue follows links, and says the names of their targets."""
+
+    def ask(self, params: Mapping[str, Any], **_: Any) -> None:
+        self.asked = _names(params, params)
 
     def remember(self, parsed: Mapping[str, Any], **_: Any) -> None:
         self.last = parsed.get("Table") or {}
@@ -64,11 +71,13 @@ class _Entries(threading.local):
 
     def _is_replaced(self, params: Mapping[str, Any]) -> bool:
         """Whether the entry that was read last is the one, and the version, that a request replaces."""
-        names = (params.get("DatabaseName"), params["TableInput"].get("Name"))
-        read = (self.last.get("DatabaseName"), self.last.get("Name"))
-        return params["VersionId"] == self.last.get("VersionId") and [str(one).lower() for one in names] == [
-            str(one).lower() for one in read
-        ]
+        asked = _names(params, params["TableInput"])
+        return asked == self.asked and params["VersionId"] == self.last.get("VersionId")
+
+
+def _names(request: Mapping[str, Any], table: Mapping[str, Any]) -> tuple[str, str]:
+    """Database and table as Glue knows them, in lower case."""
+    return str(request.get("DatabaseName")).lower(), str(table.get("Name")).lower()
 
 
 def _is_iceberg(sent: Mapping[str, Any]) -> bool:

@@ -6,15 +6,13 @@ look, a wrong "failed" at worst an early error, for the metadata is looked at be
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-from safewrite.errors import UnsafeConfigError
+from safewrite.errors import UnsafeConfigError, UnsupportedTableError
 from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Outcome, Unknown
 from safewrite.stores import call_limit
 from safewrite.stores.advice import cause_of, named_in
 from safewrite.text.rendering import said
-from safewrite.values.unsupported import ADVICE, reason
 
 _REFUSED_CODES = {
     "AccessDeniedException",
@@ -27,7 +25,6 @@ _REFUSED_CODES = {
 }
 _BUSY_CODES = {"ThrottlingException", "Throttling", "TooManyRequestsException"}
 _BUSY_TEXTS = ("database is locked", "deadlock detected", "could not serialize access")
-_UNREAD = re.compile(r"Unsupported field type: '([^']+)'")
 
 
 def classify_error(error: Exception) -> Outcome:
@@ -68,8 +65,11 @@ def _meaning(error: Exception) -> Outcome:
         | iceberg.ValidationError,
     ):
         return Failed(detail, _login(error))
-    if isinstance(error, UnsafeConfigError):  # our own guard: the request was not sent
-        return Failed(detail)
+    if isinstance(
+        error, UnsafeConfigError | UnsupportedTableError
+    ):  # of our own: no request changed anything
+        is_unsupported = isinstance(error, UnsupportedTableError)
+        return Failed(error.message if is_unsupported else detail, unsupported=is_unsupported)
     if type(error) is ValueError:  # PyIceberg's checks before it asks; subclasses may come from an answer
         return Failed(detail)
     code = _aws_code(error)
@@ -99,16 +99,6 @@ def _unreached(error: Exception) -> str:
     if not any(cls.__name__ in ("ConnectionError", "ConnectTimeout") for cls in type(error).__mro__):
         return ""
     return "Check the catalog's address (uri) and the network; if it passes, call again with the same key."
-
-
-def unread_type(error: Exception) -> Failed | None:
-    """The refusal of a table that has a column of a type that PyIceberg does not read, if the error is that."""
-    found = _UNREAD.search(said(error))
-    return (
-        None
-        if found is None
-        else Failed(f"A column of the table has the Iceberg type {found[1]!r}: {reason(found[1])}", ADVICE)
-    )
 
 
 def classify_file_error(error: Exception) -> Outcome:

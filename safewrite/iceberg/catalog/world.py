@@ -10,7 +10,8 @@ from weakref import WeakKeyDictionary
 from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
 from safewrite.iceberg.catalog.files import FileStore
-from safewrite.iceberg.catalog.outcomes import classify_error, classify_file_error, unread_type
+from safewrite.iceberg.catalog.foreign import load_table
+from safewrite.iceberg.catalog.outcomes import classify_error, classify_file_error
 from safewrite.iceberg.catalog.rows import read_rows, scan_meaning
 from safewrite.iceberg.metadata import head_of, table_of
 from safewrite.protocol import values
@@ -126,9 +127,9 @@ class CatalogWorld(FilesWorld):
     def _load(self) -> Outcome:
         try:
             with self._one_at_a_time:
-                self.table = self.catalog.load_table(self.identifier)
+                self.table = load_table(self.catalog, self.identifier)
         except Exception as error:  # noqa: BLE001 - what each means is decided in one place
-            return unread_type(error) or classify_error(error)
+            return classify_error(error)
         return Ok(head_of(self.table, self.branch))
 
     def _read_metadata(self, location: str) -> Outcome:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from safewrite.errors import NotCommittedError, StorageError, UnsafeConfigError
+from safewrite.errors import NotCommittedError, StorageError, UnsafeConfigError, UnsupportedTableError
 from safewrite.findings import DANGER, INFO, WARNING, Finding, Findings, Severity
 from safewrite.iceberg import branches, ledger_place, retention
+from safewrite.iceberg.catalog.foreign import load_table
 from safewrite.iceberg.catalog.outcomes import classify_error
 from safewrite.iceberg.connect import Connection, kind_of
 from safewrite.iceberg.maintenance import aws, history, missing_files, waiting_writes
@@ -96,7 +97,9 @@ def _lock_table(connection: Connection) -> Findings:
 
 def _loaded(connection: Connection) -> Table | Finding:
     try:
-        return connection.catalog.load_table(connection.identifier)
+        return load_table(connection.catalog, connection.identifier)
+    except UnsupportedTableError:
+        raise
     except FileNotFoundError as error:
         return Finding(
             DANGER, "metadata_missing",

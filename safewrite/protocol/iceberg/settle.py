@@ -158,6 +158,8 @@ def _judge(
     """Judge the change by a look at the table; None if that does not decide."""
     if isinstance(looked, Missing):
         raise gone(accepted or in_doubt)
+    if isinstance(looked, Failed) and looked.unsupported and not (accepted or in_doubt):
+        raise unanswered(LoadTable(name="swap.look"), looked)
     if not isinstance(looked, Ok):
         return None
     head = looked.value
@@ -226,6 +228,8 @@ def settle_creation(
             return SettledChange(creation.landed_in(looked.value), looked.value)
         if isinstance(outcome, Failed | Missing) and not in_doubt and isinstance(looked, Missing):
             raise unanswered(create, outcome)
+        if isinstance(looked, Failed) and looked.unsupported and not in_doubt:
+            raise unanswered(create, looked)
         if not (yield from patience.again(outcome, looked)) or (yield from overdue(limits, started_s)):
             break
         yield Backoff(patience.tries, name="create.backoff")
