@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from safewrite.changes.apply_tasks import AppliedPart, ApplyPart, Looked, LookUp, Rewrite
 from safewrite.changes.by_part import Answer, joined
-from safewrite.changes.chunks import parts_for
 from safewrite.changes.decide import Decision
 from safewrite.changes.memory import Memory
 from safewrite.changes.part_sums import BatchEffect, effect_of_truncates, needs_whole, question_of, summed
@@ -28,6 +27,7 @@ from safewrite.changes.reading import check_target, parsed
 from safewrite.changes.spec import Spec
 from safewrite.changes.table_files import LOOK_FILES, Before, LiveFile, Rest, TableFiles, WantedKeys
 from safewrite.engine.abc import Engine, bodies
+from safewrite.engine.exchange import parts_for
 from safewrite.engine.local import LocalEngine
 from safewrite.errors import InternalError
 from safewrite.frames.fingerprint import Fingerprint
@@ -56,7 +56,7 @@ class Given(Protocol):
     def read_in(
         self, spec: Spec, schema: pa.Schema, partition_by: tuple[str, ...] = ()
     ) -> AbstractContextManager[tuple[ReadBatch, Any]]:
-        """Read and check changes once, and keep them in chunks until the end of the block.
+        """Read and check changes once, and keep them until the end of the block.
 
         Raises:
             WouldAlterError, InvalidInputError: as ``safewrite.changes.reading.read``.
@@ -118,7 +118,7 @@ class _KeyLook:
 
 @dataclass
 class ApplyJob:
-    """One batch of changes on its way.  ``source`` has its changes in chunks; ``new_id`` names files."""
+    """One batch of changes on its way.  ``source`` has its changes; ``new_id`` names files."""
 
     engine: Engine[Any]
     changes: ReadBatch
@@ -188,9 +188,9 @@ class ApplyJob:
         """
         nbytes = self.changes.report.nbytes + sum(file.nbytes for file in files)
         if self.changes.rows <= FEW_ROWS and nbytes <= FEW_BYTES:
-            chunks = self.engine.here(self.source)
-            if chunks is not None:
-                self.engine, self.source = LocalEngine(), chunks
+            rows = self.engine.here(self.source)
+            if rows is not None:
+                self.engine, self.source = LocalEngine(), rows
 
     def _knows(self, name: str, *, whole: bool) -> bool:
         look = self._known.get(name)

@@ -11,12 +11,13 @@ import pyarrow.compute as pc
 
 from safewrite.changes.by_part import FILE, KIND, POS, Answer, Question, RowKind, answered, questioned
 from safewrite.changes.candidate_rows import Hits
-from safewrite.changes.chunks import dealt, gathered
+from safewrite.changes.chunks import gathered
 from safewrite.changes.key_index import key_hashes
 from safewrite.changes.positions import Flags, Numbers, meeting
 from safewrite.changes.reading import loose
 from safewrite.changes.table_files import Before, LiveFile, Rest, RowsThatCame, TableFiles, WantedKeys
-from safewrite.engine.abc import CHUNKS, TaskAttempt
+from safewrite.engine.abc import Given, TaskAttempt
+from safewrite.engine.exchange import CHUNKS, Dealt, Share
 
 GIVEN_ROWS = 100_000
 """Rows of several files are dealt together up to so many."""
@@ -32,17 +33,15 @@ class Looked:
 
 @dataclass(frozen=True)
 class LookUp:
-    """Gives, in chunks, the rows of groups of files that have keys of a batch; its input are numbers of groups."""
+    """Gives the rows of groups of files that have keys of a batch; its input are numbers of groups."""
 
     files: TableFiles
     groups: tuple[tuple[LiveFile, ...], ...]
     wanted: WantedKeys
-    parts: int
+    buckets: int
     columns: pa.Schema = CHUNKS
 
-    def __call__(
-        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
-    ) -> Generator[pa.RecordBatch, None, Looked]:
+    def __call__(self, batches: Iterable[pa.RecordBatch], at: TaskAttempt) -> Generator[Given, None, Looked]:
         """Look through the files of these groups."""
         found = Looked({}, {})
         some: list[pa.Table] = []
@@ -73,10 +72,10 @@ class LookUp:
             rows = rows.append_column(column, values)
         return rows
 
-    def _dealt(self, some: list[pa.Table]) -> Iterator[pa.RecordBatch]:
+    def _dealt(self, some: list[pa.Table]) -> Iterator[Dealt]:
         if some:
             rows = pa.concat_tables(some)
-            yield from dealt(rows, key_hashes(rows, self.wanted.keys), self.parts)
+            yield Dealt(rows, key_hashes(rows, self.wanted.keys), self.buckets)
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class AppliedPart:
 
 @dataclass(frozen=True)
 class ApplyPart:
-    """Decides about the keys of a part, and writes the rows that come; its input are chunks of changes and of rows of the table.
+    """Decides about the keys of a part, and writes the rows that come; its input are shares of changes and of rows of the table.
 
     Rows of files in ``gone``, which were looked through and are in the table no more, do not count.
     """
@@ -108,10 +107,10 @@ class ApplyPart:
         return loose(self.question.schema) if self.gives_rows else None
 
     def __call__(
-        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
+        self, shares: Iterable[Share], at: TaskAttempt
     ) -> Generator[pa.RecordBatch, None, AppliedPart]:
         """Decide about all keys of a part, and write."""
-        whole = gathered(batches, questioned(self.question.schema))
+        whole = gathered(shares, questioned(self.question.schema))
         kinds = pc.fill_null(whole.column(KIND), int(RowKind.CHANGE))
         whole = whole.set_column(whole.schema.get_field_index(KIND), KIND, kinds)
         is_change = np.asarray(pc.equal(kinds, int(RowKind.CHANGE)), np.bool_)

@@ -1,4 +1,4 @@
-"""Reads changes that a task makes where their rows are, and keeps them in chunks."""
+"""Reads changes that a task makes where their rows are, and keeps them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from safewrite.changes.read_task import HASHES_MAX, ReadBatch, ReadChanges, Read
 from safewrite.changes.reading import check_target, parsed
 from safewrite.changes.shared_jobs import SharedChanges
 from safewrite.changes.spec import Spec
-from safewrite.engine.abc import Engine, Task, TaskAttempt
+from safewrite.engine.abc import Engine, Given, Task, TaskAttempt
 from safewrite.engine.made import MadeChanges
 
 S = TypeVar("S")
@@ -33,11 +33,11 @@ class ReadMade:
 
     def __call__(
         self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
-    ) -> Generator[pa.RecordBatch, None, tuple[Any, ReadReport]]:
+    ) -> Generator[Given, None, tuple[Any, ReadReport]]:
         """Make and read the changes of an input, some at a time."""
         made: list[Any] = []
 
-        def rows() -> Generator[pa.RecordBatch, None, None]:
+        def rows() -> Generator[Any, None, None]:
             made.append((yield from self.make(batches, at)))
 
         found = yield from self.read(rows(), at)

@@ -1,4 +1,4 @@
-"""Applies changes of many tables by the same few tasks: what their keys are, chunks that name their table, look-ups, decisions.
+"""Applies changes of many tables by the same few tasks: what their keys are, shares that name their table, look-ups, decisions.
 
 A job of Spark's costs as much for one table as for a thousand.  So the rows of all tables are in one exchange, and a task works
 on the share that each of them has in its part.
@@ -6,24 +6,20 @@ on the share that each of them has in its part.
 
 from __future__ import annotations
 
-import struct
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from safewrite.changes.chunks import by_part, packed
 from safewrite.changes.key_index import Hashes, ascending, indexable, key_hashes
 from safewrite.changes.read_task import ends_of, few_of
-from safewrite.engine.abc import CHUNKS
+from safewrite.engine.exchange import Dealt
 
 HASHES_MAX = 1_000_000
 """The hashes of more keys are not sent: all rows of files that may have such a key are looked at then."""
-_NAME = struct.Struct(">BH")
 CHANGES, ROWS = 0, 1
-"""What a chunk has: changes, or rows of the table."""
+"""What a share has: changes, or rows of the table."""
 
 
 class UnfitError(Exception):
@@ -76,55 +72,12 @@ def hashes_of(keys: pa.Table) -> Hashes | None:
     return key_hashes(keys, keys.column_names) if indexable(keys.schema, keys.column_names) else None
 
 
-# --- chunks --------------------------------------------------------------------------------------------
-def dealt(
-    name: str, kind: int, rows: pa.Table, hashes: Hashes | None, parts: int
-) -> Iterator[pa.RecordBatch]:
-    """Rows of a table as chunks: dealt to so many parts by the hashes of their keys, or all to one."""
-    if not rows.num_rows:
-        return
-    first = first_part(name)
-    if parts == 1 or hashes is None:
-        yield _chunks([first], [_packed(name, kind, rows)])
-        return
-    shares = by_part(rows, hashes, parts)
-    yield _chunks([first + part for part, _ in shares], [_packed(name, kind, share) for _, share in shares])
+# --- shares --------------------------------------------------------------------------------------------
+def dealt(name: str, kind: int, rows: pa.Table, hashes: Hashes | None, parts: int) -> Dealt:
+    """Rows of a table on their way: dealt to so many parts by the hashes of their keys, or all to one."""
+    return Dealt(rows, hashes, parts, first_part(name), name, kind)
 
 
 def first_part(name: str) -> int:
     """The part that the first share of a table goes to, modulo the number of parts: tables are spread by their names."""
     return zlib.crc32(name.encode()) >> 8
-
-
-def _chunks(parts: list[int], data: list[bytes]) -> pa.RecordBatch:
-    return pa.record_batch([pa.array(parts, pa.int32()), pa.array(data, pa.binary())], schema=CHUNKS)
-
-
-def _packed(name: str, kind: int, rows: pa.Table) -> bytes:
-    return Chunk(name, kind, memoryview(packed(rows))).packed()
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Rows of a table, packed."""
-
-    name: str
-    kind: int
-    data: memoryview
-
-    @classmethod
-    def of(cls, data: memoryview) -> Chunk:
-        """A chunk as it was sent."""
-        kind, length = _NAME.unpack_from(data)
-        start = _NAME.size + length
-        return cls(bytes(data[_NAME.size : start]).decode(), kind, data[start:])
-
-    def packed(self) -> bytes:
-        """The chunk as it is sent."""
-        coded = self.name.encode()
-        return _NAME.pack(self.kind, len(coded)) + coded + bytes(self.data)
-
-    def rows(self) -> pa.Table:
-        """Its rows."""
-        with pa.ipc.open_stream(pa.py_buffer(self.data)) as stream:
-            return stream.read_all()

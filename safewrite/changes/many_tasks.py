@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from safewrite.boundary.workers import Workers
-from safewrite.changes.many_tables import CHANGES, ROWS, Chunk, UnfitError, first_part
-from safewrite.engine.abc import CHUNKS, DATA, PART, Task, TaskAttempt, TaskReport, performed
+from safewrite.changes.many_tables import CHANGES, ROWS, UnfitError, first_part
+from safewrite.engine.abc import Given, Task, TaskAttempt, TaskReport, performed
+from safewrite.engine.exchange import CHUNKS, Dealt, Share, Whole
 from safewrite.errors import SafewriteError
 
 T = TypeVar("T")
 Read = Callable[[pa.Table], pa.Table]
-"""Makes a chunk of changes as a decision takes it of one as it came; picklable."""
+"""Makes changes as a decision takes them of those that came; picklable."""
 
 
 TABLES_AT_ONCE = 32
@@ -46,28 +47,24 @@ class TaskOfTable:
     number: int
     task: Task
 
-    def done(
-        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
-    ) -> tuple[list[pa.RecordBatch], TaskReport]:
-        """The rows of the task, and its report."""
-        *rows, report = performed(self.task, batches, TaskAttempt(self.number, at.number))
+    def done(self, given: Iterable[Any], at: TaskAttempt) -> tuple[list[Dealt], TaskReport]:
+        """What the task gives to an exchange, and its report."""
+        *rows, report = performed(self.task, given, TaskAttempt(self.number, at.number))
         assert isinstance(report, TaskReport)
-        return [row for row in rows if isinstance(row, pa.RecordBatch)], report
+        return [row for row in rows if isinstance(row, Dealt)], report
 
 
 @dataclass(frozen=True)
-class GivenChunks:
-    """Gives chunks that came with it."""
+class GivenRows:
+    """Gives rows that came with it."""
 
-    chunks: tuple[pa.RecordBatch, ...]
+    rows: tuple[Dealt, ...]
     columns: pa.Schema = CHUNKS
 
-    def __call__(
-        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
-    ) -> Generator[pa.RecordBatch, None, None]:
+    def __call__(self, batches: Iterable[pa.RecordBatch], at: TaskAttempt) -> Generator[Given, None, None]:
         for batch in batches:
             for _ in range(batch.num_rows):
-                yield from self.chunks
+                yield from self.rows
 
 
 @dataclass(frozen=True)
@@ -77,9 +74,7 @@ class LookUps:
     bundles: tuple[tuple[TaskOfTable, ...], ...]
     columns: pa.Schema = CHUNKS
 
-    def __call__(
-        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
-    ) -> Generator[pa.RecordBatch, None, _Told]:
+    def __call__(self, batches: Iterable[pa.RecordBatch], at: TaskAttempt) -> Generator[Given, None, _Told]:
         told: _Told = []
         for number in (number for batch in batches for number in batch.column(0).to_pylist()):
             bundle = self.bundles[number]
@@ -93,12 +88,9 @@ class LookUps:
         return told
 
 
-def _named(name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Chunks of a table among those of others."""
-    data = [Chunk(name, ROWS, memoryview(one.as_buffer())).packed() for one in rows.column(DATA)]
-    first = first_part(name)
-    parts = [first + part for part in rows.column(PART).to_pylist()]
-    return pa.record_batch([pa.array(parts, pa.int32()), pa.array(data, pa.binary())], schema=CHUNKS)
+def _named(name: str, rows: Dealt) -> Dealt:
+    """Rows of a table among those of others."""
+    return replace(rows, name=name, kind=ROWS, first=first_part(name))
 
 
 @dataclass(frozen=True)
@@ -118,7 +110,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class Decisions:
-    """Decides about the keys of a part, of some tables at a time; chunks of other tables are passed over.
+    """Decides about the keys of a part, of some tables at a time; shares of other tables are passed over.
 
     It reports, by table, what the table's task reports, or why there is none.
     """
@@ -127,39 +119,23 @@ class Decisions:
     columns: None = None
 
     def __call__(
-        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
-    ) -> Generator[pa.RecordBatch, None, list[tuple[str, TaskReport | str]]]:
+        self, shares: Iterable[Share], at: TaskAttempt
+    ) -> Generator[Given, None, list[tuple[str, TaskReport | str]]]:
         yield from ()
-        chunks: dict[str, list[Chunk]] = {}
-        for batch in batches:
-            for data in batch.column(DATA):
-                chunk = Chunk.of(memoryview(data.as_buffer()))
-                if chunk.name in self.tables:
-                    chunks.setdefault(chunk.name, []).append(chunk)
-        names = sorted(chunks)
-        done = _side_by_side([partial(self._decided, name, chunks.pop(name), at) for name in names])
+        found: dict[str, list[Share]] = {}
+        for share in shares:
+            if share.name in self.tables:
+                found.setdefault(share.name, []).append(share)
+        names = sorted(found)
+        done = _side_by_side([partial(self._decided, name, found.pop(name), at) for name in names])
         return [*zip(names, done, strict=True)]
 
-    def _decided(self, name: str, chunks: Sequence[Chunk], at: TaskAttempt) -> TaskReport | str:
+    def _decided(self, name: str, shares: Sequence[Share], at: TaskAttempt) -> TaskReport | str:
         task, read = self.tables[name]
         try:
-            data = [_read(chunk, read) for chunk in chunks]
+            given = [Whole(read(one.table())) if one.kind == CHANGES else one for one in shares]
         except UnfitError as error:
             return str(error)
         except SafewriteError as error:
             return TaskReport(at, error=error)
-        rows = pa.record_batch(
-            [pa.array([0] * len(data), pa.int32()), pa.array(data, pa.binary())], schema=CHUNKS
-        )
-        return TaskOfTable(name, at.part, task).done([rows], at)[1]
-
-
-def _read(chunk: Chunk, read: Read) -> bytes | memoryview:
-    """A chunk as a decision takes it."""
-    if chunk.kind != CHANGES:
-        return chunk.data
-    rows = read(chunk.rows())
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    return bytes(sink.getvalue())
+        return TaskOfTable(name, at.part, task).done(given, at)[1]

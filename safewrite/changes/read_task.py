@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.chunks import dealt
 from safewrite.changes.decide import ChangeBatch, ChangeOp
 from safewrite.changes.key_index import Hashes, ascending, key_hashes
 from safewrite.changes.positions import Flags, values_of
 from safewrite.changes.reading import loose, read
 from safewrite.changes.spec import Spec
-from safewrite.engine.abc import CHUNKS, TaskAttempt
+from safewrite.engine.abc import Given, TaskAttempt
+from safewrite.engine.exchange import CHUNKS, Dealt
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
 from safewrite.frames.predicate import Both, Compare, Predicate
 from safewrite.frames.replace_where import EVERYTHING
@@ -86,7 +86,7 @@ class ReadChanges:
     schema: pa.Schema
     partition_by: tuple[str, ...]
     deals: bool = False
-    """Whether changes are given in chunks, dealt by their keys."""
+    """Whether changes are given to an exchange, by their keys."""
     is_hashed: bool = True
     """Whether hashes of keys that are dealt are reported."""
 
@@ -97,7 +97,7 @@ class ReadChanges:
 
     def __call__(
         self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
-    ) -> Generator[pa.RecordBatch, None, ReadReport]:
+    ) -> Generator[Given, None, ReadReport]:
         """Read the changes of a partition."""
         place = at.part * PARTITION_ROWS
         whole = ReadReport(no_truncates(self.spec, self.schema))
@@ -114,7 +114,7 @@ class ReadChanges:
                 hashes = key_hashes(table, self.spec.keys)
                 known = [ascending(hashes)] if self.is_hashed else None
                 whole.add(ReadReport(whole.truncates.slice(0, 0), hashes=known))
-                yield from dealt(table, hashes)
+                yield Dealt(table, hashes)
             else:
                 yield from table.to_batches()
         return whole

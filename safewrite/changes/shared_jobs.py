@@ -17,25 +17,19 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from safewrite.changes.many_tables import KeysTold
-from safewrite.changes.many_tasks import Decisions, GivenChunks, LookUps, Read, Runs, TaskOfTable
+from safewrite.changes.many_tasks import Decisions, GivenRows, LookUps, Read, Runs, TaskOfTable
 from safewrite.changes.read_task import OF_CHANGES, ReadBatch, ReadReport, lists_of, no_truncates
 from safewrite.changes.reading import check_target, loose, parsed, read_batch
 from safewrite.changes.spec import Spec
-from safewrite.engine.abc import (
-    CHUNKS,
-    Engine,
-    Mapped,
-    Task,
-    TaskReport,
-    bodies,
-)
+from safewrite.engine.abc import Engine, Mapped, Task, TaskReport, bodies
+from safewrite.engine.exchange import Dealt
 from safewrite.errors import NotCommittedError, StorageError
 from safewrite.frames.fingerprint import Fingerprint
 from safewrite.protocol.keys import OFFSETS
 
 S = TypeVar("S")
 Fit = Callable[[pa.Table], tuple[pa.Table, pa.ChunkedArray]]
-"""Puts a chunk under its table's types, and gives the places of its changes in the batch; picklable."""
+"""Puts changes under their table's types, and gives the places of its changes in the batch; picklable."""
 Doubt = Callable[[Sequence[TaskReport]], str | None]
 """Says of the reports of a decision why it is not to be committed; None if it is."""
 
@@ -59,7 +53,7 @@ class _Numbers:
 
 @dataclass(frozen=True)
 class _Rows(Generic[S]):
-    """Rows in chunks that name their table; those of other tables are among them."""
+    """Rows that name their table; those of other tables are among them."""
 
     rows: S
 
@@ -103,9 +97,9 @@ class TableEngine(Generic[S]):
         reports, rows = self.jobs.wait(self.name, _Call(kind, source, [task]))
         yield Mapped(reports, _Rows(rows), None)
 
-    def taken(self, source: Any) -> pa.Table:
+    def taken(self, source: Any) -> list[bytes]:
         """See :class:`safewrite.engine.abc.Engine`; no row of a table goes to no part."""
-        return CHUNKS.empty_table()
+        return []
 
     def here(self, source: Any) -> None:
         """See :class:`safewrite.engine.abc.Engine`; a job is not this table's alone."""
@@ -141,14 +135,14 @@ class SharedJobs(Generic[S]):
     """Jobs of many tables on one engine.
 
     Args:
-        chunks: the changes of all tables, dealt by ``safewrite.changes.many_tables.dealt``.
+        rows: the changes of all tables, dealt by ``safewrite.changes.many_tables.dealt``.
         parts: decisions are made in so many tasks.
         tasks: look-ups and rewrites are spread over so many tasks.
         at_once: so many threads work while others wait for a job.
     """
 
     engine: Engine[S]
-    chunks: S
+    rows: S
     parts: int
     tasks: int
     at_once: int
@@ -162,16 +156,16 @@ class SharedJobs(Generic[S]):
     def __post_init__(self) -> None:
         self._working = threading.Semaphore(self.at_once)
 
-    def add(self, chunks: Sequence[pa.RecordBatch]) -> None:
+    def add(self, rows: Sequence[Dealt]) -> None:
         """Take in further changes, which are in this process, before any table takes part.
 
         Raises:
             StorageError: the engine could not run a job.
         """
         source = self.engine.numbers(1)
-        mapped = self._stack.enter_context(self.engine.map(source, GivenChunks(tuple(chunks))))
+        mapped = self._stack.enter_context(self.engine.map(source, GivenRows(tuple(rows))))
         mapped.bodies()
-        self.chunks = self.engine.together([self.chunks, mapped.rows])
+        self.rows = self.engine.together([self.rows, mapped.rows])
 
     # --- the tables' threads ------------------------------------------------------------------------
     def join(self, name: str, doubt: Doubt) -> None:
@@ -295,8 +289,8 @@ class SharedJobs(Generic[S]):
 
 # --- changes of one table --------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class ChunkReader:
-    """Reads a chunk of changes in a task: ``fit`` puts it under the table's types, and gives the places of its changes.
+class ShareReader:
+    """Reads changes in a task: ``fit`` puts them under the table's types, and gives their places.
 
     ``fit`` raises :class:`UnfitError` for changes that tasks cannot take.
     """
@@ -306,9 +300,9 @@ class ChunkReader:
     schema: pa.Schema
     partition_by: tuple[str, ...]
 
-    def __call__(self, chunk: pa.Table) -> pa.Table:
+    def __call__(self, rows: pa.Table) -> pa.Table:
         """The changes as a decision takes them."""
-        frame, places = self.fit(chunk)
+        frame, places = self.fit(rows)
         batch = read_batch(frame, self.spec, self.schema, self.partition_by)
         columns = pa.schema([*loose(self.schema), *OF_CHANGES])
         lacks = lists_of(batch.absent, batch.table.num_rows)
@@ -317,7 +311,7 @@ class ChunkReader:
 
 @dataclass(frozen=True)
 class SharedChanges:
-    """Changes of one table, in chunks with those of others: :meth:`Table.apply_changes` takes them for rows.
+    """Changes of one table, among those of others: :meth:`Table.apply_changes` takes them for rows.
 
     Args:
         keys: those of the changes, under the table's types.
@@ -336,7 +330,7 @@ class SharedChanges:
     columns: pa.Schema
     origin: str
     truncates: Sequence[tuple[Any, ...]] = ()
-    """Of each its place, and what orders it; ``rows`` counts them, and no chunk has them."""
+    """Of each its place, and what orders it; ``rows`` counts them, and they are not among the rows."""
 
     @property
     def engine(self) -> Engine[Any]:
@@ -360,7 +354,7 @@ class SharedChanges:
         """See :class:`safewrite.changes.apply_job.Given`."""
         check_target(spec, schema)
         spec = parsed(replace(spec, check=None), pa.schema([*schema, *self.columns]))
-        self.jobs.read(self.name, ChunkReader(self.fit, spec, schema, partition_by))
+        self.jobs.read(self.name, ShareReader(self.fit, spec, schema, partition_by))
         digest = hashlib.sha256(self.origin.encode()).hexdigest()[:32]
         fingerprint = Fingerprint(self.rows, digest, OFFSETS)
         hashes = None if self.keys.hashes is None else [self.keys.hashes]
@@ -374,4 +368,4 @@ class SharedChanges:
             schema=kinds,
         )
         report = ReadReport(truncates, fingerprint, self.keys.ends, self.keys.values, hashes)
-        yield ReadBatch(spec, schema, report, fingerprint, parts=self.parts), _Rows(self.jobs.chunks)
+        yield ReadBatch(spec, schema, report, fingerprint, parts=self.parts), _Rows(self.jobs.rows)

@@ -10,18 +10,15 @@ import itertools
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from safewrite.engine.exchange import Aside, Dealt, Travelling
 from safewrite.errors import InternalError, SafewriteError, StorageError
 
 S = TypeVar("S")
 B = TypeVar("B")
-
-PART, DATA = "part", "data"
-CHUNKS = pa.schema([(PART, pa.int32()), (DATA, pa.binary())])
-"""The rows of an exchange: the part that they go to, NULL if they go to none, and many rows of any schema as an Arrow stream."""
 
 
 class EngineError(StorageError):
@@ -48,20 +45,23 @@ class TaskReport:
     error: SafewriteError | None = None
 
 
-class Task(Protocol):
-    """A picklable function over the batches of one input.  It may run twice: files that it writes are named by the attempt.
+Given: TypeAlias = pa.RecordBatch | Dealt | Aside
+"""What a task gives: rows of its ``columns``; or, where these are ``CHUNKS``, what an exchange takes."""
 
-    It yields rows of ``columns``, if these are not None, and returns its report.
+
+class Task(Protocol):
+    """A picklable function over one input.  It may run twice: files that it writes are named by the attempt.
+
+    Its input are batches; behind an exchange :class:`safewrite.engine.exchange.Share`.  It yields rows of ``columns``, if these are
+    not None, and returns its report.
     """
 
     @property
     def columns(self) -> pa.Schema | None:
         """The rows that it gives; None if it gives none."""
 
-    def __call__(
-        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt, /
-    ) -> Generator[pa.RecordBatch, None, Any]:
-        """Work through the batches."""
+    def __call__(self, given: Iterable[Any], at: TaskAttempt, /) -> Generator[Given, None, Any]:
+        """Work through the input."""
 
 
 @dataclass(frozen=True)
@@ -93,24 +93,24 @@ class Engine(Protocol[S]):
             EngineError: the engine could not run it.
         """
 
-    def taken(self, source: S) -> pa.Table:
-        """Take rows of :data:`CHUNKS` that go to no part (NULL) into this process; they are few.
+    def taken(self, source: S) -> list[bytes]:
+        """Take what goes to no part (``Aside``) into this process; it is little.
 
         Raises:
             EngineError: the engine could not get them.
         """
 
-    def here(self, source: S) -> Sequence[Iterable[pa.RecordBatch]] | None:
-        """Few rows of :data:`CHUNKS` as inputs of ``LocalEngine``; None where they are to stay with this engine.
+    def here(self, source: S) -> Sequence[Iterable[Travelling]] | None:
+        """Few rows on their way to parts as inputs of ``LocalEngine``; None where they are to stay with this engine.
 
         Raises:
             EngineError: the engine could not get them.
         """
 
     def exchange(self, source: S, parts: int) -> S:
-        """Bring rows of :data:`CHUNKS` together: input ``i`` of the result has those whose part modulo ``parts`` is ``i``.
+        """Bring rows together: input ``i`` of the result has those whose part modulo ``parts`` is ``i``.
 
-        Rows of no part (NULL) are left out.
+        What goes to no part is left out.
         """
 
     def together(self, sources: Sequence[S]) -> S:
@@ -127,16 +127,14 @@ class Engine(Protocol[S]):
         """
 
 
-def performed(
-    task: Task, batches: Iterable[pa.RecordBatch], at: TaskAttempt
-) -> Iterator[pa.RecordBatch | TaskReport]:
-    """The rows of a task, then its report.
+def performed(task: Task, given: Iterable[Any], at: TaskAttempt) -> Iterator[Given | TaskReport]:
+    """What a task gives, then its report.
 
     An error of ours is in the report: as an exception Spark would try it again, and its kind would be lost on its way through
     Java.
     """
     try:
-        body = yield from task(batches, at)
+        body = yield from task(given, at)
     except SafewriteError as error:
         yield TaskReport(at, error=error)
     else:

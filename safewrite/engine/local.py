@@ -7,18 +7,17 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from safewrite.boundary.workers import Workers
-from safewrite.engine.abc import CHUNKS, PART, Mapped, Task, TaskAttempt, TaskReport, performed
+from safewrite.engine.abc import Given, Mapped, Task, TaskAttempt, TaskReport, performed
+from safewrite.engine.exchange import Aside, Share
 
 T = TypeVar("T")
-Source = Sequence[Iterable[pa.RecordBatch]]
-"""Inputs of tasks."""
+Source = Sequence[Iterable[Any]]
+"""Inputs of tasks: batches, rows on their way to parts, or shares that came to a part."""
 
 THREADS = max(2, min(4, os.cpu_count() or 1))
 
@@ -37,28 +36,24 @@ class LocalEngine:
     @contextmanager
     def map(self, source: Source, task: Task, rows_a_batch: int | None = None) -> Iterator[Mapped[Source]]:
         """See :class:`safewrite.engine.abc.Engine`; the batches are there already."""
-        made = _all_of([partial(_run, task, batches, part) for part, batches in enumerate(source)])
-        rows = [batches for batches, _ in made]
+        made = _all_of([partial(_run, task, given, part) for part, given in enumerate(source)])
+        rows = [given for given, _ in made]
         yield Mapped([report for _, report in made], rows, rows)
 
-    def taken(self, source: Source) -> pa.Table:
+    def taken(self, source: Source) -> list[bytes]:
         """See :class:`safewrite.engine.abc.Engine`."""
-        rows = [batch for batch in itertools.chain.from_iterable(source) if batch.num_rows]
-        return pa.concat_tables(
-            [CHUNKS.empty_table(), *(pa.Table.from_batches([one.cast(CHUNKS)]) for one in rows)]
-        ).filter(pc.field(PART).is_null())
+        return [one.data for one in itertools.chain.from_iterable(source) if isinstance(one, Aside)]
 
     def here(self, source: Source) -> None:
         """See :class:`safewrite.engine.abc.Engine`; they are in this process."""
 
     def exchange(self, source: Source, parts: int) -> Source:
         """See :class:`safewrite.engine.abc.Engine`."""
-        found: list[list[pa.RecordBatch]] = [[] for _ in range(parts)]
-        for batch in itertools.chain.from_iterable(source):
-            going = batch.filter(pc.is_valid(batch.column(PART))).cast(CHUNKS)
-            numbers = going.column(PART).to_numpy() % parts
-            for number in np.unique(numbers).tolist():
-                found[number].append(going.filter(pa.array(numbers == number)))
+        found: list[list[Share]] = [[] for _ in range(parts)]
+        for one in itertools.chain.from_iterable(source):
+            if not isinstance(one, Aside):
+                for number, share in one.to_parts(parts):
+                    found[number].append(share)
         return found
 
     def together(self, sources: Sequence[Source]) -> Source:
@@ -75,10 +70,10 @@ class LocalEngine:
         return [report for _, report in made]
 
 
-def _run(task: Task, batches: Iterable[pa.RecordBatch], part: int) -> tuple[list[pa.RecordBatch], TaskReport]:
-    *rows, report = performed(task, batches, TaskAttempt(part, next(_attempts)))
+def _run(task: Task, given: Iterable[Any], part: int) -> tuple[list[Given], TaskReport]:
+    *rows, report = performed(task, given, TaskAttempt(part, next(_attempts)))
     assert isinstance(report, TaskReport)
-    return [row for row in rows if isinstance(row, pa.RecordBatch)], report
+    return [row for row in rows if not isinstance(row, TaskReport)], report
 
 
 def _all_of(calls: Sequence[Callable[[], T]]) -> list[T]:

@@ -19,7 +19,8 @@ from zipimport import zipimporter
 import pyarrow as pa
 
 from safewrite.boundary.absent_offsets import with_offsets
-from safewrite.engine.abc import PART, EngineError, Mapped, Task, TaskAttempt, TaskReport, performed
+from safewrite.engine.abc import EngineError, Mapped, Task, TaskAttempt, TaskReport, performed
+from safewrite.engine.exchange import CHUNKS, DATA, PART, Packed, unpacked
 from safewrite.errors import InvalidInputError
 from safewrite.text.rendering import said
 
@@ -78,17 +79,18 @@ class SparkEngine:
             told = rows.filter(f"{REPORT} IS NOT NULL").select(REPORT)
             yield Mapped(_reports(told), rows.filter(f"{REPORT} IS NULL").drop(REPORT), frame)
 
-    def taken(self, source: DataFrame) -> pa.Table:
+    def taken(self, source: DataFrame) -> list[bytes]:
         """See :class:`safewrite.engine.abc.Engine`."""
         with spark_errors("get what tasks gave"):
-            return arrow_of(source.filter(f"{PART} IS NULL"))
+            found: list[bytes] = arrow_of(source.filter(f"{PART} IS NULL")).column(DATA).to_pylist()
+        return found
 
-    def here(self, source: DataFrame) -> list[list[pa.RecordBatch]] | None:
+    def here(self, source: DataFrame) -> list[list[Packed]] | None:
         """See :class:`safewrite.engine.abc.Engine`."""
         if not self.few_here:
             return None
         with spark_errors("get what tasks gave"):
-            return [arrow_of(source).to_batches()]
+            return [[*unpacked(arrow_of(source).to_batches())]]
 
     def exchange(self, source: DataFrame, parts: int) -> DataFrame:
         """See :class:`safewrite.engine.abc.Engine`."""
@@ -258,17 +260,19 @@ def _said(text: str) -> str:
 
 # --- in the executors -----------------------------------------------------------------------------------
 def _mapped(batches: Iterable[pa.RecordBatch], task: Task, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of a task and its report, in one schema."""
+    """The rows of a task and its report, in one schema; what goes through an exchange is packed."""
     named = (with_offsets(pa.RecordBatch.from_arrays(batch.columns, names=names)) for batch in batches)
+    given: Iterable[Any] = unpacked(named) if [*names] == CHUNKS.names else named
     columns = [*(task.columns or ()), pa.field(REPORT, pa.binary())]
     out = pa.schema([field.with_nullable(True) for field in columns])
     part, number = _place()
-    for one in performed(task, named, TaskAttempt(part, number)):
+    for one in performed(task, given, TaskAttempt(part, number)):
         if isinstance(one, TaskReport):
             lines = [pa.nulls(1, field.type) for field in columns[:-1]]
             yield pa.record_batch([*lines, pa.array([pickle.dumps(one)], pa.binary())], schema=out)
         else:
-            yield pa.record_batch([*one.columns, pa.nulls(one.num_rows, pa.binary())], schema=out)
+            rows = one if isinstance(one, pa.RecordBatch) else one.packed()
+            yield pa.record_batch([*rows.columns, pa.nulls(rows.num_rows, pa.binary())], schema=out)
     _leave_archives()
 
 

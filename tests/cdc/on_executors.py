@@ -34,7 +34,7 @@ def decoded(decoder: Decoder, records: KafkaRecords, ended: Mapping[Place, int] 
     engine = LocalEngine()
     with engine.map(inputs, task) as found:
         reports: list[DecodeReport] = pickle.loads(pickle.dumps(found.bodies()))
-        pieces = engine.taken(found.rows).column("data").to_pylist()
+        pieces = engine.taken(found.rows)
     return decode_task.union(pieces, reports, records.prefixes)
 
 

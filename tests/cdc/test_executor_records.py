@@ -50,7 +50,7 @@ class Decode:
         with work.engine.map(work.source.inputs, task) as mapped:
             reports = mapped.bodies()
             work.learn(reports)
-            return union(work.engine.taken(mapped.rows).column("data").to_pylist(), reports, work.prefixes)
+            return union(work.engine.taken(mapped.rows), reports, work.prefixes)
 
 
 def there(data: pa.Table, prefixes: tuple[bytes, ...], told: list[Any]) -> ExecutorRecords:

@@ -35,6 +35,7 @@ def rows_stay_and_are_the_next_source(engine: Engine[Any], source_of: SourceOf) 
     """Through an exchange each part comes to the input of its number, and no row is lost or doubled."""
     with engine.map(source_of([range(100), range(100, 131)]), Deal(7)) as dealt:
         assert dealt.bodies() == [100, 31]
+        assert sorted(engine.taken(dealt.rows)) == [b"100", b"31"]
         with engine.map(engine.exchange(dealt.rows, 7), Gather()) as gathered:
             found = gathered.bodies()
     assert [(part, parts) for part, parts, _ in found] == [(part, {part}) for part in range(7)]

@@ -5,23 +5,16 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.engine.abc import CHUNKS, DATA, PART, TaskAttempt
+from safewrite.engine.abc import Given, TaskAttempt
+from safewrite.engine.exchange import CHUNKS, Aside, Dealt, Share
 from safewrite.errors import WouldAlterError
 
 IDS = pa.schema([("a.b", pa.int64())])
 """A name with a dot, which PySpark takes for a path."""
-
-
-def chunk(ids: Iterable[int]) -> bytes:
-    """Rows of an exchange in one value."""
-    sink = pa.BufferOutputStream()
-    batch = pa.record_batch({"a.b": pa.array([*ids], pa.int64())}, schema=IDS)
-    with pa.ipc.new_stream(sink, IDS) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()
 
 
 @dataclass(frozen=True)
@@ -43,43 +36,36 @@ class Count:
 
 @dataclass(frozen=True)
 class Deal:
-    """Deals ids to parts by their remainder, as chunks."""
+    """Deals ids to parts by their remainder, and sends aside how many they were."""
 
     parts: int
     columns: pa.Schema = CHUNKS
 
-    def __call__(
-        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
-    ) -> Generator[pa.RecordBatch, None, int]:
+    def __call__(self, batches: Iterable[pa.RecordBatch], at: TaskAttempt) -> Generator[Given, None, int]:
         rows = 0
         for batch in batches:
-            ids = batch.column("a.b").to_pylist()
-            rows += len(ids)
-            dealt = {part: [id_ for id_ in ids if id_ % self.parts == part] for part in range(self.parts)}
-            data = [chunk(some) for some in dealt.values()]
-            yield pa.record_batch(
-                [pa.array([*dealt], pa.int32()), pa.array(data, pa.binary())], schema=CHUNKS
-            )
+            rows += batch.num_rows
+            ids = np.asarray(batch.column("a.b").to_numpy(), np.uint64)
+            yield Dealt(pa.Table.from_batches([batch]), ids, self.parts, name="ids", kind=1)
+        yield Aside(str(rows).encode())
         return rows
 
 
 @dataclass(frozen=True)
 class Gather:
-    """Reports the ids of the chunks that came, and of which parts they are."""
+    """Reports the ids of the shares that came, and of which parts they are."""
 
     columns: pa.Schema | None = None
 
     def __call__(
-        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
-    ) -> Generator[pa.RecordBatch, None, tuple[int, set[int], list[int]]]:
+        self, shares: Iterable[Share], at: TaskAttempt
+    ) -> Generator[Given, None, tuple[int, set[int], list[int]]]:
         parts, ids = set[int](), list[int]()
-        for batch in batches:
-            assert batch.schema.names == [PART, DATA]
-            for data in batch.column(DATA):
-                with pa.ipc.open_stream(data.as_buffer()) as stream:
-                    found = stream.read_all().column("a.b").to_pylist()
-                ids += found
-                parts |= {id_ % self.modulo for id_ in found}
+        for share in shares:
+            assert (share.name, share.kind) == ("ids", 1)
+            found = share.table().column("a.b").to_pylist()
+            ids += found
+            parts |= {id_ % self.modulo for id_ in found}
         yield from ()
         return at.part, parts, sorted(ids)
 

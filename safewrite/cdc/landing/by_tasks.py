@@ -1,7 +1,7 @@
 """Lands batches by tasks on executors: what the driver knows of tables goes there, what tasks say of them comes back.
 
 A batch of which something is not as tasks knew it, or cannot be landed by them, is landed again: nothing of it was committed, or
-what was is found by the tables' positions.  So is one whose chunks are gone with an executor.
+what was is found by the tables' positions.  So is one whose changes are gone with an executor.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.cdc.records.batch import Batch
 from safewrite.cdc.records.change_set import ChangeSet
 from safewrite.changes.shared_jobs import DoubtedError, SharedJobs
-from safewrite.engine.abc import DATA, Engine
+from safewrite.engine.abc import Engine
 from safewrite.intake.duck import duckdb_version
 
 log = logging.getLogger("safewrite")
@@ -101,9 +101,9 @@ class SharesOfBatch:
                 again.views |= error.views
         if again.by_driver or again.views:
             raise again
-        if chunks := [chunk for share in shares for chunk in share.chunks]:
+        if rest := [rows for share in shares for rows in share.rest]:
             try:
-                self.jobs.add(chunks)
+                self.jobs.add(rest)
             except sw.StorageError as error:
                 raise LandAgainError from error
         return shares
@@ -226,7 +226,7 @@ class TaskLanding:
             pieces: list[bytes] = []
             if any(one.by_columns or one.others for one in reports):
                 try:
-                    pieces = work.engine.taken(mapped.rows).column(DATA).to_pylist()
+                    pieces = work.engine.taken(mapped.rows)
                 except sw.StorageError as error:
                     raise LandAgainError from error
             decoded = union(pieces, reports, work.prefixes)

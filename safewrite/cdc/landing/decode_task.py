@@ -1,6 +1,6 @@
 """Decodes the records of a Kafka partition on an executor, and puts together what all partitions came to.
 
-A task decodes as the driver would.  Changes that are sure to land alike wherever they are become chunks, which go from task to
+A task decodes as the driver would.  Changes that are sure to land alike wherever they are go from task to
 task (``safewrite.cdc.landing.shares``).  The rest comes to the driver: column batches packed; changes that were read one by one,
 dead letters and tombstones as they are.  The report has counts, so that nothing that a task read is missed.
 """
@@ -27,7 +27,8 @@ from safewrite.cdc.records.change_set import ChangeSet, Place
 from safewrite.cdc.records.packed import PackedBatch, unpacked
 from safewrite.cdc.records.prefixes import Prefixes
 from safewrite.cdc.records.records import KafkaRecords
-from safewrite.engine.abc import CHUNKS, TaskAttempt
+from safewrite.engine.abc import Given, TaskAttempt
+from safewrite.engine.exchange import CHUNKS, Aside
 
 _CODEC, _SIZE = "lz4", struct.Struct(">q")
 _PREFIXES_MAX = 64
@@ -68,7 +69,7 @@ class DecodeTask:
         starts: the offsets from which records are wanted, by partition, and none of others; None: all.
         ended: the deletes that partitions ended with in the batch before.
         fewest: at least this many records of one schema are read by columns.
-        sharing: makes chunks of changes; None: all of them come to the driver.
+        sharing: shares changes out among tables; None: all of them come to the driver.
     """
 
     envelope: str
@@ -81,12 +82,12 @@ class DecodeTask:
 
     @property
     def columns(self) -> pa.Schema:
-        """The rows: chunks; and without a part, ``data`` is a ``PackedBatch`` or a ``Decoded`` without column batches (``_piece``)."""
+        """Those of an exchange; what goes aside is a ``PackedBatch`` or a ``Decoded`` without column batches (``_piece``)."""
         return CHUNKS
 
     def __call__(
         self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
-    ) -> Generator[pa.RecordBatch, None, DecodeReport]:
+    ) -> Generator[Given, None, DecodeReport]:
         """Decode the records of the batches.
 
         Raises:
@@ -116,8 +117,8 @@ class DecodeTask:
 
     def _shared(
         self, found: Decoded, at: TaskAttempt, decoder: Decoder
-    ) -> Generator[pa.RecordBatch, None, tuple[dict[str, ShareTold], dict[str, str], int]]:
-        """Give the chunks of all tables that can have some, and take their changes out of what was found, and those passed over."""
+    ) -> Generator[Given, None, tuple[dict[str, ShareTold], dict[str, str], int]]:
+        """Give the rows of all tables that can have some, and take their changes out of what was found, and those passed over."""
         shares: dict[str, ShareTold] = {}
         doubts: dict[str, str] = {}
         if self.sharing is None:
@@ -126,8 +127,8 @@ class DecodeTask:
         shared = {id(one) for one in (*routing.ignored.columns, *routing.ignored.rows)}
         for name, (table, given) in routing.tables.items():
             try:
-                report, chunks = self.sharing.share(table, given, at.part, decoder)
-                yield from chunks
+                report, rows = self.sharing.share(table, given, at.part, decoder)
+                yield from rows
             except DriverLandsError as error:
                 doubts[name] = str(error)
             else:
@@ -154,12 +155,11 @@ def _decoder(envelope: str, settings: EnvelopeSettings) -> Decoder:
     )
 
 
-def _piece(what: PackedBatch | Decoded) -> pa.RecordBatch:
+def _piece(what: PackedBatch | Decoded) -> Aside:
     data = pickle.dumps(what)
     # Records that were read one by one have their schemas around them again, each the same text.
     packed = pa.compress(data, _CODEC, asbytes=True) if isinstance(what, Decoded) else b""
-    sent = _SIZE.pack(len(data)) + packed if packed else _SIZE.pack(0) + data
-    return pa.RecordBatch.from_arrays([pa.nulls(1, pa.int32()), pa.array([sent], pa.binary())], schema=CHUNKS)
+    return Aside(_SIZE.pack(len(data)) + packed if packed else _SIZE.pack(0) + data)
 
 
 def _of_piece(sent: bytes) -> PackedBatch | Decoded:

@@ -1,4 +1,4 @@
-"""Makes chunks of a table's changes in a task, where all of them are sure to land alike wherever they are; else says why not."""
+"""Packs one table's changes for executors, or says why it cannot: all of them must land alike wherever they are."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ from safewrite.cdc.records.batch import Partition
 from safewrite.cdc.records.change import DeadLetter, Op, SourceTable
 from safewrite.cdc.records.change_set import ChangeSet, ColumnBatch
 from safewrite.changes.many_tables import CHANGES, KeysTold, dealt, hashes_of
+from safewrite.engine.exchange import Dealt
 from safewrite.intake.duck import duckdb_version
 from safewrite.values.objects import array_of, column_of
 
 OP, PLACE, LACKS, ROW = "_cdc_op", "_cdc_place", "_cdc_lacks", "_cdc_row"
-"""Columns of a chunk besides the table's: what a change does, its place among all changes of the batch, and the columns that its
+"""Columns of changes besides the table's: what a change does, its place among all changes of the batch, and the columns that its
 source left out; of changes that were read one by one, the values as Python has them, in place of the table's columns."""
 _TASK_PLACES = 2**40
 """More records than a task has: places grow from task to task."""
@@ -61,10 +62,10 @@ class TableView:
 
 @dataclass
 class ShareTold:
-    """What the driver must know of the changes of a table that tasks have made chunks of.
+    """What the driver must know of the changes of a table that tasks have given to an exchange.
 
     ``records`` is of all records, of which ``dead`` are dead letters and ``ignored`` say nothing of a row; ``changes`` of the rest became
-    ``rows`` in chunks, ``one_by_one`` of them in the slow way.
+    ``rows`` as they went on, ``one_by_one`` of them in the slow way.
     """
 
     table: TargetTable
@@ -83,14 +84,14 @@ class ShareTold:
     key_values: KeysTold | None
     """None without rows."""
     truncates: list[tuple[int, int, str]] = field(default_factory=list)
-    """Of each its place, epoch and position; ``rows`` counts them, and no chunk has them."""
+    """Of each its place, epoch and position; ``rows`` counts them, and they did not go on."""
     moves: KeyMoves = field(default_factory=KeyMoves)
     """What is known of changed keys."""
     lacking: bool = False
     """Whether a row lacks a value that the table is to put in."""
 
     def doubt(self, other: ShareTold) -> str | None:
-        """Why these changes and further ones cannot land as chunks together; None if they can."""
+        """Why these changes and further ones cannot land by tasks together; None if they can."""
         if self.key_values is None or other.key_values is None:
             return None
         if self.keys != other.keys:
@@ -130,10 +131,8 @@ class ShareTold:
             return f"{OF_SQL}, and a key changed by two events that did not come together"
         return None
 
-    def follow(
-        self, found: sw.Table | None, parts: int
-    ) -> tuple[Mapping[int, Filled], Sequence[pa.RecordBatch], int]:
-        """Take in the rows that changed keys have in no task: values of inserts by their places, and chunks of rows under new keys.
+    def follow(self, found: sw.Table | None, parts: int) -> tuple[Mapping[int, Filled], Sequence[Dealt], int]:
+        """Take in the rows that changed keys have in no task: values of inserts by their places, and rows under new keys.
 
         Also how many of these rows are late, for their inserts have landed before.
 
@@ -163,7 +162,7 @@ class ShareTold:
             raise DriverLandsError("its keys have several types")
         self.key_values.add(keys)
         self.rows += len(rows)
-        return filled, [*dealt(self.table.name, CHANGES, part.rows, part.hashes, parts)], late
+        return filled, [dealt(self.table.name, CHANGES, part.rows, part.hashes, parts)], late
 
 
 class DriverLandsError(Exception):
@@ -196,8 +195,8 @@ class Sharing:
 
     def share(
         self, table: TargetTable, given: ChangeSet, task: int, decoder: Decoder
-    ) -> tuple[ShareTold, Iterator[pa.RecordBatch]]:
-        """What the driver must know of a table's changes, and their chunks.
+    ) -> tuple[ShareTold, Iterator[Dealt]]:
+        """What the driver must know of a table's changes, and their rows.
 
         Raises:
             DriverLandsError: the driver has to land them.
@@ -255,9 +254,7 @@ class Sharing:
             ),
             any(row.lacks for row in rows.rows),
         )
-        return share, (
-            chunk for one in parts for chunk in dealt(table.name, CHANGES, one.rows, one.hashes, view.parts)
-        )
+        return share, (dealt(table.name, CHANGES, one.rows, one.hashes, view.parts) for one in parts)
 
     def _own(
         self, table: TargetTable, view: TableView, given: ChangeSet
@@ -283,9 +280,9 @@ class Sharing:
         return origin.split(given)
 
 
-# --- chunks --------------------------------------------------------------------------------------------
+# --- rows ----------------------------------------------------------------------------------------------
 class _Part(NamedTuple):
-    """Rows for chunks, and their keys under the types of the table."""
+    """Rows for an exchange, and their keys under the types of the table."""
 
     rows: pa.Table
     keys: pa.Table
@@ -298,7 +295,7 @@ def _parts(
     kinds: Mapping[str, pa.DataType],
     task: int,
 ) -> Iterator[_Part]:
-    """Rows for chunks; those that were made one by one come with their places: before the others, as in the driver's frames."""
+    """Rows for an exchange; those that were made one by one come with their places: before the others, as in the driver's frames."""
     for one in made.projected:
         places = pa.chunked_array([pa.array(one.batch.places() + task * _TASK_PLACES)])
         rows = pa.table({**one.columns, OP: one.operations, PLACE: places})

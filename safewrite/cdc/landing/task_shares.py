@@ -38,6 +38,7 @@ from safewrite.cdc.records.change import DeadLetter
 from safewrite.changes.many_tables import UnfitError
 from safewrite.changes.shared_jobs import SharedChanges, SharedJobs
 from safewrite.engine.abc import TaskReport
+from safewrite.engine.exchange import Dealt
 
 LISTS = pa.list_(pa.string())
 
@@ -71,7 +72,7 @@ def view_of(job: str, found: sw.Table | None, positions: Mapping[str, int], part
 
 @dataclass(frozen=True)
 class ChunkFit:
-    """Puts a chunk of changes under the types of its table, in a task."""
+    """Puts changes under the types of their table, in a task."""
 
     fit: ColumnFit
     lacking: bool
@@ -154,7 +155,7 @@ class TaskShare:
     """How many parts its changes are dealt to."""
     dead: Sequence[DeadLetter] = ()
     filled: Mapping[int, Filled] = field(default_factory=dict)
-    chunks: Sequence[pa.RecordBatch] = ()
+    rest: Sequence[Dealt] = ()
     """Changes that are in no task: rows of changed keys."""
     late: int = 0
     """How many of these are late."""
@@ -201,7 +202,7 @@ class TaskShare:
         if origin.source is not None and {*report.sources} != {origin.source}:
             raise LandAgainError({table.name: "it has records of several sources"})
         try:
-            filled, chunks, late = report.follow(found, view.parts)
+            filled, rest, late = report.follow(found, view.parts)
         except DriverLandsError as error:
             raise LandAgainError({table.name: str(error)}) from None
         try:
@@ -231,7 +232,7 @@ class TaskShare:
             entry.begins_at = entry.offsets
         return cls(
             job, report, entry, batch.ranges, jobs, found, positions, origin, fit, view.parts, report.dead,
-            filled, chunks, late, sql,
+            filled, rest, late, sql,
         )  # fmt: skip
 
     @property
