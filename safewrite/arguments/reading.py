@@ -27,6 +27,11 @@ def reading(what: str) -> Iterator[None]:
         yield
     except SafewriteError:
         raise
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(
+            f"{what} cannot be read: a name or a text in it is no UTF-8 ({said(error)}). Nothing was written. Decode the bytes by the "
+            "encoding that they have (such as latin-1), or keep them in a binary column."
+        ) from error
     except RecursionError as error:
         raise InvalidInputError(
             f"{what} cannot be read: it is nested too deeply, or holds itself. Nothing was written. Make it flatter."

@@ -6,7 +6,7 @@ unless ``allow_missing`` says so.
 Integers go to other integers, floats and decimals, and floats and decimals to integers, if every
 value stays equal; decimals are rescaled, times change their unit, if nothing is cut off.  Texts,
 bytes, booleans, numbers, dates and times never become each other, nor do floats and decimals.  A time with a
-zone keeps its instant; a time without one is not an instant.  NaN for a column that is none of floats is refused:
+zone keeps its instant; a time without one is not an instant.  A text is UTF-8.  NaN for a column that is none of floats is refused:
 whether NULL is meant cannot be told.  Years are 1 to 9999.  A UUID is its 16 bytes; bytes go to a column of fixed
 length if every value has that length; times of day are from 00:00 to before 24:00.
 """
@@ -14,19 +14,20 @@ length if every value has that length; times of day are from 00:00 to before 24:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from safewrite.errors import WouldAlterError
-from safewrite.text.rendering import said
+from safewrite.errors import InvalidInputError, WouldAlterError
+from safewrite.text.rendering import said, shown
 from safewrite.values import compute as pc
 from safewrite.values.casts import convert
 from safewrite.values.fit import misfits
 from safewrite.values.python import is_nan, no_nan
 from safewrite.values.refusals import NotExactError, OtherMeaningError
 from safewrite.values.text_limits import TextLimit, limit_of
-from safewrite.values.types import is_list, without_uuids
+from safewrite.values.types import is_list, is_text, without_uuids
 
 Rows = Callable[[int], int]
 """From an element's position to the row of the frame that it belongs to."""
@@ -46,16 +47,25 @@ SEVERAL_ADVICE = (
 
 
 def conform(
-    piece: pa.Table, target: pa.Schema, *, allow_missing: bool = False, first_row: int = 0
+    piece: pa.Table,
+    target: pa.Schema,
+    *,
+    allow_missing: bool = False,
+    first_row: int = 0,
+    stored: bool = False,
 ) -> pa.Table:
     """``piece`` with the columns, order and types of ``target``, every value equal to what it was.
 
     ``first_row`` is the row number of the piece's first row, for messages (counted from 0).
     ``allow_missing`` fills nullable columns and nested fields that the piece lacks with NULL.
+    ``stored`` are rows of the table: a text in them that is no UTF-8, which engines of Java write, stays so, for a write that
+    takes away such a row, or one next to it, reads it too.
     Raises WouldAlterError naming column, row and value; where names or types of several columns differ, all of them.
+    InvalidInputError names column and row of a text that is no UTF-8.
     """
+    casting = _Casting(allow_missing, stored)
     try:
-        return _conformed(piece, target, allow_missing=allow_missing, first_row=first_row)
+        return _conformed(piece, target, casting, first_row=first_row)
     except WouldAlterError as error:
         differences = _differences(piece, target, allow_missing=allow_missing)
         if len(differences) < 2:
@@ -63,16 +73,23 @@ def conform(
         raise _all_of(differences) from error
 
 
-def _conformed(piece: pa.Table, target: pa.Schema, *, allow_missing: bool, first_row: int) -> pa.Table:
+class _Casting(NamedTuple):
+    """How values are converted, see :func:`conform`."""
+
+    allow_missing: bool
+    stored: bool = False
+
+
+def _conformed(piece: pa.Table, target: pa.Schema, casting: _Casting, *, first_row: int) -> pa.Table:
     names = piece.column_names
-    _check_fields(names, target, where="the table", allow_missing=allow_missing)
+    _check_fields(names, target, where="the table", allow_missing=casting.allow_missing)
     arrays, there = [], frozenset(names)
     for field in target:
         if field.name not in there:
             arrays.append(pa.nulls(piece.num_rows, field.type))
             continue
         array = _single(piece.column(field.name))
-        caster = _Caster(field.name, allow_missing, lambda i: first_row + i)
+        caster = _Caster(field.name, casting, lambda i: first_row + i)
         arrays.append(caster.field(array, field))
     return pa.Table.from_arrays(arrays, schema=target)
 
@@ -106,7 +123,7 @@ def _differences(piece: pa.Table, target: pa.Schema, *, allow_missing: bool) -> 
 def _goes(source: pa.DataType, field: pa.Field, allow_missing: bool) -> bool:
     """Whether values of a type can become values of a field at all."""
     try:
-        _Caster(field.name, allow_missing, lambda row: row).field(
+        _Caster(field.name, _Casting(allow_missing), lambda row: row).field(
             _single(pa.chunked_array([], type=source)), field
         )
     except WouldAlterError:
@@ -168,9 +185,9 @@ def _check_fields(
 class _Caster:
     """Converts one column, or one nested place in it; ``path`` and ``rows`` are for messages."""
 
-    def __init__(self, path: str, allow_missing: bool, rows: Rows) -> None:
+    def __init__(self, path: str, casting: _Casting, rows: Rows) -> None:
         self._path = path
-        self._allow_missing = allow_missing
+        self._casting = casting
         self._rows = rows
 
     def field(self, values: pa.Array, field: pa.Field) -> pa.Array:
@@ -214,6 +231,8 @@ class _Caster:
         return self._leaf(values, target)
 
     def _leaf(self, values: pa.Array, target: pa.DataType) -> pa.Array:
+        if self._casting.stored and is_text(target) and values.type == target:
+            return values
         try:
             return convert(values, target)
         except OtherMeaningError as error:
@@ -227,6 +246,8 @@ class _Caster:
             raise self._refused(values.type, target, str(error)) from None
         except NotExactError:
             at, why = next(misfits(values, lambda some: convert(some, target)))
+            if is_text(values.type):
+                raise self._no_unicode(at, values[at]) from None
             if pa.types.is_floating(values.type) and is_nan(values[at].as_py()):
                 raise self._no_nan(at, target) from None
             raise WouldAlterError(
@@ -237,6 +258,14 @@ class _Caster:
     def _no_nan(self, at: int, target: pa.DataType) -> WouldAlterError:
         holder = f"a column of type {target}"
         return WouldAlterError(f"Column {self._path!r}, row {self._rows(at)}: {no_nan(holder)}")
+
+    def _no_unicode(self, at: int, value: pa.Scalar) -> InvalidInputError:
+        raw = value.as_buffer().to_pybytes()
+        return InvalidInputError(
+            f"Column {self._path!r}, row {self._rows(at)}: the text {shown(raw)} is no UTF-8, and other engines could not read "
+            "the table. Nothing was written. Decode the bytes by the encoding that they have (such as latin-1), or keep them in "
+            "a binary column."
+        )
 
     def _refused(self, source: pa.DataType, target: pa.DataType, advice: str) -> WouldAlterError:
         return WouldAlterError(
@@ -252,17 +281,19 @@ class _Caster:
         if len(found) != len(names):
             raise WouldAlterError(f"Column {self._path!r} has two fields of one name. Nothing was written.")
         where = f"the struct {self._path!r} of the table"
-        _check_fields(names, fields, where=where, allow_missing=self._allow_missing, advice=NESTED_ADVICE)
+        _check_fields(
+            names, fields, where=where, allow_missing=self._casting.allow_missing, advice=NESTED_ADVICE
+        )
         present = np.flatnonzero(pc.is_valid(values).to_numpy(zero_copy_only=False))
         children = []
         for field in fields:
-            caster = _Caster(f"{self._path}.{field.name}", self._allow_missing, self._rows)
+            caster = _Caster(f"{self._path}.{field.name}", self._casting, self._rows)
             if field.name not in found:
                 children.append(pa.nulls(len(values), field.type))
                 continue
             child = found[field.name]
             if not field.nullable and values.null_count:
-                inner = _Caster(caster._path, self._allow_missing, lambda i: self._rows(int(present[i])))
+                inner = _Caster(caster._path, self._casting, lambda i: self._rows(int(present[i])))
                 inner.field(child.take(pa.array(present)), field)
             children.append(
                 caster.field(child, field if not values.null_count else field.with_nullable(True))
@@ -290,7 +321,7 @@ class _Caster:
         def row_of(element: int) -> int:
             return self._rows(int(np.searchsorted(ends, element, side="right")))
 
-        return _Caster(f"{self._path}.{name}", self._allow_missing, row_of)
+        return _Caster(f"{self._path}.{name}", self._casting, row_of)
 
 
 def _nan_count(values: pa.Array) -> int:

@@ -58,6 +58,7 @@ class Prepared:
     _kept: pa.Table | None = field(default=None, repr=False)
     _slice_rows: int = _SLICE_ROWS
     _allow_missing: bool = False
+    _stored: bool = False
     wider: tuple[pa.Field, ...] = ()
 
     @classmethod
@@ -105,7 +106,9 @@ class Prepared:
         return self._frame
 
     def _conformed(self, piece: pa.Table, schema: pa.Schema, first_row: int) -> pa.Table:
-        return conform(piece, schema, allow_missing=self._allow_missing, first_row=first_row)
+        return conform(
+            piece, schema, allow_missing=self._allow_missing, first_row=first_row, stored=self._stored
+        )
 
 
 class _RowCounter(Fingerprinter):
@@ -129,20 +132,21 @@ def prepare(
     schema_mode: SchemaMode | None = None,
     volatile: Sequence[str] = (),
     named: bool = True,
+    stored: bool = False,
 ) -> Prepared:
     """Check all of ``data`` against the table schema ``target`` (None: infer it, for a new table).
 
     ``schema_mode="merge"`` appends the frame's new columns to the schema as nullable ones, and lets
     nullable columns be missing (they read as NULL); so does ``"widen"``, for which ``target`` is as wide as it is to be.  ``volatile`` columns are written, and left out of the
-    fingerprint.  Without ``named`` the rows get none: nobody looks for them by what they hold, such as those of the table's
-    own files.  Raises WouldAlterError for a value, column or
+    fingerprint.  Without ``named`` the rows get none: they are not looked for by what they hold.  ``stored`` are rows of the
+    table's own files, which get none either, and whose texts stay as they are: see :func:`conform`.  Raises WouldAlterError for a value, column or
     field that would change, be dropped or become NULL, and InvalidInputError for data that is no
     table or cannot be read twice.  Nothing is written.  Failures H1-H8.
     """
     check_mode(schema_mode, "widen")
     frame = as_frame(data, target=target)
-    draft = _draft(frame, target, partition_by, schema_mode is not None, volatile)
-    return _checked(draft, frame, Fingerprinter(draft.volatile) if named else _RowCounter())
+    draft = replace(_draft(frame, target, partition_by, schema_mode is not None, volatile), _stored=stored)
+    return _checked(draft, frame, Fingerprinter(draft.volatile) if named and not stored else _RowCounter())
 
 
 def prepare_parts(

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.values import decimals
-from safewrite.values.casts import in_calendar
+from safewrite.values.casts import in_calendar, in_unicode
 from safewrite.values.fit import Convert
 from safewrite.values.refusals import NotExactError, OtherMeaningError
 from safewrite.values.text import from_hex, parsed
+from safewrite.values.types import is_text
 
 
 def declared(kind: pa.DataType, *, texts: bool) -> Convert:
@@ -28,10 +29,11 @@ def declared(kind: pa.DataType, *, texts: bool) -> Convert:
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Types of Parquet: what a cast alters in silence, or gives another meaning, is refused."""
     found = array.type
+    if is_text(found):
+        texts = in_unicode(array.cast(pa.string()))
+        return texts if kind == texts.type else parsed(texts, kind)
     if found == kind:
         return array
-    if pa.types.is_string(found) or pa.types.is_large_string(found):
-        return array.cast(kind) if pa.types.is_string(kind) else parsed(array.cast(pa.string()), kind)
     if _family(found) != _family(kind):
         raise OtherMeaningError(f"a {found} is no {kind}")
     if pa.types.is_timestamp(kind) and pa.types.is_timestamp(found) and found.tz is None and kind.tz:

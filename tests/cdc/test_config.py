@@ -65,6 +65,12 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
         "do not read them: athena",
     ),
     (config({"readers": ["excel"]}), "tables.0.readers.0", "athena"),
+    (
+        iceberg({"metadata": {"_partition": "partition"}}),
+        "tables.0",
+        "metadata names _partition, which iceberg keeps",
+    ),
+    (iceberg({"name_mapping": {"x": "_POS"}}), "tables.0", "name_mapping names _POS, which iceberg keeps"),
     (config({"format": "iceberg", "readers": ["spark"]}), "tables.0", "does nothing for format iceberg"),
     (config({"format_version": 2}), "tables.0", "does nothing for format delta"),
     (config({"format": "iceberg", "format_version": 3}), "tables.0.format_version", "2"),

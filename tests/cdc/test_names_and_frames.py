@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from safewrite.cdc.records.change import KafkaRecord
-from tests.cdc.events import event, postgres, record
+from tests.cdc.events import event, postgres, record, told_with_schemas
 from tests.cdc.jobs import Job, change
 
 
@@ -57,4 +57,40 @@ def test_json_behind_the_number_of_a_schema_is_read_as_without_it(tmp_path: Path
     job.land(*framed, plain[2], wide, record(b"\0\0\0\0\7{", offset=4), record(b"\0\0\0\0\7[]", offset=5))
     assert job.rows("a") == {key: {"id": key, "n": key} for key in range(4)}
     assert [letter["offset"] for letter in job.letters()] == [4, 5]
+    assert job.verdict().faults == ()
+
+
+def test_a_column_of_a_name_that_the_format_keeps_is_a_dead_letter_until_it_is_mapped(tmp_path: Path) -> None:
+    """T4-A9: else the whole table could not be read by Spark; a name of the feed is one like others where there is no feed."""
+    feed = {"delta.enableChangeDataFeed": "true"}
+    tables = [
+        {"table": "a", "properties": feed},
+        {"table": "b", "properties": feed, "name_mapping": {"_Change_Type": "kind"}},
+        {"table": "c"},
+    ]
+    job = Job(tmp_path, tables, schemas=False)
+    for at, name in enumerate("abc"):
+        job.land(change("c", name, 1, {"id": 1}, lsn=1, offset=2 * at))
+        job.land(change("c", name, 2, {"id": 2, "_Change_Type": "x"}, lsn=2, offset=2 * at + 1))
+    assert [letter["offset"] for letter in job.letters()] == [1]
+    assert "keeps for itself" in job.letters()[0]["reason"]
+    assert job.rows("b")[2] == {"id": 2, "kind": "x"}
+    assert job.rows("c")[2] == {"id": 2, "_Change_Type": "x"}
+    assert job.verdict().faults == ()
+
+
+@pytest.mark.parametrize("schemas", [False, True])
+@pytest.mark.parametrize("many", [3, 300])
+def test_a_text_that_is_no_utf8_is_a_dead_letter(tmp_path: Path, many: int, schemas: bool) -> None:
+    """T4-A10: whether records are read one by one or as columns; the others of the batch land."""
+    job = Job(tmp_path, [{"table": "a"}], schemas=False)
+    found = [
+        change("c", "a", number, {"id": number, "s": "text"}, lsn=number + 1, offset=number)
+        for number in range(many)
+    ]
+    found = told_with_schemas(found) if schemas else found
+    found[1] = replace(found[1], value=(found[1].value or b"").replace(b"text", b"te\xffxt"))
+    job.land(*found)
+    assert {*job.rows("a")} == {*range(many)} - {1}
+    assert [letter["offset"] for letter in job.letters()] == [1]
     assert job.verdict().faults == ()

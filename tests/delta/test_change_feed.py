@@ -204,12 +204,3 @@ def test_a_change_file_that_is_gone_at_the_commit_stops_it(table: Any) -> None:
     mine.world = At(mine.world, "stage.check_data", "before", lose)
     with pytest.raises(sw.StorageError):
         apply(mine, [up((2, 0), "new", (1, "x"))])
-
-
-def test_a_column_of_the_feeds_own_name_is_refused(tmp_path: Path) -> None:
-    schema = pa.schema([("id", pa.int64()), ("s", pa.int64()), ("_change_type", pa.string())])
-    table = sw.create(tmp_path / "t", schema, properties=FEED)
-    how = {"keys": ["id"], "sequence_by": ["s"]}
-    table.apply_changes(pa.table({"id": [1], "s": [1], "_change_type": ["a"]}), **how)
-    with pytest.raises(sw.UnsupportedTableError, match="_change_type"):
-        table.apply_changes(pa.table({"id": [1], "s": [2], "_change_type": ["a"]}), **how)

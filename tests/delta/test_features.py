@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
+from safewrite.delta.log import properties
 from safewrite.delta.log.features import (
     check_append,
     check_overwrite,
@@ -17,7 +18,7 @@ from safewrite.delta.log.features import (
     interval_s,
 )
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.errors import Kind, StorageError, UnsafeConfigError, UnsupportedTableError
+from safewrite.errors import InvalidInputError, Kind, StorageError, UnsafeConfigError, UnsupportedTableError
 from tests.delta.logs import metadata
 
 DAY_S = 86400
@@ -193,6 +194,22 @@ def test_a_table_that_is_an_iceberg_table_too_is_refused(version):
     assert f"icebergCompat{version}" in refusal(state(f"icebergCompat{version}", reader=3, properties=on))
     off = {f"delta.enableIcebergCompat{version}": "false"}
     check_append(state(f"icebergCompat{version}", reader=3, properties=off))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("delta.compatibility.symlinkFormatManifest.enabled", "True"),
+        ("delta.universalFormat.enabledFormats", "hudi"),
+        ("delta.universalFormat.enabledFormats", "iceberg, hudi"),
+    ],
+)
+def test_a_table_of_which_others_read_a_copy_is_refused_as_one_that_is_to_be_made(name, value):
+    """T4-A8: readers by the copy would miss new rows and show deleted ones for good; ``create`` always refused."""
+    assert f"({name} = {value})" in refusal(state(writer=2, properties={name: value}))
+    check_append(state(writer=2, properties={name: "false"}))
+    with pytest.raises(InvalidInputError, match=name):
+        properties.check({name: value}, horizon_s=0)
 
 
 def test_an_append_only_table_takes_appends_and_no_overwrites():

@@ -453,3 +453,20 @@ def test_a_file_without_a_byte_has_no_record(job: Job) -> None:
     job.put(SECOND, HEAD + "I,1,1.00,1\n")
     assert job.run().landed.files == 3
     assert (job.silver(), job.flaws()) == ({1: "1.00"}, [])
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+def test_a_parquet_record_with_a_text_that_is_no_utf8_goes_to_quarantine(
+    tmp_path: Path, table_format: str
+) -> None:
+    """T4-A10: as one of a CSV file does; the job failed whole, run after run, and named neither file nor record."""
+    raw = pa.array([b"1.5", b"\xff", b"2.5"], pa.binary())
+    job = Job(tmp_path, table_format, {"id": "int64", "price": "string"})
+    set_in(job.shop, "defaults", "files", to={"kind": "parquet"})
+    path = tmp_path / "raw" / "shop" / "orders" / f"{LOAD}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    texts = pa.Array.from_buffers(pa.string(), 3, raw.buffers())
+    pq.write_table(pa.table({"id": pa.array([1, 2, 3], pa.int64()), "price": texts}), path)
+    table = job.run()
+    assert table.landed.quarantined == 1
+    assert job.silver() == {1: "1.5", 3: "2.5"}

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import pyarrow as pa
 
+from safewrite.values import kept_names
+
 if TYPE_CHECKING:
     from safewrite.cdc.config.table_config import TableOptions
 
@@ -75,6 +77,7 @@ def check_own(table: TableOptions) -> None:
     check_kept(table, {own.epoch, own.sequence}, partition_by=table.partition_by)
     _check_added(table)
     _check_names(table)
+    _check_of_format(table)
     if not table.is_appended:
         if table.deleted_column is not None and (table.has_versions or table.sequence != "source"):
             raise ValueError(
@@ -122,6 +125,24 @@ def check_kept(table: TableOptions, kept: Collection[str], **named: Iterable[str
             ]
             why = f" (own_names of {', '.join(ours)})" if ours else ""
             raise ValueError(f"{setting} names columns that the job keeps: {', '.join(taken)}{why}")
+
+
+def _check_of_format(table: TableOptions) -> None:
+    """Refuse columns of names that the table's format keeps for itself."""
+    kept = kept_names.of_table(table.format, table.properties)
+    settings: Mapping[str, Iterable[str]] = {
+        "name_mapping": table.name_mapping.values(),
+        "column_types": table.column_types,
+        "computed": table.computed,
+        "metadata": table.metadata,
+        "deleted_column": [] if table.deleted_column is None else [table.deleted_column],
+        "own_names": table.own_names.values(),
+    }
+    for setting, names in settings.items():
+        if taken := kept_names.among(names, kept):
+            raise ValueError(
+                f"{setting} names {', '.join(taken)}, which {table.format} keeps for itself: Spark could not read the table"
+            )
 
 
 def _check_added(table: TableOptions) -> None:

@@ -18,6 +18,7 @@ from safewrite.cdc.landing.project_columns import Projected
 from safewrite.cdc.landing.rows import ChangeRows, SchemaTypes
 from safewrite.cdc.landing.rules import Rules
 from safewrite.intake.partitioning import partition_columns
+from safewrite.values import kept_names
 from safewrite.values.objects import array_of, column_of
 from safewrite.values.types import is_column_name
 from safewrite.values.widening import merged, wider_fields
@@ -329,7 +330,7 @@ def _clashes(
         *(table.precombine_key or ()),
     ]
     first += [*partition_columns(table.partition_by), *table.declared, *table.name_mapping.values()]
-    known: dict[str, str] = {}
+    known, kept = dict[str, str](), kept_names.of_table(table.format, table.properties)
     for name in first:
         if name in types:
             known.setdefault(name.lower(), name)
@@ -338,6 +339,11 @@ def _clashes(
         if not is_column_name(name):
             found[name] = (
                 "the name is empty, or has NUL or half of a character, and no table has such a column; name it in name_mapping"
+            )
+            continue
+        if kept_names.among([name], kept) and (schema is None or name not in schema.names):
+            found[name] = (
+                f"the name is one that {table.format} keeps for itself, and Spark could not read the table; name it in name_mapping"
             )
             continue
         other = known.setdefault(name.lower(), name)

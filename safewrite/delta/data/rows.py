@@ -111,7 +111,7 @@ def read_rows(
     safewrite itself does not write are refused.
     """
     table, schema, footer = _decoded(body, add, state, names, gone)
-    return prepare(table, schema, schema_mode="merge", named=False), footer
+    return prepare(table, schema, schema_mode="merge", stored=True), footer
 
 
 def stored_rows(

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from safewrite.delta.log.indexing import Path
 from safewrite.values import compute as pc
+from safewrite.values.casts import min_max
 from safewrite.values.types import NAIVE_TIMESTAMP
 
 STRING_PREFIX_CHARS = 32
@@ -63,7 +64,10 @@ class FileStats:
             return
         if pa.types.is_timestamp(leaf.type):  # as UTC clocks: Python needs no time zone database then
             leaf = pc.cast(leaf, NAIVE_TIMESTAMP)
-        span = pc.min_max(leaf).as_py()
+        span = min_max(leaf)
+        if span is None:
+            bounds.usable = False
+            return
         bounds.low = span["min"] if bounds.low is None else min(bounds.low, span["min"])
         bounds.high = span["max"] if bounds.high is None else max(bounds.high, span["max"])
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from safewrite.delta.log import indexing
 from safewrite.delta.log.actions import corrupt
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.errors import Kind, UnsafeConfigError, UnsupportedTableError
+from safewrite.errors import InvalidInputError, Kind, UnsafeConfigError, UnsupportedTableError
+from safewrite.values import kept_names
 from safewrite.values.text_limits import DECLARED, is_nested
 from safewrite.values.unsupported import reason
 
@@ -48,6 +49,12 @@ REFUSED: Mapping[str, str] = {
 VARIANTS = ("variantType", "variantType-preview", "variantShredding", "variantShredding-preview")
 """deltalake lists ``variantType`` in every table that it makes with deletion vectors."""
 ICEBERG = ("icebergCompatV1", "icebergCompatV2", "icebergCompatV3")
+
+COPIES: Mapping[str, str] = {
+    "delta.compatibility.symlinkFormatManifest.enabled": "readers by manifest (Redshift Spectrum, Athena, Presto)",
+    "delta.universalFormat.enabledFormats": "readers by Iceberg's or Hudi's metadata",
+}
+"""Properties by which others read a copy of the table that safewrite does not write, and who they are."""
 
 Rule: TypeAlias = Callable[[Snapshot], str | None]
 """Why a table cannot be written to, or None."""
@@ -225,6 +232,53 @@ def _refuse_columns(find: Callable[[Snapshot], list[str]], why: str) -> Rule:
     return rule
 
 
+def _feed_columns(state: Snapshot) -> str | None:
+    """Why columns forbid it whose names the change data feed has too: engines could read no version of it."""
+    found = kept_names.among(_names(state), kept_names.DELTA_FEED) if feeds_changes(state) else ()
+    return (
+        f"{', '.join(found)} are columns of its change data feed as well, which no engine could read (rename them, or switch the "
+        "feed off: delta.enableChangeDataFeed = false)"
+        if found
+        else None
+    )
+
+
+def _names(state: Snapshot) -> list[str]:
+    return [path for path, _ in _columns(state) if "." not in path]
+
+
+def check_new_names(state: Snapshot, new: Iterable[str]) -> None:
+    """Refuse names of new columns that Delta keeps in such a table, as Spark does.
+
+    Raises:
+        InvalidInputError: names the first.
+    """
+    kept = kept_names.of_table("delta", state.properties)
+    for name in kept_names.among(new, kept):
+        raise InvalidInputError(
+            f"Column {name!r} has a name that Delta keeps for itself in a table with a change data feed or deletion vectors: Spark "
+            f"could not read the table with it. Nothing was written. Rename the column; Delta keeps {', '.join(sorted(kept))}."
+        )
+
+
+def copies(properties: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The properties that say that others read a copy of the table, which each commit must bring up to date, and what it is."""
+    for name, what in COPIES.items():
+        value = properties.get(name, "").strip()
+        if value and value.lower() != "false":
+            yield name, what
+
+
+def _copies(state: Snapshot) -> str | None:
+    return (
+        "; ".join(
+            f"{what} would miss new rows and show deleted ones ({name} = {state.properties[name]})"
+            for name, what in copies(state.properties)
+        )
+        or None
+    )
+
+
 def _column_mapping(state: Snapshot) -> str | None:
     mode = state.properties.get("delta.columnMapping.mode", "none").lower()
     return None if mode == "none" else f"columns have other names in the files (mode {mode})"
@@ -286,6 +340,8 @@ RULES: Mapping[str, Rule] = {
         _columns_with("delta.identity.start", "delta.identity.step"), "values would have to be drawn for"
     ),
     "allowColumnDefaults": _refuse_columns(_columns_with("CURRENT_DEFAULT"), "defaults would apply to"),
+    "changeDataFeed": _feed_columns,
+    "copies for other readers": _copies,
     "columnMapping": _column_mapping,
     "rowTracking": _row_tracking,
     "inCommitTimestamp": _in_commit_timestamps,
@@ -302,7 +358,6 @@ HONOURED = frozenset(
         *VARIANTS,  # judged by the columns
         "appendOnly",  # appends are what it allows; overwrites are refused
         "checkpointProtection",  # concerns the clean-up of the log only, which is left to others
-        "changeDataFeed",  # apply_changes and delete write change files; commits of whole files need none
         VECTORS,  # rows under one are gone for every write; written where the table wants them
         "domainMetadata",  # domains are kept in checkpoints, and none is touched
         "inCommitTimestamp-preview",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 
 from safewrite.delta.log import indexing
-from safewrite.delta.log.features import interval_s
+from safewrite.delta.log.features import COPIES, interval_s
 from safewrite.errors import InvalidInputError, Kind, UnsafeConfigError
 from safewrite.text.rendering import shown
 
@@ -138,7 +138,6 @@ _KNOWN: Mapping[str, Check] = {
     "delta.checkpointInterval": _whole(1),
     "delta.checkpointPolicy": _one_of("classic"),
     "delta.columnMapping.*": _one_of("none"),
-    "delta.compatibility.symlinkFormatManifest.enabled": _off("manifest files after each commit"),
     "delta.constraints.*": _never("rows would have to be checked against a constraint"),
     indexing.NUM_INDEXED_COLS: _indexed,
     indexing.STATS_COLUMNS: _named,
@@ -162,5 +161,5 @@ _KNOWN: Mapping[str, Check] = {
     "delta.setTransactionRetentionDuration": _interval,
     "delta.targetFileSize": _any,
     "delta.tuneFileSizesForRewrites": _flag,
-    "delta.universalFormat.enabledFormats": _never("Iceberg's metadata would have to be written as well"),
+    **{name: _off(f"a copy for {who}") for name, who in COPIES.items()},
 }

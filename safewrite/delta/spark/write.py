@@ -15,6 +15,7 @@ from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.spark import transaction
 from safewrite.delta.spark.session import LOG_STORE, attach, hook_of
 from safewrite.delta.spark.transaction import NamedTransaction, SparkTransaction
+from safewrite.delta.write.creation import check_added
 from safewrite.delta.write.overwrite import named as named_overwrite
 from safewrite.delta.write.recalled import DeltaDone
 from safewrite.delta.write.transaction import Transaction, Write
@@ -88,6 +89,7 @@ def write(place: Place, operation: Operation) -> tuple[DeltaDone, SparkTransacti
     frame = place.held.frame
     _check_session(frame.sparkSession, place.connection)
     job = rows_of(place.held.rows, place.state.schema, place.state.partition_by, operation)
+    check_added(place.state, job.rows.added)
     there = seems_there(place)
 
     def by(origin: BatchOrigin | None) -> tuple[DeltaDone, SparkTransaction]:

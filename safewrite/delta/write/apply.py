@@ -101,7 +101,7 @@ class ApplyTransaction(RowFilesTransaction):
         """The rows that are written: those that win."""
         assert self.state is not None
         return prepare(
-            self._given().rows, self.state.schema, partition_by=self.state.partition_by, named=False
+            self._given().rows, self.state.schema, partition_by=self.state.partition_by, stored=True
         )
 
     def regrouped(self, files: int) -> Write:

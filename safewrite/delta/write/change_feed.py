@@ -20,7 +20,6 @@ from safewrite.delta.data.datafiles import encode
 from safewrite.delta.log.actions import Action
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.staging import StagedFile, stage
-from safewrite.errors import UnsupportedTableError
 from safewrite.frames import Prepared, prepare
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
@@ -49,15 +48,7 @@ def replaced_rows(gone: Sequence[pa.Table], came: Prepared | None) -> pa.Table:
 
 
 def typed(rows: pa.Table, types: str | npt.NDArray[np.str_]) -> pa.Table:
-    """Rows with the type of their change, or of each.
-
-    Raises:
-        UnsupportedTableError: the table has a column of the name that the feed gives to another.
-    """
-    if TYPE in rows.schema.names:
-        raise UnsupportedTableError(
-            f"The table has a column {TYPE}, and its change data feed another of that name. Nothing was committed. Rename it."
-        )
+    """Rows with the type of their change, or of each; no column of such a table has that name."""
     named = pa.repeat(types, rows.num_rows) if isinstance(types, str) else pa.array(types, pa.string())
     return rows.append_column(pa.field(TYPE, pa.string(), nullable=False), named)
 
@@ -72,7 +63,7 @@ def staged_changes(
     """
     partition_by = tuple(state.partition_by)
     files = encode(
-        prepare(rows, rows.schema, partition_by=partition_by, named=False),
+        prepare(rows, rows.schema, partition_by=partition_by, stored=True),
         partition_by=partition_by,
         write_id=write_id,
     )

@@ -93,8 +93,10 @@ def _new_table(
     }
     protocol = _protocol(prepared, configuration)
     _check_statistics(configuration, prepared.schema, first.partition_by)
+    made = Snapshot(0, protocol, metadata)
+    features.check_new_names(made, prepared.schema.names)
     try:
-        features.check_append(Snapshot(0, protocol, metadata))
+        features.check_append(made)
     except UnsupportedTableError as error:
         raise InvalidInputError(f"The table was not created: {said(error)}") from error
     return CreationActions(metadata=metadata, protocol=protocol)
@@ -143,6 +145,17 @@ def _protocol(prepared: Prepared, configuration: Mapping[str, str]) -> Action:
 
 def _is_on(configuration: Mapping[str, str], name: str) -> bool:
     return configuration.get(name, "").strip().lower() == "true"
+
+
+def check_added(state: Snapshot, added: Sequence[pa.Field]) -> None:
+    """Refuse new columns of names that no Delta table has, or not this one: of many members only the one that brings it.
+
+    Raises:
+        InvalidInputError: names the first.
+    """
+    if added:
+        features.check_new_names(state, [field.name for field in added])
+        add_fields(state.schema_string, added)
 
 
 def _check_new_types(state: Snapshot, prepared: Prepared) -> None:

@@ -267,7 +267,7 @@ class OverwriteTransaction(Transaction):
         rows, footer = read_rows(body, add, state, None, gone)
         kept = without(rows, goes)
         check_calendar(footer, kept, unquote(add["path"]))
-        return FileVerdict.REWRITE, self.remainder(add, prepare(kept, rows.schema, named=False), number)
+        return FileVerdict.REWRITE, self.remainder(add, prepare(kept, rows.schema, stored=True), number)
 
     def remainder(self, add: Action, kept: Prepared, number: int) -> Iterable[DataFile]:
         """The files that take a file's place, of its rows that stay; ``number`` makes their names unique."""

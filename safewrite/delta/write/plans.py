@@ -104,6 +104,7 @@ class Planner:
         )
         schema = with_fields(schema, wider)
         found = prepare(data, schema, partition_by=by, schema_mode=schema_mode, volatile=volatile)
+        creation.check_added(state, found.added)
         return self.fitting(replace(found, wider=tuple(wider)))
 
     def fitting(self, prepared: Prepared) -> Prepared:
@@ -139,6 +140,8 @@ class Planner:
         found = prepare(
             data, last.schema, partition_by=last.partition_by, schema_mode=mode, volatile=volatile
         )
+        if state is not None:
+            creation.check_added(state, found.added)
         return replace(self.fitting(found), added=(*last.added, *found.added))
 
     def count(self, data: Any, operation: Operation, state: Snapshot | None) -> Prepared:

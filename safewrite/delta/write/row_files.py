@@ -213,5 +213,5 @@ def rest_of(
     del read, table
     kept = filtered(columns, schema, stays)
     check_calendar(footer, kept, add["path"])
-    files = tuple(encode(prepare(kept, schema, named=False)))
+    files = tuple(encode(prepare(kept, schema, stored=True)))
     return FileRest(FileVerdict.REWRITE, kept.num_rows, of, files, gone)

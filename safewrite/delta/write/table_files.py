@@ -90,7 +90,7 @@ class DeltaTableFiles:
 
     def _written(self, come: pa.Table, gone: pa.Table, at: str) -> Generator[Effect, Outcome, RowsThatCame]:
         layout = replace(self.layout, attempt=at)
-        prepared = prepare(come, layout.schema, partition_by=layout.partition_by, named=False)
+        prepared = prepare(come, layout.schema, partition_by=layout.partition_by, stored=True)
         files = yield from stage(encoded(prepared, layout), self.now_ms, self.limits)
         changes: tuple[StagedFile, ...] = ()
         if feeds_changes(self.state) and (come.num_rows or gone.num_rows):

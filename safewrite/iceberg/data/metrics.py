@@ -34,6 +34,7 @@ from safewrite.iceberg.data.grouping import leaf
 from safewrite.iceberg.data.schema import struct_paths
 from safewrite.iceberg.data.transforms import decimal_bytes, physical
 from safewrite.text.rendering import said
+from safewrite.values.casts import min_max
 
 Plan = Mapping[int, StatisticsCollector]
 _SURROGATES = range(0xD800, 0xE000)  # code points that no text has
@@ -64,7 +65,10 @@ class _Leaf:
             self.sides |= _sides(values)
         if pa.types.is_fixed_size_binary(values.type):
             values = values.cast(pa.binary())
-        span = pc.min_max(physical(values)).as_py()
+        span = min_max(physical(values))
+        if span is None:
+            self.has_bounds, self.low = False, None
+            return
         self.low = span["min"] if self.low is None else min(self.low, span["min"])
         self.high = span["max"] if self.high is None else max(self.high, span["max"])
 

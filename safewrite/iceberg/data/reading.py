@@ -116,7 +116,7 @@ def fetched(
 def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Rows that PyIceberg read, under the table's schema with NULL allowed."""
     wide = loose(schema)
-    parts = prepare(table, schema, named=False).tables()
+    parts = prepare(table, schema, stored=True).tables()
     return pa.concat_tables([wide.empty_table(), *(under(part, wide) for part in parts)])
 
 

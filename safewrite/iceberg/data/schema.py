@@ -167,6 +167,11 @@ def iceberg_schema(arrow: pa.Schema) -> Schema:
     return Schema(*(_iceberg_field(field, field.name, i, ids) for field, i in zip(arrow, own, strict=True)))
 
 
+def iceberg_type(field: pa.Field) -> IcebergType:
+    """The type of a column or field that is there already, or of a field in one."""
+    return _iceberg_type(field.type, field.name, count(1))
+
+
 def _iceberg_field(field: pa.Field, column: str, field_id: int, ids: Iterator[int]) -> NestedField:
     kind = _iceberg_type(field.type, column, ids)
     return NestedField(field_id=field_id, name=field.name, field_type=kind, required=not field.nullable)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyiceberg.types import IcebergType, LongType
 
 from safewrite.errors import InvalidInputError
-from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
+from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema, iceberg_type
 from safewrite.iceberg.metadata import table_of
 from safewrite.protocol.iceberg.head import TableVersion
 
@@ -75,7 +75,7 @@ def _changes(path: Path, have: pa.DataType, want: pa.DataType) -> Iterator[tuple
         for field in want:
             at, inner = have.get_field_index(field.name), (*path, field.name)
             if at < 0:
-                yield inner, _type_of(field), False
+                yield inner, iceberg_type(field), False
             else:
                 yield from _changes(inner, have.field(at).type, field.type)
     elif pa.types.is_list(want):
@@ -83,11 +83,7 @@ def _changes(path: Path, have: pa.DataType, want: pa.DataType) -> Iterator[tuple
     elif pa.types.is_map(want):
         yield from _changes((*path, "value"), have.item_type, want.item_type)
     else:
-        yield path, _type_of(pa.field(path[-1], want)), True
-
-
-def _type_of(field: pa.Field) -> IcebergType:
-    return iceberg_schema(pa.schema([field])).fields[0].field_type
+        yield path, iceberg_type(pa.field(path[-1], want)), True
 
 
 def _check_partitions(metadata: TableMetadata, path: Path, kind: IcebergType) -> None:

@@ -179,7 +179,7 @@ class ReplacePlan(AppendPlan):
 
         table = table_of(head)
         return encode(
-            prepare(rest, schema, named=False),
+            prepare(rest, schema, stored=True),
             metadata=table.metadata,
             location=table.location_provider(),
             write_id=f"{self.write_id}-r{number}",

@@ -85,7 +85,7 @@ class IcebergTableFiles:
             return ()
         table = table_of(opened.head)
         files = encode(
-            prepare(rows, self._schema(opened), named=False),
+            prepare(rows, self._schema(opened), stored=True),
             metadata=table.metadata,
             location=table.location_provider(),
             write_id=f"{self.write_id}-{at}",

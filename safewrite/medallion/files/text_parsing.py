@@ -45,8 +45,16 @@ def plain(rows: pa.Table) -> list[dict[str, Any]]:
     columns = {}
     for name in rows.column_names:
         outside = outside_calendar(rows[name])
-        columns[name] = rows[name].to_pylist() if not outside.any() else _texts(rows[name], outside)
+        columns[name] = _values(rows[name]) if not outside.any() else _texts(rows[name], outside)
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:  # a text that is no UTF-8, which Parquet does not look at
+        raw = column.cast(pa.binary()).to_pylist()
+        return [None if one is None else one.decode("utf-8", "backslashreplace") for one in raw]
 
 
 def plain_value(column: pa.ChunkedArray, row: int) -> Any:
