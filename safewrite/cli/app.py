@@ -1,5 +1,5 @@
-"""Runs the commands of ``safewrite``: doctor, resolve, history, repair, adopt, checkpoint, fast-forward, locks, verify, cdc,
-medallion, stress.
+"""Runs the commands of ``safewrite``: doctor, resolve, history, repair, adopt, checkpoint, fast-forward, locks, verify,
+dashboard, cdc, medallion, stress.
 
 Exit codes: 0 all is well, 1 rows are lost, doubled or unknown (doctor: a danger was found), 2 wrong
 usage or settings.  Options that say where tables are and how commands look at them can be set as
@@ -21,6 +21,7 @@ from typer.main import get_command
 import safewrite
 from safewrite.cli.adopt import adopt
 from safewrite.cli.cdc import cdc
+from safewrite.cli.dashboard import dashboard
 from safewrite.cli.dead_letters import dead_letters
 from safewrite.cli.fast_forward import fast_forward
 from safewrite.cli.history import history
@@ -132,6 +133,7 @@ app.add_typer(locks, name="locks")
 medallion.add_typer(quarantine, name="quarantine")
 app.add_typer(medallion, name="medallion")
 app.command()(verify)
+app.command()(dashboard)
 cdc.add_typer(dead_letters, name="dead-letters")
 app.add_typer(cdc, name="cdc")
 app.command(

@@ -2,14 +2,15 @@
 
 Give one of these as ``on_event=`` of ``safewrite.open`` or ``safewrite.create``: :func:`emf` prints lines that
 CloudWatch reads from a log, :func:`otel` records with an OpenTelemetry meter.  The metrics are ``METRICS``.  Jobs that send
-events of their own do so through :func:`listener`.
+events of their own do so through :func:`listener`.  :func:`dashboard` makes a dashboard of all metrics.
 """
 
 from __future__ import annotations
 
 from safewrite.metrics.cloudwatch import emf
+from safewrite.metrics.dashboards import dashboard
 from safewrite.metrics.measures import METRICS, Metric
 from safewrite.metrics.telemetry import otel
 from safewrite.stores.events import Listener, OnEvent, listener
 
-__all__ = ["METRICS", "Listener", "Metric", "OnEvent", "emf", "listener", "otel"]
+__all__ = ["METRICS", "Listener", "Metric", "OnEvent", "dashboard", "emf", "listener", "otel"]

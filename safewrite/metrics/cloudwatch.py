@@ -11,7 +11,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ from safewrite.stores.events import Event
 from safewrite.text.rendering import shown
 from safewrite.text.strings import is_text, plain
 
-TABLE, JOB = "Table", "Job"
+TABLE, JOB, LOCK_TABLE = "Table", "Job", "LockTable"
 DIMENSIONS_MAX, NAME_MAX, VALUE_MAX = 30, 250, 1024
 """CloudWatch's limits: dimensions of a metric, letters of a dimension's name, letters of its value."""
 _NAMESPACE = re.compile(r"(?!AWS/)[A-Za-z0-9._\-/#][A-Za-z0-9._\-/#:]{0,254}")
@@ -77,11 +77,7 @@ def emf(
             *(metric.name for metric in METRICS),
         }
         for name, value in given.items():
-            if not (_is_printable(name, NAME_MAX) and not name.startswith(":") and name not in taken):
-                raise InvalidInputError(
-                    f"{shown(name)} is no name of a dimension: 1 to {NAME_MAX} ASCII letters, not beginning with a colon, and "
-                    f"none of those that a line has already ({', '.join(sorted(taken))}). Nothing was written."
-                )
+            checked_dimension(name, taken)
             _check_value(name, value)
         if len(given) >= DIMENSIONS_MAX:
             raise InvalidInputError(
@@ -97,6 +93,21 @@ def _check_value(name: str, value: object) -> None:
         raise InvalidInputError(
             f"{shown(value)} is no value of the dimension {name}: 1 to {VALUE_MAX} ASCII letters. Nothing was written."
         )
+
+
+def checked_dimension(name: object, taken: Collection[str] = ()) -> str:
+    """A name that CloudWatch takes for a dimension, and none of those that are taken.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    if not _is_printable(name, NAME_MAX) or plain(name).startswith(":") or name in taken:
+        among = f", and none of those that a line has already ({', '.join(sorted(taken))})" if taken else ""
+        raise InvalidInputError(
+            f"{shown(name)} is no name of a dimension: 1 to {NAME_MAX} ASCII letters, not beginning with a colon{among}. Nothing "
+            "was written."
+        )
+    return plain(name)
 
 
 def checked_namespace(namespace: object) -> str:
@@ -140,7 +151,7 @@ def stuck_entries_line(count: int, lock_table: str, *, namespace: str, more: Map
     Raises:
         InvalidInputError: the namespace is none.
     """
-    return line(checked_namespace(namespace), [{"LockTable": lock_table}], {STUCK_ENTRIES: count}, more)
+    return line(checked_namespace(namespace), [{LOCK_TABLE: lock_table}], {STUCK_ENTRIES: count}, more)
 
 
 def print_line(text: str) -> None:
