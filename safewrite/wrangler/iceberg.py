@@ -73,7 +73,7 @@ def to_iceberg(  # noqa: PLR0917 - awswrangler's own signature
         mode: ``"append"``, ``"overwrite"`` (all rows), or ``"overwrite_partitions"`` (those of the frame).
         boto3_session, catalog_id: how to reach Glue and S3.
         dtype: columns to cast, as Athena names types; a cast that would change a value is refused.
-        schema_evolution: add new columns to the table.
+        schema_evolution: add new columns to the table, and make columns as wide as the frame's (``int`` to ``bigint``).
         fill_missing_columns_in_df: leave missing columns NULL, with a warning that names them.
         temp_path, keep_files, s3_output, workgroup, s3_additional_kwargs, pyarrow_additional_kwargs: no
             effect, for no query runs and no staging files are made.
@@ -299,7 +299,7 @@ class _Spelling:
 
 def _merges(
     table: sw.Table, columns: Columns, schema_evolution: bool, fill_missing: bool
-) -> Literal["merge"] | None:
+) -> Literal["merge", "widen"] | None:
     known = frozenset(table.schema.names)
     new = [name for name in columns if name not in known]
     missing = [name for name in table.schema.names if name not in columns]
@@ -320,7 +320,9 @@ def _merges(
             ", ".join(missing),
             extra={"table": table.uri},
         )
-    return "merge" if new or missing else None
+    if schema_evolution:
+        return "widen"  # as Athena's CHANGE COLUMN, and to wider types alone
+    return "merge" if missing else None
 
 
 def _comment(table: Any, spelled: _Spelling, comments: Any) -> None:

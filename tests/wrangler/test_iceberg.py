@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -233,10 +234,31 @@ def test_new_columns_come_with_schema_evolution(house: House) -> None:
 
 def test_values_of_a_wider_type_go_into_a_column_that_holds_them(house: House) -> None:
     write(house, pd.DataFrame({"n": pd.Series([1], dtype="int32"), "f": pd.Series([1.0], dtype="float32")}))
-    write(house, pd.DataFrame({"n": [2], "f": [0.5]}), schema_evolution=True)
+    write(house, pd.DataFrame({"n": [2], "f": [0.5]}))
     assert house.rows() == [{"n": 1, "f": 1.0}, {"n": 2, "f": 0.5}]
     with pytest.raises(sw.WouldAlterError):
-        write(house, pd.DataFrame({"n": [2**40], "f": [0.5]}), schema_evolution=True)
+        write(house, pd.DataFrame({"n": [2**40], "f": [0.5]}))
+
+
+def test_columns_become_as_wide_as_the_frames_with_schema_evolution(house: House) -> None:
+    """As Athena's CHANGE COLUMN; by each mode, in one commit."""
+    narrow = pd.DataFrame(
+        {"n": pd.Series([1], dtype="int32"), "f": pd.Series([1.0], dtype="float32"), "p": ["a"]}
+    )
+    wide = pd.DataFrame({"n": [2**40], "f": [0.1], "p": ["b"]})
+    for table, given in (
+        ("appended", {}),
+        ("overwritten", {"mode": "overwrite"}),
+        ("by_part", {"mode": "overwrite_partitions", "partition_cols": ["p"]}),
+        ("merged", {"merge_cols": ["p"]}),
+    ):
+        place = replace(house, table=table)
+        write(place, narrow, **({"partition_cols": ["p"]} if "partition_cols" in given else {}))
+        write(place, wide, schema_evolution=True, **given)
+        assert {"n": 2**40, "f": 0.1, "p": "b"} in place.rows()
+        fields = {one.name: str(one.field_type) for one in place.iceberg().schema().fields}
+        assert (fields["n"], fields["f"]) == ("long", "double")
+        assert place.commits() <= 3  # PyIceberg's readers see the deletion and the rows of an overwrite apart
 
 
 def test_maps_and_structs_by_dtype_and_a_frame_that_lacks_them(house: House) -> None:
