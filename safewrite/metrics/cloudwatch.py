@@ -101,7 +101,7 @@ def checked_dimension(name: object, taken: Collection[str] = ()) -> str:
     Raises:
         InvalidInputError: it is none.
     """
-    if not _is_printable(name, NAME_MAX) or plain(name).startswith(":") or name in taken:
+    if not is_text(name) or not _is_printable(name, NAME_MAX) or plain(name).startswith(":") or name in taken:
         among = f", and none of those that a line has already ({', '.join(sorted(taken))})" if taken else ""
         raise InvalidInputError(
             f"{shown(name)} is no name of a dimension: 1 to {NAME_MAX} ASCII letters, not beginning with a colon{among}. Nothing "

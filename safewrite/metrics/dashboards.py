@@ -134,7 +134,7 @@ def _widgets(namespace: str, own: Sequence[str], region: str | None) -> Iterator
 
 
 def _properties(panel: Panel, namespace: str, own: Sequence[str], region: str | None) -> dict[str, Any]:
-    lines = []
+    lines: list[list[dict[str, str]]] = []
     for metric in panel.metrics:
         names = [panel.by] if metric is STUCK_ENTRIES else [*own, panel.by]
         schema = ",".join(json.dumps(name) for name in [namespace, *names])
