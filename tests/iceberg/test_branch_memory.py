@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,10 +15,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 import safewrite as sw
 from safewrite.errors import Kind
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
+from safewrite.iceberg.catalog.world import CatalogWorld
 from safewrite.iceberg.connect import connect
 from safewrite.iceberg.maintenance.repair import forget_branches
 from safewrite.iceberg.table import IcebergTable
-from safewrite.protocol.effects import Ok
+from safewrite.protocol.effects import Effect, Ok, Outcome, Together
 from safewrite.stores.sql import SqlLedger
 from tests.iceberg.branch_tables import drop, expire_what_nothing_names, ids, rows
 
@@ -30,6 +34,12 @@ def begin_once_expired(main: IcebergTable, catalog: SqlCatalog) -> IcebergTable:
     main.append(rows(20))
     expire_what_nothing_names(catalog)
     return branch.refresh()
+
+
+def remove_old_metadata(catalog: SqlCatalog) -> None:
+    """Remove all metadata files but the newest, as Spark does where a table says so."""
+    for entry in catalog.load_table("db.t").metadata.metadata_log:
+        Path(entry.metadata_file.removeprefix("file://")).unlink()
 
 
 def test_a_key_of_before_the_branch_is_written_once_though_its_snapshot_has_expired(
@@ -97,6 +107,8 @@ def test_what_cannot_be_told_any_more_is_neither_written_nor_taken_as_written(
         ledger.commit(replace(answer.value, base_version=7, version=version), FUTURE_S)  # type: ignore[type-var]
     branch = begin_once_expired(main, catalog)
     before = ids(catalog, "audit")
+    assert branch.resolve("m") is not None  # earlier metadata files show it
+    remove_old_metadata(catalog)
     for key, number in (("k", 3), ("m", 4)):
         with pytest.raises(sw.CommitUnknownError, match="before the branch began"):
             branch.append(rows(number), key=key)
@@ -105,6 +117,52 @@ def test_what_cannot_be_told_any_more_is_neither_written_nor_taken_as_written(
     (fault, answer) = branch.append_many([("k", rows(3)), ("new", rows(6))])
     assert isinstance(fault, sw.CommitUnknownError)
     assert (answer.outcome, ids(catalog, "audit")) == ("committed", sorted([*before, 6]))
+
+
+@pytest.mark.parametrize("how", ["killed before", "killed after", "main was faster"])
+def test_keys_of_a_fast_forward_that_did_not_land_are_decided_by_the_line_of_main(
+    main: IcebergTable, catalog: SqlCatalog, how: str
+) -> None:
+    """T4-A4: its intents stay in the ledger of main; once main's snapshot of then had expired, no repeat on the branch was decided."""
+    branch = sw.open("db.t", catalog=catalog, branch="audit")
+    branch.append(rows(3), key="k")
+    branch.append_many([("a", rows(4)), ("b", rows(5))])
+    published = how == "killed after"
+    faster = [lambda: main.refresh().append(rows(19), key="faster")] if how == "main was faster" else []
+    step = "ledger.commit" if published else "swap.commit"
+    with meanwhile(step, faster), pytest.raises((Killed, sw.ConflictError)):
+        branch.fast_forward()
+    drop(catalog)
+    main.refresh().append(rows(20))
+    expire_what_nothing_names(catalog)
+    again = sw.open("db.t", catalog=catalog, branch="audit")
+    found = [again.append(rows(3), key="k"), *again.append_many([("a", rows(4)), ("b", rows(5))])]
+    assert {one.outcome for one in found} == {"already_committed" if published else "committed"}
+    assert set(ids(catalog, "audit")) >= {1, 2, 3, 4, 5, 20}
+    assert len(set(ids(catalog, "audit"))) == len(ids(catalog, "audit"))
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@contextmanager
+def meanwhile(step: str, calls: list[Callable[[], object]]) -> Iterator[None]:
+    """Make calls before the first such step of a fast-forward, or end its process there."""
+    perform = CatalogWorld.perform
+
+    def bent(world: CatalogWorld, effect: Effect) -> Outcome:
+        parts = effect.effects if isinstance(effect, Together) else (effect,)
+        if any(part.name == step for part in parts):
+            patched.setattr(CatalogWorld, "perform", perform)
+            if not calls:
+                raise Killed
+            calls.pop()()
+        return perform(world, effect)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(CatalogWorld, "perform", bent)
+        yield
 
 
 # --- a branch that another engine makes again --------------------------------------------------------------

@@ -113,8 +113,8 @@ class CatalogWorld(FilesWorld):
         match effect:
             case LoadTable():
                 return self._load()
-            case ReadMetadata(location):
-                return self._read_metadata(location)
+            case ReadMetadata(location, of_main):
+                return self._read_metadata(location, MAIN if of_main else self.branch)
             case SwapTable(change):
                 return self._swap(table_of(change.base), change)  # type: ignore[arg-type]
             case CreateTable(creation):
@@ -132,7 +132,7 @@ class CatalogWorld(FilesWorld):
             return classify_error(error)
         return Ok(head_of(self.table, self.branch))
 
-    def _read_metadata(self, location: str) -> Outcome:
+    def _read_metadata(self, location: str, branch: str) -> Outcome:
         from pyiceberg.serializers import FromInputFile
         from pyiceberg.table import Table
 
@@ -144,7 +144,7 @@ class CatalogWorld(FilesWorld):
         except Exception as error:  # noqa: BLE001 - as above
             return classify_file_error(error)
         # A plan examines earlier table versions as it does the current one, so they are tables too.
-        return Ok(head_of(Table(self.identifier, metadata, location, file_io, self.catalog), self.branch))
+        return Ok(head_of(Table(self.identifier, metadata, location, file_io, self.catalog), branch))
 
     def _swap(
         self, table: Table, change: CommitRequest | MetadataCommit | RefCommit | CreateRequest

@@ -151,15 +151,52 @@ def before_branch(
         return {}, head
     head = yield from newest(head, limits)
     found: dict[str, Resolved | CommitUnknownError] = {}
-    for record in known:
-        came = _came_along(record, head)
+    told = yield from _by_main(
+        [record for record in known if _came_along(record, head) is None], head, limits
+    )
+    for asked in known:
+        record = told.get(asked.key, asked)
+        came = False if record is None else _came_along(record, head)
         if came is None:
-            found[record.key] = _undecided(record.key)
+            found[asked.key] = _undecided(asked.key)
         elif came:
+            assert record is not None
             assert record.version is not None
             rows = int(record.fingerprint.split(":")[1])
             found[record.key] = Resolved(record.version, record.fingerprint, rows, 0)
     return found, head
+
+
+def _by_main(
+    undecided: Sequence[LedgerRecord], head: TableVersion, limits: Limits
+) -> Generator[Effect, Outcome, dict[str, LedgerRecord | None]]:
+    """What the main branch's own line says of its ledger's records, in this table version and earlier ones.
+
+    A record of a commit has its sequence number then; None where the write did not land there, as where a fast-forward was to bring it
+    and ended before it moved the main branch.  What none of them shows is left out.
+    """
+    left, told = {record.key: record for record in undecided}, dict[str, LedgerRecord | None]()
+    for location in (head.location, *reversed(head.previous))[:METADATA_READ_MAX]:
+        if not left:
+            break
+        outcome = yield ReadMetadata(location, of_main=True, name="recall.read_metadata")
+        if not isinstance(outcome, Ok):
+            break
+        state = outcome.value
+        assert isinstance(state, TableVersion)
+        carriers = members.carried(state, left)
+        for record in tuple(left.values()):
+            at = carriers.get(record.key) if record.version is None else record.version
+            if at is not None and at in state.sequences:
+                written = yield from described(state, at, record.key, limits)
+                known = replace(record, version=at, fingerprint=written.fingerprint or record.fingerprint)
+                told[record.key] = landed(known, state, at)
+            elif record.version is None and reaches(state, record.base_version):
+                told[record.key] = None
+            else:
+                continue
+            del left[record.key]
+    return told
 
 
 def _came_along(record: LedgerRecord, head: TableVersion) -> bool | None:

@@ -21,10 +21,14 @@ class LoadTable(Effect):
 
 @dataclass(frozen=True, slots=True)
 class ReadMetadata(Effect):
-    """The table as an earlier metadata file shows it: ``Ok(TableVersion) | Missing | Unknown``."""
+    """The table as an earlier metadata file shows it: ``Ok(TableVersion) | Missing | Unknown``.
+
+    ``of_main``: its main branch, where the table is open on another one.
+    """
 
     SAYS = "Reading {0.location}"
     location: str
+    of_main: bool = False
 
 
 @dataclass(frozen=True, slots=True)
