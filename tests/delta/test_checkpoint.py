@@ -286,16 +286,6 @@ def test_the_hint_never_moves_back_and_garbage_in_it_is_replaced():
 
 
 # --- where it is not ours to write one ----------------------------------------------------------------
-@pytest.mark.parametrize(
-    "properties",
-    [{"delta.checkpoint.writeStatsAsStruct": "true"}, {"delta.checkpoint.writeStatsAsJson": "false"}],
-)
-def test_another_form_of_statistics_is_left_to_the_tables_engine(properties):
-    table = Table(PROTOCOL, metadata(properties=properties), add("a"))
-    assert checkpoint(table) is False
-    assert actions.checkpoint_paths(0)[0] not in table.blobs
-
-
 def test_unknown_features_forbid_a_checkpoint():
     table = Table(
         {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["novel"]}}, metadata()

@@ -18,14 +18,18 @@ pytestmark = pytest.mark.xdist_group("spark")
 APP = "app-1"
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
+STRUCTS = {"delta.checkpoint.writeStatsAsStruct": "true", "delta.checkpoint.writeStatsAsJson": "false"}
+"""Databricks' form of statistics in checkpoints (T4-A11)."""
+
+
+@pytest.fixture(params=[{}, STRUCTS], ids=["json", "structs"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Eleven versions, checkpoints at 3, 6 and 9; partitions, a batch of a stream, an overwrite with tombstones."""
     table = sw.open(
         str(tmp_path / "t"),
         create=True,
         partition_by=["day"],
-        properties={"delta.checkpointInterval": "3"},
+        properties={"delta.checkpointInterval": "3", **request.param},
     )
     for number in range(8):
         table.append(rows(number), **({"txn": (APP, number)} if number in (3, 4) else {}))

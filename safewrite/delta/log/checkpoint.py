@@ -81,8 +81,7 @@ def write_checkpoint(
 ) -> Generator[Effect, Outcome, Checkpoint | None]:
     """Write the checkpoint of ``state.version`` from the one before it and the commits since.
 
-    Returns None if there is one already, or if the table asks for a form of statistics in
-    checkpoints that safewrite does not write.
+    Returns None if there is one already.
 
     Raises:
         StorageError: the store failed; no checkpoint, or a whole one, is there.
@@ -93,7 +92,7 @@ def write_checkpoint(
 
     limits = limits or Limits()
     check_append(state)
-    if _other_form(state) or (state.checkpoint is not None and state.checkpoint.version >= state.version):
+    if state.checkpoint is not None and state.checkpoint.version >= state.version:
         return None
     found = yield from read_log(state, limits=limits)
     made = checkpoint_file.encoded(found)
@@ -113,13 +112,6 @@ def _is_same_log(state: Snapshot, limits: Limits) -> Generator[Effect, Outcome, 
         return True
     answer = yield from fetch_one(Get(anchor.path, name="checkpoint.get_anchor"), limits)
     return isinstance(answer, Ok) and digest_of(answer.value) == anchor.digest
-
-
-def _other_form(state: Snapshot) -> bool:
-    """Statistics as structs need the table's own types; such a table's checkpoints are left to its engine."""
-    as_json = state.properties.get("delta.checkpoint.writeStatsAsJson", "true").strip().lower()
-    as_struct = state.properties.get("delta.checkpoint.writeStatsAsStruct", "false").strip().lower()
-    return as_json == "false" or as_struct == "true"
 
 
 def _create(path: str, body: bytes, limits: Limits) -> Generator[Effect, Outcome, bool]:

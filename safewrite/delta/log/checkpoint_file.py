@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from safewrite.delta.log import columns, ranges
+from safewrite.delta.log import columns, parsed_stats, ranges
 from safewrite.delta.log.actions import Action
 from safewrite.delta.log.features import interval_s
 from safewrite.delta.log.replay import (
@@ -20,6 +20,7 @@ from safewrite.delta.log.replay import (
     Replay,
     note_part,
 )
+from safewrite.delta.log.snapshot import Snapshot
 from safewrite.errors import UnsafeConfigError, UnsupportedTableError
 from safewrite.text.rendering import said
 
@@ -89,6 +90,15 @@ SCHEMA = pa.schema(
 )
 
 
+def schema_of(state: Snapshot) -> pa.Schema:
+    """The columns of a table's checkpoints, with what it asks for in its own types."""
+    more = list(parsed_stats.fields(state))
+    if not more:
+        return SCHEMA
+    add = SCHEMA.field("add")
+    return SCHEMA.set(SCHEMA.get_field_index("add"), add.with_type(pa.struct([*add.type, *more])))
+
+
 @dataclass(frozen=True, slots=True)
 class Encoded:
     """A checkpoint file, and how many actions and files it holds."""
@@ -123,11 +133,14 @@ def _encoded_by_columns(found: LogFiles) -> Encoded:
         replay.apply(commit)
     later = replay.files(found.state)
     touched = {*later.adds, *later.tombstones}
-    parts = list(found.parts.values())
+    parts, schema = list(found.parts.values()), schema_of(found.state)
     adds, removes = (
-        columns.kept(parts, root, SCHEMA.field(root).type, touched) for root in ("add", "remove")
+        columns.kept(parts, root, schema.field(root).type, touched) for root in ("add", "remove")
     )
-    before = {"add": adds, "remove": columns.since(removes, "deletionTimestamp", _oldest_ms(later))}
+    before = {
+        "add": parsed_stats.completed(adds),
+        "remove": columns.since(removes, "deletionTimestamp", _oldest_ms(later)),
+    }
     return _written(
         later, {root: columns.constant(rows, {"dataChange": False}) for root, rows in before.items()}
     )
@@ -148,6 +161,7 @@ def _written(files: LogReplay, before: Mapping[str, pa.StructArray]) -> Encoded:
 
     actions = {"remove": list(_unexpired(files)), "add": list(files.adds.values())}
     state = files.state
+    schema = schema_of(state)
     head: list[tuple[str, Action]] = [("protocol", state.protocol), ("metaData", _metadata(state.metadata))]
     head += [("txn", txn) for txn in files.txns.values()]
     head += [("domainMetadata", domain) for domain in files.domains.values()]
@@ -155,7 +169,7 @@ def _written(files: LogReplay, before: Mapping[str, pa.StructArray]) -> Encoded:
     sink = BytesIO()
     with pq.ParquetWriter(
         sink,
-        SCHEMA,
+        schema,
         compression="snappy",
         store_schema=False,
         write_statistics=list(ranges.REQUIRED.values()),
@@ -163,10 +177,10 @@ def _written(files: LogReplay, before: Mapping[str, pa.StructArray]) -> Encoded:
     ) as writer:
         for root, later in actions.items():
             for rows in _chunks(before.get(root, ())):
-                writer.write_table(_rows_table(root, rows))
+                writer.write_table(_rows_table(schema, root, rows))
             for first in range(0, len(later), ROWS_PER_GROUP):
-                writer.write_table(_file_table(root, later[first : first + ROWS_PER_GROUP]))
-        writer.write_table(_head_table(head))
+                writer.write_table(_file_table(schema, root, later[first : first + ROWS_PER_GROUP]))
+        writer.write_table(_head_table(schema, head))
     return Encoded(sink.getvalue(), len(head) + sum(counts.values()), counts["add"])
 
 
@@ -175,9 +189,9 @@ def _chunks(rows: pa.StructArray | tuple[()]) -> Iterator[pa.StructArray]:
         yield rows[first : first + ROWS_PER_GROUP]
 
 
-def _rows_table(root: str, rows: pa.StructArray) -> pa.Table:
-    others = {field.name: pa.array([None] * len(rows), field.type) for field in SCHEMA if field.name != root}
-    return pa.table({name: rows if name == root else others[name] for name in SCHEMA.names}, schema=SCHEMA)
+def _rows_table(schema: pa.Schema, root: str, rows: pa.StructArray) -> pa.Table:
+    others = {field.name: pa.array([None] * len(rows), field.type) for field in schema if field.name != root}
+    return pa.table({name: rows if name == root else others[name] for name in schema.names}, schema=schema)
 
 
 def _unexpired(files: LogReplay) -> Iterator[Action]:
@@ -226,20 +240,26 @@ def _pairs(mapping: dict[str, Any]) -> list[tuple[str, Any]]:
     return list(mapping.items())
 
 
-def _head_table(actions: Sequence[tuple[str, Action]]) -> pa.Table:
+def _head_table(schema: pa.Schema, actions: Sequence[tuple[str, Action]]) -> pa.Table:
     return _table(
-        {root: [action if name == root else None for name, action in actions] for root in SCHEMA.names}
+        schema,
+        {root: [action if name == root else None for name, action in actions] for root in schema.names},
     )
 
 
-def _file_table(root: str, actions: Sequence[Action]) -> pa.Table:
+def _file_table(schema: pa.Schema, root: str, actions: Sequence[Action]) -> pa.Table:
+    if root == "add" and schema is not SCHEMA:
+        rows = _column([_file(root, action) for action in actions], SCHEMA.field(root))
+        return _rows_table(
+            schema, root, parsed_stats.completed(columns.as_type(rows, schema.field(root).type))
+        )
     rows = [_file(root, action) for action in actions]
-    return _table({name: rows if name == root else [None] * len(rows) for name in SCHEMA.names})
+    return _table(schema, {name: rows if name == root else [None] * len(rows) for name in schema.names})
 
 
-def _table(columns: Mapping[str, Sequence[Action | None]]) -> pa.Table:
+def _table(schema: pa.Schema, columns: Mapping[str, Sequence[Action | None]]) -> pa.Table:
     # Not pa.nulls(): that puts NULLs into the required fields of absent structs.
-    return pa.table({field.name: _column(columns[field.name], field) for field in SCHEMA}, schema=SCHEMA)
+    return pa.table({field.name: _column(columns[field.name], field) for field in schema}, schema=schema)
 
 
 def _column(actions: Sequence[Action | None], field: pa.Field) -> pa.Array:

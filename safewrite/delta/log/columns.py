@@ -55,10 +55,10 @@ def _column(part: bytes, root: str, kind: pa.StructType) -> pa.StructArray:
     wanted = [f"{root}.{there.field(i).name}" for i in range(there.num_fields)]
     known = [name for name in wanted if kind.get_field_index(name.partition(".")[2]) >= 0]
     found = file.read(columns=known).column(root).combine_chunks().drop_null()
-    return _as(found, kind)
+    return as_type(found, kind)
 
 
-def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
+def as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """The same values in the checkpoint's own type: fields by name, absent ones NULL."""
     if not pa.types.is_struct(kind):
         return values if values.type.equals(kind) else values.cast(kind)
@@ -66,7 +66,7 @@ def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
     arrays = []
     for field in (kind.field(i) for i in range(kind.num_fields)):
         at = values.type.get_field_index(field.name)
-        child = _as(children[at], field.type) if at >= 0 else pa.nulls(len(values), field.type)
+        child = as_type(children[at], field.type) if at >= 0 else pa.nulls(len(values), field.type)
         if not field.nullable and child.null_count > values.null_count:
             raise NotPlainError(f"{field.name} is NULL somewhere")
         if not field.nullable and child.null_count:  # in what is absent: there may be no NULL even there
