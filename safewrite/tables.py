@@ -12,7 +12,7 @@ import pyarrow as pa
 from safewrite.arguments import options
 from safewrite.arguments.reading import one_of, reading
 from safewrite.boundary.public import naming, public
-from safewrite.delta.format import TARGET_FILE_SIZE, DeltaFormat
+from safewrite.delta.format import DeltaFormat
 from safewrite.delta.log import properties as delta_properties
 from safewrite.delta.opening import connect_as_recorded
 from safewrite.delta.table import DeltaTable
@@ -346,7 +346,7 @@ def _open_delta(uri: Any, given: OpenSettings) -> DeltaTable:
     found = DeltaFormat(
         connection,
         limits=given.limits,
-        target_file_size=given.target_file_size or TARGET_FILE_SIZE,
+        target_file_size=given.target_file_size,
         checkpoints=given.checkpoints,
         group=given.group,
         first=creation.NewTable(partition_by, given.properties) if given.create else None,

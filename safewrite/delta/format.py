@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger("safewrite")
 
-TARGET_FILE_SIZE = 128 * 2**20
-
 
 class DeltaFormat:
     """One Delta table, as this process knows it."""
@@ -63,7 +61,7 @@ class DeltaFormat:
         connection: Connection,
         *,
         limits: Limits | None = None,
-        target_file_size: int = TARGET_FILE_SIZE,
+        target_file_size: int | None = None,
         checkpoints: bool = True,
         group: str = "never",
         first: creation.NewTable | None = None,

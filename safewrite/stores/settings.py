@@ -80,6 +80,19 @@ _OTHERS = {
     "aws_access_key": "AWS_ACCESS_KEY_ID",
     "aws_secret_key": "AWS_SECRET_ACCESS_KEY",
 }
+_WHERE_AND_WHO = {
+    "endpoint": "AWS_ENDPOINT_URL",
+    "region": "AWS_REGION",
+    "sessiontoken": "AWS_SESSION_TOKEN",
+    "accesskey": "AWS_ACCESS_KEY_ID",
+    "keyid": "AWS_ACCESS_KEY_ID",
+    "secret": "AWS_SECRET_ACCESS_KEY",
+    "profile": "AWS_PROFILE",
+    "credential": "boto3_session=",
+    "role": "boto3_session=",
+    "proxy": "HTTPS_PROXY in the environment",
+}
+"""Words in keys of Hadoop (``fs.s3a.endpoint``), PyArrow (``endpoint_override``), DuckDB or boto3 by which requests go elsewhere."""
 ICEBERG = ("s3.", "glue.", "client.")
 """The prefixes of PyIceberg's properties that set its clients."""
 _DEFAULTS = {
@@ -168,6 +181,8 @@ def _canonical(key: str) -> str:
             f"storage_options= has {key!r}, a key of another library. Nothing was written. Here it is "
             f"{_OTHERS[key.lower()]}."
         )
+    plain = "".join(letter for letter in key.lower() if letter.isalnum())
+    ours = next((name for word, name in _WHERE_AND_WHO.items() if word in plain), None)
     import difflib
 
     near = difflib.get_close_matches(upper, _KNOWN, n=1, cutoff=0.85) or difflib.get_close_matches(
@@ -177,6 +192,11 @@ def _canonical(key: str) -> str:
         raise InvalidInputError(
             f"storage_options= has {key!r}, which is no key: requests would go elsewhere, or as somebody else. Nothing was "
             f"written. Did you mean {near[0]!r}?"
+        )
+    if ours is not None and not key.startswith(ICEBERG):
+        raise InvalidInputError(
+            f"storage_options= has {key!r}, a key of another library: requests would go elsewhere, or as somebody else. Nothing was "
+            f"written. Here it is {ours}."
         )
     if not key.startswith(ICEBERG):
         log.warning("storage_options= has %s, which has no effect here.", key)

@@ -41,6 +41,11 @@ def test_each_key_has_one_spelling(
         ("DELTA_DYNAMO_TABLENAME", "DELTA_DYNAMO_TABLE_NAME"),
         ("key", "AWS_ACCESS_KEY_ID"),
         ("client_kwargs", "AWS_ENDPOINT_URL"),
+        ("fs.s3a.endpoint", "AWS_ENDPOINT_URL"),  # T4-A12
+        ("fs.s3a.secret.key", "AWS_SECRET_ACCESS_KEY"),
+        ("endpoint_override", "AWS_ENDPOINT_URL"),
+        ("region_name", "AWS_REGION"),
+        ("fs.s3a.aws.credentials.provider", "boto3_session="),
     ],
 )
 @pytest.mark.parametrize("address", ["s3://lake/t", "./t"])

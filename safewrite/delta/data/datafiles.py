@@ -6,23 +6,21 @@ import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
 
 from safewrite.delta.data.partitions import Room, directory, groups
 from safewrite.delta.data.stats import FileStats
+from safewrite.delta.log.file_properties import TARGET_BYTES, Compression
 from safewrite.delta.log.indexing import Indexed, Path
 from safewrite.errors import InternalError, InvalidInputError
 from safewrite.frames.grouping import tables_of
 from safewrite.frames.parquet import ParquetDraft, dealt, rolled
 from safewrite.frames.prepare import Prepared
 
-TARGET_FILE_BYTES = 128 * 2**20
-
 FIRST_COLUMNS = Indexed()
-Compression = Literal["zstd", "snappy", "none"]
 _WRITE_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
@@ -60,7 +58,7 @@ def encode(
     *,
     partition_by: Sequence[str],
     write_id: str,
-    target_file_size: int = TARGET_FILE_BYTES,
+    target_file_size: int = TARGET_BYTES,
     compression: Compression = "snappy",
     indexed: Indexed = FIRST_COLUMNS,
     room: Room | None = None,
@@ -135,7 +133,7 @@ class FileLayout:
     write_id: str
     attempt: str = ""
     """The try of a task that makes the files; '' where a write is no task."""
-    target_file_size: int = TARGET_FILE_BYTES
+    target_file_size: int = TARGET_BYTES
     compression: Compression = "snappy"
     indexed: Indexed = FIRST_COLUMNS
     room: Room | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 
-from safewrite.delta.log import indexing
+from safewrite.delta.log import file_properties, indexing
 from safewrite.delta.log.features import COPIES, interval_s
 from safewrite.errors import InvalidInputError, Kind, UnsafeConfigError
 from safewrite.text.rendering import shown
@@ -154,12 +154,12 @@ _KNOWN: Mapping[str, Check] = {
     "delta.logRetentionDuration": _interval,
     "delta.minReaderVersion": _never("safewrite chooses the protocol that a table needs itself"),
     "delta.minWriterVersion": _never("safewrite chooses the protocol that a table needs itself"),
-    "delta.parquet.compression.codec": _any,
+    file_properties.CODEC: file_properties.why_no_codec,
     "delta.randomPrefixLength": _whole(1),
     "delta.randomizeFilePrefixes": _off("random prefixes of files"),
     "delta.sampleRetentionDuration": _interval,
     "delta.setTransactionRetentionDuration": _interval,
-    "delta.targetFileSize": _any,
+    file_properties.TARGET: file_properties.why_no_size,
     "delta.tuneFileSizesForRewrites": _flag,
     **{name: _off(f"a copy for {who}") for name, who in COPIES.items()},
 }

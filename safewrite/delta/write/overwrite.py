@@ -17,12 +17,12 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 
-from safewrite.delta.data.datafiles import TARGET_FILE_BYTES, DataFile, FileLayout, encoded
+from safewrite.delta.data.datafiles import DataFile, FileLayout, encoded
 from safewrite.delta.data.julian_dates import check_calendar
 from safewrite.delta.data.pruning import constants, may_match
 from safewrite.delta.data.rows import check_within, damaged, matching, read_rows, whole_rows, without
 from safewrite.delta.data.vector_files import Vectors, marked
-from safewrite.delta.log import indexing
+from safewrite.delta.log import file_properties, indexing
 from safewrite.delta.log.actions import Action, Commit, FileKey, file_key, rows_of
 from safewrite.delta.log.features import check_overwrite, feeds_changes, marks_rows
 from safewrite.delta.log.replay import LogReplay, load_files
@@ -66,7 +66,7 @@ class OverwriteTransaction(Transaction):
     """An overwrite of the rows for which ``predicate`` is TRUE; call ``plan`` before it is committed."""
 
     predicate: Predicate = EVERYTHING
-    target_file_size: int = TARGET_FILE_BYTES
+    target_file_size: int = file_properties.TARGET_BYTES
     mode: str = "Overwrite"
     rewritten: tuple[StagedFile, ...] = ()
     active: LogReplay | None = None
@@ -277,6 +277,7 @@ class OverwriteTransaction(Transaction):
             (),
             f"{self.commit_id}-kept{number}",
             target_file_size=self.target_file_size,
+            compression=file_properties.compression(self.state.properties),
             indexed=indexing.of(self.state.properties),
         )
         return remainder(add, kept, layout)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.arguments.reading import SchemaMode
 from safewrite.delta.connect import Connection
-from safewrite.delta.log import features, indexing
+from safewrite.delta.log import features, file_properties, indexing
 from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import creation
@@ -53,12 +53,12 @@ class Planner:
     """Makes transactions for one table.
 
     ``first`` is how a first write would create the table (None: it must exist); ``target_file_size`` is
-    in bytes.
+    in bytes (None: what the table's properties say).
     """
 
     connection: Connection
     limits: Limits
-    target_file_size: int
+    target_file_size: int | None
     first: creation.NewTable | None = None
     new_id: Callable[[], str] = field(default=lambda: str(uuid.uuid4()))
     known_files: KnownFiles = field(default_factory=KnownFiles, repr=False)
@@ -216,7 +216,7 @@ class Planner:
         return OverwriteTransaction(
             **self._common(prepared, write, state),
             predicate=predicate,
-            target_file_size=self.target_file_size,
+            target_file_size=file_properties.target_bytes(state.properties, self.target_file_size),
             vectors=self.vectors(),
             came=prepared if features.feeds_changes(state) else None,
         )
@@ -233,7 +233,7 @@ class Planner:
         return DeleteTransaction(
             **self._common(nothing, write, state),
             predicate=predicate,
-            target_file_size=self.target_file_size,
+            target_file_size=file_properties.target_bytes(state.properties, self.target_file_size),
             vectors=self.vectors(),
         )
 
@@ -287,7 +287,7 @@ class Planner:
         nothing = Prepared.kept(state.schema.empty_table(), state.partition_by)
         return {
             **self._common(nothing, write, state),
-            "target_file_size": self.target_file_size,
+            "target_file_size": file_properties.target_bytes(state.properties, self.target_file_size),
             "vectors": self.vectors(),
             "known_files": self.known_files,
             "known_memory": self.known_memory,
@@ -333,13 +333,15 @@ class Planner:
             raise InternalError(
                 "A candidate has neither a table nor the metadata of a new one. Please report it."
             )
+        properties = metadata.get("configuration") or {}
         return encode(
             prepared,
             partition_by=tuple(metadata.get("partitionColumns") or ()),
             write_id=write_id or candidate.commit_id,
             room=self._room,
-            target_file_size=self.target_file_size,
-            indexed=indexing.of(metadata.get("configuration") or {}),
+            target_file_size=file_properties.target_bytes(properties, self.target_file_size),
+            compression=file_properties.compression(properties),
+            indexed=indexing.of(properties),
         )
 
     def layout(self, schema: pa.Schema, state: Snapshot | None) -> FileLayout:
@@ -352,7 +354,8 @@ class Planner:
             schema,
             tuple(first.partition_by) if state is None else state.partition_by,
             self.new_id(),
-            target_file_size=self.target_file_size,
+            target_file_size=file_properties.target_bytes(properties, self.target_file_size),
+            compression=file_properties.compression(properties),
             indexed=indexing.of(properties),
             room=self._room,
         )

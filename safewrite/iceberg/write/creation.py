@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from safewrite.arguments.reading import reading
-from safewrite.errors import ConflictError, Kind, SafewriteError, StorageError
+from safewrite.errors import ConflictError, InvalidInputError, Kind, SafewriteError, StorageError
 from safewrite.iceberg.data.schema import iceberg_schema
 from safewrite.iceberg.write import namespace
 from safewrite.protocol.iceberg.settle import METADATA_READ_MAX
-from safewrite.text.rendering import said
+from safewrite.text.rendering import said, shown
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
@@ -73,11 +73,36 @@ def draft(connection: Connection, schema: pa.Schema, plan: NewTable) -> TableDra
         made = iceberg_schema(schema)
         spec = partitions.spec(plan.partition_by, made)
         order = partitions.sort(plan.sort_by, made)
+    _check_properties(connection, plan.properties)
     properties = {**_settings(connection), **plan.properties}
     locations.check_new(_places(connection, plan))
     head = opening.check_new(connection, made, spec, order, properties)
     makes = namespace.check(connection, connection.catalog, create=plan.create_namespace)
     return TableDraft(made, spec, order, properties, plan.location, head, makes)
+
+
+_NOT_KEPT: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "write.format.default": (("parquet",), "safewrite writes data files in Parquet"),
+    "write.delete.format.default": (("parquet",), "safewrite writes delete files in Parquet"),
+    "write.location-provider.impl": ((), "safewrite cannot call a location provider of Java"),
+    "write.metadata.compression-codec": (
+        ("none", ""),
+        "the catalog's client writes metadata files as they are",
+    ),
+}
+"""Properties that would be passed over, with the values that are kept all the same, and why."""
+
+
+def _check_properties(connection: Connection, properties: Mapping[str, str]) -> None:
+    """Refuse properties that ask of each writer what safewrite does not do; a REST catalog's server writes metadata files itself."""
+    for name, (kept, why) in _NOT_KEPT.items():
+        value = properties.get(name)
+        is_servers = name == "write.metadata.compression-codec" and connection.kind == "rest"
+        if value is not None and str(value).strip().lower() not in kept and not is_servers:
+            raise InvalidInputError(
+                f"The table was not created: properties= has {name}={shown(value)}, and {why}. Nothing was written. Leave it out; "
+                "where the table needs it, create and write the table with an engine that has it."
+            )
 
 
 def _places(connection: Connection, plan: NewTable) -> Iterator[tuple[str, str]]:
