@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from safewrite import InvalidInputError
-from safewrite.cli.shared import EXIT_LOST, OutputOption, Screen, grid_of, pairs, plain, show_converted
+from safewrite.cli.shared import (
+    EXIT_LOST,
+    HtmlOption,
+    OutputOption,
+    Screen,
+    grid_of,
+    pairs,
+    plain,
+    show_converted,
+    write_page,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -196,6 +207,7 @@ def status(
     ] = False,
     jars: JarsOption = None,
     conf: ConfOption = None,
+    html: HtmlOption = None,
     output: OutputOption = None,
 ) -> None:
     """Say where each table stands; commits nothing, also while the job runs.
@@ -220,6 +232,10 @@ def status(
         ledger, letters = _rows(pipeline)
         found = look(pipeline.landing, ledger, reach, letters)
         screen.show(found.to_dict(), lambda console: _print_status(console, found))
+        if html is not None:
+            from safewrite.cdc.status_page import render
+
+            write_page(html, render(found, ledger, dt.datetime.now(dt.UTC)), "The status is above")
     if found.stopped:
         raise typer.Exit(EXIT_LOST)
 

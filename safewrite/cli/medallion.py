@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from safewrite.cli.shared import EXIT_LOST, OutputOption, Screen, grid_of, plain, show_converted
+from safewrite.cli.shared import (
+    EXIT_LOST,
+    HtmlOption,
+    OutputOption,
+    Screen,
+    grid_of,
+    plain,
+    show_converted,
+    write_page,
+)
 from safewrite.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -68,21 +76,7 @@ NamespaceOption = Annotated[
 ]
 
 
-def _can_be_written(path: Path | None) -> Path | None:
-    """A page is written after the run; that its folder is not there is said before it."""
-    if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
-        raise typer.BadParameter(
-            f"{path} cannot be written: {'it is a folder' if path.is_dir() else f'there is no folder {path.parent} to write to'}. "
-            "Nothing was read or written."
-        )
-    return path
-
-
 NamedTables = Annotated[list[str], typer.Option("--table", help="The table (schema.table); may be repeated.")]
-HtmlOption = Annotated[
-    Path | None,
-    typer.Option("--html", callback=_can_be_written, help="Write a page of the run to this file."),
-]
 
 
 @medallion.command("check")
@@ -373,8 +367,4 @@ def _report(screen: Screen, done: Run, html: Path | None, *, is_quiet: bool = Fa
     if html is not None:
         from safewrite.medallion.report.html_report import render
 
-        page = render(done, dt.datetime.now(dt.UTC))
-        try:
-            html.write_text(page, encoding="utf-8")
-        except OSError as error:
-            typer.echo(f"The run is done, but its page could not be written: {error}", err=True)
+        write_page(html, render(done, dt.datetime.now(dt.UTC)), "The run is done")

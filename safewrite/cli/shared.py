@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -72,7 +73,31 @@ TablesOption = Annotated[
     list[str] | None,
     typer.Option("--table", help="Those of a table, by its full name with a point; may be repeated."),
 ]
+
+
+def can_be_written(path: Path | None) -> Path | None:
+    """A page is written last; that its folder is not there is said first."""
+    if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
+        raise typer.BadParameter(
+            f"{path} cannot be written: {'it is a folder' if path.is_dir() else f'there is no folder {path.parent} to write to'}. "
+            "Nothing was read or written."
+        )
+    return path
+
+
+HtmlOption = Annotated[
+    Path | None,
+    typer.Option("--html", callback=can_be_written, help="Write a page of what was found to this file."),
+]
 LimitOption = Annotated[int, typer.Option("--limit", min=1, help="Show no more than this number.")]
+
+
+def write_page(path: Path, page: str, done: str) -> None:
+    """Write a page; that it cannot be written is said, for all else is ``done``."""
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        typer.echo(f"{done}, but its page could not be written: {error}", err=True)
 
 
 def must_mean(what: str, options: Mapping[str, object], *, every: bool) -> None:

@@ -186,3 +186,25 @@ def test_a_ledger_of_an_earlier_version_gets_the_new_columns(delta: Job) -> None
 def test_an_option_that_would_do_nothing_is_refused(delta: Job) -> None:
     found = run(delta, "status", "--conf", "a=b")
     assert (found.exit_code, "--kafka" in found.output) == (2, True)
+
+
+def test_the_page_says_first_what_is_wrong_and_plots_the_batches(delta: Job, tmp_path: Path) -> None:
+    """One file without scripts and links; dead letters colour their batch and the badge."""
+    page = tmp_path / "status.html"
+    delta.land(created(1, 0))
+    assert run(delta, "status", "--html", str(page)).exit_code == 0
+    assert (
+        "<h1>The table is neither behind nor stopped; 1 change applied in 1 batch.</h1>" in page.read_text()
+    )
+    delta.land(change("c", "a", "no number", {"id": "no number"}, lsn=9, offset=1), number=1)
+    run(delta, "status", "--html", str(page))
+    text = page.read_text()
+    assert "1 dead letter waits" in text
+    assert (text.count('<rect class="bad"'), text.count("<rect ")) == (4, 8)
+    assert 'class="badge warn"' in text
+    assert not [word for word in ("<script", "http", "src=", "href=") if word in text]
+    shutil.rmtree(delta.folder / "db" / "a")
+    stopped = run(delta, "status", "--html", str(page))
+    assert (stopped.exit_code, 'class="badge bad"' in page.read_text()) == (1, True)
+    assert "1 table of 1 stops the job" in page.read_text()
+    assert run(delta, "status", "--html", str(tmp_path / "none" / "page.html")).exit_code == 2

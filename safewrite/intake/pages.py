@@ -1,0 +1,73 @@
+"""Draws what jobs report as HTML pages of one kind: a sentence at the top, what is late or failed in colour, plots of earlier runs.
+
+A page is one file, without scripts and without links to anything outside.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from safewrite.errors import MissingExtraError
+
+Verdict = Literal["good", "warn", "bad"]
+Point: TypeAlias = tuple[str, float, str, bool]
+"""A value of a plot: its label, the value, the value as text, and whether it is bad."""
+
+
+def page(
+    template: Path, *, verdict: Verdict, sentence: str, about: str, at: dt.datetime, extra: str, **values: Any
+) -> str:
+    """A page by a template that extends ``page.html.j2``.
+
+    Args:
+        verdict: colours the badge at the top.
+        sentence: says how things stand.
+        about: what the page is about.
+        at: when that was.
+        extra: the extra that brings Jinja to who draws the page.
+
+    Raises:
+        MissingExtraError: Jinja is not installed.
+    """
+    try:
+        import jinja2
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"The page needs Jinja: {MissingExtraError.command(extra)}. All else is done."
+        ) from error
+    folders = [template.parent, Path(__file__).parent / "templates"]
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folders),
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters |= {"age": age, "count": counted}
+    time = at.isoformat(sep=" ", timespec="seconds")
+    about_all = {
+        "title": f"{about}: {sentence}",
+        "verdict": verdict,
+        "sentence": sentence,
+        "about": about,
+        "at": time,
+    }
+    return environment.get_template(template.name).render(**about_all, **values)
+
+
+def age(seconds: float) -> str:
+    """An age in its greatest unit; empty for none."""
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds else ""
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """A number and what it counts: ``1 table``, ``2 tables``."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
+def points(values: Iterable[tuple[str, float, bool]], text: Any = "{:,.0f}".format) -> list[Point]:
+    """The values of a plot with their texts."""
+    return [(label, value, text(value), bad) for label, value, bad in values]
