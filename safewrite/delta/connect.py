@@ -106,10 +106,12 @@ def connect(
     from safewrite.stores.aws import ServerClock
     from safewrite.stores.clients import shared_client
     from safewrite.stores.s3 import S3Objects
+    from safewrite.stores.settings import encryption
 
     s3 = shared_client("s3", boto3_session, storage_options)
     clock = ServerClock()
-    objects = S3Objects(s3, address.bucket, address.prefix, clock=clock)
+    asked = encryption(storage_options)
+    objects = S3Objects(s3, address.bucket, address.prefix, clock=clock, encryption=asked)
     endpoint = "aws" if str(s3.meta.endpoint_url).endswith(".amazonaws.com") else str(s3.meta.endpoint_url)
     if choice.lock_table is None:
         world = World(objects, ledger=ObjectLedger(objects), wall_ms=clock)

@@ -30,6 +30,7 @@ from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.keys import Identity
 from safewrite.protocol.positions import stand
 from safewrite.receipt import Receipt
+from safewrite.stores.settings import warn_of_encryption
 from safewrite.stores.world import Performer, monotonic_s, run
 from safewrite.table.added import AddedFile, AddedRows, Followed, checked_columns
 from safewrite.table.format import FRESH_S
@@ -327,6 +328,7 @@ class DeltaFormat:
             parts = () if self.planner.first is None else tuple(self.planner.first.partition_by)
             with spark.first(held, parts, operation) as kept:
                 return self.write_spark(kept, operation, name, queue_first=queue_first)
+        warn_of_encryption(self.connection.storage_options, "Spark's own library, which writes these files,")
         state = self.ready_for_spark(None if changes else lambda: spark.new_schema(frame))
         place = spark.Place(
             self.connection,

@@ -21,7 +21,7 @@ from safewrite.stores.advice import cause_of, note_answer
 from safewrite.stores.call_limit import bound_client, bound_session
 from safewrite.stores.clients import shared_client
 from safewrite.stores.inside import climbs
-from safewrite.stores.settings import ICEBERG
+from safewrite.stores.settings import ICEBERG, warn_of_encryption
 from safewrite.text.masking import note
 from safewrite.text.rendering import said, shown
 from safewrite.text.strings import is_storable, is_text, plain
@@ -148,6 +148,7 @@ def connect(
         MissingExtraError: PyIceberg is not installed.
     """
     refuse_unsafe(storage_options)
+    warn_of_encryption(storage_options, "an Iceberg table's catalog")
     name = _identifier(identifier)
     found = _catalog(catalog, storage_options or {})
     kind = kind_of(found)

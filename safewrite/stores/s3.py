@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 from safewrite.protocol.effects import PROVED, Busy, Missing, Ok, Outcome, Unknown
@@ -19,10 +20,18 @@ class S3Objects:
 
     Every upload carries its MD5: S3 refuses a damaged body, and where a store ignores the MD5, the ETag that
     comes back shows the damage (G5).  Once an upload has shown that the store's ETags are MD5s, whole reads
-    are checked by them too.
+    are checked by them too.  ``encryption`` is what each upload asks for, as arguments of ``put_object``.
     """
 
-    def __init__(self, client: Any, bucket: str, prefix: str, *, clock: ServerClock | None = None) -> None:
+    def __init__(
+        self,
+        client: Any,
+        bucket: str,
+        prefix: str,
+        *,
+        clock: ServerClock | None = None,
+        encryption: Mapping[str, Any] | None = None,
+    ) -> None:
         self.client = client
         self.bucket = bucket
         self.prefix = prefix.strip("/")
@@ -30,6 +39,7 @@ class S3Objects:
         self.clock = clock or ServerClock()
         self._base = f"{self.prefix}/" if self.prefix else ""
         self._etags_are_md5 = False
+        self._encryption = dict(encryption or {})
 
     def get(self, path: str) -> Outcome:
         return self._read(path)
@@ -109,7 +119,12 @@ class S3Objects:
         digest = hashlib.md5(body, usedforsecurity=False)
         try:
             answer = self.client.put_object(
-                Bucket=self.bucket, Key=self._base + path, Body=body, ContentMD5=_base64(digest), **condition
+                Bucket=self.bucket,
+                Key=self._base + path,
+                Body=body,
+                ContentMD5=_base64(digest),
+                **condition,
+                **self._encryption,
             )
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
             return classify_error(error, write=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 from safewrite.errors import InvalidInputError
+from safewrite.text.rendering import shown
 
 log = logging.getLogger("safewrite")
 
@@ -26,6 +28,9 @@ _USED = frozenset(
         "AWS_ENDPOINT_URL_S3",
         "AWS_ENDPOINT_URL_DYNAMODB",
         "DELTA_DYNAMO_TABLE_NAME",
+        "AWS_SERVER_SIDE_ENCRYPTION",
+        "AWS_SSE_KMS_KEY_ID",
+        "AWS_SSE_BUCKET_KEY_ENABLED",
     }
 )
 # Other names of the same settings, which deltalake's object_store takes.
@@ -64,8 +69,8 @@ _NOT_FOLLOWED = _keys(
     AWS_ACCESS_KEY_ID_DYNAMODB AWS_CONTAINER_CREDENTIALS_RELATIVE_URI AWS_CONTAINER_CREDENTIALS_FULL_URI
     AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE AWS_ENDPOINT_URL_STS AWS_IAM_ROLE_ARN AWS_IAM_ROLE_SESSION_NAME
     AWS_REGION_DYNAMODB AWS_REQUEST_PAYER AWS_ROLE_ARN AWS_ROLE_SESSION_NAME AWS_S3_ASSUME_ROLE_ARN AWS_S3_ROLE_SESSION_NAME
-    AWS_SECRET_ACCESS_KEY_DYNAMODB AWS_SERVER_SIDE_ENCRYPTION AWS_SESSION_TOKEN_DYNAMODB AWS_SKIP_SIGNATURE
-    AWS_SSE_BUCKET_KEY_ENABLED AWS_SSE_CUSTOMER_KEY_BASE64 AWS_SSE_KMS_KEY_ID AWS_WEB_IDENTITY_TOKEN_FILE
+    AWS_SECRET_ACCESS_KEY_DYNAMODB AWS_SESSION_TOKEN_DYNAMODB AWS_SKIP_SIGNATURE
+    AWS_SSE_CUSTOMER_KEY_BASE64 AWS_WEB_IDENTITY_TOKEN_FILE
     PROXY_CA_CERTIFICATE PROXY_EXCLUDES PROXY_URL REQUEST_PAYER SKIP_SIGNATURE
     """
 )
@@ -142,7 +147,8 @@ def storage_options(given: Mapping[str, str] | None) -> dict[str, str] | None:
     """The options under one spelling of each key; None stays None.
 
     Raises:
-        InvalidInputError: a key that is a slip, or another library's, so that its value would be ignored in silence.
+        InvalidInputError: a key that is a slip, or another library's, so that its value would be ignored in silence; or an
+            encryption that S3 does not have.
     """
     if given is None:
         return None
@@ -157,7 +163,54 @@ def storage_options(given: Mapping[str, str] | None) -> dict[str, str] | None:
     for theirs, ours in _DEFAULTS.items():
         if theirs in found:
             found.setdefault(ours, found[theirs])
+    encryption(found)
     return found
+
+
+_KMS = {"aws:kms": "aws:kms", "sse-kms": "aws:kms", "aws:kms:dsse": "aws:kms:dsse"}
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def encryption(options: Mapping[str, str] | None) -> dict[str, Any]:
+    """What each upload asks of S3 about encryption, as arguments of ``put_object``; nothing where the bucket decides.
+
+    Raises:
+        InvalidInputError: settings that S3 would refuse, or that would have no effect.
+    """
+    given = options or {}
+    asked, key = given.get("AWS_SERVER_SIDE_ENCRYPTION"), given.get("AWS_SSE_KMS_KEY_ID")
+    bucket_key = given.get("AWS_SSE_BUCKET_KEY_ENABLED")
+    if asked == "AES256" and key is None and bucket_key is None:
+        return {"ServerSideEncryption": asked}
+    if asked is None and key is None and bucket_key is None:
+        return {}
+    if asked not in _KMS or str(bucket_key or "true").lower() not in _FLAGS:
+        named = {name: given[name] for name in _ENCRYPTION if name in given}
+        raise InvalidInputError(
+            f"{shown(named)} says no encryption that uploads ask for. Nothing was written. AWS_SERVER_SIDE_ENCRYPTION is 'aws:kms', "
+            "'aws:kms:dsse' or 'AES256'; AWS_SSE_KMS_KEY_ID and AWS_SSE_BUCKET_KEY_ENABLED ('true', 'false') go with 'aws:kms'. Keys of "
+            "your own (SSE-C) are not sent."
+        )
+    found: dict[str, Any] = {"ServerSideEncryption": _KMS[asked]}
+    if key is not None:
+        found["SSEKMSKeyId"] = key
+    if bucket_key is not None:
+        found["BucketKeyEnabled"] = _FLAGS[str(bucket_key).lower()]
+    return found
+
+
+_ENCRYPTION = ("AWS_SERVER_SIDE_ENCRYPTION", "AWS_SSE_KMS_KEY_ID", "AWS_SSE_BUCKET_KEY_ENABLED")
+
+
+def warn_of_encryption(options: Mapping[str, str] | None, who: str) -> None:
+    """Say that some uploads do not ask for the encryption that the options name; ``who`` makes them."""
+    named = [name for name in _ENCRYPTION if name in (options or {})]
+    if named:
+        log.warning(
+            "storage_options= has %s, which %s does not follow: make it the bucket's default.",
+            ", ".join(named),
+            who,
+        )
 
 
 def _canonical(key: str) -> str:

@@ -31,6 +31,11 @@ _OPERATIONS = frozenset({
     "create_table", "delete_item", "describe_continuous_backups", "describe_table", "describe_time_to_live", "get_item", "put_item",
     "query", "scan", "transact_get_items", "transact_write_items", "update_continuous_backups", "update_item", "update_time_to_live",
 })  # fmt: skip
+_ENCRYPTION = {
+    "ServerSideEncryption": "x-amz-server-side-encryption",
+    "SSEKMSKeyId": "x-amz-server-side-encryption-aws-kms-key-id",
+    "BucketKeyEnabled": "x-amz-server-side-encryption-bucket-key-enabled",
+}
 _MOVED = frozenset({"PermanentRedirect", "IllegalLocationConstraintException"})
 
 
@@ -145,6 +150,9 @@ class SignedS3(_Signed):
             headers["Expect"] = "100-continue"
         if "IfNoneMatch" in given:
             headers["If-None-Match"] = given["IfNoneMatch"]
+        for asked, name in _ENCRYPTION.items():
+            if asked in given:
+                headers[name] = given[asked] if isinstance(given[asked], str) else json.dumps(given[asked])
         answer = self._asked(
             "PutObject", given["Bucket"], _Request("PUT", _quoted(given["Key"]), headers, given["Body"])
         )

@@ -35,6 +35,9 @@ def _world(address: StoreAddress, process: int) -> World:
         return World(local, ledger=ObjectLedger(local), threads=4)
     from safewrite.stores.clients import shared_client
     from safewrite.stores.s3 import S3Objects
+    from safewrite.stores.settings import encryption
 
-    s3 = S3Objects(shared_client("s3", None, dict(address.options)), address.bucket, address.prefix)
+    options = dict(address.options)
+    client = shared_client("s3", None, options)
+    s3 = S3Objects(client, address.bucket, address.prefix, encryption=encryption(options))
     return World(s3, ledger=ObjectLedger(s3))

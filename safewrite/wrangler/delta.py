@@ -36,6 +36,8 @@ _NOT_SENT = frozenset(
     }
 )
 """Settings of S3 requests that safewrite's own do not have, in the spellings of boto3 and of object_store."""
+_ENCRYPTION = frozenset({"AWS_SERVER_SIDE_ENCRYPTION", "AWS_SSE_KMS_KEY_ID", "AWS_SSE_BUCKET_KEY_ENABLED"})
+"""Those that they have, as deltalake spells them."""
 
 
 def to_deltalake(  # noqa: PLR0917 - awswrangler's own signature
@@ -207,13 +209,16 @@ def _options(given: object) -> dict[str, str] | None:
     """Deltalake's keys; refuse what would change how objects are stored and is not sent."""
     options = arguments.mapping("s3_additional_kwargs", given)
     for key, value in list(options.items()):
+        if str(key).upper() in _ENCRYPTION:
+            continue
         plain = str(key).lower().replace("_", "").removeprefix("aws")
         if plain == "serversideencryption" and value == "AES256":
             del options[key]  # what S3 does by itself
         elif plain in _NOT_SENT:
             raise sw.InvalidInputError(
                 f"s3_additional_kwargs= has {key}={value!r}, which safewrite's requests do not send. Nothing was written. "
-                "Make it the bucket's default (encryption, storage class, owner), and leave it out."
+                "Make it the bucket's default (encryption, storage class, owner), and leave it out; a key of KMS is given as deltalake "
+                "spells it: AWS_SERVER_SIDE_ENCRYPTION='aws:kms', AWS_SSE_KMS_KEY_ID."
             )
         elif not re.fullmatch("[a-z0-9_]+|[A-Z0-9_]+", str(key)):
             raise sw.InvalidInputError(

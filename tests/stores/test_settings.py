@@ -63,7 +63,7 @@ def test_two_values_of_one_key_are_refused() -> None:
         storage_options({"AWS_REGION": "a", "region": "b"})
 
 
-@pytest.mark.parametrize("key", ["AWS_ROLE_ARN", "AWS_SERVER_SIDE_ENCRYPTION", "something_else"])
+@pytest.mark.parametrize("key", ["AWS_ROLE_ARN", "AWS_SSE_CUSTOMER_KEY_BASE64", "something_else"])
 def test_a_key_without_effect_is_named(key: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "safewrite"):
         storage_options({key: "hush"})

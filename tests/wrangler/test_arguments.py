@@ -99,12 +99,12 @@ REFUSED: dict[str, Refused] = {
         sw.InvalidInputError,
         "bucket's default",
     ),
-    "a key of KMS as deltalake spells it": (
+    "a key of KMS without its algorithm": (
         DELTA,
         "s3_additional_kwargs",
         {"s3_additional_kwargs": {"AWS_SSE_KMS_KEY_ID": "k"}},
         sw.InvalidInputError,
-        "bucket's default",
+        "go with 'aws:kms'",
     ),
     "a key for a first write": (DELTA, "key", {"key": "e", "mode": "ignore"}, sw.InvalidInputError, "key="),
     "a batch for a first write": (

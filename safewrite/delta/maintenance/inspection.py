@@ -229,9 +229,10 @@ def _objects(
     if not address.is_s3:
         return LocalObjects(address.uri), None
     from safewrite.stores.s3 import S3Objects
+    from safewrite.stores.settings import encryption
 
     s3 = shared_client("s3", None, options)
-    return S3Objects(s3, address.bucket, address.prefix, clock=clock), s3
+    return S3Objects(s3, address.bucket, address.prefix, clock=clock, encryption=encryption(options)), s3
 
 
 # --- the log ----------------------------------------------------------------------------------------
