@@ -8,9 +8,11 @@ from pathlib import Path
 import deltalake
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite
-from safewrite.values.kept_names import DELTA_FEED, DELTA_VECTORS
+from safewrite.iceberg.maintenance.doctor import examine
+from safewrite.values.kept_names import DELTA_FEED, DELTA_VECTORS, ICEBERG
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 VECTORS = {"delta.enableDeletionVectors": "true"}
@@ -67,3 +69,38 @@ def test_a_table_whose_feed_cannot_be_read_says_the_way_out_and_is_read(tmp_path
             match=r"_commit_version are columns of its change data feed.*enableChangeDataFeed = false",
         ):
             write()
+
+
+@pytest.mark.parametrize("name", [*sorted(ICEBERG - {"_file"}), "_POS"])
+def test_iceberg_keeps_names_of_columns_and_none_of_fields(tmp_path: Path, name: str):
+    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path.as_uri())
+    schema, row = pa.schema([("id", pa.int64()), (name, pa.string())]), [{"id": 1, name: "x"}]
+    refusal = pytest.raises(safewrite.InvalidInputError, match=f"'{name}' has a name that Iceberg keeps")
+    with refusal:
+        safewrite.create("db.new", schema, catalog=catalog, create_namespace=True)
+    with refusal:
+        safewrite.open("db.first", catalog=catalog, create=True, create_namespace=True).append(row)
+    table = safewrite.create("db.t", schema.remove(1), catalog=catalog, create_namespace=True)
+    with refusal:
+        table.append(row, schema_mode="merge")
+    with refusal:
+        table.append(row, schema_mode="widen")
+    assert not list(tmp_path.rglob("*.parquet"))
+    table.append([{"id": 1, "s": {name: 1}}], schema_mode="merge")
+    table.append([{"id": 1, "s": {name: 2**40}}], schema_mode="widen")
+
+
+def test_an_iceberg_table_that_has_such_a_column_is_written_and_read_and_doctor_tells(tmp_path: Path):
+    """Earlier builds made such tables, and no row of them is lost."""
+    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path.as_uri())
+    catalog.create_namespace("db")
+    catalog.create_table("db.t", pa.schema([("id", pa.int64()), ("_pos", pa.int32())]))
+    table = safewrite.open("db.t", catalog=catalog)
+    table.append([{"id": 1, "_pos": 1}])
+    table.append([{"id": 2, "_pos": 2**40}], schema_mode="widen")
+    table.append([{"id": 3, "_pos": 3, "more": 1}], schema_mode="merge")
+    assert table.rows(where="id > 1").column("_pos").to_pylist() in ([2**40, 3], [3, 2**40])
+    connection = table._format.connection
+    assert "kept_name" in {one.code for one in examine(connection).findings}
+    catalog.load_table("db.t").update_schema().rename_column("_pos", "place").commit()
+    assert "kept_name" not in {one.code for one in examine(connection).findings}

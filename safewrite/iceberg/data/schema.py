@@ -34,7 +34,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from safewrite.errors import InternalError
+from safewrite.errors import InternalError, InvalidInputError
+from safewrite.values import kept_names
 from safewrite.values.types import (
     NAIVE_TIMESTAMP,
     UTC_TIMESTAMP,
@@ -159,12 +160,25 @@ def iceberg_schema(arrow: pa.Schema) -> Schema:
 
     Types are those of :func:`column_type`; a column is a UUID if Arrow's type says so.  Field ids count
     from 1; the catalog gives the final ones.  Raises InvalidInputError naming the column of a type that
-    no Iceberg type holds.
+    no Iceberg type holds, or of a name that Iceberg keeps.
     """
     check_names(arrow.names, where="the data")
+    _check_kept(arrow.names)
     ids = count(1)
     own = [next(ids) for _ in arrow]  # as catalogs number them: a struct's fields before their contents
     return Schema(*(_iceberg_field(field, field.name, i, ids) for field, i in zip(arrow, own, strict=True)))
+
+
+_OF_BRONZE = frozenset({"_file"})
+"""Medallion's bronze has such a column still (T4-C1)."""
+
+
+def _check_kept(names: Iterable[str]) -> None:
+    for name in kept_names.among(names, kept_names.ICEBERG - _OF_BRONZE):
+        raise InvalidInputError(
+            f"Column {name!r} has a name that Iceberg keeps for itself: Spark could not read the table with it. Nothing was written. "
+            f"Rename the column; Iceberg keeps {', '.join(sorted(kept_names.ICEBERG))}."
+        )
 
 
 def iceberg_type(field: pa.Field) -> IcebergType:

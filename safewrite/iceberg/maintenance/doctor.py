@@ -25,6 +25,7 @@ from safewrite.protocol.effects import Missing
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.iceberg.settle import METADATA_READ_MAX
 from safewrite.text.rendering import said
+from safewrite.values import kept_names
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -57,7 +58,12 @@ def examine(connection: Connection, *, deep: bool = False, probe: bool = False) 
     head = head_of(table, connection.branch)
     branches.check(connection, head)
     metadata = table.metadata
-    findings += [*_format(metadata), *_times(metadata), *_metadata_files(metadata.properties)]
+    findings += [
+        *_format(metadata),
+        *_names(metadata),
+        *_times(metadata),
+        *_metadata_files(metadata.properties),
+    ]
     findings += _retention(connection, metadata)
     findings += _ledger(connection, head)
     findings += [*aws.growth(connection, table), *aws.services(connection, table)]
@@ -150,6 +156,19 @@ def _format(metadata: TableMetadata) -> Findings:
             "The table has format version 1, without sequence numbers: once snapshots were expired, nobody can tell "
             "that a write in doubt is not among them.",
             "Upgrade it: table.transaction().upgrade_table_version(2).", {"format_version": version},
+        )  # fmt: skip
+
+
+def _names(metadata: TableMetadata) -> Findings:
+    found = kept_names.among((field.name for field in metadata.schema().fields), kept_names.ICEBERG)
+    if found:
+        yield Finding(
+            WARNING, "kept_name",
+            f"The table has columns of names that Iceberg keeps for itself: {', '.join(found)}. Spark refuses to scan it, or to change "
+            "its rows.",
+            "Rename them, and give the writers the new names: with PyIceberg, table.update_schema().rename_column(\"_file\", "
+            "\"file\").commit(). No data file is rewritten.",
+            {"columns": found},
         )  # fmt: skip
 
 
