@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
+from bench.servers.servers import Ministack
 from safewrite.arguments.options import parse_address
 
 ROWS = pa.table({"id": [1]})
@@ -309,3 +311,39 @@ def test_properties_that_are_kept_are_taken(properties: dict[str, Any]) -> None:
 def test_a_catalog_of_files_alone_is_refused(settings: dict[str, str]) -> None:  # C6
     with pytest.raises(sw.UnsafeConfigError, match="hadoop"):
         sw.open("db.t", catalog={**settings, "warehouse": "s3://lab/w"})
+
+
+def test_a_home_folders_sign_is_no_folder() -> None:
+    """T4-A13: a receipt told of rows in a folder called ``~``."""
+    with pytest.raises(sw.InvalidInputError, match="shell's sign for a home folder"):
+        sw.open("~/lake/orders", create=True)
+    sw.open("./~/lake/orders", create=True).append(ROWS)
+
+
+def test_a_table_within_another_is_refused_where_it_would_be_made(tmp_path: Path) -> None:
+    """T4-A13: a clean-up of the outer one would take its files; one that is there is opened."""
+    sw.open(tmp_path / "lake", create=True).append(ROWS)
+    for make in (
+        lambda: sw.open(tmp_path / "lake" / "a" / "orders", create=True),
+        lambda: sw.create(tmp_path / "lake" / "orders", SCHEMA),
+    ):
+        with pytest.raises(sw.InvalidInputError, match="is within another Delta table"):
+            make()
+    assert [path.name for path in (tmp_path / "lake").iterdir() if path.is_dir()] == ["_delta_log"]
+    sw.open(tmp_path / "shop" / "orders", create=True).append(ROWS)
+    sw.open(tmp_path / "shop", create=True).append(ROWS)  # made around it, as a mover may leave it
+    sw.open(tmp_path / "shop" / "orders").append(ROWS)
+
+
+def test_a_table_at_a_buckets_root_or_within_another_is_refused_on_s3(ministack: Ministack) -> None:
+    bucket, how = (
+        f"slip-{uuid.uuid4().hex[:8]}",
+        {"storage_options": ministack.storage_options(), "create": True},
+    )
+    ministack.boto3_client("s3").create_bucket(Bucket=bucket)
+    with pytest.raises(sw.InvalidInputError, match="is the whole bucket"):
+        sw.open(f"s3://{bucket}/", **how)
+    sw.open(f"s3://{bucket}/lake", **how).append(ROWS)
+    with pytest.raises(sw.InvalidInputError, match=f"within another Delta table, s3://{bucket}/lake"):
+        sw.open(f"s3://{bucket}/lake/a/orders", **how)
+    sw.open(f"s3://{bucket}/lakes/orders", **how).append(ROWS)

@@ -390,7 +390,12 @@ def _refuse_slip(path: str) -> None:
             f"{path!r} begins like an address and is none, so it would be a folder of that name on this machine. "
             f"Nothing was written. Did you mean {advice}? A folder with a colon is given as ./{path}."
         )
-    if path.startswith(("/", "./", "../", "~")) or path in (".", "..") or Path(path).exists():
+    if first.startswith("~"):
+        raise InvalidInputError(
+            f"{path!r} begins with a shell's sign for a home folder, and would be a folder named {first!r} where this process runs. "
+            f"Nothing was written. Give the whole path (os.path.expanduser({path!r})); a folder of that name is './{path}'."
+        )
+    if path.startswith(("/", "./", "../")) or path in (".", "..") or Path(path).exists():
         return
     dotted = re.fullmatch(r"\w+(\.\w+)+", path)
     named = "an Iceberg table needs catalog=" if dotted else f"s3://{path} is a table on S3"

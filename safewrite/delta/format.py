@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from safewrite.delta import history
+from safewrite.delta import history, place
 from safewrite.delta.arbiter import PROPERTY_ARBITER, check_arbiter
 from safewrite.delta.connect import Connection
 from safewrite.delta.log.snapshot import Snapshot, load
@@ -129,8 +129,10 @@ class DeltaFormat:
         self._state = opened.state
         self._known_s = monotonic_s(self.world) if opened.settled else None
         self._mixed = opened.mixed
-        if self._state is None and self.planner.first is None:
-            raise not_there(self.uri)
+        if self._state is None:
+            if self.planner.first is None:
+                raise not_there(self.uri)
+            place.refuse_within(self.connection)
 
     def create(self, schema: pa.Schema) -> None:
         if self._state is not None:

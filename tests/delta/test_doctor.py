@@ -458,3 +458,12 @@ def test_dangers_come_first_and_findings_are_ready_for_json(tmp_path: Path) -> N
     assert [str(finding.severity) for finding in found] == ["danger", "warning", "info"]
     assert json.loads(json.dumps([finding.to_dict() for finding in found]))[0]["code"] == "data_files_missing"
     shutil.rmtree(tmp_path)
+
+
+def test_a_table_within_the_tables_folder_is_told_and_its_rows_are_no_failed_writes(tmp_path):
+    """T4-A13: such tables can be there; safewrite makes none."""
+    sw.open(tmp_path / "inner", create=True).append([{"id": 2}])
+    sw.open(tmp_path, create=True).append([{"id": 1}])
+    found = findings(tmp_path, deep=True)
+    assert found["table_within"].details["tables"] == ["inner"]
+    assert "unreferenced_files" not in found

@@ -63,7 +63,14 @@ def examine(found: Inspection, *, deep: bool) -> Findings:
     yield from _missing(looked_for, sizes)
     yield from _vectors(found, files.adds.values(), sizes if deep else None)
     if deep:
-        yield from _unreferenced(found, files.adds, files.tombstones, sizes)
+        within = _tables_within(sizes)
+        yield from _within(within)
+        own = {
+            path: size
+            for path, size in sizes.items()
+            if not path.startswith(tuple(f"{one}/" for one in within))
+        }
+        yield from _unreferenced(found, files.adds, files.tombstones, own)
     yield from _footers(found, live, ends, deep=deep)
 
 
@@ -122,6 +129,23 @@ def _vectors(found: Inspection, adds: Iterable[Action], listed: Mapping[str, int
             "rows of their data files are deleted nobody knows.",
             "Restore them from a versioned copy; find the VACUUM, clean-up of orphan files or lifecycle rule that took them.",
             {"missing": missing[:EXAMPLES], "checked": len(named)},
+        )  # fmt: skip
+
+
+def _tables_within(sizes: Mapping[str, int]) -> list[str]:
+    """The folders in the table's folder that have a log of their own."""
+    mark = f"/{actions.LOG}"
+    return sorted({path.partition(mark)[0] for path in sizes if mark in path})
+
+
+def _within(folders: list[str]) -> Findings:
+    if folders:
+        yield Finding(
+            WARNING, "table_within",
+            f"Other Delta tables are within this table's folder: {', '.join(folders[:EXAMPLES])}. A full VACUUM of this table (of "
+            "Spark, or vacuum(full=True) of deltalake) takes their files, for its log names none of them.",
+            "Move them to places of their own, and never clean this table up meanwhile.",
+            {"tables": folders[:EXAMPLES], "count": len(folders)},
         )  # fmt: skip
 
 

@@ -1,0 +1,60 @@
+"""Looks where a new table is to be: a table within another one's folder is a slip, and loses its files to that one's clean-up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from safewrite.delta.connect import Connection
+from safewrite.delta.log.actions import LOG
+from safewrite.errors import InvalidInputError
+
+ABOVE_MAX = 8
+"""So many folders above a new table are looked at, the nearest first."""
+
+
+def refuse_within(connection: Connection) -> None:
+    """Refuse to make a table where an empty name led to: at the root of a bucket, or within another table.
+
+    A store that does not let this caller list folders above the table is asked no further.
+
+    Raises:
+        InvalidInputError: it says which table is there.
+    """
+    address = connection.address
+    if address.is_s3 and not address.prefix:
+        raise InvalidInputError(
+            f"{address.uri} is the whole bucket, and a table there owns each object in it: a clean-up of the table would take them. "
+            "Nothing was written. If a name was left empty, give it; else give the table a prefix, such as "
+            f"{address.uri}/lake/orders."
+        )
+    found = next(_above(connection), None)
+    if found is not None:
+        raise InvalidInputError(
+            f"{address.uri} is within another Delta table, {found}: a full VACUUM there would take the files of this one, and its doctor "
+            "would call them failed writes. Nothing was written. Give the new table a place of its own, next to that table."
+        )
+
+
+def _above(connection: Connection) -> Iterator[str]:
+    address = connection.address
+    path = PurePosixPath(address.prefix if address.is_s3 else address.uri)
+    for folder in list(path.parents)[:ABOVE_MAX]:
+        if not address.is_s3:
+            if (Path(folder) / LOG).is_dir():
+                yield str(folder)
+        elif _has_log(connection.world.objects, address.bucket, str(folder).removeprefix(".")):
+            yield f"s3://{address.bucket}/{folder}".removesuffix("/.")
+
+
+def _has_log(objects: Any, bucket: str, folder: str) -> bool:
+    client = getattr(objects, "client", None)
+    if client is None:
+        return False
+    prefix = f"{folder}/{LOG}" if folder else LOG
+    try:
+        answer = client.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1)
+        return bool(answer.get("Contents"))
+    except Exception:  # noqa: BLE001 - what may not be listed is not looked at
+        return False
