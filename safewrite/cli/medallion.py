@@ -252,7 +252,8 @@ def verify(
     with screen.errors():
         from safewrite.medallion.audit.accounting import verify as audit
 
-        audits = audit(pipeline_of(config, engine=engine), table)
+        with screen.progress():
+            audits = audit(pipeline_of(config, engine=engine), table)
 
     def text(console: Console) -> None:
         grid = grid_of(
@@ -311,7 +312,8 @@ def pipeline_of(config: Path, namespace: str | None = None, engine: RunsOn = Run
 def _show(screen: Screen, run: Callable[[], Run], html: Path | None, *, is_quiet: bool = False) -> None:
     """Run, and show what was done.  Exits with 1 if a table failed."""
     with screen.errors():
-        done = run()
+        with screen.progress():
+            done = run()
         _report(screen, done, html, is_quiet=is_quiet)
     raise typer.Exit(0 if done.ok else EXIT_LOST)
 

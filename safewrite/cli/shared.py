@@ -188,6 +188,31 @@ class Screen:
         self.show(answer, lambda console: console.print(text, highlight=False))
 
     @contextlib.contextmanager
+    def progress(self) -> Iterator[None]:
+        """Show on standard error how far what is done within has come, if that is a terminal; else show nothing."""
+        from rich.console import Console
+
+        console = Console(stderr=True)
+        if not console.is_terminal:
+            yield
+            return
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        from safewrite.progress import watching
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console, transient=True) as shown:
+            tasks: dict[str, Any] = {}
+
+            def watch(what: str, done: int, total: int) -> None:
+                if what not in tasks:
+                    tasks[what] = shown.add_task(what, total=total)
+                shown.update(tasks[what], completed=done, total=total)
+
+            with watching(watch):
+                yield
+
+    @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
         """Turn safewrite's errors into a message and an exit code."""
         try:

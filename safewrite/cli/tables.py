@@ -64,7 +64,8 @@ def doctor(
     with screen.errors():
         if target.table:
             examine = _examine_delta if target.catalog is None else _examine_iceberg
-            answer, findings = examine(target, deep=deep, probe_store=probe_store)
+            with screen.progress():
+                answer, findings = examine(target, deep=deep, probe_store=probe_store)
             looked = _looked_at(target, deep=deep, probe_store=probe_store)
             version = "none" if answer["version"] in {None, -1} else answer["version"]
             heads = [f"{answer['table']}  version {version}  arbiter {answer['arbiter']}"]

@@ -44,7 +44,7 @@ def verify(
     ],
 ) -> None:  # fmt: skip
     """Check that everything that was sent is in the table, once.  Exits with 1 if not, or if that is unknown."""
-    with screen.errors():
+    with screen.errors(), screen.progress():
         found = _delta(target) if target.catalog is None else _iceberg(target)
         lines = {path: _lines(path) for path in ledger}
         histories = [path for path in ledger if _is_history(lines[path])]

@@ -35,6 +35,7 @@ from safewrite.medallion.silver.positions import TRUNCATED, is_truncated, is_und
 from safewrite.medallion.silver.watermark import sync
 from safewrite.medallion.tables.engine import engine_of
 from safewrite.medallion.tables.job import JobPlaces, TableJob, quarantine_rows
+from safewrite.progress import watched
 
 log = logging.getLogger("safewrite")
 _TRIES = 3
@@ -195,7 +196,8 @@ class Pipeline:
         found = sort_out(listed, self.config)
         mixed = MixedFiles(self.places.raw, self.config)
         with ThreadPoolExecutor(min(self.config.workers, len(names)), "medallion") as pool:
-            runs = list(pool.map(lambda name: one_table(self.job(name), found.of(name), mixed), names))
+            done = pool.map(lambda name: one_table(self.job(name), found.of(name), mixed), names)
+            runs = list(watched(done, "tables", len(names)))
         run = Run(self.config.job, runs, 0.0, len(listed))
         if tables is None:
             self._strangers(found, mixed, run)

@@ -19,6 +19,7 @@ from safewrite.delta.maintenance import vanished, zoneless
 from safewrite.delta.maintenance.inspection import ASKS, Inspection
 from safewrite.errors import SafewriteError, UnsupportedTableError
 from safewrite.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, some
+from safewrite.progress import watched
 from safewrite.protocol.effects import GetTail, Missing, Ok, Outcome
 from safewrite.protocol.values import Tail
 from safewrite.stores.world import run
@@ -53,6 +54,7 @@ def examine(found: Inspection, *, deep: bool) -> Findings:
     newest = list(live)[-(FOOTERS_MAX if deep else SAMPLE) :]
     ends: Iterable[tuple[str, Outcome]] = footers.tails(found.world, newest)
     if deep:
+        ends = watched(ends, "footers", len(newest))
         sizes = _listed(found)
         looked_for = live
     else:

@@ -14,6 +14,7 @@ from safewrite.delta.maintenance.inspection import ASKS, Inspection
 from safewrite.delta.write.members import ENGINE, all_writes, those_carried
 from safewrite.errors import Kind, StorageError, TableNotFoundError
 from safewrite.findings import KeyAudit
+from safewrite.progress import watched
 from safewrite.protocol import keys
 from safewrite.protocol.effects import Get, Ok
 from safewrite.protocol.members import Wanted
@@ -29,7 +30,7 @@ def audit_keys(found: Inspection, sent: Iterable[str]) -> KeyAudit:
     wanted = dict.fromkeys(sent)
     places: dict[str, list[tuple[int, int, bool]]] = {key: [] for key in wanted}
     sought = Wanted(wanted)
-    for version, commit in sorted(found.commits.items()):
+    for version, commit in watched(sorted(found.commits.items()), "commits", len(found.commits)):
         info = (commit.commit_info or {}).get(ENGINE) or {}
         if not those_carried(info, sought):
             continue
@@ -42,8 +43,11 @@ def audit_keys(found: Inspection, sent: Iterable[str]) -> KeyAudit:
                 places[write["key"]].append((version, int(write["rows"]), whole))
     whole_log = bool(found.listing.commits) and found.listing.commits[0] == 0 and not found.torn
     absent = [key for key, where in places.items() if not where]
+    asked = [] if whole_log else absent
     in_ledger = {
-        key: rows for key in absent if not whole_log and (rows := _ledger_rows(found, key)) is not None
+        key: rows
+        for key in watched(asked, "keys in the ledger", len(asked))
+        if (rows := _ledger_rows(found, key)) is not None
     }
     missing = tuple(key for key in absent if key not in in_ledger)
     once = [where[0] for where in places.values() if len(where) == 1]
@@ -91,7 +95,7 @@ def read_rows(found: Inspection, columns: tuple[str, ...]) -> dict[str, list[Any
     gathered: dict[str, list[Any]] = {name: [] for name in columns}
     vectors = Vectors(found.address.uri)
     run(vectors.fetch(files.adds.values(), ASKS), found.world)
-    for (path, _), action in files.adds.items():
+    for (path, _), action in watched(files.adds.items(), "data files", len(files.adds)):
         part = _read_file(found, path, action, schema)
         gone = vectors.of(action)
         if gone is not None:

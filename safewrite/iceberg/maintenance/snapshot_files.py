@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from safewrite.iceberg.catalog.files import MemoryIO
 from safewrite.iceberg.data.manifests import live_manifests
+from safewrite.progress import watched
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Get, GetTail, Ok
 from safewrite.protocol.fetch import fetch
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 ASKS = Limits(asks=6)
 BATCH = 64
 """How many manifests are held in memory at once."""
+LOOKS = 1_000
+"""How many data files are looked for before it is told how far that has come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +105,15 @@ class SnapshotFiles:
         """
         named = {file.path: file.size for file in files}
         asked = [path for path in named if path not in self._sizes]
-        effects = [GetTail(path, 8, name="inventory.check_data") for path in asked]
-        answers = run(fetch(effects, ASKS, name="inventory.check_data"), self._world)
-        for path, answer in zip(asked, answers, strict=True):
-            self._sizes[path] = (
-                answer.value.size if isinstance(answer, Ok) and isinstance(answer.value, Tail) else None
-            )
+        starts = range(0, len(asked), LOOKS)
+        for start in watched(starts, "data files", len(asked), each=LOOKS):
+            part = asked[start : start + LOOKS]
+            effects = [GetTail(path, 8, name="inventory.check_data") for path in part]
+            answers = run(fetch(effects, ASKS, name="inventory.check_data"), self._world)
+            for path, answer in zip(part, answers, strict=True):
+                self._sizes[path] = (
+                    answer.value.size if isinstance(answer, Ok) and isinstance(answer.value, Tail) else None
+                )
         missing = [path for path in named if self._sizes[path] is None]
         changed = [path for path, size in named.items() if self._sizes[path] not in (None, size)]
         return missing, changed
@@ -118,7 +124,8 @@ class SnapshotFiles:
         return not (found.missing or found.garbled) and self.damaged(found.files) == ([], [])
 
     def _read(self, manifests: Sequence[ManifestFile]) -> None:
-        for start in range(0, len(manifests), BATCH):
+        starts = range(0, len(manifests), BATCH)
+        for start in watched(starts, "manifests", len(manifests), each=BATCH):
             part = manifests[start : start + BATCH]
             gets = [Get(one.manifest_path, name="inventory.get_manifest") for one in part]
             answers = run(fetch(gets, ASKS, name="inventory.get_manifests"), self._world)

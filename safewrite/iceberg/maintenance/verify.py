@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from safewrite.errors import Kind, StorageError
@@ -14,6 +14,7 @@ from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.earlier import EMPTY, Resolved, before_branch, reaches, stands
 from safewrite.iceberg.write.members import ROWS, entries, in_summary
 from safewrite.iceberg.write.resolve import batch_under
+from safewrite.progress import watched
 from safewrite.protocol import keys
 from safewrite.protocol.iceberg.commit import load
 from safewrite.protocol.iceberg.head import TableVersion
@@ -42,7 +43,8 @@ def audit_keys(connection: Connection, head: TableVersion, sent: Iterable[str]) 
     world = connection.world(head)
     world.table = table_of(head)
     sought = Wanted(wanted)
-    for at in head.ancestors():
+    ancestors = list(head.ancestors())
+    for at in watched(ancestors, "snapshots", len(ancestors)):
         if not in_summary(head.summaries[at], sought):
             continue
         for write in run(entries(head, at, ASKS), world):
@@ -74,11 +76,11 @@ def _rows_agree(head: TableVersion, at: int) -> bool:
     return int(added or 0) == int(head.summaries[at][ROWS])
 
 
-def _elsewhere(connection: Connection, head: TableVersion, absent: Iterable[str]) -> dict[str, int]:
+def _elsewhere(connection: Connection, head: TableVersion, absent: Sequence[str]) -> dict[str, int]:
     """Rows of keys whose snapshot was expired: the last batch of each stream, and what the ledger knows."""
     world = connection.world(head)
     found: dict[str, int] = {}
-    for key in absent:
+    for key in watched(absent, "keys in the ledger", len(absent)):
         batch = batch_under(key, head)
         if batch is not None:
             found[key] = batch.rows

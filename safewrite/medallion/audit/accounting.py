@@ -38,6 +38,7 @@ from safewrite.medallion.silver.judging import check_loads, loads_of
 from safewrite.medallion.silver.positions import TRUNCATED, is_under_way
 from safewrite.medallion.silver.unfit import Record
 from safewrite.medallion.tables.job import JobPlaces, TableJob
+from safewrite.progress import watched
 
 log = logging.getLogger("safewrite")
 
@@ -79,7 +80,8 @@ def verify(pipeline: Pipeline, tables: Iterable[str] | None = None) -> list[Tabl
     places = JobPlaces(pipeline.config, path=own.path, read_only=True, engine=own.engine)
     mixed = MixedFiles(places.raw, pipeline.config)
     return [
-        _table(TableJob(name, pipeline.config.tables[name], places), found.of(name), mixed) for name in names
+        _table(TableJob(name, pipeline.config.tables[name], places), found.of(name), mixed)
+        for name in watched(names, "tables", len(names))
     ]
 
 
