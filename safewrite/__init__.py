@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 from safewrite.errors import (
     CommitUnknownError,
@@ -74,17 +76,26 @@ def __getattr__(name: str) -> object:
     """What brings pyarrow and numpy along: imported when it is first asked for, so that ``safewrite --help`` needs neither."""
     found: object
     if name in {"create", "open"}:
-        from safewrite import tables
-
-        found = getattr(tables, name)
+        found = getattr(_imported("tables"), name)
     elif name == "Table":
-        from safewrite.table import verbs
-
-        found = verbs.Table
+        found = _imported("table.verbs").Table
     else:
         raise AttributeError(f"module 'safewrite' has no attribute {name!r}")
     globals()[name] = found
     return found
+
+
+def _imported(module: str) -> _Any:
+    """A module that brings libraries; those that are not there, or not for each other, are an error of safewrite."""
+    try:
+        return _import_module(f"safewrite.{module}")
+    except MissingExtraError:
+        raise
+    except ImportError as error:
+        raise MissingExtraError(
+            f"A library that safewrite needs cannot be imported: {type(error).__name__}: {error}. Nothing was read or written. Install "
+            "safewrite again, without --no-deps: pip then takes versions that go together (NumPy 1 needs pyarrow before 26)."
+        ) from error
 
 
 def __dir__() -> list[str]:

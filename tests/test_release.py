@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from safewrite.version import __version__
 
@@ -123,3 +127,42 @@ def test_the_policy_says_whom_to_tell_what_is_trusted_and_what_is_not_handled() 
         assert word in policy
     assert (ROOT / "docs" / "security.md").read_text() == policy
     assert "security.md" in (ROOT / "mkdocs.yml").read_text()
+
+
+def test_what_pip_may_install_beside_numpy_1_can_be_imported() -> None:
+    """T4-E1: pyarrow 26 imports with NumPy 2 only and does not say so: `make test-numpy-1` runs what the bounds allow."""
+    bounds = [
+        Requirement(one)
+        for one in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    ]
+    by_python = {
+        python: {
+            one.name: one.specifier
+            for one in bounds
+            if one.marker is None or one.marker.evaluate({"python_version": python})
+        }
+        for python in ("3.11", "3.12", "3.13")
+    }
+    assert [python for python, found in by_python.items() if "26.0.0" in found["pyarrow"]] == [
+        "3.13"
+    ]  # which has no NumPy 1
+    run = dict(
+        re.findall(r"^(\S+)==(\S+) ", (ROOT / "requirements/arm-numpy-1.txt").read_text(), re.MULTILINE)
+    )
+    assert all(run[name] in by_python["3.11"][name] for name in ("numpy", "pyarrow", "boto3"))
+    assert run["numpy"].startswith("1.")
+
+
+def test_libraries_that_do_not_go_together_are_told_in_one_line() -> None:
+    """T4-E1: a raw ImportError of pyarrow's met who had NumPy 1."""
+    broken = "import sys; sys.modules['pyarrow'] = None; sys.argv = ['safewrite', 'doctor', 'x']\n"
+    for use in (
+        "from safewrite.cli import main; main()",
+        "import safewrite as sw\ntry: sw.open\nexcept sw.MissingExtraError as error: sys.exit(str(error))",
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", broken + use], capture_output=True, text=True, check=False
+        )
+        assert done.returncode in (1, 2)
+        assert "pip then takes versions that go together" in done.stderr
+        assert done.stderr.count("\n") == 1, done.stderr

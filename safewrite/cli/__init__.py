@@ -25,9 +25,15 @@ def run() -> None:
 
         if not show_help(sys.argv[1:]):
             app(prog_name="safewrite")
-    except ModuleNotFoundError as error:
+    except MissingExtraError:
+        raise
+    except ImportError as error:
         if (error.name or "").partition(".")[0] not in _NEEDED:
-            raise
+            raise MissingExtraError(
+                f"A library that the command line needs cannot be imported: {type(error).__name__}: {error}. Nothing was read or "
+                "written. Install safewrite again, without --no-deps: pip then takes versions that go together (NumPy 1 needs "
+                "pyarrow before 26)."
+            ) from error
         raise MissingExtraError(
             f"The command line needs {error.name}, which is not installed. Nothing was written. Install it: "
             f"{MissingExtraError.command('cli')}"

@@ -183,8 +183,13 @@ def _from_pandas(data: Any, target: pa.Schema | None) -> Frame:
             "Call df.reset_index() to write it as columns, or df.reset_index(drop=True) to leave it out."
         )
     columns = [_pandas_column(name, data.iloc[:, i], target) for i, name in enumerate(data.columns)]
-    nbytes = int(data.memory_usage(index=False, deep=True).sum())
+    nbytes = sum(_bytes_of(data.iloc[:, i]) for i in range(len(columns)))
     return Frame(columns, len(data), nbytes, ragged=_ragged(columns))
+
+
+def _bytes_of(series: Any) -> int:
+    """What a column takes in memory; pandas 2 cannot say it of the texts of a sparse one."""
+    return int(series.memory_usage(index=False, deep=not is_sparse(series.dtype)))
 
 
 def _pandas_column(name: str, series: Any, target: pa.Schema | None) -> FrameColumn:
