@@ -195,7 +195,7 @@ def test_calls_between_python_and_java_are_lines_of_debug_only() -> None:
 
 @pytest.mark.parametrize(
     ("table", "said"),
-    [({}, "Raise epoch"), ({"sequence": "precombine", "precombine_key": ["n"]}, "that order them (n)")],
+    [({}, "raise epoch"), ({"sequence": "precombine", "precombine_key": ["n"]}, "that order them (n)")],
 )
 def test_a_batch_that_is_late_is_told_in_words_of_the_configuration(
     tmp_path: Path, table: dict[str, Any], said: str

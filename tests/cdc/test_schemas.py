@@ -308,7 +308,7 @@ def test_a_source_that_was_set_back_is_refused_though_new_keys_come_with_it(job:
     job.land(told("c", 1, "old", 100, 0))
     before = [told("u", 9, "before", 100, 1)] if op == "u" else []
     after = [told("c", 3, "new", 3, 2), told(op, 1, "new", 3, 3)]
-    with pytest.raises(sw.InvalidInputError, match="Raise epoch"):
+    with pytest.raises(sw.InvalidInputError, match="raise epoch"):
         job.land(*before, *after)
     job.tables = [{"table": "a", "epoch": 1}]
     job.land(*before, *after)

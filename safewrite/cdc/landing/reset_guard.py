@@ -21,34 +21,32 @@ Check = Callable[[Any, Mapping[str, int]], None]
 
 def check_of(
     table: TargetTable,
-    made: ChangeRows,
+    rows_left: Callable[[], ChangeRows],
     known_ms: int | None,
-    each: Callable[[], ChangeRows] | None = None,
     *,
     is_again: bool = False,
 ) -> Check | None:
     """What ``apply_changes`` is to ask of its counts; None where nothing tells.
 
     Args:
-        each: makes rows of all changes one by one, where ``made`` has projected ones; it is asked if a change is late.
+        rows_left: the rows of all changes that are no dead letters, for these are late by nothing; it is asked if a change is late.
         known_ms: the newest time of the source that the table has; None before it has one.
         is_again: whether no change is newer by that clock: then all of them may be late, for they were sent again.
     """
     if table.all_late == "count":
         return None
-    has_truncate = any(row.op is Op.TRUNCATE for row in made.rows)  # what it makes late is in the same batch
     sequence = table.own.sequence
-    tells = known_ms is not None and not has_truncate and table.sequence == "source"
 
     def check(rows: Any, counts: Mapping[str, int]) -> None:
         if not counts["late"]:
             return
         if not is_again and counts["late"] == sum(counts.get(name, 0) for name in _CHANGES):
             raise all_late_error(table, counts["late"], is_whole=True)
-        if not tells:
+        if known_ms is None or table.sequence != "source":
             return
-        assert known_ms is not None
-        whole = made if each is None else each()
+        whole = rows_left()
+        if any(row.op is Op.TRUNCATE for row in whole.rows):  # what it makes late is in the same batch
+            return
         excused = _excused(whole, known_ms)
         written = set(rows[sequence].to_pylist())
         lost = [row for row in _last(whole, sequence) if row.op is Op.UPSERT and id(row) not in excused]
@@ -91,17 +89,19 @@ def all_late_error(table: TargetTable, count: int, *, is_whole: bool = False) ->
         else f"{count} changes of {table.name} have lower log positions but newer timestamps "
         "than the rows already in the table"
     )
-    cure = (
-        "If only late records came (a topic was read again from its beginning, say), set all_late to count."
-        if is_whole
-        else "If only the source's clock was wrong, set all_late to count."
-    )
     order = (
-        "Raise epoch of the table"
+        ""
         if table.sequence == "source"
-        else f"Correct the columns that order them ({', '.join(table.precombine_key or ())}), or raise epoch of the table"
+        else f"Are the columns right that order them ({', '.join(table.precombine_key or ())})? "
+    )
+    other = (
+        "only late records came (a topic was read again from its beginning, say)"
+        if is_whole
+        else "only its clock was wrong"
     )
     return sw.InvalidInputError(
-        f"{what}: the source was set back (restored, failed over, another connector with a new log), and these changes would be "
-        f"lost in silence. Nothing of the batch was committed to this table. {order}, and start the job again. {cure}"
+        f"{what}: the source may have been set back (restored, failed over, another connector with a new log), and these changes would be "
+        f"lost in silence. Nothing of the batch was committed to this table. {order}Look at the source first. If {other}, set all_late to "
+        "count: late changes are passed over then, and no row is altered. If the source was set back, raise epoch of the table and have the "
+        "source send all its rows again (a snapshot), for under a new epoch a change that was sent again takes the place of a newer row."
     )

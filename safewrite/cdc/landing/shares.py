@@ -79,6 +79,8 @@ class ShareTold:
     sources: Counter[SourceTable]
     topics: set[str]
     newest_ms: int | None
+    landing_ms: int | None
+    """The latest time of those that are no dead letters."""
     snapshots: dict[str, int]
     types: ColumnTypes
     key_values: KeysTold | None
@@ -110,8 +112,8 @@ class ShareTold:
         self.lacking |= other.lacking
         self.sources.update(other.sources)
         self.topics |= other.topics
-        times = [at for at in (self.newest_ms, other.newest_ms) if at is not None]
-        self.newest_ms = max(times, default=None)
+        self.newest_ms = _newest(self.newest_ms, other.newest_ms)
+        self.landing_ms = _newest(self.landing_ms, other.landing_ms)
         for name, at in other.snapshots.items():
             self.snapshots[name] = max(at, self.snapshots.get(name, 0))
         self.types.add(other.types)
@@ -163,6 +165,10 @@ class ShareTold:
         self.key_values.add(keys)
         self.rows += len(rows)
         return filled, [dealt(self.table.name, CHANGES, part.rows, part.hashes, parts)], late
+
+
+def _newest(*times: int | None) -> int | None:
+    return max((at for at in times if at is not None), default=None)
 
 
 class DriverLandsError(Exception):
@@ -238,6 +244,7 @@ class Sharing:
             changes.counts(),
             changes.topics,
             changes.newest_ms,
+            changes.without(dead).newest_ms,
             boundary.found,
             types,
             _keys_of(parts),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -325,7 +325,8 @@ class TableBatch:
     def _applied(self, found: sw.Table, frame: ChangeFrame) -> sw.Receipt:
         assert self.made is not None
         table, name, positions = self.table, self.job.config.job, self.positions
-        newest, known = self.entry.source_time_ms, positions.get(f"{name}/{SOURCE_TIME}")
+        landing = self.changes.without(self.dead)
+        newest, known = landing.newest_ms, positions.get(f"{name}/{SOURCE_TIME}")
         moved = (
             moved_by(name, table, positions, self.batch.moves(name, positions), newest)
             | self.made.snapshots.moves()
@@ -350,9 +351,7 @@ class TableBatch:
             truncate_when=[(OP, "=", "t")],
             unchanged=LACKS,
             all_late="count",  # the check says it in the words of the configuration
-            check=None
-            if self.batch.replay
-            else check_of(table, self.rows, known, self._each(), is_again=again),
+            check=None if self.batch.replay else check_of(table, self._left, known, is_again=again),
             key=key,
             positions=moved,
         )
@@ -395,6 +394,16 @@ class TableBatch:
             and not any(row.change.is_tombstone for row in self.rows.rows)
         )
 
-    def _each(self) -> Callable[[], ChangeRows] | None:
-        """What makes rows of all changes one by one, if some were projected as columns."""
-        return (lambda: self._making(self.rows.keys, each=True).rows) if self.rows.projected else None
+    def _left(self) -> ChangeRows:
+        """The rows of all changes that are no dead letters, made one by one."""
+        made = self.rows
+        if made.projected:
+            made = self._making(made.keys, each=True).rows
+            compute(self.table, made, self.found, None)  # none lacks a value where some were projected
+        dead = {(one.record.topic, one.record.partition, one.record.offset) for one in self.dead}
+        rows = [
+            row
+            for row in made.rows
+            if (row.change.record.topic, row.change.record.partition, row.change.record.offset) not in dead
+        ]
+        return replace(made, rows=rows)

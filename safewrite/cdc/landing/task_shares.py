@@ -238,7 +238,7 @@ class TaskShare:
     @property
     def doubts(self) -> Doubts:
         """What asks whether the driver has to look at the changes."""
-        table, newest = self.table, self.report.newest_ms
+        table, newest = self.table, self.report.landing_ms
         known = self.positions.get(f"{self.job.config.job}/{SOURCE_TIME}")
         again = known is not None and newest is not None and newest <= known
         return Doubts(
@@ -259,7 +259,7 @@ class TaskShare:
         boundary = SnapshotBoundary.of(self.ranges, name, table, self.positions)
         boundary.found = report.snapshots
         offsets = moves(self.ranges, name, self.positions)
-        moved = moved_by(name, table, self.positions, offsets, report.newest_ms) | boundary.moves()
+        moved = moved_by(name, table, self.positions, offsets, report.landing_ms) | boundary.moves()
         moved |= self.origin.moves(report.topics)
         if table.expressions:  # the driver may compute rows of what the table has
             moved |= next_revision(self.positions)

@@ -6,7 +6,7 @@ Who takes changes sees here, and nowhere else, that there are two forms of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -136,6 +136,21 @@ class ChangeSet:
             one for one in self.rows if one.record.offset >= starts[one.record.topic, one.record.partition]
         ]
         kept = [batch.where(batch.records.is_since(starts)[batch.places()]) for batch in self.columns]
+        return ChangeSet(rows, [batch for batch in kept if len(batch)])
+
+    def without(self, letters: Iterable[DeadLetter]) -> ChangeSet:
+        """The changes of all records that are no dead letters."""
+        gone: dict[Place, set[int]] = {}
+        for one in letters:
+            gone.setdefault((one.record.topic, one.record.partition), set()).add(one.record.offset)
+        if not gone:
+            return self
+        rows = [
+            one
+            for one in self.rows
+            if one.record.offset not in gone.get((one.record.topic, one.record.partition), ())
+        ]
+        kept = [batch.where(~batch.records.are_at(gone)[batch.places()]) for batch in self.columns]
         return ChangeSet(rows, [batch for batch in kept if len(batch)])
 
     def grouped(self, of: Callable[[SourceTable, bool], _Group]) -> dict[_Group, ChangeSet]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, overload
 
@@ -109,6 +109,13 @@ class KafkaRecords(Sequence[KafkaRecord]):
             if start is not None:
                 kept[at] = offsets[at] >= start
         return kept
+
+    def are_at(self, offsets: Mapping[tuple[str, int], Collection[int]]) -> Any:
+        """Which records are at one of these offsets, as booleans of NumPy."""
+        own, found = self.offsets(), np.zeros(len(self), bool)
+        for where, at in self.partitions().items():
+            found[at] = np.isin(own[at], list(offsets.get(where, ())))
+        return found
 
     def offsets(self) -> Any:
         """The offsets of all records, as NumPy has them."""
