@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from safewrite.delta import history, place
 from safewrite.delta.arbiter import PROPERTY_ARBITER, check_arbiter
 from safewrite.delta.connect import Connection
+from safewrite.delta.log.features import unwritable
 from safewrite.delta.log.snapshot import Snapshot, load
-from safewrite.delta.opening import already_there, check_same, check_table, not_there, open_state, remember
+from safewrite.delta.opening import (
+    already_there,
+    check_same,
+    check_table,
+    check_writable,
+    not_there,
+    open_state,
+    remember,
+)
 from safewrite.delta.upkeep import Upkeep
 from safewrite.delta.write import creation
 from safewrite.delta.write.conflicts import positions_of
@@ -185,11 +194,20 @@ class DeltaFormat:
     def planned_on(self, operation: Operation, data: Any, *, alone: bool = True) -> Snapshot | None:
         """The version that a write is planned on; None where the write creates the table."""
         self._state = self._upkeep.seen(self._state)
+        self.check_writable()
         if operation.verb == "append" and not operation.positions:
             return self._state
         if not (self._is_fresh() and self._serves(operation, alone=alone)):
             self.refresh()
+            self.check_writable()
         return self._existing() if operation.verb in {"delete", "apply_changes"} else self._state
+
+    def check_writable(self) -> None:
+        """See :class:`safewrite.table.format.Format`."""
+        if self._state is not None and unwritable(self._state):
+            self.refresh()  # the feature may have been dropped since
+        if self._state is not None:
+            check_writable(self.connection, self._state, self.limits)
 
     def commit(
         self, plan: Transaction, operation: Operation, encode: Callable[[], Any], *, queue_first: bool
@@ -319,6 +337,7 @@ class DeltaFormat:
         self, held: Held, operation: Operation, name: Identity, *, queue_first: bool
     ) -> tuple[DeltaDone, Write] | Receipt:
         """Let tasks on the executors write the files of a DataFrame, or Delta's own library the whole commit."""
+        self.check_writable()
         from safewrite.delta.spark import apply, by_tasks
         from safewrite.delta.spark import write as spark
 
@@ -371,6 +390,7 @@ class DeltaFormat:
             except ConflictError:
                 log.info("another writer made the table", extra={"table": self.uri})
         self.refresh()
+        self.check_writable()
         state = self._existing()
         if self.arbiter == "local" or PROPERTY_ARBITER in state.properties:
             return state

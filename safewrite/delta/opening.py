@@ -119,6 +119,7 @@ def open_state(
         newest = newest if connection.lock_path == path else other
     if state is not None and not foreign:
         check_table(state)
+    reads_only = state is not None and not foreign and bool(features.unwritable(state))
     if connection.arbiter_name == "object-store" and PROPERTY_ARBITER not in recorded:
         refuse_guarded(connection, world, limits)
     version = state.version if state is not None else -1
@@ -128,7 +129,8 @@ def open_state(
     mixed = newest is not None and newest.version < version
     if mixed and newest is not None:
         _warn_of_mix(connection, version, newest, strict=strict)
-    probe(connection, recorded, limits)
+    if not reads_only:
+        probe(connection, recorded, limits)
     if newest is not None and not newest.settled and newest.version <= version:
         world.perform(complete(newest))  # its commit stands in the log and needs no repair (A6)
     settled = newest is None or (newest.settled and newest.version == version)
@@ -159,9 +161,26 @@ def check_same(uri: str, known: Snapshot | None, newest: Snapshot | None) -> Non
 
 
 def check_table(state: Snapshot) -> None:
-    """Refuse a table whose features or retention safewrite cannot honour."""
+    """Refuse a table whose readers' features safewrite cannot honour, or whose log forgets writes too soon.
+
+    One that may only be read is refused at the first write: :func:`check_writable`.
+    """
+    features.check_read(state)
+    if not features.unwritable(state):
+        features.check_retention(state, horizon_s=LEDGER_TTL_S)
+
+
+def check_writable(connection: Connection, state: Snapshot, limits: Limits) -> None:
+    """Refuse a table that may only be read, before anything of a write is made.
+
+    Raises:
+        UnsupportedTableError: by the name of every feature that forbids it.
+        UnsafeConfigError: as for ``safewrite.open``.
+    """
     features.check_append(state)
-    features.check_retention(state, horizon_s=LEDGER_TTL_S)
+    probe(
+        connection, state.properties, limits
+    )  # a table that could only be read when it was opened may be written to by now
 
 
 def _read(

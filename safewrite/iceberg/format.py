@@ -235,6 +235,11 @@ class IcebergFormat:
             self.open(strict=self._strict)
         return self._cached.existing()
 
+    def check_writable(self) -> None:
+        """See :class:`safewrite.table.format.Format`."""
+        if self._cached.head is not None:
+            self._admit(self._cached.fresh(self.limits))
+
     def commit(
         self, plan: WritePlan, operation: Operation, encode: Callable[[], Any], *, queue_first: bool
     ) -> IcebergDone:

@@ -152,6 +152,9 @@ class Format(Protocol[VersionT, PlanT, DoneT]):
         A write that is ``alone`` is planned again if it is refused by a version of a moment ago; a member is not.
         """
 
+    def check_writable(self) -> None:
+        """Refuse a table that may only be read, by what is known of it or, where that forbids it, by how it is now."""
+
     def commit(
         self, plan: PlanT, operation: Operation, encode: Callable[[], Any], *, queue_first: bool
     ) -> DoneT:

@@ -126,6 +126,18 @@ class Table:
 
     # --- looking ----------------------------------------------------------------------------------
     @verb
+    def check_writable(self) -> Self:
+        """Make sure that safewrite may write to the table, which can be opened and read where it may not; returns itself.
+
+        Every write makes sure by itself; this is for those who want to know before they have rows.
+
+        Raises:
+            UnsupportedTableError: it has features that safewrite does not write; the error says who turns them on, and the way out.
+        """
+        self._format.check_writable()
+        return self
+
+    @verb
     def refresh(self) -> Self:
         """Read what is new in the table; returns itself.
 

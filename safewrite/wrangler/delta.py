@@ -168,6 +168,7 @@ def opened(
         table = _found(path, arbiter, reach)
     except sw.TableNotFoundError:
         table = sw.open(path, create=True, partition_by=tuple(partition_by), **arbiter, **reach)
+    table.check_writable()
     if table.version >= 0 and partition_by and tuple(partition_by) != table.partition_by:
         raise sw.InvalidInputError(
             f"partition_cols={list(partition_by)}, and the table at {table.uri} is partitioned by "

@@ -220,7 +220,7 @@ def _opened(
     """The table, and whether this call is to make it."""
     is_new = False
     try:
-        table = sw.open(identifier, catalog=catalog, boto3_session=session)
+        table = sw.open(identifier, catalog=catalog, boto3_session=session).check_writable()
     except sw.TableNotFoundError:
         if location is None and needs_location:
             raise sw.InvalidInputError(

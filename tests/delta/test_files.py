@@ -13,7 +13,7 @@ from safewrite.delta.log import actions
 from safewrite.delta.log.checkpoint import write_checkpoint
 from safewrite.delta.log.replay import load_files
 from safewrite.delta.log.snapshot import load
-from safewrite.errors import Kind, StorageError, UnsupportedTableError
+from safewrite.errors import Kind, StorageError
 from safewrite.protocol.effects import Get, Ok, Unknown
 from tests.delta.logs import PROTOCOL, Table, add, body, metadata, remove
 
@@ -189,19 +189,6 @@ def test_a_garbled_list_of_files_is_an_error_and_never_a_shorter_list():
     with pytest.raises(StorageError) as caught:
         table.run(load_files(state))
     assert caught.value.kind is Kind.CORRUPT_LOG
-
-
-def test_files_in_sidecars_are_refused_by_the_name_of_the_feature():
-    table = Table(PROTOCOL, metadata())
-    table.run(write_checkpoint(table.run(load())))
-    state = table.run(load())
-    (path,) = actions.checkpoint_paths(0)
-    rows = pq.read_table(io.BytesIO(table.blobs[path]))
-    sidecar = pa.array([{"path": "x.parquet"}, None], pa.struct({"path": pa.string()}))
-    pq.write_table(rows.append_column("sidecar", sidecar), sink := io.BytesIO())
-    table.blobs[path] = sink.getvalue()
-    with pytest.raises(UnsupportedTableError, match="v2Checkpoint"):
-        table.run(load_files(state))
 
 
 def test_lost_answers_are_asked_again():

@@ -14,7 +14,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from safewrite.delta.log import actions, ranges
 from safewrite.delta.log.checkpoint import write_checkpoint
 from safewrite.delta.log.snapshot import load
-from safewrite.errors import InvalidInputError, Kind, StorageError, UnsupportedTableError
+from safewrite.errors import InvalidInputError, Kind, StorageError
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Get, GetTail, List, Missing, Together, Unknown
 from tests.delta.logs import PROTOCOL, Table, add, metadata, remove
@@ -442,15 +442,16 @@ def test_a_multi_part_checkpoint_with_a_part_missing_is_no_checkpoint():
     assert state.txns == expected.txns
 
 
-def test_a_log_that_only_a_v2_checkpoint_explains_is_refused_by_name():
+def test_a_log_that_only_a_torn_v2_checkpoint_explains_is_corrupt():
     table = table_of(4)
     table.blobs["_delta_log/00000000000000000002.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.parquet"] = (
         b"?"
     )
-    assert table.run(load()).version == 3
+    assert table.run(load()).version == 3, "the commits tell all of it"
     del table.blobs[actions.commit_path(0)]
-    with pytest.raises(UnsupportedTableError, match="v2Checkpoint"):
+    with pytest.raises(StorageError, match="no version 0") as caught:
         table.run(load())
+    assert caught.value.kind is Kind.CORRUPT_LOG
 
 
 def test_the_temp_files_of_the_lock_table_protocol_are_not_listed():

@@ -74,7 +74,7 @@ class TargetTables:
 
     def _opened(self, table: TargetTable) -> sw.Table | None:
         try:
-            found = sw.open(self._address(table), **self._opening(table))
+            found = sw.open(self._address(table), **self._opening(table)).check_writable()
         except sw.TableNotFoundError:
             return None
         return self._keep(table, found)

@@ -30,6 +30,8 @@ __all__ = [
     "file_name",
     "parse",
     "rows_of",
+    "sidecar_path",
+    "v2_checkpoint_of",
     "version_of",
 ]
 
@@ -40,6 +42,8 @@ FileKey: TypeAlias = tuple[str, str | None]
 """A logical file: its decoded path, and the unique id of its deletion vector, if it has one."""
 
 LAST_CHECKPOINT = f"{LOG}_last_checkpoint"
+SIDECARS = f"{LOG}_sidecars/"
+"""Where files stand that hold a part of a V2 checkpoint."""
 
 _COMMIT = re.compile(re.escape(LOG) + r"(\d{20})\.json")
 _CHECKPOINT = re.compile(re.escape(LOG) + r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
@@ -56,6 +60,24 @@ def checkpoint_version_of(path: str) -> int | None:
     """The version of a checkpoint file, of any kind; None for any other file of the log."""
     match = _CHECKPOINT.fullmatch(path) or _V2_CHECKPOINT.fullmatch(path)
     return int(match[1]) if match else None
+
+
+def v2_checkpoint_of(path: str) -> int | None:
+    """The version of a V2 checkpoint that has a name of its own; None for any other file of the log."""
+    match = _V2_CHECKPOINT.fullmatch(path)
+    return int(match[1]) if match else None
+
+
+def sidecar_path(action: Mapping[str, Any]) -> str:
+    """The file of a ``sidecar`` action, which names it in full or, mostly, by its last part (PROTOCOL.md, "Sidecar File Information").
+
+    Raises:
+        StorageError: CORRUPT_LOG; it names no file.
+    """
+    name = unquote(str(action.get("path", ""))).rpartition("/")[2]
+    if name in {"", ".", ".."}:
+        raise corrupt(f"A checkpoint names {action.get('path')!r} as a file of its own.")
+    return SIDECARS + name
 
 
 def checkpoint_part_of(path: str) -> tuple[int, int, int] | None:

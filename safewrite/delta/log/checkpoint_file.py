@@ -115,7 +115,7 @@ def encoded(found: LogFiles) -> Encoded:
         StorageError: kind CORRUPT_LOG; the checkpoint before it cannot be read.
         UnsupportedTableError: an action has a value that no checkpoint can hold.
     """
-    if found.parts:
+    if found.parts and not any(path.endswith(".json") for path in found.parts):
         try:
             return _encoded_by_columns(found)
         except columns.NotPlainError as error:

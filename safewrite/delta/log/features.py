@@ -1,9 +1,8 @@
-"""Decides which tables safewrite may write to: protocol versions, table features, log retention.
+"""Decides which tables safewrite may read and write: protocol versions, table features, log retention.
 
-Each feature is honoured, or the table is refused by the feature's name; none is ignored
-(PROTOCOL.md, "Table Features"; B6).  Rules that rest on the metadata (constraints, invariants,
-generated columns) are applied whether or not the protocol lists their feature.  Refusing too much loses no
-rows.
+A reader needs what the protocol lists for readers, a writer needs all (PROTOCOL.md, "Table Features"; B6).  Each such feature
+is honoured, or the table is refused by the feature's name; none is ignored.  Rules that rest on the metadata (constraints,
+invariants, generated columns) are applied whether or not the protocol lists their feature.  Refusing too much loses no rows.
 """
 
 from __future__ import annotations
@@ -36,16 +35,23 @@ IMPLIED_BY_WRITER_VERSION: Mapping[int, tuple[str, ...]] = {
 }
 """What each legacy writer version adds (PROTOCOL.md, "Writer Version Requirements")."""
 
+CLOSED: Mapping[str, str] = {
+    "catalogManaged": "its commits belong to a catalog, and its folder does not show all of them",
+    "catalogOwned-preview": "its commits belong to a catalog, and its folder does not show all of them",
+}
+"""Features of tables that are neither read nor written by their folder, with the reason."""
+
 REFUSED: Mapping[str, str] = {
-    "v2Checkpoint": "its checkpoints cannot be read; drop the feature",
-    "catalogManaged": "its commits belong to a catalog, which would not know of ours",
-    "catalogOwned-preview": "its commits belong to a catalog, which would not know of ours",
+    **CLOSED,
+    "v2Checkpoint": "checkpoints of its form are read and not written yet",
     "coordinatedCommits-preview": "its commits belong to a coordinator, which would not know of ours",
     "managedCommit-dev": "its commits belong to a coordinator, which would not know of ours",
     "clustering": "new files would need statistics on its clustering columns",
+    "materializePartitionColumns": "new files would need the partition columns in them",
 }
-"""Features that are known and not honoured, with the reason, whether or not the table uses them."""
+"""Features that are known and not honoured by writes, with the reason, whether or not the table uses them."""
 
+MOVED, MOVED_FOR_WRITERS = "redirectReaderWriter-preview", "redirectWriterOnly-preview"
 VARIANTS = ("variantType", "variantType-preview", "variantShredding", "variantShredding-preview")
 """deltalake lists ``variantType`` in every table that it makes with deletion vectors."""
 ICEBERG = ("icebergCompatV1", "icebergCompatV2", "icebergCompatV3")
@@ -72,13 +78,37 @@ def features(state: Snapshot) -> frozenset[str]:
     return frozenset(names)
 
 
+def check_read(state: Snapshot) -> None:
+    """Make sure that the table may be read by its files.
+
+    Raises:
+        UnsupportedTableError: by the name of every feature that readers would have to know.
+    """
+    reasons = unreadable(state)
+    if reasons:
+        raise UnsupportedTableError(
+            f"safewrite does not read this table (id {state.table_id}, version {state.version}): {listed(reasons)}. Nothing was "
+            f"read or written. {advice(reasons)}"
+        )
+
+
 def check_append(state: Snapshot) -> None:
     """Make sure that rows may be appended to the table.
 
     Raises:
         UnsupportedTableError: by the name of every feature, constraint or column that forbids it.
     """
-    _refuse(state, list(_reasons(state)))
+    _refuse(state, unwritable(state))
+
+
+def unreadable(state: Snapshot) -> dict[str, str]:
+    """Why the table may not be read by its files, by feature; {} where it may."""
+    return dict(_unreadable(state))
+
+
+def unwritable(state: Snapshot) -> dict[str, str]:
+    """Why nothing may be written to the table, by feature; {} where it may."""
+    return dict(_reasons(state))
 
 
 def feeds_changes(state: Snapshot) -> bool:
@@ -93,13 +123,11 @@ def check_overwrite(state: Snapshot, *, rewrites: bool = False) -> None:
         UnsupportedTableError: as ``check_append``; also for append-only tables, and for ``rewrites``
             of a table whose change feed would show kept rows as deleted and inserted.
     """
-    reasons = list(_reasons(state))
+    reasons = unwritable(state)
     if _true(state, "delta.appendOnly"):
-        reasons.append("appendOnly: the table is append-only (delta.appendOnly = true)")
+        reasons["appendOnly"] = "no engine may remove or change its rows (delta.appendOnly = true)"
     if rewrites and feeds_changes(state):
-        reasons.append(
-            "changeDataFeed: rewriting files would show kept rows as changed; overwrite whole partitions, or apply changes by key"
-        )
+        reasons["changeDataFeed"] = "rewriting files would show kept rows as changed"
     _refuse(state, reasons)
 
 
@@ -109,30 +137,61 @@ def marks_rows(state: Snapshot) -> bool:
     return _true(state, VECTORS_WANTED) and all(VECTORS in names for names in known)
 
 
-def _refuse(state: Snapshot, reasons: list[str]) -> None:
+def _refuse(state: Snapshot, reasons: Mapping[str, str]) -> None:
     if reasons:
         raise UnsupportedTableError(
-            f"This table (id {state.table_id}, version {state.version}) cannot be written to safely: "
-            f"{'; '.join(reasons)}. Nothing was committed. "
-            "Drop the feature, or write with an engine that has it."
+            f"safewrite cannot write this to the table (id {state.table_id}, version {state.version}): {listed(reasons)}. Nothing "
+            f"was written. {advice(reasons)}"
         )
 
 
-def _reasons(state: Snapshot) -> Iterator[str]:
+def listed(reasons: Mapping[str, str]) -> str:
+    """Features and reasons as part of a sentence."""
+    return "; ".join(f"{name}: {why}" for name, why in reasons.items())
+
+
+def advice(reasons: Mapping[str, str]) -> str:
+    """What to do about features that forbid something: who turns each on, and the way out."""
+    others = [name for name in reasons if name not in WAYS_OUT]
+    texts = [WAYS_OUT[name] for name in reasons if name in WAYS_OUT]
+    if others:
+        texts.append(
+            f"For {', '.join(others)}: take a newer version of safewrite, or an engine that knows it, or copy the rows to a new table."
+        )
+    return " ".join(texts)
+
+
+def _reasons(state: Snapshot) -> Iterator[tuple[str, str]]:
     reader, writer = _versions(state)
     if reader > READER_VERSION_MAX:
-        yield f"reader version {reader} is newer than {READER_VERSION_MAX}"
+        yield "protocol", f"reader version {reader} is newer than {READER_VERSION_MAX}"
     if writer > WRITER_VERSION_MAX:
-        yield f"writer version {writer} is newer than {WRITER_VERSION_MAX}"
+        yield "protocol", f"writer version {writer} is newer than {WRITER_VERSION_MAX}"
     for name in sorted(features(state)):
         if name in REFUSED:
-            yield f"{name}: {REFUSED[name]}"
+            yield name, REFUSED[name]
         elif name not in HONOURED:
-            yield f"{name}: a feature that this version of safewrite does not know"
+            yield name, "a feature that this version of safewrite does not know"
     for name, rule in RULES.items():
         reason = rule(state)
         if reason:
-            yield f"{name}: {reason}"
+            yield name, reason
+
+
+def _unreadable(state: Snapshot) -> Iterator[tuple[str, str]]:
+    reader, _ = _versions(state)
+    if reader > READER_VERSION_MAX:
+        yield "protocol", f"reader version {reader} is newer than {READER_VERSION_MAX}"
+    listed = set(state.protocol.get("readerFeatures") or ()) | (features(state) & set(CLOSED))
+    for name in sorted(listed):
+        if name in CLOSED:
+            yield name, CLOSED[name]
+        elif name not in READ:
+            yield name, "a feature that this version of safewrite does not know, and readers must"
+    for name, rule in READING_RULES.items():
+        reason = rule(state)
+        if reason:
+            yield name, reason
 
 
 def _versions(state: Snapshot) -> tuple[int, int]:
@@ -315,6 +374,17 @@ def _coordinator(state: Snapshot) -> str | None:
     return "its commits belong to a coordinator (table property)" if names else None
 
 
+def _redirect(name: str) -> Rule:
+    """Why a table that was moved to another place forbids it; the error says where."""
+    key = f"delta.{name}"
+
+    def rule(state: Snapshot) -> str | None:
+        text = state.properties.get(key)
+        return f"the table is at another place now: {text}" if text is not None else None
+
+    return rule
+
+
 def _true(state: Snapshot, key: str) -> bool:
     return state.properties.get(key, "false").strip().lower() == "true"
 
@@ -346,12 +416,80 @@ RULES: Mapping[str, Rule] = {
     "rowTracking": _row_tracking,
     "inCommitTimestamp": _in_commit_timestamps,
     "coordinatedCommits": _coordinator,
+    MOVED: _redirect(MOVED),
+    MOVED_FOR_WRITERS: _redirect(MOVED_FOR_WRITERS),
     "variantType": _variants,
     **{name: _iceberg_compat(name) for name in ICEBERG},
     "char and varchar": _text_limits,
     "statistics": _indexed_columns,
 }
 """Features that are honoured as long as the table does not use them, and how use is found."""
+
+READING_RULES: Mapping[str, Rule] = {
+    "columnMapping": _column_mapping,
+    "coordinatedCommits": _coordinator,
+    MOVED: _redirect(MOVED),
+}
+"""As RULES, of features that readers must know."""
+
+READ = frozenset(
+    {
+        *VARIANTS,  # by column: the others are read
+        "columnMapping",
+        VECTORS,
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",  # concerns VACUUM only
+        MOVED,  # read where the table was not moved
+    }
+)
+"""Features for readers that are honoured."""
+
+_COPY = "copy the rows to a table without it, or write with an engine that has it"
+WAYS_OUT: Mapping[str, str] = {
+    "v2Checkpoint": "v2Checkpoint: Unity Catalog turns it on, for new tables since May 2026 and for existing ones since July 2026. "
+    "ALTER TABLE t SET TBLPROPERTIES ('delta.checkpointPolicy' = 'classic'), then ALTER TABLE t DROP FEATURE v2Checkpoint.",
+    "clustering": "clustering: Unity Catalog clusters new tables by itself since May 2026. Create the table with CLUSTER BY NONE; of one "
+    "that is there: ALTER TABLE t CLUSTER BY NONE, then ALTER TABLE t DROP FEATURE clustering.",
+    "rowTracking": "rowTracking: Databricks turns it on for materialized views and for Iceberg v3. ALTER TABLE t SET TBLPROPERTIES "
+    "('delta.enableRowTracking' = 'false'), then ALTER TABLE t DROP FEATURE rowTracking.",
+    "inCommitTimestamp": "inCommitTimestamp: catalog-managed tables of Databricks bring it. ALTER TABLE t SET TBLPROPERTIES "
+    "('delta.enableInCommitTimestamps' = 'false').",
+    "columnMapping": "columnMapping: UniForm brings it, and column names that Parquet does not take. ALTER TABLE t DROP FEATURE "
+    f"columnMapping rewrites all files, where the engine can; else {_COPY}.",
+    "checkConstraints": "checkConstraints: they were added by ALTER TABLE t ADD CONSTRAINT. ALTER TABLE t DROP CONSTRAINT takes each away.",
+    "invariants": f"invariants: they are in the schema that the table was made with. For them: {_COPY}.",
+    "generatedColumns": f"generatedColumns: they were declared in CREATE TABLE. For them: {_COPY}.",
+    "identityColumns": f"identityColumns: they were declared in CREATE TABLE. For them: {_COPY}.",
+    "allowColumnDefaults": "allowColumnDefaults: ALTER TABLE t ALTER COLUMN c DROP DEFAULT takes each away.",
+    "variantType": f"variantType: for such columns {_COPY}.",
+    "materializePartitionColumns": "materializePartitionColumns: ALTER TABLE t DROP FEATURE materializePartitionColumns.",
+    "appendOnly": "appendOnly: append, or let the table's owner take the property back: ALTER TABLE t SET TBLPROPERTIES "
+    "('delta.appendOnly' = 'false').",
+    "changeDataFeed": "changeDataFeed: overwrite whole partitions, or apply changes by key.",
+    "coordinatedCommits": "coordinatedCommits: go through the engine that knows the coordinator.",
+    **dict.fromkeys(
+        ("coordinatedCommits-preview", "managedCommit-dev"),
+        "Go through the engine that knows the coordinator.",
+    ),
+    **{
+        name: f"{name}: Unity Catalog turns it on for managed tables. Read and write the table through its catalog."
+        for name in CLOSED
+    },
+    **{
+        name: f"{name}: UniForm, or Iceberg readers of Unity Catalog. For such tables: {_COPY}."
+        for name in ICEBERG
+    },
+    **{
+        name: f"{name}: open the table at the place that the property names."
+        for name in (MOVED, MOVED_FOR_WRITERS)
+    },
+    "char and varchar": f"Declare such texts as STRING: {_COPY}.",
+    "statistics": "Set the property to what Spark can read.",
+}
+"""Who turns a feature on, and what lets safewrite write (or read) the table."""
 
 HONOURED = frozenset(
     {

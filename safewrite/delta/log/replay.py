@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from safewrite.delta.log import actions, ranges, segment
 from safewrite.delta.log.actions import Action, Commit, FileKey
@@ -16,9 +15,6 @@ from safewrite.protocol.effects import Backoff, Effect, Get, Missing, Ok, Outcom
 from safewrite.protocol.fetch import fetch
 from safewrite.stores.inside import climbs_in_log
 from safewrite.text.rendering import said
-
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
 
 FAR = 10
 """From this many commits on, looking for a newer checkpoint costs less than reading them."""
@@ -117,7 +113,7 @@ class Replay:
 
 @dataclass(frozen=True)
 class LogFiles:
-    """What the log holds of ``state.version``: the parts of a checkpoint by path, and the commits after it."""
+    """What the log holds of ``state.version``: the parts of a checkpoint by path, sidecars among them, and the commits after it."""
 
     state: Snapshot
     parts: Mapping[str, bytes] = field(repr=False)
@@ -144,7 +140,6 @@ def read_log(state: Snapshot, *, limits: Limits | None = None) -> Generator[Effe
 
     Raises:
         StorageError: no answer; CORRUPT_LOG if the checkpoint or a commit cannot be read.
-        UnsupportedTableError: the checkpoint keeps its files in sidecars (v2Checkpoint).
         ConflictError: kind TABLE_REPLACED; the log is of another table.
     """
     limits = limits or Limits()
@@ -155,12 +150,49 @@ def read_log(state: Snapshot, *, limits: Limits | None = None) -> Generator[Effe
             based = (yield from load(at=state.version, limits=limits)) or state
         bodies = yield from _read(based, limits)
         if bodies is not None:
-            return _sorted(state, based, bodies)
+            found = _sorted(state, based, bodies)
+            sidecars = yield from _sidecars(found.parts, limits)
+            if sidecars is not None:
+                return replace(found, parts={**found.parts, **sidecars})
         yield Backoff(restart, name="files.restart")
     raise StorageError(
         f"Files of the log went away while they were read, {RESTARTS} times over. Nothing was committed. "
-        "Is log retention set to almost nothing? Call again."
+        "Is log retention set to almost nothing, or did someone delete files of _delta_log/_sidecars/ that a checkpoint names? "
+        "Call again."
     )
+
+
+def _sidecars(
+    parts: Mapping[str, bytes], limits: Limits
+) -> Generator[Effect, Outcome, dict[str, bytes] | None]:
+    """The files that a V2 checkpoint keeps its files in; None if one of them is gone.
+
+    Raises:
+        StorageError: no answer; CORRUPT_LOG if the checkpoint cannot be read, or a file is not as long as it says.
+    """
+    named = sidecars_of(parts)
+    gets = [Get(path, name="files.get_sidecar") for path in named]
+    bodies: dict[str, bytes] = {}
+    for path, answer in zip(named, (yield from fetch(gets, limits, name="files.sidecars")), strict=True):
+        if isinstance(answer, Missing):
+            return None
+        assert isinstance(answer.value, bytes)
+        if named[path] not in (None, len(answer.value)):
+            raise actions.corrupt(
+                f"{path} has {len(answer.value)} bytes, and the checkpoint says {named[path]}."
+            )
+        bodies[path] = answer.value
+    return bodies
+
+
+def sidecars_of(parts: Mapping[str, bytes]) -> dict[str, int | None]:
+    """The sidecars that the parts of a checkpoint name, with their bytes.  Raises as :func:`read_log`."""
+    found: dict[str, int | None] = {}
+    for path, body in parts.items() if len(parts) == 1 else ():
+        for one in _contents(path, body)("sidecar"):
+            size = one.get("sizeInBytes")
+            found[actions.sidecar_path(one)] = size if type(size) is int else None
+    return found
 
 
 def _read(based: Snapshot, limits: Limits) -> Generator[Effect, Outcome, list[bytes] | None]:
@@ -235,30 +267,37 @@ def _sorted(state: Snapshot, based: Snapshot, bodies: list[bytes]) -> LogFiles:
 
 def note_part(replay: Replay, path: str, body: bytes) -> None:
     """Take over what a part of a checkpoint holds besides files.  Raises as :func:`read_log`."""
-    try:
-        file = _opened(body, path)
-        replay.note(ranges.actions(file, "txn"), ranges.actions(file, "domainMetadata"))
-    except ranges.UnreadableError as error:
-        raise actions.corrupt(f"{path} cannot be read ({said(error)}).") from error
-
-
-def _opened(body: bytes, path: str) -> pq.ParquetFile:
-    whole = ranges.RangedFile(len(body))
-    whole.add(0, body)
-    file = ranges.open_file(whole)
-    if ranges.actions(file, "sidecar"):
-        raise UnsupportedTableError(
-            f"{path} keeps its files in sidecars (feature v2Checkpoint), which safewrite does not read. "
-            "Nothing was committed. Drop the feature to write to this table."
-        )
-    return file
+    found = _contents(path, body)
+    replay.note(found("txn"), found("domainMetadata"))
 
 
 def _replay_part(replay: Replay, path: str, body: bytes) -> None:
+    found = _contents(path, body)
+    replay.remove(found("remove"))
+    replay.add(found("add"))
+    replay.note(found("txn"), found("domainMetadata"))
+
+
+def _contents(path: str, body: bytes) -> Callable[[str], Sequence[Action]]:
+    """What gives the actions of a kind of a part of a checkpoint, or of a sidecar.
+
+    Raises:
+        StorageError: CORRUPT_LOG; it cannot be read.
+    """
+    if path.endswith(".json"):
+        commit = actions.parse(body, actions.checkpoint_version_of(path) or 0)
+        return lambda kind: commit.adds() if kind == "add" else commit.of(kind)
+    whole = ranges.RangedFile(len(body))
+    whole.add(0, body)
+
+    def of(kind: str) -> Sequence[Action]:
+        try:
+            return ranges.actions(file, kind)
+        except ranges.UnreadableError as error:
+            raise actions.corrupt(f"{path} cannot be read ({said(error)}).") from error
+
     try:
-        file = _opened(body, path)
-        replay.remove(ranges.actions(file, "remove"))
-        replay.add(ranges.actions(file, "add"))
-        replay.note(ranges.actions(file, "txn"), ranges.actions(file, "domainMetadata"))
+        file = ranges.open_file(whole)
     except ranges.UnreadableError as error:
         raise actions.corrupt(f"{path} cannot be read ({said(error)}).") from error
+    return of

@@ -16,11 +16,19 @@ FROM_START = f"{actions.LOG}/"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A complete checkpoint: its version, the paths of all its parts, and their bytes (0 if not known)."""
+    """A complete checkpoint: its version, the paths of all its parts, and their bytes (0 if not known).
+
+    Of a V2 checkpoint the one part tells which sidecars it has; any single file may be one, whatever its name.
+    """
 
     version: int
     paths: tuple[str, ...]
     size: int = field(default=0, compare=False)
+
+    @property
+    def is_json(self) -> bool:
+        """Whether it is a V2 checkpoint in JSON, one action a line."""
+        return self.paths[0].endswith(".json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +37,15 @@ class LogSegment:
 
     commits: tuple[int, ...]
     checkpoints: tuple[Checkpoint, ...]
-    only_v2: bool
+    """By version; of one version several may stand, and any of them will do."""
     whole: bool
     files: Mapping[str, Listed] = field(default_factory=dict, repr=False)
     """What was listed, by path."""
 
-    def newest_checkpoint(self, at: int | None, unusable: Collection[int]) -> Checkpoint | None:
+    def newest_checkpoint(self, at: int | None, unusable: Collection[Checkpoint]) -> Checkpoint | None:
         """The newest complete checkpoint at or before ``at`` that has not proved unusable."""
         for checkpoint in reversed(self.checkpoints):
-            if (at is None or checkpoint.version <= at) and checkpoint.version not in unusable:
+            if (at is None or checkpoint.version <= at) and checkpoint not in unusable:
                 return checkpoint
         return None
 
@@ -67,7 +75,7 @@ def read(listed: Iterable[Listed], *, whole: bool) -> LogSegment:
     files = {entry.path: entry for entry in listed}
     commits: list[int] = []
     parts: dict[tuple[int, int], set[int]] = {}
-    v2 = False
+    checkpoints: list[Checkpoint] = []
     for entry in files.values():
         version = actions.version_of(entry.path)
         if version is not None:
@@ -75,12 +83,16 @@ def read(listed: Iterable[Listed], *, whole: bool) -> LogSegment:
             continue
         part = actions.checkpoint_part_of(entry.path)
         if part is None:
-            v2 = v2 or actions.checkpoint_version_of(entry.path) is not None
+            version = actions.v2_checkpoint_of(entry.path)
+            if version is not None:
+                checkpoints.append(Checkpoint(version, (entry.path,), entry.size))
         else:
             parts.setdefault((part[0], part[2]), set()).add(part[1])
     complete = {v: total for (v, total), have in sorted(parts.items(), reverse=True) if len(have) == total}
-    checkpoints = tuple(_checkpoint(version, complete[version], files) for version in sorted(complete))
-    return LogSegment(tuple(sorted(commits)), checkpoints, v2 and not checkpoints, whole, files)
+    checkpoints += [_checkpoint(version, total, files) for version, total in complete.items()]
+    # Of a Parquet file the ranges that are needed are read, of JSON all: it comes last among those of one version.
+    ordered = sorted(checkpoints, key=lambda one: (one.version, not one.is_json, one.paths))
+    return LogSegment(tuple(sorted(commits)), tuple(ordered), whole, files)
 
 
 def _checkpoint(version: int, parts: int, files: Mapping[str, Listed]) -> Checkpoint:
@@ -96,8 +108,11 @@ def hint(body: bytes) -> Checkpoint | None:
     try:
         said = json.loads(body)
         version, parts = said["version"], said.get("parts") or 1
+        own = (said.get("v2Checkpoint") or {}).get("path")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     if type(version) is not int or type(parts) is not int or version < 0 or not 1 <= parts <= 10_000:
         return None
+    if isinstance(own, str) and actions.checkpoint_version_of(actions.LOG + own) == version:
+        return Checkpoint(version, (actions.LOG + own,))
     return Checkpoint(version, actions.checkpoint_paths(version, parts))

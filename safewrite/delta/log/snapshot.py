@@ -17,7 +17,7 @@ from safewrite.delta.log import actions, ranges, segment
 from safewrite.delta.log.actions import Action, Commit
 from safewrite.delta.log.restore import Restore, restore_of
 from safewrite.delta.log.segment import Checkpoint, LogSegment
-from safewrite.errors import InvalidInputError, StorageError, UnsupportedTableError
+from safewrite.errors import InvalidInputError, StorageError
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Anchor
 from safewrite.protocol.delta.catch_up import digest_of
@@ -171,7 +171,6 @@ def load(
     Raises:
         StorageError: the store gave no answer; kind CORRUPT_LOG if the log has a hole or a torn
             entry (A19, E8).
-        UnsupportedTableError: the log can only be read through a V2 checkpoint.
         InvalidInputError: ``at`` is beyond the newest version.
     """
     limits = limits or Limits()
@@ -270,11 +269,12 @@ def _cold(at: int | None, limits: Limits) -> Reading[Snapshot | None]:
     if hinted is None:
         found = yield from _list(None, limits)
     else:
-        effects: list[Effect] = [segment.effect(hinted.version), *map(_get_tail, hinted.paths)]
+        parts = () if hinted.is_json else hinted.paths
+        effects: list[Effect] = [segment.effect(hinted.version), *map(_get_tail, parts)]
         listed, *ends = yield from fetch(effects, limits, name="state.open")
         found = _listing(listed, whole=False)
-        tails = _tails(hinted.paths, ends)
-    unusable: set[int] = set()
+        tails = _tails(parts, ends)
+    unusable: set[Checkpoint] = set()
     while True:
         base = found.newest_checkpoint(at, unusable)
         if base is None and not found.whole:
@@ -283,9 +283,11 @@ def _cold(at: int | None, limits: Limits) -> Reading[Snapshot | None]:
         if base is None:
             return (yield from _from_commits(found, at, limits))
         try:
+            if base.is_json:
+                return (yield from _from_json(base, found, at, limits))
             return (yield from _from_checkpoint(base, tails, found, at, limits))
         except (ranges.UnreadableError, ranges.HoleError):
-            unusable.add(base.version)  # torn or garbled: an older one, or all commits, will do (B2, B3)
+            unusable.add(base)  # torn or garbled: an older one, or all commits, will do (B2, B3)
 
 
 def _hint(at: int | None, limits: Limits) -> Reading[Checkpoint | None]:
@@ -309,11 +311,7 @@ def _tails(paths: Sequence[str], ends: Sequence[Ok | Missing]) -> dict[str, Tail
 
 def _from_commits(found: LogSegment, at: int | None, limits: Limits) -> Reading[Snapshot | None]:
     if not found.commits and not found.checkpoints:
-        if found.only_v2:
-            raise _only_v2()
         return None
-    if found.commits and found.commits[0] != 0 and found.only_v2:
-        raise _only_v2()
     versions = found.commits_after(-1, at)
     if not versions:
         raise actions.corrupt("The log holds neither a usable checkpoint nor the commits before it.")
@@ -324,13 +322,6 @@ def _from_commits(found: LogSegment, at: int | None, limits: Limits) -> Reading[
         draft.apply(commit)
         digest = commit.digest
     return draft.state(versions[-1], None, _anchor(versions[-1], digest))
-
-
-def _only_v2() -> UnsupportedTableError:
-    return UnsupportedTableError(
-        "The log can only be read through a V2 checkpoint (feature v2Checkpoint), which safewrite does not "
-        "read. Nothing was committed. Set delta.checkpointPolicy to 'classic' and make a checkpoint."
-    )
 
 
 def _from_checkpoint(
@@ -356,9 +347,30 @@ def _from_checkpoint(
     draft = _Partial(read_from=base.version + 1)
     for part in files:
         _read_into(draft, part)
+    bodies = [_body(answer) for answer in answers[len(wanted) :]]
+    return _after(base, draft, dict(zip(versions, bodies, strict=True)), found)
+
+
+def _from_json(base: Checkpoint, found: LogSegment, at: int | None, limits: Limits) -> Reading[Snapshot]:
+    """As :func:`_from_checkpoint`, of a V2 checkpoint in JSON: its sidecars hold files only."""
+    versions = found.commits_after(base.version, at)
+    gets = [Get(base.paths[0], name="state.checkpoint_json"), *map(_get_commit, versions)]
+    body, *bodies = map(_body, (yield from fetch(gets, limits, name="state.read")))
+    draft = _Partial(read_from=base.version + 1)
+    try:
+        whole = actions.parse(body, base.version)
+    except StorageError as error:
+        raise ranges.UnreadableError(error.message) from error
+    draft.protocol, draft.metadata = whole.protocol, whole.metadata
+    draft.remember(whole.txns)
+    return _after(base, draft, dict(zip(versions, bodies, strict=True)), found)
+
+
+def _after(base: Checkpoint, draft: _Partial, commits: Mapping[int, bytes], found: LogSegment) -> Snapshot:
+    """The snapshot of what a checkpoint told and of the commits after it."""
     if not draft.protocol or not draft.metadata:
         raise ranges.UnreadableError("it holds no protocol or no metaData")
-    bodies = [_body(answer) for answer in answers[len(wanted) :]]
+    versions, bodies = [*commits], [*commits.values()]
     for version, body in zip(versions, bodies, strict=True):
         draft.apply(actions.parse(body, version))
     if versions:

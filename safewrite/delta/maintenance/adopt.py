@@ -13,6 +13,7 @@ from pathlib import Path
 from safewrite.delta.arbiter import OWN_PROPERTIES, PROPERTY_ARBITER, check_arbiter
 from safewrite.delta.connect import Connection, probe
 from safewrite.delta.log import actions, segment
+from safewrite.delta.log.features import check_append
 from safewrite.delta.log.retention import PropertiesCandidate
 from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.delta.opening import check_table, not_there, refuse_guarded
@@ -45,6 +46,7 @@ def adopt(connection: Connection, *, engine_version: str, dry_run: bool = False)
     state = run(load(limits=limits), connection.world)
     if state is None:
         raise not_there(connection.address.uri)
+    check_append(state)
     check_table(state)
     recorded = state.properties.get(PROPERTY_ARBITER)
     if recorded == connection.arbiter_name:

@@ -7,11 +7,13 @@ about data files in ``data_files``.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from safewrite.arguments.options import refuse_unsafe
 from safewrite.delta.log import actions, features
+from safewrite.delta.log.actions import Commit
 from safewrite.delta.log.segment import hint
+from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.maintenance import data_files, other_writers, vanished, waiting_writes
 from safewrite.delta.maintenance.inspection import ASKS, Inspection
 from safewrite.errors import NotCommittedError, UnsafeConfigError
@@ -125,10 +127,12 @@ def _log(found: Inspection) -> Findings:
 def _checkpoints(found: Inspection) -> Findings:
     newest = max((c.version for c in found.listing.checkpoints), default=None)
     behind = found.head - (newest if newest is not None else -1)
-    if behind > COMMITS_WITHOUT_CHECKPOINT and not found.listing.only_v2:
+    if behind > COMMITS_WITHOUT_CHECKPOINT:
+        ours = found.state is None or not features.unwritable(found.state)
         yield Finding(
             WARNING, "long_log", f"There is no checkpoint for the last {behind} commits: opening the table is slow.",
-            "Make one: safewrite.open(...).checkpoint(), or let safewrite write (checkpoints=True).",
+            "Make one: safewrite.open(...).checkpoint(), or let safewrite write (checkpoints=True)." if ours
+            else "Let the engine that writes the table make one.",
             {"commits": behind},
         )  # fmt: skip
     pointer = found.listed.get(actions.LAST_CHECKPOINT)
@@ -185,23 +189,15 @@ def _doubled(found: Inspection) -> Findings:
 def _table(found: Inspection) -> Findings:
     if found.state is None:
         return
-    state = found.state
-    checks: tuple[tuple[Severity, str, Callable[[], None], str], ...] = (
-        (
-            WARNING, "unsupported_feature", lambda: features.check_append(state),
-            "Drop the feature, or write with an engine that has it.",
-        ),
-        (
-            DANGER, "retention_too_short",
-            lambda: features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=True),
-            "Set it to 'interval 30 days': safewrite repair TABLE --set-retention.",
-        ),
-    )  # fmt: skip
-    for severity, code, check, mend in checks:
+    yield from _features(found, found.state)
+    if not features.unwritable(found.state):
         try:
-            check()
+            features.check_retention(found.state, horizon_s=LEDGER_TTL_S, txn=True)
         except NotCommittedError as error:
-            yield Finding(severity, code, error.message, mend)
+            yield Finding(
+                DANGER, "retention_too_short", error.message,
+                "Set it to 'interval 30 days': safewrite repair TABLE --set-retention.",
+            )  # fmt: skip
     text = found.state.properties.get("delta.deletedFileRetentionDuration", "interval 1 week")
     try:
         short = features.interval_s(text) < DAY_S
@@ -216,6 +212,29 @@ def _table(found: Inspection) -> Findings:
             "Set it to a day at least (the default is a week), with Spark: ALTER TABLE ... SET TBLPROPERTIES "
             "('delta.deletedFileRetentionDuration' = 'interval 1 week').",
         )  # fmt: skip
+
+
+def _features(found: Inspection, state: Snapshot) -> Findings:
+    """What safewrite may do with a table whose features it does not all honour, and who made it so."""
+    unread, unwritten = features.unreadable(state), features.unwritable(state)
+    if not unread and not unwritten:
+        return
+    maker = next((by for _, one in sorted(found.commits.items()) if (by := _engine(one))), None)
+    reasons = {**unwritten, **unread}
+    yield Finding(
+        WARNING if unread else INFO, "unsupported_feature",
+        f"safewrite {'neither reads nor writes' if unread else 'reads this table, and does not write'} "
+        f"{'this table' if unread else 'to it'}: {features.listed(reasons)}. The table itself is sound, as far as this tells. "
+        f"Its maker: {maker or 'not known'}; its features: {', '.join(sorted(features.features(state)))}.",
+        features.advice(reasons),
+        {"reads": not unread, "writes": False, "maker": maker, "features": sorted(features.features(state))},
+    )  # fmt: skip
+
+
+def _engine(commit: Commit) -> str | None:
+    info = commit.commit_info or {}
+    by = info.get("engineInfo") or info.get("clientVersion")
+    return by if isinstance(by, str) else None
 
 
 # --- the store ---------------------------------------------------------------------------------------

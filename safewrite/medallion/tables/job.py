@@ -85,10 +85,13 @@ class JobPlaces:
         properties: Mapping[str, str] | None = None,
         partition_by: Sequence[str] = (),
     ) -> sw.Table:
-        """Open a table, or make it with ``schema``, ``properties`` and ``partition_by``.  Raises as ``safewrite.open`` does."""
+        """Open a table of the job's, or make it with ``schema``, ``properties`` and ``partition_by``.
+
+        Raises as ``safewrite.open`` does, and as ``Table.check_writable``.
+        """
         opening = self.config.opening(table_format, self.on_event, catalog=self._catalog)
         try:
-            table: Any = sw.open(address, **opening)
+            table: Any = sw.open(address, **opening).check_writable()
         except TableNotFoundError:
             if schema is None or self.read_only:
                 raise
@@ -113,7 +116,9 @@ class JobPlaces:
         """What reads a table that any engine may rewrite.  Raises as ``safewrite.open`` does."""
         if table_format == "delta":
             return ForeignDelta(address, self.config.options())
-        return ForeignIceberg(self.open(address, "iceberg", None))
+        found: Any = sw.open(address, **self.config.opening("iceberg", self.on_event, catalog=self._catalog))
+        self._catalog = self._catalog or found.catalog
+        return ForeignIceberg(found)
 
     def command(self, verb: Literal["replay", "reset", "verify", "truncate"], name: str) -> str:
         """The command for a table, as a user can copy it; a call of Python where the configuration is not in a file."""
