@@ -127,13 +127,7 @@ class Table:
     # --- looking ----------------------------------------------------------------------------------
     @verb
     def check_writable(self) -> Self:
-        """Make sure that safewrite may write to the table, which can be opened and read where it may not; returns itself.
-
-        Every write makes sure by itself; this is for those who want to know before they have rows.
-
-        Raises:
-            UnsupportedTableError: it has features that safewrite does not write; the error says who turns them on, and the way out.
-        """
+        """Raise a first write's UnsupportedTableError where the table may only be read; else returns itself."""
         self._format.check_writable()
         return self
 
@@ -168,10 +162,7 @@ class Table:
         """The commits of the table, newest first, as its log or its metadata records them.
 
         Those of other engines are among them.  Those that were cleaned up or expired are not, nor Iceberg's snapshots
-        of other branches and those that were rolled back.
-
-        Args:
-            limit: so many commits at most; None for all that are there.
+        of other branches and those that were rolled back.  ``limit``: so many at most; None for all that are there.
 
         Raises:
             TableNotFoundError, StorageError: before there is a table; the store or the catalog gave no answer.
@@ -182,8 +173,7 @@ class Table:
     def committed_writes(self, version: int) -> list[CommittedWrite]:
         """Every write that one commit carries, also where an entry of :meth:`history` shows only the first few.
 
-        Args:
-            version: a Delta version or an Iceberg snapshot id, such as that of an entry or of a receipt.
+        ``version`` is a Delta version or an Iceberg snapshot id, such as that of an entry or of a receipt.
 
         Raises:
             InvalidInputError: the table does not have that version, or no longer.
