@@ -7,12 +7,15 @@ partition Spark takes the result of one, so its report, and the rows that are ke
 from __future__ import annotations
 
 import logging
+import os
 import pickle
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipimport import zipimporter
 
@@ -21,7 +24,7 @@ import pyarrow as pa
 from safewrite.boundary.absent_offsets import with_offsets
 from safewrite.engine.abc import EngineError, Mapped, Task, TaskAttempt, TaskReport, performed
 from safewrite.engine.exchange import CHUNKS, DATA, PART, Packed, unpacked
-from safewrite.errors import InvalidInputError
+from safewrite.errors import InvalidInputError, MissingExtraError, StorageError
 from safewrite.text.rendering import said
 
 if TYPE_CHECKING:
@@ -45,6 +48,40 @@ log = logging.getLogger("safewrite")
 
 class ExecutorsLackPythonError(InvalidInputError):
     """Spark's executors cannot run safewrite: they lack it, what it needs, or the driver's Python."""
+
+
+def check_java() -> None:
+    """Raise MissingExtraError where Spark's launcher will find no Java: it goes by JAVA_HOME, and by PATH only without it."""
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which(Path(home) / "bin" / "java" if home else "java") is None:
+        where = (
+            f"JAVA_HOME, which is {home}, has no bin/java" if home else "neither JAVA_HOME nor PATH has it"
+        )
+        raise MissingExtraError(
+            f"Spark needs Java 17, which was not found: {where}. Nothing was read or written. Install it, for example: "
+            "apt-get install openjdk-17-jre-headless"
+        )
+
+
+def started(builder: SparkSession.Builder) -> SparkSession:
+    """The session of a builder: the one that runs, or a new one.
+
+    Raises:
+        MissingExtraError: there is no Java.
+        StorageError: Spark does not start.
+    """
+    from pyspark import SparkContext
+
+    runs = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ  # noqa: SLF001 - PySpark has no other way to it
+    if not runs and "SPARK_REMOTE" not in os.environ:
+        check_java()
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        raise StorageError(
+            f"Spark does not start: {type(error).__name__}: {said(error).splitlines()[0]}. Nothing was read or written. Check its "
+            "settings, its jars and its Java (17), whose own lines are above."
+        ) from error
 
 
 @dataclass(frozen=True)

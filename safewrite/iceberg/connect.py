@@ -265,6 +265,7 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
             f"catalog= needs PyIceberg: {MissingExtraError.command('iceberg')}. Nothing was written."
         ) from error
     from pydantic import ValidationError
+    from pyiceberg.exceptions import NotInstalledError
 
     from safewrite.iceberg.catalog.loading import load
     from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
@@ -290,7 +291,7 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
     try:
         return _loaded(lambda: load(name, **(_region(name, given) | settings | _resends(name) | given)))
     except ImportError as error:
-        raise MissingExtraError(f"Catalog {name!r}: {said(error)}. Nothing was written.") from error
+        raise _lacking(name, error) from error
     except ValueError as error:
         if isinstance(error, JSONDecodeError | ValidationError):  # what PyIceberg raises of an answer
             raise StorageError(
@@ -301,6 +302,8 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
             f"No catalog can be made of {name!r}: {said(error)}. Nothing was written. Name one of PyIceberg's "
             "configuration (.pyiceberg.yaml, PYICEBERG_CATALOG__...), or give its properties as a dict."
         ) from error
+    except NotInstalledError as error:  # how PyIceberg tells that SQLAlchemy is missing
+        raise _lacking(name, error) from error
     except Exception as error:
         cause = cause_of(error)
         advice = cause.advice if cause else "Check its address and credentials."
@@ -309,6 +312,14 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
         raise StorageError(
             f"Catalog {name!r} does not answer: {type(error).__name__}: {said(error).rstrip('.')}. Nothing was written. {advice}"
         ) from error
+
+
+def _lacking(name: str, error: Exception) -> MissingExtraError:
+    """The error for a catalog whose library is not installed: SQL catalogs need one that [iceberg] does not bring."""
+    return MissingExtraError(
+        f"Catalog {name!r} needs a library that is not installed: {said(error).rstrip('.')}. Nothing was written. Install what its kind "
+        "needs: pip install 'pyiceberg[sql-sqlite]' or 'pyiceberg[sql-postgres]' (type sql), 'pyiceberg[glue]' (type glue)."
+    )
 
 
 def _region(name: str, given: Mapping[str, Any]) -> dict[str, str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from safewrite.delta.spark.session import ARBITER, LOCK_TABLE, LOG_STORE, SCHEMES
-from safewrite.errors import InvalidInputError, MissingExtraError
+from safewrite.engine.spark import check_java
+from safewrite.errors import InvalidInputError
 from safewrite.spark.arguments import check_arbiter, check_catalogs, check_jars, check_own
 from safewrite.spark.jars import jars_from, logstore_jar
 from safewrite.text.rendering import shown
@@ -83,7 +82,7 @@ def configure(builder: SparkSession.Builder, **settings: Any) -> SparkSession.Bu
             f"configure() takes SparkSession.builder, not {shown(builder)}. Nothing was done. For a session that runs already it "
             "is too late: stop it first."
         )
-    _check_java()
+    check_java()
     before: Mapping[str, Any] = getattr(builder, "_options", {})
     own = {
         **{name: str(before[name]) for name in _JOINED if before.get(name)},
@@ -120,12 +119,3 @@ def _jars(jars: str | Path | Sequence[str | Path] | None, *, delta: bool, iceber
     if isinstance(jars, str | Path):
         return [*ours, *jars_from(jars, delta=delta, iceberg=iceberg)]
     return [*ours, *jars]
-
-
-def _check_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    if not (home and (Path(home) / "bin" / "java").is_file()) and shutil.which("java") is None:
-        raise MissingExtraError(
-            "Spark needs Java 17, which was not found (JAVA_HOME, PATH). Nothing was written. Install it, "
-            "for example: apt-get install openjdk-17-jre-headless"
-        )

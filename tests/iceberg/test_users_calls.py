@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -151,3 +153,19 @@ def test_a_users_append_in_doubt_deletes_nothing_and_says_so_in_pyicebergs_words
     assert isinstance(caught.value, sw.CommitUnknownError)
     lab.commits.clear()
     check(place, 1, 2)
+
+
+@pytest.mark.parametrize(("kind", "library"), [("sql", "sqlalchemy")])
+def test_a_catalog_whose_library_is_missing_is_told_with_what_to_install(
+    kind: str, library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T4-D5: SQLAlchemy is in no extra of ours; "check its address and credentials" was said, as if a repeat might help."""
+    for name in [
+        one
+        for one in sys.modules
+        if one.partition(".")[0] == library or one.endswith((".catalog.sql", ".sql_catalog", ".stores.sql"))
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(sw.MissingExtraError, match=rf"pip install 'pyiceberg\[{kind}.*Nothing was written"):
+        sw.open("a.b", catalog={"type": kind, "uri": f"sqlite:///{tmp_path}/c.db"})

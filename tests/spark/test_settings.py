@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -12,9 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 import safewrite as sw
+from safewrite.cli.app import app
 from safewrite.delta.spark import options
 from safewrite.delta.spark.log_store import parse_commit_path, transaction_of
 from safewrite.spark import (
@@ -331,3 +335,42 @@ def test_types_that_arrow_knows_by_their_parts_alone_are_refused_at_every_depth(
     for kind in (t.GeometryType(4326), t.GeographyType(4326)):
         with pytest.raises(sw.InvalidInputError, match=kind.typeName()):
             arrow_schema(t.StructType([t.StructField("g", kind)]))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["cdc", "run"], ["cdc", "status", "--kafka"], ["medallion", "run", "--engine", "spark"]],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_a_job_without_java_ends_in_one_line(
+    words: list[str], output: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """T4-C8: JAVA_HOME counts before PATH, as Spark's launcher reads them; it was a traceback of PySpark, also for JSON."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    table = {"source": "public.orders", "database": "shop", "table": "orders"}
+    kafka = {"servers": "127.0.0.1:1", "topics": ["shop.public.orders"]}
+    jobs: dict[str, Any] = {
+        "cdc": {
+            "job": "shop", "kafka": kafka, "envelope": "debezium-json", "checkpoint": str(tmp_path / "checkpoint"),
+            "warehouse": str(tmp_path / "lake"), "tables": [table],
+        },
+        "medallion": {
+            "job": "m", "raw": {"location": str(tmp_path / "raw")}, "state": str(tmp_path / "s"), "quarantine": str(tmp_path / "q"),
+            "defaults": {
+                "format": "delta", "keys": ["id"], "files": {"kind": "csv", "header": True},
+                **{layer: f"{tmp_path}/{layer}/{{schema}}/{{table}}" for layer in ("bronze", "silver")},
+            },
+            "tables": {"shop.orders": {"columns": {"id": "int64"}}},
+        },
+    }  # fmt: skip
+    (tmp_path / "raw/shop/orders").mkdir(parents=True)
+    (tmp_path / "raw/shop/orders/LOAD00000001.csv").write_text("id\n1\n")
+    (tmp_path / "job.json").write_text(json.dumps(jobs[words[0]]))
+    done = CliRunner().invoke(app, [*words, "--config", str(tmp_path / "job.json"), "--output", output])
+    assert done.exit_code == 2, done.output
+    assert "Spark needs Java 17" in done.output
+    assert done.output.count("\n") == 1, done.output
+    if output == "json":
+        assert json.loads(done.stdout)["error"]["kind"] == "missing_extra"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import safewrite as sw
+from safewrite.engine.spark import started
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,7 +19,8 @@ def session(job: str, settings: Mapping[str, str]) -> SparkSession:
     """The session, with these settings where it is new.
 
     Raises:
-        MissingExtraError: PySpark is not installed.
+        MissingExtraError: PySpark is not installed, or there is no Java.
+        StorageError: Spark does not start.
     """
     try:
         from pyspark.sql import SparkSession
@@ -31,7 +33,7 @@ def session(job: str, settings: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder.appName(f"safewrite cdc {job}")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    made = builder.getOrCreate()
+    made = started(builder)
     if is_new:
         _quieten(made)
     return made

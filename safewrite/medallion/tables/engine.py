@@ -13,7 +13,8 @@ def engine_of(name: str) -> Engine[Any] | None:
 
     Raises:
         InvalidInputError: there is no such engine.
-        MissingExtraError: Spark is not installed.
+        MissingExtraError: Spark is not installed, or there is no Java.
+        StorageError: Spark does not start.
     """
     if name == "local":
         return None
@@ -26,6 +27,6 @@ def engine_of(name: str) -> Engine[Any] | None:
             "engine='spark' needs PySpark, which is not installed. Nothing was read or written. Run it by spark-submit, or in a job "
             "of Glue or EMR."
         ) from error
-    from safewrite.engine.spark import SparkEngine
+    from safewrite.engine.spark import SparkEngine, started
 
-    return SparkEngine(SparkSession.builder.getOrCreate(), few_here=True)
+    return SparkEngine(started(SparkSession.builder), few_here=True)
