@@ -61,10 +61,13 @@ class Connection:
         address = self.address
         if not address.is_s3:
             return StoreAddress(address.uri)
-        options = travelling(self.storage_options) if self.travels else None
+        client = getattr(self.world.objects, "client", None)
+        options = travelling(self.storage_options, client) if self.travels else None
         if options is None:
             return None
-        return StoreAddress(address.uri, address.bucket, address.prefix, tuple(sorted(options.items())))
+        return StoreAddress(
+            address.uri, address.bucket, address.prefix, tuple(sorted(options.items())), client
+        )
 
     def properties(self) -> dict[str, str]:
         """What a table records of its arbiter."""

@@ -14,12 +14,13 @@ from safewrite.arguments.reading import reading
 from safewrite.errors import InvalidInputError, Kind, MissingExtraError, StorageError, UnsafeConfigError
 from safewrite.iceberg import ledger_place
 from safewrite.iceberg.branch_properties import MAIN
+from safewrite.iceberg.catalog.s3 import stays
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.write import Ledgers
 from safewrite.stores import call_limit
-from safewrite.stores.advice import cause_of, note_answer
-from safewrite.stores.call_limit import bound_client, bound_session
-from safewrite.stores.clients import shared_client
+from safewrite.stores.advice import cause_of
+from safewrite.stores.call_limit import bound_session
+from safewrite.stores.clients import forked, shared_client, watched
 from safewrite.stores.inside import climbs
 from safewrite.stores.settings import ICEBERG, warn_of_encryption
 from safewrite.text.masking import note
@@ -101,13 +102,14 @@ class Connection:
         try:
             if is_in_memory(found):
                 raise ValueError("it lives in the memory of the process that made it")
-            own = type(found)(found.name, **found.properties)
+            clients = _clients_of(found) if self.kind == "glue" else {}
+            own = type(found)(found.name, **clients, **found.properties)
         except Exception as error:
             raise InvalidInputError(
                 f"The catalog {found.name!r} cannot be used after a fork: {said(error)}. Nothing was written. Open the table in "
                 "the process that writes to it."
             ) from error
-        _prepare_clients(own)
+        _prepare_clients(own, before=found)
         return replace(self, catalog=own)
 
     @property
@@ -180,12 +182,18 @@ def connect(
     )
 
 
-def _prepare_clients(catalog: Any) -> None:
-    """Let the requests of a catalog's own client end with their calls, and note that its address answers."""
+def _clients_of(catalog: Any) -> dict[str, Any]:
+    """In a forked child: the client with which its parent's catalog was made, for it stays where it was opened."""
+    return {"client": forked(catalog.glue)}
+
+
+def _prepare_clients(catalog: Any, before: Any = None) -> None:
+    """Let the requests of a catalog's own client end with their calls, note its answers, and keep its files where they are."""
     glue = getattr(catalog, "glue", None)
     if glue is not None:
-        bound_client(glue).meta.events.register("after-call", note_answer, unique_id="safewrite")
+        watched(glue)
     bound_session(getattr(catalog, "_session", None))
+    stays(catalog, before)
 
 
 def portable(catalog: Any) -> Any:

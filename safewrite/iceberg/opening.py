@@ -163,10 +163,9 @@ def probe(catalog: Catalog, kind: str, head: TableVersion) -> None:
         UnsafeConfigError: kind DISHONEST_STORE.
         StorageError: the catalog does not answer.
     """
-    mark = (
-        kind,
-        str(catalog.properties.get("uri") or catalog.properties.get("glue.endpoint") or id(catalog)),
-    )
+    glue: Any = getattr(catalog, "glue", None)  # its address may come from the environment
+    address = glue.meta.endpoint_url if glue is not None else catalog.properties.get("uri")
+    mark = (kind, str(address or id(catalog)))
     if kind == "sql" or mark in _honest:
         return
     compares = _glue_compares(catalog, head) if kind == "glue" else _requirements_hold(catalog, head)

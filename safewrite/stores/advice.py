@@ -52,6 +52,7 @@ _ADVICE = {
         "The bucket is in another region: set AWS_REGION to its own."
     ),
 }
+_KEYS_REFUSED = _EXPIRED | {code for codes in tuple(_ADVICE)[:2] for code in codes}
 _ADVICE |= {
     (
         "KMS.DisabledException",
@@ -90,6 +91,11 @@ class Cause:
     asks_max: int | None = 1
     is_denial: bool = False
     """Whether the credentials are known, and lack a permission."""
+
+
+def refuses_keys(code: str) -> bool:
+    """Whether a service's code says that it does not take these keys at all: others may be there by now."""
+    return code in _KEYS_REFUSED
 
 
 def cause_of(error: BaseException) -> Cause | None:

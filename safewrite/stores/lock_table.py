@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 import uuid
+from collections import OrderedDict
 from typing import Any
 
 from safewrite.errors import InvalidInputError, Kind, StorageError
@@ -266,7 +267,8 @@ def enable_ttl(client: Any, name: str) -> None:
             raise _unusable(client, name, error) from error
 
 
-_identities: dict[tuple[int, str], tuple[Any, str]] = {}
+_IDENTITIES_MAX = 64
+_identities: OrderedDict[tuple[int, str], tuple[Any, str]] = OrderedDict()
 
 
 def identity(client: Any, name: str, *, without: str = DELTA_WITHOUT) -> str:
@@ -276,12 +278,13 @@ def identity(client: Any, name: str, *, without: str = DELTA_WITHOUT) -> str:
     """
     check_name(name)
     mark = (id(client), name)
-    if mark not in _identities:
-        _identities[mark] = (
-            client,
-            _read_identity(client, name, without),
-        )  # the client is kept, so its id is too
-    return _identities[mark][1]
+    known = _identities.get(mark)
+    if known is None:
+        # The client is kept, so its id is too.
+        known = _identities[mark] = (client, _read_identity(client, name, without))
+        while len(_identities) > _IDENTITIES_MAX:
+            _identities.popitem(last=False)
+    return known[1]
 
 
 def _read_identity(client: Any, name: str, without: str) -> str:

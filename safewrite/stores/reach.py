@@ -103,7 +103,7 @@ def find(service: str, profile: str | None, given: Mapping[str, str]) -> Reach |
     endpoint = (own or endpoint_of(service, region)).rstrip("/")
     if not region or not endpoint or (own and not _ADDRESS.fullmatch(own)):
         return "a region or an endpoint that is not known here"
-    bundle = settings.bundle or os.environ.get("REQUESTS_CA_BUNDLE")
+    bundle = settings.bundle or os.environ.get("REQUESTS_CA_BUNDLE") or sent_bundle(given)
     if bundle is not None and not bundle.strip():
         return "an empty name of a CA bundle"
     return Reach(service, region, endpoint, bool(own), keys, True if bundle is None else bundle)
@@ -157,14 +157,32 @@ def _of_botocore(profile: str | None, *, ask_keys: bool) -> _Settings | str:
     return _Settings(keys, core.get_config_variable("region"), core.get_config_variable("ca_bundle"))
 
 
+def sent_bundle(given: Mapping[str, str]) -> str | None:
+    """The authorities of the process that sent these settings, where this machine has the file, too."""
+    named = given.get("AWS_CA_BUNDLE")
+    return named if named and Path(named).is_file() else None
+
+
 def configured_endpoint(service: str, given: Mapping[str, str]) -> str | None:
     """The endpoint that settings or the environment name for a service."""
     specific = f"AWS_ENDPOINT_URL_{service.upper()}"
-    for place in (given, os.environ):
+    ignored = os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() == "true"
+    for place in (given, {} if ignored else os.environ):
         named = place.get(specific) or place.get("AWS_ENDPOINT_URL")
         if named:
             return named
     return None
+
+
+def endpoint_of_environment(service: str) -> str | None:
+    """The endpoint that the environment names for a service, unless a file of settings says that such are ignored."""
+    found = configured_endpoint(service, {})
+    if found is None:
+        return None
+    judged = find(
+        service, None, {"AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
+    )
+    return None if isinstance(judged, str) and "ignore_configured" in judged else found
 
 
 def is_usual(bucket: str) -> bool:

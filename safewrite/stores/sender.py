@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from copy import copy
 from typing import Any
 
 from safewrite.stores.call_limit import CONNECT_S, REQUEST_S, bounded
@@ -44,32 +45,45 @@ class Sender:
         from botocore.awsrequest import AWSHTTPConnectionPool, AWSHTTPSConnectionPool
         from botocore.httpsession import ProxyConfiguration, create_urllib3_context
         from botocore.utils import get_environ_proxies
-        from urllib3 import PoolManager, Retry, Timeout, proxy_from_url
+        from urllib3 import Retry, Timeout
 
         proxies = ProxyConfiguration(get_environ_proxies(endpoint))
         self.connections = connections
         self._verify = verify
         proxy_url: Any = proxies.proxy_url_for(endpoint)
         self._proxy_url: str | None = proxy_url
-        settings: dict[str, Any] = {
+        self._proxy_headers = None if proxy_url is None else proxies.proxy_headers_for(proxy_url)
+        self._settings: dict[str, Any] = {
             "num_pools": _ORIGINS_MAX,
             "maxsize": connections,
             "timeout": Timeout(connect=CONNECT_S, read=REQUEST_S),
             "socket_options": _SOCKET_OPTIONS,
             "ssl_context": create_urllib3_context(),
         }
-        self._manager: Any = (
-            PoolManager(**settings)
-            if proxy_url is None
-            else proxy_from_url(proxy_url, proxy_headers=proxies.proxy_headers_for(proxy_url), **settings)
-        )
         # botocore's connections, for they wait for 100-continue; bounded in time.
-        self._manager.pool_classes_by_scheme = {
+        self._classes = {
             "http": bounded(AWSHTTPConnectionPool),
             "https": bounded(AWSHTTPSConnectionPool),
         }
         self._once = Retry(False)
+        self._connect()
+
+    def _connect(self) -> None:
+        from urllib3 import PoolManager, proxy_from_url
+
+        self._manager: Any = (
+            PoolManager(**self._settings)
+            if self._proxy_url is None
+            else proxy_from_url(self._proxy_url, proxy_headers=self._proxy_headers, **self._settings)
+        )
+        self._manager.pool_classes_by_scheme = self._classes
         self._pools: dict[str, Any] = {}
+
+    def again(self) -> Sender:
+        """One that sends the same way over connections of its own."""
+        made = copy(self)
+        made._connect()  # noqa: SLF001 - of the same class
+        return made
 
     def close(self) -> None:
         """Close the connections that are idle."""

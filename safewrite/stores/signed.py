@@ -10,13 +10,14 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Mapping
+from copy import copy
 from datetime import datetime
 from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlencode
 
-from safewrite.stores.advice import note_answer
+from safewrite.stores.advice import note_answer, refuses_keys
 from safewrite.stores.reach import Reach, is_usual
 from safewrite.stores.sender import Sender, StoreAnswer
 from safewrite.version import __version__
@@ -57,6 +58,19 @@ class _Signed:
         self.reach = reach
         self.meta = SimpleNamespace(region_name=reach.region, endpoint_url=reach.endpoint)
         self.sender = Sender(reach.endpoint, reach.verify, connections)
+        self.keys_refused = False
+        """Whether the service answered that it does not take these keys at all."""
+
+    def again(self) -> Any:
+        """A client like this one over connections of its own, for a forked child."""
+        made = copy(self)
+        made.sender = self.sender.again()
+        return made
+
+    def _refusal(self, answer: Any, operation: str, protocol: str) -> Any:
+        error: Any = _refused(answer, operation, protocol)
+        self.keys_refused = self.keys_refused or refuses_keys(str(error.response["Error"].get("Code")))
+        return error
 
     def close(self) -> None:
         """Close the connections that are idle."""
@@ -123,7 +137,7 @@ class SignedDynamoDB(_Signed):
         asked = _Request("POST", f"{self.reach.endpoint}/", headers, json.dumps(given).encode())
         answer = self._sent(asked, SigV4Auth, self.reach.region)
         if answer.status_code >= 300:
-            raise _refused(answer, operation, "json")
+            raise self._refusal(answer, operation, "json")
         return _json_of(answer)
 
 
@@ -135,6 +149,12 @@ class SignedS3(_Signed):
         self._other = cache(other)
         self._regions: dict[str, str] = {}
         """Regions of buckets that were not in ours."""
+
+    def again(self) -> Any:
+        """See the class above."""
+        made = super().again()
+        made._other = cache(self._other.__wrapped__)  # noqa: SLF001 - of the same class
+        return made
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -221,7 +241,7 @@ class SignedS3(_Signed):
             answer = self._sent(asked._replace(url=url), S3SigV4Auth, region)
             if answer.status_code < 300:
                 return answer
-            error = _refused(answer, operation, "rest-xml")
+            error = self._refusal(answer, operation, "rest-xml")
             elsewhere = None if moved else self._region_told(error, bucket, region)
             if elsewhere is None:
                 raise error

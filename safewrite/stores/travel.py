@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
+from safewrite.engine.surroundings import Surroundings, surroundings
 from safewrite.stores.ledger import ObjectLedger
 from safewrite.stores.world import World
 
@@ -20,14 +22,20 @@ class StoreAddress:
     bucket: str = ""
     prefix: str = ""
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    client: Any = field(default=None, repr=False)
+    """The table's own client, for tasks of this process; it is not sent."""
 
     def world(self) -> World:
         """A world of this process that reads and writes the objects; it commits nothing."""
-        return _world(self, os.getpid())
+        is_asked = bool(self.bucket) and self.client is None
+        return _world(self, os.getpid(), surroundings() if is_asked else ())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoreAddress, (self.root, self.bucket, self.prefix, self.options)
 
 
 @lru_cache(maxsize=WORLDS_MAX)
-def _world(address: StoreAddress, process: int) -> World:
+def _world(address: StoreAddress, process: int, around: Surroundings) -> World:
     if not address.bucket:
         from safewrite.stores.local import LocalObjects
 
@@ -38,6 +46,6 @@ def _world(address: StoreAddress, process: int) -> World:
     from safewrite.stores.settings import encryption
 
     options = dict(address.options)
-    client = shared_client("s3", None, options)
+    client = address.client or shared_client("s3", None, options)
     s3 = S3Objects(client, address.bucket, address.prefix, encryption=encryption(options))
     return World(s3, ledger=ObjectLedger(s3))

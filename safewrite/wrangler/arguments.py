@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import safewrite as sw
+
+if TYPE_CHECKING:
+    import boto3
 
 
 class Name(TypedDict, total=False):
@@ -20,6 +24,17 @@ def check_name(call: str, name: Mapping[str, Any]) -> None:
     for given in name:
         if given not in Name.__annotations__:
             raise TypeError(f"{call}() got an unexpected keyword argument {given!r}")
+
+
+def session(given: boto3.Session | None, options: Mapping[str, Any] | None = None) -> boto3.Session | None:
+    """The session that is given, else boto3's default one where it is set, as in awswrangler; None where neither is.
+
+    A profile that the options name goes before the default session: it says who signs.
+    """
+    if given is not None or any(str(name).upper() == "AWS_PROFILE" for name in options or ()):
+        return given
+    found: boto3.Session | None = getattr(sys.modules.get("boto3"), "DEFAULT_SESSION", None)
+    return found
 
 
 def one_of(name: str, value: Any, known: tuple[Any, ...]) -> Any:

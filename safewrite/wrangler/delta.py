@@ -68,7 +68,8 @@ def to_deltalake(  # noqa: PLR0917 - awswrangler's own signature
         lock_dynamodb_table: the DynamoDB table that decides who gets a version.  Without it the table's
             own record decides, and conditional PUT where there is none.
         s3_allow_unsafe_rename: True is refused.
-        boto3_session, s3_additional_kwargs: how to reach S3 and DynamoDB; the latter are deltalake's keys.
+        boto3_session, s3_additional_kwargs: how to reach S3 and DynamoDB; the latter are deltalake's keys.  Without a session
+            that of ``boto3.setup_default_session`` is taken, where one is set.
         **name: ``key=`` or ``txn=``, as for :meth:`safewrite.Table.append`: a repeat is recognised.
 
     Returns:
@@ -162,7 +163,10 @@ def opened(
         UnsafeConfigError: another arbiter guards the table.
         InvalidInputError: it is partitioned otherwise.
     """
-    reach: dict[str, Any] = {"boto3_session": session, "storage_options": _options(s3_additional_kwargs)}
+    options = _options(s3_additional_kwargs)
+    reach: dict[str, Any] = {
+        "boto3_session": arguments.session(session, options), "storage_options": options
+    }  # fmt: skip
     arbiter = _arbiter(path, lock_table, reach["storage_options"])
     try:
         table = _found(path, arbiter, reach)

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
 
 import safewrite as sw
+from safewrite.wrangler import arguments
 from safewrite.wrangler.athena_types import glue_type
 from safewrite.wrangler.delta import opened
 
@@ -60,6 +61,7 @@ def register_deltalake(
         InvalidInputError: a local path; Glue has no such database.
         StorageError: Glue refused, or did not answer; the call may be repeated.
     """
+    boto3_session = arguments.session(boto3_session, s3_additional_kwargs)
     found = opened(path, lock_dynamodb_table, boto3_session, s3_additional_kwargs)
     if not found.uri.startswith("s3://"):
         raise sw.InvalidInputError(

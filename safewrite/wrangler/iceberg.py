@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack
@@ -71,7 +70,8 @@ def to_iceberg(  # noqa: PLR0917 - awswrangler's own signature
         merge_cols: rows of the table with the keys of the frame are replaced; the last writer wins.
         merge_condition, merge_match_nulls: ``"ignore"`` and True are refused.
         mode: ``"append"``, ``"overwrite"`` (all rows), or ``"overwrite_partitions"`` (those of the frame).
-        boto3_session, catalog_id: how to reach Glue and S3.
+        boto3_session, catalog_id: how to reach Glue and S3.  Without a session that of ``boto3.setup_default_session`` is
+            taken, where one is set.
         dtype: columns to cast, as Athena names types; a cast that would change a value is refused.
         schema_evolution: add new columns to the table, and make columns as wide as the frame's (``int`` to ``bigint``).
         fill_missing_columns_in_df: leave missing columns NULL, with a warning that names them.
@@ -102,6 +102,7 @@ def to_iceberg(  # noqa: PLR0917 - awswrangler's own signature
         raise sw.InvalidInputError(
             "df= has no rows. Nothing was written. Leave the call out; to empty a table, safewrite.open(...).delete('true')."
         )
+    boto3_session = arguments.session(boto3_session)
     found, is_new = _opened(
         (database, table),
         catalog if catalog is not None else _glue(boto3_session, catalog_id),
@@ -180,10 +181,6 @@ def _glue(session: boto3.Session | None, catalog_id: str | None) -> dict[str, st
     found = {"name": "awsdatacatalog", "type": "glue"}
     if catalog_id is not None:
         found["glue.id"] = str(catalog_id)
-    # boto3 reads these for Glue; the library that writes metadata files to S3 does not.
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    if endpoint:
-        found["s3.endpoint"] = endpoint
     if session is None:
         return found
     try:
@@ -203,7 +200,16 @@ def _glue(session: boto3.Session | None, catalog_id: str | None) -> dict[str, st
         found |= {f"{of}.{key}": value for of in ("glue", "s3") for key, value in named.items() if value}
     if region is not None:
         found |= {"glue.region": region, "s3.region": region}
-    return found
+    return found | _endpoints(session)
+
+
+def _endpoints(session: boto3.Session) -> dict[str, str]:
+    """The endpoints that a session's profile names, which PyIceberg would not see."""
+    core = getattr(session, "_session", None)
+    scoped = {} if core is None else core.get_scoped_config()
+    if not (scoped.get("endpoint_url") or scoped.get("services")):
+        return {}
+    return {f"{of}.endpoint": session.client(of).meta.endpoint_url for of in ("glue", "s3")}
 
 
 def _opened(

@@ -114,6 +114,8 @@ def test_keys_of_this_process_travel_unless_they_run_out(
         "s3.region": "eu-west-1",
     }
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    assert address_of(head, house.catalog) == address  # an open table stays as it was opened
+    head = head_of(_on_s3(house, {"s3.region": "eu-west-1"}))
     with _session(RefreshableCredentials("K", "S", "T", mock.Mock(), dict, "sso")):
         assert address_of(head, house.catalog) is None
     profile = head_of(_on_s3(house, {"s3.profile-name": "other"}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import math
-import os
 import threading
 import weakref
 from collections.abc import Iterator
@@ -212,13 +211,13 @@ def test_a_thread_signs_with_the_credentials_of_its_own_table() -> None:
     signed: dict[str, str] = {}
     turns = threading.Barrier(2)
     url = "http://127.0.0.1:9"
-    own = s3._lent(os.getpid(), (("AWS_ENDPOINT_URL_S3", url), ("AWS_REGION", "us-east-1")))
+    own = s3._FileClients()
 
     def write(table: str) -> None:
         settings = {"AWS_ACCESS_KEY_ID": table, "AWS_SECRET_ACCESS_KEY": "s", "AWS_SESSION_TOKEN": "t"}
-        s3._client(settings | {"AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL_S3": url})
+        client = own.of(settings | {"AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL_S3": url})
         turns.wait()  # both have given theirs before either signs
-        signed[table] = own.client.generate_presigned_url("get_object", Params={"Bucket": "b", "Key": "k"})
+        signed[table] = client.generate_presigned_url("get_object", Params={"Bucket": "b", "Key": "k"})
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(write, ("orders", "items")))

@@ -344,7 +344,6 @@ def test_glue_is_asked_with_the_sessions_credentials_in_the_account_that_is_name
     for of in ("glue", "s3"):
         assert found[f"{of}.access-key-id"] == lake.session.get_credentials().access_key
         assert found[f"{of}.region"] == lake.session.region_name
-    assert found["s3.endpoint"] == lake.server.endpoint_url
 
 
 def test_a_refused_call_makes_no_table(house: House) -> None:

@@ -12,6 +12,7 @@ import safewrite as sw
 from safewrite.cdc.connect.known_schemas import SchemaId
 from safewrite.cdc.connect.registry import AwayError, patiently
 from safewrite.cdc.records.change import UndecodableError
+from safewrite.engine.surroundings import Surroundings, surroundings
 
 _UNKNOWN = frozenset({"EntityNotFoundException", "InvalidInputException"})
 _DENIED = frozenset(
@@ -61,7 +62,7 @@ class GlueRegistry:
     def _once(self, number: str, who: str) -> dict[str, Any]:
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
-        client = self.client or _client(self.region, self.timeout_s)
+        client = self.client or _client(self.region, self.timeout_s, surroundings())
         try:
             return dict(client.get_schema_version(SchemaVersionId=number))
         except ClientError as error:
@@ -84,10 +85,10 @@ def _refused(who: str, error: Exception) -> sw.StorageError:
     )
 
 
-@lru_cache
-def _client(region: str, timeout_s: float) -> Any:
+@lru_cache(16)
+def _client(region: str, timeout_s: float, around: Surroundings) -> Any:
     import boto3
     from botocore.config import Config
 
     config = Config(connect_timeout=timeout_s, read_timeout=timeout_s, retries={"total_max_attempts": 1})
-    return boto3.client("glue", region_name=region, config=config)
+    return boto3.Session().client("glue", region_name=region, config=config)

@@ -11,10 +11,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from safewrite.stores.clients import shared_client
+from safewrite.engine.surroundings import Surroundings, surroundings
+from safewrite.errors import StorageError
+from safewrite.stores.clients import forked, shared_client
+from safewrite.stores.reach import endpoint_of_environment
 from safewrite.stores.s3 import S3Objects
 
 if TYPE_CHECKING:
@@ -44,7 +48,10 @@ def direct(file_io: FileIO, location: str) -> tuple[S3Objects, str] | None:
     if scheme not in ("s3", "s3a", "s3n") or not key or type(file_io).__name__ != "PyArrowFileIO":
         return None
     settings = _plain(file_io.properties)
-    return None if settings is None else (_bucket(_client(settings), bucket), key)
+    if settings is None:
+        return None
+    clients = vars(file_io).setdefault("_file_clients", _FileClients())
+    return _bucket(clients.of(settings), bucket), key
 
 
 def is_plain(properties: Mapping[str, Any]) -> bool:
@@ -67,13 +74,49 @@ def _plain(properties: Mapping[str, Any]) -> dict[str, str] | None:
     return found
 
 
-def _client(settings: dict[str, str]) -> Any:
-    """One client for an endpoint; lent credentials, which change with every load of a table, are put into it."""
-    if "AWS_SESSION_TOKEN" not in settings:
-        return shared_client("s3", None, settings)
-    lent = _lent(os.getpid(), tuple(sorted((k, v) for k, v in settings.items() if k not in _KEYS)))
-    lent.renew(*(settings.get(key, "") for key in _KEYS))
-    return lent.client
+class _FileClients:
+    """The clients by which the files of a catalog's tables are reached: each is made once, of the surroundings of that time."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[tuple[str, str], ...], Any] = {}
+
+    def of(self, settings: dict[str, str]) -> Any:
+        """The client of an endpoint; lent credentials, which change with every load of a table, are put into it."""
+        if "AWS_SESSION_TOKEN" not in settings:
+            mark = tuple(sorted(settings.items()))
+            return self._made.get(mark) or self._made.setdefault(mark, shared_client("s3", None, settings))
+        mark = tuple(sorted((k, v) for k, v in settings.items() if k not in _KEYS))
+        lent: _Lent = self._made.get(mark) or self._made.setdefault(mark, _lent(mark, surroundings()))
+        return lent.client_of(*(settings.get(key, "") for key in _KEYS))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _FileClients, ()
+
+
+def stays(catalog: Any, before: Any = None) -> None:
+    """Let the files of a catalog's tables be reached as they are at its first opening, whatever the environment says later.
+
+    ``before`` is the catalog of the parent of a forked child.  PyIceberg makes a FileIO at each load, and would look again.
+    """
+    inner = getattr(catalog, "_load_file_io", None)
+    if inner is None or hasattr(inner, "file_clients"):
+        return
+    known = getattr(getattr(before, "_load_file_io", None), "file_clients", None)
+    clients, endpoint = known or (_FileClients(), endpoint_of_environment("s3"))
+
+    def load_file_io(*args: Any, **kwargs: Any) -> Any:
+        made = inner(*args, **kwargs)
+        if endpoint:
+            made.properties.setdefault("s3.endpoint", endpoint)
+        made._file_clients = clients  # noqa: SLF001
+        settings = _plain(made.properties) if type(made).__name__ == "PyArrowFileIO" else None
+        if settings is not None and "AWS_SESSION_TOKEN" not in settings:
+            with suppress(StorageError):  # what is missing may be there when a file is asked for
+                clients.of(settings)
+        return made
+
+    load_file_io.file_clients = (clients, endpoint)  # type: ignore[attr-defined]
+    catalog._load_file_io = load_file_io  # noqa: SLF001
 
 
 class _Lent:
@@ -99,15 +142,18 @@ class _Lent:
         session = Session()
         session.register_component("credential_provider", Lender())
         self.client = client("s3", session=boto3.Session(botocore_session=session), options=settings)
+        self._process = os.getpid()
 
-    def renew(self, key_id: str, secret: str, token: str) -> None:
-        """Sign the requests of this thread with these credentials from now on."""
+    def client_of(self, key_id: str, secret: str, token: str) -> Any:
+        """The client, which signs the requests of this thread with these credentials from now on."""
+        if self._process != os.getpid():  # a forked child must not talk over its parent's connections
+            self.client, self._process = forked(self.client), os.getpid()
         self._thread.given = (key_id, secret, token)
+        return self.client
 
 
 @lru_cache(maxsize=16)
-def _lent(process: int, settings: tuple[tuple[str, str], ...]) -> _Lent:
-    """A client for each process: a forked child must not talk over its parent's connections."""
+def _lent(settings: tuple[tuple[str, str], ...], around: Surroundings) -> _Lent:
     return _Lent(dict(settings))
 
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from safewrite.engine.travel import travelling
+from safewrite.iceberg.catalog.s3 import direct
 from safewrite.iceberg.catalog.world import FilesWorld
 from safewrite.iceberg.metadata import head_of, table_of
 
@@ -139,7 +140,8 @@ def _travelling(table: Table, cls: type, *, lends: bool) -> dict[str, str] | Non
     if not is_s3 or lends or any(name in found for name in _KEYS) or found.get("s3.anonymous") == "true":
         return found
     profile = next((found.pop(name) for name in _PROFILES if name in found), None)
-    own = travelling({} if profile is None else {"AWS_PROFILE": profile})
+    reached = direct(table.io, f"{table.location().rstrip('/')}/data")
+    own = travelling({} if profile is None else {"AWS_PROFILE": profile}, reached and reached[0].client)
     if own is None:
         return None
     return {_IN_S3[name]: own[name] for name in _IN_S3 if name in own} | found

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
+from safewrite.engine.surroundings import Surroundings, surroundings
 from safewrite.engine.travel import travelling
 from safewrite.errors import InvalidInputError, StorageError
 
@@ -210,11 +211,19 @@ class S3Storage(Storage):
         parts = urlsplit(self.uri)
         self.bucket, self.prefix = parts.netloc, parts.path.strip("/")
         self.options = dict(options)
+        self._held: tuple[int, Any] = (0, None)
 
     @property
     def client(self) -> Any:
-        """This process's client: a fork has one of its own."""
-        return s3_client(self.options)
+        """This process's client: a fork has one of its own.  A job stays with the store that it began with."""
+        process, held = self._held
+        if process != os.getpid():
+            held = s3_client(self.options)
+            self._held = (os.getpid(), held)
+        return held
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_held": (0, None)}
 
     def _key(self, name: str) -> str:
         return f"{self.prefix}/{name}" if self.prefix else name
@@ -263,7 +272,7 @@ class S3Storage(Storage):
         return content
 
     def travelling(self) -> Storage | None:
-        options = travelling(self.options)
+        options = travelling(self.options, self.client)
         return None if options is None else S3Storage(self.uri, options)
 
     def get(self, name: str) -> bytes | None:
@@ -320,11 +329,11 @@ class _s3:  # noqa: N801 - a context, read like a function
 
 def s3_client(options: Mapping[str, str]) -> Any:
     """A client for ``storage_options``; what they leave out comes from the environment, as boto3 finds it."""
-    return _client(os.getpid(), tuple(sorted(options.items())))
+    return _client(os.getpid(), tuple(sorted(options.items())), surroundings())
 
 
 @lru_cache(16)
-def _client(process: int, options: tuple[tuple[str, str], ...]) -> Any:
+def _client(process: int, options: tuple[tuple[str, str], ...], around: Surroundings) -> Any:
     """Clients may be shared by threads, and take a tenth of a second to make."""
     import boto3
     from botocore.config import Config
