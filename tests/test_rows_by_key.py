@@ -140,12 +140,12 @@ def test_a_file_that_is_gone_is_an_error_and_no_empty_answer(form: str, tmp_path
 @pytest.mark.parametrize(
     ("keys", "error", "text"),
     [
-        (None, sw.InvalidInputError, "Nothing was written"),
+        (None, sw.InvalidInputError, "Nothing was"),
         ({}, sw.InvalidInputError, "columns"),
         ({"tags": [["1"]]}, sw.InvalidInputError, "tags"),
-        ({"idd": [1]}, sw.WouldAlterError, "idd"),
+        ({"idd": [1]}, sw.WouldAlterError, "'idd', which the table does not have. Nothing was read"),
         ({"id": ["one"]}, sw.WouldAlterError, "id"),
-        ({"id": [1.5]}, sw.WouldAlterError, "id"),
+        ({"id": [1.5]}, sw.WouldAlterError, "1.5 of type double is no int64, so no row can have it"),
         ({"share": [0.5]}, sw.InvalidInputError, "share"),
     ],
 )
@@ -179,3 +179,16 @@ def test_of_a_large_file_the_keys_are_looked_at_first(form: str, tmp_path: Path)
     assert max(path.stat().st_size for path in given.data_files()) > 2**20
     assert [one["id"] for one in found(given.table, {"id": [3, 4, 58]})] == [4, 58]
     assert found(given.table, {"id": [3, 5]}) == []
+
+
+def test_reads_speak_of_reads_and_take_no_position_for_another(form: str, tmp_path: Path) -> None:
+    """T4-A7."""
+    table = Given(form, tmp_path).table
+    table.append([row(1)])
+    with pytest.raises(sw.InvalidInputError, match="Nothing was read"):
+        table.added_since(-5)
+    with pytest.raises(sw.HistoryGapError, match="none 99|never was"):
+        table.added_by(99)
+    with pytest.raises(sw.InvalidInputError, match="groups= names the group of each member"):
+        table.append_many([("a", [row(2)])], groups="x")
+    assert len(table.added_since(-1)) == 1

@@ -291,6 +291,8 @@ def _bits(values: pa.Array, name: str) -> tuple[Lane, str]:
 
 
 def _filled(values: pa.Array) -> npt.NDArray[np.generic]:
+    if pa.types.is_null(values.type):
+        return np.zeros(len(values), np.int64)
     if values.null_count:
         values = pc.fill_null(
             values, pa.scalar(False if pa.types.is_boolean(values.type) else 0, values.type)

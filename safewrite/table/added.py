@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from safewrite.table.format import Format
 
+BEFORE_ALL = -1
+"""The position before the first commit."""
 FILES_AT_ONCE, BYTES_AT_ONCE = 8, 32 * 2**20
 """At most so many files and bytes of them are read together."""
 
@@ -120,7 +122,7 @@ def checked_position(version: Any, table_id: object, table: Format[Any, Any, Any
         InvalidInputError: it is neither None nor a whole number.
         HistoryGapError: ``table_id`` is that of another table.
     """
-    if version is not None and type(version) is not int:
+    if version is not None and (type(version) is not int or version < BEFORE_ALL):
         raise InvalidInputError(
             f"added_since() takes a Delta version, an Iceberg snapshot id, -1 (before the first) or None (all rows), not "
             f"{shown(version)}. Nothing was read. Give the version of the rows that were taken last."

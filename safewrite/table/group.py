@@ -171,7 +171,9 @@ def _pairs(members: Iterable[Any], verb: str) -> list[tuple[Any, Any]]:
 @reading("groups=")
 def _groups(groups: Iterable[Hashable] | None, count: int) -> list[Hashable]:
     try:
-        found: list[Any] = [None] * count if groups is None else list(groups)
+        found: list[Any] = (
+            [None] * count if groups is None else [] if isinstance(groups, str | bytes) else list(groups)
+        )
     except TypeError:
         found = []
     if len(found) != count or not all(isinstance(one, Hashable) for one in found):

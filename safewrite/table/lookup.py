@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.changes.positions import Flags, meeting, values_of
-from safewrite.errors import InvalidInputError
+from safewrite.errors import InvalidInputError, WouldAlterError
 from safewrite.frames import as_frame, prepare
 from safewrite.frames.predicate import Predicate, columns, truths
+from safewrite.text.rendering import shown
 
 if TYPE_CHECKING:
     from safewrite.frames.where import Where
@@ -61,6 +63,9 @@ def wanted(keys: Any, where: Where | None, schema: pa.Schema) -> RowFilter:
     return RowFilter(tuple(sorted(columns(predicate))) or tuple(schema.names[:1]), predicate=predicate)
 
 
+_STORED = re.compile(r" cannot be stored as (.*?) unchanged")
+
+
 def checked_keys(keys: object, schema: pa.Schema) -> pa.Table:
     """The keys under the types of a table's columns.
 
@@ -75,7 +80,16 @@ def checked_keys(keys: object, schema: pa.Schema) -> pa.Table:
     if unfit or not named:
         raise InvalidInputError(
             f"rows() takes a frame of key columns, not of {unfit or 'none'}: floats (NaN, -0.0) and nested values cannot be keys. "
-            'Nothing was written. Give other columns, such as {"id": [1, 2]}.'
+            'Nothing was read. Give other columns, such as {"id": [1, 2]}.'
         )
-    prepared = prepare(keys, mine, named=False)
+    if lacking := sorted(named - {*schema.names}):
+        raise WouldAlterError(
+            f"rows() was given keys of {', '.join(map(repr, lacking))}, which the table does not have. Nothing was read. It has: "
+            f"{', '.join(map(shown, schema.names))}."
+        )
+    try:
+        prepared = prepare(keys, mine, named=False)
+    except (WouldAlterError, InvalidInputError) as error:
+        text = _STORED.sub(r" is no \1, so no row can have it", str(error)).replace("was written", "was read")
+        raise type(error)(f"rows() cannot look for these keys. {text}") from error
     return pa.concat_tables([mine.empty_table(), *prepared.tables()])

@@ -65,7 +65,6 @@ def test_nullability_and_metadata_are_kept_at_every_level() -> None:
     [
         ("variant", {}),
         ("interval year to month", {}),
-        ("void", {}),
         ("string collate UTF8_LCASE", {}),
         ("string", {"metadata": {"__COLLATIONS": {"c": "spark.UTF8_LCASE"}}}),
         ({"type": "array", "elementType": "variant", "containsNull": True}, {}),

@@ -151,8 +151,8 @@ class FileLayout:
     @cached_property
     def _stored(self) -> pa.Schema:
         """The columns that are in the files."""
-        names = [n for n in self.schema.names if n not in set(self.partition_by)]
-        return pa.schema([self.schema.field(n).remove_metadata() for n in names])
+        fields = [field for field in self.schema if field.name not in self.partition_by]
+        return pa.schema([field.remove_metadata() for field in fields if not pa.types.is_null(field.type)])
 
     @cached_property
     def _leaves(self) -> Container[Path]:

@@ -37,6 +37,7 @@ _PRIMITIVES: dict[str, pa.DataType] = {
     "date": pa.date32(),
     "timestamp": UTC_TIMESTAMP,
     "timestamp_ntz": NAIVE_TIMESTAMP,
+    "void": pa.null(),  # a column that never had a value; its only one is NULL, and no file has it
 }
 _NAMES = {kind: name for name, kind in _PRIMITIVES.items()}
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")

@@ -33,7 +33,7 @@ def added_since(
             f"it has only version {state.version}, not {position}: it was set back, or is another"
         )
     found: list[AddedRows] = []
-    for at in range(max(position, -1), state.version, COMMITS_AT_ONCE):
+    for at in range(position, state.version, COMMITS_AT_ONCE):
         commits = yield from commits_since(at, min(at + COMMITS_AT_ONCE, state.version), limits)
         if commits is None:
             raise table.gap(f"the log no longer has all versions after {position}: some were cleaned up")
@@ -57,6 +57,8 @@ def added_by(
     version: int, state: Snapshot, limits: Limits, table: Followed
 ) -> Generator[Effect, Outcome, AddedRows]:
     """What one commit brought.  Raises as :func:`added_since`."""
+    if not 0 <= version <= state.version:
+        raise table.gap(f"it has versions up to {state.version}, and none {version}")
     answer = yield from fetch_one(Get(commit_path(version), name="read.get_commit"), limits)
     if isinstance(answer, Missing):
         raise table.gap(f"the log no longer has version {version}: it was cleaned up")

@@ -120,6 +120,12 @@ def _check_kind(kind: DataType, path: str, column: str) -> None:
 
     inner: list[tuple[str, DataType]] = []
     match kind:
+        case t.ArrayType(elementType=t.NullType(), containsNull=False) | t.MapType(keyType=t.NullType()):
+            raise InvalidInputError(
+                f"Column {path!r} has Spark's type {kind.simpleString()}, as an empty array() or map() has it: that is no type of a "
+                f"table's column. Nothing was written. Cast it to the type that you mean, such as CAST({quoted(column)} AS "
+                f"{'array<string>' if isinstance(kind, t.ArrayType) else 'map<string,string>'})."
+            )
         case t.StructType():
             inner = [(f"{path}.{one.name}", one.dataType) for one in kind.fields]
         case t.ArrayType():
@@ -264,7 +270,10 @@ def check_types(found: pa.Schema, target: pa.Schema) -> None:
 def _check(source: pa.DataType, target: pa.DataType, path: str) -> None:
     if pa.types.is_null(source):
         return
-    source = canonical_type(source, path)
+    if not pa.types.is_nested(
+        source
+    ):  # else untyped array() and map() have no type for a table, and yet fit one
+        source = canonical_type(source, path)
     if pa.types.is_struct(source) and pa.types.is_struct(target):
         for number in range(target.num_fields):
             inner = target.field(number)

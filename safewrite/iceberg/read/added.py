@@ -49,7 +49,7 @@ def added_by(at: int, seen: Seen, table: Followed) -> Generator[Effect, Outcome,
     """What one snapshot brought, whether the branch has it or not.  Raises as :func:`added_since`."""
     snapshot = table_of(seen.head).metadata.snapshot_by_id(at)
     if snapshot is None:
-        raise table.gap(f"snapshot {at} has expired")
+        raise table.gap(f"it has no snapshot {at}: it has expired, or never was")
     files: list[AddedFile] = []
     if not _only_arranges(snapshot, table):
         files = yield from _added_files(snapshot, seen)
