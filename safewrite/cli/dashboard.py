@@ -36,7 +36,10 @@ def dashboard(
         ),
     ] = None,
     region: Annotated[
-        str | None, typer.Option(help="AWS region of the metrics (default: that of who looks).")
+        str | None,
+        typer.Option(
+            envvar="SAFEWRITE_REGION", help="AWS region of the metrics (default: that of who looks)."
+        ),
     ] = None,
 ) -> None:
     """Print a dashboard of all metrics as JSON.
