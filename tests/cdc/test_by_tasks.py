@@ -203,3 +203,45 @@ def test_a_seed_lands_by_executors_and_by_the_driver(tmp_path: Path) -> None:
     ways = {line.by_executors == line.records for line in world.lines if line.table is not None}
     assert ways == {True, False}
     assert all(replace(line, records=line.records + 1).adds_up is False for line in world.lines)
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize("count", [1, 90])
+def test_t4_b2_a_truncate_alone_in_its_partition_takes_the_key_of_the_batch(
+    tmp_path: Path, form: str, count: int
+) -> None:
+    """It came as a dead letter where the table was new, for its task saw no key, and rows from before it stayed."""
+
+    def told(op: str, key: int | None, lsn: int, partition: int = 0) -> KafkaRecord:
+        row = None if key is None else {"id": key, "n": lsn}
+        given = None if key is None else {"id": key}
+        content = event(op, row, None, source=postgres(lsn, "a"))
+        return record(content, given, offset=lsn, partition=partition)
+
+    records = [told("c", at, 10 + at) for at in range(count)]
+    records += [told("t", None, 5000, 1), *(told("c", 9000 + at, 6000 + at) for at in range(count))]
+    found = []
+    for executors in (None, Executors()):
+        folder = tmp_path / str(executors is None)
+        folder.mkdir()
+        job = Job(folder, [{"table": "a"}], form, schemas=False)
+        lines = landed(job, [records], executors)
+        found.append((job.rows("a"), told_of(lines)))
+    assert found[0] == found[1]
+    assert sorted(found[0][0]) == [9000 + at for at in range(count)]
+
+
+def told_of(lines: list[LedgerEntry]) -> list[tuple[int, int, int]]:
+    return [(line.records, line.applied, line.dead) for line in lines if line.table]
+
+
+@pytest.mark.parametrize("executors", [False, True])
+def test_t4_b2_truncates_without_any_key_are_dead_letters(tmp_path: Path, *, executors: bool) -> None:
+    job = Job(tmp_path, [{"table": "a"}], schemas=False)
+    source = [postgres(lsn, "a") for lsn in (1, 2)]
+    records = [
+        record(event("t", None, None, source=one), None, offset=at, partition=at)
+        for at, one in enumerate(source)
+    ]
+    lines = landed(job, [records], Executors() if executors else None)
+    assert told_of(lines) == [(2, 0, 2)]

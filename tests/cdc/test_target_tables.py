@@ -20,6 +20,9 @@ from safewrite.cdc.landing.landing import Landing, TableBatch
 from safewrite.cdc.ledger.target_tables import TargetTables
 from safewrite.stores.local import LocalObjects
 from tests.cdc.jobs import Job, Source, change
+from tests.cdc.on_executors import Executors
+from tests.cdc.test_by_tasks import landed
+from tests.cdc.test_column_batches import ID, row
 
 TABLES: list[dict[str, Any]] = [{"table": name} for name in "abc"]
 LOOKS = {"delta": 2, "iceberg": 6}
@@ -238,3 +241,22 @@ def test_an_error_that_sends_to_doctor_names_the_table(tmp_path: Path, seen: boo
         job.land(change("c", "a", 2, {"id": 2}, lsn=2, offset=1), landing=landing if seen else None)
     assert stopped.value.message == str(stopped.value)
     assert pickle.loads(pickle.dumps(stopped.value)).message.count("job_ledger") == 1
+
+
+@pytest.mark.parametrize("executors", [False, True])
+@pytest.mark.parametrize("nested", [False, True])
+def test_t4_b3_a_source_may_get_a_column_of_times_without_a_zone(
+    tmp_path: Path, *, executors: bool, nested: bool
+) -> None:
+    """Delta wants a table feature for it, which no batch before asked for."""
+    times = {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTimestamp"}
+    at = {"type": "array", "optional": True, "items": times} if nested else times
+    job = Job(tmp_path, [{"table": "a"}], schemas=False)
+    first = [row("c", {"id": one}, [ID], one) for one in range(3)]
+    more = [
+        row("c", {"id": 10 + one, "at": [one] if nested else one}, [ID, {**at, "field": "at"}], 10 + one)
+        for one in range(3)
+    ]
+    lines = landed(job, [first, more], Executors() if executors else None)
+    assert [(line.applied, line.dead) for line in lines if line.table] == [(3, 0), (3, 0)]
+    assert len(job.rows("a")) == 6

@@ -89,6 +89,7 @@ def rows_of(
     *,
     carry: bool = True,
     projected: Sequence[Projected] = (),
+    is_whole: bool = True,
 ) -> ChangeRows:
     """The rows of a table's changes.
 
@@ -96,6 +97,7 @@ def rows_of(
         keys: the key columns that the table has been using; None for a new one.
         carry: whether the table puts in values that the source left out; else a row that lacks one is a dead letter.
         projected: changes that were projected as columns already.
+        is_whole: whether these are all changes of the batch; else others of it may tell the key of a table that is truncated.
     """
     table = rules.table
     made = ChangeRows(keys=keys or table.key, projected=list(projected))
@@ -118,7 +120,7 @@ def rows_of(
             made.dead.append(DeadLetter(change.record, f"{type(error).__name__}: {error}", table.name))
     for change in newest.values():
         maker.learn(change.types, change.position)
-    if not made.keys and made.rows and not table.is_appended:
+    if is_whole and not made.keys and made.rows and not table.is_appended:
         why = "the key of the table is not known yet, so it cannot be truncated; name its primary_key in the configuration"
         made.dead += [DeadLetter(row.change.record, why, table.name) for row in made.rows]
         made.rows = []

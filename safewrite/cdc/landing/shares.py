@@ -211,7 +211,7 @@ class Sharing:
         changes, strange = self._own(table, view, given)
         boundary = SnapshotBoundary.of(self.partitions, self.job, table, view.positions)
         rules = ColumnRules(table, view.schema, self.decimals)
-        made = TableChanges(changes, rules, decoder, follows=False).made(boundary, view.keys)
+        made = TableChanges(changes, rules, decoder, is_whole=False).made(boundary, view.keys)
         rows = made.rows
         first = task * _TASK_PLACES - _TASK_PLACES // 2
         placed = [*zip(range(first, first + len(rows.rows)), rows.rows, strict=True)]

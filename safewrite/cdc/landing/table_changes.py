@@ -41,8 +41,9 @@ class TableChanges:
     changes: ChangeSet
     rules: ColumnRules
     decoder: Decoder
-    follows: bool = True
-    """Whether all changes are made one by one where a changed key takes values of a row with another key."""
+    is_whole: bool = True
+    """Whether these are all changes of the batch.  Then all are made one by one where a changed key takes values of a row with another
+    key, and a truncate needs a key that one of them names."""
 
     def made(self, snapshots: SnapshotBoundary, keys: Keys) -> Made:
         """The rows of the changes, as columns as far as they can be."""
@@ -61,8 +62,9 @@ class TableChanges:
         if others.dead or others.ignored:
             return None
         ordered = snapshots.ordered(others.rows)
-        made = rows_of(self.rules, ordered, keys, projected=[one for one, _ in parts if one is not None])
-        if self.follows and taking(made.rows, keys):
+        sure = [one for one, _ in parts if one is not None]
+        made = rows_of(self.rules, ordered, keys, projected=sure, is_whole=self.is_whole)
+        if self.is_whole and taking(made.rows, keys):
             return None
         return Made(made, ordered, snapshots)
 
@@ -70,7 +72,7 @@ class TableChanges:
         """The rows of all changes, made one by one."""
         read = self.decoder.each(self.changes)
         ordered = snapshots.ordered(read.rows)
-        made = rows_of(self.rules, ordered, keys)
+        made = rows_of(self.rules, ordered, keys, is_whole=self.is_whole)
         made.dead += [replace(letter, table=self.rules.table.name) for letter in read.dead]
         return Made(made, ordered, snapshots, len(read.ignored))
 

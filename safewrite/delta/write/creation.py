@@ -53,7 +53,6 @@ def actions(
 
     Raises:
         InvalidInputError: properties that need a feature which safewrite does not write.
-        UnsupportedTableError: a new column whose type the table's protocol does not allow.
     """
     if state is None:
         if first is None:
@@ -68,11 +67,13 @@ def actions(
     if changes:
         widened, is_wider = widen_fields(state.schema_string, prepared.wider)
         metadata["schemaString"] = add_fields(widened, prepared.added)
-        _check_new_types(state, prepared)
+        times = [one.name for one in prepared.schema if features_needed(pa.schema([one]))]
+        needed = dict.fromkeys(features_needed(prepared.schema), f"times without a zone ({', '.join(times)})")
         if is_wider:
             _check_partitions(state, prepared.wider)
             metadata["configuration"] = {**state.properties, **metadata["configuration"], WIDENS: "true"}
-            protocol = _with_widening(state)
+            needed[WIDENING] = f"wider columns ({', '.join(one.name for one in prepared.wider)})"
+        protocol = _with_features(state, needed)
     if not recording and not changes:
         return CreationActions()
     return CreationActions(metadata, protocol, recording_arbiter=recording and not changes)
@@ -158,16 +159,6 @@ def check_added(state: Snapshot, added: Sequence[pa.Field]) -> None:
         add_fields(state.schema_string, added)
 
 
-def _check_new_types(state: Snapshot, prepared: Prepared) -> None:
-    lacking = set(features_needed(prepared.schema)) - features.features(state)
-    if lacking:
-        raise UnsupportedTableError(
-            f"A new column needs the table feature {', '.join(sorted(lacking))}, which this table does not have. "
-            "Nothing was committed. Use a type that the table can hold (a timestamp with a time zone), or "
-            "enable the feature with Spark."
-        )
-
-
 def _check_partitions(state: Snapshot, wider: Sequence[pa.Field]) -> None:
     """Refuse to widen a column that divides the table, but for whole numbers, which are spelled as before."""
     for one in wider:
@@ -178,22 +169,28 @@ def _check_partitions(state: Snapshot, wider: Sequence[pa.Field]) -> None:
             )
 
 
-def _with_widening(state: Snapshot) -> Action | None:
-    """The protocol of a table whose columns become wider; None where it has the feature."""
+def _with_features(state: Snapshot, needed: Mapping[str, str]) -> Action | None:
+    """The protocol of a table whose columns need these features, each for what is named; None where it has them.
+
+    All of them are of readers too.
+    """
     known = {name: list(state.protocol.get(name) or ()) for name in ("readerFeatures", "writerFeatures")}
-    if all(WIDENING in names for names in known.values()):
+    new = {name: why for name, why in needed.items() if any(name not in names for names in known.values())}
+    if not new:
         return None
-    log.info(
-        "The table (id %s) gets the feature %s, for columns become wider: engines that do not know it cannot read it from now on.",
-        state.table_id,
-        WIDENING,
-    )
-    reading = {*known["readerFeatures"], *({"columnMapping"} & features.features(state)), WIDENING}
+    for name, why in new.items():
+        log.info(
+            "The table (id %s) gets the feature %s, for %s: engines that do not know it cannot read the table from now on.",
+            state.table_id,
+            name,
+            why,
+        )
+    reading = {*known["readerFeatures"], *({"columnMapping"} & features.features(state)), *new}
     return {
         "minReaderVersion": 3,
         "minWriterVersion": 7,
         "readerFeatures": sorted(reading),
-        "writerFeatures": sorted({*features.features(state), WIDENING}),
+        "writerFeatures": sorted({*features.features(state), *new}),
     }
 
 
