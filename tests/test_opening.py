@@ -46,6 +46,29 @@ def test_a_new_table_is_claimed_under_the_spelling_of_spark(
     assert paths_of(ministack.boto3_client("dynamodb"), dynamodb_table) == {f"s3a://{bucket}/t"}
 
 
+def test_what_a_table_records_is_told_before_a_lock_table_elsewhere_is_proposed_or_made(
+    bucket: str, dynamodb_table: str, options: dict[str, str]
+) -> None:
+    """T4-D4: in another region, or under another name, a lock table that is not there would be a stray one if it were made."""
+    uri, elsewhere = f"s3://{bucket}/t", {**options, "AWS_REGION": "ap-south-1"}
+    sw.open(uri, create=True, lock_table=dynamodb_table, storage_options=options).append(ROWS, key="a")
+    slips: tuple[dict[str, Any], ...] = (
+        {"storage_options": elsewhere},
+        {"storage_options": elsewhere, "create": True},
+        {"storage_options": elsewhere, "lock_table": dynamodb_table, "create": True},
+        {"storage_options": options, "lock_table": "safewrite-slip", "create": True},
+    )
+    for how in slips:
+        with pytest.raises(
+            sw.StorageError, match=f"^The table at {uri} records that the lock table"
+        ) as caught:
+            sw.open(uri, **how)
+        assert caught.value.kind == "lock_table_unusable"
+        assert "locks create" not in str(caught.value)
+        assert "object-store" not in str(caught.value)
+    assert sw.open(uri, storage_options=options).append(ROWS, key="a").outcome == "already_committed"
+
+
 def test_versions_are_claimed_where_an_old_deltalake_claims_them(
     ministack: Ministack, bucket: str, dynamodb_table: str, options: dict[str, str]
 ) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from safewrite.arguments.options import DEFAULT_LOCK_TABLE, ArbiterName
-from safewrite.errors import InvalidInputError, Kind, UnsafeConfigError
+from safewrite.errors import InvalidInputError, Kind, StorageError, UnsafeConfigError
 
 if TYPE_CHECKING:
     from safewrite.delta.connect import Connection
@@ -97,6 +97,24 @@ def check_arbiter(connection: Connection, recorded: Mapping[str, str]) -> None:
             "table that guards it (same name, region and account).",
             kind=Kind.ARBITER_MISMATCH,
         )
+
+
+def check_lock_table_there(uri: str, recorded: Mapping[str, str], error: StorageError) -> None:
+    """Say first what a table records, where the lock table that was asked for is not there: another one would be a stray.
+
+    Raises:
+        StorageError: kind LOCK_TABLE_UNUSABLE; the table records a lock table.
+    """
+    theirs = recorded.get(PROPERTY_LOCK_TABLE)
+    if theirs is None:
+        return
+    region, name = theirs.partition("/")[0], _recorded_table(recorded)
+    raise StorageError(
+        f"The table at {uri} records that the lock table {name!r} in region {region} guards it ({theirs}). "
+        f"{str(error).partition(' Nothing was written.')[0]} Nothing was written. Open it with lock_table={name!r}, AWS_REGION={region} and "
+        "credentials of that account. Do not make another lock table: it would not exclude the writers of this one.",
+        kind=Kind.LOCK_TABLE_UNUSABLE,
+    ) from error
 
 
 def _cure(connection: Connection, theirs: str, recorded: Mapping[str, str]) -> str:

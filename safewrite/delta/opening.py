@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from safewrite.arguments.options import parse_address
-from safewrite.delta.arbiter import PROPERTY_ARBITER, check_arbiter, choose, choose_spelling
+from safewrite.delta.arbiter import (
+    PROPERTY_ARBITER,
+    check_arbiter,
+    check_lock_table_there,
+    choose,
+    choose_spelling,
+)
 from safewrite.delta.connect import Connection, connect, probe
 from safewrite.delta.log import features
 from safewrite.delta.log.snapshot import Snapshot, load
-from safewrite.errors import ConflictError, Kind, TableNotFoundError, UnsafeConfigError
+from safewrite.errors import (
+    ConflictError,
+    Kind,
+    SafewriteError,
+    StorageError,
+    TableNotFoundError,
+    UnsafeConfigError,
+)
 from safewrite.protocol.ask import Limits, ask, side_by_side, unanswered
 from safewrite.protocol.delta.claim import complete
 from safewrite.protocol.effects import Effect, List, Missing, NewestEntry, Ok, Outcome
@@ -63,28 +76,52 @@ def connect_as_recorded(
         UnsafeConfigError, InvalidInputError, StorageError: as ``safewrite.delta.connect.connect``.
     """
     reach: dict[str, Any] = {"storage_options": storage_options, "boto3_session": boto3_session}
+
+    def look() -> tuple[Connection, Snapshot | None]:
+        found = connect(uri, lock_table=None, arbiter="object-store", **reach)
+        found.world.listener = listener
+        return found, run(load(_remembered.get(_mark(found)), limits=limits or Limits()), found.world)
+
     if lock_table is not None or arbiter is not None or not parse_address(uri).is_s3:
-        connection = connect(
-            uri, lock_table=lock_table, arbiter=arbiter, create_lock_table=create_lock_table, **reach
-        )
+        named = {"lock_table": lock_table, "arbiter": arbiter}
+        connection = _locked(uri, named | reach, lambda: look()[1], creates=create_lock_table)
         connection.world.listener = listener
         return connection
-    alone = connect(uri, lock_table=None, arbiter="object-store", **reach)
-    alone.world.listener = listener
-    state = run(load(_remembered.get(_mark(alone)), limits=limits or Limits()), alone.world)
+    alone, state = look()
     recorded = state.properties if state is not None else {}
     choice = choose(recorded, lock_table=None, arbiter=None, storage_options=storage_options)
     if choice.lock_table is None:
         connection = alone
     else:
-        connection = connect(
-            uri, lock_table=choice.lock_table, arbiter=None, create_lock_table=create_lock_table, **reach
-        )
+        named = {"lock_table": choice.lock_table, "arbiter": None}
+        connection = _locked(uri, named | reach, lambda: state, creates=create_lock_table)
     connection.world.listener = listener
     if state is not None:
         remember(alone, state)
         remember(connection, state)
     return connection
+
+
+def _locked(
+    uri: object, settings: Mapping[str, Any], look: Callable[[], Snapshot | None], *, creates: bool
+) -> Connection:
+    """Connect; a lock table that is not there is made where ``creates`` says so, unless the table records that it has another.
+
+    ``look`` gives the table's newest snapshot.
+    """
+    try:
+        return connect(uri, **settings)
+    except StorageError as error:
+        if "ResourceNotFound" not in str(error.__cause__):
+            raise
+        try:
+            state = look()
+        except SafewriteError:
+            state, creates = None, False
+        check_lock_table_there(str(uri), state.properties if state is not None else {}, error)
+        if not creates:
+            raise
+    return connect(uri, create_lock_table=True, **settings)
 
 
 @dataclass(frozen=True, slots=True)

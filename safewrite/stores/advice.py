@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import threading
 from dataclasses import dataclass
@@ -23,14 +24,20 @@ _NO_CREDENTIALS = frozenset(
     {
         "NoCredentialsError",
         "PartialCredentialsError",
-        "CredentialRetrievalError",
-        "NoAuthTokenError",
         "ProfileNotFound",
+    }
+)
+NOT_RENEWED = frozenset(
+    {
+        "CredentialRetrievalError",
+        "MetadataRetrievalError",
+        "NoAuthTokenError",
         "SSOTokenLoadError",
         "TokenRetrievalError",
         "UnauthorizedSSOTokenError",
     }
 )
+"""Errors of a way to credentials that is set up, and gave none; the request was not sent."""
 _UNREACHED = frozenset({"EndpointConnectionError", "ConnectTimeoutError", "ProxyConnectionError"})
 _KEY_SCHEMA = re.compile(
     r"key element|key schema|required keys|number of conditions on the keys", re.IGNORECASE
@@ -119,6 +126,12 @@ def _cause_of(error: BaseException) -> Cause | None:
         return None
     if names & _NO_CREDENTIALS:
         return Cause(f"No AWS credentials were found. {_CREDENTIALS}")
+    if names & NOT_RENEWED:
+        return Cause(
+            "The AWS credentials could not be fetched or renewed: the place that lends them (a container's or machine's role, a "
+            "credential_process, SSO) gave none, as the text above says. See that it answers (SSO: `aws sso login`), then call again.",
+            _REFUSED_ASKS_MAX,
+        )
     if "SSLError" in names:
         return _untrusted(error)
     if names & _UNREACHED:
@@ -248,6 +261,16 @@ def _untrusted(error: BaseException) -> Cause:
     text, host = str(error), _host(getattr(error, "kwargs", {}).get("endpoint_url")) or "the address"
     if "WRONG_VERSION_NUMBER" in text.upper().replace(" ", "_") or "record layer" in text.lower():
         return Cause(f"{host} speaks http, and was asked by https: write http:// in AWS_ENDPOINT_URL.")
+    if "No such file" in text or "NO_CERTIFICATE_OR_CRL" in text.upper().replace(" ", "_"):
+        named = [
+            f"{name}={os.environ[name]}"
+            for name in ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE")
+            if os.environ.get(name)
+        ]
+        return Cause(
+            f"The file of authorities ({named[0] if named else 'ca_bundle in the profile'}) is not there, or holds no certificate, so "
+            f"nothing was sent to {host}: correct its name, then open the table again."
+        )
     if "CERTIFICATE_VERIFY_FAILED" in text.upper() or "certificate verify failed" in text:
         return Cause(
             f"The certificate of {host} is not one that this machine trusts: set AWS_CA_BUNDLE to the file of its authority, or correct "

@@ -9,7 +9,7 @@ from typing import Any
 
 from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Outcome, Unknown
 from safewrite.stores import call_limit
-from safewrite.stores.advice import cause_of
+from safewrite.stores.advice import NOT_RENEWED, cause_of
 from safewrite.text.rendering import said
 
 _THROTTLED = frozenset(
@@ -73,6 +73,8 @@ def classify_error(error: Exception, *, write: bool) -> Outcome:
     advice, asks_max = (cause.advice, cause.asks_max) if cause else ("", None)
     if isinstance(error, NoCredentialsError | ParamValidationError):
         return Failed(detail, advice)
+    if NOT_RENEWED & {cls.__name__ for cls in type(error).__mro__}:
+        return Busy(detail, advice, asks_max)  # there was nothing to sign it with, so it was not sent
     if not isinstance(error, ClientError):
         return Unknown(detail, advice, asks_max)
     code = str(error.response.get("Error", {}).get("Code", ""))

@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import boto3
+import botocore.exceptions
 import pytest
 from botocore.awsrequest import AWSResponse
 
 import safewrite as sw
 from bench.servers import servers
-from safewrite.stores import advice, clients
+from safewrite.protocol.effects import Busy
+from safewrite.stores import advice, aws, clients
 
 pytestmark = pytest.mark.usefixtures("no_aws_settings")
 
@@ -125,6 +128,21 @@ def test_without_credentials_they_are_asked_for(arbiter: Any) -> None:
     with pytest.raises(sw.StorageError, match="AWS_ACCESS_KEY_ID") as caught:
         sw.open("s3://lake/t", arbiter=arbiter, storage_options={"AWS_REGION": "us-east-1"})
     assert "arbiter=" not in str(caught.value)
+
+
+@pytest.mark.parametrize("service", ["s3", "dynamodb"])
+def test_credentials_that_are_not_renewed_are_not_called_missing(
+    service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T4-A7: a role, a program or SSO lends them, and fails; nothing was sent, so a write is not in doubt."""
+    (tmp_path / "config").write_text("[default]\ncredential_process = /bin/false\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    arbiter: Any = {"arbiter": "object-store"} if service == "s3" else {"lock_table": "delta_log"}
+    with pytest.raises(sw.StorageError, match="could not be fetched or renewed") as caught:
+        sw.open("s3://lake/t", storage_options={"AWS_REGION": "us-east-1"}, **arbiter)
+    assert "No AWS credentials were found" not in str(caught.value)
+    error = botocore.exceptions.CredentialRetrievalError(provider="container-role", error_msg="500")
+    assert isinstance(aws.classify_error(error, write=True), Busy)
 
 
 def test_without_a_region_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,6 +129,23 @@ def test_a_certificate_is_trusted_by_the_file_of_its_authority(
         server.close()
 
 
+def test_a_file_of_authorities_that_is_missing_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T4-A7: "No such file or directory" of the machine's TLS library says neither which file nor who named it."""
+    server = Store(make_certificate(tmp_path))
+    try:
+        for content in (None, "no certificate"):
+            if content is not None:
+                (tmp_path / "gone.pem").write_text(content)
+            monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "gone.pem"))
+            for one in told(server.options()).values():
+                assert f"AWS_CA_BUNDLE={tmp_path / 'gone.pem'}" in str(one)
+        assert server.asked == []
+    finally:
+        server.close()
+
+
 def test_http_at_a_port_of_https_is_told_alike(tmp_path: Path, store: Store) -> None:
     options = {**store.options(), "AWS_ENDPOINT_URL": store.url.replace("http://", "https://")}
     found = told(options)
