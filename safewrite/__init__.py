@@ -80,7 +80,9 @@ def __getattr__(name: str) -> object:
     elif name == "Table":
         found = _imported("table.verbs").Table
     else:
-        raise AttributeError(f"module 'safewrite' has no attribute {name!r}")
+        from safewrite.boundary.habits import of_attribute
+
+        raise AttributeError(of_attribute("module 'safewrite'", name))
     globals()[name] = found
     return found
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+from safewrite.boundary.habits import of_call
 from safewrite.errors import InternalError, Kind, SafewriteError, hide_causes
 from safewrite.text.rendering import said
 
@@ -81,7 +82,9 @@ def public(call: Callable[P, T]) -> Callable[P, T]:
             raise
         except Exception as error:
             if isinstance(error, TypeError) and not _can_be_called(call, args, kwargs):
-                raise  # as Python refuses arguments that are not there
+                # As Python refuses arguments that are not there, and what they are called here.
+                error.args = (of_call(said(error), kwargs),)
+                raise
             if isinstance(error, MemoryError):
                 let_go(error)
             told = _unexpected(call.__name__, error)

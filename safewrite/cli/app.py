@@ -37,6 +37,7 @@ app = typer.Typer(
     name="safewrite",
     help="Look after Delta and Iceberg tables with many writers: find what is unsafe, resolve, repair, verify, stress.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: rich's costs more than all else of it, and so does each press of the tab key
 )
@@ -97,18 +98,22 @@ def _log(level: Level) -> None:
         )  # some of it under the name of no logger
 
 
+HELP = {"--help", "-h"}
+"""Options that ask for help."""
+
+
 def show_help(words: Sequence[str]) -> bool:
     """Print the help of the command that the words name, if they ask for help; whether they do.
 
     Typer would read the options before the command first, and loads pydantic for it: that takes longer than all of the help.
     """
-    if "--help" not in words:
+    if not HELP.intersection(words):
         return False
     command: Any = get_command(app)
-    context = command.context_class(command, info_name="safewrite")
+    context = command.context_class(command, info_name="safewrite", help_option_names=sorted(HELP))
     for before, word in pairwise(["", *words]):
         commands = getattr(command, "commands", {})
-        if word == "--help":
+        if word in HELP:
             break
         if word in commands:
             command = commands[word]

@@ -92,9 +92,9 @@ class Target:
     def refuse(self, *options: str) -> None:
         """Raise InvalidInputError if one of these options, which are for the other format, was given."""
         if options:
-            here, there = ("Iceberg", "Delta") if self.catalog is not None else ("Delta", "Iceberg")
+            here, there = ("an Iceberg", "Delta") if self.catalog is not None else ("a Delta", "Iceberg")
             raise InvalidInputError(
-                f"{', '.join(options)}: for {there} tables only, and {self.table} is meant as an {here} table "
+                f"{', '.join(options)}: for {there} tables only, and {self.table} is meant as {here} table "
                 f"({'with' if self.catalog is not None else 'without'} --catalog). Nothing was written."
             )
 

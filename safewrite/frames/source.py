@@ -140,6 +140,19 @@ def is_spark(data: object) -> bool:
     return kind(data).startswith("pyspark.sql.") and type(data).__name__ == "DataFrame"
 
 
+def refuse_stream(data: Any) -> None:
+    """Refuse a Spark frame whose rows come batch by batch.
+
+    Raises:
+        InvalidInputError: it is one.
+    """
+    if getattr(data, "isStreaming", False) is True:
+        raise InvalidInputError(
+            "This Spark DataFrame is a stream: its rows come batch by batch. Nothing was written. Give its batches to a sink: "
+            "stream.writeStream.foreachBatch(table.sink('append', app_id='the-name-of-the-stream')).start()"
+        )
+
+
 def _from_arrow(table: pa.Table) -> Frame:
     check_names(table.column_names, where="the data")
     if any(map(pa.types.is_nested, table.schema.types)):

@@ -73,8 +73,10 @@ def _parts(predicate: Predicate) -> tuple[Predicate, ...]:
     return ()
 
 
-def _refused(where: object, why: str) -> InvalidInputError:
-    return InvalidInputError(f"where={shown(where, 300)} cannot be used: {why}. Nothing was written.")
+def _refused(where: object, why: str, way_out: str = "") -> InvalidInputError:
+    return InvalidInputError(
+        f"where={shown(where, 300)} cannot be used: {why}. Nothing was written. {way_out}".rstrip()
+    )
 
 
 def _joined(kind: type[Both] | type[Either], parts: Sequence[Predicate]) -> Predicate:
@@ -270,7 +272,29 @@ class _Reader:
             self.text,
             f"{node.sql()!r} is more than a comparison of a column with a value, IN, BETWEEN, IS NULL, "
             "AND, OR and NOT",
+            _way_out(node),
         )
+
+
+_MOMENT = "Give the moment itself, as your code has it now: a repeat of the call must mean the same rows."
+
+
+def _way_out(node: Any) -> str:
+    """What to write instead of what a condition does not take."""
+    from sqlglot import exp
+
+    if node.find(exp.BitwiseAnd, exp.BitwiseOr) is not None:
+        return "SQL says AND and OR; & and | are of pandas and polars."
+    match node:
+        case exp.Like() | exp.ILike() | exp.RegexpLike() | exp.SimilarTo():
+            return "A beginning is a range (name >= 'ab' AND name < 'ac'); for other patterns name the values with IN."
+        case exp.CurrentDate() | exp.CurrentTimestamp() | exp.CurrentTime() | exp.CurrentDatetime():
+            return _MOMENT
+        case exp.Anonymous() if node.name.lower() in {"now", "today", "getdate", "sysdate"}:
+            return _MOMENT
+        case exp.Column():
+            return "Text takes single quotes."
+    return "Compute the value in your code and give it, or read the rows with an engine and name them by their keys with IN."
 
 
 def _number(text: str) -> int | Decimal:

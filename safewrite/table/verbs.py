@@ -11,6 +11,7 @@ from safewrite.arguments.properties import checked as check_properties
 from safewrite.arguments.reading import SchemaMode
 from safewrite.arguments.reading import schema_mode as check_mode
 from safewrite.arguments.volatile import given as check_volatile
+from safewrite.boundary.habits import of_attribute
 from safewrite.boundary.public import Turn, public, verb
 from safewrite.errors import InvalidInputError
 from safewrite.protocol.ask import Limits
@@ -50,6 +51,12 @@ class Table:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return reopened, (portable(self.reopen),)
+
+    if not TYPE_CHECKING:  # a type checker tells of names that are not there by itself
+
+        def __getattr__(self, name: str) -> Any:
+            """What other libraries call a thing leads to its name here."""
+            raise AttributeError(of_attribute("A table of safewrite", name), name=name, obj=self)
 
     def after_fork(self) -> None:
         """Stop using the parent's connections and clocks in a forked child."""

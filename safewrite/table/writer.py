@@ -23,7 +23,7 @@ from safewrite.errors import (
     UnsupportedTableError,
     WouldAlterError,
 )
-from safewrite.frames.source import is_spark, spark_context
+from safewrite.frames.source import is_spark, refuse_stream, spark_context
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.keys import Identity
 from safewrite.receipt import Named, Receipt
@@ -81,6 +81,8 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
         """Write the data of one call, once."""
         started_s = monotonic_s(self.world)
         spark = operation.verb != "delete" and is_spark(data)
+        if spark:
+            refuse_stream(data)
         if spark and operation.schema_mode == "widen":
             raise InvalidInputError(
                 "schema_mode='widen' takes no Spark DataFrame. Nothing was written. Widen the table first, "
