@@ -143,7 +143,8 @@ class Table:
         """Read what is new in the table; returns itself.
 
         Raises:
-            ConflictError (kind TABLE_REPLACED), TableNotFoundError: another table is at the address, or none.
+            ConflictError: kind TABLE_REPLACED; another table is at the address.
+            TableNotFoundError: the table was dropped.
             UnsupportedTableError, UnsafeConfigError: the table became one that ``safewrite.open`` refuses.
         """
         self._format.refresh()
@@ -158,7 +159,8 @@ class Table:
         still on its way.
 
         Raises:
-            CommitUnknownError, StorageError: it may still land, and the same key again decides; the store gave no answer.
+            CommitUnknownError: it may still land; write again with the same key to decide.
+            StorageError: the store or the catalog gave no answer.
         """
         return resolved(self._format, known_key(key))
 
