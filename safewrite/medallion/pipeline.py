@@ -31,6 +31,7 @@ from safewrite.medallion.report.history import note_run
 from safewrite.medallion.report.metrics import note_lag, tell
 from safewrite.medallion.report.run import Run, TableRun
 from safewrite.medallion.silver.apply import Refined, refine, refine_since
+from safewrite.medallion.silver.load_keys import warning_of_keys
 from safewrite.medallion.silver.positions import TRUNCATED, is_truncated, is_under_way, truncated_epoch
 from safewrite.medallion.silver.watermark import sync
 from safewrite.medallion.tables.engine import engine_of
@@ -284,6 +285,8 @@ class Pipeline:
             log.exception("medallion: %s failed", job.name)
         note_lag(run, known[-1] if known else None, sources, job.__dict__.get("lineage"))
         run.elapsed_s = time.monotonic() - started_s
+        if run.refined.same_key:
+            run.warning = " ".join(filter(None, (run.warning, warning_of_keys(job, run.refined.same_key))))
         if run.warning is not None:
             log.warning("medallion: %s", run.warning)
         tell(run, self.places.on_event)

@@ -35,6 +35,7 @@ from safewrite.medallion.files.parts import FilePart, records_of_part
 from safewrite.medallion.files.records import Records
 from safewrite.medallion.pipeline import Pipeline
 from safewrite.medallion.silver.judging import check_loads, loads_of
+from safewrite.medallion.silver.load_keys import load_numbers
 from safewrite.medallion.silver.positions import TRUNCATED, is_under_way
 from safewrite.medallion.silver.unfit import Record
 from safewrite.medallion.tables.job import JobPlaces, TableJob
@@ -210,7 +211,8 @@ def _silver(job: TableJob, read: _BronzeRead, aside: frozenset[Record], audit: T
         first = max(first, tuple(one[name] for name in SEQUENCE))
     own = (*job.columns.names, *(one.name for one in config.commit_fields), *SEQUENCE)
     keys = pa.schema([job.silver_schema.field(key) for key in config.keys])
-    comparison = Comparison(config, own, KeyShares(read.shares, keys), aside, first)
+    shares = KeyShares(read.shares, keys)
+    comparison = Comparison(config, own, shares, aside, first, load_numbers(read.spans.table))
     _unlike(
         job,
         comparison,

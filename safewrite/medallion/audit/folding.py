@@ -15,15 +15,17 @@ import pyarrow.compute as pc
 from safewrite.engine.abc import TaskAttempt
 from safewrite.medallion.audit.dealt_rows import DealtRows, Shares
 from safewrite.medallion.audit.table_audit import EXAMPLES_MAX, TableAudit
-from safewrite.medallion.config.bronze_columns import OLD, SEQUENCE, TRUNCATED_OP
+from safewrite.medallion.config.bronze_columns import LOADED_OP, OLD, SEQUENCE, TRUNCATED_OP
 from safewrite.medallion.config.commit_columns import with_commit_columns
 from safewrite.medallion.config.job import Config, TableConfig
 from safewrite.medallion.files.unavailable_values import names_of
+from safewrite.medallion.silver.load_keys import FileOfLoad
 from safewrite.medallion.silver.unfit import Record, place_of
 from safewrite.medallion.tables.job import JobPlaces
 
 Key = tuple[Any, ...]
 """The values of a row's key columns."""
+_SAME_KEY = "keys have several rows of one full load, of which silver holds one and quarantine none (replay puts them there)"
 Place = tuple[Any, ...]
 
 
@@ -35,6 +37,8 @@ class _Change:
     values: list[str] | None
     is_aside: bool
     lacking: frozenset[int] = frozenset()
+    load: tuple[int, int] | None = None
+    """Of a row of a full load: its epoch, and the number of the load within it."""
 
 
 @dataclass
@@ -110,7 +114,7 @@ class Comparison:
     """Compares silver with bronze folded: of each key the change that is last by its sequence.
 
     ``own`` are the columns that are compared, ``aside`` the rows of bronze in quarantine; rows of epochs before ``first``, and from before a
-    truncate, are gone.
+    truncate, are gone.  ``loads`` tells of files of full loads that began again which load they are of.
     """
 
     table: TableConfig
@@ -118,6 +122,7 @@ class Comparison:
     shares: KeyShares
     aside: frozenset[Record]
     first: Place
+    loads: Mapping[FileOfLoad, int]
 
     def of(self, bronze: Iterable[pa.Table], silver: Iterable[pa.Table], numbers: range) -> Unlike:
         """What is unlike in some shares, of all rows of both tables."""
@@ -128,7 +133,7 @@ class Comparison:
             for piece in silver:
                 _deal(rows, piece, self.shares.of([piece[key] for key in keys]), numbers)
             for number in numbers:
-                wanted, taken_later = self._folded(changes.share(number))
+                wanted, taken_later, doubled = self._folded(changes.share(number))
                 found = rows.share(number)
                 have = {
                     tuple(row[key] for key in keys): [_exact(row[column]) for column in self.own]
@@ -139,6 +144,9 @@ class Comparison:
                     if have.get(key) in taken_later[key]:
                         wanted.pop(key, None)
                         wanted |= {key: have[key]} if key in have else {}
+                unlike.add(
+                    Unlike(0, Counter({_SAME_KEY: len(doubled)}), {_SAME_KEY: sorted(map(str, doubled))})
+                )
                 unlike.compare({key: row for key, row in wanted.items() if key in mine}, have, len(found))
         return unlike
 
@@ -154,8 +162,11 @@ class Comparison:
 
     def _folded(
         self, rows: Iterable[dict[str, Any]]
-    ) -> tuple[dict[Key, list[str]], dict[Key, list[list[str] | None]]]:
-        """What bronze says of each key, and what keys may be instead: a replay under other rules takes rows that were put aside before."""
+    ) -> tuple[dict[Key, list[str]], dict[Key, list[list[str] | None]], list[Key]]:
+        """What bronze says of each key, and what keys may be instead: a replay under other rules takes rows that were put aside before.
+
+        Last come the keys of which a full load has several rows that are not in quarantine.
+        """
         keys, own = self.table.keys, self.own
         changes: dict[Key, list[_Change]] = {}
         for row in rows:
@@ -169,12 +180,18 @@ class Comparison:
                 changes.setdefault(old, []).append(_Change(place, None, is_aside))
             values = None if row["_op"] == "D" else [_exact(row[name]) for name in own]
             lacking = frozenset(own.index(name) for name in names_of(row) if name in own)
-            changes.setdefault(key, []).append(_Change(place, values, is_aside, lacking))
+            epoch, path, tag = row["_epoch"], row["_file"], row["_tag"]
+            load = (epoch, self.loads.get((epoch, path, tag), 0)) if row["_op"] == LOADED_OP else None
+            changes.setdefault(key, []).append(_Change(place, values, is_aside, lacking, load))
         folded: dict[Key, list[str]] = {}
         maybe: dict[Key, list[list[str] | None]] = {}
+        doubled: list[Key] = []
         for key, found in changes.items():
             standing = sorted((one for one in found if one.place >= self.first), key=lambda one: one.place)
             taken = [one for one in standing if not one.is_aside]
+            loaded = {one.place: one.load for one in taken if one.load is not None}
+            if len(loaded) > len({*loaded.values()}):
+                doubled.append(key)
             if (state := _last(taken)) is not None:
                 folded[key] = state
             if len(taken) < len(standing):
@@ -187,7 +204,7 @@ class Comparison:
                     if one.place[:2] >= newest[:2] and (one.is_aside or one.place[:2] in tied)
                 ]
                 maybe[key] = [_last(standing), *alone]
-        return folded, maybe
+        return folded, maybe, doubled
 
 
 def _deal(dealt: DealtRows, rows: pa.Table, shares: Shares, numbers: range) -> None:

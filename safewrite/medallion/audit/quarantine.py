@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import safewrite as sw
 from safewrite.errors import InvalidInputError, TableNotFoundError
-from safewrite.medallion.config.bronze_columns import OLD, SEQUENCE
+from safewrite.frames.fingerprint import row_hashes
+from safewrite.medallion.bronze.summary import Spans
+from safewrite.medallion.config.bronze_columns import LOADED_OP, OLD, SEQUENCE
 from safewrite.medallion.files.records import BadRecord
 from safewrite.medallion.pipeline import Pipeline
+from safewrite.medallion.silver.load_keys import FileOfLoad, load_numbers
 from safewrite.medallion.tables.job import JobPlaces, TableJob, quarantine_rows, short_key
 
 AsideState = Literal["waiting", "replayed", "overtaken", "retired"]
@@ -178,42 +184,130 @@ class Quarantine:
             return {}
         places = JobPlaces(self._pipeline.config, path=self._pipeline.places.path, read_only=True)
         job = TableJob(table, config, places)
+        aside = {stage: {_place(row) for row in rows if row["stage"] == stage} for stage in ("raw", "silver")}
         try:
-            bronze, silver = (_whole(places, table, one, config.format) for one in (job.bronze, job.silver))
+            there = _Aside(job, aside["raw"] | aside["silver"])
+            states = there.in_silver(aside["silver"])
         except TableNotFoundError:
             return {}
-        there = {_of_bronze(row): row for row in bronze.to_pylist()}
-        files = {path for path, _, _ in there}
         found: dict[tuple[str, Place], AsideState] = {}
-        for row in rows:
-            place = _place(row)
-            if row["stage"] == "raw" and (place in there or (place[2] == 0 and place[0] in files)):
+        for place in aside["raw"]:
+            if place in there.rows or (place[2] == 0 and place[0] in there.files):
                 found["raw", place] = "replayed"
-        aside = {_place(row) for row in rows if row["stage"] == "silver"}
-        found |= {("silver", place): state for place, state in _in_silver(job, there, silver, aside)}
-        return found
+        return found | {("silver", place): state for place, state in states.items()}
 
 
-def _in_silver(
-    job: TableJob, bronze: dict[Place, dict[str, Any]], silver: pa.Table, aside: set[Place]
-) -> Iterator[tuple[Place, AsideState]]:
-    """What became of rows that silver was not given: silver has one, or a later change of its key, or of both keys, came."""
-    keys = job.config.keys
-    have = {
-        tuple(row[key] for key in keys): _order(row) for row in silver.select([*keys, *SEQUENCE]).to_pylist()
-    }
-    newest: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-    for place, row in bronze.items():
-        if place not in aside:
-            for key in {tuple(row[key] for key in keys), tuple(_old(row, key) for key in keys)}:
-                newest[key] = max(newest.get(key, ()), _order(row))
-    for place in aside & bronze.keys():
-        row = bronze[place]
-        key = tuple(row[name] for name in keys)
-        if have.get(key) == _order(row):
-            yield place, "replayed"
-        elif newest.get(key, ()) > _order(row):
-            yield place, "overtaken"
+class _Aside:
+    """What bronze has of some records, and what became of their keys; reads both tables piece by piece.
+
+    Raises:
+        SafewriteError: a table cannot be read; TableNotFoundError: it is not there.
+    """
+
+    def __init__(self, job: TableJob, places: Collection[Place]) -> None:
+        self._job, self._keys = job, tuple(job.config.keys)
+        self._bronze, self._silver = (
+            job.places.foreign(address, job.config.format)
+            for address in (job.config.bronze, job.config.silver)
+        )
+        self._bronze.look()
+        self._silver.look()
+        there = frozenset(self._bronze.schema.names)
+        self._olds = [OLD + key for key in self._keys if OLD + key in there]
+        self.rows: dict[Place, dict[str, Any]] = {}
+        self.files: set[str] = set()
+        """The files of records in quarantine that bronze has rows of."""
+        files, lines = ({place[at] for place in places} for at in (0, 2))
+        for piece in self._bronze.pieces(self._columns()):
+            near = piece.filter(_is_in(piece["_file"], files))
+            self.files |= {*pc.unique(near["_file"]).to_pylist()}
+            for row in near.filter(_is_in(near["_line"], lines)).to_pylist():
+                if _of_bronze(row) in places:
+                    self.rows[_of_bronze(row)] = row
+
+    def _columns(self) -> list[str]:
+        return [*self._keys, *self._olds, "_op", *SEQUENCE, "_file", "_tag", "_line"]
+
+    def in_silver(self, aside: set[Place]) -> dict[Place, AsideState]:
+        """What became of rows that silver was not given: silver has one, or something newer of its key, or of both keys, came."""
+        asked = {place: self.rows[place] for place in aside & self.rows.keys()}
+        if not asked:
+            return {}
+        keys = {self._key(row) for row in asked.values()}
+        hashes = self._hashes(pa.Table.from_pylist([*asked.values()], schema=self._narrow()))
+        have: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        for piece in self._silver.pieces([*self._keys, *SEQUENCE]):
+            for row in piece.filter(pa.array(np.isin(self._hashes(piece), hashes))).to_pylist():
+                have[self._key(row)] = _order(row)
+        newest: dict[tuple[Any, ...], dict[FileOfLoad | None, tuple[Any, ...]]] = {}
+        spans = Spans()
+        for piece in self._bronze.pieces(self._columns()):
+            spans.add(piece)
+            is_near = np.isin(self._hashes(piece), hashes) | np.isin(self._hashes(piece, self._old), hashes)
+            for row in piece.filter(pa.array(is_near)).to_pylist():
+                if _of_bronze(row) not in aside:
+                    for key in {self._key(row), self._old_key(row)} & keys:
+                        of = newest.setdefault(key, {})
+                        of[_file_of(row)] = max(of.get(_file_of(row), ()), _order(row))
+        loads = load_numbers(spans.table)
+        return {
+            place: state
+            for place, row in asked.items()
+            if (state := _state(row, have.get(self._key(row)), newest.get(self._key(row), {}), loads))
+        }
+
+    def _narrow(self) -> pa.Schema:
+        return pa.schema([self._bronze.schema.field(name) for name in self._keys])
+
+    def _hashes(
+        self, rows: pa.Table, of: Callable[[pa.Table, str], pa.ChunkedArray] | None = None
+    ) -> npt.NDArray[np.uint64]:
+        """Hashes of keys, or of what they were before."""
+        columns = [rows[key] if of is None else of(rows, key) for key in self._keys]
+        fields = zip(columns, self._narrow(), strict=True)
+        plain = [column.cast(one.type) for column, one in fields]
+        return row_hashes(pa.table(plain, names=list(self._keys)))[0]
+
+    def _old(self, rows: pa.Table, key: str) -> pa.ChunkedArray:
+        return pc.coalesce(rows[OLD + key], rows[key]) if OLD + key in self._olds else rows[key]
+
+    def _key(self, row: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(row[key] for key in self._keys)
+
+    def _old_key(self, row: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(_old(row, key) for key in self._keys)
+
+
+def _state(
+    row: dict[str, Any],
+    have: tuple[Any, ...] | None,
+    newest: Mapping[FileOfLoad | None, tuple[Any, ...]],
+    loads: Mapping[FileOfLoad, int],
+) -> AsideState | None:
+    """What became of one; rows of one full load do not overtake one another."""
+    order, own = _order(row), _file_of(row)
+    if have == order:
+        return "replayed"
+    of = None if own is None else (own[0], loads.get(own, 0))
+
+    def is_of_load(file: FileOfLoad | None) -> bool:
+        return of is not None and file is not None and (file[0], loads.get(file, 0)) == of
+
+    if any(at > order for file, at in newest.items() if not is_of_load(file)):
+        return "overtaken"
+    # A newer record that was in quarantine too, and that silver has now.
+    if have is None or have <= order or have in newest.values():
+        return None
+    return "overtaken" if of is None or have[1] >= 0 or have[0] > of[0] else None
+
+
+def _file_of(row: dict[str, Any]) -> FileOfLoad | None:
+    """The file of a row of a full load."""
+    return (row["_epoch"], row["_file"], row["_tag"]) if row["_op"] == LOADED_OP else None
+
+
+def _is_in(column: pa.ChunkedArray, values: Collection[Any]) -> pa.ChunkedArray:
+    return pc.is_in(column, value_set=pa.array([*values], column.type))
 
 
 def _whole(places: JobPlaces, name: str, table: sw.Table, table_format: str) -> pa.Table:

@@ -27,6 +27,8 @@ UNCHANGED = "_unchanged"
 UNCHANGED_FIELD = pa.field(UNCHANGED, pa.list_(pa.string()))
 OLD = "_old_"
 """Before a key column: its value before an update, where files bring that."""
+LOADED_OP = "L"
+"""The ``_op`` of a row of a full load."""
 TRUNCATED_OP = "T"
 """The ``_op`` of a truncate of the source, which is in no file."""
 TRUNCATE_FILE = "(truncate)"

@@ -14,7 +14,13 @@ import pyarrow.compute as pc
 
 from safewrite.errors import InvalidInputError
 from safewrite.intake.partitioning import NOT_READ_BACK, of_no_folder
-from safewrite.medallion.config.bronze_columns import BRONZE_COLUMNS, OLD, UNCHANGED, UNCHANGED_FIELD
+from safewrite.medallion.config.bronze_columns import (
+    BRONZE_COLUMNS,
+    LOADED_OP,
+    OLD,
+    UNCHANGED,
+    UNCHANGED_FIELD,
+)
 from safewrite.medallion.config.commit_columns import commit_fields, commit_values
 from safewrite.medallion.config.job import TableConfig
 from safewrite.medallion.files.layout import SourceFile
@@ -22,7 +28,6 @@ from safewrite.medallion.files.records import BadRecord, Records
 from safewrite.medallion.files.text_parsing import called, plain_value, read
 from safewrite.medallion.files.unavailable_values import is_said, listed
 
-_LOADED = "L"
 _SEQ = pa.decimal128(38, 0)
 _BELOW_ALL = pa.scalar(10**36, pa.decimal128(37, 0))
 """Rows of a full load count up from minus this, and so are older than every change."""
@@ -296,7 +301,7 @@ def _old_key(
 
 def _ops(source: SourceFile, records: Records, table: TableConfig, faults: _Faults) -> pa.ChunkedArray:
     if source.is_load and not table.files.op_in_full_load:
-        return pa.chunked_array([pa.array([_LOADED] * len(records.lines), pa.string())])
+        return pa.chunked_array([pa.array([LOADED_OP] * len(records.lines), pa.string())])
     written = OPS[table.files.changes]
     if table.files.op not in records.rows.column_names:
         return pa.chunked_array([pa.array([written[-1]] * len(records.lines), pa.string())])
@@ -305,7 +310,7 @@ def _ops(source: SourceFile, records: Records, table: TableConfig, faults: _Faul
     allowed = pa.array(["I"] if source.is_load else written)
     unknown = _mask(pc.invert(pc.is_in(ops, value_set=allowed)))
     faults.note(bad | unknown, f"the operation is none of {', '.join(allowed.to_pylist())}", raw)
-    return pa.chunked_array([pa.array([_LOADED] * len(ops), pa.string())]) if source.is_load else ops
+    return pa.chunked_array([pa.array([LOADED_OP] * len(ops), pa.string())]) if source.is_load else ops
 
 
 def _commit_time(records: Records, table: TableConfig, faults: _Faults) -> pa.ChunkedArray:

@@ -22,7 +22,7 @@ class TableRun:
     refined: Refined = field(default_factory=Refined)
     elapsed_s: float = 0.0
     warning: str | None = None
-    """What is to be looked at though nothing failed: all files of the table are gone."""
+    """What is to be looked at though nothing failed: all files of the table are gone, or rows of a full load share a key."""
     error: str | None = None
     error_kind: str | None = None
     lag_files: int = 0

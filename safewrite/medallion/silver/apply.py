@@ -18,6 +18,7 @@ from safewrite.medallion.config.commit_columns import with_commit_columns
 from safewrite.medallion.config.full_load_epochs import truncating
 from safewrite.medallion.silver.changes import DELETE, TRUNCATE, changes_of, with_truncates
 from safewrite.medallion.silver.judging import (
+    Aside,
     check_loads,
     loads_of,
     log_unknown_keys,
@@ -27,6 +28,7 @@ from safewrite.medallion.silver.judging import (
     taken_out,
     updates_in,
 )
+from safewrite.medallion.silver.load_keys import LoadKeys, ReadAgainError
 from safewrite.medallion.silver.positions import RESET, TRUNCATED, is_under_way
 from safewrite.medallion.silver.quality import RuleError, check_result, faults
 from safewrite.medallion.silver.tasks import STEP_ROWS, ByDriverError, SilverTasks, tasks_of
@@ -71,6 +73,8 @@ class Refined:
     """Of a sync by time: the newest time that silver took, in microseconds since 1970."""
     by_driver: int = 0
     """Of a job with an engine: rows of bronze that this process read, and no task."""
+    same_key: int = 0
+    """Rows of full loads that a later row of their load shares its key with; those of this run are among ``quarantined``."""
     late: int = 0
     """Of a sync by time: rows that came later than the overlap, and that silver did not account for before the run."""
 
@@ -131,11 +135,12 @@ def _refine(job: TableJob, done: Refined, tasks: SilverTasks | None, *, again: b
         steps = list(_new(lineage.since(at), lineage.head, rows_max))
     steps = _truncating(job, steps, 0 if again else done.truncated or 0)
     again_name = f"again/{uuid.uuid4()}"
+    loads = LoadKeys.of(job, [one for step in steps for one in step.brought], is_whole=again or at is None)
     for number, step in enumerate(steps):
         # The same news has the same name, and is known if it comes twice.  A replay is to look at silver each time; and where the
         # position stays, parts may be cut otherwise the next time, or judged by other rules.
         named = again_name if again or step.to is None else "new"
-        _apply(job, step, done, f"{named}/{lineage.head}/{number}", tasks)
+        _apply(job, step, done, f"{named}/{lineage.head}/{number}", (tasks, loads))
 
 
 def refine_since(job: TableJob, done: Refined, since_ms: int) -> None:
@@ -148,8 +153,10 @@ def refine_since(job: TableJob, done: Refined, since_ms: int) -> None:
     lineage.look()
     done.position = job.silver.positions().get(lineage.position_name)
     named = f"again/{uuid.uuid4()}"
-    for number, step in enumerate(_new(lineage.from_time(since_ms), lineage.head, ROWS_MAX)):
-        _apply(job, replace(step, to=None), done, f"{named}/{number}")
+    steps = list(_new(lineage.from_time(since_ms), lineage.head, ROWS_MAX))
+    loads = LoadKeys.of(job, [one for step in steps for one in step.brought], is_whole=False)
+    for number, step in enumerate(steps):
+        _apply(job, replace(step, to=None), done, f"{named}/{number}", (None, loads))
 
 
 def _resetting(steps: Sequence[_CommitStep], head: int, resets: int, *, reset: bool) -> list[_CommitStep]:
@@ -202,9 +209,13 @@ def _new(commits: Sequence[sw.AddedRows], head: int, rows_max: int) -> Iterator[
 
 
 def _apply(
-    job: TableJob, step: _CommitStep, done: Refined, batch: str, tasks: SilverTasks | None = None
+    job: TableJob,
+    step: _CommitStep,
+    done: Refined,
+    batch: str,
+    readers: tuple[SilverTasks | None, LoadKeys],
 ) -> None:
-    name = job.lineage.position_name
+    name, (tasks, loads) = job.lineage.position_name, readers
     moves: dict[str, tuple[int | None, int]] = {}
     stamp = done.stamp
     if step.to is not None:
@@ -223,9 +234,9 @@ def _apply(
 
     rows = sum(one.row_count for one in step.brought)
     if tasks is not None and rows > SMALL_ROWS:
-        _take_by_tasks(job, step, done, (key, moves), tasks)
+        _take_by_tasks(job, step, done, (key, moves), (tasks, loads))
     else:
-        _take(job, step, done, key, moves)
+        _take(job, step, done, (key, moves), loads)
         done.by_driver += rows if job.places.engine is not None else 0
     if step.to is not None:
         done.position = step.to
@@ -236,13 +247,19 @@ def _apply(
 
 
 def _take(
-    job: TableJob, step: _CommitStep, done: Refined, key: str, moves: Mapping[str, tuple[int | None, int]]
+    job: TableJob,
+    step: _CommitStep,
+    done: Refined,
+    named: tuple[str, Mapping[str, tuple[int | None, int]]],
+    loads: LoadKeys,
 ) -> None:
     """Read the rows of a step, judge them, and commit their changes."""
+    key, moves = named
     rows = job.lineage.read(step.brought)
-    found = moved_without_value(rows, job.config.keys)
+    found = loads.bad(rows) | moved_without_value(rows, job.config.keys)
     rows, aside = taken_out(rows, faults(rows, job.config.quality, job.name, unfit=found))
     done.quarantined += put_aside(job, aside)
+    _note_same_key(done, loads, aside)
     check_loads(job, loads_of(rows))
     log_unknown_keys(job, updates_in(rows))
     good = last_of_ties(rows, job.config)
@@ -274,28 +291,41 @@ def _take_by_tasks(
     step: _CommitStep,
     done: Refined,
     named: tuple[str, Mapping[str, tuple[int | None, int]]],
-    tasks: SilverTasks,
+    readers: tuple[SilverTasks, LoadKeys],
 ) -> None:
     """As :func:`_take`, where the rows are.
 
     Raises:
         ByDriverError: this process has to do it; nothing was committed.
     """
-    key, moves = named
-    for left in reversed(range(TRIES)):
-        taken = tasks.read(job, step.brought, step.truncates)
+    (key, moves), (tasks, loads) = named, readers
+    left = TRIES - 1
+    while True:
+        taken = tasks.read(job, step.brought, step.truncates, loads)
         try:
             with job.lineage.refused(), taken.translated():
                 columns = (taken.given.make.columns or job.silver_schema).names
                 receipt = _commit(job, taken.given, columns, key=key, moves=moves or None, reset=step.reset)
             _note(job, receipt, done, taken.read.rows, taken.read.split)
+            _note_same_key(done, loads, taken.read.aside)
             return
+        except ReadAgainError:
+            continue
         except EngineError as error:
             if not left:
                 raise
+            left -= 1
             log.warning("rows for silver of %s are read once more: %s", job.name, error)
         finally:
             done.quarantined += taken.quarantined
+
+
+def _note_same_key(done: Refined, loads: LoadKeys, aside: Aside) -> None:
+    """Count what was put aside because a later row of its load has its key, and what silver took of such before."""
+    done.same_key += sum(one.reason == loads.reason for records in aside.values() for one in records)
+    before, new = loads.earlier()
+    done.same_key += before
+    done.quarantined += new
 
 
 def write(

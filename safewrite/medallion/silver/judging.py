@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.errors import TableNotFoundError
+from safewrite.medallion.config.bronze_columns import LOADED_OP
 from safewrite.medallion.config.full_load_epochs import check_said
 from safewrite.medallion.files.records import BadRecord
 from safewrite.medallion.files.unavailable_values import lacks_any
@@ -70,7 +71,7 @@ def put_aside_before(job: TableJob) -> set[Record]:
 
 def loads_of(rows: pa.Table) -> list[int]:
     """The epochs of whose full loads there are rows."""
-    found: list[int] = pc.unique(rows["_epoch"].filter(pc.equal(rows["_op"], "L"))).to_pylist()
+    found: list[int] = pc.unique(rows["_epoch"].filter(pc.equal(rows["_op"], LOADED_OP))).to_pylist()
     return found
 
 

@@ -28,7 +28,9 @@ from safewrite.medallion.silver.judging import (
     taken_out,
     updates_in,
 )
+from safewrite.medallion.silver.load_keys import LoadKeys, ReadAgainError, shared_in
 from safewrite.medallion.silver.quality import RuleError, Shares, judged
+from safewrite.medallion.silver.unfit import Record
 from safewrite.medallion.tables.job import TableJob
 
 PIECE_ROWS = 250_000
@@ -77,6 +79,8 @@ class ReadBronze:
     epochs: tuple[int, ...]
     times: tuple[pa.Field, ...]
     """The columns that say when a change was committed."""
+    shared: tuple[frozenset[Record], str]
+    """Rows of full loads that are not to be taken, and why."""
 
     def __call__(
         self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
@@ -94,7 +98,8 @@ class ReadBronze:
         return found
 
     def _changes(self, rows: pa.Table, found: RowsRead) -> pa.Table:
-        bad = judged(rows, self.quality, self.name, moved_without_value(rows, self.keys))
+        unfit = shared_in(rows, *self.shared) | moved_without_value(rows, self.keys)
+        bad = judged(rows, self.quality, self.name, unfit)
         found.shares.count(rows, bad, self.quality)
         good, aside = taken_out(rows, bad)
         timed = with_commit_columns(good, [*self.times])
@@ -139,7 +144,9 @@ class SilverTasks:
     engine: Engine[Any]
     reader: TaskReader
 
-    def read(self, job: TableJob, brought: Sequence[sw.AddedRows], epochs: tuple[int, ...]) -> TasksRead:
+    def read(
+        self, job: TableJob, brought: Sequence[sw.AddedRows], epochs: tuple[int, ...], loads: LoadKeys
+    ) -> TasksRead:
         """The changes that some commits brought, and before them truncates of epochs; they are read when silver takes them."""
         files = [part for one in brought for file in one.files for part in self.reader.cut(file, PIECE_ROWS)]
         pieces = replace(brought[0], files=tuple(files), reader=self.reader).split(PIECE_ROWS)
@@ -158,11 +165,12 @@ class SilverTasks:
             loose,
             epochs,
             tuple(times),
+            (loads.records, loads.reason),
         )
 
         def learn(reports: list[RowsRead]) -> Mapping[str, str]:
             try:
-                found.read = _checked(job, reports, found)
+                found.read = _checked(job, reports, found, loads)
             except SafewriteError as error:
                 found.refused = error
                 raise
@@ -174,15 +182,18 @@ class SilverTasks:
         return found
 
 
-def _checked(job: TableJob, reports: Sequence[RowsRead], found: TasksRead) -> RowsRead:
+def _checked(job: TableJob, reports: Sequence[RowsRead], found: TasksRead, loads: LoadKeys) -> RowsRead:
     """All that tasks read, with bad rows in quarantine.
 
     Raises:
         InvalidInputError: the batch is bad as a whole.
+        ReadAgainError: rows of full loads were read that are not to be taken, as is known now.
     """
     whole = RowsRead()
     for one in reports:
         whole.add(one)
+    if whole.loads and not loads.is_known and loads.look().records:
+        raise ReadAgainError("Rows of full loads are read again. Nothing was written.")
     whole.shares.check(job.config.quality, job.name)
     found.quarantined += put_aside(job, whole.aside)
     check_loads(job, whole.loads)
