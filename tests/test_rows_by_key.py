@@ -187,7 +187,7 @@ def test_reads_speak_of_reads_and_take_no_position_for_another(form: str, tmp_pa
     table.append([row(1)])
     with pytest.raises(sw.InvalidInputError, match="Nothing was read"):
         table.added_since(-5)
-    with pytest.raises(sw.HistoryGapError, match="none 99|never was"):
+    with pytest.raises(sw.HistoryGapError, match=r"none 99|never was"):
         table.added_by(99)
     with pytest.raises(sw.InvalidInputError, match="groups= names the group of each member"):
         table.append_many([("a", [row(2)])], groups="x")
