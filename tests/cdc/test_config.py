@@ -74,6 +74,7 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     (config({"format": "iceberg", "readers": ["spark"]}), "tables.0", "does nothing for format iceberg"),
     (config({"format_version": 2}), "tables.0", "does nothing for format delta"),
     (config({"format": "iceberg", "format_version": 3}), "tables.0.format_version", "2"),
+    (config({"source": "orders_*", "shard_column": "shard"}), "tables.0", "is a pattern"),  # T4-B6
     (config({"precombine_key": ["at"]}), "tables.0", "go together"),
     (config({"sequence": "precombine"}), "tables.0", "go together"),
     (

@@ -473,7 +473,12 @@ CHANGE_MUTANTS = (
         "widen-protocol",
         "the table feature of columns that become wider",
         "delta/write/creation.py",
-        (("            protocol = _with_widening(state)\n", ""),),
+        (
+            (
+                "            needed[WIDENING] = f\"wider columns ({', '.join(one.name for one in prepared.wider)})\"\n",
+                "",
+            ),
+        ),
         alone("test_widen.py"),
         "test_delta_s_protocol_names_the_feature_and_each_change",
     ),

@@ -315,6 +315,16 @@ class TargetTable(TableOptions):
         return (*first, *self.primary_key) if self.primary_key else ()
 
     @model_validator(mode="after")
+    def _check_source(self) -> Self:
+        if self.source is not None and {*self.source} & {*"*?"}:
+            raise ValueError(
+                f"source {self.source!r} is a pattern, and source takes a name: one table takes sources of one name in several schemas or "
+                "databases (shard_column). Give each of these source tables a table of its own; or let the source send all under one name, "
+                "as a PostgreSQL publication does with publish_via_partition_root for partitions"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_key(self) -> Self:
         if self.branch is not None and self.format == "delta":
             raise ValueError("branch is of Iceberg tables, and a table of format delta has none")
