@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -89,6 +90,8 @@ class DeltaFormat:
         self.planner.new_id = new_id or self.planner.new_id
         self._state: Snapshot | None = None
         self._known_s: float | None = None
+        self._ledger_seen_s: float | None = None
+        """When the ledger's mark was seen, which is not looked for again for a moment."""
         self._mixed = False
         self._upkeep = Upkeep(self.uri)
 
@@ -215,14 +218,24 @@ class DeltaFormat:
         queue_first = queue_first or self.queue.group == "always"
         how: dict[str, Any] = {"arbiter": self._arbiter(), "limits": self.limits, "queue_first": queue_first}
         plan.known |= self.queue.known(plan.anchor)
-        with self._upkeep.during(self.limits, self.world):
+        with self._upkeep.during(self.limits, self.world), self._ledger_of(plan):
             done = self._run(steps_of(operation.verb, plan, encode, fresh=self._is_fresh(), **how))
             return self.queue.kept(done, plan.known)
 
     def commit_group(self, plan: Transaction, encode: Callable[..., Any], *, queue_first: bool) -> Group:
         how: dict[str, Any] = {"arbiter": self._arbiter(), "limits": self.limits, "queue_first": queue_first}
-        with self._upkeep.during(self.limits, self.world):
+        with self._upkeep.during(self.limits, self.world), self._ledger_of(plan):
             return self._run(write_many(plan, encode, fresh=self._is_fresh(), **how))
+
+    @contextmanager
+    def _ledger_of(self, plan: Transaction) -> Iterator[None]:
+        """Tell a plan whether the ledger was seen to be whole a moment ago, and note where it sees it."""
+        began_s, seen_s = monotonic_s(self.world), self._ledger_seen_s
+        plan.ledger_seen = known = seen_s is not None and began_s - seen_s < FRESH_S
+        try:
+            yield
+        finally:
+            self._ledger_seen_s = (seen_s if known else began_s) if plan.ledger_seen else None
 
     def after(self, done: DeltaDone, elapsed_s: float) -> None:
         """Keep what the commit showed of the table, and let a checkpoint be made where one is due."""

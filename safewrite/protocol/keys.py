@@ -36,6 +36,8 @@ MEMORY_APP = "safewrite.changes"
 """The app whose version in a Delta table names the file of what is remembered of deleted keys."""
 RESERVED = ("safewrite:", MEMORY_APP)
 """Beginnings of the app ids under which a table keeps records of its own: of a stream's last batch, of positions, of keys."""
+MARK = "safewrite:ledger"
+"""The key of the ledger's own record, which goes with it where the ledger is emptied; it never expires."""
 OFFSETS = "offsets1"
 """The kind of fingerprint that names a stream's batch by its source offsets."""
 _GENERATED = re.compile(r"sw~(\d+)~[0-9a-f-]{36}")
@@ -67,7 +69,7 @@ class Identity:
 
 def check(key: object) -> str:
     """Refuse keys that cannot be stored alike everywhere."""
-    if not isinstance(key, str) or not key.strip() or not 0 < _size(key) <= KEY_LENGTH_MAX:
+    if key == MARK or not isinstance(key, str) or not key.strip() or not 0 < _size(key) <= KEY_LENGTH_MAX:
         raise InvalidInputError(
             f"An idempotency key is a non-empty text of at most {KEY_LENGTH_MAX} bytes, not {shown(key)}. "
             "Nothing was written. Take what names the event: a Lambda event id, or bucket/key/version/etag."
@@ -189,6 +191,38 @@ def doubt(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effec
     return isinstance(answer, Ok)
 
 
+# --- the ledger itself -------------------------------------------------------------------------------
+def mark(table_id: str | None, below: int) -> LedgerRecord:
+    """The record that says that the ledger has the key of every commit after version ``below``; -1: of all."""
+    return LedgerRecord(MARK, below, "", version=max(below, 0), table_id=table_id)
+
+
+def is_of_another(record: LedgerRecord, table_id: str | None) -> bool:
+    """Whether a record tells of a table that was dropped: its versions are not this table's (A17)."""
+    return record.table_id is not None and table_id is not None and record.table_id != table_id
+
+
+def is_whole(found: LedgerRecord | None, table_id: str | None) -> bool:
+    """Whether the ledger has the key of every commit, as its mark says."""
+    return found is not None and not is_of_another(found, table_id) and found.base_version < 0
+
+
+def intend_marked(
+    records: Sequence[LedgerRecord], table_id: str | None, limits: Limits
+) -> Generator[Effect, Outcome, list[tuple[LedgerRecord, bool]]]:
+    """As :func:`intend_all`, where the ledger is whole.
+
+    Raises:
+        LedgerGoneError: it is not: what it calls new may be in the log.
+    """
+    answers, found = yield from side_by_side(intend_all(records, limits), recall(MARK, limits))
+    assert isinstance(answers, list)
+    assert found is None or isinstance(found, LedgerRecord)
+    if not is_whole(found, table_id):
+        raise LedgerGoneError(answers, found)
+    return answers
+
+
 # --- the members of a group --------------------------------------------------------------------------
 def intend_all(
     records: Sequence[LedgerRecord], limits: Limits
@@ -207,13 +241,28 @@ class KeysKnownError(NotCommittedError):
         """Those of :func:`intend_all`."""
 
 
-def intend_new(records: Sequence[LedgerRecord], limits: Limits) -> Generator[Effect, Outcome, None]:
-    """As :func:`intend_all`, for keys that are most likely new.
+class LedgerGoneError(KeysKnownError):
+    """The ledger was emptied, or is of before it had a mark: the log tells which keys are known."""
+
+    def __init__(self, answers: Sequence[tuple[LedgerRecord, bool]], found: LedgerRecord | None) -> None:
+        super().__init__(answers)
+        self.found = found
+        """The mark, where there is one."""
+
+
+def intend_new(
+    records: Sequence[LedgerRecord], limits: Limits, *, marked: tuple[str | None] | None = None
+) -> Generator[Effect, Outcome, None]:
+    """As :func:`intend_all`, for keys that are most likely new; with ``marked``, the table's id, as :func:`intend_marked`.
 
     Raises:
         KeysKnownError: some are not.
+        LedgerGoneError: as :func:`intend_marked`.
     """
-    answers = yield from intend_all(records, limits)
+    if marked is None:
+        answers = yield from intend_all(records, limits)
+    else:
+        answers = yield from intend_marked(records, *marked, limits)
     if not all(ours for _, ours in answers):
         raise KeysKnownError(answers)
 

@@ -17,6 +17,7 @@ from safewrite.errors import InternalError
 from safewrite.protocol import effects as fx
 from safewrite.protocol import values
 from safewrite.protocol.effects import Effect, Ok, Outcome
+from safewrite.protocol.keys import MARK
 from safewrite.stores.abc import BatchLedger, GroupLedger, Ledger, LockTable, ObjectStore, TicketQueue
 from safewrite.stores.call_limit import carried
 from safewrite.stores.events import Listener, Watch
@@ -31,7 +32,17 @@ LEDGER_TTL_S = 14 * 24 * 3600
 """The replay horizon: the longest that SQS keeps a message."""
 
 
+MARK_TTL_S = 100 * 365 * 24 * 3600
+"""The ledger's own record stays for as long as the ledger."""
 _OF_LEDGER = {fx.LedgerGet, fx.LedgerIntend, fx.LedgerCommit}
+
+
+def _kind(effect: Effect) -> type[Effect] | None:
+    """The kind of an effect that is asked for with others of its kind; None for the ledger's own record, which is alone."""
+    is_mark = (
+        getattr(effect, "key", None) == MARK or getattr(getattr(effect, "record", None), "key", None) == MARK
+    )
+    return None if is_mark else type(effect)
 
 
 class Performer(Protocol):
@@ -188,7 +199,10 @@ class World:
                 return self._ask_stores(effect)
 
     def _together(self, effects: tuple[Effect, ...]) -> tuple[Outcome, ...]:
-        kinds, ledger = {type(effect) for effect in effects}, self._ledger_of(effects[0]) if effects else None
+        kinds, ledger = (
+            {_kind(effect) for effect in effects},
+            self._ledger_of(effects[0]) if effects else None,
+        )
         if len(kinds) > 1 and len(kinds & _OF_LEDGER) == 1:
             return self._with_ledger(effects)
         if len(effects) > 1 and len(kinds) == 1 and kinds <= _OF_LEDGER:
@@ -203,13 +217,13 @@ class World:
 
     def _with_ledger(self, effects: tuple[Effect, ...]) -> tuple[Outcome, ...]:
         """What the ledger is asked in one call, and each of the others in its own."""
-        own = tuple(effect for effect in effects if type(effect) in _OF_LEDGER)
-        others = [effect for effect in effects if type(effect) not in _OF_LEDGER]
+        own = tuple(effect for effect in effects if _kind(effect) in _OF_LEDGER)
+        others = [effect for effect in effects if _kind(effect) not in _OF_LEDGER]
         calls: list[Callable[[], tuple[Outcome, ...]]] = [partial(self._alone, effect) for effect in others]
         calls.append(partial(self._together, own))
         *answers, asked = self._side_by_side(calls)
         rest, mine = iter(answer for (answer,) in answers), iter(asked)
-        return tuple(next(mine if type(effect) in _OF_LEDGER else rest) for effect in effects)
+        return tuple(next(mine if _kind(effect) in _OF_LEDGER else rest) for effect in effects)
 
     def _alone(self, effect: Effect) -> tuple[Outcome, ...]:
         return (self.perform(effect),)
@@ -289,7 +303,8 @@ class World:
             case fx.LedgerIntend(record):
                 return self.ledger.intend(record, self._expire_time_s(self.ledger_ttl_s))
             case fx.LedgerCommit(record):
-                return self.ledger.commit(record, self._expire_time_s(self.ledger_ttl_s))
+                ttl_s = MARK_TTL_S if record.key == MARK else self.ledger_ttl_s
+                return self.ledger.commit(record, self._expire_time_s(ttl_s))
             case _:
                 return self._ask_arbiter(effect)
 

@@ -15,12 +15,12 @@ from safewrite.delta.write.recalled import (
     entry_at,
     from_the_start,
     is_cleaned_up,
-    is_of_another,
     recall_txn,
     repeat,
 )
 from safewrite.delta.write.staging import StagedFile, are_light, discard, stage
 from safewrite.delta.write.transaction import Transaction, Write
+from safewrite.delta.write.write import from_log, unmarked
 from safewrite.errors import ReplayMismatchError, SafewriteError
 from safewrite.protocol import keys, staging
 from safewrite.protocol.ask import Limits
@@ -78,7 +78,7 @@ def _write_many(
     offered = yield from _offered(state)
     light, looked = candidate.is_light, False
     if not light:
-        looked = yield from _recall(state, (yield from keys.intend_all(offered, limits)))
+        looked = yield from _intend(state, offered)
     while True:
         yield from _leave_out(state)
         if not candidate.write.members:
@@ -91,7 +91,7 @@ def _write_many(
             yield from _stage(candidate, encode, limits)
         if light and not are_light(candidate.files):
             light = False
-            looked = yield from _recall(state, (yield from keys.intend_all(offered, limits)))
+            looked = yield from _intend(state, offered)
             continue
         try:
             landed = yield from commit(
@@ -101,13 +101,13 @@ def _write_many(
                 limits=limits,
                 queue_first=queue_first,
                 fresh=fresh or looked,
-                records=_records(state),
-                opening=keys.intend_new(offered, limits) if light else None,
+                records=_remembering(state),
+                opening=keys.intend_new(offered, limits, marked=_unmarked(state)) if light else None,
                 doubting=lambda version: keys.doubt_all(_records(state), version, limits),
             )
         except keys.KeysKnownError as known:
             files, light = candidate.files, False
-            looked = yield from _recall(state, known.answers)
+            looked = yield from _recall_all(state, known)
             yield from _leave_out(state)
             if not candidate.files:
                 yield from discard(files)  # no attempt was begun with them
@@ -116,6 +116,7 @@ def _write_many(
             light, queue_first, fresh, looked = False, False, False, False
             state.seen = candidate.reached
             continue
+        candidate.ledger_seen |= light or candidate.accounted < 0
         yield from _remember(state, landed.version, landed.remembered)
         done = DeltaDone(
             landed.version,
@@ -168,6 +169,12 @@ def _records(state: _State) -> list[LedgerRecord]:
     return [state.records[w.key] for w in state.candidate.write.members if w.key in state.records]
 
 
+def _remembering(state: _State) -> list[LedgerRecord]:
+    """What the ledger is to have of the commit; that of a table's first version has the mark too."""
+    candidate = state.candidate
+    return [*_records(state), *([keys.mark(candidate.table_id, -1)] if candidate.accounted < 0 else [])]
+
+
 def _remember(
     state: _State, version: int | None, remembered: frozenset[str] = frozenset()
 ) -> Generator[Effect, Outcome, None]:
@@ -192,6 +199,42 @@ def _offered(state: _State) -> Generator[Effect, Outcome, list[LedgerRecord]]:
     return offered
 
 
+def _unmarked(state: _State) -> tuple[str | None] | None:
+    """As :func:`safewrite.delta.write.write.unmarked`; a group of stream batches asks no ledger."""
+    return unmarked(state.candidate) if state.records else None
+
+
+def _intend(state: _State, offered: Sequence[LedgerRecord]) -> Generator[Effect, Outcome, bool]:
+    """Record in the ledger what this call is about to do, and find what earlier calls wrote; as :func:`_recall`."""
+    marked = _unmarked(state)
+    if marked is None:
+        return (yield from _recall(state, (yield from keys.intend_all(offered, state.limits))))
+    try:
+        answers = yield from keys.intend_marked(offered, *marked, state.limits)
+    except keys.LedgerGoneError as gone:
+        return (yield from _recall_all(state, gone))
+    state.candidate.ledger_seen = True
+    return (yield from _recall(state, answers))
+
+
+def _recall_all(state: _State, known: keys.KeysKnownError) -> Generator[Effect, Outcome, bool]:
+    """As :func:`_recall`, from the log where the ledger was emptied."""
+    if not isinstance(known, keys.LedgerGoneError):
+        state.candidate.ledger_seen = True
+        return (yield from _recall(state, known.answers))
+    candidate = state.candidate
+    _, state.seen, restored = yield from from_log(candidate, known, state.arbiter, state.limits)
+    answers: list[tuple[LedgerRecord, bool]] = []
+    for record, _ in known.answers:
+        told = (yield from keys.recall(record.key, state.limits)) or record
+        # The log has been read: what the ledger does not know now has not landed.
+        answers.append((told, told.version is None))
+        if (at := restored.version_of(record.key)) is not None:
+            state.known[record.key] = keys.incomparable(record.key, at)
+    yield from _recall(state, answers)
+    return True
+
+
 def _recall(state: _State, answers: Sequence[tuple[LedgerRecord, bool]]) -> Generator[Effect, Outcome, bool]:
     """Find the members that earlier calls wrote; True if the log was read to its end on the way.
 
@@ -202,7 +245,7 @@ def _recall(state: _State, answers: Sequence[tuple[LedgerRecord, bool]]) -> Gene
     landed: list[tuple[Write, LedgerRecord]] = []
     earliest = None
     for write, (record, ours) in zip(named, answers, strict=True):
-        if not ours and is_of_another(record, candidate.table_id):
+        if not ours and keys.is_of_another(record, candidate.table_id):
             record = from_the_start(write, candidate.table_id)  # noqa: PLW2901 - the ledger spoke of another table
         state.records[write.key] = replace(record, fingerprint=write.fingerprint)
         if record.version is not None:

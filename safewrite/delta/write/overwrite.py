@@ -27,7 +27,7 @@ from safewrite.delta.log.actions import Action, Commit, FileKey, file_key, rows_
 from safewrite.delta.log.features import check_overwrite, feeds_changes, marks_rows
 from safewrite.delta.log.replay import LogReplay, load_files
 from safewrite.delta.write.change_feed import replaced_rows, staged_changes
-from safewrite.delta.write.recalled import DeltaDone, is_of_another, standing
+from safewrite.delta.write.recalled import DeltaDone, standing
 from safewrite.delta.write.staging import StagedFile, secure, stage
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.write import write
@@ -383,6 +383,6 @@ def _known(candidate: OverwriteTransaction, limits: Limits) -> Generator[Effect,
     if keys.base_of_generated(wanted.key) is not None:
         return False
     record = yield from keys.recall(wanted.key, limits)
-    if record is None or record.version is None or is_of_another(record, candidate.table_id):
+    if record is None or record.version is None or keys.is_of_another(record, candidate.table_id):
         return False
     return (yield from standing(record, record.version, limits)) is not None

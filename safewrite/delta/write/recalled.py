@@ -59,11 +59,6 @@ def entry_at(
     return entry
 
 
-def is_of_another(record: LedgerRecord, table_id: str | None) -> bool:
-    """Whether a record tells of a table that was dropped: its versions are not this table's (A17)."""
-    return record.table_id is not None and table_id is not None and record.table_id != table_id
-
-
 def from_the_start(named: Write, table_id: str | None) -> LedgerRecord:
     """A record that leaves every version of the log open."""
     return LedgerRecord(named.key, -1, named.fingerprint, table_id=table_id)

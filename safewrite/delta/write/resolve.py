@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 from safewrite.delta.log.actions import commit_path, version_of
 from safewrite.delta.write.members import Entry, all_writes, carried, find_write, own_info
-from safewrite.delta.write.recalled import is_of_another, standing
+from safewrite.delta.write.recalled import standing
 from safewrite.errors import CommitUnknownError
 from safewrite.protocol import keys, member_queue, values
 from safewrite.protocol.ask import Limits, ask, unanswered
@@ -29,7 +29,7 @@ def resolve(
         StorageError: the store gave no answer.
     """
     record = yield from keys.recall(key, limits)
-    if record is not None and is_of_another(record, table_id):
+    if record is not None and keys.is_of_another(record, table_id):
         record = None
     if record is not None and record.version is not None:
         entry = yield from standing(record, record.version, limits)

@@ -82,6 +82,8 @@ class Transaction:
     table_id: str | None = None
     few_rows: bool = False
     """They may be encoded before it is known whether an earlier call wrote them."""
+    ledger_seen: bool = False
+    """Whether the ledger's mark was seen just now: what it does not know is new then."""
     operation: str = "WRITE"
     mode: str = "Append"
     taken: tuple[waiting.WaitingWrite, ...] = ()

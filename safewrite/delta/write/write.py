@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from safewrite import receipt
 from safewrite.delta.data.datafiles import DataFile
+from safewrite.delta.write.ledger_mark import Restored, restore
 from safewrite.delta.write.members import Entry
 from safewrite.delta.write.recalled import (
     DeltaDone,
     entry_at,
     from_the_start,
-    is_of_another,
     recall_txn,
     repeat,
     standing,
@@ -86,9 +86,12 @@ def _write(  # noqa: PLR0917 - one caller, just above
             return recalled.done
     try:
         return (yield from _committed_once(candidate, recalled, arbiter, limits, queue_first, fresh, intends))
+    except keys.LedgerGoneError as gone:
+        recalled = yield from _recall_from_log(candidate, gone, arbiter, limits)
     except keys.KeysKnownError as known:
         ((record, _),) = known.answers
-    recalled = yield from _recall_known(candidate, record, arbiter, limits)
+        candidate.ledger_seen = True
+        recalled = yield from _recall_known(candidate, record, arbiter, limits)
     if recalled.done is not None:
         yield from discard(files)
         return recalled.done
@@ -114,11 +117,12 @@ def _committed_once(  # noqa: PLR0917 - one caller, just above
         limits=limits,
         queue_first=queue_first,
         fresh=fresh or recalled.looked,
-        records=(record,) if in_ledger(named) else (),
-        opening=keys.intend_new([record], limits) if intends else None,
+        records=_records(candidate, record),
+        opening=keys.intend_new([record], limits, marked=unmarked(candidate)) if intends else None,
         sharer=candidate.sharer,
         doubting=lambda version: keys.doubt(record, version, limits),
     )
+    candidate.ledger_seen |= intends or (candidate.accounted < 0 and not landed.already)
     if landed.already:
         found = Found(landed.version, own=False)
         done = yield from found_again(candidate, found, record, limits, attempts=landed.attempts)
@@ -152,7 +156,15 @@ def recall(
         return Recalled(record, seen, done=(yield from recall_txn(named, candidate, arbiter, limits)))
     if generated_base == candidate.accounted:
         return Recalled(record, seen)
-    record, ours = yield from keys.intend(record, limits)
+    marked = unmarked(candidate) if generated_base is None else None
+    if marked is None:
+        record, ours = yield from keys.intend(record, limits)
+    else:
+        try:
+            ((record, ours),) = yield from keys.intend_marked([record], *marked, limits)
+        except keys.LedgerGoneError as gone:
+            return (yield from _recall_from_log(candidate, gone, arbiter, limits))
+        candidate.ledger_seen = True
     if ours and generated_base is None:
         return Recalled(record, seen)
     return (yield from _recall_known(candidate, record, arbiter, limits))
@@ -163,12 +175,57 @@ def _first_record(candidate: Transaction) -> LedgerRecord:
     return LedgerRecord(named.key, candidate.accounted, named.fingerprint, table_id=candidate.table_id)
 
 
+def unmarked(candidate: Transaction) -> tuple[str | None] | None:
+    """The table's id, where the ledger must show its mark before it is believed; None where it need not.
+
+    A write that begins with the first version examines the whole log.
+    """
+    return None if candidate.ledger_seen or candidate.accounted < 0 else (candidate.table_id,)
+
+
+def _records(candidate: Transaction, record: LedgerRecord) -> tuple[LedgerRecord, ...]:
+    """What the ledger is to have of this commit; that of a table's first version has the mark too, for nothing came before."""
+    own = (record,) if in_ledger(candidate.write) else ()
+    return (*own, keys.mark(candidate.table_id, -1)) if candidate.accounted < 0 else own
+
+
+def from_log(
+    candidate: Transaction, gone: keys.LedgerGoneError, arbiter: Arbiter, limits: Limits
+) -> Generator[Effect, Outcome, tuple[Found | None, int, Restored]]:
+    """Put the keys of the log back into the ledger; what was found of the candidate after its base, and the last version."""
+    found, seen = yield from look(candidate, candidate.accounted, arbiter=arbiter, limits=limits)
+    restored = yield from restore(candidate.table_id, seen, gone.found, limits)
+    candidate.ledger_seen = not restored.lost
+    return found, seen, restored
+
+
+def _recall_from_log(
+    candidate: Transaction, gone: keys.LedgerGoneError, arbiter: Arbiter, limits: Limits
+) -> Generator[Effect, Outcome, Recalled]:
+    """Find out from the log what an earlier call did, where the ledger was emptied."""
+    named = candidate.write
+    found, seen, restored = yield from from_log(candidate, gone, arbiter, limits)
+    record = (yield from keys.recall(named.key, limits)) or _first_record(candidate)
+    if found is not None:
+        done = yield from found_again(candidate, found, record, limits, attempts=0)
+        return Recalled(record, seen, looked=True, done=done)
+    if record.version is not None and not keys.is_of_another(record, candidate.table_id):
+        entry = yield from standing(record, record.version, limits)
+        if entry is not None:
+            keys.must_match(named.key, record.fingerprint, named.fingerprint, record.version)
+            done = repeat(named, record.version, entry, candidate.state)
+            return Recalled(record, seen, looked=True, done=done)
+    if (at := restored.version_of(named.key)) is not None:
+        raise keys.incomparable(named.key, at)
+    return Recalled(replace(_first_record(candidate), base_version=seen), seen, looked=True)
+
+
 def _recall_known(
     candidate: Transaction, record: LedgerRecord, arbiter: Arbiter, limits: Limits
 ) -> Generator[Effect, Outcome, Recalled]:
     """Find out what the call did that put this record into the ledger."""
     named, seen = candidate.write, candidate.accounted
-    if is_of_another(record, candidate.table_id):
+    if keys.is_of_another(record, candidate.table_id):
         record = from_the_start(named, candidate.table_id)
     if record.version is not None:
         entry = yield from standing(record, record.version, limits)
