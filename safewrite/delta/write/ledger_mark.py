@@ -40,17 +40,20 @@ class Restored:
 
 
 def restore(
-    table_id: str | None, seen: int, began: LedgerRecord | None, limits: Limits
+    table_id: str | None, began: LedgerRecord | None, limits: Limits
 ) -> Generator[Effect, Outcome, Restored]:
-    """Put the keys of every commit up to ``seen`` into the ledger, newest first, and the mark; ``began`` is the one that is there.
+    """Put the keys of every commit into the ledger, newest first, and the mark; ``began`` is the one that is there.
 
-    Nothing may be unfinished at or before ``seen``.
+    What was unfinished must have been finished before.
 
     Raises:
         StorageError: the store gave no answer; the next call goes on.
     """
-    top = seen if began is None or keys.is_of_another(began, table_id) else min(seen, began.base_version)
-    versions = sorted((one for one in (yield from _listed(limits)) if one <= top), reverse=True)
+    listed = yield from _listed(limits)
+    top = max(listed, default=-1)
+    if began is not None and not keys.is_of_another(began, table_id):
+        top = min(top, began.base_version)
+    versions = sorted((one for one in listed if one <= top), reverse=True)
     log.warning(
         "the ledger of keys is not whole: %d keys' commits are looked through, and their keys are put back",
         len(versions),

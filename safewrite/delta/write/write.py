@@ -194,7 +194,7 @@ def from_log(
 ) -> Generator[Effect, Outcome, tuple[Found | None, int, Restored]]:
     """Put the keys of the log back into the ledger; what was found of the candidate after its base, and the last version."""
     found, seen = yield from look(candidate, candidate.accounted, arbiter=arbiter, limits=limits)
-    restored = yield from restore(candidate.table_id, seen, gone.found, limits)
+    restored = yield from restore(candidate.table_id, gone.found, limits)
     candidate.ledger_seen = not restored.lost
     return found, seen, restored
 

@@ -41,6 +41,7 @@ class Changing(RowCandidate):
     """A change of one key as a candidate; its commit file also holds the change, and what its plan made of the key."""
 
     is_light: bool = False
+    ledger_seen: bool = True
     change: Change = NOTHING
     newest: State = NOTHING
     """The key in the last version that was examined."""

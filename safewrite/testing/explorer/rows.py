@@ -35,6 +35,7 @@ class RowCandidate:
     accounted: int
     creating: bool = False
     is_light: bool = True
+    ledger_seen: bool = True
     files: tuple[()] = ()
     state: None = None
     table_id: str | None = None

@@ -49,6 +49,7 @@ class SharedChange(SharedRow):
     """
 
     is_light: bool = False
+    ledger_seen: bool = True
     kind: str = CHANGES
     change: Change = NOTHING
     joined: tuple[Joining, ...] = ()
