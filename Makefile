@@ -64,7 +64,7 @@ lock: .envs/uv/.installed $(PY) ## Remake requirements/*.txt (UPGRADE=1 takes ne
 	@$(LOCK) pyproject.toml --all-extras -c requirements/dev.txt -o requirements/runtime.txt
 	@$(LOCK) --python-platform x86_64-manylinux2014 --only-binary :all: \
 		requirements/lambda-layer.in -o requirements/lambda-layer.txt
-	@for arm in $(ARMS) cfn-lint spark-3.5 spark-connect kafka2delta pyiceberg-tests airflow numpy-1; do $(LOCK) requirements/arm-$$arm.in -o requirements/arm-$$arm.txt; done
+	@for arm in $(ARMS) cfn-lint spark-3.5 spark-connect kafka2delta pyiceberg-tests airflow numpy-1 spark-newest; do $(LOCK) requirements/arm-$$arm.in -o requirements/arm-$$arm.txt; done
 
 .PHONY: lint
 lint: install ## ruff (rules and format) and codespell
@@ -106,6 +106,10 @@ test: install arms .envs/cfn-lint/.installed jars ## The test suite (PYTEST_ARGS
 test-spark35: .envs/spark-3.5/.installed $(JARS)/spark-3.5/spark/.copied $(LOGSTORE) ## Spark 3.5, which Glue 5 and EMR 7 run: a smoke test, and the change data job on Kafka; needs Java 17 and Maven
 	@SAFEWRITE_JARS=$(abspath $(JARS)/spark-3.5) .envs/spark-3.5/bin/python -m pytest -m "long or not long" -W "ignore:.*distutils:DeprecationWarning" \
 		tests/spark35/smoke.py tests/spark/test_arrow.py tests/spark/test_cdc.py
+
+.PHONY: test-spark-newest
+test-spark-newest: .envs/spark-newest/.installed ## The newest Spark (4.3), without any jar: frames, change logs, streams, a medallion job by tasks; needs Java 17
+	@.envs/spark-newest/bin/python -m pytest tests/spark_newest/smoke.py
 
 .PHONY: test-spark-connect
 test-spark-connect: .envs/spark-connect/.installed ## Frames and streams of Spark Connect, with a server of its own; needs Java 17

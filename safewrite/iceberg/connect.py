@@ -326,7 +326,7 @@ def _lacking(name: str, error: Exception) -> MissingExtraError:
     """The error for a catalog whose library is not installed: SQL catalogs need one that [iceberg] does not bring."""
     return MissingExtraError(
         f"Catalog {name!r} needs a library that is not installed: {said(error).rstrip('.')}. Nothing was written. Install what its kind "
-        "needs: pip install 'pyiceberg[sql-sqlite]' or 'pyiceberg[sql-postgres]' (type sql), 'pyiceberg[glue]' (type glue)."
+        "needs; for type sql: pip install 'pyiceberg[sql-sqlite]' or 'pyiceberg[sql-postgres]'."
     )
 
 

@@ -12,15 +12,19 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas import types as spark_types
+from pyspark.sql.types import LongType, StructType, TimestampType
 from typer.testing import CliRunner
 
 import safewrite as sw
 from safewrite.cli.app import app
 from safewrite.delta.spark import options
 from safewrite.delta.spark.log_store import parse_commit_path, transaction_of
+from safewrite.frames.spark.columns import arrow_schema
 from safewrite.spark import (
     attach,
     conf,
@@ -374,3 +378,17 @@ def test_a_job_without_java_ends_in_one_line(
     assert done.output.count("\n") == 1, done.output
     if output == "json":
         assert json.loads(done.stdout)["error"]["kind"] == "missing_extra"
+
+
+def test_times_keep_their_zone_where_pyspark_wants_to_be_told_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """T4-C10: PySpark 4.2 asserts a zone.  The suite runs with 4.1; `make test-spark-newest` runs with 4.3."""
+    theirs = spark_types.to_arrow_schema
+
+    def newer(schema: StructType, *, timezone: str | None = None) -> pa.Schema:
+        assert timezone == "UTC"
+        return theirs(schema)
+
+    schema = StructType().add("at", TimestampType()).add("id", LongType())
+    for one in (theirs, newer):
+        monkeypatch.setattr(spark_types, "to_arrow_schema", one)
+        assert arrow_schema(schema) == pa.schema([("at", pa.timestamp("us", "UTC")), ("id", pa.int64())])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -107,7 +108,11 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     for field in schema.fields:
         _check_kind(field.dataType, field.name, field.name)
     try:
-        return to_arrow_schema(schema)
+        # From PySpark 4.2 on it must be told the zone that it took by itself before.
+        zone: dict[str, Any] = (
+            {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+        )
+        return to_arrow_schema(schema, **zone)
     except PySparkException as error:
         raise InvalidInputError(
             f"A column has a type that cannot be a table column: {said(error)}. Nothing was written. Cast it."
