@@ -8,7 +8,11 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pyarrow as pa
+
 from safewrite.delta.log import actions
+from safewrite.delta.log.schema import from_arrow
+from safewrite.delta.log.snapshot import Snapshot
 from safewrite.protocol import effects as fx
 from safewrite.protocol import values
 from safewrite.protocol.effects import Effect, Ok, Outcome
@@ -63,6 +67,11 @@ def remove(path: str, **more: Any) -> dict[str, Any]:
 def body(*actions: dict[str, Any]) -> bytes:
     """A commit file."""
     return b"".join(json.dumps(action, separators=(",", ":")).encode() + b"\n" for action in actions)
+
+
+def plain_state(schema: pa.Schema) -> Snapshot:
+    """A snapshot of a table of these columns that has no partitions."""
+    return Snapshot(0, {}, {"schemaString": from_arrow(schema), "id": "t"})
 
 
 class Table:

@@ -24,7 +24,7 @@ from safewrite.stores.world import Performer, run
 from safewrite.testing.steps import At, Stepwise
 from tests.changes.test_decide import OTHER, K, up
 from tests.changes.test_tables import COMMIT, Lake, apply
-from tests.delta.logs import PROTOCOL, Table, add, metadata, remove
+from tests.delta.logs import PROTOCOL, Table, add, metadata, plain_state, remove
 
 SCHEMA = pa.schema({"n": pa.int64(), "day": pa.string()})
 
@@ -140,11 +140,11 @@ def test_the_ends_of_a_batch_leave_out_no_file_that_its_keys_would_keep():
         file = add("f", stats=json.dumps(stats))["add"]
         keys = {"n": pa.array(numbers, pa.int64()), "day": pa.array(days)}
         alone = [{"n": pa.array([n], pa.int64()), "day": pa.array([day])} for n in numbers for day in days]
-        if any(Pruning(one, (), SCHEMA).may_hold(file) for one in alone):
-            assert Pruning(keys, (), SCHEMA).may_hold(file)
+        if any(Pruning(one, plain_state(SCHEMA)).may_hold(file) for one in alone):
+            assert Pruning(keys, plain_state(SCHEMA)).may_hold(file)
         for name, values in keys.items():
-            expected = any(Pruning({name: one[name]}, (), SCHEMA).may_hold(file) for one in alone)
-            assert Pruning({name: values}, (), SCHEMA).may_hold(file) == expected
+            expected = any(Pruning({name: one[name]}, plain_state(SCHEMA)).may_hold(file) for one in alone)
+            assert Pruning({name: values}, plain_state(SCHEMA)).may_hold(file) == expected
 
 
 class Steps(Stepwise):

@@ -41,9 +41,9 @@ class ColumnRead:
 
 
 def planned_reads(
-    adds: Sequence[Action], names: Sequence[str], limits: Limits, part: RowGroups | None = None
+    adds: Sequence[Action], names: Sequence[str] | None, limits: Limits, part: RowGroups | None = None
 ) -> Generator[Effect, Outcome, list[ColumnRead]]:
-    """What to fetch of files for some columns, and row groups, by the footers of those that are large.
+    """What to fetch of files for some columns (None: all), and row groups, by the footers of those that are large.
 
     Raises:
         StorageError: a file is gone or no Parquet file, or the store gave no answer.
@@ -61,8 +61,13 @@ def planned_reads(
     for read in large:
         assert read.file is not None
         try:
-            footer = open_file(read.file).metadata
-            read.spans = ranges(footer, {*names}, None if part is None else part.of(footer)[0])
+            file = open_file(read.file)
+            footer = file.metadata
+            read.spans = ranges(
+                footer,
+                {*(file.schema_arrow.names if names is None else names)},
+                None if part is None else part.of(footer)[0],
+            )
         except UnreadableError as error:
             raise damaged(read.add["path"], str(error)) from error
         if read.nbytes > WHOLE_SHARE * size_of(read.add):

@@ -16,6 +16,7 @@ import pyarrow as pa
 from safewrite.changes.candidate_rows import filtered
 from safewrite.changes.positions import Flags
 from safewrite.changes.reading import loose
+from safewrite.delta.data.mapping import by_display_name, in_file, shown
 from safewrite.delta.data.vectors import VectorError, live
 from safewrite.delta.log.actions import Action, stats_of
 from safewrite.errors import (
@@ -159,7 +160,9 @@ def _decoded(
         source = pa.BufferReader(body) if isinstance(body, bytes) else cast("IO[bytes]", body)
         file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
         groups, places = (part or _ALL).of(file.metadata)
-        table = columns_of(file, schema.names, groups)
+        table = (
+            _mapped(file, schema, groups, state) if state.mapping else columns_of(file, schema.names, groups)
+        )
     except (pa.ArrowException, OSError) as error:
         raise damaged(add["path"], str(error)) from error
     said, count = stats_of(add).get("numRecords"), file.metadata.num_rows
@@ -190,6 +193,18 @@ def _decoded(
     return table, schema, file.metadata
 
 
+def _mapped(file: pq.ParquetFile, schema: pa.Schema, groups: Sequence[int], state: Snapshot) -> pa.Table:
+    """As :func:`columns_of`, of a file that knows columns by other names, or by ids."""
+    there = file.schema_arrow
+    named = in_file(there, schema, state)
+    read = columns_of(file, [*named.values()], groups)
+    columns = {
+        name: shown(read.column(own), there.field(own), schema.field(name), state)
+        for name, own in named.items()
+    }
+    return pa.table(columns) if columns else read
+
+
 def whole_rows(
     body: bytes | RangedFile, add: Action, state: Snapshot, names: Sequence[str] | None, gone: BitMap64 | None
 ) -> tuple[pa.Table, pq.FileMetaData]:
@@ -204,7 +219,7 @@ def _with_partitions(table: pa.Table, add: Action, state: Snapshot, names: Seque
     wide = loose(state.schema)
     if names is not None:
         wide = pa.schema([wide.field(name) for name in names])
-    spelled = add.get("partitionValues") or {}
+    spelled: Mapping[str, Any] = by_display_name(add.get("partitionValues") or {}, state)
     columns = [
         pa.chunked_array(
             [pa.repeat(pa.scalar(partition_value(spelled.get(f.name), f), f.type), table.num_rows)], f.type

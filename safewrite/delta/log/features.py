@@ -263,6 +263,17 @@ def _variants(state: Snapshot) -> str | None:
     return f"{reason('variant')} ({', '.join(found)})" if found else None
 
 
+def _unread(state: Snapshot) -> str | None:
+    """Why columns forbid it that cannot be read: a frame could not bring them, and a rewrite would lose them."""
+    variants = {path.partition(".")[0] for path in _facts(state).variants}
+    others = [name for name in state.unread if name not in variants]
+    return (
+        f"values would have to be written to {', '.join(others)}, of a type that is not known"
+        if others
+        else None
+    )
+
+
 def _kinds(kind: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Every type of the schema at any depth, with the path of its column."""
     yield path, kind
@@ -419,6 +430,7 @@ RULES: Mapping[str, Rule] = {
     MOVED: _redirect(MOVED),
     MOVED_FOR_WRITERS: _redirect(MOVED_FOR_WRITERS),
     "variantType": _variants,
+    "types": _unread,
     **{name: _iceberg_compat(name) for name in ICEBERG},
     "char and varchar": _text_limits,
     "statistics": _indexed_columns,
@@ -426,7 +438,6 @@ RULES: Mapping[str, Rule] = {
 """Features that are honoured as long as the table does not use them, and how use is found."""
 
 READING_RULES: Mapping[str, Rule] = {
-    "columnMapping": _column_mapping,
     "coordinatedCommits": _coordinator,
     MOVED: _redirect(MOVED),
 }

@@ -51,14 +51,29 @@ def to_arrow(schema_string: str) -> pa.Schema:
     Field metadata is kept: texts as they are, other values as JSON.  Raises UnsupportedTableError
     naming the column of a type that is not known (variant, interval, collated strings, ...).
     """
+    return pa.schema([_field_to_arrow(f, "") for f in _parsed(schema_string)])
+
+
+def readable(schema_string: str) -> tuple[pa.Schema, dict[str, str]]:
+    """As :func:`to_arrow`, of the columns whose types are known, and why each other is not.  Raises if it is no Delta schema."""
+    fields: list[pa.Field] = []
+    unread: dict[str, str] = {}
+    for field in _parsed(schema_string):
+        try:
+            fields.append(_field_to_arrow(field, ""))
+        except UnsupportedTableError as error:
+            unread[field["name"]] = error.message.partition(".")[0]
+    return pa.schema(fields), unread
+
+
+def _parsed(schema_string: str) -> list[dict[str, Any]]:
     try:
-        parsed = json.loads(schema_string)
-        fields = parsed["fields"]
+        found: list[dict[str, Any]] = json.loads(schema_string)["fields"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UnsupportedTableError(
             f"The table's schema is no Delta schema ({said(error)}). Nothing was written. Check metaData.schemaString."
         ) from error
-    return pa.schema([_field_to_arrow(f, "") for f in fields])
+    return found
 
 
 def _field_to_arrow(field: dict[str, Any], parent: str) -> pa.Field:

@@ -62,10 +62,34 @@ class Snapshot:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The table's schema in Arrow, partition columns included."""
-        from safewrite.delta.log.schema import to_arrow
+        """The table's schema in Arrow, partition columns included, columns of types that are not known left out."""
+        from safewrite.delta.log.schema import readable
 
-        return to_arrow(self.schema_string)
+        schema, self.__dict__["unread"] = readable(self.schema_string)
+        return schema
+
+    @cached_property
+    def unread(self) -> Mapping[str, str]:
+        """The columns of types that are not known, such as variants, with the reason: nothing is written to the table."""
+        found: Mapping[str, str] = self.__dict__["unread"] if self.schema is not None else {}
+        return found
+
+    @property
+    def mapping(self) -> str:
+        """How files name columns otherwise than users do: ``name``, ``id``, or '' where they do not (PROTOCOL.md, "Column Mapping")."""
+        mode = self.properties.get("delta.columnMapping.mode", "none").lower()
+        return "" if mode == "none" else mode
+
+    @cached_property
+    def physical(self) -> Mapping[str, str]:
+        """What files, statistics and partition values call each column; the same name where there is no mapping."""
+        return {field.name: self.physical_name(field) for field in self.schema}
+
+    def physical_name(self, field: pa.Field) -> str:
+        """The same, of a field at any depth."""
+        own = (field.metadata or {}).get(b"delta.columnMapping.physicalName") if self.mapping else None
+        name: str = field.name if own is None else own.decode()
+        return name
 
     @property
     def schema_string(self) -> str:
@@ -108,8 +132,9 @@ class Snapshot:
     def _moved(self, **changes: Any) -> Snapshot:
         """A copy that keeps what is cached on the schema."""
         moved = replace(self, **changes)
-        if "schema" in self.__dict__:
-            moved.__dict__["schema"] = self.__dict__["schema"]
+        moved.__dict__.update(
+            {name: self.__dict__[name] for name in ("schema", "unread") if name in self.__dict__}
+        )
         return moved
 
 

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from safewrite.delta.data.rows import live_rows
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log import actions
 from safewrite.delta.log.replay import load_files
 from safewrite.delta.maintenance.inspection import ASKS, Inspection
+from safewrite.delta.read.files import read_files
 from safewrite.delta.write.members import ENGINE, all_writes, those_carried
-from safewrite.errors import Kind, StorageError, TableNotFoundError
+from safewrite.errors import TableNotFoundError
 from safewrite.findings import KeyAudit
 from safewrite.progress import watched
 from safewrite.protocol import keys
-from safewrite.protocol.effects import Get, Ok
 from safewrite.protocol.members import Wanted
 from safewrite.stores.world import run
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 
 def audit_keys(found: Inspection, sent: Iterable[str]) -> KeyAudit:
@@ -86,48 +84,16 @@ def read_rows(found: Inspection, columns: tuple[str, ...]) -> dict[str, list[Any
         StorageError: a data file is missing, or a deletion vector is not what the log says.
         MissingExtraError: deletion vectors without pyroaring.
     """
-    import pyarrow as pa
-
     _must_exist(found)
     assert found.state is not None
     files = run(load_files(found.state, limits=ASKS), found.world)
-    schema = pa.schema([found.state.schema.field(name) for name in columns])
     gathered: dict[str, list[Any]] = {name: [] for name in columns}
     vectors = Vectors(found.address.uri)
-    run(vectors.fetch(files.adds.values(), ASKS), found.world)
-    for (path, _), action in watched(files.adds.items(), "data files", len(files.adds)):
-        part = _read_file(found, path, action, schema)
-        gone = vectors.of(action)
-        if gone is not None:
-            part = part.filter(pa.array(live_rows(path, gone, part.num_rows)))
+    for add in watched(files.adds.values(), "data files", len(files.adds)):
+        part = run(read_files([add], found.state, vectors, ASKS, columns=columns), found.world)
         for name in columns:
             gathered[name] += part.column(name).to_pylist()
     return gathered
-
-
-def _read_file(found: Inspection, path: str, action: actions.Action, schema: pa.Schema) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    answer = found.world.perform(Get(path, name="audit.get_data"))
-    if not (isinstance(answer, Ok) and isinstance(answer.value, bytes)):
-        raise StorageError(
-            f"Data file {path} of version {found.head} cannot be read. Nothing was written. Run `safewrite "
-            "doctor --deep` on the table.",
-            kind=Kind.DATA_FILE_DAMAGED,
-        )
-    table = pq.ParquetFile(io.BytesIO(answer.value)).read()
-    values = action.get("partitionValues") or {}
-    arrays, there = [], frozenset(table.column_names)
-    for field in schema:
-        if field.name in values:
-            text = values[field.name] or None
-            arrays.append(pa.array([text] * table.num_rows, pa.string()).cast(field.type))
-        elif field.name in there:
-            arrays.append(table.column(field.name).cast(field.type))
-        else:
-            arrays.append(pa.nulls(table.num_rows, field.type))
-    return pa.table(arrays, schema=schema)
 
 
 def _must_exist(found: Inspection) -> None:

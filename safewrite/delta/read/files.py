@@ -23,6 +23,7 @@ from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log.actions import Action, rows_of
 from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.snapshot import Snapshot
+from safewrite.errors import UnsupportedTableError
 from safewrite.frames.parallel import LOOKED_AT_ONCE, LOOKED_BYTES, all_of, windows
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
@@ -37,9 +38,10 @@ def rows_with(
     wanted: RowFilter, state: Snapshot, known: KnownFiles, vectors: Vectors, limits: Limits
 ) -> Generator[Effect, Outcome, pa.Table]:
     """The wanted rows of a version; of large files the columns to look at are fetched first.  Raises as :func:`read_files`."""
+    _check_types(state)
     replay = yield from known.load(state, limits)
     if wanted.predicate is None:
-        may_hold = Pruning(wanted.values, state.partition_by, state.schema).may_hold
+        may_hold = Pruning(wanted.values, state).may_hold
     else:
         may_hold = partial(may_match, wanted.predicate, state=state)
     adds = [add for add in replay.adds.values() if may_hold(add)]
@@ -80,11 +82,26 @@ def read_files(
         UnsupportedTableError: a file lies outside the table, or cannot be read.
     """
     schema = loose(state.schema)
-    if columns is not None:
+    if columns is None:
+        _check_types(state)
+    else:
         schema = pa.schema([schema.field(name) for name in columns])
     read = partial(_each, adds, lambda read: read(columns), columns=columns)
     found = yield from read(state=state, vectors=vectors, limits=limits)
     return pa.concat_tables([schema.empty_table(), *found])
+
+
+def _check_types(state: Snapshot) -> None:
+    """Refuse to read all columns where some cannot be read.
+
+    Raises:
+        UnsupportedTableError: it names them.
+    """
+    for name, why in state.unread.items():
+        raise UnsupportedTableError(
+            f"{why}. Nothing was read, for column {name!r} would be missing. Name the columns to be read, such as "
+            f"added_since(None)[0].read({state.schema.names[:3]}); row_count() and history() go on."
+        )
 
 
 def read_part(
@@ -99,9 +116,14 @@ def read_part(
     """The live rows of some row groups of a file, of which only the bytes of these are fetched.  Raises as :func:`read_files`."""
     check_within(add)
     yield from vectors.fetch([add], limits)
-    reads = yield from planned_reads([add], columns or state.schema.names, limits, part)
+    reads = yield from planned_reads([add], _in_files(columns or state.schema.names, state), limits, part)
     fetched = yield from bodies(reads, limits, name="read.get_data")
     return stored_rows(fetched[0], add, state, columns, vectors.of(add), part=part)
+
+
+def _in_files(names: Sequence[str], state: Snapshot) -> Sequence[str] | None:
+    """What files call these columns; None where only their ids tell."""
+    return None if state.mapping == "id" else [state.physical[name] for name in names]
 
 
 def _each(
@@ -122,7 +144,7 @@ def _each(
         some = adds[first : first + FILES_PLANNED]
         reads = [ColumnRead(add) for add in some]
         if columns is not None:
-            reads = yield from planned_reads(some, columns, limits)
+            reads = yield from planned_reads(some, _in_files(columns, state), limits)
         for part in windows(reads, lambda one: one.nbytes, files=LOOKED_AT_ONCE, bytes_max=LOOKED_BYTES):
             fetched = yield from bodies(part, limits, name="read.get_data")
             found += all_of(

@@ -125,7 +125,7 @@ class SparkApplyTransaction(ApplyTransaction):
         source, _, _ = self._parts()
         if not source.report.ends:
             return []
-        pruning = Pruning(source.values, self.state.partition_by, self.state.schema)
+        pruning = Pruning(source.values, self.state)
         bounded = Bounded.of(self.state.schema, columns(source.bounds))
         return [
             key

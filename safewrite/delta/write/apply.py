@@ -287,7 +287,7 @@ class ApplyTransaction(RowFilesTransaction):
         """Read the files that may have keys of the batch."""
         assert self.state is not None
         keys, live = wanted(self._batch()), self.planned().adds
-        pruning = Pruning(keys, self.state.partition_by, self.state.schema)
+        pruning = Pruning(keys, self.state)
         yield from self._follow(touched)
         new = [key for key in touched.unseen(live, memory) if pruning.may_hold(live[key])]
         for key in new:

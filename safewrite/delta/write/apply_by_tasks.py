@@ -79,7 +79,7 @@ def holding(changes: ReadBatch, live: Mapping[FileKey, Action], state: Snapshot)
     """The live files that may have a row with a key of a batch."""
     if not changes.report.ends:
         return []
-    pruning = Pruning(changes.values, state.partition_by, state.schema)
+    pruning = Pruning(changes.values, state)
     bounds = changes.bounds
     bounded = Bounded.of(state.schema, columns(bounds))
     return [
