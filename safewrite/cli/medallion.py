@@ -188,13 +188,14 @@ def replay(
         ),
     ] = None,
     html: HtmlOption = None,
+    engine: EngineOption = RunsOn.LOCAL,
     output: OutputOption = None,
 ) -> None:
     """Apply all that bronze holds to silver, and go on from its head: the way out where silver cannot follow bronze.
 
     Changes that silver knows are passed over, so it is safe while the job runs.
     """
-    _show(Screen(context, output), lambda: pipeline_of(config).replay(table, since=since), html)
+    _show(Screen(context, output), lambda: pipeline_of(config, engine=engine).replay(table, since=since), html)
 
 
 @medallion.command("reset")
@@ -204,6 +205,7 @@ def reset(
     config: ConfigOption,
     table: NamedTables,
     html: HtmlOption = None,
+    engine: EngineOption = RunsOn.LOCAL,
     output: OutputOption = None,
 ) -> None:
     """Fill silver from bronze again: its rows, and what it remembers of deleted keys, go first.
@@ -211,7 +213,7 @@ def reset(
     For other keys, or to be rid of what bronze no longer has.  It is safe while the job runs; a table of more than a million
     rows of bronze is being filled for a while, and if that breaks off the next run does the rest.
     """
-    _show(Screen(context, output), lambda: pipeline_of(config).reset(table), html)
+    _show(Screen(context, output), lambda: pipeline_of(config, engine=engine).reset(table), html)
 
 
 @medallion.command("truncate")
@@ -228,6 +230,7 @@ def truncate(
         ),
     ] = None,
     html: HtmlOption = None,
+    engine: EngineOption = RunsOn.LOCAL,
     output: OutputOption = None,
 ) -> None:
     """Follow a TRUNCATE or DROP at the source, of which DMS tells nothing but that it removes the table's files.
@@ -235,7 +238,7 @@ def truncate(
     All rows go that came before it, also in each later reset and replay; those of files since then stay. A table that was
     dropped for good can be taken out of the configuration then.
     """
-    _show(Screen(context, output), lambda: pipeline_of(config).truncate(table, after=after), html)
+    _show(Screen(context, output), lambda: pipeline_of(config, engine=engine).truncate(table, after=after), html)
 
 
 @medallion.command("verify")

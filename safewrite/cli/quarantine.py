@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from safewrite.cli.medallion import ConfigOption, pipeline_of
+from safewrite.cli.medallion import ConfigOption, EngineOption, RunsOn, pipeline_of
 from safewrite.cli.shared import (
     EXIT_LOST,
     AllOption,
@@ -100,6 +100,7 @@ def replay(
     reason: ReasonOption = None,
     every: AllOption = False,
     dry_run: DryRun = False,
+    engine: EngineOption = RunsOn.LOCAL,
     output: OutputOption = None,
 ) -> None:
     """Take records again through the configuration of today, each once; the job may run meanwhile.
@@ -110,7 +111,7 @@ def replay(
     with screen.errors():
         from safewrite.medallion.audit.quarantine import Quarantine, Replayed
 
-        where = Quarantine(pipeline_of(config))
+        where = Quarantine(pipeline_of(config, engine=engine))
         chosen = where.find(**_narrowed(names, table, reason, every=every))
         gone = _settled(where, names)
         if dry_run:

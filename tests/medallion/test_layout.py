@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from safewrite.medallion import Pipeline
 from safewrite.medallion.config.job import load
-from safewrite.medallion.files.layout import odd, sort_out
+from safewrite.medallion.files.layout import odd, sort_out, tables_of
 from safewrite.medallion.files.storage import LocalStorage, RawFile
+from tests.medallion.test_jobs import Shop
 
 
 def config(**raw: Any) -> Any:
@@ -87,3 +89,22 @@ def test_a_table_whose_folder_is_a_link_is_listed(tmp_path: Path) -> None:
     (tmp_path / "raw" / "shop" / "orders").symlink_to(tmp_path / "disk" / "orders")
     found = [one.path for one in LocalStorage(str(tmp_path / "raw")).files()]
     assert found == ["shop/orders/LOAD00000001.csv"]
+
+
+def test_markers_of_folders_are_passed_over_and_what_lies_elsewhere_can_be_ignored(tmp_path: Path) -> None:
+    """T4-C6: EMR, Glue and Hadoop leave empty objects for folders; manifests of DMS are named by a pattern."""
+    job = Shop(tmp_path)
+    job.put("shop/orders/LOAD00000001.csv", "id,price\n1,1.00\n")
+    for marker in ("shop_$folder$", "shop/orders_$folder$", "shop/orders/2026_$folder$"):
+        job.put(marker, "")
+    assert job.run().errors == []
+    others = ["awsdms-manifests/full-load/x.json", "top.json", "other_$folder$"]
+    for path in others:
+        job.put(path, "{}")
+    told = job.run().errors
+    assert [path for path in others if any(path in one for one in told)] == others
+    assert "ignored_tables (awsdms-manifests.full-load, or a pattern)" in str(told)
+    job.config["ignored_tables"] = ["awsdms-*", "top.json", "*$folder$"]
+    run = job.run()
+    assert (run.ok, run.errors) == (True, [])
+    assert tables_of([f"{tmp_path}/raw/{path}" for path in others], Pipeline(job.config).config) == set()

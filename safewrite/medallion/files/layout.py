@@ -59,20 +59,31 @@ def sort_out(files: Iterable[RawFile], config: Config) -> SortedFiles:
         named = raw.path.removeprefix(mixed).split("/") if in_mixed else parts[2:] if is_of_table else parts
         if any(part.startswith((".", "_")) for part in named):
             continue
+        if _is_marker(raw) or (not is_of_table and not in_mixed and config.ignores(_owner(raw.path))):
+            continue
         source = _source(raw, is_mixed=in_mixed)
         if source is None or (source.is_load and in_mixed):
             found.unknown.append(raw)
         elif in_mixed:
             found.mixed.append(source)
-        elif len(parts) < 3:
-            found.unknown.append(raw)
-        elif (name := f"{parts[0]}.{parts[1]}") in found.tables:
-            found.tables[name].append(source)
-        elif not config.ignores(name):
+        elif is_of_table:
+            found.tables[f"{parts[0]}.{parts[1]}"].append(source)
+        else:
             found.unknown.append(raw)
     for sources in (*found.tables.values(), found.mixed):
         sources.sort(key=lambda source: source.order)
     return found
+
+
+def _is_marker(raw: RawFile) -> bool:
+    """Whether it is an empty object that EMR, Glue and Hadoop leave for a folder."""
+    return raw.name.endswith("_$folder$") and not raw.size
+
+
+def _owner(path: str) -> str:
+    """The table that a file is of by its folders; of one that lies elsewhere its path, with points."""
+    parts = path.split("/")
+    return ".".join(parts[:2] if len(parts) > 2 else parts)
 
 
 def odd(path: str, config: Config) -> tuple[str, str]:
@@ -95,7 +106,7 @@ def odd(path: str, config: Config) -> tuple[str, str]:
         )
     return (
         "its name or folder is that of no configured table",
-        "Configure the table, name it in ignored_tables",
+        f"Configure the table, name it in ignored_tables ({_owner(path)}, or a pattern)",
     )
 
 
@@ -114,7 +125,7 @@ def tables_of(addresses: Iterable[str], config: Config) -> set[str] | None:
         name = ".".join(parts[:2])
         if len(parts) > 2 and name in config.landed:
             found.add(name)
-        elif len(parts) < 3 or not config.ignores(name):
+        elif not path.endswith("_$folder$") and not config.ignores(_owner(path.removeprefix(f"{root}/"))):
             return None
     return found
 
