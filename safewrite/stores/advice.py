@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import threading
@@ -98,6 +99,36 @@ class Cause:
     asks_max: int | None = 1
     is_denial: bool = False
     """Whether the credentials are known, and lack a permission."""
+
+
+_PASSED_OVER = {
+    "UpdateItem": "claims and turns of writers are never closed, and stand in the lock table as if they were stuck",
+    "DeleteItem": "items that are done with stay in the lock table",
+    "DeleteObject": "temp files of finished writes stay in the bucket",
+    "DescribeTable": "nobody sees whether the lock table is sound",
+}
+"""Requests that a write can do without, so that it ends well where they are refused, and what that leaves."""
+_told: set[str] = set()
+_log = logging.getLogger("safewrite")
+
+
+def tell_denied(error: BaseException) -> None:
+    """Warn once a process of a right that is missing, where a write goes on without it."""
+    operation = str(getattr(error, "operation_name", ""))
+    left = _PASSED_OVER.get(operation)
+    if left is None or operation in _told:
+        return
+    cause = cause_of(error)
+    if cause is not None and cause.is_denial:
+        _told.add(operation)
+        service = "dynamodb" if operation in _DYNAMODB else "s3"
+        _log.warning(
+            "the role or user lacks %s:%s. Writes land all the same, but %s. %s",
+            service,
+            operation,
+            left,
+            cause.advice,
+        )
 
 
 def refuses_keys(code: str) -> bool:

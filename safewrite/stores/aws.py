@@ -9,7 +9,7 @@ from typing import Any
 
 from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Outcome, Unknown
 from safewrite.stores import call_limit
-from safewrite.stores.advice import NOT_RENEWED, cause_of
+from safewrite.stores.advice import NOT_RENEWED, cause_of, tell_denied
 from safewrite.text.rendering import said
 
 _THROTTLED = frozenset(
@@ -69,6 +69,7 @@ def classify_error(error: Exception, *, write: bool) -> Outcome:
     detail = f"{type(error).__name__}: {said(error)}"
     if call_limit.has_ended(error):
         return Unknown(detail, call_limit.ADVICE, asks_max=1)
+    tell_denied(error)
     cause = cause_of(error)
     advice, asks_max = (cause.advice, cause.asks_max) if cause else ("", None)
     if isinstance(error, NoCredentialsError | ParamValidationError):

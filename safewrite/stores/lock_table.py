@@ -10,7 +10,7 @@ from typing import Any
 
 from safewrite.errors import InvalidInputError, Kind, StorageError
 from safewrite.findings import DANGER, WARNING, Finding, Findings, Severity
-from safewrite.stores.advice import cause_of
+from safewrite.stores.advice import cause_of, tell_denied
 from safewrite.text.rendering import said
 
 IDENTITY = {"tablePath": {"S": "safewrite:identity"}, "fileName": {"S": "identity"}}
@@ -85,6 +85,7 @@ def describe(client: Any, name: str) -> dict[str, Any] | None:
         described: dict[str, Any] = client.describe_table(TableName=name)["Table"]
     except ClientError as error:
         if error.response["Error"]["Code"] != "ResourceNotFoundException":
+            tell_denied(error)
             raise
         return None
     return described

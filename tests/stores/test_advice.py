@@ -199,3 +199,31 @@ def test_credentials_that_are_set_after_a_failure_are_used_by_the_next_call(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
     with pytest.raises(sw.StorageError, match="Nobody answers"):
         sw.open("s3://lake/t", arbiter="object-store", storage_options=settings)
+
+
+@pytest.mark.parametrize("operation", ["UpdateItem", "DeleteItem", "DeleteObject", "DescribeTable"])
+def test_a_right_that_a_write_does_without_is_told_once(
+    operation: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """T4-E2: claims stayed open for good, alarms counted them as stuck, and no line of a log said why."""
+    monkeypatch.setattr(advice, "_told", set())
+    refused = {
+        "Error": {"Code": "AccessDeniedException", "Message": "no"},
+        "ResponseMetadata": {"HTTPStatusCode": 400},
+    }
+    for _ in range(3):
+        aws.classify_error(botocore.exceptions.ClientError(refused, operation), write=True)
+    aws.classify_error(
+        botocore.exceptions.ClientError(refused, "GetItem"), write=False
+    )  # which stops a write, and is raised
+    (told,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert f":{operation}. Writes land all the same" in told.getMessage()
+
+
+def test_a_condition_that_does_not_hold_is_no_missing_right(caplog: pytest.LogCaptureFixture) -> None:
+    lost = {
+        "Error": {"Code": "ConditionalCheckFailedException", "Message": "no"},
+        "ResponseMetadata": {"HTTPStatusCode": 400},
+    }
+    aws.classify_error(botocore.exceptions.ClientError(lost, "UpdateItem"), write=True)
+    assert caplog.records == []

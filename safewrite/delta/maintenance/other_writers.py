@@ -107,7 +107,8 @@ def _incomplete(found: Inspection, entry: Entry) -> Finding:
         WARNING, "incomplete_entry",
         f"The entry of version {version} is not complete ({seen}). Written by {owner}"
         + (f" under key {', '.join(keys)}" if keys else "")
-        + (f"; {age} versions have landed since." if standing else "; its writer is at work, or died."),
+        + (f"; {age} versions have landed since." if standing else "; its writer is at work, or died.")
+        + (" Its writer died before it closed the entry, or its role lacks dynamodb:UpdateItem." if standing else ""),
         "safewrite repair finishes it; the next writer of the lock table does too.",
         {"version": version, "engine": owner, "keys": keys, "versions_since": max(age, 0)},
     )  # fmt: skip
