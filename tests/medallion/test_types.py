@@ -104,3 +104,16 @@ def test_a_value_of_parquet_keeps_its_digits_and_its_meaning(values: pa.Array, k
 def test_a_value_of_parquet_that_fits_is_taken(values: pa.Array, kind: str, wanted: object) -> None:
     found, bad = read(pa.chunked_array([values]), arrow_type(kind), texts=False)
     assert (found.to_pylist(), bad.tolist()) == ([wanted], [False])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [*(getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)), pa.decimal128(1, 0), pa.decimal128(38, 2),
+     pa.decimal256(40, 0)],
+    ids=str,
+)  # fmt: skip
+def test_one_and_zero_of_parquet_are_flags_as_in_csv(kind: pa.DataType) -> None:
+    """T4-C7: tinyint(1) of MySQL and NUMBER(1) of Oracle; other numbers are no flags."""
+    given = pa.chunked_array([pa.array([1, 0, None, 2, 9], pa.int64()).cast(pa.decimal128(38, 0)).cast(kind)])
+    found, bad = read(given, pa.bool_(), texts=False)
+    assert (found.to_pylist(), bad.tolist()) == ([True, False, None, None, None], [False] * 3 + [True] * 2)

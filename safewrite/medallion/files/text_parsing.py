@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ def read(
     """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if pa.types.is_boolean(kind) and (pa.types.is_integer(column.type) or pa.types.is_decimal(column.type)):
+        return _flags(column)
     try:
         found, why = fit(column.combine_chunks(), kind, declared(kind, texts=texts))
     except OtherMeaningError:
@@ -38,6 +41,17 @@ def read(
     bad = np.zeros(len(column), np.bool_)
     bad[list(why)] = True
     return pa.chunked_array([found], kind), bad
+
+
+def _flags(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, npt.NDArray[np.bool_]]:
+    """Flags of sources that have none: 1 and 0, as in CSV files, and no other number."""
+    is_whole = pa.types.is_integer(column.type)
+    one, zero = (
+        pc.equal(column, pa.scalar(number, column.type) if is_whole else pa.scalar(Decimal(number)))
+        for number in (1, 0)
+    )
+    found = pc.if_else(pc.or_(one, zero), one, pa.scalar(None, pa.bool_()))
+    return found, np.asarray(pc.and_(column.is_valid(), found.is_null()).to_numpy(), np.bool_)
 
 
 def plain(rows: pa.Table) -> list[dict[str, Any]]:
