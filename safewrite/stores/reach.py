@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -76,6 +76,10 @@ class Keys:
     def get_frozen_credentials(self) -> Keys:
         """Themselves."""
         return self
+
+    def get_deferred_property(self, property_name: str) -> Callable[[], Any]:
+        """What boto3's clients ask credentials for later, such as the account; these know no more than the keys."""
+        return lambda: getattr(self, property_name, None)
 
 
 def find(service: str, profile: str | None, given: Mapping[str, str]) -> Reach | str:
