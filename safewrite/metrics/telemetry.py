@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import signature
 from typing import Any
 
 from safewrite.arguments.reading import reading
 from safewrite.errors import InvalidInputError, MissingExtraError
-from safewrite.metrics.measures import METRICS, STUCK_ENTRIES, measured
+from safewrite.metrics.measures import METRICS, STUCK_ENTRIES, Metric, measured
 from safewrite.stores.events import Event
 from safewrite.text.rendering import shown
 from safewrite.text.strings import is_text, plain
@@ -20,9 +21,7 @@ class Otel:
         self.attributes = attributes
         self._is_global = is_global
         self._recorders = {
-            metric: meter.create_histogram(
-                metric.instrument, unit=metric.counts, description=metric.text
-            ).record
+            metric: _histogram(meter, metric).record
             if metric.unit == "Seconds" or metric.is_level
             else meter.create_counter(metric.instrument, unit=metric.counts, description=metric.text).add
             for metric in METRICS
@@ -70,6 +69,19 @@ def otel(meter: Any = None, *, attributes: Mapping[str, str] | None = None) -> O
             )
     named = {plain(name): plain(value) for name, value in given.items()}
     return Otel(_global_meter() if meter is None else meter, named, is_global=meter is None)
+
+
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""Bounds of buckets for what lasts: the SDK's own begin at 5, so that each commit would fall into one."""
+
+
+def _histogram(meter: Any, metric: Metric) -> Any:
+    given: dict[str, Any] = {"unit": metric.counts, "description": metric.text}
+    # An advice, which a view of the user goes before; meters of opentelemetry-api before 1.30 have none.
+    takes = signature(meter.create_histogram).parameters
+    if metric.unit == "Seconds" and "explicit_bucket_boundaries_advisory" in takes:
+        given["explicit_bucket_boundaries_advisory"] = _SECONDS
+    return meter.create_histogram(metric.instrument, **given)
 
 
 def _again(attributes: dict[str, str]) -> Otel:

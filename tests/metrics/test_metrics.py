@@ -8,6 +8,7 @@ import sys
 import threading
 import types
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -340,3 +341,22 @@ def test_a_writer_that_waits_for_its_turn_is_measured_on_a_real_queue(
     turn, commit = lines(capsys)
     assert (turn["kind"], commit["kind"], turn["Table"]) == ("turn", "commit", table.uri)
     assert 0.2 < turn["TurnWait"] <= commit["CommitLatency"]
+
+
+def test_what_lasts_has_buckets_below_a_second() -> None:
+    """T4-E3: the SDK's own bounds begin at 5, so that every commit fell into one bucket."""
+    advised: dict[str, Any] = {}
+
+    class Meter:
+        def create_counter(self, name: str, **_: Any) -> Any:
+            return SimpleNamespace(add=None)
+
+        def create_histogram(
+            self, name: str, *, unit: str, description: str, explicit_bucket_boundaries_advisory: Any = None
+        ) -> Any:
+            advised[name] = explicit_bucket_boundaries_advisory
+            return SimpleNamespace(record=None)
+
+    metrics.otel(Meter())
+    assert sum(bound < 1 for bound in advised["safewrite.commit.latency"]) > 3
+    assert advised["safewrite.commit.shared.writes"] is None
