@@ -211,7 +211,7 @@ def test_a_writer_killed_at_any_step_leaves_its_rows_once_or_not_at_all(
             follow(place, KEYED, sequel)
 
 
-PLAIN = NEVER_MISSING["dynamodb"] | {"commit.temp_id", "commit.get_anchor"}
+PLAIN = NEVER_MISSING["dynamodb"] | {"commit.temp_id", "commit.get_anchor", "ledger.get"}
 """Kinds of steps of a keyed append, which is killed at each of them."""
 
 
