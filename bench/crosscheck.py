@@ -27,6 +27,7 @@ from .screen import screen
 from .servers import catalogs, servers
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+Drawn = Literal["plain", "changes", "kept"]
 CHUNK = 20
 """This many seeds are one task of a process."""
 
@@ -36,6 +37,7 @@ def crosscheck(  # noqa: PLR0917 - typer calls it, by name
     seeds: Annotated[int, typer.Option(help="Seeds of each format without Spark.")] = 1000,
     spark: Annotated[int, typer.Option(help="Seeds of each format through Spark.")] = 75,
     changes: Annotated[int, typer.Option(help="Seeds of each format under a change log.")] = 200,
+    kept: Annotated[int, typer.Option(help="Seeds of each format of what other makers set.")] = 200,
     wide: Annotated[int, typer.Option(help="Seeds of each format on tables of 1,000 columns.")] = 10,
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
     table_format: Annotated[Literal["delta", "iceberg", "both"], typer.Option("--format")] = "both",
@@ -50,9 +52,10 @@ def crosscheck(  # noqa: PLR0917 - typer calls it, by name
     formats: list[Format] = ["delta", "iceberg"] if table_format == "both" else [table_format]
     began_s = time.monotonic()
     whole = SeedReport()
-    for count, logs in ((seeds, False), (changes, True)):
+    drawn: list[tuple[int, Drawn]] = [(seeds, "plain"), (changes, "changes"), (kept, "kept")]
+    for count, what in drawn:
         for verdict in _without_spark(
-            formats, first, count, processes, failures_max, shrink=shrink, changes=logs
+            formats, first, count, processes, failures_max, shrink=shrink, what=what
         ):
             _add(whole, verdict, console)
     for format_ in formats:
@@ -101,10 +104,10 @@ def _without_spark(
     failures_max: int,
     *,
     shrink: bool,
-    changes: bool,
+    what: Drawn,
 ) -> Iterator[SeedReport]:
     tasks = [
-        (format_, start, min(start + CHUNK, first + seeds), failures_max, shrink, changes)
+        (format_, start, min(start + CHUNK, first + seeds), failures_max, shrink, what)
         for format_ in formats
         for start in range(first, first + seeds, CHUNK)
     ]
@@ -115,11 +118,16 @@ def _without_spark(
             yield SeedReport(seeds_run, tally, failed)
 
 
-def _task(task: tuple[Format, int, int, int, bool, bool]) -> tuple[int, Tally, list[FailedSeed]]:
-    format_, start, end, failures_max, shrink, changes = task
+def _task(task: tuple[Format, int, int, int, bool, Drawn]) -> tuple[int, Tally, list[FailedSeed]]:
+    format_, start, end, failures_max, shrink, what = task
     warnings.simplefilter("ignore")
     verdict = check(
-        format_, seeds=range(start, end), failures_max=failures_max, shrink=shrink, changes=changes
+        format_,
+        seeds=range(start, end),
+        failures_max=failures_max,
+        shrink=shrink,
+        changes=what == "changes",
+        kept=what == "kept",
     )
     return verdict.seeds, Counter(verdict.tally), verdict.failed
 

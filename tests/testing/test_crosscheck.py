@@ -21,6 +21,7 @@ from safewrite.testing import crosscheck
 from safewrite.testing.crosscheck import Column, DisagreementError, Program, Step, Where
 from safewrite.testing.crosscheck.conditions import holds
 from safewrite.testing.crosscheck.draw import Format
+from safewrite.testing.crosscheck.frames import RAW, frame
 from safewrite.testing.crosscheck.meaning import given, meaning, read
 from safewrite.testing.crosscheck.oracle import ProgramOracle
 
@@ -93,6 +94,33 @@ def test_change_logs_and_changes_of_columns_end_without_an_unexplained_disagreem
     verdict = crosscheck.check(format_, seeds=range(seeds), changes=True, shrink=False)
     assert [str(failed) for failed in verdict.failed] == []
     assert verdict.tally["safewrite change"] > seeds
+
+
+@pytest.mark.parametrize(
+    ("format_", "seeds"),
+    [
+        ("delta", 4),
+        ("iceberg", 3),
+        pytest.param("delta", 60, marks=pytest.mark.long),
+        pytest.param("iceberg", 30, marks=pytest.mark.long),
+    ],
+)
+def test_what_other_makers_set_is_kept_or_refused_before_a_file_is_there(format_: Format, seeds: int) -> None:
+    verdict = crosscheck.check(format_, seeds=range(seeds), kept=True, shrink=False)
+    assert [str(failed) for failed in verdict.failed] == []
+    assert verdict.tally["read by promises"] > 0
+
+
+def test_texts_that_are_no_utf8_are_drawn_at_any_depth() -> None:
+    kinds = "string", "list<string>", "struct<a:string,b:int32>", "map<string,string>"
+    values = "\udcff", ["a", "\udcff"], {"a": "\udcff", "b": 1}, [("k", "\udcff")]
+    columns = tuple(Column(f"c{at}", kind) for at, kind in enumerate(kinds))
+    rows = [{f"c{at}": value for at, value in enumerate(values)}, dict.fromkeys(one.name for one in columns)]
+    table = frame(RAW, rows, columns)
+    assert [one.null_count for one in table.columns] == [1, 1, 1, 1]
+    for column in table.columns:
+        with pytest.raises(pa.ArrowInvalid, match="UTF8"):
+            column.validate(full=True)
 
 
 # --- faults that are put back ----------------------------------------------------------------------------

@@ -15,10 +15,11 @@ import pyarrow as pa
 import safewrite as sw
 from safewrite.testing.crosscheck import kinds
 from safewrite.testing.crosscheck.frames import frame
-from safewrite.testing.crosscheck.home import Deed, ids, typed, upsert
+from safewrite.testing.crosscheck.home import Deed, files_in, ids, typed, upsert
 from safewrite.testing.crosscheck.marks import mark_rows
 from safewrite.testing.crosscheck.oracle import ID, ProgramOracle
 from safewrite.testing.crosscheck.program import VECTORS, Column, Program, Step
+from safewrite.testing.crosscheck.promises import delta_promises
 from safewrite.testing.crosscheck.readers import Reader, delta_readers
 
 _ODD_ACTIONS: dict[str, dict[str, Any]] = {
@@ -73,11 +74,20 @@ class DeltaHome:
 
     def readers(self, program: Program) -> dict[str, Reader]:
         readers = delta_readers(self.uri, self.options)
+        if program.promises and "://" not in self.uri:
+            readers |= delta_promises(self.uri, program)
         if (
             VECTORS in program.properties
         ):  # deltalake's dataset refuses such tables, and DuckDB is given bare files
-            return {name: one for name, one in readers.items() if name in {"datafusion", "polars"}}
+            return {
+                name: one
+                for name, one in readers.items()
+                if name in {"datafusion", "polars", "promises", "feed"}
+            }
         return readers
+
+    def files(self) -> frozenset[str] | None:
+        return files_in(self.uri)
 
     def state(self) -> Any:
         return self._table().version()

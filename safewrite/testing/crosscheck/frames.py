@@ -51,6 +51,40 @@ def _must_hold(column: Column, rows: Sequence[Row], values: pa.Array, kind: pa.D
             raise CannotBringError(f"Arrow makes {value!r} of {row.get(column.name)!r}")
 
 
+def _raw(rows: Sequence[Row], columns: tuple[Column, ...]) -> pa.Table:
+    return pa.table(
+        {one.name: _declared([row.get(one.name) for row in rows], kinds.arrow(one.kind)) for one in columns}
+    )
+
+
+def _declared(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Values as Arrow has them whose texts may be any bytes."""
+    if not _text_within(kind):
+        return pa.array(values, kind)
+    if pa.types.is_string(kind):
+        held = [None if one is None else one.encode("utf-8", "surrogateescape") for one in values]
+        return pa.array(held, pa.binary()).view(kind)
+    gone = pa.array([one is None for one in values])
+    if pa.types.is_struct(kind):
+        inner = [kind.field(number) for number in range(kind.num_fields)]
+        parts = [_declared([one and one.get(field.name) for one in values], field.type) for field in inner]
+        return pa.StructArray.from_arrays(parts, fields=inner, mask=gone)
+    ends = np.cumsum([0, *(len(one or ()) for one in values)])
+    offsets = pa.array([*(None if one is None else int(at) for one, at in zip(values, ends, strict=False)),
+                        int(ends[-1])], pa.int32())  # fmt: skip
+    flat = [part for one in values for part in one or ()]
+    if pa.types.is_map(kind):
+        keys, items = ([pair[at] for pair in flat] for at in (0, 1))
+        return pa.MapArray.from_arrays(
+            offsets, _declared(keys, kind.key_type), _declared(items, kind.item_type), type=kind
+        )
+    return pa.ListArray.from_arrays(offsets, _declared(flat, kind.value_type), type=kind)
+
+
+def _text_within(kind: pa.DataType) -> bool:
+    return "string" in str(kind)
+
+
 def _large(rows: Sequence[Row], columns: tuple[Column, ...]) -> pa.Table:
     return _cast(_arrow(rows, columns), {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()})
 
@@ -181,5 +215,8 @@ _MAKERS: dict[str, Callable[[Sequence[Row], tuple[Column, ...]], Frame]] = {
     "reader": _reader,
 }
 ALL = tuple(_MAKERS)
+RAW = "raw texts"
+"""Arrow's arrays of bytes that were declared to be texts: those of ``ALL`` cannot hold what is no UTF-8."""
+_MAKERS[RAW] = _raw
 UNTYPED = ("dicts", "pandas objects", "pandas categories")
 """Kinds of frames that hold any Python object, so that a value may stray into them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -31,8 +32,19 @@ class Home(Protocol):
     def readers(self, program: Program) -> dict[str, Reader]:
         """The readers after each step."""
 
+    def files(self) -> frozenset[str] | None:
+        """The files of the table, where they lie in a folder."""
+
     def state(self) -> Any:
         """The format's name for the table's newest version."""
+
+
+def files_in(folder: str) -> frozenset[str] | None:
+    """The files of a local folder, those of a catalog in it left out; None of another address."""
+    if "://" in folder:
+        return None
+    found = (path for path in Path(folder).rglob("*") if path.is_file())
+    return frozenset(str(path) for path in found if not path.name.startswith("catalog.db"))
 
 
 def typed(rows: Sequence[Row], oracle: ProgramOracle) -> pa.Table:

@@ -12,9 +12,10 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 
 import safewrite as sw
 from safewrite.testing.crosscheck import conditions, kinds, known
-from safewrite.testing.crosscheck.home import Deed, typed, upsert
+from safewrite.testing.crosscheck.home import Deed, files_in, typed, upsert
 from safewrite.testing.crosscheck.oracle import ID, ProgramOracle
 from safewrite.testing.crosscheck.program import Column, Program, Step, Where
+from safewrite.testing.crosscheck.promises import iceberg_promises
 from safewrite.testing.crosscheck.readers import Reader, iceberg_readers
 
 
@@ -69,7 +70,12 @@ class IcebergHome:
                     update.add_field(name, IdentityTransform())
 
     def readers(self, program: Program) -> dict[str, Reader]:
+        if program.promises and self.files() is not None:
+            return iceberg_readers(self._table) | iceberg_promises(self._table, program)
         return iceberg_readers(self._table)
+
+    def files(self) -> frozenset[str] | None:
+        return files_in((self.properties or {}).get("warehouse", "s3://").removeprefix("file://"))
 
     def state(self) -> Any:
         now = self._table().current_snapshot()

@@ -75,8 +75,10 @@ class ProgramRun:
         if not isinstance(early, SafewriteError):
             self.objects["early"] = early
         if program.maker == "safewrite":
+            files = self.home.files()
             refused = self.guarded(lambda: self.home.make(program, self.oracle), "safewrite make")
             if isinstance(refused, SafewriteError):
+                self._untouched(files, "safewrite make")
                 return False
         else:
             try:
@@ -172,6 +174,7 @@ class ProgramRun:
             return
         name = _named(step)
         where = self._where(step)
+        files = self.home.files()
         call: Callable[[], Any]
         match step.what:
             case "append":
@@ -187,6 +190,7 @@ class ProgramRun:
             receipt = self.guarded(call, f"{label} by {step.by}" if step.rows else label)
         if isinstance(receipt, SafewriteError):
             self._refused(step, receipt, columns)
+            self._untouched(files, label)
             return
         self._judge(step, receipt, columns)
         if step.name is not None:
@@ -224,6 +228,12 @@ class ProgramRun:
         repeats = step.name is not None and step.name in self.oracle.names
         if sound and not repeats and not isinstance(error, InvalidInputError | WouldAlterError):
             raise DisagreementError(f"rows as good as any were refused: {type(error).__name__}: {error}")
+
+    def _untouched(self, files: frozenset[str] | None, label: str) -> None:
+        """Check that a refused call left no file."""
+        after = self.home.files()
+        if files is not None and after is not None and after - files:
+            raise DisagreementError(f"{label} was refused, and left {sorted(after - files)}")
 
     def _judge(self, step: Step, receipt: Any, columns: tuple[Column, ...]) -> None:
         oracle, name = self.oracle, step.name

@@ -88,6 +88,8 @@ class Program(_Sparing):
     properties: tuple[tuple[str, str], ...] = ()
     version: int = 2
     session: tuple[tuple[str, str], ...] = ()
+    promises: bool = False
+    """Whether what the properties promise of the files is checked; the steps are safewrite's alone."""
 
     def source(self) -> str:
         """The program as a text that runs."""

@@ -20,6 +20,7 @@ from hypothesis.internal.conjecture import providers
 from safewrite.testing.crosscheck import kinds
 from safewrite.testing.crosscheck.draw import Format, programs
 from safewrite.testing.crosscheck.draw_changes import change_programs
+from safewrite.testing.crosscheck.draw_kept import kept_programs
 from safewrite.testing.crosscheck.home import Home
 from safewrite.testing.crosscheck.machine import Tally, play
 from safewrite.testing.crosscheck.oracle import DisagreementError
@@ -95,6 +96,7 @@ def check(
     homes: Homes = local_home,
     others: dict[str, dict[str, int]] | None = None,
     changes: bool = False,
+    kept: bool = False,
     concerns: Callable[[Program], bool] | None = None,
     failures_max: int = 1,
     shrink: bool = True,
@@ -107,6 +109,7 @@ def check(
         homes: where tables live; local ones by default.
         others: the deeds of other engines, and how often; deltalake's or PyIceberg's by default.
         changes: draw change logs and changes of columns, instead of plain writes; ``schema`` and ``others`` are not for them.
+        kept: draw what other makers set, names that the format keeps, and texts that are no UTF-8, in the same way.
         concerns: programs for which this is False are drawn, and not run.
         failures_max: this many failing seeds end the run.
         shrink: look for a smaller program that fails.
@@ -115,7 +118,12 @@ def check(
         ValueError: a ``schema`` that no program can be drawn for.
     """
     columns = None if schema is None else _columns(schema)
-    drawn = change_programs(format_) if changes else programs(format_, columns=columns, others=others)
+    if kept:
+        drawn = kept_programs(format_)
+    elif changes:
+        drawn = change_programs(format_)
+    else:
+        drawn = programs(format_, columns=columns, others=others)
     verdict = SeedReport()
     for seed in seeds:
         failed = _one(seed, drawn, homes, concerns, verdict.tally, shrink=shrink)
