@@ -195,7 +195,9 @@ def replay(
 
     Changes that silver knows are passed over, so it is safe while the job runs.
     """
-    _show(Screen(context, output), lambda: pipeline_of(config, engine=engine).replay(table, since=since), html)
+    _show(
+        Screen(context, output), lambda: pipeline_of(config, engine=engine).replay(table, since=since), html
+    )
 
 
 @medallion.command("reset")
@@ -238,7 +240,9 @@ def truncate(
     All rows go that came before it, also in each later reset and replay; those of files since then stay. A table that was
     dropped for good can be taken out of the configuration then.
     """
-    _show(Screen(context, output), lambda: pipeline_of(config, engine=engine).truncate(table, after=after), html)
+    _show(
+        Screen(context, output), lambda: pipeline_of(config, engine=engine).truncate(table, after=after), html
+    )
 
 
 @medallion.command("verify")

@@ -292,7 +292,9 @@ def _said(text: str) -> str:
     """What went wrong: of a traceback of Python what was raised last, not the lines of code that stand before it."""
     lines = [line for line in text.splitlines() if line.strip()]
     starts = [number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line]
-    raised = next((line for line in lines[starts[-1] + 1 :] if not line[0].isspace()), None) if starts else None
+    raised = (
+        next((line for line in lines[starts[-1] + 1 :] if not line[0].isspace()), None) if starts else None
+    )
     if raised is not None:
         return raised[:500]
     return next(
