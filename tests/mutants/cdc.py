@@ -430,7 +430,7 @@ CDC_MUTANTS = (
         "cdc-tasks-cut",
         "rows under new keys, whose inserts are in a later batch, among the changes of tasks",
         "cdc/landing/by_tasks.py",
-        (("                self.jobs.add(chunks)\n", "                pass\n"),),
+        (("                self.jobs.add(rest)\n", "                pass\n"),),
         BY_TASKS_ROWS,
         APART,
     ),
