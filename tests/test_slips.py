@@ -329,7 +329,7 @@ def test_a_table_within_another_is_refused_where_it_would_be_made(tmp_path: Path
     ):
         with pytest.raises(sw.InvalidInputError, match="is within another Delta table"):
             make()
-    assert [path.name for path in (tmp_path / "lake").iterdir() if path.is_dir()] == ["_delta_log"]
+    assert [path.name for path in (tmp_path / "lake").iterdir() if path.is_dir() and path.name[0] != "_"] == []
     sw.open(tmp_path / "shop" / "orders", create=True).append(ROWS)
     sw.open(tmp_path / "shop", create=True).append(ROWS)  # made around it, as a mover may leave it
     sw.open(tmp_path / "shop" / "orders").append(ROWS)

@@ -187,6 +187,6 @@ FILES: tuple[Value, ...] = (
     Value("`date`", "the declared type", {"type": "date"}, [("2024-02-29", date(2024, 2, 29))], [("days that no calendar has", "2023-02-29")]),
     Value("`timestamp`", "the declared type", {"type": "timestamp"}, [("2024-02-29 23:59:59.123456", TIMESTAMP)], [("a time with a zone", "2024-02-29 23:59:59+01:00"), ("more than six digits of a second", "2024-02-29 23:59:59.1234567")]),
     Value("`timestamptz`", "the declared type", {"type": "timestamptz"}, [("2024-02-29 23:59:59.123456", INSTANT)], [("more than six digits of a second", "2024-02-29 23:59:59.1234567")], "a time without a zone is taken for UTC"),
-    Value("`bool`", "the declared type", {"type": "bool"}, [("true", True), ("0", False)], [("other words", "maybe")]),
+    Value("`bool`", "the declared type", {"type": "bool"}, [("true", True), ("0", False)], [("other words and numbers", "maybe")], "1 and 0 are true and false, in CSV and as whole numbers or decimals of Parquet (`tinyint(1)`, `NUMBER(1)`)"),
     Value("`binary`", "the declared type", {"type": "binary"}, [("00ff", b"\x00\xff")], [("what is not hexadecimal", "xyz")], "hexadecimal digits in CSV"),
 )  # fmt: skip

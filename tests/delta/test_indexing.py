@@ -170,7 +170,7 @@ def test_a_table_whose_property_spark_cannot_read_is_refused(
             line["metaData"]["configuration"] = properties
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     with pytest.raises(sw.UnsupportedTableError, match="Spark cannot read it either"):
-        sw.open(tmp_path / "t")
+        sw.open(tmp_path / "t").check_writable()
 
 
 def test_a_number_below_minus_one_means_all_in_the_log_and_is_refused_for_new_tables(tmp_path: Path) -> None:

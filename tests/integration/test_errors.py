@@ -54,7 +54,7 @@ def test_an_address_where_nobody_listens_is_not_committed(new_place: Callable[[s
 
 def test_a_lock_table_that_is_not_there_is_answered_with_the_command_that_makes_it(guarded: Place) -> None:
     guarded.open(create=True).append(rows(1), key="before")
-    with pytest.raises(sw.StorageError, match="safewrite locks create --lock-table absent_log") as caught:
+    with pytest.raises(sw.StorageError, match="records that the lock table 'delta_log'") as caught:
         replace(guarded, lock_table="absent_log").open()
     says_it_all(caught.value)
     assert caught.value.kind == "lock_table_unusable"

@@ -246,7 +246,7 @@ def test_lengths_inside_of_other_types_are_refused_with_the_table(spark: Spark, 
     path = tmp_path / "t"
     spark.run(f"CREATE TABLE delta.`{path}` (id BIGINT, a ARRAY<VARCHAR(3)>) USING delta")
     with pytest.raises(sw.UnsupportedTableError, match="a have a length"):
-        sw.open(path)
+        sw.open(path).check_writable()
 
 
 # --- Iceberg ------------------------------------------------------------------------------------------
