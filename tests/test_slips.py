@@ -329,7 +329,9 @@ def test_a_table_within_another_is_refused_where_it_would_be_made(tmp_path: Path
     ):
         with pytest.raises(sw.InvalidInputError, match="is within another Delta table"):
             make()
-    assert [path.name for path in (tmp_path / "lake").iterdir() if path.is_dir() and path.name[0] != "_"] == []
+    assert [
+        path.name for path in (tmp_path / "lake").iterdir() if path.is_dir() and path.name[0] != "_"
+    ] == []
     sw.open(tmp_path / "shop" / "orders", create=True).append(ROWS)
     sw.open(tmp_path / "shop", create=True).append(ROWS)  # made around it, as a mover may leave it
     sw.open(tmp_path / "shop" / "orders").append(ROWS)
@@ -338,7 +340,7 @@ def test_a_table_within_another_is_refused_where_it_would_be_made(tmp_path: Path
 def test_a_table_at_a_buckets_root_or_within_another_is_refused_on_s3(ministack: Ministack) -> None:
     bucket, how = (
         f"slip-{uuid.uuid4().hex[:8]}",
-        {"storage_options": ministack.storage_options(), "create": True},
+        {"storage_options": ministack.storage_options(), "create": True, "arbiter": "object-store"},
     )
     ministack.boto3_client("s3").create_bucket(Bucket=bucket)
     with pytest.raises(sw.InvalidInputError, match="is the whole bucket"):
