@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import deltalake
@@ -30,14 +31,14 @@ WRITES: dict[str, Callable[[sw.Table], Any]] = {
 def test_a_feature_that_came_later_is_met_by_every_verb(
     new_place: Callable[[str], Place], look: str, write: str
 ) -> None:
-    """Also by the second: a refused look must not have moved the state past what was refused."""
+    """Also by the second: a look, which may read on, must not have moved the state past what is refused."""
     place = new_place("local")
     table = place.open(create=True)
     table.append(rows(1))
     place.delta().alter.add_constraint({"positive": "id > 0"})
-    if look != "none":
-        with pytest.raises(sw.UnsupportedTableError, match="positive"):
-            LOOKS[look](table)
+    reads = look in {"none", "refresh"}
+    with nullcontext() if reads else pytest.raises(sw.UnsupportedTableError, match="positive"):
+        LOOKS[look](table)
     with pytest.raises(sw.UnsupportedTableError, match="positive"):
         WRITES[write](table)
     assert place.ids() == once(1)
