@@ -499,3 +499,23 @@ def test_a_footer_that_claims_to_be_longer_than_the_file_is_never_asked_for():
     table.blobs[path] = table.blobs[path][:-8] + b"\xff\xff\xff\x7fPAR1"
     assert table.run(load()).checkpoint is None
     assert table.asked["GetRange"] == 0
+
+
+def test_what_follows_from_protocol_and_metadata_is_worked_out_once_for_all_versions_that_have_them():
+    """Each write asks whether the table may be written to; with 200 columns an answer took two milliseconds."""
+    asked = []
+
+    def make(state):
+        asked.append(state.version)
+        return state.properties
+
+    table = table_of(2)
+    state = table.run(load())
+    assert state.derived(make) is state.derived(make)
+    table.commit(add("more.parquet"), {"txn": {"appId": "app", "version": 9}})
+    table.commit(add("most.parquet"))
+    later = table.run(load(state))
+    assert (later.version, later.derived(make), asked) == (3, {}, [1])
+    table.commit(metadata(properties={"a": "b"}))
+    assert table.run(load(later)).derived(make) == {"a": "b"}
+    assert asked == [1, 4]

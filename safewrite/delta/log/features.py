@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -101,14 +101,14 @@ def check_append(state: Snapshot) -> None:
     _refuse(state, unwritable(state))
 
 
-def unreadable(state: Snapshot) -> dict[str, str]:
+def unreadable(state: Snapshot) -> Mapping[str, str]:
     """Why the table may not be read by its files, by feature; {} where it may."""
-    return dict(_unreadable(state))
+    return state.derived(_unreadable)
 
 
-def unwritable(state: Snapshot) -> dict[str, str]:
+def unwritable(state: Snapshot) -> Mapping[str, str]:
     """Why nothing may be written to the table, by feature; {} where it may."""
-    return dict(_reasons(state))
+    return state.derived(_unwritable)
 
 
 def feeds_changes(state: Snapshot) -> bool:
@@ -123,7 +123,7 @@ def check_overwrite(state: Snapshot, *, rewrites: bool = False) -> None:
         UnsupportedTableError: as ``check_append``; also for append-only tables, and for ``rewrites``
             of a table whose change feed would show kept rows as deleted and inserted.
     """
-    reasons = unwritable(state)
+    reasons = dict(unwritable(state))
     if _true(state, "delta.appendOnly"):
         reasons["appendOnly"] = "no engine may remove or change its rows (delta.appendOnly = true)"
     if rewrites and feeds_changes(state):
@@ -161,37 +161,50 @@ def advice(reasons: Mapping[str, str]) -> str:
     return " ".join(texts)
 
 
-def _reasons(state: Snapshot) -> Iterator[tuple[str, str]]:
-    reader, writer = _versions(state)
-    if reader > READER_VERSION_MAX:
-        yield "protocol", f"reader version {reader} is newer than {READER_VERSION_MAX}"
-    if writer > WRITER_VERSION_MAX:
-        yield "protocol", f"writer version {writer} is newer than {WRITER_VERSION_MAX}"
-    for name in sorted(features(state)):
-        if name in REFUSED:
-            yield name, REFUSED[name]
-        elif name not in HONOURED:
-            yield name, "a feature that this version of safewrite does not know"
-    for name, rule in RULES.items():
-        reason = rule(state)
-        if reason:
-            yield name, reason
+def _unwritable(state: Snapshot) -> dict[str, str]:
+    _, writer = _versions(state)
+    newer = {"protocol": f"writer version {writer} is newer than {WRITER_VERSION_MAX}"}
+    return {
+        **_newer_reader(state),
+        **(newer if writer > WRITER_VERSION_MAX else {}),
+        **_judged(
+            features(state), REFUSED, HONOURED, "a feature that this version of safewrite does not know"
+        ),
+        **_against(state, RULES),
+    }
 
 
-def _unreadable(state: Snapshot) -> Iterator[tuple[str, str]]:
+def _unreadable(state: Snapshot) -> dict[str, str]:
+    names = set(state.protocol.get("readerFeatures") or ()) | (features(state) & set(CLOSED))
+    unknown = "a feature that this version of safewrite does not know, and readers must"
+    return {
+        **_newer_reader(state),
+        **_judged(names, CLOSED, READ, unknown),
+        **_against(state, READING_RULES),
+    }
+
+
+def _newer_reader(state: Snapshot) -> dict[str, str]:
     reader, _ = _versions(state)
-    if reader > READER_VERSION_MAX:
-        yield "protocol", f"reader version {reader} is newer than {READER_VERSION_MAX}"
-    listed = set(state.protocol.get("readerFeatures") or ()) | (features(state) & set(CLOSED))
-    for name in sorted(listed):
-        if name in CLOSED:
-            yield name, CLOSED[name]
-        elif name not in READ:
-            yield name, "a feature that this version of safewrite does not know, and readers must"
-    for name, rule in READING_RULES.items():
-        reason = rule(state)
-        if reason:
-            yield name, reason
+    return (
+        {"protocol": f"reader version {reader} is newer than {READER_VERSION_MAX}"}
+        if reader > READER_VERSION_MAX
+        else {}
+    )
+
+
+def _judged(
+    names: Collection[str], refused: Mapping[str, str], known: Collection[str], unknown: str
+) -> dict[str, str]:
+    """Why some of these features forbid it: those that are refused, and those that are not known."""
+    return {
+        name: refused.get(name, unknown) for name in sorted(names) if name in refused or name not in known
+    }
+
+
+def _against(state: Snapshot, rules: Mapping[str, Rule]) -> dict[str, str]:
+    """What the rules have against a table."""
+    return {name: why for name, rule in rules.items() if (why := rule(state))}
 
 
 def _versions(state: Snapshot) -> tuple[int, int]:

@@ -7,8 +7,8 @@ the log; a warm one takes a single short listing when nothing is new.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -119,22 +119,33 @@ class Snapshot:
             raise actions.corrupt(f"Version {version} of the log does not follow version {self.version}.")
         anchor = _anchor(version, commit.digest)
         if not (commit.protocol or commit.metadata or commit.txns or restore_of(commit)):
-            # Most commits only add files: keep what is cached on the schema.
+            # Most commits only add files.
             return self._moved(version=version, anchor=anchor)
         draft = _Partial(self.protocol, self.metadata, dict(self.txns), list(self.restores), self.read_from)
         draft.apply(commit)
-        return draft.state(version, self.checkpoint, anchor)
+        moved = draft.state(version, self.checkpoint, anchor)
+        return moved if commit.protocol or commit.metadata else self._kept_by(moved)
 
     def with_checkpoint(self, checkpoint: Checkpoint) -> Snapshot:
         """The same snapshot, read from a newer checkpoint next time."""
         return self._moved(checkpoint=checkpoint)
 
+    def derived(self, make: Callable[[Snapshot], T]) -> T:
+        """What follows from protocol and metadata: made once for all versions that have the same."""
+        known = self.__dict__.setdefault("derived_by", {})
+        if make not in known:
+            known[make] = make(self)
+        found: T = known[make]
+        return found
+
     def _moved(self, **changes: Any) -> Snapshot:
-        """A copy that keeps what is cached on the schema."""
-        moved = replace(self, **changes)
-        moved.__dict__.update(
-            {name: self.__dict__[name] for name in ("schema", "unread") if name in self.__dict__}
-        )
+        """A copy of the same protocol and metadata."""
+        return self._kept_by(replace(self, **changes))
+
+    def _kept_by(self, moved: Snapshot) -> Snapshot:
+        """Let a snapshot of the same protocol and metadata keep what follows from them."""
+        own = moved.__dict__.keys() | {one.name for one in fields(self)}
+        moved.__dict__.update({name: value for name, value in self.__dict__.items() if name not in own})
         return moved
 
 
