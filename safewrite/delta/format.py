@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from safewrite.delta import history, place
+from safewrite.delta import history, nested
 from safewrite.delta.arbiter import PROPERTY_ARBITER, check_arbiter
 from safewrite.delta.connect import Connection
 from safewrite.delta.log.features import unwritable
@@ -144,7 +144,7 @@ class DeltaFormat:
         if self._state is None:
             if self.planner.first is None:
                 raise not_there(self.uri)
-            place.refuse_within(self.connection)
+            nested.refuse_within(self.connection)
 
     def create(self, schema: pa.Schema) -> None:
         if self._state is not None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from safewrite.delta.connect import Connection
 from safewrite.delta.log.actions import LOG
 from safewrite.errors import InvalidInputError
+from safewrite.protocol.effects import Ok
+from safewrite.stores.s3 import S3Objects
 
 ABOVE_MAX = 8
 """So many folders above a new table are looked at, the nearest first."""
@@ -38,23 +39,12 @@ def refuse_within(connection: Connection) -> None:
 
 
 def _above(connection: Connection) -> Iterator[str]:
-    address = connection.address
+    address, objects = connection.address, connection.world.objects
     path = PurePosixPath(address.prefix if address.is_s3 else address.uri)
     for folder in list(path.parents)[:ABOVE_MAX]:
-        if not address.is_s3:
-            if (Path(folder) / LOG).is_dir():
-                yield str(folder)
-        elif _has_log(connection.world.objects, address.bucket, str(folder).removeprefix(".")):
-            yield f"s3://{address.bucket}/{folder}".removesuffix("/.")
-
-
-def _has_log(objects: Any, bucket: str, folder: str) -> bool:
-    client = getattr(objects, "client", None)
-    if client is None:
-        return False
-    prefix = f"{folder}/{LOG}" if folder else LOG
-    try:
-        answer = client.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1)
-        return bool(answer.get("Contents"))
-    except Exception:  # noqa: BLE001 - what may not be listed is not looked at
-        return False
+        if isinstance(objects, S3Objects):
+            answer = S3Objects(objects.client, address.bucket, str(folder).removeprefix(".")).list(LOG, "", 1)
+            if isinstance(answer, Ok) and answer.value:
+                yield f"s3://{address.bucket}/{folder}".removesuffix("/.")
+        elif (Path(folder) / LOG).is_dir():
+            yield str(folder)
