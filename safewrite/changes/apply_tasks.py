@@ -11,13 +11,13 @@ import pyarrow.compute as pc
 
 from safewrite.changes.by_part import FILE, KIND, POS, Answer, Question, RowKind, answered, questioned
 from safewrite.changes.candidate_rows import Hits
-from safewrite.changes.chunks import gathered
 from safewrite.changes.key_index import key_hashes
 from safewrite.changes.positions import Flags, Numbers, meeting
 from safewrite.changes.reading import loose
 from safewrite.changes.table_files import Before, LiveFile, Rest, RowsThatCame, TableFiles, WantedKeys
 from safewrite.engine.abc import Given, TaskAttempt
 from safewrite.engine.exchange import CHUNKS, Dealt, Share
+from safewrite.frames.columns import filled
 
 GIVEN_ROWS = 100_000
 """Rows of several files are dealt together up to so many."""
@@ -132,6 +132,12 @@ class ApplyPart:
         keys = [*self.question.spec.keys]
         rows = rows.filter(pa.array(meeting(changes.select(keys), rows.select(keys))))
         return pa.concat_tables([changes, rows])
+
+
+def gathered(shares: Iterable[Share], schema: pa.Schema) -> pa.Table:
+    """All rows that came to a part under a schema, NULL in columns that a share lacks."""
+    found = [filled(share.table(), schema) for share in shares]
+    return pa.concat_tables([schema.empty_table(), *found]).combine_chunks()
 
 
 @dataclass(frozen=True)
