@@ -6,13 +6,15 @@ A page is one file, without scripts and without links to anything outside.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from safewrite.errors import MissingExtraError
 
 Verdict = Literal["good", "warn", "bad"]
+ORDER: Mapping[Verdict, int] = {"bad": 0, "warn": 1, "good": 2}
+"""The worst first."""
 Point: TypeAlias = tuple[str, float, str, bool]
 """A value of a plot: its label, the value, the value as text, and whether it is bad."""
 
@@ -68,6 +70,16 @@ def counted(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
-def points(values: Iterable[tuple[str, float, bool]], text: Any = "{:,.0f}".format) -> list[Point]:
-    """The values of a plot with their texts."""
-    return [(label, value, text(value), bad) for label, value, bad in values]
+def sentence(said: Iterable[str]) -> str:
+    """Parts of a sentence as one."""
+    text = "; ".join(said)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def age_or_none(seconds: float) -> str:
+    """An age as the text of a plot's value."""
+    return age(seconds) or "none"
+
+
+whole = "{:,.0f}".format
+"""A number without a fraction as the text of a plot's value."""

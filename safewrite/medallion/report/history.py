@@ -14,7 +14,6 @@ from safewrite.medallion.report.run import PastRun, Run
 log = logging.getLogger("safewrite")
 RUNS_MAX = 50
 """At most this many runs are kept, the newest of those that had news or a failure."""
-_FAILED_MAX = 20
 
 
 def note_run(storage: Storage, run: Run) -> None:
@@ -26,26 +25,10 @@ def note_run(storage: Storage, run: Run) -> None:
     try:
         run.earlier = _runs_of(storage.get(name))
         if run.errors or any(one.news or not one.ok for one in run.tables):
-            kept = [_entry(run), *run.earlier][:RUNS_MAX]
+            kept = [run.summed(dt.datetime.now(dt.UTC)), *run.earlier][:RUNS_MAX]
             storage.put(name, json.dumps([asdict(one) for one in kept], separators=(",", ":")).encode())
     except SafewriteError as error:
         log.warning("medallion: the record of the runs of %s was not kept: %s", run.job, error.message)
-
-
-def _entry(run: Run) -> PastRun:
-    failed = {one.table: one.error_kind or "" for one in run.tables if not one.ok}
-    return PastRun(
-        at=dt.datetime.now(dt.UTC).isoformat(sep=" ", timespec="seconds"),
-        elapsed_s=round(run.elapsed_s, 2),
-        tables=len(run.tables),
-        landed=sum(one.landed.rows for one in run.tables),
-        quarantined=sum(one.landed.quarantined + one.refined.quarantined for one in run.tables)
-        + run.put_aside,
-        applied=sum(one.refined.rows for one in run.tables),
-        lag_s=round(max((one.lag_s for one in run.tables), default=0.0), 1),
-        failed=dict(list(failed.items())[:_FAILED_MAX]),
-        failures=len(failed) + len(run.errors),
-    )
 
 
 def _runs_of(content: bytes | None) -> list[PastRun]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from safewrite.intake.pages import Point, Verdict, age, counted, page, points
+from safewrite.intake.pages import ORDER, Point, Verdict, age_or_none, counted, page, sentence, whole
 
 if TYPE_CHECKING:
     from safewrite.medallion.report.run import PastRun, Run, TableRun
@@ -19,20 +20,19 @@ _TEMPLATE = Path(__file__).parent / "templates" / "run.html.j2"
 def render(run: Run, at: dt.datetime) -> str:
     """The page of a run that ended at a time.  Raises MissingExtraError."""
     states = {one.table: _state(one) for one in run.tables}
-    order = {"bad": 0, "warn": 1, "good": 2}
-    tables = sorted(run.tables, key=lambda one: (order[states[one.table][1]], -one.lag_s, one.table))
+    now = run.summed(at)
     return page(
         _TEMPLATE,
-        verdict=_verdict(run, states),
-        sentence=_sentence(run),
+        verdict=_verdict(run, now, states),
+        sentence=sentence(_said(run, now)),
         about=f"medallion job {run.job}",
         at=at,
         extra="medallion",
         run=run,
         words=WORDS,
         states=states,
-        tables=tables,
-        plots=_plots(run, at),
+        tables=sorted(run.tables, key=lambda one: (ORDER[states[one.table][1]], -one.lag_s, one.table)),
+        plots=_plots([*reversed(run.earlier), now]) if run.earlier else [],
     )
 
 
@@ -44,59 +44,37 @@ def _state(table: TableRun) -> tuple[str, Verdict]:
     return ("behind", "warn") if table.lag_s else ("fresh", "good")
 
 
-def _verdict(run: Run, states: dict[str, tuple[str, Verdict]]) -> Verdict:
+def _verdict(run: Run, now: PastRun, states: dict[str, tuple[str, Verdict]]) -> Verdict:
     if not run.ok:
         return "bad"
-    return "warn" if _aside(run) or any(verdict != "good" for _, verdict in states.values()) else "good"
+    return "warn" if now.quarantined or any(verdict != "good" for _, verdict in states.values()) else "good"
 
 
-def _aside(run: Run) -> int:
-    return run.put_aside + sum(one.landed.quarantined + one.refined.quarantined for one in run.tables)
-
-
-def _sentence(run: Run) -> str:
+def _said(run: Run, now: PastRun) -> Iterator[str]:
     """What the run came to, what is wrong first."""
     failed, behind = sum(not one.ok for one in run.tables), sum(bool(one.lag_s) for one in run.tables)
-    landed, taken = (
-        (
-            sum(counts)
-            for counts in zip(*((one.landed.rows, one.refined.rows) for one in run.tables), strict=True)
-        )
-        if run.tables
-        else (0, 0)
-    )
-    said = [f"{counted(failed, 'table')} of {len(run.tables)} failed"] if failed else []
-    said += [f"{counted(len(run.errors), 'error')} about files of no table"] if run.errors else []
-    said += [f"{counted(behind, 'table')} behind"] if behind else []
-    aside = _aside(run)
-    said += [f"{counted(aside, 'record')} in quarantine"] if aside else []
-    said.append(f"{counted(landed, 'row')} landed in bronze, {taken:,} taken by silver")
-    if not (failed or run.errors):
-        said.insert(
-            0, f"all {len(run.tables)} tables went well" if len(run.tables) != 1 else "the table went well"
-        )
-    text = "; ".join(said)
-    return f"{text[0].upper()}{text[1:]}."
+    if run.ok:
+        yield f"all {now.tables} tables went well" if now.tables != 1 else "the table went well"
+    if failed:
+        yield f"{counted(failed, 'table')} of {now.tables} failed"
+    if run.errors:
+        yield f"{counted(len(run.errors), 'error')} about files of no table"
+    if behind:
+        yield f"{counted(behind, 'table')} behind"
+    if now.quarantined:
+        yield f"{counted(now.quarantined, 'record')} in quarantine"
+    yield f"{counted(now.landed, 'row')} landed in bronze, {now.applied:,} taken by silver"
 
 
-def _plots(run: Run, at: dt.datetime) -> list[tuple[str, list[Point]]]:
-    """Plots over this run and those before it, the oldest first."""
-    if not run.earlier:
-        return []
-    now = (at.isoformat(sep=" ", timespec="minutes")[:16], run)
-    past: list[PastRun] = [*reversed(run.earlier)]
+def _plots(runs: Sequence[PastRun]) -> list[tuple[str, list[Point]]]:
+    """Plots over some runs, the oldest first."""
 
-    def over(of_past: object, of_now: float, text: object = None) -> list[Point]:
-        values = [(one.at[:16], float(getattr(one, str(of_past))), bool(one.failures)) for one in past]
-        values.append((now[0], of_now, not run.ok))
-        return points(values, text) if text else points(values)
+    def over(value: Callable[[PastRun], float], text: Callable[[float], str] = whole) -> list[Point]:
+        return [(one.at[:16], value(one), text(value(one)), bool(one.failures)) for one in runs]
 
     return [
-        ("rows landed in bronze", over("landed", sum(one.landed.rows for one in run.tables))),
-        ("records put into quarantine", over("quarantined", _aside(run))),
-        (
-            "age of the oldest file or commit that is left",
-            over("lag_s", max((one.lag_s for one in run.tables), default=0.0), lambda s: age(s) or "none"),
-        ),
-        ("seconds of a run", over("elapsed_s", run.elapsed_s, "{:.1f} s".format)),
+        ("rows landed in bronze", over(lambda one: one.landed)),
+        ("records put into quarantine", over(lambda one: one.quarantined)),
+        ("age of the oldest file or commit that is left", over(lambda one: one.lag_s, age_or_none)),
+        ("seconds of a run", over(lambda one: one.elapsed_s, "{:.1f} s".format)),
     ]

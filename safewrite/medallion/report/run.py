@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ from safewrite.medallion.bronze.landing import LandedFiles
 from safewrite.medallion.silver.apply import Refined
 
 _COUNTED = ("files", "rows_in_files", "rows", "quarantined", "overwritten")
+_FAILED_MAX = 20
 _NOT_TOLD = ("resets", "stamp", "truncated")
 
 
@@ -73,6 +75,22 @@ class Run:
     def ok(self) -> bool:
         """Whether all went well."""
         return not self.errors and all(one.ok for one in self.tables)
+
+    def summed(self, at: dt.datetime) -> PastRun:
+        """What is kept of the run, which ended at a time."""
+        failed = {one.table: one.error_kind or "" for one in self.tables if not one.ok}
+        return PastRun(
+            at=at.isoformat(sep=" ", timespec="seconds"),
+            elapsed_s=round(self.elapsed_s, 2),
+            tables=len(self.tables),
+            landed=sum(one.landed.rows for one in self.tables),
+            quarantined=sum(one.landed.quarantined + one.refined.quarantined for one in self.tables)
+            + self.put_aside,
+            applied=sum(one.refined.rows for one in self.tables),
+            lag_s=round(max((one.lag_s for one in self.tables), default=0.0), 1),
+            failed=dict(list(failed.items())[:_FAILED_MAX]),
+            failures=len(failed) + len(self.errors),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
