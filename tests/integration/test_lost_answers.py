@@ -117,7 +117,7 @@ def test_reads_that_are_refused_or_damaged_never_decide_a_commit(
     place = new_place(arbiter)
     table = place.through(fault_proxy).open(create=True)
     damaged = (RequestStep.GET_COMMIT,) if kind in (FaultKind.TRUNCATE_BODY, FaultKind.FLIP_BIT) else READS
-    if kind is FaultKind.FORBIDDEN_403:  # a ledger that may not be read ends the call: nothing is committed
+    if kind is FaultKind.FORBIDDEN_403:  # the next test refuses reads of the ledger
         damaged = tuple(step for step in READS if step is not RequestStep.GET_LEDGER)
     fault_proxy.plan(
         Rule(kind=kind, steps=damaged, every=2),
@@ -125,6 +125,26 @@ def test_reads_that_are_refused_or_damaged_never_decide_a_commit(
     )
     check(place, append_until(table, fault_proxy, 2 * OTHER_FAULTS))
     assert fault_proxy.counts()[RequestStep.GET_COMMIT, kind] > 0
+
+
+@pytest.mark.parametrize("arbiter", WRITES)
+def test_a_ledger_that_may_not_be_read_ends_the_call_and_the_same_key_lands_once(
+    new_place: Callable[[str], Place], fault_proxy: PlannedProxy, arbiter: str
+) -> None:
+    """T4-A3: without the ledger's mark nobody knows whether a key is new, so the write does not go on."""
+    place = new_place(arbiter)
+    place.open(create=True).append(rows(0), key="event-0")
+    table = place.through(fault_proxy).open()
+    fault_proxy.plan(Rule(kind=FaultKind.FORBIDDEN_403, steps=(RequestStep.GET_LEDGER,)))
+    with pytest.raises(sw.StorageError, match="Nothing was committed"):
+        table.append(rows(1), key="event-1")
+    assert place.ids() == once(0)
+    fault_proxy.plan()
+    assert [table.append(rows(1), key="event-1").outcome for _ in range(2)] == [
+        "committed",
+        "already_committed",
+    ]
+    check(place, [0, 1])
 
 
 @pytest.mark.parametrize("faults", [FEW_FAULTS, pytest.param(OTHER_FAULTS, marks=pytest.mark.long)])
