@@ -90,3 +90,8 @@ def test_a_stream_is_sent_to_a_sink(table: sw.Table) -> None:
 def test_a_short_option_asks_for_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert show_help(words)
     assert capsys.readouterr().out.startswith(" ".join(["Usage: safewrite", *words[:-1]]))
+
+
+def test_a_property_that_raises_is_not_taken_for_one_that_is_missing() -> None:
+    with pytest.raises(AttributeError, match="has no attribute '_format'"):
+        sw.Table.__new__(sw.Table).version  # noqa: B018

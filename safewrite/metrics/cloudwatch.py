@@ -68,23 +68,10 @@ def emf(
         given = dict(dimensions or {})
         if job is not None:
             _check_value(JOB, _ascii(job) if is_text(job) else job)
-        taken = {
-            TABLE,
-            *([JOB] if job is not None else []),
-            "_aws",
-            "kind",
-            *_PRINTED,
-            *(metric.name for metric in METRICS),
-        }
+        names = checked_dimensions(given, [] if job is None else [JOB])
         for name, value in given.items():
-            checked_dimension(name, taken)
             _check_value(name, value)
-        if len(given) >= DIMENSIONS_MAX:
-            raise InvalidInputError(
-                f"CloudWatch takes {DIMENSIONS_MAX} dimensions with Table, not {len(given) + 1}. Nothing was written. "
-                "Leave some out."
-            )
-        own = {plain(name): plain(value) for name, value in given.items()}
+        own = dict(zip(names, map(plain, given.values()), strict=True))
         return Emf(checked_namespace(namespace), own, None if job is None else plain(job))
 
 
@@ -95,19 +82,27 @@ def _check_value(name: str, value: object) -> None:
         )
 
 
-def checked_dimension(name: object, taken: Collection[str] = ()) -> str:
-    """A name that CloudWatch takes for a dimension, and none of those that are taken.
+def checked_dimensions(given: Collection[object], jobs: Collection[str] = ()) -> list[str]:
+    """Names that CloudWatch takes for dimensions besides those that a line has.
 
     Raises:
-        InvalidInputError: it is none.
+        InvalidInputError: one is none, or they are too many.
     """
-    if not is_text(name) or not _is_printable(name, NAME_MAX) or plain(name).startswith(":") or name in taken:
-        among = f", and none of those that a line has already ({', '.join(sorted(taken))})" if taken else ""
+    taken = {TABLE, *jobs, "_aws", "kind", *_PRINTED, *(metric.name for metric in METRICS)}
+    names: list[str] = []
+    for name in given:
+        if not is_text(name) or not _is_printable(name, NAME_MAX) or name.startswith(":") or name in taken:
+            raise InvalidInputError(
+                f"{shown(name)} is no name of a dimension: 1 to {NAME_MAX} ASCII letters, not beginning with a colon, and "
+                f"none of those that a line has already ({', '.join(sorted(taken))}). Nothing was written."
+            )
+        names.append(plain(name))
+    if len(names) >= DIMENSIONS_MAX:
         raise InvalidInputError(
-            f"{shown(name)} is no name of a dimension: 1 to {NAME_MAX} ASCII letters, not beginning with a colon{among}. Nothing "
-            "was written."
+            f"CloudWatch takes {DIMENSIONS_MAX} dimensions with Table, not {len(names) + 1}. Nothing was written. "
+            "Leave some out."
         )
-    return plain(name)
+    return names
 
 
 def checked_namespace(namespace: object) -> str:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from safewrite.metrics.cloudwatch import JOB, LOCK_TABLE, TABLE, checked_dimension, checked_namespace
+from safewrite.arguments.reading import reading
+from safewrite.errors import InvalidInputError
+from safewrite.metrics.cloudwatch import JOB, LOCK_TABLE, TABLE, checked_dimensions, checked_namespace
 from safewrite.metrics.measures import (
     CHECKPOINT_FAILURES,
     CHECKPOINT_TIME,
@@ -31,6 +33,8 @@ from safewrite.metrics.measures import (
     TURN_WAIT,
     Metric,
 )
+from safewrite.text.rendering import shown
+from safewrite.text.strings import is_text
 
 Of = Literal["cloudwatch", "grafana"]
 _WIDTH, _HEIGHT, _COLUMNS = 12, 6, 24
@@ -104,15 +108,31 @@ def dashboard(
         of: whose form it has.
         namespace: as in :func:`safewrite.metrics.emf`; CloudWatch only.
         dimensions: the names of the dimensions that were given to ``emf``; CloudWatch finds no metric without them.
-        region: where the metrics are; None: where the dashboard is looked at from.
+        region: where the metrics are, CloudWatch only; None: where the dashboard is looked at from.
 
     Raises:
-        InvalidInputError: a namespace or a dimension that CloudWatch would not take.
+        InvalidInputError: another form, or a namespace, dimension or region that CloudWatch would not take.
     """
-    if of == "grafana":
-        return _grafana()
-    space, own = checked_namespace(namespace), [checked_dimension(name) for name in dimensions]
-    return {"widgets": [*_widgets(space, own, region)]}
+    with reading("An argument of dashboard()"):
+        if of not in get_args(Of):
+            raise InvalidInputError(
+                f"{shown(of)} is no form of a dashboard. Nothing was written. Give one of {', '.join(get_args(Of))}."
+            )
+        if is_text(dimensions) or (of == "grafana" and dimensions):
+            raise InvalidInputError(
+                f"dimensions= are the names of CloudWatch's dimensions in a list, for a dashboard of CloudWatch, not {shown(dimensions)} "
+                f"for one of {of}. Nothing was written."
+            )
+        space, own = checked_namespace(namespace), checked_dimensions(list(dimensions), [JOB, LOCK_TABLE])
+        if quoted := [name for name in own if "'" in name]:
+            raise InvalidInputError(
+                f"A search of CloudWatch cannot name the dimension {quoted[0]!r}, which has a quote in it. Nothing was written. Rename it."
+            )
+        if region is not None and not (is_text(region) and region):
+            raise InvalidInputError(
+                f"region= is the name of a region, not {shown(region)}. Nothing was written."
+            )
+    return _grafana() if of == "grafana" else {"widgets": [*_widgets(space, own, region)]}
 
 
 # --- CloudWatch --------------------------------------------------------------------------------------------

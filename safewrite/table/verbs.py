@@ -56,6 +56,8 @@ class Table:
 
         def __getattr__(self, name: str) -> Any:
             """What other libraries call a thing leads to its name here."""
+            if hasattr(type(self), name):  # a property of ours raised, and says of what
+                return object.__getattribute__(self, name)
             raise AttributeError(of_attribute("A table of safewrite", name), name=name, obj=self)
 
     def after_fork(self) -> None:

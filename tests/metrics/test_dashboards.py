@@ -99,3 +99,24 @@ def test_the_command_prints_json() -> None:
     made = json.loads(CliRunner().invoke(app, ["dashboard", "--region", "eu-west-1"]).output)
     assert made == dashboard("cloudwatch", region="eu-west-1")
     assert {w["properties"]["region"] for w in made["widgets"] if w["type"] == "metric"} == {"eu-west-1"}
+
+
+@pytest.mark.parametrize(
+    ("of", "more", "said"),
+    [
+        ("prometheus", {}, "one of cloudwatch, grafana"),
+        (None, {}, "one of cloudwatch, grafana"),
+        (["grafana"], {}, "cannot be read|one of cloudwatch"),
+        ("cloudwatch", {"dimensions": "Service"}, "in a list"),
+        ("cloudwatch", {"dimensions": None}, "cannot be read"),
+        ("cloudwatch", {"dimensions": ["Table"]}, "that a line has already"),
+        ("cloudwatch", {"dimensions": ["a'b"]}, "a quote in it"),
+        ("cloudwatch", {"region": 3}, "the name of a region"),
+        ("cloudwatch", {"namespace": None}, "is no namespace"),
+        ("grafana", {"dimensions": ["Service"]}, "for one of grafana"),
+    ],
+)
+def test_a_slip_in_an_argument_is_refused_not_guessed(of: Any, more: dict[str, Any], said: str) -> None:
+    """Any other form made a dashboard of CloudWatch, and a text a dimension of each of its letters."""
+    with pytest.raises(sw.InvalidInputError, match=said):
+        dashboard(of, **more)
