@@ -20,7 +20,7 @@ from safewrite.iceberg.write.write import Ledgers
 from safewrite.stores import call_limit
 from safewrite.stores.advice import cause_of
 from safewrite.stores.call_limit import bound_session
-from safewrite.stores.clients import forked, shared_client, watched
+from safewrite.stores.clients import forked, noting_answers, shared_client
 from safewrite.stores.inside import climbs
 from safewrite.stores.settings import ICEBERG, warn_of_encryption
 from safewrite.text.masking import note
@@ -191,7 +191,7 @@ def _prepare_clients(catalog: Any, before: Any = None) -> None:
     """Let the requests of a catalog's own client end with their calls, note its answers, and keep its files where they are."""
     glue = getattr(catalog, "glue", None)
     if glue is not None:
-        watched(glue)
+        noting_answers(glue)
     bound_session(getattr(catalog, "_session", None))
     stays(catalog, before)
 

@@ -46,12 +46,15 @@ _KEY_SCHEMA = re.compile(
 """What DynamoDB says of a request that is for a table with other keys."""
 _ACTION = re.compile(r"not authorized to perform: ([\w-]+:\w+)(?: on resource: (\S+))?")
 _EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"})
+_UNKNOWN_KEYS = ("InvalidAccessKeyId", "InvalidClientTokenId", "UnrecognizedClientException", "InvalidToken")
+_WRONG_SECRET = ("SignatureDoesNotMatch", "InvalidSignatureException", "IncompleteSignature")
+_KEYS_REFUSED = _EXPIRED.union(_UNKNOWN_KEYS, _WRONG_SECRET)
 _ADVICE = {
-    ("InvalidAccessKeyId", "InvalidClientTokenId", "UnrecognizedClientException", "InvalidToken"): (
+    _UNKNOWN_KEYS: (
         "The access key, or its session token, is not known there: check AWS_ACCESS_KEY_ID and AWS_SESSION_TOKEN, and that the "
         "address is the service that they are for."
     ),
-    ("SignatureDoesNotMatch", "InvalidSignatureException", "IncompleteSignature"): (
+    _WRONG_SECRET: (
         "The secret key does not fit the access key: check AWS_SECRET_ACCESS_KEY, AWS_REGION and the machine's clock."
     ),
     ("RequestTimeTooSkewed",): "The clock of this machine is wrong: set it.",
@@ -59,9 +62,6 @@ _ADVICE = {
     ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"): (
         "The bucket is in another region: set AWS_REGION to its own."
     ),
-}
-_KEYS_REFUSED = _EXPIRED | {code for codes in tuple(_ADVICE)[:2] for code in codes}
-_ADVICE |= {
     (
         "KMS.DisabledException",
         "KMS.NotFoundException",

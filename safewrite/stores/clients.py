@@ -103,10 +103,10 @@ def _boto3_client(
         aws_session_token=given.get("AWS_SESSION_TOKEN"),
     )
     note_credentials(keys_of(made))
-    return watched(made)
+    return noting_answers(made)
 
 
-def watched(made: Any) -> Any:
+def noting_answers(made: Any) -> Any:
     """Let the requests of a client of botocore end, and note its answers; returns the client."""
 
     def look(parsed: Mapping[str, Any] | None = None, **_: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log import actions
@@ -17,9 +17,6 @@ from safewrite.progress import watched
 from safewrite.protocol import keys
 from safewrite.protocol.members import Wanted
 from safewrite.stores.world import run
-
-if TYPE_CHECKING:
-    pass
 
 
 def audit_keys(found: Inspection, sent: Iterable[str]) -> KeyAudit:
