@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from safewrite.engine.surroundings import CA_BUNDLES, surroundings
 from safewrite.errors import StorageError
 from safewrite.stores.advice import cause_of, note_answer, refuses_keys
 from safewrite.stores.call_limit import CONNECT_S, REQUEST_S, bound_client
 from safewrite.stores.reach import Reach, configured_endpoint, find, sent_bundle
+from safewrite.surroundings import CA_BUNDLES, surroundings
 from safewrite.text.masking import note, note_credentials
 from safewrite.text.rendering import said
 

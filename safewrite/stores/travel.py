@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from safewrite.engine.surroundings import Surroundings, surroundings
 from safewrite.stores.ledger import ObjectLedger
 from safewrite.stores.world import World
+from safewrite.surroundings import Surroundings, surroundings
 
 WORLDS_MAX = 8
 

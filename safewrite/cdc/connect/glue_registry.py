@@ -12,7 +12,7 @@ import safewrite as sw
 from safewrite.cdc.connect.known_schemas import SchemaId
 from safewrite.cdc.connect.registry import AwayError, patiently
 from safewrite.cdc.records.change import UndecodableError
-from safewrite.engine.surroundings import Surroundings, surroundings
+from safewrite.surroundings import Surroundings, surroundings
 
 _UNKNOWN = frozenset({"EntityNotFoundException", "InvalidInputException"})
 _DENIED = frozenset(

@@ -331,6 +331,7 @@ def _clashes(
     ]
     first += [*partition_columns(table.partition_by), *table.declared, *table.name_mapping.values()]
     known, kept = dict[str, str](), kept_names.of_table(table.format, table.properties)
+    there = frozenset(() if schema is None else schema.names)
     for name in first:
         if name in types:
             known.setdefault(name.lower(), name)
@@ -341,7 +342,7 @@ def _clashes(
                 "the name is empty, or has NUL or half of a character, and no table has such a column; name it in name_mapping"
             )
             continue
-        if kept_names.among([name], kept) and (schema is None or name not in schema.names):
+        if name not in there and kept_names.among([name], kept):
             found[name] = (
                 f"the name is one that {table.format} keeps for itself, and Spark could not read the table; name it in name_mapping"
             )

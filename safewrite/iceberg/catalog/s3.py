@@ -15,11 +15,11 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from safewrite.engine.surroundings import Surroundings, surroundings
 from safewrite.errors import StorageError
 from safewrite.stores.clients import forked, shared_client
 from safewrite.stores.reach import endpoint_of_environment
 from safewrite.stores.s3 import S3Objects
+from safewrite.surroundings import Surroundings, surroundings
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
-from safewrite.engine.surroundings import Surroundings, surroundings
 from safewrite.engine.travel import travelling
 from safewrite.errors import InvalidInputError, StorageError
+from safewrite.surroundings import Surroundings, surroundings
 
 
 @dataclass(frozen=True, slots=True)
