@@ -273,3 +273,20 @@ def test_decisions_are_numbered_without_gaps_and_have_their_four_headings() -> N
         assert text.startswith(f"# {note.name[:4]}. "), note.name
         headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
         assert headings == ["Context", "Decision", "Consequence", "Rejected"], note.name
+
+
+def test_the_index_of_decisions_says_of_each_note_whether_it_holds() -> None:
+    """By question, each note once; what a later note replaced says so itself, in its first line."""
+    index = (ROOT / "docs" / "decisions.md").read_text()
+    rows = re.findall(r"^\| \[(\d{4})\]\(decisions/(\S+\.md)\) \| (.+) \| (.+) \|$", index, re.MULTILINE)
+    notes = {note.name: note.read_text() for note in (ROOT / "docs" / "decisions").glob("*.md")}
+    assert sorted(name for _, name, _, _ in rows) == sorted(notes)
+    for number, name, title, status in rows:
+        opening = notes[name].splitlines()
+        assert opening[0] == f"# {number}. {title}"
+        assert re.match("holds|superseded by|under revision", status), name
+        assert (opening[2].lower().split()[0] if opening[2][0] != "#" else "") in (
+            "",
+            "adds",
+            "supersedes",
+        ) or (status.split()[0] != "holds" or "but for" in status), name
