@@ -443,7 +443,7 @@ def test_a_stress_run_without_its_packages_names_the_extra(tmp_path: Path) -> No
 
 def test_stress_answers_in_the_form_of_the_other_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
-    monkeypatch.setattr(stress_command, "bench_app", lambda: lambda *, args, prog_name: asked.append(args))
+    monkeypatch.setattr(stress_command, "bench_app", lambda: lambda *, args, **_: asked.append(args))
     assert run("--output", "json", "stress", "--writers", "2")[0] == 0
     assert run("--output", "json", "stress", "--output", "text")[0] == 0
     assert run("stress")[0] == 0

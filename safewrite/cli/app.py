@@ -9,6 +9,7 @@ usage or settings.  Options that say where tables are and how commands look at t
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Sequence
 from enum import StrEnum
@@ -16,6 +17,7 @@ from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 from typer.main import get_command
 
 import safewrite
@@ -28,13 +30,44 @@ from safewrite.cli.history import history
 from safewrite.cli.locks import locks
 from safewrite.cli.medallion import medallion
 from safewrite.cli.quarantine import quarantine
-from safewrite.cli.shared import EXIT_USAGE, OutputOption
+from safewrite.cli.shared import EXIT_USAGE, Output, OutputOption, answering
 from safewrite.cli.stress import bench_app, stress
 from safewrite.cli.tables import checkpoint, doctor, repair, resolve
 from safewrite.cli.verify import verify
 
+
+class Answered(TyperGroup):
+    """The command whose every error is answered in the form that was asked for, also where its words cannot be read."""
+
+    def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Read the words before the command."""
+        if extra.get("resilient_parsing"):  # the tab key
+            return super().make_context(info_name, args, parent=parent, **extra)
+        words = list(args)
+        with answering(is_json=_wants_json(words)):
+            context = super().make_context(info_name, args, parent=parent, **extra)
+        context.meta["safewrite.words"] = words
+        return context
+
+    def invoke(self, ctx: Any) -> Any:
+        """Read the other words, and run the command that they name."""
+        with answering(is_json=_wants_json(ctx.meta["safewrite.words"])):
+            return super().invoke(ctx)
+
+
+def _wants_json(words: Sequence[str]) -> bool:
+    found = os.environ.get("SAFEWRITE_OUTPUT", "")
+    for before, word in pairwise(["", *words]):
+        if before == "--output":
+            found = word
+        elif word.startswith("--output="):
+            found = word.removeprefix("--output=")
+    return found == Output.JSON
+
+
 app = typer.Typer(
     name="safewrite",
+    cls=Answered,
     help="Look after Delta and Iceberg tables with many writers: find what is unsafe, resolve, repair, verify, stress.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["--help", "-h"]},

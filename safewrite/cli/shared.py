@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import logging
 import os
+import shutil
+import sys
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from safewrite.errors import (
+    InternalError,
     InvalidInputError,
     MissingExtraError,
     SafewriteError,
@@ -23,12 +29,18 @@ from safewrite.findings import Finding, Severity, Step
 from safewrite.protocol.ask import unanswered
 from safewrite.protocol.effects import Missing, NewestEntry, Ok
 from safewrite.stores.settings import storage_options
+from safewrite.text.rendering import said
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table as Grid
 
+    from safewrite.cli.grid import Grid
     from safewrite.delta.connect import Connection
+
+log = logging.getLogger("safewrite")
+
+UsageError: Any = typer.BadParameter.__mro__[1]
+"""Wrong usage, as typer finds it; it has no name of typer's."""
 
 USAGE = (InvalidInputError, UnsafeConfigError, TableNotFoundError, MissingExtraError)
 EXIT_LOST, EXIT_USAGE = 1, 2
@@ -169,12 +181,10 @@ class Screen:
     """Shows answers as rich text, or as one JSON document."""
 
     def __init__(self, context: typer.Context, output: Output | None) -> None:
-        from rich.console import Console
+        from safewrite.cli.grid import console
 
         self.json = (output or context.find_root().obj or Output.TEXT) is Output.JSON
-        self.console = Console(soft_wrap=False)
-        if not self.console.is_terminal:
-            self.console = Console(width=160)  # a pipe has no width of its own
+        self.console = console()
 
     def show(self, answer: Mapping[str, Any], text: Callable[[Console], None]) -> None:
         """Print the answer, as JSON or by ``text``."""
@@ -212,22 +222,79 @@ class Screen:
             with watching(watch):
                 yield
 
-    @contextlib.contextmanager
-    def errors(self) -> Iterator[None]:
-        """Turn safewrite's errors into a message and an exit code."""
-        try:
-            with _extras():
-                yield
-        except SafewriteError as error:
-            if self.json:
-                typer.echo(
-                    json.dumps(
-                        {"error": {"kind": error.kind.value, "message": error.message, "key": error.key}}
-                    )
-                )
-            else:
-                typer.echo(f"{type(error).__name__} ({error.kind.value}): {error.message}", err=True)
-            raise typer.Exit(EXIT_USAGE if isinstance(error, USAGE) else EXIT_LOST) from error
+    def errors(self) -> contextlib.AbstractContextManager[None]:
+        """Turn errors into an answer and an exit code."""
+        return answering(is_json=self.json)
+
+
+@contextlib.contextmanager
+def answering(*, is_json: bool) -> Iterator[None]:
+    """Answer every error with what happened, what is safe and what to do, as text or as JSON; then exit.
+
+    One that nothing foresaw is kind ``internal``; ``--log-level debug`` shows where it came from.
+    """
+    try:
+        with _extras():
+            yield
+        return
+    except (typer.Exit, typer.Abort):
+        raise
+    except SafewriteError as error:
+        found = error
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.EPIPE:
+            raise  # who reads has seen enough; typer ends without a word
+        if isinstance(error, UsageError):
+            if not is_json:
+                raise _on_whole_words(error) from None
+            found = _wrong_usage(error)
+        else:
+            log.debug("where this error came from", exc_info=error)
+            found = _unforeseen(error)
+    if is_json:
+        told = {"error": {"kind": found.kind.value, "message": found.message, "key": found.key}}
+        typer.echo(json.dumps(told))
+    else:
+        typer.echo(_filled(f"{type(found).__name__} ({found.kind.value}): {found.message}"), err=True)
+    raise typer.Exit(EXIT_USAGE if isinstance(found, USAGE) else EXIT_LOST) from found
+
+
+def _wrong_usage(error: Any) -> InvalidInputError:
+    path = error.ctx.command_path if error.ctx is not None else "safewrite"
+    what = "A command is missing" if _is_help(error) else error.format_message().rstrip(".")
+    return InvalidInputError(f"{what}. Nothing was read or written. `{path} --help` says what it takes.")
+
+
+def _is_help(error: Exception) -> bool:
+    """Whether it is no error but what typer shows where no command was given."""
+    return type(error).__name__ == "NoArgsIsHelpError"
+
+
+def _unforeseen(error: Exception) -> InternalError:
+    return InternalError(
+        f"{type(error).__name__}: {said(error)}. Nothing here foresaw it, so how far the command came is not known; every table is "
+        "whole, as its last commit left it. If the machine or the network failed, run the same command again; else please report "
+        "it with what SAFEWRITE_LOG_LEVEL=debug shows."
+    )
+
+
+def _on_whole_words(error: Any) -> Any:
+    """The same, in lines that a terminal need not break."""
+    if _is_help(error):
+        return error
+    text = _filled(f"Error: {error.format_message()}").removeprefix("Error: ")
+    return UsageError(text, ctx=error.ctx)
+
+
+def _filled(text: str) -> str:
+    """A text for standard error, whose lines a terminal would break within words."""
+    if not sys.stderr.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return "\n".join(
+        textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+        for line in text.splitlines()
+    )
 
 
 _EXTRAS = {
@@ -236,6 +303,7 @@ _EXTRAS = {
     "pyroaring": "delta",
     "pyspark": "spark",
     "deltalake": "stress",
+    "rich": "cli",
 }
 
 
@@ -306,12 +374,10 @@ def _newest(connection: Connection, *, other_spelling: bool) -> bool:
 
 
 def grid_of(*columns: str) -> Grid:
-    from rich.table import Table as Grid
+    """A table that breaks no word; rich is loaded by it, and help needs none."""
+    from safewrite.cli.grid import Grid
 
-    grid = Grid(show_lines=False, header_style="bold")
-    for column in columns:
-        grid.add_column(column, overflow="fold")
-    return grid
+    return Grid(*columns)
 
 
 def plain(text: str) -> str:

@@ -24,7 +24,7 @@ def stress(context: typer.Context) -> None:
     args = list(context.args)
     if screen.json and not any(arg.partition("=")[0] == "--output" for arg in args):
         args += ["--output", Output.JSON.value]
-    bench(args=args, prog_name="safewrite stress")
+    raise typer.Exit(bench(args=args, prog_name="safewrite stress", standalone_mode=False) or 0)
 
 
 def bench_app() -> Callable[..., Any]:
