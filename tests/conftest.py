@@ -7,7 +7,6 @@ import gc
 import os
 import resource
 import sys
-from bisect import bisect_left
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -39,7 +38,6 @@ if settings().derandomize:
     providers._get_local_constants = lambda: providers._local_constants
 
 
-DEAR = Path(__file__).parent / "dear.txt"
 WORKERS_MB: list[tuple[int, int]] = []
 """Resident memory of each worker of pytest-xdist when it had run its tests, and its peak."""
 
@@ -93,38 +91,38 @@ def is_whole(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the cases of ``tests/dear.txt`` as ``long`` before ``-m`` chooses."""
-    dear = tuple(dear_cases())
+    """Mark what the sweep has for itself as ``long`` before ``-m`` chooses."""
+    cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if needs_rest(item) and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("spark"))
-        if item.nodeid.startswith(dear):
-            item.add_marker(pytest.mark.long)
+        if item.get_closest_marker("sweep"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(
                 f"an address is in the name of {item.nodeid}: workers could not agree on it"
             )
-    if is_whole(config):
-        names = sorted(item.nodeid for item in items)
-        nowhere = [
-            case
-            for case in dear
-            if not "".join(names[(at := bisect_left(names, case)) : at + 1]).startswith(case)
-        ]
-        if nowhere:
-            raise pytest.UsageError(f"no test begins like these lines of {DEAR.name}: {nowhere}")
+    for test, of_it in cases.items():
+        leave_to_the_sweep(test, of_it, is_all=is_whole(config))
+
+
+def leave_to_the_sweep(test: str, items: list[pytest.Item], *, is_all: bool) -> None:
+    """Mark as ``long`` the cases that a test names in its ``sweep`` marker: by their names, or by what these begin with."""
+    named = {item.nodeid.partition("[")[2].removesuffix("]"): item for item in items}
+    for beginning in (text for mark in items[0].iter_markers("sweep") for text in mark.args):
+        found = [beginning] if beginning in named else [name for name in named if name.startswith(beginning)]
+        if is_all and not found:
+            raise pytest.UsageError(
+                f"no case of {test} begins with {beginning!r}, which it leaves to the sweep"
+            )
+        for name in found:
+            named[name].add_marker(pytest.mark.long)
 
 
 def needs_rest(item: pytest.Item) -> bool:
     """Whether a test asks Iceberg's REST catalog, whose JVM starts once, where that of Spark is."""
     params = getattr(getattr(item, "callspec", None), "params", {})
     return any(isinstance(value, str) and value == "rest" for value in params.values())
-
-
-def dear_cases() -> list[str]:
-    """The beginnings of the names of dear cases."""
-    lines = DEAR.read_text().splitlines()
-    return [line for line in lines if line and not line.startswith("#")]
 
 
 def pytest_configure() -> None:

@@ -70,6 +70,7 @@ ARBITERS: dict[str, Callable[[Neighbourhood], list[str]]] = {
 
 
 # --- from a folder to S3 ----------------------------------------------------------------------------------
+@pytest.mark.sweep("object-store")
 @pytest.mark.parametrize("arbiter", ARBITERS)
 def test_a_local_table_on_s3_is_refused_until_the_cure_that_the_error_names(
     folder: Path, s3: Neighbourhood, arbiter: str

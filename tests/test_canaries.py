@@ -271,6 +271,11 @@ def on_the_command_line(secret: str, port: int, folder: Path, patch: pytest.Monk
             seen.note(f"the answer of {command[0]}", done.output)
 
 
+@pytest.mark.sweep(
+    "in_a_job_of_change_data-with a line break",
+    "in_a_medallion_job-with a line break",
+    "on_the_command_line-with a line break",
+)
 @pytest.mark.parametrize("spelling", ["as it is", "with a line break in it"])
 @pytest.mark.parametrize("where", PLACES)
 def test_a_secret_that_was_given_is_seen_nowhere(

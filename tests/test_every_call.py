@@ -123,6 +123,7 @@ def test_every_call_on_an_iceberg_table_ends_in_a_result_or_one_of_our_errors(
 
 
 # --- each odd thing once --------------------------------------------------------------------------------
+@pytest.mark.sweep("delta")
 @KINDS
 def test_rows_of_any_type_are_written_or_refused(lab: Lab, kind: str) -> None:
     bench = lab.bench(kind)
@@ -135,6 +136,7 @@ def test_rows_of_any_type_are_written_or_refused(lab: Lab, kind: str) -> None:
     bench.ended(bench.table.refresh)
 
 
+@pytest.mark.sweep("iceberg")
 @KINDS
 def test_a_condition_of_any_type_is_understood_or_refused(lab: Lab, kind: str) -> None:
     bench = lab.bench(kind)
@@ -190,6 +192,7 @@ MAKERS: dict[str, Callable[[Bench], Any]] = {
 }
 
 
+@pytest.mark.sweep("first append-iceberg")
 @KINDS
 @pytest.mark.parametrize("maker", MAKERS)
 def test_a_library_that_raises_while_a_table_is_made_or_opened(

@@ -117,6 +117,7 @@ def catalog(folder: Path) -> Any:
     return SqlCatalog("local", uri=f"sqlite:///{folder}/c.db", warehouse=folder.as_uri())
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("by", [[], ["part"]])
 @pytest.mark.parametrize(
     "where",

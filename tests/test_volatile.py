@@ -321,6 +321,7 @@ def test_the_history_says_what_was_left_out_and_stays_short(place: Place) -> Non
     assert len(json.dumps(listed)) < (INLINE_BYTES_MAX if place.format == "delta" else INLINE_CHARS_MAX)
 
 
+@pytest.mark.sweep("delta")
 @pytest.mark.parametrize("place", ["delta"], indirect=True)
 def test_digests_make_no_list_too_long_to_stand_in_the_commit(place: Place) -> None:
     """A list that is too long for the commit costs a request more, so then the digests are left out."""

@@ -234,6 +234,7 @@ class Most:
         return inner
 
 
+@pytest.mark.long
 def test_of_all_environments_only_so_many_start_and_serve_at_once(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -408,6 +409,7 @@ def test_a_failed_message_is_left_to_its_visibility_timeout(
     assert (here.failed, here.succeeded) == ({message: 1}, {message: 1})
 
 
+@pytest.mark.long
 def test_messages_that_succeeded_are_delivered_again_in_other_groups(run: Callable[..., Run]) -> None:
     here = run(concurrency=2, received_max=50)
     ids = here.feed(*["good"] * 12, times=3, uneven=True, early=0.5)
@@ -425,6 +427,7 @@ def test_a_failed_delivery_is_none_of_those_that_are_wanted(run: Callable[..., R
     assert (here.failed, here.succeeded) == ({message: 1}, {message: 2})
 
 
+@pytest.mark.long
 def test_a_message_may_come_while_an_earlier_delivery_is_under_way(run: Callable[..., Run]) -> None:
     here = run(concurrency=2, visibility_s=600)
     (message,) = here.feed("wait for another", times=2, early=1.0)
@@ -432,6 +435,7 @@ def test_a_message_may_come_while_an_earlier_delivery_is_under_way(run: Callable
     assert here.groups == [[message], [message]]
 
 
+@pytest.mark.long
 def test_batches_of_uneven_size_are_drawn_from_the_seed(run: Callable[..., Run]) -> None:
     here = run()
     here.feed(*["good"] * 40, uneven=True, seed=3)
@@ -439,6 +443,7 @@ def test_batches_of_uneven_size_are_drawn_from_the_seed(run: Callable[..., Run])
     assert [len(group) for group in here.groups][:4] == [rng.randint(1, 10) for _ in range(4)]
 
 
+@pytest.mark.long
 def test_a_batch_may_be_larger_than_one_call_of_sqs_if_there_is_a_window(run: Callable[..., Run]) -> None:
     here = run()
     ids = here.feed(*["good"] * 25, batch_size=25, window_s=LONG_S)

@@ -102,6 +102,7 @@ def assert_one_of_many_wins(new_catalog: Callable[[], Any], namespace: str, roun
 
 
 # --- the servers ------------------------------------------------------------------------------
+@pytest.mark.sweep("glue", "rest")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_catalog_lets_one_of_many_racing_commits_win(
     catalog_lab: Callable[[CatalogKind], CatalogLab], kind: CatalogKind
@@ -110,6 +111,7 @@ def test_a_catalog_lets_one_of_many_racing_commits_win(
     assert_one_of_many_wins(lab.load, lab.namespace)
 
 
+@pytest.mark.long
 def test_a_rest_catalog_on_postgresql_lets_one_win_and_ends_when_told(
     ministack: Ministack, bucket: str, postgres: Postgres, tmp_path: Path
 ) -> None:
@@ -179,6 +181,7 @@ def set_property(table: Any, key: str) -> None:
         transaction.set_properties({key: "set"})
 
 
+@pytest.mark.sweep("glue", "rest")
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_fault_at_a_commit_fails_it_and_is_performed_only_if_it_says_so(
     catalog_lab: Callable[[CatalogKind], CatalogLab], kind: CatalogKind

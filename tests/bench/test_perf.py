@@ -36,6 +36,7 @@ def measured(name: str) -> Scenario:
     return scenario
 
 
+@pytest.mark.long
 def test_the_lone_append_counts_the_requests_of_every_arm() -> None:
     scenario = measured("lone")
     counted = [line for line in scenario.lines if "away" in line.case]
@@ -137,6 +138,7 @@ def test_awswrangler_is_held_against_the_first_append_in_time_and_memory() -> No
     assert imports._beside_wrangler({writers.DELTALAKE: [cell]}) == []
 
 
+@pytest.mark.long
 def test_members_are_held_against_one_append_of_the_same_rows() -> None:
     scenario = perf.measure("members", TINY)
     assert scenario.broken == ()

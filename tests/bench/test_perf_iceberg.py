@@ -84,6 +84,7 @@ def test_writers_that_share_snapshots_are_measured_next_to_those_that_do_not_and
     assert found[writers.STAGED].extra["requests_by_step"] == {"put_data": 1.0}
 
 
+@pytest.mark.long
 def test_tables_of_a_sql_catalog_take_appends_near_and_by_the_slow_way(tmp_path: Path) -> None:
     with IcebergHarness(tmp_path, "sql", delay_s=0.001) as lab:
         for slow in (False, True):

@@ -22,6 +22,7 @@ def test_keys_are_uuids_and_numbers_of_which_no_two_are_alike() -> None:
     assert update_tables.keys_of(ids[7:9], UUID).to_pylist() == texts[7:9]
 
 
+@pytest.mark.long
 def test_both_tables_take_the_batches_and_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(updates, "MODES", ("merge-on-read",))
     scenario = updates.run(replace(TINY, changes=50), tmp_path)

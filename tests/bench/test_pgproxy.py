@@ -146,6 +146,7 @@ def test_every_kind_but_corruption_is_known(lab: Lab) -> None:
             lab.proxy.plan(Rule(kind=kind))
 
 
+@pytest.mark.long
 def test_a_late_commit_lands_after_its_client_was_cut_off(lab: Lab) -> None:
     connection = lab.connect()
     lab.proxy.plan(Rule(kind=FaultKind.LATE, delay_s=3.0, **ON_COMMIT))

@@ -400,6 +400,7 @@ def test_ctrl_c_ends_both_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stop.is_set()
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_all_that_the_run_has_started(tmp_path: Path) -> None:
     options = ("--seed", "1", "--writers", "2", "--appends", "500", "--rows", "5")
     command = [

@@ -395,6 +395,7 @@ def run_without(flaws: dict[str, tuple[str, str]], folder: Path, *options: str) 
     return code, report
 
 
+@pytest.mark.long
 def test_a_run_whose_plans_ignore_what_rivals_wrote_is_invalid(tmp_path: Path) -> None:
     arms = ("--arms", "changes-object-store", "--changes", "320", "--limit-s", "120")
     code, report = run_without(STALE_PLANS, tmp_path, *arms)

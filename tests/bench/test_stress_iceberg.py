@@ -32,6 +32,7 @@ def tiny(kind: CatalogKind) -> tuple[int, dict[str, Any], str]:
     return stress(Path(mkdtemp(prefix="stress-")), *TINY, "--arms", f"safewrite-{kind},{NAIVE[kind]}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", EACH)
 def test_safewrite_loses_and_doubles_nothing_in_any_catalog(kind: CatalogKind) -> None:
     code, report, _ = tiny(kind)
@@ -40,6 +41,7 @@ def test_safewrite_loses_and_doubles_nothing_in_any_catalog(kind: CatalogKind) -
     assert (code, report["verdict"], report["reasons"]) == (0, "valid", [])
 
 
+@pytest.mark.sweep("sql")
 @pytest.mark.parametrize("kind", EACH)
 def test_the_table_was_looked_after_and_others_wrote_to_it_meanwhile(kind: CatalogKind) -> None:
     safe = arm(tiny(kind)[1], f"safewrite-{kind}")
@@ -49,6 +51,7 @@ def test_the_table_was_looked_after_and_others_wrote_to_it_meanwhile(kind: Catal
     assert safe["peers"]["lost"] == 0
 
 
+@pytest.mark.sweep("sql")
 @pytest.mark.parametrize("kind", EACH)
 def test_every_class_of_fault_and_every_planned_kill_came(kind: CatalogKind) -> None:
     safe = arm(tiny(kind)[1], f"safewrite-{kind}")
@@ -69,12 +72,14 @@ def test_the_fault_that_destroys_the_table_of_pyiceberg_leaves_ours_readable(kin
     assert not safe["destroyed"]
 
 
+@pytest.mark.long
 def test_callers_of_pyiceberg_that_call_again_double_rows() -> None:
     naive = arm(tiny("sql")[1], NAIVE["sql"])
     assert naive["verdict"] == "bitten"
     assert naive["rows"]["doubled"] > 0
 
 
+@pytest.mark.long
 def test_the_report_names_the_catalog_and_how_to_run_it_again() -> None:
     _, report, page = tiny("sql")
     assert arm(report, "safewrite-sql")["catalog"] == "sql"

@@ -45,6 +45,7 @@ def rows(job: Job) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (row["k_part"], row["k_at"]))
 
 
+@pytest.mark.sweep("iceberg-one by one")
 @pytest.mark.parametrize("fewest", [1, 1000], ids=["by columns", "one by one"])
 @pytest.mark.parametrize("form", FORMS)
 def test_events_of_any_shape_are_rows_with_their_records(tmp_path: Path, form: str, fewest: int) -> None:
@@ -209,6 +210,7 @@ def test_a_delete_keeps_what_it_tells_of_its_row_and_a_truncate_that_it_was(tmp_
     assert "left out s" in letter["reason"]
 
 
+@pytest.mark.sweep("iceberg")
 @FORM_AND_SCHEMAS
 def test_rows_that_have_keys_tell_of_the_record_that_they_are_from(
     tmp_path: Path, form: str, schemas: bool
@@ -327,6 +329,7 @@ def test_a_name_that_the_first_batch_cannot_have_makes_one_dead_letter(
     assert job.read("clicks").to_pylist() == [row]
 
 
+@pytest.mark.sweep("iceberg")
 @FORM_AND_WAY
 def test_a_record_waits_for_a_table_without_a_column(tmp_path: Path, form: str, fewest: int) -> None:
     job = job_of(tmp_path, form, metadata={}, leave_out=["x"])
@@ -340,6 +343,7 @@ def test_a_record_waits_for_a_table_without_a_column(tmp_path: Path, form: str, 
     assert Counter(row["a"] for row in job.read("clicks").to_pylist()) == Counter({None: 4, 1: 1})
 
 
+@pytest.mark.sweep("name_mapping-iceberg")
 @FORM_AND_WAY
 @pytest.mark.parametrize(
     "named",

@@ -63,6 +63,7 @@ def landed(job: Job, batches: list[list[KafkaRecord]], executors: Executors | No
     return lines
 
 
+@pytest.mark.sweep("25")
 @pytest.mark.parametrize(
     ("seed", "how"),
     [
@@ -197,6 +198,7 @@ def test_the_lake_is_as_its_sources_by_executors(tmp_path: Path, seed: int) -> N
     assert faults_of(seed, tmp_path, executors.work) == []
 
 
+@pytest.mark.long
 def test_a_seed_lands_by_executors_and_by_the_driver(tmp_path: Path) -> None:
     world = World(6, tmp_path, Executors().work)
     assert world.run() == []

@@ -191,6 +191,7 @@ LONG = [
 ]
 
 
+@pytest.mark.sweep("1-0-80_0")
 @pytest.mark.parametrize(("seed", "kind", "fewest"), [(1, 0, 80), (3, 1, 3), *LONG])
 def test_what_is_read_one_by_one_lands_the_same_by_executors(
     tmp_path: Path, seed: int, kind: int, fewest: int

@@ -141,6 +141,17 @@ TABLES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sweep(
+    "booleans-debezium",
+    "lists of booleans-debezium",
+    "lists of numbers-debezium",
+    "lists of texts-dms",
+    "nulls-debezium",
+    "numbers-dms",
+    "numbers-maxwell",
+    "numbers-unwrapped",
+    "whole numbers-debezium",
+)
 @pytest.mark.parametrize(
     ("kind", "make"),
     [
@@ -218,6 +229,7 @@ def test_fields_that_are_left_out_are_null(make: Make) -> None:
     assert sorted(found.dead) == [4]
 
 
+@pytest.mark.sweep("dms", "maxwell", "unwrapped")
 def test_one_strange_record_among_many_does_not_slow_the_others(make: Make) -> None:
     values: list[Any] = ['"text"'] * 3000
     values[0], values[1234], values[2999] = "[[1]]", "5", '{"a":1}'
@@ -275,6 +287,7 @@ def test_changes_of_rows_are_read_alike(make: Make) -> None:
     equal([*records, *(replace(one, offset=one.offset + 100, partition=1) for one in records)])
 
 
+@pytest.mark.sweep("maxwell", "unwrapped")
 @pytest.mark.parametrize("table", [
     {"name_mapping": {"v": "w"}}, {"name_mapping": {"v": "id"}}, {"leave_out": ["v"]}, {"timestamp_fields": {"v": "epoch_ms"}}, {"timestamp_fields": {"v": "iso8601"}}, {"decimal_fields": {"v": [6, 2]}},
     {"sequence": "precombine", "precombine_key": ["v"]}, {"epoch": 3}, {"primary_key": ["v"]}, {"format": "iceberg"},
@@ -289,6 +302,7 @@ def test_tables_take_them_alike(table: Row, values: list[str], make: Make) -> No
     equal(records, schema=pa.schema({"id": pa.int64(), "v": pa.string(), "w": pa.int64()}), **table)
 
 
+@pytest.mark.sweep("maxwell", "unwrapped")
 def test_bytes_that_are_no_records_are_dead_letters_alike(make: Make) -> None:
     good = make("insert", {"id": 1, "v": "x"}, 0)
     value = good.value or b""

@@ -35,6 +35,7 @@ def answer(job: Job, *arguments: str) -> Any:
     return json.loads(found.stdout)
 
 
+@pytest.mark.sweep("iceberg")
 def test_verify_of_a_job_that_has_no_ledger_where_it_looks_is_not_good_news(job: Job) -> None:
     found = run(job, "verify")
     assert (found.exit_code, "no batch of the job 'job'" in found.stderr) == (2, True)
@@ -46,6 +47,7 @@ def test_verify_of_a_job_that_has_no_ledger_where_it_looks_is_not_good_news(job:
     assert found.exit_code == 2
 
 
+@pytest.mark.sweep("iceberg")
 def test_verify_adds_the_ledger_up(job: Job) -> None:
     job.land(change("c", "a", 1, {"id": 1}, lsn=1, offset=0), record(b"?", offset=1))
     job.land(change("d", "a", 1, None, lsn=2, offset=2), record(None, {"id": 1}, offset=3), number=1)
@@ -99,6 +101,7 @@ def test_a_fault_of_the_configuration_exits_with_2(tmp_path: Path) -> None:
         assert "job: Input should be a valid string" in found.output
 
 
+@pytest.mark.sweep("iceberg")
 def test_restart_is_for_tables_that_the_job_landed(job: Job) -> None:
     found = run(job, "restart", "--table", "db.a")
     assert found.exit_code == 2

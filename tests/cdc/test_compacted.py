@@ -61,6 +61,7 @@ def test_a_tombstone_without_its_delete_deletes(tmp_path: Path, form: str, schem
     assert not job.verdict().faults
 
 
+@pytest.mark.sweep("iceberg")
 @FORM_AND_SCHEMAS
 def test_a_tombstone_in_the_batch_after_its_delete_takes_no_row_that_came_since(
     tmp_path: Path, form: str, schemas: bool
@@ -81,6 +82,7 @@ def test_a_tombstone_in_the_batch_after_its_delete_takes_no_row_that_came_since(
         assert not job.letters()
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_delete_that_cannot_be_read_is_mended_by_its_tombstone(tmp_path: Path, form: str) -> None:
     job = job_of(tmp_path, form)
@@ -157,6 +159,7 @@ def test_its_table_is_told_by_the_topic_or_by_its_key(
     assert names(job) == {}
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_tombstone_that_names_no_table_is_told_if_one_has_such_a_row(tmp_path: Path, form: str) -> None:
     """One topic for several tables, and keys that are alike: nobody knows whose row it deletes."""
@@ -194,6 +197,7 @@ def test_tombstones_of_created_tables_delete(tmp_path: Path) -> None:
     assert sorted(one["topic"] for one in job.letters()) == ["pg.public.other"] or not job.letters()
 
 
+@pytest.mark.sweep("iceberg")
 @FORM_AND_SCHEMAS
 def test_a_tombstone_deletes_where_columns_order_the_changes(
     tmp_path: Path, form: str, schemas: bool

@@ -63,6 +63,7 @@ def books(job: Job) -> dict[str | None, tuple[int, int, int]]:
     }
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_table_that_was_not_configured_is_and_its_letters_land(job: Job) -> None:
     """The walk: a job meets a table that it does not know; the operator looks, adds the table, replays, and verifies."""
     unclocked = created(7, 1, "b", ms=None)
@@ -102,6 +103,7 @@ def test_a_table_that_was_not_configured_is_and_its_letters_land(job: Job) -> No
     assert "3 dead letters: 2 replayed, 1 retired" in run(job, "verify").stdout
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_letter_never_beats_a_newer_change(job: Job) -> None:
     """The time is declared by the configuration; meanwhile a newer change of one row landed, and a delete of another."""
     job.schemas = False
@@ -142,6 +144,7 @@ STEPS: list[tuple[type, str, Callable[..., Any]]] = [
 ]
 
 
+@pytest.mark.sweep("iceberg-before the ledger")
 @pytest.mark.parametrize(("where", "step", "dies"), STEPS, ids=["before the ledger", "before the letters"])
 def test_a_replay_that_broke_off_is_finished_and_counts_once(
     job: Job, monkeypatch: pytest.MonkeyPatch, where: type, step: str, dies: Callable[..., Any]
@@ -163,6 +166,7 @@ def test_a_replay_that_broke_off_is_finished_and_counts_once(
     assert sum(one.applied for one in found.lines) == 2
 
 
+@pytest.mark.sweep("iceberg")
 def test_letters_of_a_batch_that_is_not_closed_are_left_alone(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +211,7 @@ def test_a_letter_that_waits_no_longer_is_said_to(tmp_path: Path) -> None:
     assert job.letters() == before
 
 
+@pytest.mark.sweep("iceberg")
 def test_of_two_operators_at_once_one_is_refused(job: Job) -> None:
     job.land(record(b"?", offset=0), record(b"?", offset=1))
     one, other = (DeadLetters(job.landing().ledger) for _ in range(2))
@@ -217,6 +222,7 @@ def test_of_two_operators_at_once_one_is_refused(job: Job) -> None:
     assert states(job) == [(0, "retired"), (1, "retired")]
 
 
+@pytest.mark.sweep("iceberg")
 def test_what_still_cannot_land_waits_with_its_new_reason(job: Job) -> None:
     job.land(record(b"?", offset=0, headers={"trace": b"\xff"}), created(7, 1, "b"), created(1, 2))
     found = letters(job, "replay", "--all")
@@ -234,6 +240,7 @@ def test_what_still_cannot_land_waits_with_its_new_reason(job: Job) -> None:
     assert books(job) == {None: (2, 2, 0), "db.a": (1, 0, 0)}
 
 
+@pytest.mark.sweep("iceberg")
 def test_verify_finds_a_replay_that_the_ledger_does_not_have(job: Job) -> None:
     job.land(created(7, 0, "b"))
     job.tables.append({"table": "b"})
@@ -245,6 +252,7 @@ def test_verify_finds_a_replay_that_the_ledger_does_not_have(job: Job) -> None:
     assert job.verdict().faults == ("0 dead letters are counted as replayed, and 1 are marked so",)
 
 
+@pytest.mark.sweep("iceberg")
 def test_letters_of_an_earlier_version_get_the_new_columns(job: Job) -> None:
     """The table of dead letters was made before letters had states."""
     job.land(record(b"?", offset=0))
@@ -302,6 +310,7 @@ def test_nothing_waits_in_a_job_without_letters(job: Job) -> None:
     assert replay(job.landing(), EVERY) == ReplayedLetters()
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("why", ["misfit", "unknown"])
 def test_a_letter_from_before_a_raised_epoch_never_takes_the_place_of_newer_rows(job: Job, why: str) -> None:
     """A failover: positions of the new primary are smaller, and letters of the old one wait still."""
@@ -324,6 +333,7 @@ def test_a_letter_from_before_a_raised_epoch_never_takes_the_place_of_newer_rows
     assert job.verdict().faults == ()
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_letter_lands_under_the_epoch_that_its_table_had_and_has(job: Job) -> None:
     """Another table's epoch is not its own."""
     job.schemas = False
@@ -335,6 +345,7 @@ def test_a_letter_lands_under_the_epoch_that_its_table_had_and_has(job: Job) -> 
     assert (set(job.rows("a")), set(job.rows("b"))) == ({1}, {4})
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_letter_of_a_table_made_unasked_knows_the_epoch_of_such_tables(job: Job) -> None:
     """Their epoch is raised in defaults, and the configuration has no name of theirs."""
     job.schemas, job.tables = False, []

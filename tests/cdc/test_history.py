@@ -104,6 +104,7 @@ def test_versions_are_those_of_all_changes_in_their_order(
     assert account.totals["records"] == account.totals["applied"] == len(records)
 
 
+@pytest.mark.sweep("iceberg")
 @FORM_AND_SCHEMAS
 def test_the_versions_without_an_end_are_the_rows_of_the_source(
     tmp_path: Path, form: str, schemas: bool
@@ -250,6 +251,7 @@ def test_a_table_does_not_change_its_mode(tmp_path: Path) -> None:
         job.land(change("c", "a", 2, {"id": 2, "n": 2}, lsn=2, offset=1))
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 def test_a_delete_that_ends_nothing_yet_ends_what_comes_late(tmp_path: Path, form: str) -> None:
     """Before any row of its key, and behind another delete; by then versions are as they would be in order."""

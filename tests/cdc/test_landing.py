@@ -76,6 +76,7 @@ AGAIN = ["the same batch", "other batches", "one whole batch"]
 DEATHS = [(form, *step, again) for form in ("delta", "iceberg") for step in STEPS for again in AGAIN]
 
 
+@pytest.mark.sweep("iceberg-2-_apply-the same", "iceberg-3-ledger-other")
 @pytest.mark.parametrize(("job", "after", "step", "again"), some(DEATHS, every=3), indirect=["job"])
 def test_a_driver_that_died_between_commits_loses_and_doubles_nothing(
     job: Job, monkeypatch: pytest.MonkeyPatch, after: int, step: str, again: str
@@ -130,6 +131,7 @@ def test_the_ledger_has_the_counts_of_an_attempt_whose_driver_died(
     assert sorted(letter["offset"] for letter in job.letters()) == [2, 4]
 
 
+@pytest.mark.sweep("iceberg")
 def test_two_jobs_of_one_name_never_both_land_a_record(job: Job) -> None:
     """E7: a zombie next to its successor, batches cut in different places."""
     source = Source(5)
@@ -240,6 +242,7 @@ def test_a_table_may_fail_on_what_cannot_land(job: Job) -> None:
     assert not job.letters()
 
 
+@pytest.mark.sweep("iceberg")
 def test_letters_of_a_replay_under_another_configuration_are_neither_lost_nor_doubled(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +287,7 @@ def committed_later(
     return record(event(op, name and {"id": key, "name": name}, source=source), {"id": key}, offset=offset)
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("size", [1, 2, 10], ids=lambda size: f"batches of {size}")
 def test_what_was_under_way_when_a_snapshot_was_taken_is_newer_than_its_rows(job: Job, size: int) -> None:
     records = [
@@ -331,6 +335,7 @@ def test_an_epoch_of_the_source_knows_no_snapshot_of_the_one_before(job: Job) ->
     assert job.rows("a")[0]["name"] == "second"
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_configuration_of_an_earlier_epoch_lands_nothing(job: Job) -> None:
     """It was set back, or runs elsewhere still: a new key would land below the rows that its epoch's end takes away."""
     job.land(change("c", "a", 1, {"id": 1}, lsn=9, offset=0))

@@ -62,6 +62,15 @@ def values(records: list[KafkaRecord], **table: Any) -> dict[int, Any]:
     return {offset: rows[0].get("v") for offset, rows in found.rows.items()}
 
 
+@pytest.mark.sweep(
+    "-infinity",
+    "TIME of days",
+    "date of 44 BC",
+    "datetimeoffset(7)",
+    "infinity with zone",
+    "nanoseconds in a map",
+    "time(7)",
+)
 @kinds
 def test_a_value_that_does_not_fit_is_a_dead_letter_or_what_the_table_says(
     schema: dict[str, Any], value: Any, text: str, floor: Any
@@ -221,6 +230,7 @@ def test_a_number_and_a_decimal_of_its_own_scale_need_no_setting() -> None:
     assert [found.rows[at][0]["v"] for at in range(3)] == [Decimal("12.5"), Decimal(7), Decimal("12.345")]
 
 
+@pytest.mark.sweep("-3-130000", "0-130000", "50-130000")
 @pytest.mark.parametrize("digits", [39, 400, 401, 4301, 130_000])
 @pytest.mark.parametrize("scale", [0, 50, -3])
 def test_a_number_of_very_many_digits_is_exact(digits: int, scale: int) -> None:

@@ -49,6 +49,7 @@ def told(
 
 
 # --- primary_key is not the record's key (T3-B4) ------------------------------------------------------------
+@pytest.mark.sweep("iceberg")
 @FORM_AND_SCHEMAS
 def test_changes_that_do_not_tell_the_key_before_are_refused(
     tmp_path: Path, form: str, schemas: bool
@@ -82,6 +83,7 @@ def test_changes_that_do_not_tell_the_key_before_are_refused(
     )
 
 
+@pytest.mark.sweep("iceberg")
 @FORM_AND_SCHEMAS
 def test_a_key_that_is_the_records_or_part_of_it_needs_no_row_before(
     tmp_path: Path, form: str, schemas: bool
@@ -110,6 +112,7 @@ ZEROS = [
 ]
 
 
+@pytest.mark.sweep("['n', 'at']-iceberg", "['n']-iceberg")
 @FORM_AND_SCHEMAS
 @pytest.mark.parametrize("order", [["n"], ["n", "at"]], ids=str)
 def test_a_delete_without_a_value_that_orders_it_ranks_by_its_position(
@@ -139,6 +142,7 @@ def test_a_delete_without_a_value_that_orders_it_ranks_by_its_position(
         assert all(line.adds_up for line in lines)
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_delete_that_tells_its_order_keeps_it(tmp_path: Path, form: str) -> None:
     """Delivered again after a row came again, it is late; before any row, it is remembered."""

@@ -140,6 +140,7 @@ def test_values_of_every_type_come_back_equal(job: Job) -> None:
     assert found[2] == empty
 
 
+@pytest.mark.sweep("iceberg")
 def test_configured_columns_are_read_renamed_and_left_out(job: Job) -> None:
     job.settings = {"decimal_handling_mode": "string"}
     job.tables = [
@@ -206,6 +207,7 @@ def test_numbers_of_json_keep_every_digit_or_do_not_land(job: Job) -> None:
     assert set(reasons(job)) == {1, 2, 3, 4, 5}
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_key_that_engines_do_not_compare_alike_is_a_dead_letter(job: Job) -> None:
     for offset, key in enumerate([1.5, float("nan"), [1], {"a": 1}, "", "é", None]):
         job.land(change("c", "a", key, {"id": key}, lsn=offset, offset=offset))
@@ -221,6 +223,7 @@ def test_a_truncate_of_a_table_without_a_known_key_is_no_silent_success(job: Job
     assert set(job.rows("a")) == {1}
 
 
+@pytest.mark.sweep("iceberg")
 def test_times_of_a_source_that_are_none_order_nothing(job: Job) -> None:
     """A clock is not a position; poison in it must not stop the table."""
     for offset, at in enumerate([2**70, -1, "soon", None, 1.5, True]):
@@ -248,6 +251,7 @@ def test_a_changed_key_takes_its_old_row_along(job: Job) -> None:
     ]
 
 
+@pytest.mark.sweep("iceberg")
 def test_late_events_revive_nothing_and_epochs_begin_again(job: Job) -> None:
     """I3, I8; and a source that was restored counts from the start again."""
     job.land(
@@ -277,6 +281,7 @@ def test_late_events_revive_nothing_and_epochs_begin_again(job: Job) -> None:
     assert job.rows("a")[1]["v"] == "restored"
 
 
+@pytest.mark.sweep("iceberg")
 def test_what_a_restored_source_has_no_longer_goes_by_its_epoch(job: Job) -> None:
     """No event tells of rows that a restore or a failover took: those of the epoch before are left when all others came again."""
     job.land(*(change("c", "a", key, {"id": key, "v": "old"}, lsn=10 + key, offset=key) for key in (1, 2)))
@@ -292,6 +297,7 @@ def test_what_a_restored_source_has_no_longer_goes_by_its_epoch(job: Job) -> Non
     assert (job.rows("a")[2]["v"], job.verdict().faults) == ("new", ())
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("op", ["u", "d"])
 def test_a_source_that_was_set_back_is_refused_though_new_keys_come_with_it(job: Job, op: str) -> None:
     """A replica of MySQL that counts its own binlog files takes over: the changes of old rows would be late in silence."""
@@ -319,6 +325,7 @@ def test_a_source_that_was_set_back_is_refused_though_new_keys_come_with_it(job:
     assert not job.verdict().faults
 
 
+@pytest.mark.sweep("iceberg")
 def test_what_a_connector_sends_again_is_late_and_no_error(job: Job) -> None:
     """It has old positions at new offsets, and is no newer by the source's clock, as a source that was set back is."""
     events = [
@@ -340,6 +347,7 @@ def test_a_truncate_empties_the_table_once(job: Job) -> None:
     assert set(job.rows("a")) == {2}
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_value_that_the_source_left_out_is_carried_on(job: Job) -> None:
     """I12: from the event before it, or from the table; never NULL."""
     job.land(
@@ -355,6 +363,7 @@ def test_a_value_that_the_source_left_out_is_carried_on(job: Job) -> None:
     assert not job.letters()
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_value_that_is_nowhere_makes_a_dead_letter_and_not_null(job: Job) -> None:
     """I12: the job began behind the insert; what the batch itself has lands."""
     job.schemas = False  # the table would get the column from one

@@ -30,6 +30,7 @@ def row(key: int, name: str) -> dict[str, Any]:
     return {"id": key, "s": name}
 
 
+@pytest.mark.sweep("a driver a batch-iceberg")
 @FORM_AND_SCHEMAS
 @pytest.mark.parametrize("fresh", [False, True], ids=["one driver", "a driver a batch"])
 def test_a_created_table_refuses_another_source_of_its_name(
@@ -51,6 +52,7 @@ def test_a_created_table_refuses_another_source_of_its_name(
     assert not job.verdict().faults
 
 
+@pytest.mark.sweep("iceberg")
 @FORM_AND_SCHEMAS
 def test_a_source_that_is_not_fully_named_takes_one_source(tmp_path: Path, form: str, schemas: bool) -> None:
     """T3-B2: of the first batch that which has most of it, in whatever order they come."""
@@ -73,6 +75,7 @@ def test_records_of_one_partition_keep_their_order_whichever_source_they_are_of(
     assert job.rows("o")[1]["s"] == "7"
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_second_job_with_another_source_is_refused_too(tmp_path: Path, form: str) -> None:
     job = Job(tmp_path, [{"table": "o", "source": "db1.public.o"}], form, schemas=False)

@@ -64,6 +64,7 @@ def test_each_table_of_a_job_has_a_row(job: Job) -> None:
     assert "topic/0: 4" in run(job, "status").stdout
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_table_that_was_dropped_needs_a_restart(job: Job) -> None:
     job.land(created(1, 0), created(1, 1, "b"))
     shutil.rmtree(job.folder / "db", ignore_errors=True)
@@ -80,6 +81,7 @@ def test_a_table_that_was_dropped_needs_a_restart(job: Job) -> None:
     assert look(job).tables[0].state == "not begun"
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_batch_that_broke_off_shows_until_it_is_read_again(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -141,6 +141,7 @@ def test_tables_are_looked_at_beside_each_other(job: Job, monkeypatch: pytest.Mo
     assert {name: job.rows(name) for name in source.tables} == source.rows
 
 
+@pytest.mark.sweep("iceberg")
 def test_one_table_at_a_time_if_the_job_says_so(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     landing, busy, share = job.landing(parallel_tables=1), threading.Lock(), Landing._share
 

@@ -51,6 +51,7 @@ def reasons(job: Job) -> dict[int, str]:
     return {letter["offset"]: letter["reason"] for letter in job.letters()}
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_row_keeps_its_values_when_its_key_changes(job: Job) -> None:
     """The table has them; and in one batch a second change of key, and an update in between."""
     job.land(change("c", "a", 1, row(1, "first"), lsn=1, offset=0))
@@ -64,6 +65,7 @@ def test_a_row_keeps_its_values_when_its_key_changes(job: Job) -> None:
     assert job.verdict().faults == ()
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_value_of_the_batch_goes_before_that_of_the_table(job: Job) -> None:
     job.land(change("c", "a", 1, row(1, "old"), lsn=1, offset=0))
     job.land(
@@ -75,6 +77,7 @@ def test_a_value_of_the_batch_goes_before_that_of_the_table(job: Job) -> None:
     assert job.rows("a") == {1: row(1, "another row"), 2: row(2, "new", 2)}
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_batch_may_end_between_the_two_halves(job: Job) -> None:
     """Then the row is at its new key with the values from before, and complete with the next batch."""
     job.land(change("c", "a", 1, row(1, "kept", 1), lsn=1, offset=0))
@@ -87,6 +90,7 @@ def test_a_batch_may_end_between_the_two_halves(job: Job) -> None:
     assert job.verdict().faults == ()
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_driver_that_died_behind_the_first_half_counts_it_the_same(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +112,7 @@ def test_a_driver_that_died_behind_the_first_half_counts_it_the_same(
     assert job.verdict().faults == ()
 
 
+@pytest.mark.sweep("iceberg")
 def test_an_insert_whose_delete_was_not_read_takes_no_value(job: Job) -> None:
     """The halves are in two partitions: updates of the old key may be unread, so the table's value may be an old one."""
     job.land(change("c", "a", 1, row(1, "stale"), lsn=1, offset=0))
@@ -121,6 +126,7 @@ def test_an_insert_whose_delete_was_not_read_takes_no_value(job: Job) -> None:
     assert job.verdict().faults == ()
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_delete_that_comes_after_its_insert_changes_nothing_there(job: Job) -> None:
     job.land(change("c", "a", 1, row(1, "old", 1), lsn=1, offset=0))
     delete, insert = moved(1, row(2, "whole", 2), lsn=2, offset=5, partitions=(0, 1))
@@ -130,6 +136,7 @@ def test_a_delete_that_comes_after_its_insert_changes_nothing_there(job: Job) ->
     assert job.rows("a") == {2: row(2, "whole", 3)}
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_delete_that_is_sent_again_takes_no_newer_row_along(job: Job) -> None:
     """Debezium sends again what it had not noted as sent; the old key is another row's by now."""
     job.land(change("c", "a", 1, row(1, "newer"), lsn=9, offset=9))
@@ -138,6 +145,7 @@ def test_a_delete_that_is_sent_again_takes_no_newer_row_along(job: Job) -> None:
     assert job.rows("a") == {1: row(1, "newer")}
 
 
+@pytest.mark.sweep("iceberg")
 def test_only_rows_whose_value_nobody_has_are_dead_letters(job: Job) -> None:
     """I12: and no row is left with a value of another time."""
     job.land(*(change("c", "a", n, row(n, f"body {n}"), lsn=n, offset=n) for n in (1, 2)))
@@ -161,6 +169,7 @@ def test_only_rows_whose_value_nobody_has_are_dead_letters(job: Job) -> None:
     assert job.verdict().faults == ()
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_truncate_ends_what_is_known_of_a_row(job: Job) -> None:
     job.land(change("c", "a", 1, row(1, "before"), lsn=1, offset=0))
     job.land(
@@ -173,6 +182,7 @@ def test_a_truncate_ends_what_is_known_of_a_row(job: Job) -> None:
     assert sorted(reasons(job)) == [2]
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("late", ["d", "t", "u"])
 def test_a_change_that_comes_late_takes_nothing_from_a_newer_row(job: Job, late: str) -> None:
     """One row changes its key, another is updated; a third has a value that nobody has."""
@@ -235,6 +245,7 @@ def test_large_values_follow_any_changes_of_keys(job: Job, seed: int) -> None:
     assert job.verdict().faults == ()
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_a_key_that_changed_while_a_snapshot_was_taken_has_its_newest_values(job: Job, size: int) -> None:
     """The snapshot's row is in the partition of the old key alone, so only that half is known to come after it."""
@@ -246,6 +257,7 @@ def test_a_key_that_changed_while_a_snapshot_was_taken_has_its_newest_values(job
     assert job.rows("a") == {2: row(2, "kept", 2)}
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("odd", ["x", 2**70, [1], {"a": 1}, 1.5])
 def test_a_key_that_the_table_cannot_have_holds_up_no_other_record(job: Job, odd: Any) -> None:
     """The table is asked for the row of the old key, and the column of its key has another type."""

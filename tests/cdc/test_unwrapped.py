@@ -83,6 +83,7 @@ def test_an_event_is_what_it_was_before_it_was_unwrapped(make: Any) -> None:
     assert found[0].source_time_ms == 1714000000000
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 def test_rows_land_and_late_ones_do_not(tmp_path: Path, make: Any, form: str) -> None:

@@ -11,6 +11,7 @@ from tests.cdc.worlds import ODD, World, faults_of
 _SHORT, _MANY = 2, 40
 
 
+@pytest.mark.sweep("0")
 @pytest.mark.parametrize(
     "seed", [*range(_SHORT), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(_SHORT, _MANY))]
 )

@@ -90,6 +90,7 @@ def test_a_file_is_read_for_its_keys_twice_and_then_no_more(kind: str, tmp_path:
     }
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_batches_leave_what_they_leave_without_indexes(kind: str, tmp_path: Path) -> None:
     """Rows that went by vectors or position deletes, files that were rewritten, keys that came back."""
@@ -282,6 +283,7 @@ VALUES: dict[str, tuple[pa.DataType, Any]] = {
 }
 
 
+@pytest.mark.sweep("date", "flag", "instant", "int")
 @pytest.mark.parametrize("kind", VALUES)
 @given(data=st.data())
 def test_an_index_finds_the_rows_that_a_look_at_all_finds(kind: str, data: st.DataObject) -> None:

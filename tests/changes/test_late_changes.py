@@ -222,6 +222,7 @@ MARKED = {
 CUT: dict[str, Any] = {"truncate_when": [("op", "=", "t")]}
 
 
+@pytest.mark.sweep("iceberg-merge-on-read")
 @pytest.mark.parametrize("is_marked", [False, True], ids=["copy-on-write", "merge-on-read"])
 @pytest.mark.parametrize("kind", MARKED)
 def test_a_table_keeps_its_values_over_late_deletions(kind: str, is_marked: bool, tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ def test_changes_that_are_there_already_are_duplicates_though_only_their_keys_we
     assert lake.rows() == WANTED
 
 
+@pytest.mark.sweep("iceberg-apply.get_data")
 @pytest.mark.parametrize(
     ("kind", "step", "answer"),
     [

@@ -117,6 +117,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
     return Lake(request.param, tmp_path)
 
 
+@pytest.mark.sweep("iceberg-True")
 @pytest.mark.parametrize(
     ("kind", "partitioned"),
     [
@@ -194,6 +195,7 @@ def test_a_commit_whose_answer_is_lost_is_applied_once(lake: Lake) -> None:
     assert lake.rows() == {K: "p"}
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_call_that_ended_in_doubt_is_decided_by_the_next_though_its_changes_are_late_by_now(
     lake: Lake,
 ) -> None:

@@ -254,6 +254,7 @@ def replayed(log: list[Event]) -> list[dict[str, Any]]:
     return sorted(rows.values(), key=lambda row: row["id"])
 
 
+@pytest.mark.sweep("delta")
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_any_log_in_any_order_and_split_gives_the_rows_of_the_source(
     kind: str, tmp_path_factory: pytest.TempPathFactory

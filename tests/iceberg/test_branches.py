@@ -297,6 +297,7 @@ def test_a_table_without_a_snapshot_or_not_yet_made_begins_its_branch_too(catalo
     assert ids(catalog) == [1]
 
 
+@pytest.mark.sweep("%2E", "main2")
 @pytest.mark.parametrize("name", ["a.b", "é/ü", "audit.safewrite.position.p", "%2E", "main2"])
 def test_a_branch_has_any_name(name: str, main: IcebergTable, catalog: SqlCatalog) -> None:
     found = sw.open("db.t", catalog=catalog, branch=name)

@@ -60,6 +60,7 @@ def test_plain_pyiceberg_on_sql_raises_the_drivers_error_and_a_repeat_doubles_th
     assert place.ids() == once(1, 2, 2)
 
 
+@pytest.mark.sweep("glue")
 def test_a_users_own_append_through_safecatalog_is_once_and_readable(lab: CatalogLab, place: Place) -> None:
     """C1: the same call on a table that a SafeCatalog gave out."""
     place.create(1, properties=HASTY)
@@ -72,6 +73,7 @@ def test_a_users_own_append_through_safecatalog_is_once_and_readable(lab: Catalo
     assert len(place.plain().snapshots()) == 2
 
 
+@pytest.mark.sweep("glue")
 @pytest.mark.parametrize("verb", ["append", "overwrite", "delete"])
 def test_a_write_of_safewrite_is_once_and_readable(lab: CatalogLab, place: Place, verb: str) -> None:
     place.create(1, 5, properties=HASTY)

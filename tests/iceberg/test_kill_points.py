@@ -98,6 +98,7 @@ WRITES = [
 ]
 
 
+@pytest.mark.sweep("sql-append", "sql-overwrite")
 @pytest.mark.parametrize(("lab", "verb", "everywhere"), WRITES, indirect=["lab"])
 def test_a_writer_killed_at_any_step_is_once_or_not_at_all_and_resolve_tells(
     nursery: Nursery, place: Place, verb: str, everywhere: bool
@@ -124,6 +125,7 @@ INSIDE = [(kind, RequestStep.CATALOG_COMMIT) for kind in KINDS] + [
 SAMPLED_INSIDE = some([(*inside, side) for inside in INSIDE for side in ("before", "after")], every=2)
 
 
+@pytest.mark.sweep("glue-put_metadata-before", "sql-put_metadata-after")
 @pytest.mark.parametrize(("lab", "step", "side"), SAMPLED_INSIDE, indirect=["lab"])
 def test_a_writer_killed_inside_the_catalogs_commit_is_once_or_not_at_all(
     nursery: Nursery, lab: CatalogLab, place: Place, step: RequestStep, side: str
@@ -155,6 +157,7 @@ def wait_until(true: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.sweep("glue-delete", "sql-overwrite")
 @pytest.mark.parametrize("everywhere", EVERYWHERE)
 @pytest.mark.parametrize(("lab", "verb"), SAMPLED_VERBS, indirect=["lab"])
 def test_a_writer_stopped_at_any_step_while_others_commit_is_once(

@@ -25,6 +25,7 @@ def late(lab: CatalogLab, *, times: int | None = None) -> None:
     lab.commits.plan(rule)
 
 
+@pytest.mark.sweep("glue", "sql")
 @pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_commit_that_lands_after_it_was_asked_for_again_lands_once(
     lab: CatalogLab, place: Place, times: int
@@ -39,6 +40,7 @@ def test_a_commit_that_lands_after_it_was_asked_for_again_lands_once(
     assert place.history() == ["before", "event"]
 
 
+@pytest.mark.sweep("glue")
 @pytest.mark.parametrize("lab", ["rest", "glue"], indirect=True)
 def test_a_commit_is_unknown_until_its_base_has_moved_and_lands_once(lab: CatalogLab, place: Place) -> None:
     """C2: a rival commits, then the same key is written again.  PostgreSQL makes the second request wait for the first."""
@@ -59,6 +61,7 @@ def test_a_commit_is_unknown_until_its_base_has_moved_and_lands_once(lab: Catalo
     assert sorted(place.history()) == ["before", "event", "rival"]
 
 
+@pytest.mark.sweep("glue")
 @pytest.mark.parametrize("lab", ["sql", "glue"], indirect=True)
 def test_resolve_says_unknown_while_a_commit_may_still_land(
     lab: CatalogLab, place: Place, lock_table: str
@@ -112,6 +115,7 @@ def test_a_snapshot_that_landed_and_was_expired_before_the_look_is_acked_once(
     assert landed[0] not in {s.snapshot_id for s in place.plain().snapshots()}
 
 
+@pytest.mark.sweep("glue")
 def test_a_snapshot_that_was_rolled_back_before_the_look_is_not_acked(place: Place) -> None:
     place.create(1)
     before = current(place)
@@ -141,6 +145,7 @@ def test_a_table_that_is_dropped_before_a_lost_answer_is_examined_leaves_the_com
         table.append(rows(2), key="event")
 
 
+@pytest.mark.sweep("glue")
 @pytest.mark.parametrize("step", ["swap.commit", "swap.look"])
 def test_a_table_that_is_dropped_and_made_anew_during_a_write_is_a_conflict(place: Place, step: str) -> None:
     """A17: the rows are not in the new table, which has another UUID under the old name."""

@@ -67,6 +67,7 @@ def check_each(place: Place, ids: list[int]) -> None:
 SAMPLED_COMMITS = short_and_long(product(KINDS, (*PERFORMED, *REFUSED)), FEW, MANY, every=3)
 
 
+@pytest.mark.sweep("glue-error_502", "glue-lost_answer_502", "sql-error_504", "sql-lost_answer_504")
 @pytest.mark.parametrize(("lab", "kind", "faults"), SAMPLED_COMMITS, indirect=["lab"])
 def test_commits_whose_answer_is_lost_or_wrong_are_once_and_acked(
     lab: CatalogLab, place: Place, kind: FaultKind, faults: int
@@ -91,6 +92,7 @@ TRANSFERS = (FaultKind.LOST_ANSWER, FaultKind.ERROR_503, FaultKind.CUT)
 SAMPLED_TRANSFERS = short_and_long(product(KINDS, TRANSFERS), FEW_STEPS, MANY_STEPS, every=3)
 
 
+@pytest.mark.sweep("glue-cut")
 @pytest.mark.parametrize(("lab", "kind", "faults"), SAMPLED_TRANSFERS, indirect=["lab"])
 def test_uploads_and_downloads_whose_answer_is_lost_change_nothing(
     lab: CatalogLab, place: Place, monkeypatch: pytest.MonkeyPatch, kind: FaultKind, faults: int
@@ -133,6 +135,7 @@ LEDGERS = (FaultKind.LOST_ANSWER, FaultKind.ERROR_500, FaultKind.CUT)
 SAMPLED_LEDGERS = short_and_long(product(("sql", "glue"), LEDGERS), FEW_STEPS, MANY_STEPS, every=2)
 
 
+@pytest.mark.sweep("sql-cut")
 @pytest.mark.parametrize(("lab", "kind", "faults"), SAMPLED_LEDGERS, indirect=["lab"])
 def test_ledgers_and_queues_whose_answer_is_lost_change_nothing(
     lab: CatalogLab, place: Place, lock_table: str, kind: FaultKind, faults: int

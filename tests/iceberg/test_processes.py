@@ -45,6 +45,7 @@ def ids(catalog: dict[str, str], name: str = "db.t") -> Counter[Any]:
 
 
 # --- pickled -----------------------------------------------------------------------------------------
+@pytest.mark.sweep("False")
 @pytest.mark.parametrize("as_object", [False, True])
 def test_a_pickled_table_opens_again_in_another_process_and_writes(
     properties: dict[str, str], as_object: bool

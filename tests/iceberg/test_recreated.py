@@ -60,6 +60,9 @@ def ids(lake: Warehouse) -> list[int]:
     return found
 
 
+@pytest.mark.sweep(
+    "append_many-history", "append_many-refresh", "append_many-resolve", "delete-history", "delete-refresh"
+)
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("verb", VERBS)
 def test_nothing_is_written_into_another_table_of_the_name(lake: Warehouse, look: str, verb: str) -> None:

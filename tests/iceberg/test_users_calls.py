@@ -78,6 +78,9 @@ def _changed() -> pa.Table:
 SAMPLED_CALLS = some(product(KINDS, CALLS, KINDS_LOST), every=3)
 
 
+@pytest.mark.sweep(
+    "glue-overwrite", "glue-set_properties", "glue-transaction", "rest-delete", "sql-append", "sql-upsert"
+)
 @pytest.mark.parametrize(("lab", "name", "kind"), SAMPLED_CALLS, indirect=["lab"])
 def test_a_users_call_whose_answer_is_lost_is_done_once(
     lab: CatalogLab, place: Place, name: str, kind: FaultKind

@@ -50,6 +50,7 @@ def check_session(found: dict[str, Any]) -> None:
     assert found["ids"] == LEFT
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lab", ["rest"], indirect=True)
 def test_the_other_version_writes_once_while_every_third_commit_loses_its_answer(
     lab: CatalogLab, place: Place

@@ -96,6 +96,7 @@ UNLOCKED = [STEPS[0], *STEPS[3:5], STEPS[6]]
 """Those of a table without a lock table."""
 
 
+@pytest.mark.sweep("dynamodb-before")
 @pytest.mark.parametrize(
     ("arbiter", "side"), some(product(["dynamodb", "object-store"], ["before", "after"]), every=2)
 )

@@ -129,6 +129,7 @@ class ReadOnly:
         return self.world.perform(effect)
 
 
+@pytest.mark.sweep("object-store")
 @pytest.mark.parametrize(
     "call",
     [

@@ -192,6 +192,7 @@ SEQUELS: list[tuple[Callable[[Place, Scenario], None], ...]] = [
 ]
 
 
+@pytest.mark.sweep("object-store")
 @pytest.mark.parametrize("every_sequel", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("arbiter", NEVER_MISSING)
 def test_a_writer_killed_at_any_step_leaves_its_rows_once_or_not_at_all(
@@ -220,6 +221,15 @@ def test_a_keyed_append_has_the_plain_steps(new_place: Callable[[str], Place]) -
     assert set(map(kind_of, recorded(new_place("dynamodb"), KEYED))) == PLAIN
 
 
+@pytest.mark.sweep(
+    "dynamodb-checkpoint-False",
+    "dynamodb-contended",
+    "dynamodb-creating",
+    "dynamodb-repairing-False",
+    "dynamodb-unkeyed",
+    "object-store-creating",
+    "object-store-txn",
+)
 @pytest.mark.parametrize("every_point", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("arbiter", "name"), CASES)
 def test_every_way_of_writing_survives_being_killed_at_any_step(

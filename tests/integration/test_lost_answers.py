@@ -81,6 +81,7 @@ def test_lost_answers_at_each_write_leave_every_row_once_and_acked(
 SAMPLED_REFUSALS = short_and_long(product(WRITES, [*AFTER, *BEFORE]), FEW_FAULTS, OTHER_FAULTS)
 
 
+@pytest.mark.sweep("dynamodb-cut", "dynamodb-error_503", "dynamodb-lost_answer_500", "dynamodb-throttle")
 @pytest.mark.parametrize(("arbiter", "kind", "faults"), SAMPLED_REFUSALS)
 def test_writes_that_are_refused_or_answered_wrongly_are_once_and_acked(
     new_place: Callable[[str], Place], fault_proxy: PlannedProxy, arbiter: str, kind: FaultKind, faults: int
@@ -193,6 +194,16 @@ FAILING = [kind for kind in FaultKind if kind not in (FaultKind.DELAY, FaultKind
 SAMPLED_FAILING = some(product(WRITES, FAILING))
 
 
+@pytest.mark.sweep(
+    "dynamodb-conflict_409",
+    "dynamodb-error_502",
+    "dynamodb-error_504",
+    "dynamodb-lost_answer_500",
+    "dynamodb-lost_answer_502",
+    "dynamodb-lost_answer_504",
+    "dynamodb-truncate_body",
+    "object-store-throttle",
+)
 @pytest.mark.parametrize(("arbiter", "kind"), SAMPLED_FAILING)
 def test_a_write_that_never_gets_an_answer_is_absent_or_unknown_and_the_same_key_decides(
     new_place: Callable[[str], Place], fault_proxy: PlannedProxy, arbiter: str, kind: FaultKind

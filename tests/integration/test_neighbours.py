@@ -40,6 +40,7 @@ def steps_of(place: Place) -> list[str]:
 
 
 # --- A12: mixed writers -----------------------------------------------------------------------------
+@pytest.mark.sweep("dynamodb")
 @pytest.mark.parametrize("arbiter", ["dynamodb", "object-store"])
 def test_our_rows_are_once_whenever_a_conditional_put_writer_commits(
     new_place: Callable[[str], Place], arbiter: str

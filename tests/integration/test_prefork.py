@@ -27,6 +27,7 @@ def _append(packed: bytes, first: int) -> None:
         table.append(rows(number), key=f"event-{number}")
 
 
+@pytest.mark.sweep("forkserver-dynamodb", "forkserver-object-store", "spawn-object-store")
 @ARBITERS
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_table_that_is_sent_to_the_workers_of_a_pool(
@@ -73,6 +74,7 @@ def _master(place: Place, created: bool) -> None:
     table.append(rows(2), key="after")
 
 
+@pytest.mark.sweep("object-store")
 @ARBITERS
 def test_a_server_that_forks_its_workers_after_it_opened_the_table(
     new_place: Callable[[str], Place], arbiter: str

@@ -59,6 +59,7 @@ def held(place: Place, **settings: Any) -> sw.Table:
     return table
 
 
+@pytest.mark.sweep("object-store")
 @pytest.mark.parametrize("verb", VERBS)
 def test_nothing_is_written_where_the_table_was_dropped(place: Place, verb: str) -> None:
     table = held(place)
@@ -72,6 +73,15 @@ VERSIONS = (1, 2, 3, 6)
 SAMPLED_ANEW = some(product(("dynamodb", "object-store"), VERBS, VERSIONS))
 
 
+@pytest.mark.sweep(
+    "object-store-append in a stream",
+    "object-store-append without a name",
+    "object-store-checkpoint",
+    "object-store-delete",
+    "object-store-overwrite",
+    "object-store-refresh",
+    "object-store-resolve",
+)
 @pytest.mark.parametrize(
     ("place", "verb", "versions"), [*SAMPLED_ANEW, *product(["local"], VERBS, VERSIONS)], indirect=["place"]
 )

@@ -87,6 +87,7 @@ def test_a_new_column_is_refused_until_it_is_declared_and_then_added(
     assert clean(job)
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("table_format", FORMATS)
 def test_a_column_that_went_is_never_null_in_silence(table_format: str, tmp_path: Path) -> None:
     job = shop(tmp_path, table_format, DECLARED)

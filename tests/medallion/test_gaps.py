@@ -224,6 +224,7 @@ ICEBERG_GAPS: dict[str, tuple[Callable[[Harness], None], str]] = {
 }
 
 
+@pytest.mark.sweep("created again", "overwritten", "overwritten in part")
 @pytest.mark.parametrize("gap", ICEBERG_GAPS)
 def test_a_gap_of_an_iceberg_bronze_is_refused_and_replay_mends_it(gap: str, tmp_path: Path) -> None:
     make, why = ICEBERG_GAPS[gap]

@@ -67,6 +67,7 @@ def check(job: Harness, spoiled: int) -> None:
 LENIENT = {"quality": {"quarantined_share_max": 1.0}}
 
 
+@pytest.mark.sweep("delta-points0")
 @pytest.mark.parametrize(
     ("table_format", "points"),
     [

@@ -41,6 +41,7 @@ def put(job: Shop, second: int, text: str, *, age_s: float = 0, table: str = "or
     os.utime(job.folder / "raw" / path, (at_s, at_s))
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("table_format", FORMATS)
 def test_a_run_tells_what_came_and_what_is_left(table_format: str, tmp_path: Path) -> None:
     job = shop(tmp_path, table_format)

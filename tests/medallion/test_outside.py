@@ -120,6 +120,7 @@ def loaded(job: Job) -> Any:
     return mark
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_bronze_that_goes_back_after_silver_was_refused_hides_no_file(job: Job) -> None:
     """T3-C1: what is remembered of files is noted with the head of bronze that has them."""
     mark = loaded(job)
@@ -143,6 +144,7 @@ def test_a_bronze_that_goes_back_and_grows_to_the_same_number_is_told(job: Job) 
     assert (job.silver(), job.flaws()) == ({1: "1.50", 2: "2.00", 3: "3.00", 4: "4.00"}, [])
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_replay_believes_bronze_and_not_what_is_remembered(job: Job) -> None:
     """T3-C1: a state that an earlier version wrote knows a file that bronze has lost, and names the head of before it."""
     place = job.folder / "state/shop/shop.orders.json"
@@ -170,6 +172,7 @@ def all_in_quarantine(job: Job) -> None:
     job.put(LOAD, "id,price\nx,1.00\n")
 
 
+@pytest.mark.sweep("iceberg-all_in_quarantine", "iceberg-nothing", "iceberg-only_a_header")
 @pytest.mark.parametrize("how", [nothing, only_a_header, all_in_quarantine])
 def test_a_new_task_that_is_declared_to_be_the_whole_table_empties_it_though_no_row_comes(
     job: Job, how: Callable[[Job], None]
@@ -200,6 +203,7 @@ def test_a_new_task_that_is_declared_to_be_the_whole_table_empties_it_though_no_
 
 
 # --- T3-C3 ---
+@pytest.mark.sweep("iceberg-None")
 @pytest.mark.parametrize("change_seq", ["seq", None])
 def test_a_truncate_of_the_source_is_told_and_can_be_followed(job: Job, change_seq: str | None) -> None:
     """T3-C3: DMS removes the table's files, and tells nothing in files."""
@@ -246,6 +250,7 @@ def test_a_table_that_was_dropped_and_made_with_other_columns_is_refused_until_t
     assert (job.silver("colour"), job.flaws()) == ({1: "red"}, [])
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_change_with_the_very_sequence_of_a_truncate_is_put_aside(job: Job) -> None:
     """T3-C3: and where the next change has it already, the truncate has no place, and is refused."""
     loaded(job)
@@ -266,6 +271,7 @@ def test_a_change_with_the_very_sequence_of_a_truncate_is_put_aside(job: Job) ->
     assert (job.run().news, job.silver()) == (False, {7: "7.00", 9: "9.00"})
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_truncate_needs_files_that_are_gone_or_the_last_before_it(job: Job) -> None:
     """T3-C3"""
     loaded(job)
@@ -367,6 +373,7 @@ def test_a_change_of_a_key_without_its_other_values_is_put_aside(tmp_path: Path)
 
 
 # --- T3-C6 ---
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("state_is_lost", [False, True])
 def test_a_table_that_is_loaded_anew_in_a_running_task_is_refused_and_the_advice_is_right(
     job: Job, state_is_lost: bool
@@ -413,6 +420,7 @@ def test_a_date_of_no_year_from_1_to_9999_is_put_aside_and_the_others_land(tmp_p
 
 
 # --- T3-C8 ---
+@pytest.mark.sweep("iceberg")
 def test_of_two_changes_of_one_key_and_sequence_the_last_in_the_files_counts(job: Job) -> None:
     """T3-C8: and what comes in a later batch is put aside, for silver has the first: no table stops."""
     seq = "20261123101500000000000000000000001"

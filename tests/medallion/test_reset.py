@@ -64,6 +64,7 @@ def test_a_reset_makes_silver_what_bronze_says(job: Harness) -> None:
     assert verify(Pipeline(job.config))[0].clean
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_reset_that_breaks_off_is_ended_by_the_next_run(
     job: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +93,7 @@ def test_a_reset_that_breaks_off_is_ended_by_the_next_run(
     assert (job.wrong(), silver(job).positions()["reset"]) == ({}, 4)
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_run_that_ends_beside_a_reset_which_breaks_off_leaves_something_to_do(
     job: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +123,7 @@ def test_a_run_that_ends_beside_a_reset_which_breaks_off_leaves_something_to_do(
     assert (job.wrong(), silver(job).positions()["reset"]) == ({}, 2)
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_run_beside_a_reset_harms_nothing(job: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another run lands and takes what is new, once before the reset's first commit and once after it."""
     spoil(job)
@@ -142,6 +145,7 @@ def test_a_run_beside_a_reset_harms_nothing(job: Harness, monkeypatch: pytest.Mo
     assert verify(Pipeline(job.config))[0].clean
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_replay_from_a_time_takes_what_came_since(job: Harness) -> None:
     time.sleep(0.002)  # the clock of the next commits is past this one
     since = dt.datetime.now(dt.UTC)

@@ -67,6 +67,7 @@ def test_a_result_that_breaks_a_rule_fails_the_table_and_silver_stays(
     assert [one.flaws for one in verify(Pipeline(job.config))] == [[]]
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("table_format", FORMATS)
 def test_a_result_is_what_stands_in_the_end_and_not_each_change(table_format: str, tmp_path: Path) -> None:
     """A value that a later change of the batch replaces breaks no rule of the result."""

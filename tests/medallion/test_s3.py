@@ -97,6 +97,7 @@ def ask_again(job: dict[str, Any], proxy: PlannedProxy, tables: int) -> None:
     assert not [step for step in asked if "PUT" in str(step).upper()]
 
 
+@pytest.mark.sweep("object-store")
 @pytest.mark.parametrize("arbiter", ["object-store", "dynamodb"])
 def test_delta_on_s3(
     arbiter: str, fault_proxy: PlannedProxy, bucket: str, s3: Any, request: pytest.FixtureRequest
@@ -125,6 +126,7 @@ def test_delta_on_s3(
     assert [(one.error, one.landed.files) for one in run.tables] == [(None, 0)] * 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kind",
     ["glue", pytest.param("rest", marks=pytest.mark.long), pytest.param("sql", marks=pytest.mark.long)],

@@ -99,6 +99,7 @@ def set_up(twins: Callable[..., Twin], **rules: Any) -> Twin:
     return twin
 
 
+@pytest.mark.sweep("0")
 @pytest.mark.parametrize("seed", range(2))
 def test_the_same_bronze_gives_the_same_silver(
     twins: Callable[..., Twin],

@@ -151,6 +151,7 @@ def test_equal_times_at_the_boundary_are_taken(bronze: Bronze) -> None:
     assert "1 rows of bronze" in bronze.stopped()
 
 
+@pytest.mark.sweep("iceberg")
 def test_late_rows_are_told_until_a_replay_takes_them(either: Bronze) -> None:
     either.write(row(1, 10, 0), row(2, 11, 100))
     either.run()

@@ -30,6 +30,7 @@ def either(request: pytest.FixtureRequest, tmp_path: Path) -> Bronze:
     return made
 
 
+@pytest.mark.sweep("iceberg")
 def test_what_silver_has_stays_and_the_other_goes_to_quarantine_once(either: Bronze) -> None:
     either.write(row(1, 10, 0, "1.00"), row(2, 10, 0))
     either.run()
@@ -47,6 +48,7 @@ def test_what_silver_has_stays_and_the_other_goes_to_quarantine_once(either: Bro
     assert (len(either.read("aside")), clean(either)) == (1, True)
 
 
+@pytest.mark.sweep("iceberg")
 def test_of_one_batch_the_first_by_time_counts(either: Bronze) -> None:
     either.write(row(1, 10, 6, "6.00"), row(1, 10, 5, "5.00"), row(1, 10, 7, "5.00"), row(2, 11, 6))
     assert either.run().refined.quarantined == 1
@@ -57,6 +59,7 @@ def test_of_one_batch_the_first_by_time_counts(either: Bronze) -> None:
     assert (len(either.read("aside")), clean(either)) == (1, True)
 
 
+@pytest.mark.sweep("iceberg")
 def test_of_one_batch_and_one_time_neither_counts_until_a_later_change(either: Bronze) -> None:
     either.write(row(1, 9, 0, "0.90"))
     either.run()

@@ -44,6 +44,7 @@ def tell_the_whole_story(job: Harness) -> None:
     assert job.flaws() == []
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("table_format", FORMATS)
 def test_silver_equals_the_truth_in_every_value(table_format: str, tmp_path: Path) -> None:
     tell_the_whole_story(lab(tmp_path, table_format, tables=8))
@@ -56,6 +57,7 @@ def test_silver_equals_the_truth_of_eighty_tables(table_format: str, seed: int, 
     tell_the_whole_story(lab(tmp_path, table_format, tables=80, seed=seed))
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("table_format", FORMATS)
 def test_each_row_of_bronze_is_accounted_for_in_silver(table_format: str, tmp_path: Path) -> None:
     job = lab(tmp_path, table_format, tables=4)
@@ -68,6 +70,7 @@ def test_each_row_of_bronze_is_accounted_for_in_silver(table_format: str, tmp_pa
     assert sum(one.split for one in taken) > 0
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("table_format", FORMATS)
 def test_what_was_remembered_may_be_lost(table_format: str, tmp_path: Path) -> None:
     """The state folder saves requests; bronze itself tells which files it has."""
@@ -106,6 +109,7 @@ def test_a_file_that_was_overwritten_raises_and_stops_its_table_alone(tmp_path: 
     assert job.wrong() == {}
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("table_format", FORMATS)
 def test_runs_and_replays_of_one_pipeline_may_meet_in_threads(table_format: str, tmp_path: Path) -> None:
     """Where one of them is told that another moved silver first, the next run finds all done."""

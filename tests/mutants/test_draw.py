@@ -65,6 +65,7 @@ def test_every_part_has_mutants_and_every_file_one_list_of_killers() -> None:
         assert any(file.startswith(part) for file in files)
 
 
+@pytest.mark.long
 def test_drawn_mutants_of_the_keys_are_noticed_and_what_notices_them_is_told() -> None:
     known = equivalent()
     every = [drawn for drawn in drawable(["protocol/keys.py"]) if drawn.listed not in known]

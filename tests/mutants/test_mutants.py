@@ -89,6 +89,40 @@ def test_killers_that_are_models_are_explored_by_tests_with_as_many_faults_on_th
         assert not MODELS[name].flaw
 
 
+@pytest.mark.sweep(
+    "G6-seen",
+    "M1",
+    "cdc-avro-placeholder",
+    "cdc-before",
+    "cdc-dms-load",
+    "cdc-inferred-decimal",
+    "cdc-inferred-lists",
+    "cdc-inferred-whole",
+    "cdc-no-key",
+    "cdc-placeholder",
+    "cdc-range",
+    "cdc-snapshots",
+    "cdc-source",
+    "cdc-sql-tasks-apart",
+    "cdc-tasks-cut",
+    "cdc-untold",
+    "feed-whole-files",
+    "index-gone",
+    "index-of-another",
+    "index-places",
+    "kept-by-tags",
+    "medallion-declared-empty",
+    "medallion-lost-rows",
+    "medallion-missing-column",
+    "medallion-removed-iceberg",
+    "medallion-ties-of-a-batch",
+    "null-lists",
+    "positions-restored-unread",
+    "positions-restored",
+    "stale-file",
+    "volatile-hash",
+    "whole-rows",
+)
 @pytest.mark.parametrize("mutant", SAMPLE)
 def test_the_mutant_is_killed(mutant: Mutant, warm: Warm) -> None:
     killer = mutant.killer.only(mutant.told) if mutant.told.startswith("test_") else mutant.killer

@@ -114,6 +114,7 @@ def test_any_log_in_any_split_by_spark_and_others_gives_the_table_of_the_oracle(
     check()
 
 
+@pytest.mark.sweep("delta")
 def test_spark_and_pandas_apply_one_log_in_turns(table: ChangedTable) -> None:
     """Rows, deletions and truncates of each are known to the other."""
     oracle = Oracle()
@@ -205,6 +206,7 @@ def test_a_key_with_other_changes_of_spark_is_refused(table: ChangedTable) -> No
     assert table.open().positions() == {"orders/0": 1}
 
 
+@pytest.mark.sweep("delta")
 def test_changes_that_say_unequal_things_are_refused_with_their_keys(table: ChangedTable) -> None:
     """In the executors, whose errors Java would garble."""
     with pytest.raises(sw.InvalidInputError, match=r"\{'a': 1, 'b': 'x'\}.*Nothing was written"):

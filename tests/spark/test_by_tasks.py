@@ -104,6 +104,7 @@ def frames(spark: Spark) -> Callable[[pa.Table], Any]:
     return made
 
 
+@pytest.mark.sweep("one")
 @pytest.mark.parametrize("parts", [[], ["part", "day"]], ids=["one", "parted"])
 def test_every_reader_finds_the_rows(
     spark: Spark, frames: Callable[[pa.Table], Any], tmp_path: Path, parts: list[str]
@@ -124,6 +125,7 @@ def test_every_reader_finds_the_rows(
     assert (min(adds["min.id"]), max(adds["max.id"])) == (0, 59)
 
 
+@pytest.mark.long
 def test_either_path_finds_what_the_other_wrote(
     spark: Spark, frames: Callable[[pa.Table], Any], on_s3: Callable[..., Any]
 ) -> None:
@@ -147,6 +149,7 @@ def test_either_path_finds_what_the_other_wrote(
     assert spark.read(table.uri.replace("s3://", "s3a://")).num_rows == 60
 
 
+@pytest.mark.long
 def test_rows_that_are_counted_are_those_that_are_written(spark: Spark, tmp_path: Path) -> None:
     """A frame that gives other rows whenever it is computed: what the table has bears the fingerprint of the commit."""
     table = sw.create(
@@ -186,6 +189,7 @@ def test_rows_that_fail_a_check_commit_nothing(
     assert spark.read(tmp_path / "t").num_rows == 0
 
 
+@pytest.mark.long
 def test_an_overwrite_replaces_the_rows_of_its_where(
     spark: Spark, frames: Callable[[pa.Table], Any], tmp_path: Path
 ) -> None:
@@ -206,6 +210,7 @@ def test_an_overwrite_replaces_the_rows_of_its_where(
     assert spark.read(tmp_path / "t")["id"].to_pylist() == [101]
 
 
+@pytest.mark.long
 def test_delta_s_library_writes_where_tasks_cannot(
     spark: Spark, on_s3: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +240,7 @@ def test_delta_s_library_writes_where_tasks_cannot(
         assert stored.count() == 9
 
 
+@pytest.mark.long
 def test_delta_s_library_overwrites_where_rows_of_ours_must_be_looked_at(
     spark: Spark,
     frames: Callable[[pa.Table], Any],

@@ -142,6 +142,7 @@ def dies(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, after: int) -> Pip
     return pipeline
 
 
+@pytest.mark.long
 def test_a_topic_of_three_tables_lands_whatever_dies(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     """E1, E2: killed between the commits of two tables, replayed; killed, and the checkpoint lost; a poison record."""
     source = Source(11)
@@ -163,6 +164,7 @@ def test_a_topic_of_three_tables_lands_whatever_dies(stream: Stream, monkeypatch
     assert totals == len(source.records) + 1
 
 
+@pytest.mark.long
 def test_topics_of_events_are_appended_whatever_dies(
     spark: Spark, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,6 +280,7 @@ def test_a_topic_that_was_made_anew_is_refused_until_the_checkpoint_goes(stream:
     assert set(stream.job.rows("a")) == {0, 1, 2, 10, 11, 12, 13, 14}
 
 
+@pytest.mark.sweep("delta-local")
 def test_the_command_lands_topics_of_a_pattern(stream: Stream) -> None:
     """Also a topic that comes later; the job's tables tell where to go on, not the configuration."""
     other = Stream(stream.spark, stream.kafka, stream.job, f"{stream.topic}-more")

@@ -57,6 +57,7 @@ def test_expiry_orphans_and_compaction_forget_no_deletion_of_an_iceberg_table(
     assert [(row["id"], row["name"]) for row in found] == WANTED
 
 
+@pytest.mark.long
 def test_vacuum_optimize_and_checkpoints_forget_no_deletion_of_a_delta_table(
     spark: Spark, tmp_path: Path
 ) -> None:
@@ -72,6 +73,7 @@ def test_vacuum_optimize_and_checkpoints_forget_no_deletion_of_a_delta_table(
     assert [(row["id"], row["name"]) for row in found] == WANTED
 
 
+@pytest.mark.long
 def test_spark_and_safewrite_mark_rows_of_the_same_files_as_gone(
     spark: Spark, lakes: Callable[[CatalogKind], Lake]
 ) -> None:

@@ -62,6 +62,7 @@ def clean_up(root: Path, *, keep_from: int) -> list[str]:
     return sorted(path.name for path in log.iterdir() if path.name[:1] == "0")
 
 
+@pytest.mark.long
 def test_a_checkpoint_and_later_commits_are_the_whole_table(spark: Spark, root: Path) -> None:
     left = clean_up(root, keep_from=10)
     assert left == [f"{9:020d}.checkpoint.parquet", f"{10:020d}.json"]
@@ -94,6 +95,7 @@ def test_spark_skips_a_batch_that_safewrite_has_committed(spark: Spark, root: Pa
         sw.open(str(root)).append(rows(30), txn=(APP, 5))
 
 
+@pytest.mark.long
 def test_spark_keeps_our_tombstones(spark: Spark, root: Path) -> None:
     """VACUUM deletes by tombstones: files that were replaced, and nothing else."""
     clean_up(root, keep_from=10)

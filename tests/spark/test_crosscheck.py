@@ -38,6 +38,7 @@ def check(format_: Format, homes: Homes, **settings: Any) -> Any:
         return crosscheck.check(format_, homes=homes, others=others, shrink=False, **settings)
 
 
+@pytest.mark.sweep("delta-1", "iceberg-2")
 @pytest.mark.parametrize(
     ("format_", "seeds"),
     [("delta", 1), ("iceberg", 2), pytest.param("delta", 2, marks=pytest.mark.long)],

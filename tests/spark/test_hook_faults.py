@@ -51,6 +51,7 @@ def test_the_sample_has_every_arbiter_step_and_kind() -> None:
     assert len(SAMPLE) < len(FAULTS) / 2
 
 
+@pytest.mark.sweep("dynamodb-some")
 @pytest.mark.parametrize(
     "faults", [SAMPLE, pytest.param(FAULTS, marks=pytest.mark.long)], ids=["some", "every one"]
 )

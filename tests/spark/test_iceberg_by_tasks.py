@@ -106,6 +106,7 @@ LAYOUTS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sweep("parted", "sorted")
 @pytest.mark.parametrize("layout", LAYOUTS, ids=["plain", "parted", "sorted"])
 def test_every_reader_finds_the_rows(spark: Spark, lake: Lake, layout: dict[str, Any]) -> None:
     """By Spark and by PyIceberg, whose filters skip files by their partitions and bounds."""
@@ -131,6 +132,7 @@ def test_every_reader_finds_the_rows(spark: Spark, lake: Lake, layout: dict[str,
     assert {one.sort_order_id for one in entries} == {None if order.is_unsorted else order.order_id}
 
 
+@pytest.mark.long
 def test_either_path_finds_what_the_other_wrote(spark: Spark, lake: Lake) -> None:
     """By key and by batch: a stream that is restarted after an upgrade finds its last batch, written by Iceberg's library."""
     table = lake.create(KINDS, partition_by=["day"])
@@ -151,6 +153,7 @@ def test_either_path_finds_what_the_other_wrote(spark: Spark, lake: Lake) -> Non
     assert table.row_count() == 60
 
 
+@pytest.mark.long
 def test_a_table_is_made_checked_widened_and_overwritten(spark: Spark, lake: Lake) -> None:
     """New columns come by the commit that brings their rows; rows that fail a check bring nothing."""
     table = sw.open(lake.new(), catalog=lake.load(), create=True, partition_by=["part"])
@@ -201,6 +204,7 @@ def test_frames_go_to_the_branch_that_the_table_is_open_on(spark: Spark, lake: L
     }
 
 
+@pytest.mark.long
 def test_rows_of_a_partition_come_together_unless_the_table_wants_none_of_it(
     spark: Spark, lake: Lake
 ) -> None:
@@ -301,6 +305,7 @@ def test_changes_are_applied_without_iceberg_s_library_which_finds_them_again(
     assert found["name"].to_pylist() == [name for _, name in wanted]
 
 
+@pytest.mark.long
 def test_iceberg_s_library_applies_changes_where_tasks_cannot(spark: Spark, lake: Lake) -> None:
     """To files in Avro, which PyIceberg cannot read, and to UUIDs, which Spark has as texts."""
     avro = lake.create(CHANGED, properties={"write.format.default": "avro"})

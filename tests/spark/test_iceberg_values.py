@@ -116,6 +116,7 @@ def layouts(lake: Lake) -> dict[str, IcebergTable]:
     return found
 
 
+@pytest.mark.long
 def test_spark_reads_the_rows_of_every_partitioning(
     spark: Spark, lake: Lake, layouts: dict[str, IcebergTable]
 ) -> None:
@@ -129,6 +130,7 @@ def test_spark_reads_the_rows_of_every_partitioning(
         assert spelled(table.iceberg.scan().to_arrow().sort_by("id")) == expected, name
 
 
+@pytest.mark.long
 def test_spark_finds_rows_by_values_that_partitions_are_made_of(
     spark: Spark, lake: Lake, layouts: dict[str, IcebergTable]
 ) -> None:

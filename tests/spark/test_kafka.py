@@ -92,6 +92,7 @@ def test_a_replayed_batch_of_a_topic_is_known_by_its_offsets(end: End, topic: To
     assert receipts[0].fingerprint == receipts[1].fingerprint
 
 
+@pytest.mark.long
 def test_the_same_offsets_of_a_topic_that_was_made_anew_are_other_rows(end: End, topic: Topic) -> None:
     """E2: the checkpoint, the topic's name, the offsets and the number of rows are all the same."""
     die_after_the_first_batch(topic, end)

@@ -76,6 +76,7 @@ def seen(spark: Spark, places: dict[str, Place], folder: Path) -> dict[str, Coun
     return {point: found[same[0]] for same in alike.values() for point in same}
 
 
+@pytest.mark.long
 def test_spark_reads_what_killed_writers_left_and_what_the_next_writer_makes_of_it(
     spark: Spark, places: dict[str, Place], tmp_path: Path
 ) -> None:

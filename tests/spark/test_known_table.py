@@ -58,6 +58,7 @@ def append(spark: Spark, table: IcebergTable, *ids: int) -> sw.Receipt:
         )
 
 
+@pytest.mark.long
 def test_the_session_reads_each_batch_at_once_though_it_remembers_tables(
     spark: Spark, cached: Lake, loads: list[str]
 ) -> None:

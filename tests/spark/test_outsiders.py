@@ -97,6 +97,7 @@ def test_instants_of_all_years_are_the_same_for_every_reader(spark: Spark, hooke
     assert found == {name: [*first, *days] for name in ("deltalake", "polars", "duckdb", "spark")}
 
 
+@pytest.mark.sweep("int96RebaseModeInWrite")
 @pytest.mark.parametrize("setting", ["datetimeRebaseModeInWrite", "int96RebaseModeInWrite"])
 def test_rows_in_the_old_calendar_are_not_rewritten_as_other_days(
     spark: Spark, tmp_path: Path, setting: str
@@ -164,6 +165,7 @@ SOME_TEXTS = {"true": ["a\\b", "\n"], "false": ["\\'", "é\\n"]}
 """Those of the short form: a backslash, one before a quote, a line end, and what looks like one."""
 
 
+@pytest.mark.sweep("escaped-some")
 @pytest.mark.parametrize(
     ("escaped", "texts"),
     [
@@ -284,6 +286,7 @@ def test_what_was_rolled_back_and_cherry_picked_by_spark_is_not_written_again(
 
 
 # The table of version 1 becomes one of version 2.
+@pytest.mark.sweep("1")
 @pytest.mark.parametrize("version", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_table_whose_partition_column_was_dropped_stays_readable(
     spark: Spark, lakes: Lakes, version: int

@@ -111,6 +111,7 @@ def test_one_order_explains_what_spark_and_three_processes_of_pandas_leave(
     assert outcome.conflicts > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["object-store", pytest.param("sql", marks=pytest.mark.long)])
 def test_one_order_explains_a_few_statements(kind: str, hooked: Hooked, lakes: Lakes) -> None:
     order = _order(kind, hooked, lakes)

@@ -49,6 +49,7 @@ def test_each_two_settings_come_together_in_some_set() -> None:
 SHORT = [("delta", 0), ("delta", 1), ("iceberg", 0)]
 
 
+@pytest.mark.sweep("delta-0", "delta-1")
 @pytest.mark.parametrize(("format_", "number"), SHORT)
 def test_all_settings_in_few_sets_keep_every_row(
     format_: str, number: int, bench: Callable[[Program], Bench]
@@ -147,6 +148,7 @@ def test_variant_is_refused_by_name_by_every_verb(
     assert table.refresh().version == before
 
 
+@pytest.mark.sweep("value-iceberg", "variant-delta", "variant-iceberg")
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("what", ["variant", "value", "failure"])
 def test_a_first_write_that_is_refused_leaves_no_table(

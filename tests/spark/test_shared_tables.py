@@ -26,6 +26,7 @@ def pairs(table: pa.Table) -> list[tuple[int, str]]:
 
 
 # The statements that rewrite files are in the short form of test_plain_delta.py.
+@pytest.mark.sweep("deletion vectors")
 @pytest.mark.parametrize(
     "vectors",
     [pytest.param(False, marks=pytest.mark.long), True],
@@ -68,6 +69,7 @@ def uses_vectors(root: Path) -> bool:
     return any('"deletionVector":{' in path.read_text() for path in (root / "_delta_log").glob("*.json"))
 
 
+@pytest.mark.long
 def test_rows_that_spark_deleted_by_vectors_do_not_come_back(spark: Spark, tmp_path: Path) -> None:
     root = tmp_path / "t"
     spark.write(root, rows(1, 2, 3, 4), **{"delta.enableDeletionVectors": "true"})
@@ -81,6 +83,7 @@ def test_rows_that_spark_deleted_by_vectors_do_not_come_back(spark: Spark, tmp_p
     assert spark.ids({"t": root}) == {"t": Counter([4])}
 
 
+@pytest.mark.long
 def test_spark_sees_what_a_delete_left_and_the_delete_in_its_history(spark: Spark, tmp_path: Path) -> None:
     root = tmp_path / "t"
     spark.write(root, rows(1, 2, 3), **{"delta.enableDeletionVectors": "false"})

@@ -82,6 +82,7 @@ def test_a_batch_that_was_committed_and_not_checkpointed_is_written_once(end: En
     assert end.ids() == once(1, 2, 3, 4, 5)
 
 
+@pytest.mark.long
 @BY_ICEBERG
 def test_new_rows_after_a_lost_checkpoint_are_neither_skipped_nor_written_under_the_old_app_id(
     end: End, stream: Stream, tmp_path: Path

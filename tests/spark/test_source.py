@@ -165,6 +165,7 @@ def test_a_replayed_batch_is_known_by_its_offsets_when_its_values_are_others(way
     assert (resolved.rows, resolved.fingerprint) == (3, receipts[0].fingerprint)
 
 
+@pytest.mark.sweep("delta")
 @pytest.mark.parametrize("way", ["delta", pytest.param("iceberg", marks=pytest.mark.long)], indirect=True)
 def test_a_batch_known_by_its_offsets_is_computed_once_and_not_hashed(
     way: tuple[Feed, End], monkeypatch: pytest.MonkeyPatch
@@ -178,6 +179,7 @@ def test_a_batch_known_by_its_offsets_is_computed_once_and_not_hashed(
     assert end.ids() == once(1, 2, 3, 4, 5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ids", [(6, 7, 8), pytest.param((1, 2, 3), marks=pytest.mark.long)])
 def test_nothing_is_skipped_or_doubled_after_a_checkpoint_was_deleted(
     end: End, feed: Feed, ids: tuple[int, ...]

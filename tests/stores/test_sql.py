@@ -112,6 +112,7 @@ def test_a_turn_is_passed_once_and_only_by_its_holder(engine: sa.Engine) -> None
 
 
 # --- many processes -----------------------------------------------------------------------------------
+@pytest.mark.sweep("postgres")
 def test_twenty_processes_make_the_tables_at_once(uri: str) -> None:
     def make(number: int) -> tuple[object, object]:
         engine = sa.create_engine(uri)

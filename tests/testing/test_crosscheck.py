@@ -31,6 +31,7 @@ Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.filterwarnings("ignore")  # the other engines' own
 
 
+@pytest.mark.sweep("delta-7", "iceberg-5")
 @pytest.mark.parametrize(
     ("format_", "seeds"),
     [
@@ -46,6 +47,7 @@ def test_fixed_seeds_end_without_an_unexplained_disagreement(format_: Format, se
     assert verdict.tally["read by polars"] > seeds
 
 
+@pytest.mark.long
 def test_a_schema_of_ones_own_is_crosschecked() -> None:
     schema = pa.schema({"id": pa.int64(), "at": pa.timestamp("us", "UTC"), "tags": pa.list_(pa.string())})
     verdict = crosscheck.check("delta", schema=schema, seeds=range(5), shrink=False)
@@ -79,6 +81,7 @@ def test_a_schema_that_cannot_be_drawn_is_refused_with_what_can_be(schema: Any, 
         crosscheck.check("delta", schema=schema, seeds=range(1), shrink=False)
 
 
+@pytest.mark.sweep("iceberg-4")
 @pytest.mark.parametrize(
     ("format_", "seeds"),
     [
@@ -343,6 +346,9 @@ FAULTS = [
 ]
 
 
+@pytest.mark.sweep(
+    "a table made anew under a held object", "keys that only some dicts have", "resolve that does not look"
+)
 @pytest.mark.parametrize(
     "fault",
     [
