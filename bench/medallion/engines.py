@@ -16,7 +16,7 @@ from typing import Any
 
 from bench.cdc.cluster import on_cluster
 from bench.servers.spark import Cluster
-from safewrite.changes import apply_job
+from safewrite.changes.tasks import apply_job
 from safewrite.engine.local import LocalEngine
 from safewrite.medallion import Pipeline, Run
 from safewrite.medallion.bronze import tasks as bronze_tasks

@@ -21,7 +21,7 @@ from unittest import mock
 import typer
 
 import safewrite as sw
-from safewrite.changes import apply_job
+from safewrite.changes.tasks import apply_job
 from safewrite.delta.connect import Connection
 from safewrite.iceberg.spark import by_tasks
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import SparkContext
 
-    from safewrite.changes.made_changes import TaskChanges
+    from safewrite.changes.members.task_changes import TaskChanges
     from safewrite.frames.spark.held import Held
     from safewrite.table.lookup import RowFilter
 
@@ -326,7 +326,7 @@ class DeltaFormat:
         self, given: TaskChanges, operation: Operation, name: Identity, *, queue_first: bool
     ) -> tuple[DeltaDone, Write]:
         """See :class:`safewrite.table.format.Format`."""
-        from safewrite.changes.shared_jobs import DoubtedError
+        from safewrite.changes.members.shared_jobs import DoubtedError
         from safewrite.delta.write.apply_by_tasks import transaction
 
         state, store, spec = self.planned_on(operation, None), self.connection.store(), operation.changes

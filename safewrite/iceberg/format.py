@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    from safewrite.changes.made_changes import TaskChanges
+    from safewrite.changes.members.task_changes import TaskChanges
     from safewrite.frames.spark.batch import BatchOrigin
     from safewrite.frames.spark.held import Held
     from safewrite.iceberg.spark.write import CachedSparkTable

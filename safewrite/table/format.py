@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import SparkContext
 
-    from safewrite.changes.made_changes import TaskChanges
-    from safewrite.changes.reading import Changes
+    from safewrite.changes.meaning.reading import Changes
+    from safewrite.changes.members.task_changes import TaskChanges
     from safewrite.engine.written import TableInTasks
     from safewrite.frames import Prepared
     from safewrite.frames.fingerprint import Counted

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.positions import Flags, meeting, values_of
+from safewrite.changes.meaning.positions import Flags, meeting, values_of
 from safewrite.errors import InvalidInputError, WouldAlterError
 from safewrite.frames import as_frame, prepare
 from safewrite.frames.predicate import Predicate, columns, truths

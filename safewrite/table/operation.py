@@ -17,7 +17,7 @@ from safewrite.protocol.values import LedgerRecord
 from safewrite.receipt import Done, Named
 
 if TYPE_CHECKING:
-    from safewrite.changes.spec import Spec
+    from safewrite.changes.meaning.spec import Spec
     from safewrite.frames.where import Where
 
 DoneT = TypeVar("DoneT")

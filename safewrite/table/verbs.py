@@ -490,7 +490,7 @@ class Table:
             InvalidInputError: the batch is refused as docs/apply-changes.md says; the keys are named.
             As :meth:`overwrite`, and TableNotFoundError before the table is made.
         """
-        from safewrite.changes.spec import declared
+        from safewrite.changes.meaning.spec import declared
 
         operation = Operation(
             "apply_changes",
@@ -553,7 +553,7 @@ class Table:
         Raises:
             As :meth:`append_many`, and TableNotFoundError before the table is made.
         """
-        from safewrite.changes.spec import declared
+        from safewrite.changes.meaning.spec import declared
 
         operation = Operation(
             "apply_changes",
@@ -608,7 +608,7 @@ def _declared_changes(
     Raises:
         InvalidInputError: they are missing, or not for this mode.
     """
-    from safewrite.changes.spec import declared
+    from safewrite.changes.meaning.spec import declared
 
     applies = is_text(mode) and plain(mode) == "apply_changes"
     if not applies and changes is None:

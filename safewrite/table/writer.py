@@ -37,7 +37,7 @@ from safewrite.table.mismatch import Explainer
 from safewrite.table.operation import Operation, naming
 
 if TYPE_CHECKING:
-    from safewrite.changes.made_changes import TaskChanges
+    from safewrite.changes.members.task_changes import TaskChanges
     from safewrite.engine.written import TableInTasks
     from safewrite.frames import Prepared
     from safewrite.frames.fingerprint import Counted
@@ -357,7 +357,7 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
 
 def _by_tasks(data: Any) -> TaskChanges | None:
     """Changes that only tasks have."""
-    from safewrite.changes.made_changes import task_changes
+    from safewrite.changes.members.task_changes import task_changes
 
     return task_changes(data)
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from safewrite.cdc.columns.frames import LACKS, ChangeFrame, frame_of
 from safewrite.cdc.config.own_columns import OwnNames
 from safewrite.cdc.envelopes.decoding import Decoder
-from safewrite.cdc.landing.frames import LACKS, ChangeFrame, frame_of
-from safewrite.cdc.landing.table_batch import TableBatch
 from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.cdc.records.change import DeadLetter, KafkaRecord
+from safewrite.cdc.table.table_batch import TableBatch
 from tests.cdc import on_executors
 from tests.cdc.jobs import Job
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import safewrite as sw
 from safewrite.cdc.envelopes.decoding import Decoded, Decoder
-from safewrite.cdc.landing import decode_task
-from safewrite.cdc.landing.by_tasks import ExecutorWork
-from safewrite.cdc.landing.decode_task import DecodeReport, DecodeTask
 from safewrite.cdc.records.change_set import Place
 from safewrite.cdc.records.records import KafkaRecords
+from safewrite.cdc.table import decode_task
+from safewrite.cdc.table.by_tasks import ExecutorWork
+from safewrite.cdc.table.decode_task import DecodeReport, DecodeTask
 from safewrite.engine.local import LocalEngine
 
 _BATCH = 7

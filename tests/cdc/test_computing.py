@@ -13,13 +13,13 @@ import pytest
 
 import safewrite as sw
 from safewrite.cdc.config.job import load
-from safewrite.cdc.landing import table_batch
-from safewrite.cdc.landing.computing import compute
 from safewrite.cdc.landing.job_plan import plan
 from safewrite.cdc.landing.replay import replay
-from safewrite.cdc.landing.table_changes import TableChanges
 from safewrite.cdc.ledger.dead_letters import LetterFilter
 from safewrite.cdc.records.change import KafkaRecord
+from safewrite.cdc.rows.table_changes import TableChanges
+from safewrite.cdc.sql.computing import compute
+from safewrite.cdc.table import table_batch
 from tests.cdc.events import event, postgres, record
 from tests.cdc.jobs import Job, Source, change, cut
 from tests.cdc.on_executors import Executors

@@ -15,10 +15,10 @@ import safewrite as sw
 from safewrite.cdc.connect.registry import Registry
 from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.envelopes.envelope import EnvelopeSettings
-from safewrite.cdc.landing import decode_task
-from safewrite.cdc.landing.decode_task import DecodeReport, DecodeTask, union
 from safewrite.cdc.records.change import UNAVAILABLE, KafkaRecord
 from safewrite.cdc.records.records import KafkaRecords
+from safewrite.cdc.table import decode_task
+from safewrite.cdc.table.decode_task import DecodeReport, DecodeTask, union
 from safewrite.engine.local import LocalEngine
 from tests.cdc.events import record
 from tests.cdc.jobs import change

@@ -9,9 +9,9 @@ import pytest
 from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.envelopes.decoding import Decoder
-from safewrite.cdc.landing.rows import rows_of
 from safewrite.cdc.records.change import Op
 from safewrite.cdc.records.records import KafkaRecords
+from safewrite.cdc.rows.rows import rows_of
 from tests.cdc.events import decoded, dms, record
 
 

@@ -13,9 +13,9 @@ from safewrite.cdc.envelopes.decoding import Decoded, Decoder
 from safewrite.cdc.kafka import executor_records
 from safewrite.cdc.kafka.executor_records import ExecutorRecords, ExecutorRecordsWork
 from safewrite.cdc.kafka.micro_batches import MicroBatches
-from safewrite.cdc.landing import decode_task
-from safewrite.cdc.landing.decode_task import DecodeTask, union
 from safewrite.cdc.records.records import KafkaRecords
+from safewrite.cdc.table import decode_task
+from safewrite.cdc.table.decode_task import DecodeTask, union
 from safewrite.engine.local import LocalEngine
 from tests.cdc.test_column_batches import TEXTS, inserts, row
 

@@ -9,9 +9,9 @@ import pytest
 
 from safewrite.cdc.config.job import load
 from safewrite.cdc.landing.replay import replay
-from safewrite.cdc.landing.routing import Router
 from safewrite.cdc.ledger.dead_letters import LetterFilter
 from safewrite.cdc.records.change import KafkaRecord, SourceTable
+from safewrite.cdc.routing.routing import Router
 from safewrite.cdc.status import status
 from tests.cdc.events import event, postgres, record
 from tests.cdc.jobs import Job, change

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
-from safewrite.cdc.landing.rows_by_key import rows_with
+from safewrite.cdc.rows.rows_by_key import rows_with
 
 KIND = pa.list_(pa.struct({"n": pa.int64()}))
 SCHEMA = pa.schema({"id": pa.int64(), "part": pa.string(), "items": KIND})

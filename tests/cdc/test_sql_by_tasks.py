@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from safewrite.cdc.landing import shares
 from safewrite.cdc.records.change import KafkaRecord
+from safewrite.cdc.table import shares
 from tests.cdc.events import event, postgres, record
 from tests.cdc.jobs import Job, change
 from tests.cdc.on_executors import Executors

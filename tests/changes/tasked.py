@@ -9,7 +9,7 @@ from unittest import mock
 
 import pyarrow as pa
 
-from safewrite.changes.apply_job import GivenRows
+from safewrite.changes.tasks.apply_job import GivenRows
 from safewrite.delta.write import apply_by_tasks
 from safewrite.delta.write.plans import Planner
 from safewrite.engine.local import LocalEngine

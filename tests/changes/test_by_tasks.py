@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import safewrite as sw
-from safewrite.changes import apply_job, read_task
-from safewrite.changes.apply_job import ApplyJob
-from safewrite.changes.apply_tasks import LookUp
-from safewrite.changes.key_index import HashSet
-from safewrite.changes.table_files import Rest
+from safewrite.changes.lookup.key_index import HashSet
+from safewrite.changes.lookup.table_files import Rest
+from safewrite.changes.tasks import apply_job, read_task
+from safewrite.changes.tasks.apply_job import ApplyJob
+from safewrite.changes.tasks.apply_tasks import LookUp
 from safewrite.engine.local import LocalEngine
 from safewrite.iceberg.table import IcebergTable
 from safewrite.testing.changes import Change

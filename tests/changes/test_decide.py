@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from safewrite.changes.decide import ChangeBatch, ChangeCounts, ChangeOp, Decision, KnownRows, decide
+from safewrite.changes.meaning.decide import ChangeBatch, ChangeCounts, ChangeOp, Decision, KnownRows, decide
 from safewrite.errors import InvalidInputError
 from safewrite.testing.changes import Change, Oracle, RefusedError
 from tests.sampling import no_more_than

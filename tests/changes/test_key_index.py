@@ -19,8 +19,15 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
-from safewrite.changes import key_index
-from safewrite.changes.key_index import KeyIndex, KeyLookup, KnownKeys, ascending, indexable, known_keys
+from safewrite.changes.lookup import key_index
+from safewrite.changes.lookup.key_index import (
+    KeyIndex,
+    KeyLookup,
+    KnownKeys,
+    ascending,
+    indexable,
+    known_keys,
+)
 from safewrite.delta.data import column_reads, vectors
 from safewrite.errors import InvalidInputError, StorageError
 from safewrite.frames.fingerprint import row_hashes

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
-from safewrite.changes.decide import ChangeBatch, ChangeOp, KnownRows
-from safewrite.changes.unchanged_values import COLUMN, TableEffect, settle
+from safewrite.changes.meaning.decide import ChangeBatch, ChangeOp, KnownRows
+from safewrite.changes.meaning.unchanged_values import COLUMN, TableEffect, settle
 from tests.changes.test_unchanged import Lake, full, gone, put, row
 
 ROWS = pa.schema({"id": pa.int64(), "at": pa.int64(), "v": pa.int64(), "w": pa.int64()})

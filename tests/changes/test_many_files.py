@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import safewrite as sw
-from safewrite.changes import candidate_rows as touched
-from safewrite.changes.candidate_rows import Touched, filtered
-from safewrite.changes.decide import ChangeBatch, ChangeOp
-from safewrite.changes.memory import Memory
-from safewrite.changes.unchanged_values import COLUMN
+from safewrite.changes.lookup import candidate_rows as touched
+from safewrite.changes.lookup.candidate_rows import Touched, filtered
+from safewrite.changes.meaning.decide import ChangeBatch, ChangeOp
+from safewrite.changes.meaning.memory import Memory
+from safewrite.changes.meaning.unchanged_values import COLUMN
 from safewrite.delta.data.rows import read_rows
 from safewrite.delta.write import overwrite as delta_overwrite
 from safewrite.frames import parallel as side_by_side

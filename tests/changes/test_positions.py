@@ -8,8 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from safewrite.changes.memory import HORIZON_MS
-from safewrite.changes.positions import among, compared, groups, in_order, later, starts_anew, values_of
+from safewrite.changes.meaning.memory import HORIZON_MS
+from safewrite.changes.meaning.positions import (
+    among,
+    compared,
+    groups,
+    in_order,
+    later,
+    starts_anew,
+    values_of,
+)
 
 ROWS = pa.table({"a": [1, 1, 1, None, None, None, 2], "b": ["x", "x", "y", "y", None, None, None]})
 

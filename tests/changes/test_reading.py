@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from safewrite.changes.decide import ChangeOp
-from safewrite.changes.reading import Changes, read
-from safewrite.changes.spec import declared
+from safewrite.changes.meaning.decide import ChangeOp
+from safewrite.changes.meaning.reading import Changes, read
+from safewrite.changes.meaning.spec import declared
 from safewrite.errors import InvalidInputError, WouldAlterError
 
 TARGET = pa.schema(

@@ -15,7 +15,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.types import LongType, StringType
 
 import safewrite as sw
-from safewrite.changes.memory import Memory
+from safewrite.changes.meaning.memory import Memory
 from safewrite.iceberg.write import puffin
 
 SCHEMA = pa.schema({

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from safewrite.changes.key_index import KnownKeys
+from safewrite.changes.lookup.key_index import KnownKeys
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.protocol.effects import Backoff, Effect, Get, Ok, Outcome, Sleep
 from safewrite.testing.steps import At, Stepwise

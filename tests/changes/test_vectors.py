@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
-from safewrite.cdc.landing.rows_by_key import rows_with
+from safewrite.cdc.rows.rows_by_key import rows_with
 from safewrite.delta.data import vectors
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log import actions

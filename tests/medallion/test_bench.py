@@ -18,7 +18,7 @@ from bench.medallion.recipe import damage
 from bench.medallion.spark import session
 from bench.medallion.speed import OURS, PYTHON, SPARK, Race, change_file, lines
 from bench.medallion.truth import tell_story
-from safewrite.changes import apply_job
+from safewrite.changes.tasks import apply_job
 from safewrite.medallion.bronze import tasks as bronze_tasks
 from safewrite.medallion.silver import apply, tasks
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from bench.medallion.harness import mixed_lab
-from safewrite.changes import made_changes
+from safewrite.changes.members import task_changes
 from safewrite.engine.local import LocalEngine
 from safewrite.errors import StorageError
 from safewrite.medallion import Pipeline, verify
@@ -110,7 +110,7 @@ def test_the_same_bronze_gives_the_same_silver(
 ) -> None:
     caplog.set_level(logging.INFO, "safewrite")
     if seed:  # too many keys for their hashes to be sent about
-        monkeypatch.setattr(made_changes, "HASHES_MAX", 10)
+        monkeypatch.setattr(task_changes, "HASHES_MAX", 10)
     source, twin = Source(random.Random(seed)), set_up(twins)
     twin.put("shop/orders/LOAD00000001.csv", source.load())
     for number, count in enumerate((150, 250)):

@@ -12,7 +12,7 @@ MAXWELL, UNWRAPPED = (alone(f"cdc/test_{name}.py") for name in ("maxwell", "unwr
 READ, COLUMNS, PLACING, FORMS = (
     "cdc/envelopes/by_columns.py",
     "cdc/connect/columns.py",
-    "cdc/landing/project_columns.py",
+    "cdc/rows/project_columns.py",
     "cdc/connect/converters.py",
 )
 INFERENCE, INFERRED = "cdc/connect/inference.py", "test_values_get_their_types_alike"
@@ -23,9 +23,9 @@ BYTES = "test_bytes_that_are_no_events_are_dead_letters_or_ignored_alike"
 SNAPSHOTS = "test_snapshots_and_what_was_under_way_are_ordered_alike"
 
 MISFITS = alone("cdc/test_misfits.py")
-THERE, THERE_FILE = alone("cdc/test_decode_task.py"), "cdc/landing/decode_task.py"
-BY_TASKS, SHARE = alone("cdc/test_by_tasks.py"), "cdc/landing/task_shares.py"
-BY_TASKS_ROWS, MOVED = alone("cdc/test_by_tasks_rows.py"), "cdc/landing/moved_keys.py"
+THERE, THERE_FILE = alone("cdc/test_decode_task.py"), "cdc/table/decode_task.py"
+BY_TASKS, SHARE = alone("cdc/test_by_tasks.py"), "cdc/table/task_shares.py"
+BY_TASKS_ROWS, MOVED = alone("cdc/test_by_tasks_rows.py"), "cdc/rows/moved_keys.py"
 SAME = "test_what_is_read_one_by_one_lands_the_same_by_executors"
 APART = "test_changed_keys_whose_halves_come_apart_land_the_same_by_executors"
 KEY_MISFIT = "test_a_key_that_does_not_fit_lands_as_a_text_or_not_at_all"
@@ -51,7 +51,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-before",
         "the row before a change that is read as far as it is needed",
-        "cdc/landing/rows.py",
+        "cdc/rows/rows.py",
         (
             (
                 "                    if is_whole:\n                        raise\n",
@@ -181,7 +181,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-snapshots",
         "the order of a snapshot's rows among changes that were under way",
-        "cdc/landing/snapshot_boundary.py",
+        "cdc/rows/snapshot_boundary.py",
         (("        if len(kinds) > 1:\n", "        if False:\n"),),
         BLOCKS,
         SNAPSHOTS,
@@ -301,7 +301,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-source",
         "the refusal of a second source",
-        "cdc/landing/origin.py",
+        "cdc/routing/origin.py",
         (("        return parts.get(None, ChangeSet()), letters\n", "        return given, []\n"),),
         SOURCES,
         "test_a_second_job_with_another_source_is_refused_too",
@@ -309,7 +309,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-source-guard",
         "the position that lets one commit of an epoch name its source",
-        "cdc/landing/origin.py",
+        "cdc/routing/origin.py",
         (("of_epoch: (None, 1), f", "f"),),
         SOURCES,
         "test_two_jobs_that_begin_at_once_with_other_sources_do_not_both_begin",
@@ -325,7 +325,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-tombstone-topic",
         "the question whether a table has rows of a tombstone's topic",
-        "cdc/landing/ranking.py",
+        "cdc/rows/ranking.py",
         (("        if record.topic not in self._topics:\n", "        if False:\n"),),
         COMPACTED,
         "test_a_tombstone_of_another_database_takes_no_row",
@@ -429,7 +429,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-tasks-cut",
         "rows under new keys, whose inserts are in a later batch, among the changes of tasks",
-        "cdc/landing/by_tasks.py",
+        "cdc/table/by_tasks.py",
         (("                self.jobs.add(rest)\n", "                pass\n"),),
         BY_TASKS_ROWS,
         APART,
@@ -453,7 +453,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-tasks-again",
         "twice as many batches for the driver each time that tasks cannot land a table",
-        "cdc/landing/by_tasks.py",
+        "cdc/table/by_tasks.py",
         (("min(BY_DRIVER, 2 * self.length)", "1"),),
         BY_TASKS_ROWS,
         "test_the_driver_says_why_it_lands_a_table",
@@ -474,7 +474,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-tasks-late",
         "the refusal of what tasks decided, where changes are late",
-        "changes/shared_jobs.py",
+        "changes/members/shared_jobs.py",
         (
             (
                 "        if doubts:\n            raise DoubtedError",

@@ -13,12 +13,12 @@ VECTORS, MARKS = alone("changes/test_vectors.py"), alone("changes/test_marks.py"
 RIVALS = alone("changes/test_rivals.py")
 REFRESH, OUTSIDE = alone("changes/test_refresh.py"), alone("changes/test_outside.py")
 KEYS = alone("changes/test_key_index.py")
-DECIDE = "changes/decide.py"
+DECIDE = "changes/meaning/decide.py"
 FEED = alone("delta/test_change_feed.py")
-INDEX, LOOKUP = "changes/key_index.py", "delta/data/key_lookup.py"
+INDEX, LOOKUP = "changes/lookup/key_index.py", "delta/data/key_lookup.py"
 DELTA = "delta/write/apply.py"
 VECTOR_FILES = "delta/data/vector_files.py"
-CARRIED = "changes/unchanged_values.py"
+CARRIED = "changes/meaning/unchanged_values.py"
 
 CHANGE_MUTANTS = (
     Mutant(
@@ -160,7 +160,7 @@ CHANGE_MUTANTS = (
     Mutant(
         "members-in-order",
         "what members before a member left to be remembered",
-        "changes/many.py",
+        "changes/members/member_batches.py",
         (("        self.memory = self.memory.with_batch(batch, settled, self.now_ms)\n", ""),),
         MEMBERS,
         "test_members_in_any_grouping_do_what_the_oracle_says",
@@ -168,7 +168,7 @@ CHANGE_MUTANTS = (
     Mutant(
         "members-at-fault",
         "the way of a refused member out of its group",
-        "changes/many.py",
+        "changes/members/member_batches.py",
         (("            faults[member.key] = error\n", "            raise\n"),),
         MEMBERS,
         "test_a_member_at_fault_does_not_hold_up_the_others_and_leaves_no_trace",
@@ -176,7 +176,7 @@ CHANGE_MUTANTS = (
     Mutant(
         "whole-rows",
         "the look at whole rows where keys and sequences tie",
-        "changes/candidate_rows.py",
+        "changes/lookup/candidate_rows.py",
         (
             (
                 "        return not meeting(self._changed, hits.rows.select(self._names), self._changed_values).any()\n",
@@ -266,7 +266,7 @@ CHANGE_MUTANTS = (
     Mutant(
         "rival-row",
         "the rows that others marked since, which are found no more",
-        "changes/candidate_rows.py",
+        "changes/lookup/candidate_rows.py",
         (("        left = stays[hits.numbers]\n", "        left = np.ones(len(hits.numbers), np.bool_)\n"),),
         RIVALS,
         "test_a_row_that_both_mark_is_decided_anew",
@@ -274,7 +274,7 @@ CHANGE_MUTANTS = (
     Mutant(
         "rival-places",
         "the places of rows among those that others left",
-        "changes/candidate_rows.py",
+        "changes/lookup/candidate_rows.py",
         (("(np.cumsum(stays) - 1)[hits.numbers[left]]", "hits.numbers[left]"),),
         RIVALS,
         "test_writers_of_disjoint_keys_merge_their_marks_and_read_the_file_once",
@@ -330,7 +330,7 @@ CHANGE_MUTANTS = (
     Mutant(
         "order-of-floats",
         "NaN and the two zeros in the order of changes",
-        "changes/positions.py",
+        "changes/meaning/positions.py",
         (("    if not pa.types.is_floating(column.type):\n        return column\n", "    return column\n"),),
         OUTSIDE,
         "test_a_row_whose_sequence_is_no_number_is_older_than_every_change",
@@ -338,7 +338,7 @@ CHANGE_MUTANTS = (
     Mutant(
         "ids-of-columns",
         "the ids of the columns that deleted keys are of",
-        "changes/memory.py",
+        "changes/meaning/memory.py",
         (
             (
                 "        if self.ids:\n            names = ",
@@ -443,7 +443,7 @@ CHANGE_MUTANTS = (
     Mutant(
         "feed-whole-rows",
         "all columns of rows that go, in the change data feed",
-        "changes/candidate_rows.py",
+        "changes/lookup/candidate_rows.py",
         (
             (
                 "        self._needs_whole = self._always_whole or carries\n",
@@ -464,7 +464,7 @@ CHANGE_MUTANTS = (
     Mutant(
         "widen-by-tasks",
         "the driver's look at values that ask for a wider column, which a task would write as NULL",
-        "cdc/landing/task_shares.py",
+        "cdc/table/task_shares.py",
         (("        if dead or narrow:\n", "        if dead:\n"),),
         alone("cdc/test_widening.py"),
         "test_null_for_misfits_is_of_those_that_no_wider_type_takes",

@@ -216,7 +216,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "apply-check",
         "check= of apply_changes",
-        "changes/accounting.py",
+        "changes/meaning/accounting.py",
         (("    if spec.check is None:\n", "    if True:\n"),),
         CHECK,
         "test_a_check_sees_the_rows_that_will_stand_and_stops_the_write",

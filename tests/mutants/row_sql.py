@@ -5,14 +5,14 @@ from __future__ import annotations
 from tests.mutants.killers import Mutant, alone
 
 COMPUTING, BY_TASKS = alone("cdc/test_computing.py"), alone("cdc/test_sql_by_tasks.py")
-SHARES = "cdc/landing/shares.py"
+SHARES = "cdc/table/shares.py"
 LEFT_OUT = "test_a_value_that_the_source_left_out_is_taken_from_the_row_before"
 
 ROW_SQL_MUTANTS = (
     Mutant(
         "cdc-sql-leaves",
         "the delete of a row that leaves the filter",
-        "cdc/landing/computing.py",
+        "cdc/sql/computing.py",
         (("    left = None if table.is_appended else pa.array(gone[kept])\n", "    left = None\n"),),
         COMPUTING,
         "test_a_version_ends_where_its_row_leaves_the_filter",
@@ -20,7 +20,7 @@ ROW_SQL_MUTANTS = (
     Mutant(
         "cdc-sql-guard",
         "the position that moves with each commit of computed rows",
-        "cdc/landing/table_batch.py",
+        "cdc/table/table_batch.py",
         (("            moved |= next_revision(positions)\n", "            pass\n"),),
         COMPUTING,
         "test_a_row_that_changes_while_it_is_computed_stops_the_job_once",
@@ -28,7 +28,7 @@ ROW_SQL_MUTANTS = (
     Mutant(
         "cdc-sql-rank",
         "the order of a row that left the filter, by its own values",
-        "cdc/landing/ranking.py",
+        "cdc/rows/ranking.py",
         (("    if row.op is not Op.DELETE or row.left:\n", "    if row.op is not Op.DELETE:\n"),),
         COMPUTING,
         "test_columns_that_order_changes_say_whether_a_row_has_left_the_filter",
@@ -36,7 +36,7 @@ ROW_SQL_MUTANTS = (
     Mutant(
         "cdc-sql-unknown",
         "the dead letter of a row that lacks what an expression reads",
-        "cdc/landing/computing.py",
+        "cdc/sql/computing.py",
         (
             (
                 "    gone.setdefault(id(row.change), DeadLetter(row.change.record, why, sql.table.name))\n    return False\n",
@@ -49,7 +49,7 @@ ROW_SQL_MUTANTS = (
     Mutant(
         "cdc-sql-past",
         "the look whether a later change makes it no matter what a row lacks",
-        "cdc/landing/computing.py",
+        "cdc/sql/computing.py",
         (("lookup.is_past(row, sql.reads(row.lacks))", "False"),),
         COMPUTING,
         LEFT_OUT,
@@ -89,7 +89,7 @@ ROW_SQL_MUTANTS = (
     Mutant(
         "cdc-sql-tasks-guard",
         "the same position in commits of executors",
-        "cdc/landing/task_shares.py",
+        "cdc/table/task_shares.py",
         (("            moved |= next_revision(self.positions)\n", "            pass\n"),),
         BY_TASKS,
         "test_a_commit_of_executors_moves_what_guards_computed_rows",

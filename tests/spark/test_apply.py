@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import safewrite as sw
 from bench.servers.catalogs import CatalogKind
-from safewrite.changes import apply_job
 from safewrite.changes.spark.plan import SparkPlan
+from safewrite.changes.tasks import apply_job
 from safewrite.delta.connect import Connection
 from safewrite.iceberg.spark import by_tasks
 from safewrite.testing.changes import Change, Oracle, RefusedError

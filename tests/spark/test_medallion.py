@@ -15,8 +15,8 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
-from safewrite.changes import apply_job
-from safewrite.changes.apply_tasks import ApplyPart
+from safewrite.changes.tasks import apply_job
+from safewrite.changes.tasks.apply_tasks import ApplyPart
 from safewrite.engine.abc import TaskAttempt
 from safewrite.engine.spark import SparkEngine
 from safewrite.medallion import Pipeline, verify

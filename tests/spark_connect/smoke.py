@@ -21,7 +21,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
 import safewrite.spark
-from safewrite.changes import apply_job
+from safewrite.changes.tasks import apply_job
 from safewrite.engine.spark import is_connect
 
 SCHEMA = pa.schema(

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from safewrite.arguments.options import Address
-from safewrite.changes.key_index import known_keys
+from safewrite.changes.lookup.key_index import known_keys
 from safewrite.delta import opening
 from safewrite.delta.connect import Connection
 from safewrite.delta.format import DeltaFormat

@@ -17,7 +17,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
 from safewrite.arguments.options import Address
-from safewrite.changes.key_index import known_keys
+from safewrite.changes.lookup.key_index import known_keys
 from safewrite.delta import opening
 from safewrite.delta.connect import Connection
 from safewrite.delta.format import DeltaFormat

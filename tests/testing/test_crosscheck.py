@@ -265,7 +265,7 @@ def _dropped_tables_answer(patch: Patch) -> None:
 
 def _names_of_columns(patch: Patch) -> None:
     """T3-A1 and A2: what is remembered goes by names."""
-    from safewrite.changes.memory import Memory
+    from safewrite.changes.meaning.memory import Memory
 
     empty = Memory.empty
 

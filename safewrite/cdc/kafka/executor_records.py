@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from safewrite.cdc.envelopes.decoding import Decoder
-from safewrite.cdc.landing.by_tasks import ExecutorWork
-from safewrite.cdc.landing.decode_task import DecodeReport
 from safewrite.cdc.records.change_set import Place
 from safewrite.cdc.records.records import KafkaRecords
+from safewrite.cdc.table.by_tasks import ExecutorWork
+from safewrite.cdc.table.decode_task import DecodeReport
 from safewrite.engine.spark import SparkEngine, arrow_of
 
 if TYPE_CHECKING:

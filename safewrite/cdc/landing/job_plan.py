@@ -11,8 +11,11 @@ import pyarrow as pa
 import safewrite as sw
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.landing.landing import Landing
-from safewrite.cdc.landing.origin import recorded_source
-from safewrite.cdc.landing.refusals import (
+from safewrite.cdc.ledger.dead_letters import dead_letters_waiting
+from safewrite.cdc.ledger.target_tables import keys_of, properties_of
+from safewrite.cdc.records.batch import topic_partition
+from safewrite.cdc.routing.origin import recorded_source
+from safewrite.cdc.routing.refusals import (
     LAST_EPOCH,
     knows_job,
     refuse_made_anew,
@@ -20,10 +23,7 @@ from safewrite.cdc.landing.refusals import (
     refuse_other_rows,
     refuse_set_back,
 )
-from safewrite.cdc.landing.row_sql import names_missing, types_computed
-from safewrite.cdc.ledger.dead_letters import dead_letters_waiting
-from safewrite.cdc.ledger.target_tables import keys_of, properties_of
-from safewrite.cdc.records.batch import topic_partition
+from safewrite.cdc.sql.row_sql import names_missing, types_computed
 from safewrite.intake.partitioning import alike
 from safewrite.values.widening import wider
 

@@ -20,11 +20,6 @@ from safewrite.cdc.connect.known_schemas import SchemaOf
 from safewrite.cdc.connect.registry import Registry
 from safewrite.cdc.envelopes.decoding import Decoded, Decoder
 from safewrite.cdc.envelopes.registry import KINDS
-from safewrite.cdc.landing.by_tasks import ExecutorWork, SharesOfBatch, TaskLanding
-from safewrite.cdc.landing.compacted import Deletions
-from safewrite.cdc.landing.routing import Router
-from safewrite.cdc.landing.table_batch import JobParts, TableBatch
-from safewrite.cdc.landing.task_shares import TaskShare
 from safewrite.cdc.ledger.ledger import JobLedger, LedgerEntry, listed
 from safewrite.cdc.ledger.reporting import tell_batch
 from safewrite.cdc.ledger.target_tables import TargetTables
@@ -32,6 +27,11 @@ from safewrite.cdc.records.batch import Batch, remaining
 from safewrite.cdc.records.change import DeadLetter, KafkaRecord, SourceTable
 from safewrite.cdc.records.change_set import ChangeSet
 from safewrite.cdc.records.records import KafkaRecords
+from safewrite.cdc.routing.compacted import Deletions
+from safewrite.cdc.routing.routing import Router
+from safewrite.cdc.table.by_tasks import ExecutorWork, SharesOfBatch, TaskLanding
+from safewrite.cdc.table.table_batch import JobParts, TableBatch
+from safewrite.cdc.table.task_shares import TaskShare
 from safewrite.intake.reporting import OnEvent, listener
 from safewrite.intake.settings import from_environment
 

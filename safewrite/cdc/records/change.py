@@ -93,7 +93,7 @@ class SourceChange:
     """Why the source's position does not order it; ``position`` is Kafka's offset alone then."""
     beginning: Beginning | None = None
     told: str | None = None
-    """The position that the source told, where ``position`` is a later one (``safewrite.cdc.landing.snapshot_boundary``)."""
+    """The position that the source told, where ``position`` is a later one (``safewrite.cdc.rows.snapshot_boundary``)."""
     is_update: bool = False
     """Whether it is an event of an update, whose row may have had another key."""
     is_tombstone: bool = False

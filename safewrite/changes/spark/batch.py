@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from safewrite.changes import read_task
-from safewrite.changes.apply_job import GivenRows
-from safewrite.changes.read_task import ReadBatch, ReadReport
-from safewrite.changes.reading import check_target, parsed
-from safewrite.changes.spec import Spec
+from safewrite.changes.meaning.reading import check_target, parsed
+from safewrite.changes.meaning.spec import Spec
+from safewrite.changes.tasks import read_task
+from safewrite.changes.tasks.apply_job import GivenRows
+from safewrite.changes.tasks.read_task import ReadBatch, ReadReport
 from safewrite.engine.spark import SparkEngine
 from safewrite.frames.spark.batch import BatchOrigin
 from safewrite.frames.spark.columns import arrow_schema
@@ -62,7 +62,7 @@ def changes_of(
     """Compute, read and check the changes of a frame once, and keep them, in our session, until the end of the block.
 
     Raises:
-        WouldAlterError, InvalidInputError: as ``safewrite.changes.reading.read``.
+        WouldAlterError, InvalidInputError: as ``safewrite.changes.meaning.reading.read``.
         StorageError: Spark could not compute them.
     """
     check_target(spec, schema)

@@ -13,13 +13,19 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from safewrite.changes import by_part
-from safewrite.changes.by_part import FILE, KIND, POS, Answer, RowKind
-from safewrite.changes.decide import Decision
-from safewrite.changes.memory import Memory
-from safewrite.changes.part_sums import BatchEffect, effect_of_truncates, needs_whole, question_of, summed
-from safewrite.changes.positions import Position
+from safewrite.changes.meaning.decide import Decision
+from safewrite.changes.meaning.memory import Memory
+from safewrite.changes.meaning.positions import Position
 from safewrite.changes.spark.batch import SparkChanges, count_read, rows_read
+from safewrite.changes.tasks import by_part
+from safewrite.changes.tasks.by_part import FILE, KIND, POS, Answer, RowKind
+from safewrite.changes.tasks.part_sums import (
+    BatchEffect,
+    effect_of_truncates,
+    needs_whole,
+    question_of,
+    summed,
+)
 from safewrite.engine.spark import SparkEngine, spark_schema
 from safewrite.errors import InternalError
 from safewrite.frames.spark.hashes import quoted
@@ -81,7 +87,7 @@ def planned(changes: SparkChanges, memory: Memory, rows_of: RowsOf) -> Iterator[
     """Decide about all changes; the plan's frame is kept until the end of the block.
 
     Raises:
-        InvalidInputError: as ``safewrite.changes.decide.decide``.
+        InvalidInputError: as ``safewrite.changes.meaning.decide.decide``.
         StorageError: Spark could not compute it.
     """
     cuts = effect_of_truncates(changes, memory)

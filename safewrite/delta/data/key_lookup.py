@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from safewrite.changes.candidate_rows import FileT, Hits, Sought
-from safewrite.changes.key_index import IndexName, KeyIndex
-from safewrite.changes.positions import Numbers
+from safewrite.changes.lookup.candidate_rows import FileT, Hits, Sought
+from safewrite.changes.lookup.key_index import IndexName, KeyIndex
+from safewrite.changes.meaning.positions import Numbers
 from safewrite.delta.data.column_reads import FILES_PLANNED, Body, bodies, planned_reads
 from safewrite.delta.data.julian_dates import check_days
 from safewrite.delta.data.rows import contents, live_rows, size_of, whole_rows

@@ -13,9 +13,9 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 
-from safewrite.changes.candidate_rows import filtered
-from safewrite.changes.positions import Flags
-from safewrite.changes.reading import loose
+from safewrite.changes.lookup.candidate_rows import filtered
+from safewrite.changes.meaning.positions import Flags
+from safewrite.changes.meaning.reading import loose
 from safewrite.delta.data.mapping import by_display_name, in_file, shown
 from safewrite.delta.data.vectors import VectorError, live
 from safewrite.delta.log.actions import Action, stats_of

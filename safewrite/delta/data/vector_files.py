@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from safewrite.changes.positions import Flags, Numbers
+from safewrite.changes.meaning.positions import Flags, Numbers
 from safewrite.delta.data import vectors
 from safewrite.delta.data.rows import live_rows, unreadable
 from safewrite.delta.data.stats import wide

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from safewrite.changes.positions import Flags, Numbers
+from safewrite.changes.meaning.positions import Flags, Numbers
 from safewrite.errors import MissingExtraError
 from safewrite.stores.inside import climbs, is_inside
 

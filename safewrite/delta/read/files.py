@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from safewrite.changes.positions import Flags
-from safewrite.changes.reading import loose
+from safewrite.changes.meaning.positions import Flags
+from safewrite.changes.meaning.reading import loose
 from safewrite.delta.data.column_reads import (
     FILES_PLANNED,
     WHOLE_BYTES,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from safewrite.changes.accounting import check_accounts, check_result
+from safewrite.changes.meaning.accounting import check_accounts, check_result
 from safewrite.changes.spark.batch import changes_of
 from safewrite.changes.spark.plan import FILE, POS, LiveRows, SparkPlan, planned
 from safewrite.delta.data.pruning import Pruning
@@ -31,8 +31,8 @@ from safewrite.protocol.effects import Effect, Outcome
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from safewrite.changes.meaning.spec import Spec
     from safewrite.changes.spark.batch import SparkChanges
-    from safewrite.changes.spec import Spec
     from safewrite.delta.format import DeltaFormat
     from safewrite.delta.log.actions import Action
     from safewrite.delta.write.recalled import DeltaDone

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from safewrite.changes.lookup.table_files import NotByTasksError
 from safewrite.changes.spark.batch import given_rows
-from safewrite.changes.table_files import NotByTasksError
 from safewrite.delta.connect import Connection
 from safewrite.delta.log.features import feeds_changes
 from safewrite.delta.log.snapshot import Snapshot

@@ -7,10 +7,10 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from safewrite.changes.accounting import check_accounts, check_result
-from safewrite.changes.apply_job import AppliedBatch, ApplyJob, Given
-from safewrite.changes.candidate_rows import GoneRows
-from safewrite.changes.table_files import LiveFile
+from safewrite.changes.lookup.candidate_rows import GoneRows
+from safewrite.changes.lookup.table_files import LiveFile
+from safewrite.changes.meaning.accounting import check_accounts, check_result
+from safewrite.changes.tasks.apply_job import AppliedBatch, ApplyJob, Given
 from safewrite.delta.data.pruning import Pruning
 from safewrite.delta.data.rows import check_within, size_of
 from safewrite.delta.data.spans import Bounded
@@ -25,8 +25,8 @@ from safewrite.frames.predicate import columns, possible
 from safewrite.protocol.effects import Effect, Outcome
 
 if TYPE_CHECKING:
-    from safewrite.changes.read_task import ReadBatch
-    from safewrite.changes.spec import Spec
+    from safewrite.changes.meaning.spec import Spec
+    from safewrite.changes.tasks.read_task import ReadBatch
     from safewrite.delta.log.snapshot import Snapshot
     from safewrite.delta.write.plans import Planner
     from safewrite.protocol.keys import Identity
@@ -42,7 +42,7 @@ def transaction(
     """The transaction that applies changes, for as long as the engine keeps their rows.
 
     Raises:
-        As ``safewrite.changes.apply_job.read_in`` and ``Planner.applying``.
+        As ``safewrite.changes.tasks.apply_job.read_in`` and ``Planner.applying``.
     """
     spec, name = named
     with given.read_in(spec, state.schema, state.partition_by) as (changes, source):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from safewrite.changes.many import MemberChanges
+from safewrite.changes.members.member_batches import MemberChanges
 from safewrite.delta.log.features import check_overwrite
 from safewrite.delta.write.apply import ApplyTransaction
 from safewrite.delta.write.recalled import DeltaDone

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from safewrite.changes.positions import meeting
+from safewrite.changes.meaning.positions import meeting
 from safewrite.delta.data.datafiles import encode
 from safewrite.delta.log.actions import Action
 from safewrite.delta.log.snapshot import Snapshot

@@ -30,8 +30,8 @@ from safewrite.version import __version__
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from safewrite.changes.reading import Changes
-    from safewrite.changes.spec import Spec
+    from safewrite.changes.meaning.reading import Changes
+    from safewrite.changes.meaning.spec import Spec
     from safewrite.delta.data.datafiles import DataFile, FileLayout
     from safewrite.delta.data.partitions import Room
     from safewrite.delta.data.vector_files import Vectors
@@ -256,8 +256,8 @@ class Planner:
         )
 
     def _changes(self, data: Any, spec: Spec, state: Snapshot) -> Changes:
-        """Check changes; as ``safewrite.changes.reading.read``."""
-        from safewrite.changes.reading import read
+        """Check changes; as ``safewrite.changes.meaning.reading.read``."""
+        from safewrite.changes.meaning.reading import read
 
         changes = read(data, spec, state.schema, state.partition_by)
         if state.partition_by:

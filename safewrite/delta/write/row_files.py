@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from safewrite.changes.candidate_rows import GoneRows, filtered
-from safewrite.changes.positions import Flags
+from safewrite.changes.lookup.candidate_rows import GoneRows, filtered
+from safewrite.changes.meaning.positions import Flags
 from safewrite.delta.data.rows import contents, size_of, whole_rows
 from safewrite.delta.data.vector_files import marked
 from safewrite.delta.log.actions import Action, FileKey

@@ -9,9 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from safewrite.changes.candidate_rows import Hits, staying
-from safewrite.changes.positions import Numbers
-from safewrite.changes.table_files import (
+from safewrite.changes.lookup.candidate_rows import Hits, staying
+from safewrite.changes.lookup.table_files import (
     LOOK_FILES,
     Before,
     FoundKeys,
@@ -21,6 +20,7 @@ from safewrite.changes.table_files import (
     WantedKeys,
     of_table,
 )
+from safewrite.changes.meaning.positions import Numbers
 from safewrite.delta.data.datafiles import FileLayout, encoded
 from safewrite.delta.data.key_lookup import KEY_BYTES, look_through
 from safewrite.delta.data.rows import contents, whole_rows
@@ -42,7 +42,7 @@ from safewrite.stores.world import run
 
 @dataclass(frozen=True)
 class DeltaTableFiles:
-    """See :class:`safewrite.changes.table_files.TableFiles`; files are ``StagedFile``, handles are ``add`` actions."""
+    """See :class:`safewrite.changes.lookup.table_files.TableFiles`; files are ``StagedFile``, handles are ``add`` actions."""
 
     store: StoreAddress
     version: int

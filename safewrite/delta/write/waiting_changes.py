@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from safewrite.changes.many import MemberChanges
-from safewrite.changes.member_changes import packed_batch, unpacked_batch
+from safewrite.changes.members.member_batches import MemberChanges
+from safewrite.changes.members.member_changes import packed_batch, unpacked_batch
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.transaction import Write
 from safewrite.delta.write.waiting import SharedAppend, fitting, layout, reading
@@ -19,8 +19,8 @@ from safewrite.protocol.member_queue import CHANGES, CHANGES_FORM, Offer
 from safewrite.protocol.sharing import MEMBER_BYTES_MAX
 
 if TYPE_CHECKING:
-    from safewrite.changes.decide import ChangeBatch
-    from safewrite.changes.spec import AllLate
+    from safewrite.changes.meaning.decide import ChangeBatch
+    from safewrite.changes.meaning.spec import AllLate
     from safewrite.delta.write.apply_shared import SharedApplyTransaction
 
 _ALL_LATE: Mapping[str, AllLate] = {"error": "error", "count": "count"}

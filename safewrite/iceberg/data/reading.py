@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from safewrite.changes.reading import loose
+from safewrite.changes.meaning.reading import loose
 from safewrite.errors import DataFileError, UnsupportedTableError, WouldAlterError
 from safewrite.frames import prepare
 from safewrite.frames.parallel import Handed

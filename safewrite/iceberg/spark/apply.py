@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from safewrite.changes.accounting import check_accounts, check_result
-from safewrite.changes.reading import check_target
+from safewrite.changes.meaning.accounting import check_accounts, check_result
+from safewrite.changes.meaning.reading import check_target
 from safewrite.changes.spark.batch import changes_of
 from safewrite.changes.spark.plan import FILE, POS, LiveRows, SparkPlan, planned
 from safewrite.engine.spark import spark_errors
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask
     from pyspark.sql import DataFrame
 
+    from safewrite.changes.meaning.spec import Spec
     from safewrite.changes.spark.batch import SparkChanges
-    from safewrite.changes.spec import Spec
     from safewrite.frames.spark.batch import BatchOrigin
     from safewrite.frames.spark.held import Held
     from safewrite.iceberg.spark.files import SparkIceberg

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyiceberg.types import NestedField, UUIDType
 
+from safewrite.changes.lookup.table_files import NotByTasksError
 from safewrite.changes.spark.batch import given_rows
-from safewrite.changes.table_files import NotByTasksError
 from safewrite.errors import WouldAlterError
 from safewrite.frames.source import check_classic
 from safewrite.frames.spark.columns import arrow_schema as spark_columns

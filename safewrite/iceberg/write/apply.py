@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from safewrite.changes.accounting import check_accounts
-from safewrite.changes.candidate_rows import GoneRows, Touched, wanted
-from safewrite.changes.decide import ChangeBatch, KnownRows
-from safewrite.changes.many import GroupOutcome as Decided
-from safewrite.changes.many import MemberChanges, alone, one_by_one, whole
-from safewrite.changes.memory import Memory
-from safewrite.changes.reading import Changes
-from safewrite.changes.spec import Spec
-from safewrite.changes.unchanged_values import TableEffect
+from safewrite.changes.lookup.candidate_rows import GoneRows, Touched, wanted
+from safewrite.changes.meaning.accounting import check_accounts
+from safewrite.changes.meaning.decide import ChangeBatch, KnownRows
+from safewrite.changes.meaning.memory import Memory
+from safewrite.changes.meaning.reading import Changes
+from safewrite.changes.meaning.spec import Spec
+from safewrite.changes.meaning.unchanged_values import TableEffect
+from safewrite.changes.members.member_batches import GroupOutcome as Decided
+from safewrite.changes.members.member_batches import MemberChanges, alone, one_by_one, whole
 from safewrite.errors import InternalError, Kind, StorageError
 from safewrite.frames.predicate import Predicate
 from safewrite.frames.replace_where import EVERYTHING

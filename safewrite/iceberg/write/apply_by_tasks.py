@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from safewrite.changes.accounting import check_accounts, check_result
-from safewrite.changes.apply_job import AppliedBatch, ApplyJob, Given
-from safewrite.changes.candidate_rows import GoneRows
-from safewrite.changes.shared_jobs import DoubtedError
-from safewrite.changes.table_files import LiveFile
+from safewrite.changes.lookup.candidate_rows import GoneRows
+from safewrite.changes.lookup.table_files import LiveFile
+from safewrite.changes.meaning.accounting import check_accounts, check_result
+from safewrite.changes.members.shared_jobs import DoubtedError
+from safewrite.changes.tasks.apply_job import AppliedBatch, ApplyJob, Given
 from safewrite.errors import InternalError
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.iceberg.catalog.travel import address_of
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import FileScanTask
 
-    from safewrite.changes.made_changes import TaskChanges
-    from safewrite.changes.spec import Spec
+    from safewrite.changes.meaning.spec import Spec
+    from safewrite.changes.members.task_changes import TaskChanges
     from safewrite.iceberg.catalog.travel import TableAddress
     from safewrite.iceberg.write.plans import Planner
     from safewrite.iceberg.write.staging import UploadedFile
@@ -53,7 +53,7 @@ def plan_of(
     """The plan that applies changes, for as long as the engine keeps their rows.
 
     Raises:
-        As ``safewrite.changes.apply_job.read_in`` and ``Planner.applying``.
+        As ``safewrite.changes.tasks.apply_job.read_in`` and ``Planner.applying``.
     """
     spec, name = named
     check_names(spec, head)

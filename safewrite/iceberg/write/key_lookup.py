@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Generic
 
 import pyarrow as pa
 
-from safewrite.changes.candidate_rows import FileT, Sought
-from safewrite.changes.key_index import IndexName
+from safewrite.changes.lookup.candidate_rows import FileT, Sought
+from safewrite.changes.lookup.key_index import IndexName
 from safewrite.frames.parallel import windows
 from safewrite.iceberg.data.reading import WHOLE_BYTES, rows_of
 from safewrite.iceberg.data.schema import arrow_schema

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.candidate_rows import filtered
-from safewrite.changes.positions import Flags
+from safewrite.changes.lookup.candidate_rows import filtered
+from safewrite.changes.meaning.positions import Flags
 from safewrite.frames import prepare
 from safewrite.frames.predicate import Predicate, columns, truths
 from safewrite.frames.replace_where import EVERYTHING, digest

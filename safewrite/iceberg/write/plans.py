@@ -36,8 +36,8 @@ from safewrite.values.widening import wider_fields
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from safewrite.changes.reading import Changes
-    from safewrite.changes.spec import Spec
+    from safewrite.changes.meaning.reading import Changes
+    from safewrite.changes.meaning.spec import Spec
     from safewrite.engine.written import TableInTasks
     from safewrite.frames.fingerprint import Counted, Fingerprint
     from safewrite.frames.predicate import Predicate
@@ -343,7 +343,7 @@ def _schema(head: TableVersion) -> pa.Schema:
 
 
 def _read(data: Any, spec: Spec, head: TableVersion) -> Changes:
-    from safewrite.changes.reading import read
+    from safewrite.changes.meaning.reading import read
 
     check_names(spec, head)
     return read(data, spec, _schema(head))

@@ -24,8 +24,8 @@ from pyiceberg.manifest import (
     ManifestWriterV2,
 )
 
-from safewrite.changes.key_index import ascending
-from safewrite.changes.positions import Flags, Numbers
+from safewrite.changes.lookup.key_index import ascending
+from safewrite.changes.meaning.positions import Flags, Numbers
 from safewrite.iceberg.catalog.files import MemoryFile
 from safewrite.iceberg.data.datafiles import StagedFile
 from safewrite.iceberg.data.manifests import compression, entry

@@ -8,7 +8,7 @@ from safewrite.errors import InvalidInputError
 from safewrite.iceberg.metadata import table_of
 
 if TYPE_CHECKING:
-    from safewrite.changes.spec import Spec
+    from safewrite.changes.meaning.spec import Spec
     from safewrite.protocol.iceberg.head import TableVersion
 
 

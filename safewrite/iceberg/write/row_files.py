@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from safewrite.changes.candidate_rows import GoneRows, Touched, filtered
-from safewrite.changes.memory import Memory
-from safewrite.changes.positions import Numbers
+from safewrite.changes.lookup.candidate_rows import GoneRows, Touched, filtered
+from safewrite.changes.meaning.memory import Memory
+from safewrite.changes.meaning.positions import Numbers
 from safewrite.frames.parallel import Begun, given_back, windows
 from safewrite.iceberg.data.reading import fetched
 from safewrite.iceberg.metadata import table_of

@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.table import FileScanTask
 
-from safewrite.changes.candidate_rows import Hits, filtered, staying
-from safewrite.changes.positions import Numbers
-from safewrite.changes.table_files import (
+from safewrite.changes.lookup.candidate_rows import Hits, filtered, staying
+from safewrite.changes.lookup.table_files import (
     LOOK_FILES,
     Before,
     FoundKeys,
@@ -21,6 +20,7 @@ from safewrite.changes.table_files import (
     WantedKeys,
     of_table,
 )
+from safewrite.changes.meaning.positions import Numbers
 from safewrite.frames import prepare
 from safewrite.frames.parallel import windows
 from safewrite.iceberg.catalog.travel import OpenedTable, TableAddress
@@ -37,7 +37,7 @@ from safewrite.stores.world import run
 
 @dataclass(frozen=True)
 class IcebergTableFiles:
-    """See :class:`safewrite.changes.table_files.TableFiles`; files are ``UploadedFile``, handles are ``FileScanTask``."""
+    """See :class:`safewrite.changes.lookup.table_files.TableFiles`; files are ``UploadedFile``, handles are ``FileScanTask``."""
 
     table: TableAddress
     write_id: str

@@ -1,0 +1,1 @@
+"""How columns of a batch fit those of a table."""

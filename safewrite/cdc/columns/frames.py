@@ -1,0 +1,123 @@
+"""Makes the frame of a table's changes, under a schema of all rows and schemas of the batch, never of the first one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import safewrite as sw
+from safewrite.cdc.columns.column_fit import ColumnFit, ColumnTypes
+from safewrite.cdc.config.table_config import TargetTable
+from safewrite.cdc.records.change import DeadLetter, Op
+from safewrite.cdc.rows.project_columns import Projected
+from safewrite.cdc.rows.rows import ChangeRow, ChangeRows
+
+OP = "_cdc_op"
+"""The column of a frame that says what its row does; it is not in the table."""
+LACKS = "_cdc_lacks"
+"""The column of a frame that names what its row lacks; it is not in the table."""
+_NAMES = pa.list_(pa.string())
+
+
+@dataclass(frozen=True)
+class ChangeFrame:
+    """Rows for ``apply_changes``, the columns that the table does not have yet, and what does not fit."""
+
+    data: pa.Table
+    added: tuple[pa.Field, ...]
+    dead: tuple[DeadLetter, ...]
+    changes: int
+    """Changes of the source in it; a change of a key is one, and two rows."""
+    lacking: bool = False
+    """Whether a row lacks a value that the table is to put in."""
+    wider: tuple[pa.Field, ...] = ()
+    """Columns of the table that have to be wider for some of what does not fit, as they then are."""
+
+
+def frame_of(
+    table: TargetTable, made: ChangeRows, found: sw.Table | None, refused: Mapping[str, str] | None = None
+) -> ChangeFrame:
+    """The frame of rows.
+
+    Args:
+        found: the table; None before it is made.
+        refused: columns that the table cannot have, and why: rows with a value there do not land.
+    """
+    fit = ColumnFit.of(table, ColumnTypes.of(made), found, made.keys, refused)
+    lacks = [_lacks(table, row, fit) for row in made.rows]
+    parts = [_of_rows(table, made.rows, lacks, fit)]
+    parts += [_of_columns(table, one, fit) for one in made.projected]
+    return ChangeFrame(
+        pa.concat_tables(part.data for part in parts),
+        fit.added(None if found is None else found.schema),
+        tuple(letter for part in parts for letter in part.dead),
+        sum(part.changes for part in parts),
+        any(lacks),
+        tuple(one for name, one in fit.wider.items() if any(name in part.narrow for part in parts)),
+    )
+
+
+class _FramePart(NamedTuple):
+    """Some of a frame's rows, the changes that do not fit, and how many do."""
+
+    data: pa.Table
+    dead: Iterable[DeadLetter]
+    changes: int
+    narrow: frozenset[str]
+
+
+def _lacks(table: TargetTable, row: ChangeRow, fit: ColumnFit) -> tuple[str, ...]:
+    """The columns that a row takes from the row before it: of a row that is deleted and stays, all that the delete does not have."""
+    if table.deleted_column is None or row.op is not Op.DELETE or row.is_first:
+        return row.lacks
+    known = {*row.values, table.deleted_column}
+    return tuple(name for name in fit.types if name not in fit.clashes and name not in known)
+
+
+def _of_rows(
+    table: TargetTable, rows: Sequence[ChangeRow], lacks: Sequence[Sequence[str]], fit: ColumnFit
+) -> _FramePart:
+    """Changes that were made to rows one by one; ``lacks`` names for each the columns that it takes from the row before it."""
+    values, ops = [row.values for row in rows], [row.op.value for row in rows]
+    if (deleted := table.deleted_column) is not None:
+        values = [row.values | {deleted: row.op is Op.DELETE} for row in rows]
+        ops = [Op.UPSERT.value] * len(rows)
+    is_row = np.array([op == Op.UPSERT.value for op in ops], bool)
+    arrays, misfits, narrow = fit.of_rows(values, lacks, is_row)
+    dead: dict[int, DeadLetter] = {}
+    for place, why in misfits.items():
+        change = rows[place].change
+        dead.setdefault(id(change), DeadLetter(change.record, why, table.name))
+    arrays[OP] = pa.array(ops, pa.string())
+    arrays[LACKS] = pa.array([list(one) for one in lacks], _NAMES)
+    data = pa.table(arrays)
+    kept = [id(row.change) not in dead for row in rows]
+    if dead:
+        data = data.filter(pa.array(kept, pa.bool_()))
+    living = {id(row.change) for row, lives in zip(rows, kept, strict=True) if lives}
+    return _FramePart(data, dead.values(), len(living), narrow)
+
+
+def _of_columns(table: TargetTable, part: Projected, fit: ColumnFit) -> _FramePart:
+    """Changes that were projected as columns."""
+    length = len(part.batch)
+    written = pc.equal(part.operations, "u").to_numpy()
+    columns = dict(part.columns)
+    if table.deleted_column is not None:  # deletes are read one by one
+        columns[table.deleted_column] = pa.chunked_array([pa.repeat(pa.scalar(False), length)])
+    arrays, dead, narrow = fit.columns(columns, written, length)
+    arrays[OP] = part.operations
+    arrays[LACKS] = pa.array([[]] * length, _NAMES)
+    data = pa.table(arrays)
+    if dead:
+        kept = np.ones(length, bool)
+        kept[list(dead)] = False
+        data = data.filter(pa.array(kept))
+    places = part.batch.places()
+    letters = [DeadLetter(part.batch.records[int(places[at])], why, table.name) for at, why in dead.items()]
+    return _FramePart(data, letters, length - len(dead), narrow)

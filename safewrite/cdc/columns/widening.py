@@ -1,0 +1,110 @@
+"""Gives a table the columns that the rows of a batch bring; what it cannot have makes dead letters of the rows that need it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+import safewrite as sw
+from safewrite.cdc.columns.frames import ChangeFrame, frame_of
+from safewrite.cdc.config.table_config import TargetTable
+from safewrite.cdc.ledger.target_tables import TargetTables
+from safewrite.cdc.rows.rows import ChangeRows
+from safewrite.intake.partitioning import partition_columns
+
+log = logging.getLogger("safewrite")
+_REFUSALS = (sw.InvalidInputError, sw.WouldAlterError)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A frame, its table with the columns of the frame, and the columns that the table cannot have, and why."""
+
+    frame: ChangeFrame
+    found: sw.Table | None
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+def fitted(targets: TargetTables, table: TargetTable, made: ChangeRows, found: sw.Table | None) -> Fitted:
+    """The frame of rows, once the table has the columns that they bring.
+
+    Raises:
+        InvalidInputError: the table is to be partitioned by a column whose type nothing tells yet.
+    """
+    frame = frame_of(table, made, found)
+    if not (frame.data.num_rows or frame.wider) or (found is not None and not (frame.added or frame.wider)):
+        return Fitted(frame, found)
+    if found is None:
+        refuse_unknown_partitions(table, frame.added)
+    try:
+        if found is None or not frame.wider:
+            return Fitted(frame, with_columns(targets, table, made.keys, found, frame.added))
+        found = targets.widen(table, found, frame.added, frame.wider)
+        return Fitted(frame_of(table, made, found), found)
+    except (*_REFUSALS, sw.UnsupportedTableError):  # one of the columns is at fault, so each is tried alone
+        refused: dict[str, str] = {}
+        first = _first_columns(made.keys, table, frame.added)
+        if found is None and first:
+            found = with_columns(targets, table, made.keys, None, first)
+        for one in frame.added:
+            try:
+                if found is None or found.schema.get_field_index(one.name) < 0:
+                    found = with_columns(targets, table, made.keys, found, [one])
+            except _REFUSALS as error:
+                refused[one.name] = str(error)
+        for one in frame.wider:
+            assert found is not None
+            try:
+                found = targets.widen(table, found, [], [one])
+            except (*_REFUSALS, sw.UnsupportedTableError) as error:
+                log.warning("table %s: column %s stays as narrow as it is: %s", table.name, one.name, error)
+                refused[one.name] = str(error)
+        return Fitted(frame_of(table, made, found, refused), found, refused)
+
+
+def with_columns(
+    targets: TargetTables,
+    table: TargetTable,
+    keys: Sequence[str],
+    found: sw.Table | None,
+    fields: Sequence[pa.Field],
+) -> sw.Table:
+    """The table with these columns besides its own; a new one if there is none.
+
+    Raises:
+        InvalidInputError, WouldAlterError: it cannot have them.
+    """
+    if found is None:
+        return targets.create(table, keys, fields)
+    return targets.widen(table, found, fields) if fields else found
+
+
+def _first_columns(keys: Sequence[str], table: TargetTable, fields: Sequence[pa.Field]) -> list[pa.Field]:
+    """The columns that a table cannot be created without."""
+    needed = {
+        *keys,
+        *table.own_columns,
+        *(table.precombine_key or ()),
+        *_dividing(table),
+    }
+    return [one for one in fields if one.name in needed]
+
+
+def refuse_unknown_partitions(table: TargetTable, fields: Sequence[pa.Field]) -> None:
+    known = {one.name for one in fields}
+    unknown = [name for name in _dividing(table) if name.partition(".")[0] not in known]
+    if unknown:
+        sorted_by = f" and sort_by {table.sort_by}" if table.sort_by else ""
+        raise sw.InvalidInputError(
+            f"The table {table.name} is to be made with partition_by {table.partition_by}{sorted_by}, and nothing tells the type of "
+            f"{', '.join(unknown)} yet: no row of this batch has a value there, and no schema names it. Nothing of the batch was "
+            "committed. Declare its type in column_types, timestamp_fields or decimal_fields; or correct partition_by and sort_by."
+        )
+
+
+def _dividing(table: TargetTable) -> list[str]:
+    """The columns that divide or sort a table, which it cannot be created without."""
+    return partition_columns([*table.partition_by, *table.sort_terms])

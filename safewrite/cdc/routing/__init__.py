@@ -1,0 +1,1 @@
+"""Where a record goes: its table, its source, or a dead letter with the reason."""

@@ -1,0 +1,1 @@
+"""Rows of the records of one table: values, metadata, changes by key."""

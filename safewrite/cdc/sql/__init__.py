@@ -1,0 +1,1 @@
+"""Filters and computed columns of a table."""

@@ -1,0 +1,243 @@
+"""Decodes the records of a Kafka partition on an executor, and puts together what all partitions came to.
+
+A task decodes as the driver would.  Changes that are sure to land alike wherever they are go from task to
+task (``safewrite.cdc.table.shares``).  The rest comes to the driver: column batches packed; changes that were read one by one,
+dead letters and tombstones as they are.  The report has counts, so that nothing that a task read is missed.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import groupby
+
+import pyarrow as pa
+
+import safewrite as sw
+from safewrite.cdc.envelopes.by_columns import FEWEST
+from safewrite.cdc.envelopes.decoding import Decoded, Decoder
+from safewrite.cdc.envelopes.envelope import EnvelopeSettings, Tombstone
+from safewrite.cdc.records.change import DeadLetter, SourceChange
+from safewrite.cdc.records.change_set import ChangeSet, Place
+from safewrite.cdc.records.packed import PackedBatch, unpacked
+from safewrite.cdc.records.prefixes import Prefixes
+from safewrite.cdc.records.records import KafkaRecords
+from safewrite.cdc.table.shares import DriverLandsError, ShareTold, Sharing
+from safewrite.engine.abc import Given, TaskAttempt
+from safewrite.engine.exchange import CHUNKS, Aside
+
+_CODEC, _SIZE = "lz4", struct.Struct(">q")
+_PREFIXES_MAX = 64
+_CHANGES = 5000
+"""About this many changes that were read one by one come in one row."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeReport:
+    """What a task read.
+
+    ``by_columns`` and ``others`` are how many records its rows for the driver have, ``passed`` those that say nothing about a row;
+    ``shares`` tell of the others, by table.  ``size`` are the bytes of the records, and ``cut`` those of prefixes that were
+    cut off before.
+    """
+
+    records: int = 0
+    by_columns: int = 0
+    others: int = 0
+    passed: int = 0
+    size: int = 0
+    cut: int = 0
+    places: Sequence[Place] = ()
+    endings: Mapping[Place, int] = field(default_factory=dict)
+    prefixes: tuple[Sequence[bytes], Sequence[bytes]] = ((), ())
+    """What precedes the payloads of keys and values that were met."""
+    shares: Mapping[str, ShareTold] = field(default_factory=dict)
+    doubts: Mapping[str, str] = field(default_factory=dict)
+    """The tables whose changes came to the driver, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeTask:
+    """Decodes the records of one partition, which come in the columns of ``safewrite.cdc.records.records.SCHEMA``.
+
+    Args:
+        prefixes: what was cut off keys and values.
+        starts: the offsets from which records are wanted, by partition, and none of others; None: all.
+        ended: the deletes that partitions ended with in the batch before.
+        fewest: at least this many records of one schema are read by columns.
+        sharing: shares changes out among tables; None: all of them come to the driver.
+    """
+
+    envelope: str
+    settings: EnvelopeSettings
+    prefixes: tuple[bytes, ...] = ()
+    starts: Mapping[Place, int] | None = None
+    ended: Mapping[Place, int] = field(default_factory=dict)
+    fewest: int = FEWEST
+    sharing: Sharing | None = None
+
+    @property
+    def columns(self) -> pa.Schema:
+        """Those of an exchange; what goes aside is a ``PackedBatch`` or a ``Decoded`` without column batches (``_piece``)."""
+        return CHUNKS
+
+    def __call__(
+        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
+    ) -> Generator[Given, None, DecodeReport]:
+        """Decode the records of the batches.
+
+        Raises:
+            StorageError: the schema registry is away.
+        """
+        parts = [pa.Table.from_batches([one]) for one in batches]
+        if not parts:
+            return DecodeReport()
+        records = KafkaRecords.of_frame(pa.concat_tables(parts), self.prefixes)
+        del parts
+        if self.starts is not None:
+            records = records.since(self.starts)
+        decoder = _decoder(self.envelope, self.settings)
+        decoder.fewest = self.fewest
+        found = decoder.decode(records, self.ended)
+        shares, doubts, ignored = yield from self._shared(found, at, decoder)
+        for batch in found.columns:
+            yield _piece(PackedBatch.of(batch))
+        for rest in _pieces(found):
+            yield _piece(rest)
+        return DecodeReport(
+            len(records), found.by_columns, _records_in(found), len(found.ignored) + found.tombstones + ignored,
+            records.data.nbytes + records.cut_bytes, records.cut_bytes,
+            [*records.partitions()], found.endings,
+            (self._new(decoder.keys), self._new(decoder.values)), shares, doubts,
+        )  # fmt: skip
+
+    def _shared(
+        self, found: Decoded, at: TaskAttempt, decoder: Decoder
+    ) -> Generator[Given, None, tuple[dict[str, ShareTold], dict[str, str], int]]:
+        """Give the rows of all tables that can have some, and take their changes out of what was found, and those passed over."""
+        shares: dict[str, ShareTold] = {}
+        doubts: dict[str, str] = {}
+        if self.sharing is None:
+            return shares, doubts, 0
+        routing = self.sharing.router.route(ChangeSet(found.rows, found.columns))
+        shared = {id(one) for one in (*routing.ignored.columns, *routing.ignored.rows)}
+        for name, (table, given) in routing.tables.items():
+            try:
+                report, rows = self.sharing.share(table, given, at.part, decoder)
+                yield from rows
+            except DriverLandsError as error:
+                doubts[name] = str(error)
+            else:
+                shares[name] = report
+                shared |= {id(one) for one in (*given.columns, *given.rows)}
+        found.columns = [batch for batch in found.columns if id(batch) not in shared]
+        found.rows = [one for one in found.rows if id(one) not in shared]
+        return shares, doubts, routing.ignored.records
+
+    def _new(self, met: Prefixes) -> list[bytes]:
+        """Prefixes that were not cut off."""
+        return [one for one in met.newest(_PREFIXES_MAX) if one not in self.prefixes]
+
+
+@lru_cache(maxsize=8)
+def _decoder(envelope: str, settings: EnvelopeSettings) -> Decoder:
+    """The decoder of a worker process, which remembers schemas; each could be asked for again."""
+    return Decoder(
+        envelope,
+        schema_of=settings.schema_of,
+        placeholder=settings.placeholder,
+        before_image=settings.before_image,
+        route_field=settings.route_field,
+    )
+
+
+def _piece(what: PackedBatch | Decoded) -> Aside:
+    data = pickle.dumps(what)
+    # Records that were read one by one have their schemas around them again, each the same text.
+    packed = pa.compress(data, _CODEC, asbytes=True) if isinstance(what, Decoded) else b""
+    return Aside(_SIZE.pack(len(data)) + packed if packed else _SIZE.pack(0) + data)
+
+
+def _of_piece(sent: bytes) -> PackedBatch | Decoded:
+    (size,) = _SIZE.unpack_from(sent)
+    rest = memoryview(sent)[_SIZE.size :]
+    made: PackedBatch | Decoded = pickle.loads(pa.decompress(rest, size, _CODEC) if size else rest)
+    return made
+
+
+def _pieces(found: Decoded) -> Iterator[Decoded]:
+    """What was not read by columns, some at a time; the changes of one record stay together."""
+    for start in range(0, max(len(found.dead), len(found.unmet)), _CHANGES):
+        yield Decoded(dead=found.dead[start : start + _CHANGES], unmet=found.unmet[start : start + _CHANGES])
+    rest = Decoded()
+    for _, changes in groupby(found.rows, key=lambda change: id(change.record)):
+        rest.rows += changes
+        if len(rest.rows) >= _CHANGES:
+            yield rest
+            rest = Decoded()
+    if rest.rows:
+        yield rest
+
+
+def _records_in(found: Decoded) -> int:
+    """How many records are among changes that were read one by one, dead letters and tombstones whose delete did not come."""
+    left: list[SourceChange | DeadLetter | Tombstone] = [*found.rows, *found.dead, *found.unmet]
+    return len({id(one.record) for one in left})
+
+
+def union(pieces: Iterable[bytes], reports: Sequence[DecodeReport], prefixes: Sequence[bytes]) -> Decoded:
+    """What all tasks decoded, in the order of the records.
+
+    Raises:
+        InternalError: what the tasks sent is not what they say that they read.
+    """
+    found, packed, others = Decoded(), list[PackedBatch](), 0
+    for data in pieces:
+        piece = _of_piece(data)
+        if isinstance(piece, PackedBatch):
+            packed.append(piece)
+            continue
+        others += _records_in(piece)
+        found.rows += piece.rows
+        found.dead += piece.dead
+        found.unmet += piece.unmet
+    found.columns = unpacked(packed, prefixes)
+    found.tombstones = sum(one.passed for one in reports)
+    for report in reports:
+        found.endings.update(report.endings)
+    _check(reports, found.by_columns, others)
+    found.rows.sort(key=_place)
+    found.dead.sort(key=_place)
+    found.unmet.sort(key=_place)
+    return found
+
+
+def _place(one: SourceChange | DeadLetter | Tombstone) -> tuple[str, int, int]:
+    record = one.record
+    return record.topic, record.partition, record.offset
+
+
+def _check(reports: Sequence[DecodeReport], by_columns: int, others: int) -> None:
+    read = sum(one.records for one in reports)
+    counted = [sum(one.by_columns for one in reports), sum(one.others for one in reports)]
+    shared = sum(share.records for one in reports for share in one.shares.values())
+    passed = sum(one.passed for one in reports)
+    if [by_columns, others] != counted or read != sum(counted) + shared + passed:
+        raise sw.InternalError(
+            f"Executors read {read} records, kept {shared} and sent {by_columns} in columns and {others} one by one, where they "
+            f"tell of {counted}. Nothing of the batch was committed. Please report this."
+        )
+    twice = [
+        place
+        for place, times in Counter(one for report in reports for one in report.places).items()
+        if times > 1
+    ]
+    if twice:
+        raise sw.InternalError(
+            f"Spark gave records of the partition {twice[0][0]}/{twice[0][1]} to more than one task, and a delete and its tombstone have to "
+            "be in one. Nothing of the batch was committed. Set engine to local, and please report this."
+        )

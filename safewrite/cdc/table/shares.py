@@ -1,0 +1,359 @@
+"""Packs one table's changes for executors, or says why it cannot: all of them must land alike wherever they are."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+import safewrite as sw
+from safewrite.cdc.columns.column_fit import ColumnTypes, types_of
+from safewrite.cdc.config.column_rules import ColumnRules
+from safewrite.cdc.config.table_config import TargetTable
+from safewrite.cdc.connect.logical_types.declared import DecimalMode
+from safewrite.cdc.envelopes.decoding import Decoder
+from safewrite.cdc.records.batch import Partition
+from safewrite.cdc.records.change import DeadLetter, Op, SourceTable
+from safewrite.cdc.records.change_set import ChangeSet, ColumnBatch
+from safewrite.cdc.routing.origin import TableSource
+from safewrite.cdc.routing.routing import Router
+from safewrite.cdc.rows.moved_keys import Filled, Hashes, KeyMoves
+from safewrite.cdc.rows.project_columns import Projected
+from safewrite.cdc.rows.ranking import needs_rank
+from safewrite.cdc.rows.rows import ChangeRow, ChangeRows, rows_of
+from safewrite.cdc.rows.rows_by_key import rows_with
+from safewrite.cdc.rows.snapshot_boundary import SnapshotBoundary
+from safewrite.cdc.rows.table_changes import TableChanges
+from safewrite.cdc.rows.unavailable_values import Key, key_of
+from safewrite.changes.members.table_chunks import CHANGES, KeysTold, dealt, hashes_of
+from safewrite.engine.exchange import Dealt
+from safewrite.intake.duck import duckdb_version
+from safewrite.values.objects import array_of, column_of
+
+OP, PLACE, LACKS, ROW = "_cdc_op", "_cdc_place", "_cdc_lacks", "_cdc_row"
+"""Columns of changes besides the table's: what a change does, its place among all changes of the batch, and the columns that its
+source left out; of changes that were read one by one, the values as Python has them, in place of the table's columns."""
+_TASK_PLACES = 2**40
+"""More records than a task has: places grow from task to task."""
+_LAST_PLACES = 2**62
+"""The places from here on are of rows that the driver makes: after all changes of tasks."""
+OF_SQL = "it has SQL (filter, computed)"
+_LETTERS_MAX = 1000
+"""A task sends no more dead letters of a table to the driver, in its report."""
+
+
+@dataclass(frozen=True)
+class TableView:
+    """What tasks know of a table: as it was when the driver last looked at it."""
+
+    schema: pa.Schema | None = None
+    keys: tuple[str, ...] | None = None
+    positions: Mapping[str, int] = field(default_factory=dict)
+    """Those that this job or the table's source moves."""
+    parts: int = 1
+    """How many parts its changes are dealt to."""
+
+
+@dataclass
+class ShareTold:
+    """What the driver must know of the changes of a table that tasks have given to an exchange.
+
+    ``records`` is of all records, of which ``dead`` are dead letters and ``ignored`` say nothing of a row; ``changes`` of the rest became
+    ``rows`` as they went on, ``one_by_one`` of them in the slow way.
+    """
+
+    table: TargetTable
+    keys: tuple[str, ...]
+    records: int
+    changes: int
+    rows: int
+    one_by_one: int
+    ignored: int
+    dead: list[DeadLetter]
+    sources: Counter[SourceTable]
+    topics: set[str]
+    newest_ms: int | None
+    landing_ms: int | None
+    """The latest time of those that are no dead letters."""
+    snapshots: dict[str, int]
+    types: ColumnTypes
+    key_values: KeysTold | None
+    """None without rows."""
+    truncates: list[tuple[int, int, str]] = field(default_factory=list)
+    """Of each its place, epoch and position; ``rows`` counts them, and they did not go on."""
+    moves: KeyMoves = field(default_factory=KeyMoves)
+    """What is known of changed keys."""
+    lacking: bool = False
+    """Whether a row lacks a value that the table is to put in."""
+
+    def doubt(self, other: ShareTold) -> str | None:
+        """Why these changes and further ones cannot land by tasks together; None if they can."""
+        if self.key_values is None or other.key_values is None:
+            return None
+        if self.keys != other.keys:
+            return "its records' keys name several columns"
+        if self.key_values.schema != other.key_values.schema:
+            return "its keys have several types"
+        return None
+
+    def add(self, other: ShareTold) -> None:
+        """Take in what another task says."""
+        for name in ("records", "changes", "rows", "one_by_one", "ignored"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.dead += other.dead
+        self.truncates += other.truncates
+        self.moves.add(other.moves, self.key_values, other.key_values)
+        self.lacking |= other.lacking
+        self.sources.update(other.sources)
+        self.topics |= other.topics
+        self.newest_ms = _newest(self.newest_ms, other.newest_ms)
+        self.landing_ms = _newest(self.landing_ms, other.landing_ms)
+        for name, at in other.snapshots.items():
+            self.snapshots[name] = max(at, self.snapshots.get(name, 0))
+        self.types.add(other.types)
+        if self.key_values is None:
+            self.keys, self.key_values = other.keys, other.key_values
+        elif other.key_values is not None:
+            self.key_values.add(other.key_values)
+
+    @property
+    def rest(self) -> str | None:
+        """Why the driver has to land these changes, as all tasks know them together; None if it has not."""
+        if self.key_values is None:
+            return "none of its records is a row"
+        if self.moves.is_scattered and self.moves.asked:
+            return "a key changed, and changes of the old one may be with several tasks"
+        if self.table.expressions and self.moves.asked:
+            return f"{OF_SQL}, and a key changed by two events that did not come together"
+        return None
+
+    def follow(self, found: sw.Table | None, parts: int) -> tuple[Mapping[int, Filled], Sequence[Dealt], int]:
+        """Take in the rows that changed keys have in no task: values of inserts by their places, and rows under new keys.
+
+        Also how many of these rows are late, for their inserts have landed before.
+
+        Raises:
+            DriverLandsError: the driver has to land all changes.
+        """
+        schema = None if found is None else found.schema
+        columns = dict.fromkeys(() if schema is None else schema.names)
+        columns |= dict.fromkeys(self.types.of_schemas) | self.types.names
+        filled, rows, late = self.moves.followed(
+            self.table,
+            self.keys,
+            columns,
+            [position for _, _, position in self.truncates],
+            lambda wanted: [] if found is None else rows_with(found, self.keys, wanted),
+        )
+        values = [
+            ChangeRow(Op.UPSERT, {**one.values}, self.moves.takers[at].change) for at, one in filled.items()
+        ]
+        self.types.add(ColumnTypes.of(ChangeRows(self.keys, [*values, *rows])))
+        if not rows:
+            return filled, [], 0
+        made = ChangeRows(self.keys, [*rows])
+        (part,) = _parts(made, [*enumerate(rows, _LAST_PLACES)], types_of(self.table, self.types, schema), 0)
+        keys = KeysTold.of(part.keys, part.hashes)
+        if self.key_values is None or keys.schema != self.key_values.schema:
+            raise DriverLandsError("its keys have several types")
+        self.key_values.add(keys)
+        self.rows += len(rows)
+        return filled, [dealt(self.table.name, CHANGES, part.rows, part.hashes, parts)], late
+
+
+def _newest(*times: int | None) -> int | None:
+    return max((at for at in times if at is not None), default=None)
+
+
+class DriverLandsError(Exception):
+    """Changes of a table that the driver has to land, and why."""
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Shares out the changes of a task among their tables.
+
+    Args:
+        views: the tables that are known; others are taken not to be there yet.
+        by_driver: the tables that the driver lands, and why.
+        duckdb: the driver's version; another may compute something else.
+        parts: how many parts the changes of a table that is not known are dealt to.
+    """
+
+    router: Router
+    job: str
+    decimals: DecimalMode | None
+    partitions: tuple[Partition, ...]
+    views: Mapping[str, TableView]
+    by_driver: Mapping[str, str]
+    duckdb: str | None = None
+    parts: int = 1
+
+    def view_of(self, table: TargetTable) -> TableView:
+        """What is known of a table."""
+        return self.views.get(table.name) or TableView(parts=self.parts)
+
+    def share(
+        self, table: TargetTable, given: ChangeSet, task: int, decoder: Decoder
+    ) -> tuple[ShareTold, Iterator[Dealt]]:
+        """What the driver must know of a table's changes, and their rows.
+
+        Raises:
+            DriverLandsError: the driver has to land them.
+        """
+        view = self.view_of(table)
+        changes, strange = self._own(table, view, given)
+        boundary = SnapshotBoundary.of(self.partitions, self.job, table, view.positions)
+        rules = ColumnRules(table, view.schema, self.decimals)
+        made = TableChanges(changes, rules, decoder, is_whole=False).made(boundary, view.keys)
+        rows = made.rows
+        first = task * _TASK_PLACES - _TASK_PLACES // 2
+        placed = [*zip(range(first, first + len(rows.rows)), rows.rows, strict=True)]
+        if any(needs_rank(table, row) for row in rows.rows):
+            raise DriverLandsError("the place of deletes is looked for in the table (precombine_key)")
+        if table.expressions and any(row.lacks for row in rows.rows):
+            raise DriverLandsError(f"{OF_SQL}, and its source left values out")
+        dead = [*strange, *rows.dead]
+        if len(dead) > _LETTERS_MAX:
+            raise DriverLandsError("many of its records are dead letters")
+        types = ColumnTypes.of(rows)
+        one_by_one = [one for one in placed if one[1].op is not Op.TRUNCATE]
+        parts = [*_parts(rows, one_by_one, types_of(table, types, view.schema), task)]
+        by_columns = sum(len(one.batch) for one in rows.projected)
+        projected = [*zip(rows.projected, parts, strict=False)]
+
+        def again(given: ColumnBatch) -> list[ChangeRow]:
+            changes = boundary.ordered(decoder.each(ChangeSet([], [given])).rows)
+            return rows_of(rules, changes, rows.keys).rows
+
+        share = ShareTold(
+            table,
+            rows.keys,
+            given.records,
+            by_columns + len({id(row.change) for row in rows.rows}),
+            by_columns + len(rows.rows),
+            changes.records - by_columns,
+            made.ignored,
+            dead,
+            changes.counts(),
+            changes.topics,
+            changes.newest_ms,
+            changes.without(dead).newest_ms,
+            boundary.found,
+            types,
+            _keys_of(parts),
+            [
+                (place, row.values[table.own.epoch], row.values[table.own.sequence])
+                for place, row in placed
+                if row.op is Op.TRUNCATE
+            ],
+            KeyMoves.of(
+                one_by_one,
+                rows.keys,
+                parts[-1].hashes if one_by_one else None,
+                partial(_of_keys, projected, again),
+            ),
+            any(row.lacks for row in rows.rows),
+        )
+        return share, (dealt(table.name, CHANGES, one.rows, one.hashes, view.parts) for one in parts)
+
+    def _own(
+        self, table: TargetTable, view: TableView, given: ChangeSet
+    ) -> tuple[ChangeSet, list[DeadLetter]]:
+        """The changes of the table's source, and dead letters of the others."""
+        if table.name in self.by_driver:
+            raise DriverLandsError(self.by_driver[table.name])
+        if table.mode != "upsert":
+            raise DriverLandsError(f"its mode is {table.mode}")
+        if table.deleted_column is not None:
+            raise DriverLandsError("its deleted rows stay")
+        if table.expressions and (version := duckdb_version()) != self.duckdb:
+            raise DriverLandsError(
+                f"{OF_SQL}, and executors have {'no DuckDB' if version is None else f'DuckDB {version}'}, the driver {self.duckdb}"
+            )
+        ends = {(one.topic, one.number): view.positions.get(one.name(self.job), 0) for one in self.partitions}
+        if given.since(ends).records != given.records:
+            raise DriverLandsError("some of its records have landed before")
+        sources = given.counts()
+        origin = TableSource.of(table, view.positions, sources)
+        if origin.source is not None and not origin.is_recorded and {*sources} != {origin.source}:
+            raise DriverLandsError("it has records of several sources, and none is recorded yet")
+        return origin.split(given)
+
+
+# --- rows ----------------------------------------------------------------------------------------------
+class _Part(NamedTuple):
+    """Rows for an exchange, and their keys under the types of the table."""
+
+    rows: pa.Table
+    keys: pa.Table
+    hashes: Any
+
+
+def _parts(
+    made: ChangeRows,
+    one_by_one: Sequence[tuple[int, ChangeRow]],
+    kinds: Mapping[str, pa.DataType],
+    task: int,
+) -> Iterator[_Part]:
+    """Rows for an exchange; those that were made one by one come with their places: before the others, as in the driver's frames."""
+    for one in made.projected:
+        places = pa.chunked_array([pa.array(one.batch.places() + task * _TASK_PLACES)])
+        rows = pa.table({**one.columns, OP: one.operations, PLACE: places})
+        yield _part(rows, {name: column_of(one.columns[name], _kind(kinds, name)) for name in made.keys})
+    if one_by_one:
+        given = [row for _, row in one_by_one]
+        columns = {
+            ROW: pa.array([pickle.dumps(row.values) for row in given], pa.binary()),
+            OP: pa.array([row.op.value for row in given], pa.string()),
+            LACKS: pa.array([list(row.lacks) for row in given], pa.list_(pa.string())),
+            PLACE: pa.array([place for place, _ in one_by_one], pa.int64()),
+        }
+        values = {
+            name: array_of([row.values[name] for row in given], _kind(kinds, name)) for name in made.keys
+        }
+        yield _part(pa.table(columns), values)
+
+
+def _of_keys(
+    projected: Sequence[tuple[Projected, _Part]],
+    again: Callable[[ColumnBatch], Sequence[ChangeRow]],
+    wanted: Collection[Key],
+    hashes: Hashes,
+) -> Iterator[ChangeRow]:
+    """The changes of some keys that were read by columns; ``again`` makes them one by one."""
+    for one, part in projected:
+        mask = np.isin(part.hashes, hashes)
+        if mask.any():
+            yield from (
+                row for row in again(one.batch.where(mask)) if key_of(row, part.keys.column_names) in wanted
+            )
+
+
+def _kind(kinds: Mapping[str, pa.DataType], name: str) -> pa.DataType:
+    if name not in kinds:
+        raise DriverLandsError("the type of its key is not known")
+    return kinds[name]
+
+
+def _part(rows: pa.Table, keys: Mapping[str, tuple[Any, Mapping[int, str]]]) -> _Part:
+    if any(misfits for _, misfits in keys.values()):
+        raise DriverLandsError("some of its keys do not fit the table")
+    made = pa.table({name: values for name, (values, _) in keys.items()})
+    return _Part(rows, made, hashes_of(made))
+
+
+def _keys_of(parts: Sequence[_Part]) -> KeysTold | None:
+    """What the driver must know of the keys of all parts."""
+    if not parts:
+        return None
+    found = KeysTold(parts[0].keys.schema, parts[0].hashes is not None)
+    for one in parts:
+        found.add(KeysTold.of(one.keys, one.hashes))
+    return found

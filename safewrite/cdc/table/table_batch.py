@@ -1,0 +1,409 @@
+"""Lands what one table gets of a batch: its rows are made and fitted first, and all tables commit after that."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import safewrite as sw
+from safewrite.cdc.columns.frames import LACKS, OP, ChangeFrame, frame_of
+from safewrite.cdc.columns.widening import fitted
+from safewrite.cdc.config.column_rules import ColumnRules
+from safewrite.cdc.config.job import Config
+from safewrite.cdc.config.table_config import TargetTable
+from safewrite.cdc.envelopes.decoding import Decoder
+from safewrite.cdc.ledger.ledger import JobLedger, LedgerEntry, listed
+from safewrite.cdc.ledger.target_tables import TargetTables, keys_of
+from safewrite.cdc.records.batch import Batch, Moves
+from safewrite.cdc.records.change import DeadLetter
+from safewrite.cdc.records.change_set import ChangeSet
+from safewrite.cdc.routing.moves import SOURCE_TIME, moved_by
+from safewrite.cdc.routing.origin import TableSource
+from safewrite.cdc.routing.refusals import (
+    knows_job,
+    refuse_made_anew,
+    refuse_other_key,
+    refuse_other_rows,
+    refuse_set_back,
+)
+from safewrite.cdc.rows.ranking import needs_rank, rank
+from safewrite.cdc.rows.reset_guard import all_late_error, check_of
+from safewrite.cdc.rows.rows import ChangeRows, rows_of
+from safewrite.cdc.rows.rows_by_key import rows_with
+from safewrite.cdc.rows.snapshot_boundary import SnapshotBoundary
+from safewrite.cdc.rows.table_changes import Keys, Made, TableChanges
+from safewrite.cdc.rows.unavailable_values import UnavailableValues, taking
+from safewrite.cdc.sql.computing import compute
+from safewrite.cdc.table.counts import count_dead, counts_of, counts_of_versions
+from safewrite.cdc.table.versions import REVISIONS, next_revision, planned
+
+log = logging.getLogger("safewrite")
+
+_REPLANS_MAX = 5
+
+
+@dataclass(frozen=True)
+class JobParts:
+    """What the tables of a job have in common."""
+
+    config: Config
+    targets: TargetTables
+    ledger: JobLedger
+    decoder: Decoder
+
+
+@dataclass
+class TableBatch:
+    """What one table gets of a batch.
+
+    ``changes`` are those of its source; records of others are dead letters in ``strange``.  Without a ``frame`` there is
+    nothing to commit.
+    """
+
+    job: JobParts
+    table: TargetTable
+    entry: LedgerEntry
+    batch: Batch
+    found: sw.Table | None = None
+    positions: dict[str, int] = field(default_factory=dict)
+    changes: ChangeSet = field(default_factory=ChangeSet)
+    origin: TableSource | None = None
+    strange: list[DeadLetter] = field(default_factory=list)
+    made: Made | None = None
+    frame: ChangeFrame | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Columns that the table cannot have, and why."""
+    dead: list[DeadLetter] = field(default_factory=list)
+
+    # --- before any table commits -------------------------------------------------------------------
+    @classmethod
+    def prepared(
+        cls, job: JobParts, table: TargetTable, given: ChangeSet, batch: Batch, done: Mapping[str, int]
+    ) -> Self:
+        """A table's rows, as far as they are new to it and fit it.
+
+        Args:
+            done: the positions of the job's ledger.
+        """
+        name = job.config.job
+        entry = LedgerEntry(name, batch.number, table.name, offsets=listed(batch.ranges))
+        entry.records, entry.source_time_ms = given.records, given.newest_ms
+        made = cls(job, table, entry, batch)
+        try:
+            found, positions = made.found, made.positions = job.targets.position(table)
+        except sw.InvalidInputError as error:  # a name that no table can have
+            made._without_table(given, error)
+            return made
+        refuse_made_anew(name, table, positions, landed=(landed := done.get(job.ledger.mark(table.name), 0)))
+        refuse_set_back(name, table, job.ledger.checked(table, found, positions, landed=landed))
+        new = given.since(batch.starts(name, positions))
+        entry.earlier = entry.records - new.records
+        counts = None if (new.records and not batch.replay) or found is None else made._counts_before()
+        if counts is not None:
+            new = given  # the same changes in an attempt before: what was split or dead is counted again
+        if new.records:
+            made._prepare(new, counts)
+        return made
+
+    def _prepare(self, new: ChangeSet, counts: Mapping[str, int] | None) -> None:
+        """Make rows of changes and fit them; ``counts`` are those of an attempt before that committed them."""
+        entry = self.entry
+        self.origin = TableSource.of(self.table, self.positions, new.counts())
+        self.changes, self.strange = self.origin.split(new)
+        if self.strange:
+            entry.source_time_ms = self.changes.newest_ms
+            log.warning("table %s: %s records are of another source", self.table.name, len(self.strange))
+            if not self.changes.records:
+                self._with_dead(self.strange)
+                return
+        recorded = keys_of(self.found)
+        refuse_other_key(self.table, recorded, None if self.found is None else self.found.schema)
+        refuse_other_rows(self.job.config.job, self.table, self.found, self.positions)
+        try:
+            self.make(recorded, each=counts is not None, again=counts is not None)
+            if counts is None and not self.table.is_appended:
+                self._rank()
+            if not self.table.has_versions and (asked := taking(self.rows.rows, self.rows.keys)):
+                self._unavailable().follow_keys(asked, again=counts is not None)
+            if self.table.deleted_column is not None and counts is None:
+                self._without_unknown()
+            done = fitted(self.job.targets, self.table, self.rows, self.found)
+        except sw.InvalidInputError as error:  # the table cannot be as it is to be, or SQL not applied
+            self._without_table(self.changes, error)
+            return
+        frame, self.found, self.refused = done.frame, done.found, done.refused
+        self._with_dead([*self.strange, *self.rows.dead, *frame.dead])
+        entry.split += frame.data.num_rows - frame.changes
+        if counts is not None:
+            self._count_again(counts_of_versions(frame) if self.table.has_versions else counts)
+        elif frame.data.num_rows:
+            self.frame = frame
+            if not knows_job(self.positions, self.job.config.job):
+                entry.begins_at = entry.offsets
+
+    @property
+    def rows(self) -> ChangeRows:
+        """The rows that were made of the changes."""
+        return ChangeRows() if self.made is None else self.made.rows
+
+    def make(self, keys: Keys, *, each: bool, again: bool = False) -> None:
+        """Make rows of the changes; ``each`` makes all of them one by one, and ``again`` those of a batch that has landed."""
+        self.made, table = self._making(keys, each=each), self.table
+        looks = bool(table.expressions) or table.deleted_column is not None
+        if looks and self.rows.projected and any(row.lacks for row in self.rows.rows):
+            self.made = self._making(keys, each=True)
+        projected = sum(len(one.batch) for one in self.made.rows.projected)
+        self.entry.one_by_one = self.changes.records - projected
+        self._compute(again=again)
+
+    def _making(self, keys: Keys, *, each: bool) -> Made:
+        schema, config = None if self.found is None else self.found.schema, self.job.config
+        changes = TableChanges(
+            self.changes, ColumnRules(self.table, schema, config.decimals), self.job.decoder
+        )
+        boundary = SnapshotBoundary.of(self.batch.ranges, config.job, self.table, self.positions)
+        return changes.made_each(boundary, keys) if each else changes.made(boundary, keys)
+
+    def _compute(self, *, again: bool = False) -> None:
+        """Filter the rows and compute their columns, as the configuration says."""
+        if self.made is not None and self.table.expressions:
+            lookup = None if again or self.table.is_appended else self._unavailable()
+            dropped = compute(self.table, self.rows, self.found, lookup)
+            self.made = replace(self.made, ignored=self.made.ignored + dropped)
+        self.entry.ignored = 0 if self.made is None else self.made.ignored
+
+    def _rank(self) -> None:
+        """Give deletes their place; those that have nothing to delete are ignored."""
+        assert self.made is not None
+        topics = set() if self.origin is None else self.origin.topics | self.changes.topics
+        schema = None if self.found is None else self.found.schema
+        idle = rank(self.table, self.rows, schema, topics=topics, read=self._read)
+        self.entry.ignored = self.made.ignored + len(idle)
+
+    def _read(self, wanted: Sequence[tuple[object, ...]]) -> list[dict[str, object]]:
+        """Rows of the table with these keys, as it was before the batch."""
+        if self.found is None:
+            return []
+        return rows_with(self.found, self.rows.keys, wanted)
+
+    def _unavailable(self) -> UnavailableValues:
+        """Looks for the values that the rows lack."""
+        made = self.rows
+        columns = dict.fromkeys(() if self.found is None else self.found.schema.names)
+        columns |= dict.fromkeys(made.types) | dict.fromkeys(name for row in made.rows for name in row.values)
+        return UnavailableValues(self.table, made, columns, self._read)
+
+    def _with_dead(self, letters: Sequence[DeadLetter]) -> None:
+        """Keep dead letters.
+
+        Raises:
+            InvalidInputError: the configuration wants none.
+        """
+        self.dead = list(letters)
+        count_dead(self.table, self.entry, letters)
+
+    def _without_table(self, given: ChangeSet, error: sw.InvalidInputError) -> None:
+        """A table that cannot be made: all is dead letters if the configuration does not name it, for the others go on.
+
+        Raises:
+            InvalidInputError: the configuration names the table.
+        """
+        named = {one.name for one in self.job.config.tables}
+        if self.table.dead_letters == "fail" or self.table.name in named:
+            raise error
+        self.entry.ignored = 0
+        self._with_dead([*self.strange, *given.letters(str(error), self.table.name)])
+
+    # --- changes that an attempt before committed ---------------------------------------------------
+    def _counts_before(self) -> Mapping[str, int] | None:
+        """What became of the same offsets, where an attempt before committed them."""
+        assert self.found is not None
+        receipt = self.found.resolve(self.batch.key(self.job.config.job, self.table.name))
+        if receipt is None:
+            return None
+        self.entry.version = receipt.version
+        return counts_of(receipt, self.table)
+
+    def _count_again(self, counts: Mapping[str, int]) -> None:
+        """What a commit before did not count: dead letters, and deletes that had nothing to delete, which are known no more."""
+        entry, idle = self.entry, sum(needs_rank(self.table, row) for row in self.rows.rows)
+        idle += entry.ignored if self.table.is_appended else 0
+        entry.earlier = 0
+        entry.count(counts)
+        entry.split = max(entry.split, entry.changes - entry.records)
+        rest = entry.records - entry.changes + entry.split
+        entry.dead = max(entry.dead, rest - idle)
+        entry.ignored = rest - entry.dead
+
+    # --- the commit ---------------------------------------------------------------------------------
+    def apply(self) -> None:
+        """Commit the frame, with the offsets of the batch."""
+        frame = self.frame
+        assert frame is not None
+        assert self.found is not None
+        receipt: sw.Receipt | None
+        started = time.monotonic()
+        try:
+            receipt = self._applied_in_turn(frame)
+        except sw.InvalidInputError as error:
+            if not frame.lacking or self.table.dead_letters == "fail":
+                raise
+            log.warning(
+                "table %s: rows that lack values nobody has are dead letters: %s", self.table.name, error
+            )
+            receipt = self._applied_without_unknown(self.found)
+        if receipt is None:
+            return
+        counts = counts_of_versions(frame) if self.table.has_versions else counts_of(receipt, self.table)
+        self.entry.count(counts or {})
+        self.entry.version = receipt.version
+        self.entry.commit_ms = round((time.monotonic() - started) * 1000)
+
+    def _applied_without_unknown(self, found: sw.Table) -> sw.Receipt | None:
+        """The receipt of a frame without the rows that lack a value that is lost; None if none is left."""
+        assert self.made is not None
+        if self.rows.projected:
+            self.make(self.rows.keys, each=True)
+            self._rank()
+        table = self.table
+        if table.sequence == "source":
+            self._without_unknown()
+            self._mark_first()
+            frame = self._with_letters(found)
+            try:
+                return self._applied(found, frame) if frame.data.num_rows else None
+            except sw.InvalidInputError as error:
+                if not frame.lacking:
+                    raise
+                log.warning("table %s: all rows that lack values are dead letters: %s", table.name, error)
+        # Columns of the rows order the changes, or the table remembers what the batch does not tell.
+        rules = ColumnRules(table, found.schema, self.job.config.decimals)
+        self.made = replace(self.made, rows=rows_of(rules, self.made.changes, self.rows.keys, carry=False))
+        self._compute()
+        self._rank()
+        self._mark_first()
+        frame = self._with_letters(found)
+        return self._applied(found, frame) if frame.data.num_rows else None
+
+    def _without_unknown(self) -> None:
+        """Make dead letters of the rows that lack a value that is lost."""
+        made = self.rows
+        unknown = self._unavailable().unknown()
+        lost = {id(letter.record) for letter in unknown}
+        made.rows = [row for row in made.rows if id(row.change.record) not in lost]
+        made.dead += [replace(letter, table=self.table.name) for letter in unknown]
+
+    def _mark_first(self) -> None:
+        """Let deleted rows that stay be NULL where no row was before them."""
+        if self.table.deleted_column is not None:
+            self._unavailable().mark_first({id(letter.record) for letter in self.dead})
+
+    def _with_letters(self, found: sw.Table) -> ChangeFrame:
+        """The frame of the rows that are left, once the letters of the others are kept."""
+        frame = frame_of(self.table, self.rows, found, self.refused)
+        letters = [*self.strange, *self.rows.dead, *frame.dead]
+        self.job.ledger.write_letters(letters, self.batch.ranges)
+        self._with_dead(letters)
+        self.entry.split = frame.data.num_rows - frame.changes
+        return frame
+
+    def _applied_in_turn(self, frame: ChangeFrame) -> sw.Receipt:
+        """The receipt of a frame; one that lost to a replay of dead letters is planned again, some times."""
+        left = _REPLANS_MAX
+        while True:
+            assert self.found is not None
+            try:
+                return self._applied(self.found, frame)
+            except sw.ConflictError as error:
+                if not left or error.kind is not sw.Kind.POSITION_MOVED or not self._replans():
+                    raise
+            left -= 1
+
+    def _applied(self, found: sw.Table, frame: ChangeFrame) -> sw.Receipt:
+        assert self.made is not None
+        table, name, positions = self.table, self.job.config.job, self.positions
+        landing = self.changes.without(self.dead)
+        newest, known = landing.newest_ms, positions.get(f"{name}/{SOURCE_TIME}")
+        moved = (
+            moved_by(name, table, positions, self.batch.moves(name, positions), newest)
+            | self.made.snapshots.moves()
+        )
+        if self.origin is not None:
+            moved |= self.origin.moves(self.changes.topics)
+        key = self.batch.key(name, table.name)
+        if table.is_appended:
+            return found.append(frame.data.drop_columns([OP, LACKS]), key=key, positions=moved)
+        # Changes that are late and no newer by the source's clock were sent again.  Late ones that are newer by it are
+        # those of a source that was set back.
+        again = known is not None and newest is not None and newest <= known
+        if table.has_versions:
+            return self._versions(found, frame, key, moved, is_again=again)
+        if table.expressions:  # what was computed holds only for the rows that were read for it
+            moved |= next_revision(positions)
+        receipt = found.apply_changes(
+            frame.data,
+            keys=list(self.rows.keys),
+            sequence_by=table.sequence_by,
+            delete_when=[(OP, "=", "d")],
+            truncate_when=[(OP, "=", "t")],
+            unchanged=LACKS,
+            all_late="count",  # the check says it in the words of the configuration
+            check=None if self.batch.replay else check_of(table, self._left, known, is_again=again),
+            key=key,
+            positions=moved,
+        )
+        self.job.targets.tell_copies(table, receipt)
+        return receipt
+
+    def _versions(
+        self, found: sw.Table, frame: ChangeFrame, key: str, moved: Moves, *, is_again: bool
+    ) -> sw.Receipt:
+        """Commit the versions that the changes begin and end."""
+        table, further = self.table, next_revision(self.positions)
+        plan = planned(table, found, frame.data, self.rows.keys, further[REVISIONS][1])
+        is_late = plan.late == frame.data.num_rows and not is_again and not self.batch.replay
+        if is_late and table.all_late == "error":
+            raise all_late_error(table, plan.late, is_whole=True)
+        moved = moved | further
+        if not plan.data.num_rows:  # all were sent twice
+            return found.append(plan.data, key=key, positions=moved)
+        receipt = found.apply_changes(
+            plan.data,
+            keys=[*self.rows.keys, *table.own.of_order],
+            sequence_by=[table.own.revision],
+            key=key,
+            positions=moved,
+        )
+        self.job.targets.tell_copies(table, receipt)
+        return receipt
+
+    def _replans(self) -> bool:
+        """Whether others only wrote versions meanwhile, so that the same frame is to be planned on those."""
+        if self.table.expressions and not self.table.has_versions:
+            return False
+        found, positions = self.job.targets.position(self.table)
+        name, before = self.job.config.job, self.positions
+        self.found, self.positions = found, positions
+        return (
+            found is not None
+            and positions.get(REVISIONS) != before.get(REVISIONS)
+            and self.batch.moves(name, positions) == self.batch.moves(name, before)
+            and not any(row.change.is_tombstone for row in self.rows.rows)
+        )
+
+    def _left(self) -> ChangeRows:
+        """The rows of all changes that are no dead letters, made one by one."""
+        made = self.rows
+        if made.projected:
+            made = self._making(made.keys, each=True).rows
+            compute(self.table, made, self.found, None)  # none lacks a value where some were projected
+        dead = {(one.record.topic, one.record.partition, one.record.offset) for one in self.dead}
+        rows = [
+            row
+            for row in made.rows
+            if (row.change.record.topic, row.change.record.partition, row.change.record.offset) not in dead
+        ]
+        return replace(made, rows=rows)

@@ -1,0 +1,299 @@
+"""Lands what one table gets of a batch whose changes are on executors: the driver makes its columns, asks tasks, and commits."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import safewrite as sw
+from safewrite.cdc.columns.column_fit import ColumnFit
+from safewrite.cdc.columns.widening import refuse_unknown_partitions, with_columns
+from safewrite.cdc.config.table_config import TargetTable
+from safewrite.cdc.ledger.ledger import LedgerEntry, listed
+from safewrite.cdc.ledger.target_tables import keys_of
+from safewrite.cdc.records.batch import Batch, Ranges, key_of, moves
+from safewrite.cdc.records.change import DeadLetter
+from safewrite.cdc.routing.moves import SOURCE_TIME, moved_by
+from safewrite.cdc.routing.origin import TableSource, is_source_position
+from safewrite.cdc.routing.refusals import (
+    knows_job,
+    refuse_made_anew,
+    refuse_other_key,
+    refuse_other_names,
+    refuse_set_back,
+)
+from safewrite.cdc.rows.moved_keys import Filled
+from safewrite.cdc.rows.snapshot_boundary import SnapshotBoundary
+from safewrite.cdc.sql.computing import ChunkSql
+from safewrite.cdc.table.counts import count_dead
+from safewrite.cdc.table.shares import LACKS, OP, PLACE, ROW, DriverLandsError, ShareTold, TableView
+from safewrite.cdc.table.table_batch import JobParts
+from safewrite.cdc.table.versions import next_revision
+from safewrite.changes.members.shared_jobs import SharedChanges, SharedJobs
+from safewrite.changes.members.table_chunks import UnfitError
+from safewrite.engine.abc import TaskReport
+from safewrite.engine.exchange import Dealt
+
+LISTS = pa.list_(pa.string())
+
+
+class LandAgainError(Exception):
+    """A batch has to be landed again, of which nothing was committed but what it finds there.
+
+    ``by_driver`` are the tables that the driver lands then, and why; ``views`` are tables that are not as tasks knew them.
+    """
+
+    def __init__(
+        self, by_driver: Mapping[str, str] | None = None, views: Mapping[str, TableView] | None = None
+    ) -> None:
+        self.by_driver, self.views = dict(by_driver or {}), dict(views or {})
+        super().__init__()
+
+    def __str__(self) -> str:
+        changed = [f"{name} is not as tasks knew it" for name in self.views]
+        return "; ".join([*(f"{name}: {why}" for name, why in self.by_driver.items()), *changed])
+
+
+def view_of(job: str, found: sw.Table | None, positions: Mapping[str, int], parts: int) -> TableView:
+    """What tasks have to know of a table as it is now."""
+    if found is None:
+        return TableView(parts=parts)
+    own = {
+        name: at for name, at in positions.items() if name.startswith(f"{job}/") or is_source_position(name)
+    }
+    return TableView(found.schema, keys_of(found), own, parts)
+
+
+@dataclass(frozen=True)
+class ChunkFit:
+    """Puts changes under the types of their table, in a task."""
+
+    fit: ColumnFit
+    lacking: bool
+    """Whether a change of the batch lacks a value that the table is to put in."""
+    filled: Mapping[int, Filled] = field(default_factory=dict)
+    """Values that rows with other keys have for changes, by the places of these."""
+    sql: ChunkSql | None = None
+
+    def __call__(self, chunk: pa.Table) -> tuple[pa.Table, pa.ChunkedArray]:
+        """The changes, and their places in the batch.
+
+        Raises:
+            UnfitError: a value does not fit; the driver says of which record.
+        """
+        operations = chunk.column(OP)
+        lacks: Any = pa.nulls(chunk.num_rows, LISTS)
+        if ROW in chunk.column_names:
+            values = [pickle.loads(row) for row in chunk.column(ROW).to_pylist()]
+            lists = chunk.column(LACKS).to_pylist()
+            for at, place in enumerate(chunk.column(PLACE).to_pylist()):
+                if (filled := self.filled.get(place)) is not None:
+                    values[at] |= filled.values
+                    lists[at] = filled.lacks
+            lacks = pa.chunked_array([pa.array(lists, LISTS)])
+            operations = operations if self.sql is None else self.sql.rows(values, operations)
+            arrays, dead, narrow = self.fit.of_rows(values, lists, pc.equal(operations, "u").to_numpy())
+        else:
+            columns: Mapping[str, Any] = {name: chunk.column(name) for name in chunk.column_names}
+            if self.sql is not None:
+                columns, operations = self.sql.columns(columns, operations)
+            is_row = pc.equal(operations, "u").to_numpy()
+            arrays, dead, narrow = self.fit.columns(columns, is_row, chunk.num_rows)
+        if dead or narrow:
+            raise UnfitError(
+                next(iter(dead.values()), f"a value asks for a wider column: {', '.join(narrow)}")
+            )
+        more = {LACKS: lacks} if self.lacking else {}
+        return pa.table({**arrays, OP: operations, **more}), chunk.column(PLACE)
+
+
+@dataclass(frozen=True)
+class Doubts:
+    """Says of what tasks decided whether the driver has to look at each change.
+
+    ``is_late``: all changes being late tells of a source that was set back; ``is_any_late``: so may one that is, but for ``given`` rows
+    that are sure to be: those under a new key whose insert has landed before.
+    """
+
+    changes: int
+    is_late: bool
+    is_any_late: bool
+    lacking: bool
+    given: int = 0
+
+    def __call__(self, reports: Sequence[TaskReport]) -> str | None:
+        """Why the driver has to look at the changes; None if it has not."""
+        if self.lacking and any(isinstance(report.error, sw.InvalidInputError) for report in reports):
+            return "the source left values out that the table does not have"
+        late = sum(report.body.answer.counts.late for report in reports if report.error is None)
+        if late and self.is_late and ((self.is_any_late and late > self.given) or late == self.changes):
+            return "changes are late, and newer by the clock of the source"
+        return None
+
+
+@dataclass
+class TaskShare:
+    """What one table gets of a batch by tasks."""
+
+    job: JobParts
+    report: ShareTold
+    entry: LedgerEntry
+    ranges: Ranges
+    jobs: SharedJobs[Any]
+    """Those of the batch."""
+    found: sw.Table
+    positions: Mapping[str, int]
+    origin: TableSource
+    fit: ColumnFit
+    parts: int
+    """How many parts its changes are dealt to."""
+    dead: Sequence[DeadLetter] = ()
+    filled: Mapping[int, Filled] = field(default_factory=dict)
+    rest: Sequence[Dealt] = ()
+    """Changes that are in no task: rows of changed keys."""
+    late: int = 0
+    """How many of these are late."""
+    sql: ChunkSql | None = None
+    moved: dict[str, tuple[int | None, int]] = field(default_factory=dict)
+
+    @property
+    def table(self) -> TargetTable:
+        return self.report.table
+
+    @classmethod
+    def prepared(
+        cls,
+        job: JobParts,
+        report: ShareTold,
+        view: TableView,
+        batch: Batch,
+        *,
+        done: Mapping[str, int],
+        jobs: SharedJobs[Any],
+    ) -> Self:
+        """A table with the columns that its changes bring.
+
+        Raises:
+            LandAgainError: the table is not as tasks knew it, or the driver has to land its changes.
+        """
+        name, table = job.config.job, report.table
+        try:
+            found, positions = job.targets.position(table)
+        except sw.InvalidInputError as error:  # a name that no table can have
+            raise LandAgainError({table.name: str(error)}) from error
+        landed = done.get(job.ledger.mark(table.name), 0)
+        refuse_made_anew(name, table, positions, landed=landed)
+        refuse_set_back(name, table, job.ledger.checked(table, found, positions, landed=landed))
+        now = view_of(name, found, positions, view.parts)
+        if now != view:
+            raise LandAgainError(views={table.name: now})
+        refuse_other_key(table, view.keys, view.schema)
+        refuse_other_names(name, table, found, positions)
+        if (why := report.rest) is not None:
+            raise LandAgainError({table.name: why})
+        assert report.key_values is not None
+        origin = TableSource.of(table, positions, report.sources)
+        if origin.source is not None and {*report.sources} != {origin.source}:
+            raise LandAgainError({table.name: "it has records of several sources"})
+        try:
+            filled, rest, late = report.follow(found, view.parts)
+        except DriverLandsError as error:
+            raise LandAgainError({table.name: str(error)}) from None
+        try:
+            sql, types = ChunkSql.of(table, report.types, found, report.keys)
+        except sw.InvalidInputError as error:
+            raise LandAgainError({table.name: str(error)}) from error
+        fit = ColumnFit.of(table, types, found, report.keys)
+        if fit.clashes:
+            raise LandAgainError({table.name: "columns cannot be as they come"})
+        added = fit.added(view.schema)
+        if found is None or added:
+            try:
+                if found is None:
+                    refuse_unknown_partitions(table, added)
+                found = with_columns(job.targets, table, report.keys, found, added)
+            except (sw.InvalidInputError, sw.WouldAlterError) as error:
+                raise LandAgainError({table.name: str(error)}) from error
+        kinds = [fit.types.get(key) for key in report.keys]
+        if kinds != report.key_values.schema.types:
+            raise LandAgainError({table.name: "its keys have several types"})
+        entry = LedgerEntry(name, batch.number, table.name, report.records, offsets=listed(batch.ranges))
+        entry.source_time_ms, entry.by_executors = report.newest_ms, report.records
+        entry.ignored, entry.one_by_one = report.ignored, report.one_by_one
+        entry.split = report.rows - report.changes
+        count_dead(table, entry, report.dead)
+        if not knows_job(positions, name):
+            entry.begins_at = entry.offsets
+        return cls(
+            job, report, entry, batch.ranges, jobs, found, positions, origin, fit, view.parts, report.dead,
+            filled, rest, late, sql,
+        )  # fmt: skip
+
+    @property
+    def doubts(self) -> Doubts:
+        """What asks whether the driver has to look at the changes."""
+        table, newest = self.table, self.report.landing_ms
+        known = self.positions.get(f"{self.job.config.job}/{SOURCE_TIME}")
+        again = known is not None and newest is not None and newest <= known
+        return Doubts(
+            self.report.rows,
+            table.all_late == "error" and not again,
+            known is not None and table.sequence == "source" and not self.report.truncates,
+            self.report.lacking,
+            self.late,
+        )
+
+    def apply(self) -> None:
+        """Commit the changes, with the offsets of the batch.
+
+        Raises:
+            DoubtedError: the driver has to land them; nothing was committed.
+        """
+        name, table, report = self.job.config.job, self.table, self.report
+        boundary = SnapshotBoundary.of(self.ranges, name, table, self.positions)
+        boundary.found = report.snapshots
+        offsets = moves(self.ranges, name, self.positions)
+        moved = moved_by(name, table, self.positions, offsets, report.landing_ms) | boundary.moves()
+        moved |= self.origin.moves(report.topics)
+        if table.expressions:  # the driver may compute rows of what the table has
+            moved |= next_revision(self.positions)
+        lists = {LACKS: LISTS} if report.lacking else {}
+        started = time.monotonic()
+        assert report.key_values is not None
+        receipt = self.found.apply_changes(
+            SharedChanges(
+                table.name,
+                self.jobs,
+                ChunkFit(self.fit, report.lacking, self.filled, self.sql),
+                report.key_values,
+                report.rows,
+                self.parts if report.key_values.is_hashed else 1,
+                pa.schema({OP: pa.string(), **lists}),
+                key_of(name, table.name, self.ranges),
+                report.truncates,
+            ),
+            keys=list(report.keys),
+            sequence_by=table.sequence_by,
+            delete_when=[(OP, "=", "d")],
+            unchanged=LACKS if report.lacking else None,
+            all_late="count",
+            key=key_of(name, table.name, self.ranges),
+            positions=moved,
+        )
+        self.job.targets.tell_copies(table, receipt)
+        self.entry.count(receipt.changes or {})
+        self.entry.version = receipt.version
+        self.entry.commit_ms = round((time.monotonic() - started) * 1000)
+        self.moved = moved
+
+    def view_after(self, parts: int) -> TableView:
+        """What tasks have to know of the table after the commit."""
+        positions = {**self.positions, **{name: at for name, (_, at) in self.moved.items()}}
+        seen = self.job.targets.seen(self.table)
+        return view_of(self.job.config.job, seen, positions, parts)

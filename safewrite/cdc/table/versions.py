@@ -1,0 +1,192 @@
+"""Plans a table that keeps every version of its rows: which versions a batch adds, and where those before them end now.
+
+A version is a row from the position of the change that made it up to that of the next change of its key, or with no end.  Changes
+may come late, so what is stored has to tell every change again: an upsert begins its version; a delete ends the version before it,
+and is a row of its own without any length where there is none.  Rows are added, and their ends move; none goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+import safewrite as sw
+from safewrite.cdc.columns.frames import LACKS, OP
+from safewrite.cdc.config.own_columns import OwnNames
+from safewrite.cdc.config.table_config import TargetTable
+from safewrite.cdc.records.batch import Moves
+from safewrite.cdc.routing.refusals import refuse_unplaced
+
+REVISIONS = "cdc.revision"
+"""The position of a table that counts its commits: a plan holds only for the versions that it was made of."""
+At = tuple[int, str]
+"""The epoch and the position of a change."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """A change of a key; ``new`` and ``stored`` are its row in the batch or in the table, -1 where it has none."""
+
+    at: At
+    is_upsert: bool
+    time: datetime | None
+    new: int = -1
+    stored: int = -1
+    until: At | None = None
+    """Where its stored version ends."""
+
+
+@dataclass
+class VersionPlan:
+    """Rows to write, by key and beginning, and how many changes were older than what the table has of their key."""
+
+    data: pa.Table
+    late: int
+
+
+def next_revision(positions: Mapping[str, int]) -> Moves:
+    """The move of the revision by a commit that holds only for the rows that it was made of."""
+    known = positions.get(REVISIONS)
+    return {REVISIONS: (known, (known or 0) + 1)}
+
+
+def planned(
+    table: TargetTable, found: sw.Table, frame: pa.Table, keys: Sequence[str], revision: int
+) -> VersionPlan:
+    """The versions that a batch adds to a table, and those whose ends move."""
+    own = table.own
+    columns = frame.drop_columns([OP, LACKS])
+    of_batch = _by_key(frame.select([*keys, own.epoch, own.sequence, OP, own.from_time]), keys)
+    wanted = frame.select(list(keys)).group_by(list(keys)).aggregate([]).select(list(keys))
+    stored = found.rows(wanted).select(columns.schema.names).cast(columns.schema)
+    refuse_unplaced(table, stored)
+    of_table = _by_key(stored.select([*keys, own.epoch, own.sequence, own.from_time, *_ends(own)]), keys)
+    values = _Values(columns, stored, frozenset({*table.own_columns}))
+    written, late = _VersionRows(own), 0
+    for key, rows in of_batch.items():
+        events = _stored_events(of_table.get(key, ()), own)
+        newest = max(events, default=None)
+        for place, row in rows:
+            event = _Event((row[own.epoch], row[own.sequence]), row[OP] != "d", row[own.from_time], new=place)
+            late += newest is not None and event.at < newest
+            events.setdefault(event.at, event)
+        written.add(key, _without_copies([events[at] for at in sorted(events)], values))
+    return VersionPlan(written.table(columns, stored, keys, revision), late)
+
+
+def _by_key(rows: pa.Table, keys: Sequence[str]) -> dict[tuple[Any, ...], list[tuple[int, dict[str, Any]]]]:
+    """Rows and their places, by key."""
+    found: dict[tuple[Any, ...], list[tuple[int, dict[str, Any]]]] = {}
+    for place, row in enumerate(rows.to_pylist()):
+        found.setdefault(tuple(row[name] for name in keys), []).append((place, row))
+    return found
+
+
+def _stored_events(rows: Iterable[tuple[int, Mapping[str, Any]]], own: OwnNames) -> dict[At, _Event]:
+    """The changes of a key that a table's versions tell of."""
+    found: dict[At, _Event] = {}
+    ends: dict[At, datetime | None] = {}
+    for place, row in rows:
+        at = row[own.epoch], row[own.sequence]
+        until = None if row[own.until] is None else (row[own.until_epoch], row[own.until])
+        found[at] = _Event(at, until != at, row[own.from_time], stored=place, until=until)
+        if until is not None:
+            ends[until] = row[own.until_time]
+    return {at: _Event(at, False, time) for at, time in ends.items()} | found
+
+
+@dataclass(frozen=True)
+class _Values:
+    """Compares the rows of changes, without what the job writes."""
+
+    columns: pa.Table
+    stored: pa.Table
+    own: frozenset[str]
+
+    def are_equal(self, one: _Event, other: _Event) -> bool:
+        return self._of(one) == self._of(other)
+
+    def _of(self, event: _Event) -> dict[str, Any]:
+        rows, place = (self.columns, event.new) if event.new >= 0 else (self.stored, event.stored)
+        row: dict[str, Any] = rows.slice(place, 1).to_pylist()[0]
+        return {name: value for name, value in row.items() if name not in self.own}
+
+
+def _without_copies(events: Sequence[_Event], values: _Values) -> list[_Event]:
+    """The changes without new ones that their source sent twice: nothing can come between both."""
+    found: list[_Event] = []
+    for event in events:
+        before = found[-1] if found else None
+        if (
+            before is not None
+            and event.new >= 0
+            and before.is_upsert == event.is_upsert
+            and _core(before.at) == _core(event.at)
+            and (not event.is_upsert or values.are_equal(before, event))
+        ):
+            continue
+        found.append(event)
+    return found
+
+
+def _core(at: At) -> tuple[int, str]:
+    """The position of the source, without Kafka's offset."""
+    return at[0], at[1].rpartition("-")[0]
+
+
+@dataclass
+class _VersionRows:
+    """Rows to write: their places in the batch or in the table, and where they end."""
+
+    own: OwnNames
+    new: list[tuple[int, _Event | None]] = field(default_factory=list)
+    stored: list[tuple[int, _Event | None]] = field(default_factory=list)
+    deletes: list[tuple[tuple[Any, ...], _Event]] = field(default_factory=list)
+
+    def add(self, key: tuple[Any, ...], events: Sequence[_Event]) -> None:
+        """Take in the changes of a key, in their order."""
+        for place, event in enumerate(events):
+            after = events[place + 1] if place + 1 < len(events) else None
+            if event.new >= 0 and event.is_upsert:
+                self.new.append((event.new, after))
+            elif event.stored >= 0 and event.is_upsert:
+                if event.until != (None if after is None else after.at):
+                    self.stored.append((event.stored, after))
+            elif event.stored < 0 and not (place and events[place - 1].is_upsert):
+                self.deletes.append((key, event))
+
+    def table(self, columns: pa.Table, stored: pa.Table, keys: Sequence[str], revision: int) -> pa.Table:
+        """The rows with their ends."""
+        own = self.own
+        parts = [self._ending(columns, self.new), self._ending(stored, self.stored)]
+        empty = [
+            dict(zip(keys, key, strict=True))
+            | dict(zip((own.epoch, own.sequence, own.from_time), (*event.at, event.time), strict=True))
+            for key, event in self.deletes
+        ]
+        rows = pa.Table.from_pylist(empty, columns.schema)
+        parts.append(self._ending(rows, list(enumerate(event for _, event in self.deletes))))
+        whole = pa.concat_tables(parts)
+        place = whole.schema.get_field_index(own.revision)
+        return whole.set_column(
+            place, whole.schema.field(place), pa.array([revision] * len(whole), pa.int64())
+        )
+
+    def _ending(self, rows: pa.Table, ends: Sequence[tuple[int, _Event | None]]) -> pa.Table:
+        """Those rows, each with where it ends."""
+        taken = rows.take(pa.array([place for place, _ in ends], pa.int64()))
+        ended = [(None, None, None) if one is None else (*one.at, one.time) for _, one in ends]
+        for number, name in enumerate(_ends(self.own)):
+            place = taken.schema.get_field_index(name)
+            kind = taken.schema.field(place)
+            taken = taken.set_column(place, kind, pa.array([one[number] for one in ended], kind.type))
+        return taken
+
+
+def _ends(own: OwnNames) -> tuple[str, ...]:
+    """The columns that say where a version ends."""
+    return own.until_epoch, own.until, own.until_time

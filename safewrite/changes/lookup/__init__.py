@@ -1,0 +1,1 @@
+"""Finds the rows of a table by their keys."""

@@ -1,0 +1,155 @@
+"""Declares how a task reads and writes the data files of one table, whatever its format, and what it says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from safewrite.changes.lookup.candidate_rows import Hits, Sought
+from safewrite.changes.lookup.key_index import Hashes, HashSet, KeyIndex, key_hashes
+from safewrite.changes.meaning.positions import Numbers, Position
+from safewrite.errors import InvalidInputError, UnsupportedTableError, WouldAlterError
+
+LOOK_FILES = 64
+"""How many files a task looks through at most, or writes again."""
+
+
+class NotByTasksError(UnsupportedTableError):
+    """A file of the table has rows that a task cannot read or write again; the library of the engine that wrote them may."""
+
+
+@contextmanager
+def of_table() -> Iterator[None]:
+    """Say of what is refused that it is the table's own rows.
+
+    Raises:
+        NotByTasksError: nothing was committed.
+    """
+    try:
+        yield
+    except (WouldAlterError, InvalidInputError, UnsupportedTableError) as error:
+        raise NotByTasksError(error.message) from error
+
+
+Before: TypeAlias = tuple[tuple[str, ...], Position]
+"""The columns of a sequence, and a position: rows before it go."""
+
+
+@dataclass(frozen=True)
+class LiveFile:
+    """A live data file, as a task is given it: ``handle`` is what the format knows of it, picklable."""
+
+    name: str
+    handle: Any
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class WantedKeys:
+    """The keys of a batch: their hashes, which ascend; None where they are too many to be sent.
+
+    ``whole``: rows that have them come with all columns, not with keys and sequence alone.
+    """
+
+    keys: tuple[str, ...]
+    sequence_by: tuple[str, ...]
+    schema: pa.Schema
+    hashes: Hashes | None
+    whole: bool = False
+
+    @cached_property
+    def hash_set(self) -> HashSet | None:
+        """The hashes as they are looked for."""
+        return None if self.hashes is None else HashSet(self.hashes)
+
+
+@dataclass
+class FoundKeys(Sought[str]):
+    """Looks for keys by their hashes, without the batch: what is found may have other keys, of the same hash."""
+
+    wanted: WantedKeys
+    found: list[tuple[str, Hits]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__(self.wanted.keys, self.wanted.sequence_by, self.wanted.schema)
+
+    def search(self, table: pa.Table) -> Hits:
+        """See :class:`Sought`."""
+        known = self.wanted.hash_set
+        if known is None:
+            return self._hits(table, np.arange(table.num_rows), table.num_rows)
+        numbers = known.among(key_hashes(table, self.wanted.keys))
+        return self._hits(table.take(pa.array(numbers)), numbers, table.num_rows)
+
+    def search_index(self, index: KeyIndex, gone: Numbers | None = None) -> Hits:
+        """See :class:`Sought`."""
+        known = self.wanted.hash_set
+        found = index.living(gone) if known is None else known.rows_in(index, gone)
+        return self._indexed_hits(found, index, gone)
+
+    def suffices(self, hits: Hits) -> bool:
+        """See :class:`Sought`."""
+        return hits.is_whole or not self.wanted.whole
+
+    def note(self, file: str, hits: Hits, read: object = None, size: int = 0) -> None:
+        """See :class:`Sought`."""
+        self.found.append((file, hits))
+
+
+@dataclass(frozen=True)
+class RowsThatCame:
+    """The files of new rows, as the format's commit takes them, and how many rows they hold.
+
+    ``changes`` are those of the table's change data feed.
+    """
+
+    rows: int = 0
+    files: tuple[Any, ...] = ()
+    changes: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rest:
+    """What is left of a file: so many rows of those that it had, and the files that have them now, if it lost any."""
+
+    rows: int
+    of: int
+    files: tuple[Any, ...] = ()
+
+
+class TableFiles(Protocol):
+    """Reads and writes the data files of a table in a task; picklable.  It decides nothing about the table's log."""
+
+    def named(self, write_id: str) -> TableFiles:
+        """The same under another name of the write: no file of the one has the name of a file of the other."""
+
+    def look_up(self, files: Sequence[LiveFile], wanted: WantedKeys) -> Iterator[tuple[str, Hits]]:
+        """The rows of each file that have keys of a batch; their numbers are those among its live rows.
+
+        Raises:
+            NotByTasksError: a row cannot be read as the table has it.
+            StorageError: a file is gone or not what the log says, or the store gave no answer.
+        """
+
+    def write(self, come: pa.Table, gone: pa.Table, at: str) -> RowsThatCame:
+        """Write rows to new files; ``gone`` are the rows that they take the place of, and those that are deleted.
+
+        ``at`` is in the names of files: no other call has the same.
+
+        Raises:
+            StorageError: an upload failed for good.
+        """
+
+    def rewrite(self, file: LiveFile, gone: Numbers, before: Before | None, at: str) -> Rest:
+        """Write the rows of a file again that stay: those at ``gone`` go, and those whose sequence is ``before`` a position.
+
+        Raises:
+            NotByTasksError: a row cannot be written again without loss.
+            StorageError: as the other two.
+        """

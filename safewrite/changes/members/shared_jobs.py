@@ -1,0 +1,371 @@
+"""Runs the tasks of many tables in common jobs: a job of Spark's costs as much for one table as for a thousand.
+
+Each table's write has a thread, and an engine that looks like one of its own.  When every thread that is left waits for a job,
+what they wait for becomes one: look-ups first, then decisions, then rewrites.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+
+from safewrite.changes.meaning.reading import check_target, loose, parsed, read_batch
+from safewrite.changes.meaning.spec import Spec
+from safewrite.changes.members.table_chunks import KeysTold
+from safewrite.changes.members.table_pool import Decisions, GivenRows, LookUps, Read, Runs, TaskOfTable
+from safewrite.changes.tasks.read_task import OF_CHANGES, ReadBatch, ReadReport, lists_of, no_truncates
+from safewrite.engine.abc import Engine, Mapped, Task, TaskReport, bodies
+from safewrite.engine.exchange import Dealt
+from safewrite.errors import NotCommittedError, StorageError
+from safewrite.frames.fingerprint import Fingerprint
+from safewrite.protocol.keys import OFFSETS
+
+S = TypeVar("S")
+Fit = Callable[[pa.Table], tuple[pa.Table, pa.ChunkedArray]]
+"""Puts changes under their table's types, and gives the places of its changes in the batch; picklable."""
+Doubt = Callable[[Sequence[TaskReport]], str | None]
+"""Says of the reports of a decision why it is not to be committed; None if it is."""
+
+
+class DoubtedError(NotCommittedError):
+    """Changes of some tables are not to be applied by tasks: ``doubts`` says of which, and why.  Nothing was committed."""
+
+    def __init__(self, doubts: Mapping[str, str]) -> None:
+        told = "; ".join(f"{name}: {why}" for name, why in doubts.items())
+        super().__init__(
+            f"Tasks cannot apply the changes of these tables: {told}. Nothing of this call was committed."
+        )
+        self.doubts = dict(doubts)
+
+
+# --- what a table asks for -----------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Numbers:
+    count: int
+
+
+@dataclass(frozen=True)
+class _Rows(Generic[S]):
+    """Rows that name their table; those of other tables are among them."""
+
+    rows: S
+
+
+@dataclass(frozen=True)
+class _Union(Generic[S]):
+    parts: tuple[_Rows[S], ...]
+
+
+class _Kind(IntEnum):
+    """The kinds of jobs, in the order in which they run."""
+
+    LOOK_UP = 0
+    DECIDE = 1
+    RUN = 2
+
+
+@dataclass
+class _Call:
+    """A job that a thread waits for, and its answer."""
+
+    kind: _Kind
+    source: Any
+    tasks: Sequence[Task]
+    answer: tuple[list[TaskReport], Any] | None = None
+    error: BaseException | None = None
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True)
+class TableEngine(Generic[S]):
+    """The engine of one table's write: it waits for the others."""
+
+    name: str
+    jobs: SharedJobs[S]
+
+    @contextmanager
+    def map(self, source: Any, task: Task, rows_a_batch: int | None = None) -> Iterator[Mapped[Any]]:
+        """See :class:`safewrite.engine.abc.Engine`; rows are kept until the jobs are closed."""
+        kind = _Kind.LOOK_UP if isinstance(source, _Numbers) else _Kind.DECIDE
+        reports, rows = self.jobs.wait(self.name, _Call(kind, source, [task]))
+        yield Mapped(reports, _Rows(rows), None)
+
+    def taken(self, source: Any) -> list[bytes]:
+        """See :class:`safewrite.engine.abc.Engine`; no row of a table goes to no part."""
+        return []
+
+    def here(self, source: Any) -> None:
+        """See :class:`safewrite.engine.abc.Engine`; a job is not this table's alone."""
+
+    def exchange(self, source: Any, parts: int) -> Any:
+        """See :class:`safewrite.engine.abc.Engine`; there are as many parts as all tables have together."""
+        return source
+
+    def together(self, sources: Sequence[Any]) -> Any:
+        """See :class:`safewrite.engine.abc.Engine`."""
+        return _Union(tuple(sources))
+
+    def numbers(self, count: int) -> Any:
+        """See :class:`safewrite.engine.abc.Engine`."""
+        return _Numbers(count)
+
+    def run(self, tasks: Sequence[Task]) -> list[TaskReport]:
+        """See :class:`safewrite.engine.abc.Engine`."""
+        return self.jobs.wait(self.name, _Call(_Kind.RUN, None, tasks))[0] if tasks else []
+
+
+@dataclass
+class _Seat:
+    """A table that takes part."""
+
+    doubt: Doubt
+    read: Read | None = None
+    call: _Call | None = None
+
+
+@dataclass
+class SharedJobs(Generic[S]):
+    """Jobs of many tables on one engine.
+
+    Args:
+        rows: the changes of all tables, dealt by ``safewrite.changes.members.table_chunks.dealt``.
+        parts: decisions are made in so many tasks.
+        tasks: look-ups and rewrites are spread over so many tasks.
+        at_once: so many threads work while others wait for a job.
+    """
+
+    engine: Engine[S]
+    rows: S
+    parts: int
+    tasks: int
+    at_once: int
+    broken: StorageError | None = None
+    """Why the engine could not run a job."""
+    seats: dict[str, _Seat] = field(default_factory=dict)
+    _changed: threading.Condition = field(default_factory=threading.Condition, repr=False)
+    _stack: ExitStack = field(default_factory=ExitStack, repr=False)
+    _working: threading.Semaphore = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._working = threading.Semaphore(self.at_once)
+
+    def add(self, rows: Sequence[Dealt]) -> None:
+        """Take in further changes, which are in this process, before any table takes part.
+
+        Raises:
+            StorageError: the engine could not run a job.
+        """
+        source = self.engine.numbers(1)
+        mapped = self._stack.enter_context(self.engine.map(source, GivenRows(tuple(rows))))
+        mapped.bodies()
+        self.rows = self.engine.together([self.rows, mapped.rows])
+
+    # --- the tables' threads ------------------------------------------------------------------------
+    def join(self, name: str, doubt: Doubt) -> None:
+        """Let a table take part from now on, until :meth:`working` ends."""
+        with self._changed:
+            self.seats[name] = _Seat(doubt)
+
+    def read(self, name: str, read: Read) -> None:
+        """Say how tasks read the changes of a table."""
+        self.seats[name].read = read
+
+    @contextmanager
+    def working(self, name: str) -> Iterator[None]:
+        """Work on a table, and take no part after it."""
+        try:
+            with self._working:
+                yield
+        finally:
+            with self._changed:
+                self.seats.pop(name, None)
+                self._changed.notify_all()
+
+    def wait(self, name: str, call: _Call) -> tuple[list[TaskReport], Any]:
+        """Wait for a job that has the tasks of a call.
+
+        Raises:
+            DoubtedError: changes of a table of the job are not to be applied by tasks.
+            StorageError: the engine could not run it.
+        """
+        self._working.release()
+        try:
+            with self._changed:
+                self.seats[name].call = call
+                self._changed.notify_all()
+            call.done.wait()
+        finally:
+            self._working.acquire()
+        if call.error is not None:
+            raise call.error
+        assert call.answer is not None
+        return call.answer
+
+    # --- the thread that runs jobs ------------------------------------------------------------------
+    def serve(self) -> None:
+        """Run jobs until no table takes part any more."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: all(seat.call is not None for seat in self.seats.values()))
+                calls = {name: seat.call for name, seat in self.seats.items() if seat.call is not None}
+                if not calls:
+                    return
+                first = min(call.kind for call in calls.values())
+                chosen = {name: call for name, call in calls.items() if call.kind is first}
+            try:
+                self._run(first, chosen)
+            except Exception as error:  # noqa: BLE001 - each thread raises it
+                self.broken = error if isinstance(error, StorageError) else self.broken
+                for call in chosen.values():
+                    call.answer, call.error = None, error
+            with self._changed:
+                for name in chosen:
+                    self.seats[name].call = None
+            for call in chosen.values():
+                call.done.set()
+
+    def close(self) -> None:
+        """Let the engine forget all rows."""
+        self._stack.close()
+
+    def _run(self, kind: _Kind, calls: Mapping[str, _Call]) -> None:
+        """Answer calls of one kind by one job."""
+        if kind is _Kind.DECIDE:
+            self._decide(calls)
+            return
+        work = [
+            TaskOfTable(name, number, call.tasks[0 if kind is _Kind.LOOK_UP else number])
+            for name, call in calls.items()
+            for number in range(call.source.count if kind is _Kind.LOOK_UP else len(call.tasks))
+        ]
+        count = min(self.tasks, len(work))
+        found: dict[str, list[TaskReport]] = {name: [] for name in calls}
+        bundles = tuple(tuple(work[start::count]) for start in range(count))
+        rows: S | None = None
+        if kind is _Kind.LOOK_UP:
+            mapped = self._stack.enter_context(self.engine.map(self.engine.numbers(count), LookUps(bundles)))
+            found_bodies, rows = mapped.bodies(), mapped.rows
+        else:
+            found_bodies = bodies(self.engine.run([Runs(bundle) for bundle in bundles]))
+        for body in found_bodies:
+            for name, report in body:
+                found[name].append(report)
+        for name, call in calls.items():
+            call.answer = found[name], rows
+
+    def _decide(self, calls: Mapping[str, _Call]) -> None:
+        sources: dict[int, S] = {}
+        for call in calls.values():
+            for part in call.source.parts:
+                sources[id(part.rows)] = part.rows
+        task = Decisions({
+            name: (call.tasks[0], read) for name, call in calls.items() if (read := self.seats[name].read) is not None
+        })  # fmt: skip
+        source = self.engine.exchange(self.engine.together([*sources.values()]), self.parts)
+        with self.engine.map(source, task) as mapped:
+            found_bodies = mapped.bodies()
+        found: dict[str, list[TaskReport]] = {name: [] for name in calls}
+        doubts: dict[str, str] = {}
+        for name, report in (one for body in found_bodies for one in body):
+            if isinstance(report, str):
+                doubts[name] = report
+            else:
+                found[name].append(report)
+        for name, reports in found.items():
+            if name not in doubts and (why := self.seats[name].doubt(reports)) is not None:
+                doubts[name] = why
+        if doubts:
+            raise DoubtedError(doubts)
+        for name, call in calls.items():
+            call.answer = found[name], None
+
+
+# --- changes of one table --------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class ShareReader:
+    """Reads changes in a task: ``fit`` puts them under the table's types, and gives their places.
+
+    ``fit`` raises :class:`UnfitError` for changes that tasks cannot take.
+    """
+
+    fit: Fit
+    spec: Spec
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+
+    def __call__(self, rows: pa.Table) -> pa.Table:
+        """The changes as a decision takes them."""
+        frame, places = self.fit(rows)
+        batch = read_batch(frame, self.spec, self.schema, self.partition_by)
+        columns = pa.schema([*loose(self.schema), *OF_CHANGES])
+        lacks = lists_of(batch.absent, batch.table.num_rows)
+        return pa.table([*batch.table.columns, pa.array(batch.ops), places, lacks], schema=columns)
+
+
+@dataclass(frozen=True)
+class SharedChanges:
+    """Changes of one table, among those of others: :meth:`Table.apply_changes` takes them for rows.
+
+    Args:
+        keys: those of the changes, under the table's types.
+        rows: how many changes there are.
+        parts: to so many parts they were dealt.
+        columns: what the table's columns do not name: the columns that conditions ask for.
+        origin: what determines the changes, as text; it names the batch instead of a hash of its rows.
+    """
+
+    name: str
+    jobs: SharedJobs[Any]
+    fit: Fit
+    keys: KeysTold
+    rows: int
+    parts: int
+    columns: pa.Schema
+    origin: str
+    truncates: Sequence[tuple[Any, ...]] = ()
+    """Of each its place, and what orders it; ``rows`` counts them, and they are not among the rows."""
+
+    @property
+    def engine(self) -> Engine[Any]:
+        """The table's engine."""
+        return TableEngine(self.name, self.jobs)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What the table's history is to say of the commit besides: nothing."""
+        return {}
+
+    @property
+    def shown(self) -> Callable[[Any, pa.Schema], Any]:
+        """See :class:`safewrite.changes.tasks.apply_job.Given`; no check is asked."""
+        return lambda rows, columns: rows
+
+    @contextmanager
+    def read_in(
+        self, spec: Spec, schema: pa.Schema, partition_by: tuple[str, ...] = ()
+    ) -> Iterator[tuple[ReadBatch, Any]]:
+        """See :class:`safewrite.changes.tasks.apply_job.Given`."""
+        check_target(spec, schema)
+        spec = parsed(replace(spec, check=None), pa.schema([*schema, *self.columns]))
+        self.jobs.read(self.name, ShareReader(self.fit, spec, schema, partition_by))
+        digest = hashlib.sha256(self.origin.encode()).hexdigest()[:32]
+        fingerprint = Fingerprint(self.rows, digest, OFFSETS)
+        hashes = None if self.keys.hashes is None else [self.keys.hashes]
+        columns = [*zip(*self.truncates, strict=True)] or [()] * (1 + len(spec.sequence_by))
+        kinds = no_truncates(spec, schema).schema
+        truncates = pa.table(
+            [
+                pa.array(values, kind)
+                for values, kind in zip([*columns[1:], columns[0]], kinds.types, strict=True)
+            ],
+            schema=kinds,
+        )
+        report = ReadReport(truncates, fingerprint, self.keys.ends, self.keys.values, hashes)
+        yield ReadBatch(spec, schema, report, fingerprint, parts=self.parts), _Rows(self.jobs.rows)

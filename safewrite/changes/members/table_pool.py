@@ -1,0 +1,141 @@
+"""Works in one task on the shares of many tables, some of them at a time: most of their time they wait for the store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from safewrite.boundary.workers import Workers
+from safewrite.changes.members.table_chunks import CHANGES, ROWS, UnfitError, first_part
+from safewrite.engine.abc import Given, Task, TaskAttempt, TaskReport, performed
+from safewrite.engine.exchange import CHUNKS, Dealt, Share, Whole
+from safewrite.errors import SafewriteError
+
+T = TypeVar("T")
+Read = Callable[[pa.Table], pa.Table]
+"""Makes changes as a decision takes them of those that came; picklable."""
+
+
+TABLES_AT_ONCE = 32
+"""A task works on at most this many tables at a time: most of their time they wait for the store."""
+_Told = list[tuple[str, TaskReport]]
+
+
+@lru_cache(maxsize=1)
+def _pool_of(process: int) -> Workers:
+    return Workers(TABLES_AT_ONCE, "safewrite-tables")
+
+
+def _side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
+    """The results of calls, in their order; an error of one is raised when it is asked for."""
+    if len(calls) == 1:
+        return [calls[0]()]
+    pending = [_pool_of(os.getpid()).submit(call) for call in calls]
+    return [one.result() for one in pending]
+
+
+@dataclass(frozen=True)
+class TaskOfTable:
+    """A task of a table; ``number`` is its place among those of the table."""
+
+    name: str
+    number: int
+    task: Task
+
+    def done(self, given: Iterable[Any], at: TaskAttempt) -> tuple[list[Dealt], TaskReport]:
+        """What the task gives to an exchange, and its report."""
+        *rows, report = performed(self.task, given, TaskAttempt(self.number, at.number))
+        assert isinstance(report, TaskReport)
+        return [row for row in rows if isinstance(row, Dealt)], report
+
+
+@dataclass(frozen=True)
+class GivenRows:
+    """Gives rows that came with it."""
+
+    rows: tuple[Dealt, ...]
+    columns: pa.Schema = CHUNKS
+
+    def __call__(self, batches: Iterable[pa.RecordBatch], at: TaskAttempt) -> Generator[Given, None, None]:
+        for batch in batches:
+            for _ in range(batch.num_rows):
+                yield from self.rows
+
+
+@dataclass(frozen=True)
+class LookUps:
+    """Gives the rows of look-ups of many tables; its input are numbers of bundles."""
+
+    bundles: tuple[tuple[TaskOfTable, ...], ...]
+    columns: pa.Schema = CHUNKS
+
+    def __call__(self, batches: Iterable[pa.RecordBatch], at: TaskAttempt) -> Generator[Given, None, _Told]:
+        told: _Told = []
+        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+            bundle = self.bundles[number]
+            for start in range(0, len(bundle), TABLES_AT_ONCE):
+                some = bundle[start : start + TABLES_AT_ONCE]
+                given = [pa.record_batch({"number": pa.array([piece.number])}) for piece in some]
+                calls = [partial(piece.done, [one], at) for piece, one in zip(some, given, strict=True)]
+                for piece, (rows, report) in zip(some, _side_by_side(calls), strict=True):
+                    yield from (_named(piece.name, one) for one in rows)
+                    told.append((piece.name, report))
+        return told
+
+
+def _named(name: str, rows: Dealt) -> Dealt:
+    """Rows of a table among those of others."""
+    return replace(rows, name=name, kind=ROWS, first=first_part(name))
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs some tasks that have no input and give no rows."""
+
+    pieces: tuple[TaskOfTable, ...]
+    columns: None = None
+
+    def __call__(
+        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
+    ) -> Generator[pa.RecordBatch, None, _Told]:
+        yield from ()
+        done = _side_by_side([partial(piece.done, (), at) for piece in self.pieces])
+        return [(piece.name, report) for piece, (_, report) in zip(self.pieces, done, strict=True)]
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Decides about the keys of a part, of some tables at a time; shares of other tables are passed over.
+
+    It reports, by table, what the table's task reports, or why there is none.
+    """
+
+    tables: Mapping[str, tuple[Task, Read]]
+    columns: None = None
+
+    def __call__(
+        self, shares: Iterable[Share], at: TaskAttempt
+    ) -> Generator[Given, None, list[tuple[str, TaskReport | str]]]:
+        yield from ()
+        found: dict[str, list[Share]] = {}
+        for share in shares:
+            if share.name in self.tables:
+                found.setdefault(share.name, []).append(share)
+        names = sorted(found)
+        done = _side_by_side([partial(self._decided, name, found.pop(name), at) for name in names])
+        return [*zip(names, done, strict=True)]
+
+    def _decided(self, name: str, shares: Sequence[Share], at: TaskAttempt) -> TaskReport | str:
+        task, read = self.tables[name]
+        try:
+            given = [Whole(read(one.table())) if one.kind == CHANGES else one for one in shares]
+        except UnfitError as error:
+            return str(error)
+        except SafewriteError as error:
+            return TaskReport(at, error=error)
+        return TaskOfTable(name, at.part, task).done(given, at)[1]

@@ -1,0 +1,1 @@
+"""Changes applied by tasks: read, look up, decide, write."""

@@ -1,0 +1,261 @@
+"""Decides about the keys of one part of a batch, by the changes and the table's rows that have these keys.
+
+A batch is cut into parts by key, so each part is decided about alone, wherever it is: the code is that which decides about a
+whole batch in one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.changes.meaning.decide import ChangeBatch, ChangeCounts, ChangeOp, KnownRows
+from safewrite.changes.meaning.positions import Numbers, Position, meeting
+from safewrite.changes.meaning.reading import Absent, loose
+from safewrite.changes.meaning.spec import Spec
+from safewrite.changes.meaning.unchanged_values import TableEffect, settle
+from safewrite.changes.tasks.read_task import ABSENT, OF_CHANGES, OP, PLACE
+from safewrite.engine.abc import TaskAttempt
+from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
+
+KIND, FILE, POS = "_safewrite_kind", "_safewrite_file", "_safewrite_pos"
+
+
+class RowKind(IntEnum):
+    """What a row is, of those that come to a decision and of those that leave it."""
+
+    ROW = 0
+    CHANGE = 1
+    UPSERT = 2
+    DROP = 3
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a task must know of the whole batch and table to decide about its keys.
+
+    ``truncates`` are those of the batch, with their places; ``tombstones`` and ``carried`` have their numbers for one.  ``whole``: rows of
+    the table come with all columns, not with keys and sequence alone.
+    """
+
+    spec: Spec
+    schema: pa.Schema
+    truncates: pa.Table
+    tombstones: pa.Table
+    carried: pa.Table
+    floor: Position | None = None
+    forgotten: Position | None = None
+    whole: bool = False
+
+
+@dataclass
+class Answer:
+    """What was decided about some keys.
+
+    ``taken`` are numbers of carried values that ``carried`` stands for.  ``lost`` are numbers of tombstones that go, ``deletes`` keys and sequence of new ones.  ``goes`` has the places of the
+    rows that go, by file, -1 where a format does not tell them.  ``ties``: nothing was decided, for changes have the sequence of
+    rows in these files, whose other columns must be compared.
+    """
+
+    counts: ChangeCounts = field(default_factory=ChangeCounts)
+    lost: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
+    taken: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
+    goes: dict[str, Numbers] = field(default_factory=dict)
+    deletes: pa.Table | None = None
+    carried: pa.Table | None = None
+    rows: Fingerprint = field(default_factory=lambda: Fingerprinter().result())
+    drops: Fingerprint = field(default_factory=lambda: Fingerprinter().result())
+    ties: frozenset[str] = frozenset()
+
+
+def questioned(schema: pa.Schema) -> pa.Schema:
+    """The columns of rows that come to a decision, and of those that leave it."""
+    more = [(KIND, pa.int8()), (FILE, pa.string()), (POS, pa.int64())]
+    return pa.schema([*loose(schema), *OF_CHANGES, *(pa.field(*one) for one in more)])
+
+
+@dataclass(frozen=True)
+class Decide:
+    """Decides about the keys of a partition: gives rows to be written and keys of rows that go, and reports an :class:`Answer`."""
+
+    question: Question
+
+    @property
+    def columns(self) -> pa.Schema:
+        """As those of the rows that it takes."""
+        return questioned(self.question.schema)
+
+    def __call__(
+        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
+    ) -> Generator[pa.RecordBatch, None, Answer]:
+        """Decide about all keys of a partition."""
+        given = [pa.Table.from_batches([batch]).cast(self.columns) for batch in batches]
+        whole = pa.concat_tables([self.columns.empty_table(), *given]).combine_chunks()
+        del given
+        found, keys = answered(whole, self.question), [*self.question.spec.keys, FILE]
+        for table, kind in ((found.gone.select(keys), RowKind.DROP), (found.come, RowKind.UPSERT)):
+            rows = table.append_column(KIND, _kind(kind, table.num_rows))
+            yield from full(rows, self.columns).to_batches()
+        answer, drops = found.answer, found.gone.select(keys)
+        answer.rows, answer.drops = _fingerprint(found.come), _fingerprint(drops)
+        return answer
+
+
+@dataclass(frozen=True)
+class PartDecision:
+    """What was decided about the keys of a part: ``gone`` are rows of the table, ``come`` those to be written."""
+
+    answer: Answer
+    gone: pa.Table
+    come: pa.Table
+
+
+def answered(table: pa.Table, question: Question) -> PartDecision:
+    """What becomes of the keys of a part.
+
+    ``table`` has all changes of these keys, and the rows of the table that have them, under :func:`questioned`.
+    """
+    spec = question.spec
+    kinds = np.asarray(table.column(KIND).to_numpy())
+    changes, rows = (table.filter(pa.array(kinds == kind)) for kind in (RowKind.CHANGE, RowKind.ROW))
+    if not question.whole:
+        tied = rows.filter(_meet(changes, rows, (*spec.keys, *spec.sequence_by)))
+        if tied.num_rows:
+            ties = frozenset(pc.unique(tied.column(FILE)).to_pylist())
+            return PartDecision(Answer(ties=ties), rows.slice(0, 0), loose(question.schema).empty_table())
+    batch = _batch(changes, question)
+    remembered = (question.tombstones, question.carried)
+    stones, carried = (one.filter(_meet(changes, one, spec.keys)) for one in remembered)
+    known = KnownRows(
+        rows.select(question.schema.names if question.whole else [*spec.keys, *spec.sequence_by]),
+        stones.select([*spec.keys, *spec.sequence_by]),
+        question.floor,
+        question.forgotten,
+        carried.drop_columns([PLACE]),
+    )
+    settled = settle(batch, known)
+    dropped = rows.take(pa.array(settled.decision.dropped, pa.int64()))
+    answer = _answer(batch, settled, stones, dropped, spec)
+    answer.taken = _numbers(carried)
+    return PartDecision(answer, dropped, settled.rows)
+
+
+def _answer(
+    batch: ChangeBatch, settled: TableEffect, stones: pa.Table, dropped: pa.Table, spec: Spec
+) -> Answer:
+    decision = settled.decision
+    numbers = _numbers(stones)
+    stays = np.zeros(len(numbers), np.bool_)
+    stays[decision.kept] = True
+    deletes = batch.table.select([*spec.keys, *spec.sequence_by])
+    return Answer(
+        counts=decision.counts,
+        lost=numbers[~stays],
+        goes=_by_file(dropped),
+        deletes=deletes.take(pa.array(decision.deletes, pa.int64())),
+        carried=settled.carried,
+    )
+
+
+def _numbers(table: pa.Table) -> Numbers:
+    return np.asarray(table.column(PLACE).to_numpy(), np.int64)
+
+
+def _fingerprint(table: pa.Table) -> Fingerprint:
+    counted = Fingerprinter()
+    counted.update(table)
+    return counted.result()
+
+
+def _meet(changes: pa.Table, rows: pa.Table, names: tuple[str, ...]) -> pa.Array:
+    """Which of some rows have the values of a change in these columns."""
+    return pa.array(meeting(changes.select(names), rows.select(names)))
+
+
+def _batch(changes: pa.Table, question: Question) -> ChangeBatch:
+    """The changes of these keys and all truncates, in the order of their source."""
+    spec, wide = question.spec, loose(question.schema)
+    cuts = question.truncates
+    whole = pa.concat_tables([changes.select(wide.names), full(cuts, wide)])
+    ops = np.concatenate(
+        [
+            np.asarray(changes.column(OP).to_numpy(), np.int8),
+            np.full(cuts.num_rows, ChangeOp.TRUNCATE, np.int8),
+        ]
+    )
+    places = [np.asarray(one.column(PLACE).to_numpy(), np.int64) for one in (changes, cuts)]
+    order = np.argsort(np.concatenate(places), kind="stable")
+    absent = {
+        name: np.concatenate([flags, np.zeros(cuts.num_rows, np.bool_)])[order]
+        for name, flags in _flags(changes.column(ABSENT)).items()
+    }
+    return ChangeBatch(whole.take(pa.array(order)), ops[order], spec.keys, spec.sequence_by, absent)
+
+
+def _flags(lists: pa.ChunkedArray) -> Absent:
+    """By column the changes that do not bring it."""
+    whole = lists.combine_chunks()
+    parents = np.asarray(pc.list_parent_indices(whole).to_numpy(), np.int64)
+    words = pc.list_flatten(whole)
+    found: Absent = {}
+    for name in sorted(pc.unique(words).to_pylist()):
+        found[name] = np.zeros(len(whole), np.bool_)
+        found[name][parents[np.asarray(pc.equal(words, name).to_numpy(zero_copy_only=False), np.bool_)]] = (
+            True
+        )
+    return found
+
+
+def _by_file(dropped: pa.Table) -> dict[str, Numbers]:
+    """The places of rows in their files."""
+    found = dropped.select([FILE, POS]).group_by(FILE).aggregate([(POS, "list")])
+    return {
+        one[FILE]: np.sort(np.array([-1 if at is None else at for at in one[f"{POS}_list"]], np.int64))
+        for one in found.to_pylist()
+    }
+
+
+# --- what leaves a task -----------------------------------------------------------------------------------
+def _kind(kind: RowKind, rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar(int(kind), pa.int8()), rows)
+
+
+def full(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A table with all columns, NULL in those that it lacks."""
+    there = frozenset(table.column_names)
+    columns = [
+        table.column(one.name).cast(one.type) if one.name in there else pa.nulls(table.num_rows, one.type)
+        for one in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def joined(answers: Iterable[Answer], of_truncates: ChangeCounts) -> Answer:
+    """What all tasks decided; each has counted the truncates, which are of no key."""
+    whole, tasks = Answer(deletes=None, carried=None), 0
+    counts = {name: 0 for name in of_truncates.to_dict() if name != "applied"}
+    deletes, carried, lost, taken = [], [], [whole.lost], [whole.taken]
+    for one in answers:
+        tasks += 1
+        whole.ties |= one.ties
+        for name in counts:
+            counts[name] += getattr(one.counts, name)
+        for file, places in one.goes.items():
+            whole.goes[file] = np.sort(np.concatenate([whole.goes.get(file, places[:0]), places]))
+        deletes += [] if one.deletes is None else [one.deletes]
+        carried += [] if one.carried is None else [one.carried]
+        lost.append(one.lost)
+        taken.append(one.taken)
+        whole.rows, whole.drops = whole.rows.plus(one.rows), whole.drops.plus(one.drops)
+    for name in counts:
+        counts[name] -= (tasks - 1) * getattr(of_truncates, name)
+    whole.deletes = pa.concat_tables(deletes) if deletes else None
+    whole.carried = pa.concat_tables(carried) if carried else None
+    return replace(
+        whole, counts=ChangeCounts(**counts), lost=np.concatenate(lost), taken=np.concatenate(taken)
+    )

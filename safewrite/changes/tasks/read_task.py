@@ -1,0 +1,198 @@
+"""Reads changes in a task: checks and conforms those of one input, and tells the driver what it must know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.changes.lookup.key_index import Hashes, ascending, key_hashes
+from safewrite.changes.meaning.decide import ChangeBatch, ChangeOp
+from safewrite.changes.meaning.positions import Flags, values_of
+from safewrite.changes.meaning.reading import loose, read
+from safewrite.changes.meaning.spec import Spec
+from safewrite.engine.abc import Given, TaskAttempt
+from safewrite.engine.exchange import CHUNKS, Dealt
+from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
+from safewrite.frames.predicate import Both, Compare, Predicate
+from safewrite.frames.replace_where import EVERYTHING
+
+OP, PLACE, ABSENT = "_safewrite_op", "_safewrite_place", "_safewrite_absent"
+OF_CHANGES = pa.schema([(OP, pa.int8()), (PLACE, pa.int64()), (ABSENT, pa.list_(pa.string()))])
+"""What stands beside a change's own columns."""
+PIECE_BYTES = 64 * 2**20
+"""So much of a partition is read at once."""
+VALUES_MAX = 10_000
+"""A key column with more values is described by its lowest and its highest."""
+HASHES_MAX = 4_000_000
+"""Keys up to this number are looked for by their hashes; for more of them all rows come that may have one."""
+PARTITION_ROWS = 2**33
+"""More rows than a partition has: places of changes grow from partition to partition."""
+
+
+@dataclass
+class ReadReport:
+    """What the driver must know of the changes of a partition.
+
+    ``ends`` are the lowest and highest value of each key column, ``values`` all that it has, or None where they are many;
+    ``hashes`` are those of whole keys, None where they are many.  In memory they take about ``nbytes``.
+    """
+
+    truncates: pa.Table
+    fingerprint: Fingerprint = field(default_factory=lambda: Fingerprinter().result())
+    ends: dict[str, pa.Array] = field(default_factory=dict)
+    values: dict[str, pa.Array | None] = field(default_factory=dict)
+    hashes: list[Hashes] | None = field(default_factory=list)
+    nbytes: int = 0
+
+    def add(self, other: ReadReport) -> None:
+        """Take another report in."""
+        self.fingerprint = self.fingerprint.plus(other.fingerprint)
+        self.nbytes += other.nbytes
+        self.truncates = pa.concat_tables([self.truncates, other.truncates])
+        for name, ends in other.ends.items():
+            self.ends[name] = ends_of(pa.concat_arrays([self.ends.get(name, ends), ends]))
+        for name, values in other.values.items():
+            known = self.values.get(name, values)
+            self.values[name] = None if known is None or values is None else few_of(known, values)
+        both = None if self.hashes is None or other.hashes is None else [*self.hashes, *other.hashes]
+        self.hashes = both if both is None or sum(map(len, both)) <= HASHES_MAX else None
+
+    def key_hashes(self) -> Hashes | None:
+        """The hashes of all keys, ascending, each once; None where they are many."""
+        return None if self.hashes is None else ascending(np.zeros(0, np.uint64), *self.hashes)
+
+
+def ends_of(values: pa.Array) -> pa.Array:
+    """The lowest and the highest of some values."""
+    least = pc.min_max(values)
+    return pa.array([least["min"], least["max"]], values.type)
+
+
+def few_of(*values: pa.Array) -> pa.Array | None:
+    """The values that some arrays have, once each; None if they are many."""
+    found = pc.unique(pa.concat_arrays(values))
+    return found if len(found) <= VALUES_MAX else None
+
+
+@dataclass(frozen=True)
+class ReadChanges:
+    """Gives the changes of a partition under the target's schema, without truncates, and reports a :class:`ReadReport`."""
+
+    spec: Spec
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+    deals: bool = False
+    """Whether changes are given to an exchange, by their keys."""
+    is_hashed: bool = True
+    """Whether hashes of keys that are dealt are reported."""
+
+    @property
+    def columns(self) -> pa.Schema:
+        """Those of the target, and what stands beside them; or those of an exchange."""
+        return CHUNKS if self.deals else pa.schema([*loose(self.schema), *OF_CHANGES])
+
+    def __call__(
+        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
+    ) -> Generator[Given, None, ReadReport]:
+        """Read the changes of a partition."""
+        place = at.part * PARTITION_ROWS
+        whole = ReadReport(no_truncates(self.spec, self.schema))
+        for piece in _pieces(batches):
+            changes = read(piece, self.spec, self.schema, self.partition_by)
+            batch, rows = changes.batch, changes.batch.table.num_rows
+            places = pa.array(np.arange(place, place + rows))
+            place += rows
+            whole.add(_reported(batch, changes.fingerprint, places, self.spec, self.schema))
+            beside = [pa.array(batch.ops), places, lists_of(batch.absent, rows)]
+            table = pa.table([*batch.table.columns, *beside], pa.schema([*loose(self.schema), *OF_CHANGES]))
+            table = table.filter(pa.array(batch.ops != ChangeOp.TRUNCATE))
+            if self.deals:
+                hashes = key_hashes(table, self.spec.keys)
+                known = [ascending(hashes)] if self.is_hashed else None
+                whole.add(ReadReport(whole.truncates.slice(0, 0), hashes=known))
+                yield Dealt(table, hashes)
+            else:
+                yield from table.to_batches()
+        return whole
+
+
+def _reported(
+    batch: ChangeBatch, fingerprint: Fingerprint, places: pa.Array, spec: Spec, schema: pa.Schema
+) -> ReadReport:
+    truncates = batch.table.select(spec.sequence_by).append_column(PLACE, places)
+    truncates = truncates.filter(pa.array(batch.ops == ChangeOp.TRUNCATE)).cast(_truncates(spec, schema))
+    report = ReadReport(truncates, fingerprint, nbytes=batch.table.nbytes)
+    for name, values in values_of(batch.table, spec.keys).items():
+        if len(values):
+            report.ends[name] = ends_of(values)
+        report.values[name] = few_of(values)
+    return report
+
+
+def no_truncates(spec: Spec, schema: pa.Schema) -> pa.Table:
+    """A table of truncates, without any."""
+    return _truncates(spec, schema).empty_table()
+
+
+def _truncates(spec: Spec, schema: pa.Schema) -> pa.Schema:
+    fields = [loose(schema).field(name) for name in spec.sequence_by]
+    return pa.schema([*fields, pa.field(PLACE, pa.int64())])
+
+
+def lists_of(absent: Mapping[str, Flags], rows: int) -> pa.Array:
+    """For each change the columns that it does not bring."""
+    kind = pa.list_(pa.string())
+    if not absent:
+        return pa.nulls(rows, kind)
+    names = np.array([*absent], object)
+    flags = np.stack([absent[name] for name in absent], axis=1)
+    ends = np.concatenate([[0], np.cumsum(flags.sum(axis=1))])
+    words = names[np.nonzero(flags)[1]]
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(words, pa.string())).cast(kind)
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches, some at a time."""
+    some: list[pa.RecordBatch] = []
+    for batch in batches:
+        some.append(batch)
+        if sum(one.nbytes for one in some) >= PIECE_BYTES:
+            yield pa.Table.from_batches(some)
+            some = []
+    if some:
+        yield pa.Table.from_batches(some)
+
+
+# --- what the driver has of them -------------------------------------------------------------------------
+@dataclass(frozen=True)
+class ReadBatch:
+    """Changes that tasks have read and checked, wherever they are, and what the driver knows of them."""
+
+    spec: Spec
+    schema: pa.Schema
+    report: ReadReport
+    fingerprint: Fingerprint
+    parts: int = field(default=0, kw_only=True)
+    """How many parts their keys were dealt to; 0: as many as there may be."""
+
+    @property
+    def rows(self) -> int:
+        """How many changes there are."""
+        return self.report.fingerprint.rows
+
+    @property
+    def values(self) -> dict[str, pa.Array]:
+        """The values of key columns that have few."""
+        return {name: values for name, values in self.report.values.items() if values is not None}
+
+    @property
+    def bounds(self) -> Predicate:
+        """A condition that rows with keys of the batch satisfy."""
+        parts: list[Predicate] = []
+        for name, ends in self.report.ends.items():
+            parts += [Compare(name, ">=", ends[0].as_py()), Compare(name, "<=", ends[-1].as_py())]
+        return Both(tuple(parts)) if parts else EVERYTHING
