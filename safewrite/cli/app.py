@@ -30,7 +30,7 @@ from safewrite.cli.history import history
 from safewrite.cli.locks import locks
 from safewrite.cli.medallion import medallion
 from safewrite.cli.quarantine import quarantine
-from safewrite.cli.shared import EXIT_USAGE, Output, OutputOption, answering
+from safewrite.cli.shared import EXIT_USAGE, Output, OutputOption, answering, filled
 from safewrite.cli.stress import bench_app, stress
 from safewrite.cli.tables import checkpoint, doctor, repair, resolve
 from safewrite.cli.verify import verify
@@ -116,7 +116,7 @@ class _Lines(logging.Formatter):
         text = super().format(record)
         table = getattr(record, "table", None)
         head, separator, rest = text.partition(": ")
-        return text if not table or str(table) in rest else f"{head}{separator}{table}: {rest}"
+        return filled(text if not table or str(table) in rest else f"{head}{separator}{table}: {rest}")
 
 
 def _log(level: Level) -> None:

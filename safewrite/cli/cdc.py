@@ -165,7 +165,7 @@ def _arguments_in(path: Path | None) -> dict[str, str]:
         found = found.get("DefaultArguments", found)
         if all(isinstance(one, str) for one in found.values()):
             return dict(found)
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         pass
     raise InvalidInputError(
         f"{path} is not a JSON object of arguments and texts. Nothing was written. Give one, or what `aws glue get-job` says."

@@ -255,7 +255,7 @@ def answering(*, is_json: bool) -> Iterator[None]:
         told = {"error": {"kind": found.kind.value, "message": found.message, "key": found.key}}
         typer.echo(json.dumps(told))
     else:
-        typer.echo(_filled(f"{type(found).__name__} ({found.kind.value}): {found.message}"), err=True)
+        typer.echo(filled(f"{type(found).__name__} ({found.kind.value}): {found.message}"), err=True)
     raise typer.Exit(EXIT_USAGE if isinstance(found, USAGE) else EXIT_LOST) from found
 
 
@@ -282,11 +282,11 @@ def _on_whole_words(error: Any) -> Any:
     """The same, in lines that a terminal need not break."""
     if _is_help(error):
         return error
-    text = _filled(f"Error: {error.format_message()}").removeprefix("Error: ")
+    text = filled(f"Error: {error.format_message()}").removeprefix("Error: ")
     return UsageError(text, ctx=error.ctx)
 
 
-def _filled(text: str) -> str:
+def filled(text: str) -> str:
     """A text for standard error, whose lines a terminal would break within words."""
     if not sys.stderr.isatty():
         return text

@@ -135,8 +135,10 @@ def _verify_rows(found: Auditor, histories: Sequence[Path]) -> tuple[dict[str, A
 
     try:
         writes = history.read_writes(histories)
-    except (ValueError, KeyError) as error:
-        raise InvalidInputError(f"The history cannot be read: {error}. Nothing was written.") from error
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise InvalidInputError(
+            f"The history cannot be read: {type(error).__name__}: {error}. Nothing was written. Give the files that the senders wrote."
+        ) from error
     if not writes:
         raise InvalidInputError(
             "The history tells of no write, so there is nothing that could be missing: this would prove nothing. Nothing "

@@ -287,5 +287,5 @@ def _version(made: Converted, found: dict[str, Any], of: str, given: str | None)
 def _is_json(text: str) -> bool:
     try:
         return isinstance(json.loads(text), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False

@@ -89,7 +89,7 @@ def from_dms(
 def _document(text: str, what: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInputError(
             f"{what} is not JSON ({error}). Nothing was written. Give what the AWS CLI says."
         ) from error
