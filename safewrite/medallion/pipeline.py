@@ -20,9 +20,11 @@ from safewrite.medallion.bronze.landing import LandedFiles, is_news, land, land_
 from safewrite.medallion.bronze.source_truncates import note_truncate, warning_of
 from safewrite.medallion.bronze.state import BronzeState, KnownFile, read_state, write_state
 from safewrite.medallion.config.arguments import milliseconds, texts
+from safewrite.medallion.config.bronze_columns import FILE
 from safewrite.medallion.config.checking import check_config
 from safewrite.medallion.config.full_load_epochs import truncating
 from safewrite.medallion.config.job import Config, load
+from safewrite.medallion.config.stored_names import stored
 from safewrite.medallion.files.layout import SortedFiles, SourceFile, odd, sort_out, tables_of
 from safewrite.medallion.files.mixed import MixedFiles
 from safewrite.medallion.files.records import BadRecord
@@ -360,6 +362,7 @@ class Pipeline:
         version, mark = job.silver_mark()
         if not is_under_way(job.silver.positions()):
             state.heads = {"bronze": bronze, "silver": [version, mark], TRUNCATED: job.config.epoch}
+            state.heads[FILE] = stored(FILE, job.config.format)
             write_state(self.places.state, self._document(job.name), state)
 
     def _refine(self, job: TableJob, done: Refined, task: _Task) -> None:
@@ -382,6 +385,8 @@ class Pipeline:
     def _heads_stand(self, job: TableJob, state: BronzeState) -> bool:
         """Whether bronze and silver are as they were when nothing was left to do, and nothing is declared since."""
         if not is_truncated(job, state.heads.get(TRUNCATED)):
+            return False
+        if state.heads.get(FILE, FILE) != stored(FILE, job.config.format):  # an earlier release saw them
             return False
         for layer, address in (("bronze", job.config.bronze), ("silver", job.config.silver)):
             version, mark = state.heads.get(layer) or (0, None)

@@ -20,6 +20,7 @@ import safewrite as sw
 from bench.medallion.harness import Harness, lab
 from safewrite.cli.app import app
 from safewrite.medallion import Pipeline
+from safewrite.medallion.config.stored_names import stored
 
 NAME = "shop.t00"
 
@@ -207,7 +208,8 @@ def overwrite_some_iceberg(job: Harness) -> None:
 def _one_more(job: Harness) -> pa.Table:
     """A change that another writer appended."""
     row = job.read("bronze", NAME).slice(0, 1)
-    return row.set_column(row.column_names.index("_file"), "_file", pa.array(["by hand"]))
+    name = stored("_file", job.table_format)
+    return row.set_column(row.column_names.index(name), name, pa.array(["by hand"]))
 
 
 def drop(job: Harness) -> None:

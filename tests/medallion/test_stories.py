@@ -20,6 +20,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from safewrite.medallion import Pipeline, verify
+from safewrite.medallion.config.stored_names import stored
 from tests.medallion.test_evolution import rows as rows_of
 from tests.medallion.test_evolution import shop
 from tests.medallion.test_jobs import HEAD, set_in
@@ -215,7 +216,7 @@ class Story:
                  if len(tags.get(path, ())) == 1 and self.model.seen[path].lines == lines]  # fmt: skip
         if whole:
             path = self.draw.choice(whole)
-            where = f"_file = '{path}'" + self.draw.choice(("", " and _line = 1"))
+            where = f"{self._file} = '{path}'" + self.draw.choice(("", " and _line = 1"))
             self.told.append(f"  {where}")
             self._bronze().delete(where)
             self.work(lambda pipeline: pipeline.replay([TABLE]))
@@ -286,13 +287,17 @@ class Story:
             return deltalake.DeltaTable(str(self.folder / "bronze/orders"))
         return load_catalog("default", **self.job.config["catalog"]).load_table("bronze.orders")
 
+    @property
+    def _file(self) -> str:
+        return stored("_file", self.table_format)
+
     def _bronze_tags(self) -> dict[str, list[str]]:
         if not self.model.seen:
             return {}
         table = self._bronze()
         rows = pa.table(table.to_pyarrow_table() if self.table_format == "delta" else table.scan().to_arrow())
-        found = rows.group_by("_file").aggregate([("_tag", "distinct")]).to_pylist()
-        return {one["_file"]: one["_tag_distinct"] for one in found}
+        found = rows.group_by(self._file).aggregate([("_tag", "distinct")]).to_pylist()
+        return {one[self._file]: one["_tag_distinct"] for one in found}
 
     def work(self, how: Callable[[Pipeline], Any]) -> None:
         if self.model.refuses(self.files, self.epoch):  # T3-C6: nothing lands, and the advice is followed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,11 @@ from bench.servers.catalogs import CatalogKind
 from bench.servers.servers import Ministack
 from safewrite.iceberg.table import IcebergTable
 from safewrite.iceberg.write.merging import COUNT_MIN
+from safewrite.medallion import Pipeline, verify
 from safewrite.protocol.effects import Effect, Ok, Outcome, WallClock
+from tests.medallion.test_evolution import put, shop
+from tests.medallion.test_jobs import HEAD
+from tests.medallion.test_lead_over import earlier_release
 from tests.spark.lake import Lake
 from tests.spark.session import Spark
 from tests.spark.test_iceberg_writers import OURS, appending, ours, rows, settings
@@ -100,6 +105,36 @@ def found(spark: Spark, lake: Lake, table: IcebergTable) -> dict[int, int]:
     rows_there = spark.sql(f"SELECT id, seq FROM {lake.sql(table)}").to_pylist()
     assert len(rows_there) == len({row["id"] for row in rows_there})
     return {row["id"]: row["seq"] for row in rows_there}
+
+
+def test_spark_reads_changes_and_rewrites_a_bronze_of_a_medallion_job(
+    spark: Spark, lakes: Callable[[CatalogKind], Lake], tmp_path: Path
+) -> None:
+    """T4-C1: also one that an earlier release made, with a column of a name that Iceberg keeps."""
+    lake = lakes("sql")
+    job = shop(tmp_path, "iceberg")
+    job.config["catalog"] = {"name": lake.name} | lake.properties
+    bronze, silver = lake.new(), lake.new()
+    job.config["defaults"] |= {"bronze": bronze, "silver": silver}
+    put(job, 1, HEAD + "I,1,1.00,10\n")
+    with earlier_release():
+        assert job.run().ok
+    with pytest.raises(PySparkException, match="reserved"):
+        spark.sql(f"SELECT * FROM {lake.sql(bronze)}")
+    put(job, 2, HEAD + "I,2,2.00,20\n")
+    assert job.run().ok
+    spark.run(f"REFRESH TABLE {lake.sql(bronze)}")
+    found = {
+        row["id"]: row["_raw_file"] for row in spark.sql(f"SELECT * FROM {lake.sql(bronze)}").to_pylist()
+    }
+    assert found == {number: f"shop/orders/20261101-00000{number}000.csv" for number in (1, 2)}
+    spark.run(
+        f"CALL {lake.name}.system.rewrite_data_files(table => '{bronze}', options => map('min-input-files', '2'))"
+    )
+    put(job, 3, HEAD + "D,1,,30\n")
+    assert job.run().ok
+    assert [one.clean for one in verify(Pipeline(job.config))] == [True]
+    spark.run(f"DELETE FROM {lake.sql(bronze)} WHERE id = 2")
 
 
 def rewrite(spark: Spark, lake: Lake, table: IcebergTable) -> None:

@@ -169,12 +169,8 @@ def iceberg_schema(arrow: pa.Schema) -> Schema:
     return Schema(*(_iceberg_field(field, field.name, i, ids) for field, i in zip(arrow, own, strict=True)))
 
 
-_OF_BRONZE = frozenset({"_file"})
-"""Medallion's bronze has such a column still (T4-C1)."""
-
-
 def _check_kept(names: Iterable[str]) -> None:
-    for name in kept_names.among(names, kept_names.ICEBERG - _OF_BRONZE):
+    for name in kept_names.among(names, kept_names.ICEBERG):
         raise InvalidInputError(
             f"Column {name!r} has a name that Iceberg keeps for itself: Spark could not read the table with it. Nothing was written. "
             f"Rename the column; Iceberg keeps {', '.join(sorted(kept_names.ICEBERG))}."

@@ -166,8 +166,8 @@ def _names(metadata: TableMetadata) -> Findings:
             WARNING, "kept_name",
             f"The table has columns of names that Iceberg keeps for itself: {', '.join(found)}. Spark refuses to scan it, or to change "
             "its rows.",
-            "Rename them, and give the writers the new names: with PyIceberg, table.update_schema().rename_column(\"_file\", "
-            "\"file\").commit(). No data file is rewritten.",
+            "Rename them, and give the writers the new names: with PyIceberg, table.update_schema().rename_column(\"_pos\", "
+            "\"pos\").commit(). No data file is rewritten. The _file of a medallion job's bronze is renamed by the job's next run: leave it.",
             {"columns": found},
         )  # fmt: skip
 

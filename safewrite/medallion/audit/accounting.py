@@ -109,8 +109,8 @@ def _bronze(job: TableJob) -> _BronzeRead:
     shares = 1 + sum(one.row_count for one in job.lineage.whole()) // SHARE_ROWS
     found = job.places.foreign(job.config.bronze, job.config.format)
     found.look()
-    read = _BronzeRead(shares, found.head, found.pieces)
-    for piece in found.pieces(_SUMMED):
+    read = _BronzeRead(shares, found.head, found.pieces_of_bronze)
+    for piece in found.pieces_of_bronze(_SUMMED):
         read.rows += piece.num_rows
         read.spans.add(piece)
         read.lines.add(piece)

@@ -258,5 +258,5 @@ class CompareShares:
             if (both[0].head, both[1].head) != self.heads:
                 return None
             mine = range(number, self.comparison.shares.count, self.tasks)
-            unlike.add(self.comparison.of(both[0].pieces(), both[1].pieces(), mine))
+            unlike.add(self.comparison.of(both[0].pieces_of_bronze(), both[1].pieces(), mine))
         return unlike

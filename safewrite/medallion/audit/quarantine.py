@@ -218,7 +218,7 @@ class _Aside:
         self.files: set[str] = set()
         """The files of records in quarantine that bronze has rows of."""
         files, lines = ({place[at] for place in places} for at in (0, 2))
-        for piece in self._bronze.pieces(self._columns()):
+        for piece in self._bronze.pieces_of_bronze(self._columns()):
             near = piece.filter(_is_in(piece["_file"], files))
             self.files |= {*pc.unique(near["_file"]).to_pylist()}
             for row in near.filter(_is_in(near["_line"], lines)).to_pylist():
@@ -241,7 +241,7 @@ class _Aside:
                 have[self._key(row)] = _order(row)
         newest: dict[tuple[Any, ...], dict[FileOfLoad | None, tuple[Any, ...]]] = {}
         spans = Spans()
-        for piece in self._bronze.pieces(self._columns()):
+        for piece in self._bronze.pieces_of_bronze(self._columns()):
             spans.add(piece)
             is_near = np.isin(self._hashes(piece), hashes) | np.isin(self._hashes(piece, self._old), hashes)
             for row in piece.filter(pa.array(is_near)).to_pylist():

@@ -17,7 +17,8 @@ from safewrite.errors import InvalidInputError, ReplayMismatchError
 from safewrite.medallion.bronze.reset_guard import new_task_advice
 from safewrite.medallion.bronze.state import BronzeState
 from safewrite.medallion.bronze.summary import Spans, contents_in_bronze
-from safewrite.medallion.config.bronze_columns import BEFORE_ALL, TRUNCATE_FILE, TRUNCATED_OP
+from safewrite.medallion.config.bronze_columns import BEFORE_ALL, FILE, TRUNCATE_FILE, TRUNCATED_OP
+from safewrite.medallion.config.stored_names import stored
 from safewrite.medallion.files.layout import SourceFile, order_of_path
 from safewrite.medallion.files.rows import bronze_schema
 from safewrite.medallion.tables.job import TableJob, short_key
@@ -98,7 +99,7 @@ def note_truncate(job: TableJob, sources: Sequence[SourceFile], after: str | Non
         "_op": TRUNCATED_OP,
         "_epoch": job.config.epoch,
         "_seq": seq,
-        "_file": TRUNCATE_FILE,
+        stored(FILE, job.config.format): TRUNCATE_FILE,
         "_tag": tag,
         "_line": 1,
     }

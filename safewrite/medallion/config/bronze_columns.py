@@ -17,7 +17,9 @@ BRONZE_COLUMNS = pa.schema(
         pa.field("_line", pa.int64(), nullable=False),
     ]
 )
-"""Columns that a bronze row has besides those of its source."""
+"""Columns that a bronze row has besides those of its source, by the names that the code calls them."""
+FILE, STORED_FILE = "_file", "_raw_file"
+"""The column of the raw file's path, and what it is called in an Iceberg table: Iceberg keeps ``_file``, and Spark refuses the table."""
 COMMIT_DATE = pa.field("_commit_date", pa.date32())
 """The day of ``_commit_time`` in UTC: of a bronze or silver that is partitioned by it."""
 SEQUENCE = ("_epoch", "_seq")

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from safewrite.errors import without_secrets
 from safewrite.intake.settings import Strict, Text, read
 from safewrite.intake.tables import READ_VECTORS, Reader, TableAccess, TableFormat, is_like
-from safewrite.medallion.config.bronze_columns import BRONZE_COLUMNS, COMMIT_DATE, UNCHANGED
+from safewrite.medallion.config.bronze_columns import BRONZE_COLUMNS, COMMIT_DATE, STORED_FILE, UNCHANGED
 from safewrite.medallion.config.column_types import arrow_type
 from safewrite.medallion.config.commit_columns import Partitions, check_commit_columns, commit_fields
 from safewrite.medallion.config.files import REST, Files
@@ -131,7 +131,8 @@ class TableConfig(Strict):
                     "files: needed, what files of DMS are like; or sync, where others write bronze"
                 )
             taken = {*BRONZE_COLUMNS.names, COMMIT_DATE.name, UNCHANGED, "_delete", "_truncate", "_row"}
-            clash = [name for name in names if name in taken or name.startswith("_old_")]
+            stored = {*BRONZE_COLUMNS.names, *([STORED_FILE] if self.format == "iceberg" else [])}
+            clash = [one for one in names if one in taken or one.lower() in stored or one.startswith("_old_")]
             also, what = {self.files.op, *self.files.ignore}, "files.op or in files.ignore"
         else:
             if needless:

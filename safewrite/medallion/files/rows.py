@@ -16,6 +16,7 @@ from safewrite.errors import InvalidInputError
 from safewrite.intake.partitioning import NOT_READ_BACK, of_no_folder
 from safewrite.medallion.config.bronze_columns import (
     BRONZE_COLUMNS,
+    FILE,
     LOADED_OP,
     OLD,
     UNCHANGED,
@@ -23,6 +24,7 @@ from safewrite.medallion.config.bronze_columns import (
 )
 from safewrite.medallion.config.commit_columns import commit_fields, commit_values
 from safewrite.medallion.config.job import TableConfig
+from safewrite.medallion.config.stored_names import stored
 from safewrite.medallion.files.layout import SourceFile
 from safewrite.medallion.files.records import BadRecord, Records
 from safewrite.medallion.files.text_parsing import called, plain_value, read
@@ -99,7 +101,7 @@ def span_of(rows: pa.Table) -> Span | None:
 
 
 def bronze_schema(table: TableConfig, columns: pa.Schema) -> pa.Schema:
-    """The columns of bronze: those of the source, the old keys, and where a row comes from."""
+    """The columns of bronze as its table calls them: those of the source, the old keys, and where a row comes from."""
     own = [pa.field(one.name, one.type) for one in columns]
     old = (
         [pa.field(OLD + key, columns.field(key).type) for key in table.keys]
@@ -107,7 +109,8 @@ def bronze_schema(table: TableConfig, columns: pa.Schema) -> pa.Schema:
         else []
     )
     more = [UNCHANGED_FIELD] if table.files.no_sup_value is not None else []
-    return pa.schema([*own, *old, *more, *BRONZE_COLUMNS, *commit_fields(table.partition_by.bronze, None)])
+    place = [one.with_name(stored(one.name, table.format)) for one in BRONZE_COLUMNS]
+    return pa.schema([*own, *old, *more, *place, *commit_fields(table.partition_by.bronze, None)])
 
 
 class _Faults:
@@ -182,7 +185,7 @@ def bronze_rows(
     found["_epoch"] = pa.chunked_array([pa.array(np.full(count, table.epoch, np.int64))])
     found["_seq"] = _sequence(source, records, table, faults)
     found["_commit_time"] = _commit_time(records, table, faults)
-    found["_file"] = pa.chunked_array([pa.array([source.path] * count, pa.string())])
+    found[stored(FILE, table.format)] = pa.chunked_array([pa.array([source.path] * count, pa.string())])
     found["_tag"] = pa.chunked_array([pa.array([tag] * count, pa.string())])
     found["_line"] = pa.chunked_array([pa.array(records.lines)])
     schema = bronze_schema(table, columns)

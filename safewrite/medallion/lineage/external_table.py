@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from safewrite.errors import MissingExtraError, StorageError, TableNotFoundError, UnsupportedTableError
+from safewrite.medallion.config.stored_names import pieces_of
 from safewrite.medallion.files.storage import Storage, storage
 from safewrite.medallion.lineage.marks import head_mark
 
@@ -70,6 +71,10 @@ class Foreign(ABC):
         yield reader.schema.empty_table()
         for batch in reader:
             yield pa.Table.from_batches([batch])
+
+    def pieces_of_bronze(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """As :meth:`pieces`, of a bronze that the job writes: by the code's names."""
+        return pieces_of(self.pieces, self.schema.names, columns)
 
     @contextmanager
     def translated(self) -> Iterator[None]:

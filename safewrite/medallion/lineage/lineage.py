@@ -13,6 +13,7 @@ import pyarrow as pa
 
 import safewrite as sw
 from safewrite.errors import ConflictError, DataFileError, HistoryGapError
+from safewrite.medallion.config.stored_names import as_called, pieces_of
 from safewrite.medallion.files.storage import Storage
 from safewrite.medallion.lineage.marks import head_mark, is_of_other, stamp_of
 
@@ -38,6 +39,11 @@ class Lineage:
     def look(self) -> None:
         """Read the newest state.  Raises as ``refresh``."""
         self._table.refresh()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the table has, as it calls them."""
+        return tuple(self._table.schema.names)
 
     @property
     def table_id(self) -> str:
@@ -133,8 +139,8 @@ class Lineage:
         Raises:
             BronzeGapError: a file is gone.
         """
-        schema = self._table.schema
-        nothing = schema.empty_table() if columns is None else schema.empty_table().select(list(columns))
+        nothing = as_called(self._table.schema.empty_table())
+        nothing = nothing if columns is None else nothing.select(list(columns))
         return pa.concat_tables([nothing, *self.pieces(brought, columns)], promote_options="permissive")
 
     def pieces(
@@ -144,7 +150,9 @@ class Lineage:
         files = tuple(file for one in brought for file in one.files)
         with self.refused():
             # As one commit's: the files of many small commits are read side by side.
-            yield from replace(brought[0], files=files).tables(columns) if files else ()
+            yield from (
+                pieces_of(replace(brought[0], files=files).tables, self.columns, columns) if files else ()
+            )
 
     # --- refusals -----------------------------------------------------------------------------------
     @contextmanager

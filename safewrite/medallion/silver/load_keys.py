@@ -22,6 +22,7 @@ from safewrite.errors import SafewriteError
 from safewrite.frames.fingerprint import row_hashes
 from safewrite.medallion.config.bronze_columns import LOADED_OP, SEQUENCE
 from safewrite.medallion.config.full_load_epochs import truncating
+from safewrite.medallion.config.stored_names import pieces_of
 from safewrite.medallion.files.rows import loaded_ms
 from safewrite.medallion.silver.judging import Aside, put_aside, put_aside_before, taken_out
 from safewrite.medallion.silver.quality import RuleError
@@ -194,9 +195,10 @@ def _but_last(
 @dataclass(frozen=True)
 class _PiecesOf:
     brought: sw.AddedRows
+    there: tuple[str, ...]
 
     def __call__(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        return self.brought.tables(columns)
+        return pieces_of(self.brought.tables, self.there, columns)
 
 
 @dataclass
@@ -273,7 +275,7 @@ class LoadKeys:
         found = SharedKeys()
         if pieces is None and whole and self.engine is not None and self.reader is not None:
             files = tuple(file for one in whole for file in one.files)
-            task = FindSharedKeys(_PiecesOf(_read_by(whole[0], files, self.reader)), *asked)
+            task = FindSharedKeys(_PiecesOf(_read_by(whole[0], files, self.reader), lineage.columns), *asked)
             with self.engine.map(self.engine.numbers(count), task) as mapped:
                 for one in mapped.bodies():
                     found.add(one)

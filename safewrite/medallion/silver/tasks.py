@@ -17,6 +17,7 @@ from safewrite.errors import InvalidInputError, MissingExtraError, SafewriteErro
 from safewrite.medallion.config.bronze_columns import UNCHANGED, UNCHANGED_FIELD
 from safewrite.medallion.config.commit_columns import with_commit_columns
 from safewrite.medallion.config.rules import Quality, Result
+from safewrite.medallion.config.stored_names import as_called
 from safewrite.medallion.silver.changes import changes_of, with_truncates
 from safewrite.medallion.silver.judging import (
     Aside,
@@ -92,7 +93,7 @@ class ReadBronze:
                 truncates, count = with_truncates(self.columns.empty_table(), self.epochs)
                 found.split += count
                 yield from truncates.to_batches()
-            for rows in self.pieces[number].tables():
+            for rows in map(as_called, self.pieces[number].tables()):
                 for start in range(0, rows.num_rows, PIECE_ROWS):  # a row group may have more
                     yield from self._changes(rows.slice(start, PIECE_ROWS), found).to_batches()
         return found

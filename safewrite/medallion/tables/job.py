@@ -27,6 +27,7 @@ from safewrite.intake.reporting import OnEvent, command, listener
 from safewrite.medallion.config.bronze_columns import BRONZE_COLUMNS, SEQUENCE
 from safewrite.medallion.config.column_types import arrow_type
 from safewrite.medallion.config.job import Config, TableConfig
+from safewrite.medallion.config.stored_names import named_as_there
 from safewrite.medallion.config.watermark import Sync
 from safewrite.medallion.files.records import BadRecord
 from safewrite.medallion.files.rows import bronze_schema
@@ -34,7 +35,7 @@ from safewrite.medallion.files.storage import Storage, storage
 from safewrite.medallion.lineage.external_table import Foreign, ForeignDelta, ForeignIceberg
 from safewrite.medallion.lineage.lineage import Lineage
 from safewrite.medallion.lineage.marks import head_mark
-from safewrite.medallion.tables.schema_evolution import fit
+from safewrite.medallion.tables.schema_evolution import fit, rename_file_column
 
 log = logging.getLogger("safewrite")
 QUARANTINE = pa.schema(
@@ -210,7 +211,7 @@ class TableJob:
     def bronze(self) -> sw.Table:
         """Every change.  Raises as ``safewrite.open`` does, and InvalidInputError for columns that do not fit."""
         wanted = bronze_schema(self.config, self.columns)
-        return self._open(self.config.bronze, wanted, self.config.partition_by.bronze)
+        return self._open(self.config.bronze, wanted, self.config.partition_by.bronze, of_bronze=True)
 
     @cached_property
     def silver(self) -> sw.Table:
@@ -220,7 +221,13 @@ class TableJob:
         return self._open(self.config.silver, wanted, self.config.partition_by.silver, marks)
 
     def _open(
-        self, address: str, wanted: pa.Schema, by: Sequence[str], properties: Mapping[str, str] | None = None
+        self,
+        address: str,
+        wanted: pa.Schema,
+        by: Sequence[str],
+        properties: Mapping[str, str] | None = None,
+        *,
+        of_bronze: bool = False,
     ) -> sw.Table:
         found = self.places.open(address, self.config.format, wanted, properties=properties, partition_by=by)
         if by and not alike(by, found.partition_by):
@@ -228,6 +235,10 @@ class TableJob:
                 "medallion: %s: %s is partitioned by %s and stays so; partition_by is of tables that are created",
                 self.name, found.uri, list(found.partition_by),
             )  # fmt: skip
+        if of_bronze and self.config.format == "iceberg":
+            if not self.places.read_only:
+                rename_file_column(found, self.name)
+            wanted = named_as_there(wanted, found.schema.names)
         return fit(found, wanted, self.name, read_only=self.places.read_only)
 
     @property

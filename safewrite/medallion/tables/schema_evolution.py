@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
 import safewrite as sw
-from safewrite.errors import InvalidInputError
+from safewrite.errors import CommitUnknownError, InvalidInputError, NotCommittedError
+from safewrite.medallion.config.bronze_columns import FILE, STORED_FILE
 from safewrite.values.widening import wider, with_fields
+
+_TRIES = 3
 
 
 def fit(table: sw.Table, wanted: pa.Schema, name: str, *, read_only: bool) -> sw.Table:
@@ -77,3 +81,32 @@ def _refuse_narrow(table: sw.Table, fields: Sequence[pa.Field], name: str) -> No
             "new addresses, and all files that are still there land again with the wider type; or keep the type, and values that do not "
             "fit go to quarantine."
         )
+
+
+def rename_file_column(table: Any, name: str) -> None:
+    """Rename the column of an Iceberg bronze that an earlier release made, in a commit of its own; its field id stays, and so do all files.
+
+    Raises:
+        InvalidInputError: it has a column of the new name.
+        CommitUnknownError: it may be renamed.
+        NotCommittedError: others changed the table each time.
+    """
+    for left in reversed(range(_TRIES)):
+        there = table.schema.names
+        if FILE not in there:
+            return
+        if taken := [one for one in there if one.lower() == STORED_FILE]:
+            raise InvalidInputError(
+                f"{table.uri} of {name} has a column {taken[0]!r} of the source: bronze needs that name for its own column {FILE!r}, whose "
+                "name Iceberg keeps for itself. Nothing was written. Rename the column of the source in bronze and silver, in columns, and in "
+                "the files (a transformation rule of DMS), and run again."
+            )
+        try:
+            with table.iceberg.update_schema() as update:
+                update.rename_column(FILE, STORED_FILE)
+        except (NotCommittedError, CommitUnknownError) as error:
+            table.refresh()
+            if FILE in table.schema.names and (isinstance(error, CommitUnknownError) or not left):
+                raise
+        else:
+            table.refresh()
