@@ -107,10 +107,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def leave_to_the_sweep(test: str, items: list[pytest.Item], *, is_all: bool) -> None:
-    """Mark as ``long`` the cases that a test names in its ``sweep`` marker: by their names, or by what these begin with."""
+    """Mark as ``long`` the cases that a test names in its ``sweep`` marker: by a name, its beginning, or a parameter in it."""
     named = {item.nodeid.partition("[")[2].removesuffix("]"): item for item in items}
     for beginning in (text for mark in items[0].iter_markers("sweep") for text in mark.args):
-        found = [beginning] if beginning in named else [name for name in named if name.startswith(beginning)]
+        found = (
+            [beginning]
+            if beginning in named
+            else [name for name in named if name.startswith(beginning) or f"-{beginning}-" in f"-{name}-"]
+        )
         if is_all and not found:
             raise pytest.UsageError(
                 f"no case of {test} begins with {beginning!r}, which it leaves to the sweep"

@@ -341,6 +341,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, Any]
     return stress(tmp_path_factory.mktemp("changes"), *SMALL, *STEPS, "--arms", "changes-dynamodb")
 
 
+@pytest.mark.long
 def test_the_table_is_what_the_log_means_under_faults_and_kills(small: Any) -> None:
     code, report, _ = small
     safe = arm(report, "changes-dynamodb")
@@ -351,6 +352,7 @@ def test_the_table_is_what_the_log_means_under_faults_and_kills(small: Any) -> N
     assert len(safe["kinds"]) == 4
 
 
+@pytest.mark.long
 def test_every_kind_of_fault_came_and_every_planned_kill(small: Any) -> None:
     fired = arm(small[1], "changes-dynamodb")["fired"]
     planned = {f"kill {when} {step}" for step in STEPS[1].split(",") for when in ("before", "after")}
@@ -368,6 +370,7 @@ def test_keys_are_wrong_after_merges_of_another_library(tmp_path: Path) -> None:
     assert "kafka2delta" in page[page.index('id="change-logs"') :]
 
 
+@pytest.mark.long
 def test_the_page_has_a_section_and_the_sentence_says_what_became_of_the_keys(small: Any) -> None:
     _, report, page = small
     assert report["sentence"].startswith("After 160 changes by apply_changes, 0 of ")

@@ -31,6 +31,7 @@ WRITE, ANSWER = "write = BatchWriter(table, ", "    return answer\n"
 STEPS = dict.fromkeys(("key", "txn", "none"), ("stage.put_data", "commit.put_commit"))
 
 
+@pytest.mark.long
 def test_each_of_few_messages_is_in_the_table_once(tmp_path: Path) -> None:
     """The short form of the next two: environments end at any moment and at their time limit."""
     _, report, _ = stress(tmp_path, *SMALLEST, "--arms", "safewrite-lambda")

@@ -45,7 +45,7 @@ def rows(job: Job) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (row["k_part"], row["k_at"]))
 
 
-@pytest.mark.sweep("iceberg-one by one")
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("fewest", [1, 1000], ids=["by columns", "one by one"])
 @pytest.mark.parametrize("form", FORMS)
 def test_events_of_any_shape_are_rows_with_their_records(tmp_path: Path, form: str, fewest: int) -> None:
@@ -106,6 +106,7 @@ def test_both_ways_of_reading_and_executors_land_the_same(tmp_path: Path) -> Non
     assert [offset for offset, _ in found[0][2]] == [17]
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_batch_that_comes_again_adds_no_row(tmp_path: Path, form: str) -> None:
     """A driver dies before the ledger; the next one has other batches, and another configuration of the columns."""
@@ -343,7 +344,7 @@ def test_a_record_waits_for_a_table_without_a_column(tmp_path: Path, form: str, 
     assert Counter(row["a"] for row in job.read("clicks").to_pylist()) == Counter({None: 4, 1: 1})
 
 
-@pytest.mark.sweep("name_mapping-iceberg")
+@pytest.mark.sweep("iceberg")
 @FORM_AND_WAY
 @pytest.mark.parametrize(
     "named",

@@ -207,6 +207,7 @@ def test_a_seed_lands_by_executors_and_by_the_driver(tmp_path: Path) -> None:
     assert all(replace(line, records=line.records + 1).adds_up is False for line in world.lines)
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 @pytest.mark.parametrize("count", [1, 90])
 def test_t4_b2_a_truncate_alone_in_its_partition_takes_the_key_of_the_batch(

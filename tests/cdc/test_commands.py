@@ -63,6 +63,7 @@ def test_verify_adds_the_ledger_up(job: Job) -> None:
     assert "Every record of 2 batches is accounted for" in run(job, "verify").stdout
 
 
+@pytest.mark.sweep("iceberg")
 def test_verify_names_what_is_missing_and_exits_with_1(job: Job) -> None:
     """A ledger of which a batch, and a dead letter, was deleted."""
     for offset in range(3):
@@ -82,6 +83,7 @@ def test_verify_names_what_is_missing_and_exits_with_1(job: Job) -> None:
     ]
 
 
+@pytest.mark.sweep("iceberg")
 def test_check_and_schema_read_nothing(job: Job) -> None:
     assert answer(job, "check") == {
         "job": "job",
@@ -111,6 +113,7 @@ def test_restart_is_for_tables_that_the_job_landed(job: Job) -> None:
     assert run(job, "restart", "--table", "db.a").exit_code == 2
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("options", [(), ("--emf",), ("--otel",), ("--emf", "--otel", "--namespace", "lake")])
 def test_run_makes_metrics_where_they_are_asked_for(
     job: Job, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]

@@ -40,6 +40,7 @@ def names(job: Job) -> dict[int, Any]:
     return {key: row["name"] for key, row in job.rows("a").items()}
 
 
+@pytest.mark.sweep("iceberg")
 @FORM_AND_SCHEMAS
 def test_a_tombstone_without_its_delete_deletes(tmp_path: Path, form: str, schemas: bool) -> None:
     """Whether it comes first in its batch, behind an update there, or long after the row; the row may come again."""
@@ -92,6 +93,7 @@ def test_a_delete_that_cannot_be_read_is_mended_by_its_tombstone(tmp_path: Path,
     assert len(job.letters()) == 1
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_batch_that_died_before_its_ledger_counts_tombstones_alike(tmp_path: Path, form: str) -> None:
     job = job_of(tmp_path, form)

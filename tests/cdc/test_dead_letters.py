@@ -144,7 +144,7 @@ STEPS: list[tuple[type, str, Callable[..., Any]]] = [
 ]
 
 
-@pytest.mark.sweep("iceberg-before the ledger")
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize(("where", "step", "dies"), STEPS, ids=["before the ledger", "before the letters"])
 def test_a_replay_that_broke_off_is_finished_and_counts_once(
     job: Job, monkeypatch: pytest.MonkeyPatch, where: type, step: str, dies: Callable[..., Any]
@@ -305,6 +305,7 @@ def test_letters_are_chosen_by_table_and_time(tmp_path: Path) -> None:
     assert told(job, "list", "--limit", "1")["count"] == 2
 
 
+@pytest.mark.sweep("iceberg")
 def test_nothing_waits_in_a_job_without_letters(job: Job) -> None:
     assert told(job, "list") == {"count": 0, "letters": []}
     assert replay(job.landing(), EVERY) == ReplayedLetters()

@@ -73,6 +73,7 @@ def test_a_table_with_not_null_and_identifier_fields_gets_columns_and_rows(
     assert not job.verdict().faults
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("form", FORMS)
 def test_null_in_a_field_that_must_not_be_null_is_that_records_fault(tmp_path: Path, form: str) -> None:
     job = Job(tmp_path, [{"table": "a", "primary_key": ["id"]}], form, schemas=False)
@@ -88,6 +89,7 @@ def test_null_in_a_field_that_must_not_be_null_is_that_records_fault(tmp_path: P
     assert [one["offset"] for one in job.letters()] == [2, 3]
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_partition_column_that_is_null_in_the_first_batch_is_declared(tmp_path: Path, form: str) -> None:
     """T3-B11.  Until it is, nothing is committed, and the error names the setting."""

@@ -101,6 +101,7 @@ def test_a_driver_that_died_between_commits_loses_and_doubles_nothing(
     equal(job, source)
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_batch_that_landed_lands_no_more(job: Job) -> None:
     source = Source(3)
     records = source.run(30)
@@ -110,6 +111,7 @@ def test_a_batch_that_landed_lands_no_more(job: Job) -> None:
     equal(job, source)
 
 
+@pytest.mark.sweep("iceberg")
 def test_the_ledger_has_the_counts_of_an_attempt_whose_driver_died(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +161,7 @@ def test_two_jobs_of_one_name_never_both_land_a_record(job: Job) -> None:
     equal(job, source)
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_table_that_was_made_anew_is_refused_with_the_way_out(job: Job) -> None:
     job.land(change("c", "a", 1, {"id": 1}, lsn=1, offset=0), change("c", "b", 1, {"id": 1}, lsn=2, offset=1))
     if job.form == "delta":
@@ -181,6 +184,7 @@ def test_a_table_that_was_made_anew_is_refused_with_the_way_out(job: Job) -> Non
         job.landing().ledger.restart("db.nobody")
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_gap_before_a_batch_is_refused(job: Job) -> None:
     job.land(change("c", "a", 1, {"id": 1}, lsn=1, offset=0))
     late = replace(job.batch([change("c", "a", 3, {"id": 3}, lsn=3, offset=2)]), joined=True)
@@ -189,6 +193,7 @@ def test_a_gap_before_a_batch_is_refused(job: Job) -> None:
     assert set(job.rows("a")) == {1}
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_checkpoint_that_is_ahead_of_an_empty_lake_is_refused(job: Job) -> None:
     """Else the job would begin in the middle, without a word."""
     late = replace(job.batch([change("c", "a", 3, {"id": 3}, lsn=3, offset=2)], 7), joined=True)
@@ -196,6 +201,7 @@ def test_a_checkpoint_that_is_ahead_of_an_empty_lake_is_refused(job: Job) -> Non
         job.landing().land(late)
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(job: Job) -> None:
     """E2: its offsets begin again, and would all be behind the positions of its tables."""
     job.land(*(change("c", "a", n, {"id": n}, lsn=n, offset=n) for n in range(5)))
@@ -207,6 +213,7 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(job: Job) -> No
     assert set(job.rows("a")) == {0, 1, 2, 3, 4, 10, 11}
 
 
+@pytest.mark.sweep("iceberg")
 def test_what_cannot_land_is_kept_with_its_bytes_and_counted_once(job: Job) -> None:
     poison = b'{"op": "c", \xff'
     records = [
@@ -231,6 +238,7 @@ def test_what_cannot_land_is_kept_with_its_bytes_and_counted_once(job: Job) -> N
     assert job.verdict().faults == ()
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_table_may_fail_on_what_cannot_land(job: Job) -> None:
     job.tables = [{"table": "a", "dead_letters": "fail"}]
     with pytest.raises(sw.InvalidInputError, match="topic/0 at 1"):  # most values of n are numbers
@@ -304,6 +312,7 @@ def test_what_was_under_way_when_a_snapshot_was_taken_is_newer_than_its_rows(job
     assert job.verdict().faults == ()
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_change_from_before_a_snapshot_does_not_come_back_after_a_restart_of_the_source(job: Job) -> None:
     """Its transaction told the commit before it, so it is where it was."""
     landing = job.landing()
@@ -320,6 +329,7 @@ def test_a_change_from_before_a_snapshot_does_not_come_back_after_a_restart_of_t
     assert job.rows("a")[0]["name"] == "second"
 
 
+@pytest.mark.sweep("iceberg")
 def test_an_epoch_of_the_source_knows_no_snapshot_of_the_one_before(job: Job) -> None:
     job.landing().land(job.batch([snapshot_row(0, "old", lsn=150, offset=0)], 0))
     anew = Job(job.folder, [{"table": "a", "epoch": 1}], job.form).landing()

@@ -96,6 +96,7 @@ def test_a_record_without_a_position_says_what_to_set(position: Any) -> None:
     assert "output_binlog_position" in str(change.unordered)
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 def test_changes_land_and_a_bootstrap_never_beats_one(tmp_path: Path, form: str) -> None:
     job = Job(tmp_path, [{"table": "e", "primary_key": ["id"]}], form, SETTINGS)

@@ -102,6 +102,7 @@ def test_each_change_of_a_table_is_told(landed: Job, more: dict[str, Any], what:
     assert planned(job).is_refused == (what == "is refused")
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 @pytest.mark.parametrize(
     "more", [{"mode": "append", "metadata": ALL}, {"deleted_column": "gone"}, {"mode": "history"}]

@@ -163,6 +163,7 @@ def test_a_delete_that_tells_its_order_keeps_it(tmp_path: Path, form: str) -> No
     assert line.late == 1
 
 
+@pytest.mark.sweep("iceberg")
 @FORM_AND_SCHEMAS
 def test_a_changed_key_leaves_one_row(tmp_path: Path, form: str, schemas: bool) -> None:
     job = Job(
@@ -182,6 +183,7 @@ def test_a_changed_key_leaves_one_row(tmp_path: Path, form: str, schemas: bool) 
     assert list(job.rows("a")) == [3]
 
 
+@pytest.mark.sweep("iceberg")
 @FORM_AND_SCHEMAS
 def test_times_that_order_are_compared_as_the_table_has_them(
     tmp_path: Path, form: str, schemas: bool

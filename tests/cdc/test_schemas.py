@@ -47,6 +47,7 @@ def reasons(job: Job) -> dict[int, str]:
     return {letter["offset"]: letter["reason"] for letter in job.letters()}
 
 
+@pytest.mark.sweep("iceberg")
 def test_the_schema_is_that_of_all_rows_and_not_of_the_first(job: Job) -> None:
     """The trap of the recipe that is copied: what the first row of a batch lacks is lost in all others."""
     job.land(
@@ -80,6 +81,7 @@ def test_schemas_that_change_within_a_batch_and_between_batches_are_followed(job
     }  # fmt: skip
 
 
+@pytest.mark.sweep("iceberg")
 def test_what_a_table_cannot_follow_is_a_dead_letter_and_the_rest_lands(job: Job) -> None:
     decimal = {
         "type": "bytes",
@@ -184,6 +186,7 @@ def test_configured_columns_are_read_renamed_and_left_out(job: Job) -> None:
     assert set(reasons(job)) == {2, 3}
 
 
+@pytest.mark.sweep("iceberg")
 def test_numbers_of_json_keep_every_digit_or_do_not_land(job: Job) -> None:
     """JSON does not say whether 0.1 is binary or decimal; what has more digits than a binary number is never rounded."""
     job.tables = [{"table": "a", "decimal_fields": {"d": [38, 20]}}]
@@ -216,6 +219,7 @@ def test_a_key_that_engines_do_not_compare_alike_is_a_dead_letter(job: Job) -> N
     assert job.verdict().faults == ()
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_truncate_of_a_table_without_a_known_key_is_no_silent_success(job: Job) -> None:
     job.land(change("t", "a", None, None, lsn=1, offset=0))
     assert "primary_key" in reasons(job)[0]
@@ -341,6 +345,7 @@ def test_what_a_connector_sends_again_is_late_and_no_error(job: Job) -> None:
     assert job.verdict().faults == ()
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_truncate_empties_the_table_once(job: Job) -> None:
     job.land(change("c", "a", 1, {"id": 1}, lsn=1, offset=0))
     job.land(change("t", "a", None, None, lsn=2, offset=1), change("c", "a", 2, {"id": 2}, lsn=3, offset=2))
@@ -380,6 +385,7 @@ def test_a_value_that_is_nowhere_makes_a_dead_letter_and_not_null(job: Job) -> N
     assert job.verdict().faults == ()
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_table_may_be_ordered_by_columns_of_its_rows(job: Job) -> None:
     job.tables = [{"table": "a", "sequence": "precombine", "precombine_key": ["at"]}]
     job.land(
@@ -393,6 +399,7 @@ def test_a_table_may_be_ordered_by_columns_of_its_rows(job: Job) -> None:
     assert set(reasons(job)) == {2, 4}
 
 
+@pytest.mark.sweep("iceberg")
 def test_the_key_of_a_table_stays_what_it_was(job: Job) -> None:
     job.land(change("c", "a", 1, {"id": 1, "other": 1}, lsn=1, offset=0))
     job.tables = [{"table": "a", "primary_key": ["other"]}]
@@ -400,6 +407,7 @@ def test_the_key_of_a_table_stays_what_it_was(job: Job) -> None:
         job.land(change("c", "a", 2, {"id": 2, "other": 2}, lsn=2, offset=1))
 
 
+@pytest.mark.sweep("iceberg")
 def test_unknown_tables_are_created_where_that_is_asked_for(job: Job) -> None:
     job.tables = []
     job.settings = {
@@ -415,6 +423,7 @@ def test_unknown_tables_are_created_where_that_is_asked_for(job: Job) -> None:
     assert not job.letters()
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_full_load_of_dms_never_beats_a_change(job: Job) -> None:
     """I9: a load that comes again, or late, behind the changes that came with their position."""
     job.settings = {"envelope": "dms-json"}

@@ -30,7 +30,7 @@ def row(key: int, name: str) -> dict[str, Any]:
     return {"id": key, "s": name}
 
 
-@pytest.mark.sweep("a driver a batch-iceberg")
+@pytest.mark.sweep("iceberg")
 @FORM_AND_SCHEMAS
 @pytest.mark.parametrize("fresh", [False, True], ids=["one driver", "a driver a batch"])
 def test_a_created_table_refuses_another_source_of_its_name(
@@ -106,6 +106,7 @@ def test_two_jobs_that_begin_at_once_with_other_sources_do_not_both_begin(tmp_pa
     assert jobs[0].rows("o")[1]["s"] == "first"
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_table_of_an_earlier_version_records_the_source_that_goes_on(
     tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
@@ -156,6 +157,7 @@ def test_a_batch_that_is_read_again_counts_strangers_as_it_did(tmp_path: Path) -
 
 
 # --- shards ---------------------------------------------------------------------------------------------
+@pytest.mark.sweep("iceberg")
 @FORM_AND_SCHEMAS
 @pytest.mark.parametrize("is_named", [False, True], ids=["the job's column", "a column of the rows"])
 def test_shards_share_a_table_that_tells_them_apart(

@@ -49,6 +49,7 @@ def created(key: int, offset: int, table: str = "a") -> Any:
     return change("c", table, key, {"id": key}, lsn=offset + 1, offset=offset)
 
 
+@pytest.mark.sweep("iceberg")
 def test_each_table_of_a_job_has_a_row(job: Job) -> None:
     assert {one["state"] for one in answer(job, "status")["tables"]} == {"not begun"}
     job.land(created(1, 0), created(2, 1), record(b"?", offset=2))

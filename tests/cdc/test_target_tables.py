@@ -62,6 +62,7 @@ def first(name: str, key: int, *, lsn: int) -> Any:
     return change("c", name, key, {"id": key}, lsn=lsn, offset=lsn)
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_known_table_and_its_positions_are_one_look(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     landing = job.landing()
     landing.land(job.batch([first("a", 1, lsn=0)]))
@@ -75,6 +76,7 @@ def test_a_known_table_and_its_positions_are_one_look(job: Job, monkeypatch: pyt
     assert found.version == found.refresh().version
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_batch_asks_what_a_table_is_no_oftener_than_its_commit_needs(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,6 +95,7 @@ def test_a_batch_asks_what_a_table_is_no_oftener_than_its_commit_needs(
     assert len(asked) == LOOKS[job.form]
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_table_that_was_dropped_is_none_and_has_no_positions(job: Job) -> None:
     landing, table = job.landing(), TargetTable(**A, format=job.form)
     assert landing.targets.position(table) == (None, {})
@@ -102,6 +105,7 @@ def test_a_table_that_was_dropped_is_none_and_has_no_positions(job: Job) -> None
     assert landing.targets.find(table) is None
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_table_that_was_made_anew_is_the_new_one(job: Job) -> None:
     landing, table = job.landing(), TargetTable(**A, format=job.form)
     landing.land(job.batch([first("a", 1, lsn=0)]))
@@ -128,6 +132,7 @@ def test_a_table_that_was_rolled_back_behind_its_positions_is_not_taken_for_a_ne
         landing.targets.position(table)
 
 
+@pytest.mark.sweep("iceberg")
 def test_tables_are_looked_at_beside_each_other(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     landing, source, together = job.landing(), Source(2), threading.Barrier(3)
     share = Landing._share
@@ -156,6 +161,7 @@ def test_one_table_at_a_time_if_the_job_says_so(job: Job, monkeypatch: pytest.Mo
     assert landing.land(job.batch(Source(2).run(60)))
 
 
+@pytest.mark.sweep("iceberg")
 def test_of_two_tables_at_fault_the_error_is_that_of_the_first_and_nothing_lands(job: Job) -> None:
     job.tables = [{"table": name, "dead_letters": "fail"} for name in "abc"]
     records = [
@@ -187,6 +193,7 @@ def test_a_namespace_that_may_be_a_slip_is_made_only_where_the_job_says_so(tmp_p
     assert asked.read("orders", "shopp")["id"].to_pylist() == [1]
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_table_is_made_where_and_sorted_as_the_configuration_says(job: Job) -> None:
     """By readers that are not ours; a Delta table is found there again, an Iceberg table by its catalog."""
     place = job.folder / "elsewhere" / "orders"
@@ -209,6 +216,7 @@ def test_a_table_is_made_where_and_sorted_as_the_configuration_says(job: Job) ->
         assert not (job.folder / "db").exists()
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_table_is_created_with_the_properties_of_the_configuration(job: Job) -> None:
     """By readers that are not ours; and rows land in it, also where it only takes appends."""
     by_format = {

@@ -27,7 +27,7 @@ def airflow(job: Harness, folder: Path) -> Airflow:
 
 @pytest.mark.parametrize("tables", [pytest.param(2, id="short"), pytest.param(80, id="eighty")])
 def test_a_dag_runs_its_mapped_tables(tmp_path: Path, tables: int) -> None:
-    """The short one is a step of ``.ci/run``."""
+    """The short one is ``make test-airflow``."""
     job = lab(tmp_path, "delta", tables=tables)
     job.begin(5)
     for table in job.tables:

@@ -34,6 +34,7 @@ def aside(job: Shop) -> list[tuple[str, int]]:
     return sorted((row["file"][-5:-4], row["line"]) for row in found)
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("table_format", FORMATS)
 @pytest.mark.parametrize("order", [(1, 2), (2, 1), (0,)])
 def test_rows_of_one_load_with_one_key_are_put_aside_but_for_the_last(
@@ -64,6 +65,7 @@ def test_rows_of_one_load_with_one_key_are_put_aside_but_for_the_last(
     ]  # a row of the load does not overtake another
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("table_format", FORMATS)
 def test_too_many_of_them_leave_silver_as_it_is_until_keys_are_right(
     table_format: str, tmp_path: Path
@@ -82,6 +84,7 @@ def test_too_many_of_them_leave_silver_as_it_is_until_keys_are_right(
     assert clean(job)
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("table_format", FORMATS)
 def test_a_load_that_began_again_is_another_load(table_format: str, tmp_path: Path) -> None:
     """Its rows may be in other files than before, and those of a new task too."""
@@ -108,6 +111,7 @@ def test_a_load_that_began_again_is_another_load(table_format: str, tmp_path: Pa
     assert clean(job)
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("table_format", FORMATS)
 def test_what_an_earlier_build_left_is_found_by_verify_and_put_aside_by_a_replay(
     table_format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -146,6 +150,7 @@ def test_tasks_find_the_same_rows(
         assert [one.clean for one in verify(pipeline)] == [True]
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("table_format", FORMATS)
 def test_a_record_that_a_replayed_one_overtook_does_not_wait(table_format: str, tmp_path: Path) -> None:
     """T4-C4: two updates without a value came before their insert; the later one is in silver after the replay."""

@@ -203,7 +203,7 @@ def test_a_new_task_that_is_declared_to_be_the_whole_table_empties_it_though_no_
 
 
 # --- T3-C3 ---
-@pytest.mark.sweep("iceberg-None")
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("change_seq", ["seq", None])
 def test_a_truncate_of_the_source_is_told_and_can_be_followed(job: Job, change_seq: str | None) -> None:
     """T3-C3: DMS removes the table's files, and tells nothing in files."""
@@ -454,6 +454,7 @@ def test_a_change_that_stands_behind_one_in_quarantine_is_none_that_silver_lacks
 
 
 # --- T3-C10 ---
+@pytest.mark.sweep("iceberg")
 def test_a_file_without_a_byte_has_no_record(job: Job) -> None:
     """T3-C10"""
     job.put(LOAD, "")
@@ -463,6 +464,7 @@ def test_a_file_without_a_byte_has_no_record(job: Job) -> None:
     assert (job.silver(), job.flaws()) == ({1: "1.00"}, [])
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
 def test_a_parquet_record_with_a_text_that_is_no_utf8_goes_to_quarantine(
     tmp_path: Path, table_format: str

@@ -58,6 +58,7 @@ def flaws(job: Shop) -> list[Any]:
     return [[*one.flaws, one.error] for one in verify(Pipeline(job.config)) if not one.clean]
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("table_format", FORMATS)
 def test_both_layers_are_partitioned_and_silver_says_when_a_row_was_committed(
     table_format: str, tmp_path: Path
@@ -176,6 +177,7 @@ def test_a_table_that_is_there_keeps_its_partitions_and_the_log_says_so(
     assert "is partitioned by [] and stays so" in caplog.text
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize(
     ("table_format", "table", "why"),
     [

@@ -32,6 +32,7 @@ def line(op: str, n: int, seq: int, note: str) -> str:
     return ",".join(map(str, [op, *values, seq])) + "\n"
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
 @pytest.mark.parametrize("keys", [["i8", "s"], ["tz", "dec"], ["bin", "d"], ["t", "b", "i16"]], ids="-".join)
 def test_every_type_is_taken_as_value_and_as_key(keys: list[str], table_format: str, tmp_path: Path) -> None:

@@ -43,13 +43,11 @@ WAYS = list(dict.fromkeys(killer.arguments[:-1] for killer in TESTS))
 """How pytest is called; its last argument says what is run."""
 
 
-EVERY = 16
+GATE = {"M2-repair", "M20", "M25"}
+"""Mutants that ``make test`` has too: by a model, by a test of the stores, by one of changes; the others are ``long``."""
 SAMPLE = [
-    pytest.param(mutant, id=mutant.id, marks=pytest.mark.long if number % EVERY else ())
-    for room in ROOMS
-    for number, mutant in enumerate(room)
+    pytest.param(mutant, id=mutant.id, marks=() if mutant.id in GATE else pytest.mark.long) for mutant in ALL
 ]
-"""The first of each room and every sixteenth one after it; the others are ``long``."""
 
 
 @pytest.fixture(scope="module")
@@ -89,40 +87,6 @@ def test_killers_that_are_models_are_explored_by_tests_with_as_many_faults_on_th
         assert not MODELS[name].flaw
 
 
-@pytest.mark.sweep(
-    "G6-seen",
-    "M1",
-    "cdc-avro-placeholder",
-    "cdc-before",
-    "cdc-dms-load",
-    "cdc-inferred-decimal",
-    "cdc-inferred-lists",
-    "cdc-inferred-whole",
-    "cdc-no-key",
-    "cdc-placeholder",
-    "cdc-range",
-    "cdc-snapshots",
-    "cdc-source",
-    "cdc-sql-tasks-apart",
-    "cdc-tasks-cut",
-    "cdc-untold",
-    "feed-whole-files",
-    "index-gone",
-    "index-of-another",
-    "index-places",
-    "kept-by-tags",
-    "medallion-declared-empty",
-    "medallion-lost-rows",
-    "medallion-missing-column",
-    "medallion-removed-iceberg",
-    "medallion-ties-of-a-batch",
-    "null-lists",
-    "positions-restored-unread",
-    "positions-restored",
-    "stale-file",
-    "volatile-hash",
-    "whole-rows",
-)
 @pytest.mark.parametrize("mutant", SAMPLE)
 def test_the_mutant_is_killed(mutant: Mutant, warm: Warm) -> None:
     killer = mutant.killer.only(mutant.told) if mutant.told.startswith("test_") else mutant.killer
