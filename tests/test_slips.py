@@ -15,6 +15,7 @@ import pytest
 import safewrite as sw
 from bench.servers.servers import Ministack
 from safewrite.arguments.options import parse_address
+from tests.each import each
 
 ROWS = pa.table({"id": [1]})
 SCHEMA = ROWS.schema
@@ -28,7 +29,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
 
 
-@pytest.mark.parametrize(
+@each(
     ("address", "hint"),
     [
         ("s3:/lab/oops", "s3://bucket/path"),
@@ -122,8 +123,8 @@ def table() -> sw.Table:
     return made
 
 
-@pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize(
+@each("verb", VERBS)
+@each(
     "name",
     [
         {"key": None},
@@ -207,8 +208,8 @@ WRONG: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, some in WRONG.items() for value in some])
-@pytest.mark.parametrize("address", ["./t", "s3://lab/t"])
+@each(("name", "value"), [(name, value) for name, some in WRONG.items() for value in some])
+@each("address", ["./t", "s3://lab/t"])
 def test_a_setting_of_a_wrong_type_is_refused_at_once(name: str, value: Any, address: str) -> None:
     """Not in the middle of a commit, and not taken for something else."""
     settings = {"create": True, "storage_options": {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, name: value}
@@ -248,7 +249,7 @@ def test_an_argument_that_is_not_there_is_refused_as_python_does() -> None:
 
 
 # --- properties ---------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
+@each(
     "properties",
     [
         {"delta.logRetentionDuration": "interval 1 hours"},

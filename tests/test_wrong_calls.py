@@ -22,6 +22,7 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
+from tests.each import each
 
 pytestmark = pytest.mark.usefixtures("no_aws_settings")
 
@@ -143,8 +144,8 @@ DATA: dict[str, tuple[Any, type[sw.SafewriteError], str]] = {
 }
 
 
-@pytest.mark.parametrize("format_", ["delta", "iceberg"])
-@pytest.mark.parametrize(("data", "error", "word"), DATA.values(), ids=list(DATA))
+@each("format_", ["delta", "iceberg"])
+@each(("data", "error", "word"), DATA.values(), ids=list(DATA))
 def test_data_that_is_no_table_or_does_not_fit(
     given: Given, format_: str, data: Any, error: type[sw.SafewriteError], word: str
 ) -> None:
@@ -247,8 +248,8 @@ CALLS: dict[str, tuple[Call, type[sw.SafewriteError], str]] = {
 }
 
 
-@pytest.mark.parametrize("format_", ["delta", "iceberg"])
-@pytest.mark.parametrize(("call", "error", "word"), CALLS.values(), ids=list(CALLS))
+@each("format_", ["delta", "iceberg"])
+@each(("call", "error", "word"), CALLS.values(), ids=list(CALLS))
 def test_a_verb_with_a_wrong_argument(
     given: Given, format_: str, call: Call, error: type[sw.SafewriteError], word: str
 ) -> None:
@@ -422,7 +423,7 @@ OPENINGS: dict[str, tuple[Call, type[sw.SafewriteError], str]] = {
 }
 
 
-@pytest.mark.parametrize(("call", "error", "word"), OPENINGS.values(), ids=list(OPENINGS))
+@each(("call", "error", "word"), OPENINGS.values(), ids=list(OPENINGS))
 def test_a_table_that_cannot_be_opened_or_made(
     given: Given, call: Call, error: type[sw.SafewriteError], word: str
 ) -> None:
@@ -455,8 +456,8 @@ RIGHT: dict[str, tuple[Call, Any]] = {
 }
 
 
-@pytest.mark.parametrize("format_", ["delta", "iceberg"])
-@pytest.mark.parametrize(("call", "result"), RIGHT.values(), ids=list(RIGHT))
+@each("format_", ["delta", "iceberg"])
+@each(("call", "result"), RIGHT.values(), ids=list(RIGHT))
 def test_an_odd_call_that_is_right(given: Given, format_: str, call: Call, result: Any) -> None:
     assert call(getattr(given, format_)) == result
 

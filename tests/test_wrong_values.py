@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
+from tests.each import each
 
 pytestmark = pytest.mark.usefixtures("no_aws_settings")
 
@@ -72,9 +73,9 @@ def _one(answer: Any) -> Any:
     return answer
 
 
-@pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("frame", FRAMES)
-@pytest.mark.parametrize("bad", [{"n": NAN}, {"s": NAN}, {"r": {"d": NAN}}], ids=lambda bad: next(iter(bad)))
+@each("verb", VERBS)
+@each("frame", FRAMES)
+@each("bad", [{"n": NAN}, {"s": NAN}, {"r": {"d": NAN}}], ids=lambda bad: next(iter(bad)))
 def test_nan_where_only_null_could_stand_is_refused_by_every_verb(
     table: Any, verb: str, frame: str, bad: dict[str, Any]
 ) -> None:
@@ -140,7 +141,7 @@ CHANGES: dict[str, tuple[Callable[[Any], Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("call", "says", "not_that"), CHANGES.values(), ids=list(CHANGES))
+@each(("call", "says", "not_that"), CHANGES.values(), ids=list(CHANGES))
 def test_a_refusal_advises_what_the_verb_has(
     table: Any, call: Callable[[Any], Any], says: str, not_that: str
 ) -> None:

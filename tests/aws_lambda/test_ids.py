@@ -27,6 +27,7 @@ from tests.aws_lambda.samples import (
     notification,
     published,
 )
+from tests.each import each
 
 ODD_IDS: tuple[Any, ...] = (None, "", " ", 0, 7, True, 1.5, [], ["x"], {}, {"id": "x"}, "\ud800")
 """Ids that name nothing; in JSON each of them may stand where an id belongs."""
@@ -92,7 +93,7 @@ def test_t3_d1_a_message_with_an_odd_id_inside_goes_by_its_own(tmp_path: Path, n
         assert lost(tmp_path / str(at), IN_A_QUEUE[name], odd) == (3, 3), odd
 
 
-@pytest.mark.parametrize(("name", "odd"), [*product(BY_ITSELF, ODD_IDS)], ids=ascii)
+@each(("name", "odd"), [*product(BY_ITSELF, ODD_IDS)], ids=ascii)
 def test_t3_d1_an_event_whose_own_id_names_nothing_is_refused(name: str, odd: Any) -> None:
     """T3-D1: two events would have had one key, "None" or "[]"; nothing else in them tells them apart."""
     try:

@@ -10,6 +10,7 @@ import pytest
 
 import safewrite as sw
 from safewrite.cdc.config.job import json_schema, load
+from tests.each import each
 
 
 def config(
@@ -252,9 +253,7 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("given", "field", "why"), FAULTS, ids=lambda one: one if isinstance(one, str) else ""
-)
+@each(("given", "field", "why"), FAULTS, ids=lambda one: one if isinstance(one, str) else "")
 def test_a_fault_is_told_by_its_field(given: dict[str, Any], field: str, why: str) -> None:
     with pytest.raises(sw.InvalidInputError) as told:
         load(given)

@@ -15,6 +15,7 @@ import pytest
 
 import safewrite as sw
 from safewrite.frames import prepare
+from tests.each import each
 
 NAN = float("nan")
 DAY = dt.date(2020, 1, 1)
@@ -68,10 +69,10 @@ def stored(data: Any, kind: pa.DataType | None) -> list[Any]:
     return pa.concat_tables(prepared.tables()).column("c").to_pylist()
 
 
-@pytest.mark.parametrize("holder", HOLDERS)
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("kind", NEIGHBOURS, ids=str)
-@pytest.mark.parametrize("known", [True, False], ids=["the table's type", "a new table"])
+@each("holder", HOLDERS)
+@each("place", PLACES)
+@each("kind", NEIGHBOURS, ids=str)
+@each("known", [True, False], ids=["the table's type", "a new table"])
 def test_one_nan_is_refused_whatever_its_neighbours_are(
     kind: pa.DataType, place: str, holder: str, known: bool
 ) -> None:
@@ -94,8 +95,8 @@ def test_one_nan_is_refused_whatever_its_neighbours_are(
         assert "None" in str(told.value)
 
 
-@pytest.mark.parametrize("frame", TYPED)
-@pytest.mark.parametrize("kind", NEIGHBOURS, ids=str)
+@each("frame", TYPED)
+@each("kind", NEIGHBOURS, ids=str)
 def test_a_column_of_floats_that_holds_only_nan_is_refused_by_row(kind: pa.DataType, frame: str) -> None:
     with pytest.raises(sw.WouldAlterError, match=r"'c', row [01]: .*(NaN|nan)") as told:
         stored(TYPED[frame](), kind)

@@ -14,6 +14,7 @@ import pytest
 
 import safewrite as sw
 from safewrite.frames.where import parse
+from tests.each import each
 
 SCHEMA = pa.schema(
     {
@@ -31,7 +32,7 @@ MOMENT = dt.datetime.fromisoformat("2020-01-02T12:30:00.000001")
 INSTANT = MOMENT.replace(tzinfo=dt.UTC)
 
 
-@pytest.mark.parametrize(
+@each(
     ("column", "value", "same"),
     [
         ("i", np.int64(7), 7),
@@ -55,8 +56,8 @@ def test_a_scalar_of_numpy_or_pandas_is_its_value(column: str, value: Any, same:
     assert str(parse([(column, "=", value)], SCHEMA)) == str(parse([(column, "=", same)], SCHEMA))
 
 
-@pytest.mark.parametrize("op", ["=", "!=", "<", "<=", ">", ">="])
-@pytest.mark.parametrize(
+@each("op", ["=", "!=", "<", "<=", ">", ">="])
+@each(
     ("column", "value"),
     [
         ("t", pd.Timestamp(1500)),

@@ -16,6 +16,7 @@ import safewrite as sw
 from safewrite.cli.app import app
 from safewrite.medallion import Pipeline, load, verify
 from safewrite.medallion.files.layout import odd
+from tests.each import each
 
 GOOD: dict[str, Any] = {
     "job": "shop", "raw": {"location": "raw"}, "state": "state", "quarantine": "quarantine",
@@ -125,7 +126,7 @@ def changed(path: list[str], value: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("what", WRONG)
+@each("what", WRONG)
 def test_a_wrong_field_is_named(what: str) -> None:
     path, value, named = WRONG[what]
     with pytest.raises(sw.InvalidInputError) as refused:
@@ -223,7 +224,7 @@ CALLS: dict[str, tuple[Callable[[Pipeline], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", CALLS)
+@each("what", CALLS)
 def test_a_wrong_call_says_what_is_right(what: str) -> None:
     call, told = CALLS[what]
     with pytest.raises(sw.InvalidInputError) as refused:
