@@ -16,7 +16,7 @@ from safewrite.cdc.ledger.dead_letters import dead_letters_waiting
 from safewrite.cdc.ledger.ledger import NO_OFFSETS, ends_of, last_commit
 from safewrite.cdc.records.batch import Partition, Range, topic_partition
 from safewrite.cdc.routing.origin import recorded_source
-from safewrite.intake.reporting import command
+from safewrite.cdc.routing.refusals import knows_job, made_anew
 from safewrite.values.limits import utc
 
 State = Literal["ok", "behind", "not begun", "fenced", "needs restart", "unreadable"]
@@ -125,6 +125,30 @@ def status(
     return Status(config.job, tuple(found), batches, nowhere.sums["dead"], waiting[None])
 
 
+def tables_gone(landing: Landing) -> tuple[str, ...]:
+    """What is wrong with tables that the job landed and that are not there any more, or are others.
+
+    Of tables that the configuration does not name it is known where they are only if the job makes such tables.
+    """
+    config, done = landing.config, landing.ledger.positions()
+    head, tables = landing.ledger.mark(""), {one.name: one for one in config.tables}
+    landed = [name.removeprefix(head) for name, at in done.items() if name.startswith(head) and at]
+    if config.unknown_tables == "create":
+        made = {name: landing.created(name) for name in landed if name not in tables}
+        tables |= {name: one for name, one in made.items() if one.database == config.unknown_database}
+    faults = []
+    for name in sorted({*landed} & {*tables}):
+        try:
+            found = landing.targets.look(tables[name])
+            is_there = found is not None and knows_job(found.positions(), config.job)
+        except sw.SafewriteError as error:
+            faults.append(f"The table {name}, in which the job landed rows, cannot be read: {error}")
+            continue
+        if not is_there:
+            faults.append(". ".join(made_anew(config.job, tables[name], landing.targets)))
+    return tuple(faults)
+
+
 class _Look:
     """A look at one table."""
 
@@ -138,7 +162,7 @@ class _Look:
         found: sw.Table | None = None
         positions: dict[str, int] = {}
         try:
-            found = self._landing.targets.find(self._table)
+            found = self._landing.targets.look(self._table)
             positions = {} if found is None else found.positions()
             restored = found is not None and _is_restored(found)
         except sw.ConflictError as error:  # rolled back to where nothing tells a position
@@ -161,12 +185,10 @@ class _Look:
 
     def _state(self, positions: Mapping[str, int], *, restored: bool) -> tuple[State, str]:
         job, name, done = self._job, self._table.name, self._done
-        knows = any(one.startswith(f"{job}/") for one in positions)
+        knows = knows_job(positions, job)
         if done.get(self._landing.ledger.mark(name), 0) and not knows:
-            return "needs restart", (
-                f"the job landed rows in {name}, and the table there has no positions of it: it was dropped, or created again. Restore "
-                f"it; or run `{command('cdc', 'restart', name)}` and have the source send its rows again"
-            )
+            what, advice = made_anew(job, self._table, self._landing.targets)
+            return "needs restart", f"{what}. {advice}"
         if knows and not any(one.startswith(f"{job}/") for one in done):
             # A driver that died in its very first batch leaves this too; without a checkpoint or with that batch it goes on.
             return "behind", (

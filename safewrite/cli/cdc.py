@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -269,8 +270,8 @@ def plan(context: typer.Context, config: ConfigFile, output: OutputOption = None
 
 @cdc.command()
 def verify(context: typer.Context, config: ConfigFile, output: OutputOption = None) -> None:
-    """Add the job's ledger up again: every record that came in landed or is a dead letter.  Exits with 1 if one is not, and with 2
-    if no batch of the job is there: it may be the ledger of another place.
+    """Add the job's ledger up again: every record that came in landed or is a dead letter, and each table is there.  Exits with 1
+    if one is not, and with 2 if no batch of the job is there: it may be the ledger of another place.
     """
     screen = Screen(context, output)
     with screen.errors():
@@ -354,6 +355,7 @@ def _rows(pipeline: Pipeline) -> tuple[pa.Table, pa.Table | None]:
 
 def _verdict(pipeline: Pipeline) -> Verdict:
     from safewrite.cdc.ledger.accounting import verify
+    from safewrite.cdc.status import tables_gone
 
     verdict = verify(pipeline.config.job, *_rows(pipeline))
     if not verdict.batches:
@@ -361,7 +363,7 @@ def _verdict(pipeline: Pipeline) -> Verdict:
             f"The ledger {pipeline.landing.ledger.table.name} has no batch of the job {pipeline.config.job!r}, so there is nothing to "
             "add up. Nothing was written. Correct job, database, warehouse or catalog if the job has landed something; else run it."
         )
-    return verdict
+    return replace(verdict, faults=(*verdict.faults, *tables_gone(pipeline.landing)))
 
 
 _COLOURS = {"ok": "green", "behind": "yellow", "not begun": "dim"}

@@ -15,7 +15,7 @@ from safewrite.text.rendering import shown
 from safewrite.values.casts import convert
 from safewrite.values.decimals import storable
 from safewrite.values.refusals import NotExactError
-from safewrite.values.types import is_list
+from safewrite.values.types import is_list, written
 
 BINARY_DIGITS = 17
 """This many digits tell every binary number of 64 bits from all others; what has more is a decimal."""
@@ -71,10 +71,8 @@ def array_of(values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, dict[i
             pa.array([value], kind)
         except _MISFITS:
             fitting[place] = None
-            written = str(value) if isinstance(value, Decimal) and len(str(value)) < 100 else shown(value)
-            misfits[place] = (
-                f"{written} does not fit the table's {str(kind).replace('decimal128', 'decimal')}"
-            )
+            told = str(value) if isinstance(value, Decimal) and len(str(value)) < 100 else shown(value)
+            misfits[place] = f"{told} does not fit the table's {written(kind)}"
     return pa.array(fitting, kind), misfits
 
 
@@ -110,7 +108,7 @@ def _reader(kind: pa.DataType) -> Callable[[Any], Any]:
 
 def _refuser(kind: pa.DataType) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
-        raise NotExactError(f"no value of a source fits a column of type {kind}")
+        raise NotExactError(f"no value of a source fits a column of type {written(kind)}")
 
     return read
 
@@ -184,7 +182,7 @@ def _shaped(kind: pa.DataType) -> Callable[[Any], Any]:
 
     def read(value: Any) -> Any:
         if not isinstance(value, list):
-            raise _refused(value, f"value of {kind}")
+            raise _refused(value, f"value of {written(kind)}")
         return [inner(one) for one in value]
 
     return read
@@ -195,7 +193,7 @@ def _struct_reader(kind: pa.StructType) -> Callable[[Any], Any]:
 
     def read(value: Any) -> Any:
         if not isinstance(value, dict) or any(value[name] is not None for name in value.keys() - inner):
-            raise _refused(value, f"value of {kind}")
+            raise _refused(value, f"value of {written(kind)}")
         return {name: inner[name](one) for name, one in value.items() if name in inner}
 
     return read
@@ -209,7 +207,7 @@ def _map_reader(kind: pa.MapType) -> Callable[[Any], Any]:
         if not isinstance(pairs, list) or any(
             not isinstance(pair, tuple) or len(pair) != 2 or pair[0] is None for pair in pairs
         ):
-            raise _refused(value, f"value of {kind}")
+            raise _refused(value, f"value of {written(kind)}")
         return [(key(one), item(other)) for one, other in pairs]
 
     return read

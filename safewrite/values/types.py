@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -79,6 +80,14 @@ def map_of(key: pa.DataType, value: pa.Field) -> pa.DataType:
     return pa.map_(
         pa.field("key", key, nullable=False), pa.field("value", value.type, nullable=value.nullable)
     )
+
+
+_LISTED, _NAMED = re.compile(r"list<(?:item|element|array): "), re.compile(r" \('\w+'\)")
+
+
+def written(kind: pa.DataType) -> str:
+    """A type as messages have it: whoever made it, without the names that formats and libraries give what is in a list or a map."""
+    return _NAMED.sub("", _LISTED.sub("list<", str(kind))).replace("decimal128", "decimal")
 
 
 def canonical_type(kind: pa.DataType, column: str) -> pa.DataType:

@@ -427,3 +427,19 @@ def test_what_was_cut_off_by_executors_is_known_also_to_a_decoder_that_forgot_it
     strange = decoder.decode(KafkaRecords(cut, [b'{"schema":[],"payload":']))
     assert (len(strange.columns), len(strange.dead)) == (0, 3)
     assert strange.dead[0].record.value == b'{"schema":[],"payload":' + whole[0][len(prefix) :]
+
+
+def test_numbers_that_json_does_not_have_slow_no_others() -> None:
+    """T4-B7: Connect writes them as texts, and a search by halves gave up with the twenty-fifth piece of a batch."""
+    values: list[Any] = [0.25] * 3000
+    for at in range(7, 3000, 250):
+        values[at] = ("NaN", "Infinity", "-Infinity")[at % 3]
+    found = equal(inserts({"type": "double"}, values))
+    assert found.by_columns == 3000 - 12
+
+
+def test_strange_records_among_many_do_not_slow_the_others() -> None:
+    values: list[Any] = ["text"] * 3000
+    for at in range(7, 3000, 500):
+        values[at] = 5
+    assert equal(inserts({"type": "string"}, values)).by_columns > 2500

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import types
 from pathlib import Path
 from typing import Any
@@ -137,3 +138,25 @@ def test_run_makes_metrics_where_they_are_asked_for(
     assert {line["Job"] for line in lines} == ({"job"} if "--emf" in options else set())
     assert namespaces == ({"lake" if "lake" in options else "safewrite"} if "--emf" in options else set())
     assert ("safewrite.cdc.applied" in {name for name, _, _ in meter.seen}) is ("--otel" in options)
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named", "made unasked"])
+def test_verify_says_that_a_table_is_gone(job: Job, named: bool) -> None:
+    """T4-B7: the ledger added up, and the rows were not there; also where the catalog still has the table."""
+    if not named:
+        job.tables.clear()
+        job.settings |= {
+            "unknown_tables": "create",
+            "unknown_database": "db",
+            "defaults": {"format": job.form},
+        }
+    job.land(change("c", "a", 1, {"id": 1}, lsn=1, offset=0))
+    assert answer(job, "verify")["faults"] == []
+    name = "a" if named else "public_a"
+    shutil.rmtree(job.folder / ("db" if job.form == "delta" else "lake/db") / name)
+    found = run(job, "verify", "--output", "json")
+    assert found.exit_code == 1
+    (fault,) = json.loads(found.stdout)["faults"]
+    assert (
+        f"landed rows in db.{name}" in fault or f"The table db.{name}, in which the job landed rows" in fault
+    )

@@ -11,12 +11,16 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+import safewrite as sw
 from safewrite.cdc.config.table_config import METADATA
 from safewrite.cdc.landing.job_plan import JobPlan, plan
 from safewrite.cdc.landing.replay import replay
 from safewrite.cdc.ledger.dead_letters import LetterFilter
+from safewrite.cdc.ledger.target_tables import has_branch
+from safewrite.cdc.status import status, tables_gone
 from safewrite.cli.app import app
 from tests.cdc.jobs import Job, Source, change
+from tests.cdc.on_executors import Executors
 
 ALL = {kind: kind for kind in METADATA}
 
@@ -181,3 +185,53 @@ def test_the_command_says_it_and_exits_with_1_where_the_job_would_stop(landed: J
     assert done.exit_code == 1
     assert "db.a is refused" in done.stdout
     assert "safewrite cdc restart" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_a_table_of_another_format_than_before_is_told_and_not_advised_to_begin_again(
+    tmp_path: Path, form: str
+) -> None:
+    """T4-B7: it was said to be dropped, and the restart that was advised led to an empty table."""
+    job = Job(tmp_path, [{"table": "a"}], form, schemas=False)
+    job.land(change("c", "a", 1, {"id": 1}, lsn=1, offset=0))
+    job.settings |= {"warehouse": str(tmp_path), "catalog": job.catalog(), "create_namespace": True}
+    job.tables[0]["format"] = "iceberg" if form == "delta" else "delta"
+    what, notes = said(planned(job), "db.a")
+    assert (what, f"Set format to {form}, as it was" in notes) == ("is refused", True)
+    (state,) = status(job.landing(), job.read("job_ledger", "cdc")).tables
+    assert f"Set format to {form}, as it was" in state.what
+    assert "restart" not in notes + state.what
+    with pytest.raises(sw.ConflictError, match=f"of format {form}, and the configuration says"):
+        job.land(change("c", "a", 2, {"id": 2}, lsn=2, offset=1), number=1)
+
+
+def test_a_branch_that_is_added_is_told_and_not_made_by_a_look(tmp_path: Path) -> None:
+    """T4-B7: plan said nothing, and made the branch; so did status and verify."""
+    job = Job(tmp_path, [{"table": "a"}], "iceberg", schemas=False)
+    job.land(change("c", "a", 1, {"id": 1}, lsn=1, offset=0))
+    job.tables[0]["branch"] = "audit"
+    what, notes = said(planned(job), "db.a")
+    assert what == "goes on"
+    assert notes.startswith("branch: audit is made of what main has with the next rows")
+    assert status(job.landing(), job.read("job_ledger", "cdc")).tables[0].state == "ok"
+    assert tables_gone(job.landing()) == ()
+    job.tables[0].pop("branch")
+    assert not has_branch(job.landing().targets.find(job.landing().config.tables[0]), "audit")
+    job.tables[0]["branch"] = "audit"
+    job.land(change("c", "a", 2, {"id": 2}, lsn=2, offset=1), number=1)
+    assert said(planned(job), "db.a") == ("goes on", "")
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_a_key_of_records_that_is_to_order_its_changes_is_told(tmp_path: Path, form: str) -> None:
+    """T4-B7: check knows the key only where primary_key names it; the error spoke of arguments that no configuration has."""
+    order = {"sequence": "precombine", "precombine_key": ["n", "id"]}
+    job = Job(tmp_path, [{"table": "a"} | order], form, schemas=False)
+    for landing, work in ((job.landing(), None), (job.landing(engine="spark"), Executors().work)):
+        with pytest.raises(sw.InvalidInputError, match="has id, which is part of the key"):
+            landing.land(job.batch([change("c", "a", 1, {"id": 1, "n": 1}, lsn=1, offset=0)]), work)
+    job.tables[0] = {"table": "a"}
+    job.land(change("c", "a", 1, {"id": 1, "n": 1}, lsn=1, offset=0))
+    job.tables[0] |= order
+    what, notes = said(planned(job), "db.a")
+    assert (what, "precombine_key of db.a has id" in notes) == ("is refused", True)

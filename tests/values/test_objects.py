@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safewrite.values.objects import array_of, column_of
+from safewrite.values.types import written
 
 WHOLE = (
     st.integers(-(2**63), 2**63 - 1) | st.integers(-300, 300) | st.sampled_from([2**53 + 1, 2**24 + 1, 2**60])
@@ -109,3 +110,15 @@ def test_what_arrow_would_alter_is_refused(value: Any, kind: pa.DataType) -> Non
 def test_a_type_that_no_value_of_a_source_fits_refuses_each_by_itself() -> None:
     found, why = array_of([None, Decimal(1), time()], pa.duration("us"))
     assert (found.null_count, why.keys()) == (3, {1, 2})
+
+
+def test_types_are_written_alike_whoever_made_them() -> None:
+    """T4-B7: formats and libraries call what is in a list otherwise, and dead letters had other reasons by engine."""
+    kinds = [pa.list_(pa.field(name, pa.decimal128(5, 2))) for name in ("item", "element", "array")]
+    assert {written(kind) for kind in kinds} == {"list<decimal(5, 2)>"}
+    assert len({array_of([[], 5], kind)[1][1] for kind in kinds}) == 1
+    maps = [
+        pa.map_(pa.string(), pa.int64()),
+        pa.map_(pa.field("k", pa.string(), nullable=False), pa.field("v", pa.int64())),
+    ]
+    assert {written(kind) for kind in maps} == {"map<string, int64>"}

@@ -20,7 +20,7 @@ from safewrite.cdc.rows.rules import Rules
 from safewrite.intake.partitioning import partition_columns
 from safewrite.values import kept_names
 from safewrite.values.objects import array_of, column_of
-from safewrite.values.types import is_column_name
+from safewrite.values.types import is_column_name, written
 from safewrite.values.widening import merged, wider_fields
 
 _NO_COLUMN = "the table has no column yet, and the record gives it none: name one in metadata, or replay the record once the table has one"
@@ -221,7 +221,7 @@ def _nulled(table: TargetTable, names: Iterable[str], keys: Sequence[str]) -> fr
 def _of_keys(keys: Sequence[str], types: Mapping[str, pa.DataType]) -> dict[str, str]:
     """Columns that cannot be of a key, and why."""
     return {
-        name: f"a key of type {kind} is not equal in all engines alike; name another primary_key, or its decimal_fields"
+        name: f"a key of type {written(kind)} is not equal in all engines alike; name another primary_key, or its decimal_fields"
         for name, kind in types.items()
         if name in keys and (pa.types.is_floating(kind) or pa.types.is_nested(kind))
     }

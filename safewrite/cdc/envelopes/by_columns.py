@@ -39,7 +39,10 @@ FEWEST = 80
 """Fewer records of one schema are read faster one by one."""
 _SMALLEST = 64
 """At most this many records are read one by one if one of them is unsuited."""
-_FAILURES_MAX = 24
+_LOOKS_MAX = 6
+"""So many times as many records as there are may be read in vain, in the search for those that hold up others."""
+_NO_NUMBERS = rb'"(NaN|-?Infinity)"'
+"""Binary numbers for which JSON has no number: Connect writes texts.  Arrow reads none of their columns."""
 _EXACT = float(2**53)
 """Whole numbers below it are binary numbers of 64 bits, too."""
 _READERS_MAX = 1000
@@ -114,16 +117,24 @@ class ByColumns:
     def _tried(
         self, batch: _Batch, schemas: _Schemas, chosen: Any, found: ReadRecords
     ) -> Iterator[ColumnBatch]:
-        """The column batches of records of one schema; of those that hold up others the halves are tried."""
-        waiting, failures = [chosen], 0
+        """The column batches of records of one schema.
+
+        Of those that hold up others the halves are tried; first all without those that have a number that JSON does not have.
+        """
+        waiting, looks, is_first = [chosen], _LOOKS_MAX * len(chosen), True
         while waiting:
             chosen = waiting.pop()
             try:
                 batches, others = self._batches(batch, schemas, chosen)
             except UNSUITED:
-                failures += 1
-                if len(chosen) <= _SMALLEST or failures > _FAILURES_MAX or not self._is_suited(schemas):
+                looks -= len(chosen)
+                odd = batch.are_like(chosen, _NO_NUMBERS) if is_first else chosen[:0]
+                is_first = False
+                if len(chosen) <= _SMALLEST or looks < 0 or not self._is_suited(schemas):
                     found.others.append(chosen)
+                elif 0 < len(odd) < len(chosen):
+                    found.others.append(odd)
+                    waiting.append(np.setdiff1d(chosen, odd, assume_unique=True))
                 else:
                     middle = len(chosen) // 2
                     waiting += [chosen[middle:], chosen[:middle]]
@@ -218,6 +229,11 @@ class _Batch:
             elif last > first:
                 taken.append(part.take(pa.array(places[first:last] - at)))
         return taken[0] if len(taken) == 1 else pa.Table.from_batches(taken).combine_chunks().to_batches()[0]
+
+    def are_like(self, places: Any, pattern: bytes) -> Any:
+        """Those of the places whose values have a regular expression in them."""
+        values = self.rows(places).column("value")
+        return places[flags(pc.match_substring_regex(values, pattern))]
 
     def has_header(self, names: Sequence[str]) -> Any:
         """Which records have a header of one of these names, as booleans of NumPy."""

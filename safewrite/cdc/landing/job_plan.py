@@ -12,12 +12,13 @@ import safewrite as sw
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.ledger.dead_letters import dead_letters_waiting
-from safewrite.cdc.ledger.target_tables import keys_of, properties_of
+from safewrite.cdc.ledger.target_tables import has_branch, keys_of, properties_of
 from safewrite.cdc.records.batch import topic_partition
 from safewrite.cdc.routing.origin import recorded_source
 from safewrite.cdc.routing.refusals import (
     LAST_EPOCH,
     knows_job,
+    refuse_key_in_order,
     refuse_made_anew,
     refuse_other_key,
     refuse_other_rows,
@@ -25,6 +26,7 @@ from safewrite.cdc.routing.refusals import (
 )
 from safewrite.cdc.sql.row_sql import names_missing, types_computed
 from safewrite.intake.partitioning import alike
+from safewrite.values.types import written
 from safewrite.values.widening import wider
 
 What = Literal["begins", "joins", "goes on", "is left", "is refused"]
@@ -107,7 +109,7 @@ def _of_unnamed(landing: Landing, name: str, waiting: int) -> tuple[What, tuple[
     """What becomes of a table that the job landed and the configuration does not name."""
     config, table = landing.config, landing.created(name)
     try:
-        found = landing.targets.find(table)
+        found = landing.targets.look(table)
         positions = {} if found is None else found.positions()
     except sw.SafewriteError:
         positions = {}
@@ -131,12 +133,13 @@ def _table_plan(landing: Landing, table: TargetTable, done: Mapping[str, int], w
     job = landing.config.job
     landed = done.get(landing.ledger.mark(table.name), 0)
     try:
-        found = landing.targets.find(table)
+        found = landing.targets.look(table)
         positions = {} if found is None else found.positions()
-        refuse_made_anew(job, table, positions, landed=landed)
+        refuse_made_anew(job, table, landing.targets, positions, landed=landed)
         refuse_set_back(job, table, landing.ledger.checked(table, found, positions, landed=landed))
         refuse_other_key(table, keys_of(found), None if found is None else found.schema)
         refuse_other_rows(job, table, found, positions)
+        refuse_key_in_order(table, keys_of(found) or table.key)
         computed = {} if found is None else _computed(table, found)
     except sw.SafewriteError as error:
         return TablePlan(table.name, "is refused", (str(error),))
@@ -151,10 +154,13 @@ def _table_plan(landing: Landing, table: TargetTable, done: Mapping[str, int], w
     if not knows_job(positions, job):
         notes = ["it was there before the job: its rows stay, and those with a key of the source are changed"]
         return TablePlan(
-            table.name, "joins", (*notes, *_of_table(table, found), *_of_sql(table, found, computed))
+            table.name,
+            "joins",
+            (*notes, *_of_branch(table, found), *_of_table(table, found), *_of_sql(table, found, computed)),
         )
     said = (
         *_of_source(table, positions, job, waiting),
+        *_of_branch(table, found),
         *_of_table(table, found),
         *_of_sql(table, found, computed),
     )
@@ -213,6 +219,15 @@ def _of_epoch(table: TargetTable, positions: Mapping[str, int], job: str, waitin
             )
 
 
+def _of_branch(table: TargetTable, found: sw.Table) -> Iterator[str]:
+    """What becomes of rows where the configuration names a branch that is not there."""
+    if table.branch is not None and not has_branch(found, table.branch):
+        yield (
+            f"branch: {table.branch} is made of what main has with the next rows; these and later ones are on it alone, and readers of main see "
+            f"them after `safewrite fast-forward {table.name}`"
+        )
+
+
 def _of_table(table: TargetTable, found: sw.Table) -> Iterator[str]:
     """What the configuration says otherwise than a table is."""
     names = frozenset(found.schema.names)
@@ -244,11 +259,11 @@ def _of_table(table: TargetTable, found: sw.Table) -> Iterator[str]:
         if has == kind:
             continue
         if table.widening is not None and (then := wider(has, kind, table.widening)) is not None:
-            yield f"{name} becomes {then} with the first value that {has} cannot hold"
+            yield f"{name} becomes {written(then)} with the first value that {written(has)} cannot hold"
         else:
             may = table.widening == "fields" and wider(has, kind, "delta") is not None
             how = "; it becomes wider with widen, if all readers know that" if may else ""
-            yield f"{name} stays {has}, not {kind}: what that cannot hold is a dead letter{how}"
+            yield f"{name} stays {written(has)}, not {written(kind)}: what that cannot hold is a dead letter{how}"
     if not alike(table.partition_by, found.partition_by):
         yield f"partition_by does nothing: the table is divided by {_listed(found.partition_by)}, not by {_listed(table.partition_by)}"
     given, has = properties_of(table), found.properties

@@ -15,6 +15,7 @@ from safewrite.cdc.config.job import Config
 from safewrite.cdc.config.own_columns import OwnNames
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.intake.reporting import Listener
+from safewrite.intake.tables import TableFormat
 from safewrite.values.widening import with_fields
 
 log = logging.getLogger("safewrite")
@@ -49,6 +50,14 @@ class TargetTables:
                 self._forget(table, error)
         return self._opened(table)
 
+    def look(self, table: TargetTable) -> sw.Table | None:
+        """A table as it is now, for who commits nothing: a branch that is not there is not made, and the table is as on main."""
+        if table.branch is not None and self.seen(table) is None:
+            main = self._found(table.model_copy(update={"branch": None}))
+            if main is None or not has_branch(main, table.branch):
+                return main
+        return self.find(table)
+
     def position(self, table: TargetTable) -> tuple[sw.Table | None, dict[str, int]]:
         """A table as it is now, and how far each source was taken into it; both of one look at it."""
         known = self.seen(table)
@@ -73,11 +82,28 @@ class TargetTables:
             self._open.pop(table.name, None)
 
     def _opened(self, table: TargetTable) -> sw.Table | None:
+        found = self._found(table)
+        return None if found is None else self._keep(table, found)
+
+    def _found(self, table: TargetTable) -> sw.Table | None:
         try:
-            found = sw.open(self._address(table), **self._opening(table)).check_writable()
+            found: sw.Table = sw.open(self._address(table), **self._opening(table)).check_writable()
         except sw.TableNotFoundError:
             return None
-        return self._keep(table, found)
+        return found
+
+    def other_format(self, table: TargetTable) -> sw.Table | None:
+        """The table of this name in the other format, as where the configuration names another one than before; None if there is none."""
+        config = self._config
+        if (config.warehouse if table.format == "iceberg" else config.catalog) is None:
+            return None
+        form: TableFormat = "delta" if table.format == "iceberg" else "iceberg"
+        other = table.model_copy(update={"format": form, "location": None, "branch": None})
+        try:
+            found: sw.Table = sw.open(self._address(other), **self._opening(other))
+        except sw.SafewriteError:
+            return None
+        return found
 
     def create(self, table: TargetTable, keys: Sequence[str], fields: Sequence[pa.Field]) -> sw.Table:
         """A new table; one that another job made meanwhile is taken as it is."""
@@ -161,6 +187,11 @@ def properties_of(table: TargetTable) -> dict[str, str]:
     marks = "delta.enableDeletionVectors" if table.format == "delta" else "write.merge.mode"
     value = "true" if table.format == "delta" else "merge-on-read"
     return {**table.properties, **({marks: value} if table.marks_rows else {})}
+
+
+def has_branch(found: Any, branch: str) -> bool:
+    """Whether an Iceberg table has a branch."""
+    return branch in found.iceberg.metadata.refs
 
 
 def keys_of(found: sw.Table | None) -> tuple[str, ...] | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
 import safewrite as sw
 from safewrite.cdc.config.own_columns import OwnNames
 from safewrite.cdc.config.table_config import TargetTable
-from safewrite.cdc.ledger.target_tables import keys_of, own_names_of
+from safewrite.cdc.ledger.target_tables import TargetTables, keys_of, own_names_of
 from safewrite.intake.reporting import command
 
 LAST_EPOCH = "epoch"
@@ -21,16 +21,37 @@ def knows_job(positions: Mapping[str, int], job: str) -> bool:
     return any(name.startswith(f"{job}/") for name in positions)
 
 
-def refuse_made_anew(job: str, table: TargetTable, positions: Mapping[str, int], *, landed: int) -> None:
+def refuse_made_anew(
+    job: str, table: TargetTable, targets: TargetTables, positions: Mapping[str, int], *, landed: int
+) -> None:
     """A table that had rows of the job and has no positions of it is another one, without those rows."""
     if landed and not knows_job(positions, job):
+        what, advice = made_anew(job, table, targets)
         raise sw.ConflictError(
-            f"The job {job!r} landed rows in {table.name}, and the table there has no positions of it: it was "
-            "dropped, or dropped and created again, and rows from before are not in it. Nothing of the batch was committed. "
-            f"Restore it; or declare that it begins now with `{command('cdc', 'restart', table.name)}`, and "
-            "have the source send its rows again (a snapshot).",
-            kind=sw.Kind.TABLE_REPLACED,
+            f"{what}. Nothing of the batch was committed. {advice}.", kind=sw.Kind.TABLE_REPLACED
         )
+
+
+def made_anew(job: str, table: TargetTable, targets: TargetTables) -> tuple[str, str]:
+    """What happened to a table that has no positions of the job which landed rows in it, and what to do.
+
+    To begin again is for a table that was dropped: where the configuration names another place, the rows are in the place of before.
+    """
+    landed = f"The job {job!r} landed rows in {table.name}"
+    if (other := targets.other_format(table)) is not None and knows_job(other.positions(), job):
+        before = "delta" if table.format == "iceberg" else "iceberg"
+        what = f"{landed} of format {before}, and the configuration says {table.format}: rows from before would not be in that table"
+        return what, (
+            f"Set format to {before}, as it was; or land in a table of another name, and have the source send its rows again (a snapshot)"
+        )
+    what = (
+        f"{landed}, and the table there has no positions of it: rows from before are not in it. It was dropped, or dropped and created again; "
+        "or the configuration names another place than before (format, location, warehouse, catalog)"
+    )
+    return what, (
+        "If the configuration changed, set it as it was. If the table was dropped, restore it; or declare that it begins now with "
+        f"`{command('cdc', 'restart', table.name)}`, and have the source send its rows again (a snapshot)"
+    )
 
 
 def refuse_set_back(job: str, table: TargetTable, positions: Mapping[str, int]) -> None:
@@ -65,6 +86,16 @@ def refuse_other_key(
         raise sw.InvalidInputError(
             f"The table {table.name} was created with the key {list(recorded)}, and the configuration says {list(table.key)}. Nothing "
             "of the batch was committed. Correct primary_key, or land in a table of another name."
+        )
+
+
+def refuse_key_in_order(table: TargetTable, keys: Sequence[str]) -> None:
+    """Columns of the key, which a record's key may name, are the same in all changes of a row."""
+    if both := [name for name in table.precombine_key or () if name in keys]:
+        raise sw.InvalidInputError(
+            f"precombine_key of {table.name} has {', '.join(both)}, which {'are' if len(both) > 1 else 'is'} part of the key of its rows "
+            f"({', '.join(keys)}): a key cannot order its changes. Nothing of the batch was committed. Take it out of precombine_key, or name the "
+            "key in primary_key."
         )
 
 

@@ -24,6 +24,7 @@ from safewrite.cdc.routing.moves import SOURCE_TIME, moved_by
 from safewrite.cdc.routing.origin import TableSource
 from safewrite.cdc.routing.refusals import (
     knows_job,
+    refuse_key_in_order,
     refuse_made_anew,
     refuse_other_key,
     refuse_other_rows,
@@ -97,7 +98,8 @@ class TableBatch:
         except sw.InvalidInputError as error:  # a name that no table can have
             made._without_table(given, error)
             return made
-        refuse_made_anew(name, table, positions, landed=(landed := done.get(job.ledger.mark(table.name), 0)))
+        landed = done.get(job.ledger.mark(table.name), 0)
+        refuse_made_anew(name, table, job.targets, positions, landed=landed)
         refuse_set_back(name, table, job.ledger.checked(table, found, positions, landed=landed))
         new = given.since(batch.starts(name, positions))
         entry.earlier = entry.records - new.records
@@ -124,6 +126,7 @@ class TableBatch:
         refuse_other_rows(self.job.config.job, self.table, self.found, self.positions)
         try:
             self.make(recorded, each=counts is not None, again=counts is not None)
+            refuse_key_in_order(self.table, self.rows.keys)
             if counts is None and not self.table.is_appended:
                 self._rank()
             if not self.table.has_versions and (asked := taking(self.rows.rows, self.rows.keys)):

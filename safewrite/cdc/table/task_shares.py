@@ -23,6 +23,7 @@ from safewrite.cdc.routing.moves import SOURCE_TIME, moved_by
 from safewrite.cdc.routing.origin import TableSource, is_source_position
 from safewrite.cdc.routing.refusals import (
     knows_job,
+    refuse_key_in_order,
     refuse_made_anew,
     refuse_other_key,
     refuse_other_names,
@@ -188,13 +189,14 @@ class TaskShare:
         except sw.InvalidInputError as error:  # a name that no table can have
             raise LandAgainError({table.name: str(error)}) from error
         landed = done.get(job.ledger.mark(table.name), 0)
-        refuse_made_anew(name, table, positions, landed=landed)
+        refuse_made_anew(name, table, job.targets, positions, landed=landed)
         refuse_set_back(name, table, job.ledger.checked(table, found, positions, landed=landed))
         now = view_of(name, found, positions, view.parts)
         if now != view:
             raise LandAgainError(views={table.name: now})
         refuse_other_key(table, view.keys, view.schema)
         refuse_other_names(name, table, found, positions)
+        refuse_key_in_order(table, report.keys)
         if (why := report.rest) is not None:
             raise LandAgainError({table.name: why})
         assert report.key_values is not None
