@@ -16,6 +16,8 @@ from safewrite.values.refusals import NotExactError, OtherMeaningError
 from safewrite.values.text import from_hex, parsed
 from safewrite.values.types import is_text
 
+_ZEROS = r"(?:\.0+|(\.[0-9]*[1-9])0+)$"
+
 
 def declared(kind: pa.DataType, *, texts: bool) -> Convert:
     """Converts to a declared type; ``texts`` are the bytes of a CSV file."""
@@ -34,6 +36,8 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return texts if kind == texts.type else parsed(texts, kind)
     if found == kind:
         return array
+    if pa.types.is_time(found) and is_text(kind):  # Delta has no times of a day
+        return pc.replace_substring_regex(array.cast(kind), _ZEROS, r"\1")
     if _family(found) != _family(kind):
         raise OtherMeaningError(f"a {found} is no {kind}")
     if pa.types.is_timestamp(kind) and pa.types.is_timestamp(found) and found.tz is None and kind.tz:

@@ -54,6 +54,8 @@ def parsed(texts: pa.Array, kind: pa.DataType) -> pa.Array:
         return from_hex(texts.cast(pa.binary()))
     if pa.types.is_decimal(kind):
         return decimals.of_texts(texts, kind)
+    if pa.types.is_boolean(kind):
+        texts = pc.replace_substring_regex(texts, _SAME_WHOLE, r"\1\2")
     return _clock_times(texts) if pa.types.is_time64(kind) else texts.cast(kind)
 
 

@@ -21,12 +21,14 @@ import pyarrow.parquet as pq
 
 from safewrite.medallion.config.files import Files
 from safewrite.medallion.files.layout import SourceFile
+from safewrite.medallion.files.parquet import ParquetRows
 from safewrite.medallion.files.records import (
     BYTE_ORDER_MARK,
     Records,
     csv_records,
     header_of,
     names_of,
+    of_parquet,
     split,
     unreadable,
 )
@@ -124,26 +126,25 @@ def records_of_part(
 def _parquet(storage: Storage, part: FilePart) -> Iterator[Records]:
     line = part.first_line
     try:
-        file = pq.ParquetFile(stream_of(storage, part.source.raw), pre_buffer=False)
-        rows = max(1, min(_PIECE_ROWS, 2 * PIECE_BYTES * file.metadata.num_rows // _unpacked_bytes(file)))
+        file = ParquetRows(lambda: stream_of(storage, part.source.raw), pre_buffer=False)
+        rows = max(
+            1, min(_PIECE_ROWS, 2 * PIECE_BYTES * file.metadata.num_rows // _unpacked_bytes(file.metadata))
+        )
         groups = range(part.start, min(part.end, file.metadata.num_row_groups))
         if not sum(file.metadata.row_group(group).num_rows for group in groups):
-            yield _of_parquet(file.schema_arrow.empty_table(), line)
+            yield of_parquet(part.source, file.none(), line)
             return
-        for batch in file.iter_batches(rows, row_groups=[*groups], use_threads=False):
-            yield _of_parquet(pa.Table.from_batches([batch]), line)
-            line += batch.num_rows
+        for some in file.batches(rows, groups):
+            yield of_parquet(part.source, some, line)
+            line += some.num_rows
     except (pa.ArrowException, OSError) as error:
         raise unreadable(part.source, str(error)) from error
 
 
-def _unpacked_bytes(file: pq.ParquetFile) -> int:
-    groups = range(file.metadata.num_row_groups)
-    return max(1, sum(int(file.metadata.row_group(group).total_byte_size) for group in groups))
-
-
-def _of_parquet(rows: pa.Table, line: int) -> Records:
-    return Records(rows, np.arange(line, line + rows.num_rows, dtype=np.int64), False)
+def _unpacked_bytes(metadata: pq.FileMetaData) -> int:
+    return max(
+        1, sum(int(metadata.row_group(group).total_byte_size) for group in range(metadata.num_row_groups))
+    )
 
 
 def _csv(

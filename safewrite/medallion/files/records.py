@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 
 from safewrite.errors import InvalidInputError
 from safewrite.medallion.config.files import REST, Files
 from safewrite.medallion.files.layout import SourceFile
+from safewrite.medallion.files.parquet import ParquetRows
 from safewrite.medallion.files.row_ends import RowEnds, returns_in_lines, row_ends
 from safewrite.medallion.files.text_parsing import plain_value
 
@@ -151,10 +151,16 @@ def unpacked(source: SourceFile, content: bytes) -> bytes:
 
 def _parquet(source: SourceFile, content: bytes) -> Records:
     try:
-        rows = pq.ParquetFile(pa.BufferReader(content)).read()
+        rows = ParquetRows(lambda: pa.BufferReader(content)).read()
     except (pa.ArrowException, OSError) as error:
         raise unreadable(source, str(error)) from error
-    return Records(rows, np.arange(1, rows.num_rows + 1, dtype=np.int64), False)
+    return of_parquet(source, rows, 1)
+
+
+def of_parquet(source: SourceFile, rows: pa.Table, line: int) -> Records:
+    """Rows of a Parquet file as records, of which the first has a number.  Raises InvalidInputError."""
+    check_names(source, rows.column_names)
+    return Records(rows, np.arange(line, line + rows.num_rows, dtype=np.int64), False)
 
 
 def header_of(source: SourceFile, data: bytes, files: Files) -> tuple[list[str], int]:
@@ -299,7 +305,7 @@ def without_doubtful(
 
 
 def check_names(source: SourceFile, names: Sequence[str]) -> None:
-    """Refuse a header without names, or with one twice."""
+    """Refuse columns without names, or with one twice."""
     if not names or "" in names or len(set(names)) < len(names):
         raise unreadable(source, f"its columns have no name each, or one twice: {list(names)}")
 

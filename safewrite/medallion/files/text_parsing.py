@@ -16,6 +16,7 @@ from safewrite.values.declared import declared
 from safewrite.values.fit import fit
 from safewrite.values.limits import YEARS, outside_calendar
 from safewrite.values.refusals import OtherMeaningError
+from safewrite.values.types import is_text, is_uuid
 
 
 def called(kind: pa.DataType) -> str:
@@ -30,9 +31,9 @@ def read(
 
     ``texts``: the bytes of a CSV file; columns of Parquet files have types of their own, and no value is altered.
     """
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pa.types.is_boolean(kind) and (pa.types.is_integer(column.type) or pa.types.is_decimal(column.type)):
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = _stored(column, kind)
+    if pa.types.is_boolean(kind) and _is_number(column.type):
         return _flags(column)
     try:
         found, why = fit(column.combine_chunks(), kind, declared(kind, texts=texts))
@@ -43,11 +44,24 @@ def read(
     return pa.chunked_array([found], kind), bad
 
 
+def _stored(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """What an extension of Arrow is stored as, such as JSON's texts; UUIDs where a text is declared as texts."""
+    if is_uuid(column.type) and is_text(kind):
+        return pa.chunked_array(
+            [pa.array([None if one is None else str(one) for one in column.to_pylist()], kind)]
+        )
+    return pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_floating(kind))
+
+
 def _flags(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, npt.NDArray[np.bool_]]:
     """Flags of sources that have none: 1 and 0, as in CSV files, and no other number."""
-    is_whole = pa.types.is_integer(column.type)
+    is_decimal = pa.types.is_decimal(column.type)
     one, zero = (
-        pc.equal(column, pa.scalar(number, column.type) if is_whole else pa.scalar(Decimal(number)))
+        pc.equal(column, pa.scalar(Decimal(number)) if is_decimal else pa.scalar(number, column.type))
         for number in (1, 0)
     )
     found = pc.if_else(pc.or_(one, zero), one, pa.scalar(None, pa.bool_()))
