@@ -131,7 +131,8 @@ def test_a_name_that_was_taken_out_of_the_log_does_no_harm(place: Place) -> None
 
 @pytest.mark.parametrize("name", ["u", "p"])
 def test_a_deletion_vector_that_lies_elsewhere_is_not_read(place: Place, name: str) -> None:
-    from safewrite.delta.data.vectors import VectorError, path_of
+    from safewrite.changes.meaning.row_vectors import VectorError
+    from safewrite.delta.data.vectors import path_of
 
     root = str(place.root / "table")
     text = "../../secret/" + "a" * 20 if name == "u" else f"file://{root}/../secret/x.bin"

@@ -19,7 +19,7 @@ from safewrite.errors import (
     UnsupportedTableError,
     not_yet,
 )
-from safewrite.iceberg import branch_properties
+from safewrite.iceberg import branch_properties, features
 from safewrite.iceberg.branch_properties import (
     MAIN,
     BranchRecord,
@@ -78,6 +78,7 @@ def begin_on(own: IcebergFormat) -> None:
     """Begin the branch of a table, as :func:`begin`; of one without a snapshot the main branch has an empty one first."""
     main = type(own)(replace(own.connection, branch=MAIN), limits=own.limits)
     main.open(strict=False)
+    main.check_writable()
     if main.version == -1:
         Table(main).append(main.schema.empty_table())
     begin(own.connection, own.limits)
@@ -88,13 +89,15 @@ def begin(connection: Connection, limits: Limits) -> None:
 
     Raises:
         InvalidInputError: its name is that of a tag.
-        UnsupportedTableError: another engine made it at a snapshot for which is not known which keys were deleted.
+        UnsupportedTableError: another engine made it at a snapshot for which is not known which keys were deleted; or the table may
+            only be read.
         CommitUnknownError: it may have begun; open the table again.
         StorageError, TableNotFoundError: the catalog refused, or gave no answer.
     """
     main, name = replace(connection, branch=MAIN), connection.branch
     for _ in range(limits.attempts):
         head = run(load(limits), main.world())
+        features.check_write(head)
         metadata = table_of(head).metadata
         ref = metadata.refs.get(name)
         if ref is not None and ref.snapshot_ref_type != "branch":
@@ -213,6 +216,7 @@ def _fast_forward(
     came: list[int] = []
 
     def stage(head: TableVersion) -> Generator[Effect, effects.Outcome, RefCommit]:
+        features.check_write(head)
         came[:] = _check_ahead(connection, table_of(head).metadata, audited)
         records[:] = (yield from _came(head, came, limits)) if connection.helpers.ledger else []
         # A key that comes along counts on the main branch also when its snapshot has expired: so its ledger has it before.

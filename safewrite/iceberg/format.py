@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.arguments.reading import spark_catalog as check_catalog
 from safewrite.errors import Kind, TableNotFoundError, WouldAlterError
-from safewrite.iceberg import branches, history, ledger_place
+from safewrite.iceberg import branches, features, history, ledger_place
 from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.current import CachedTable
-from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
+from safewrite.iceberg.data.schema import iceberg_schema, read_schema
 from safewrite.iceberg.metadata import table_of
-from safewrite.iceberg.opening import check_state, check_table
+from safewrite.iceberg.opening import check_state, check_table, probe
 from safewrite.iceberg.write import creation, members
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.group_commit import Group, write_many
@@ -80,7 +80,8 @@ class IcebergFormat:
         self.planner.catalog = connection.catalog
         self.planner.new_id = new_id or self.planner.new_id
         self._strict = False
-        self._admitted: str | None = None  # where the metadata is that was checked last
+        self._admitted: str | None = None  # where the metadata is that may be written to
+        self._readable: str | None = None  # ... and that may be read
         self._in_spark: CachedSparkTable | None = None
         self._session: SparkSession | None = None  # the last one whose frame was written
         self._queue = TableQueue(group)
@@ -122,7 +123,7 @@ class IcebergFormat:
 
     @property
     def schema(self) -> pa.Schema:
-        return arrow_schema(self.table.metadata.schema())
+        return read_schema(self.table.metadata.schema())[0]
 
     @property
     def partition_by(self) -> tuple[str, ...]:
@@ -176,7 +177,7 @@ class IcebergFormat:
         if self.connection.branch != MAIN and not head.branch_id:
             branches.begin_on(self)
             head = self._cached.look(self.limits)
-        self._admitted = head.location
+        self._look_at(head)
 
     def create(self, schema: pa.Schema) -> None:
         if self._cached.head is not None:
@@ -191,16 +192,33 @@ class IcebergFormat:
     def refresh(self, *, afresh: bool = False) -> TableVersion:
         """Load the newest version; one that is looked at ``afresh`` is checked when a write is planned on it."""
         head = self._cached.look(self.limits)
-        return head if afresh else self._admit(head)
+        return head if afresh else self._look_at(head)
+
+    def _look_at(self, head: TableVersion) -> TableVersion:
+        """Check a table version as ``safewrite.open`` does: one that may only be read is refused by the next write."""
+        if features.unwritable(table_of(head).metadata):
+            return self._read_from(head)
+        return self._admit(head)
 
     def _admit(self, head: TableVersion) -> TableVersion:
-        """Check a table version before a write is planned on it: each passes the checks of ``safewrite.open``."""
+        """Check a table version before a write is planned on it."""
         if head.table_id != self._cached.own_id:
             raise replaced(in_doubt=False)
         branches.check(self.connection, head)
         if head.location != self._admitted:
             check_state(self.connection, head, strict=self._strict)
+            probe(
+                self.connection.catalog, self.connection.kind, head
+            )  # it may have been one to read when it was opened
             self._admitted = head.location
+        return head
+
+    def _read_from(self, head: TableVersion | None = None) -> TableVersion:
+        """The known table version, or this one, checked before rows of it are read: any look may have met it."""
+        head = self._cached.existing() if head is None else head
+        if head.location not in {self._admitted, self._readable}:
+            features.check_read(head)
+            self._readable = head.location
         return head
 
     def mark(self) -> object:
@@ -221,7 +239,9 @@ class IcebergFormat:
         if operation.positions and self._cached.head is not None:
             head = self._fresh_head()
             seen = stand(positions_of(head, operation.positions), operation.positions)
-            return head if seen else self.refresh()  # an older version may have positions of before
+            return (
+                head if seen else self._admit(self.refresh())
+            )  # an older version may have positions of before
         return self._fresh_head(*(() if operation.verb in {"delete", "apply_changes"} else (data, operation)))
 
     def _fresh_head(self, *of: Any) -> TableVersion:
@@ -295,17 +315,17 @@ class IcebergFormat:
     def rows(self, wanted: RowFilter) -> pa.Table:
         from safewrite.iceberg.read.files import rows_with
 
-        return self._cached.run(rows_with(wanted, self._cached.existing(), self.planner.known, self.limits))
+        return self._cached.run(rows_with(wanted, self._read_from(), self.planner.known, self.limits))
 
     def row_count(self) -> int:
         from safewrite.iceberg.read.files import row_count
 
-        return self._cached.run(row_count(self._cached.existing(), self.planner.known, self.limits))
+        return self._cached.run(row_count(self._read_from(), self.planner.known, self.limits))
 
     def added_since(self, position: int | None) -> list[AddedRows]:
         from safewrite.iceberg.read import added
 
-        seen = added.Seen(self._cached.existing(), self.planner.known, self.limits)
+        seen = added.Seen(self._read_from(), self.planner.known, self.limits)
         if position is None:
             return [self._cached.run(added.everything(seen, Followed(self.uri, self.read_added)))]
         return self._cached.run(added.added_since(position, seen, Followed(self.uri, self.read_added)))
@@ -313,13 +333,13 @@ class IcebergFormat:
     def added_by(self, version: int) -> AddedRows:
         from safewrite.iceberg.read import added
 
-        seen = added.Seen(self._cached.existing(), self.planner.known, self.limits)
+        seen = added.Seen(self._read_from(), self.planner.known, self.limits)
         return self._cached.run(added.added_by(version, seen, Followed(self.uri, self.read_added)))
 
     def read_added(self, files: Sequence[AddedFile], columns: tuple[str, ...] | None) -> pa.Table:
         from safewrite.iceberg.read.files import read_files
 
-        head, tasks = self._cached.existing(), [file.handle for file in files]
+        head, tasks = self._read_from(), [file.handle for file in files]
         return self._cached.run(read_files(tasks, head, self.limits, checked_columns(columns, self.schema)))
 
     def apply_shared(

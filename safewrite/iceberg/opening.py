@@ -7,9 +7,8 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from safewrite.arguments.reading import reading
-from safewrite.errors import Kind, StorageError, UnsafeConfigError, UnsupportedTableError
-from safewrite.iceberg import glue_probe, ledger_place, retention
-from safewrite.iceberg.data import locations, partitions
+from safewrite.errors import Kind, StorageError, UnsafeConfigError
+from safewrite.iceberg import features, glue_probe, ledger_place, retention
 from safewrite.iceberg.data.datafiles import check_layout
 from safewrite.iceberg.metadata import head_of, table_of
 from safewrite.iceberg.write.creation import KEEP
@@ -27,21 +26,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("safewrite")
 
-ENCRYPTED = "encryption.key-id"
-"""Table property that asks for encrypted files (Iceberg table encryption)."""
-
 _honest: set[tuple[str, str]] = set()
 """Catalogs that were probed by this process."""
 
 
 def check_table(connection: Connection, head: TableVersion, *, strict: bool) -> None:
-    """Refuse a table that safewrite cannot write safely, when it is opened.
+    """Refuse a table that safewrite cannot read, or writes and cannot write safely, when it is opened.
+
+    One that may only be read is refused at the first write: :func:`check_state`.
 
     Raises:
-        UnsupportedTableError: as :func:`check_state`.
+        UnsupportedTableError: as :func:`safewrite.iceberg.features.check_read`.
         UnsafeConfigError: as :func:`check_state`; or the catalog does not compare before it sets.
     """
-    check_state(connection, head, strict=strict)
+    features.check_read(head)
+    if features.unwritable(table_of(head).metadata):
+        return
+    _check_retention(connection, head, strict=strict)
     _warn_of_retention(connection, head)
     probe(connection.catalog, connection.kind, head)
 
@@ -50,19 +51,10 @@ def check_state(connection: Connection, head: TableVersion, *, strict: bool) -> 
     """Refuse what a table must not be or become: each table version that a write is planned on passes this.
 
     Raises:
-        UnsupportedTableError: a format version that PyIceberg does not write, encryption, a location that it cuts, or
-            partition values that some engine would not read as they are.
+        UnsupportedTableError: as :func:`safewrite.iceberg.features.check_write`.
         UnsafeConfigError: keys would be forgotten too soon.
     """
-    check_format(head)
-    metadata = table_of(head).metadata
-    if metadata.properties.get(ENCRYPTED):
-        raise UnsupportedTableError(
-            f"{connection.table_name} is encrypted ({ENCRYPTED}), and safewrite would add files that are not. Nothing was "
-            "written. Write this table with Spark."
-        )
-    locations.check(metadata, connection.table_name)
-    partitions.check(metadata.specs().values(), metadata.schema())
+    features.check_write(head)
     _check_retention(connection, head, strict=strict)
 
 
@@ -90,21 +82,6 @@ def check_new(
         check_state(connection, head, strict=False)
     check_layout(metadata)
     return head
-
-
-def check_format(head: TableVersion) -> None:
-    """Refuse what PyIceberg does not write; a table can become that at any time.
-
-    Raises:
-        UnsupportedTableError: a format version other than 1 and 2.
-    """
-    table = table_of(head)
-    if table.metadata.format_version not in (1, 2):
-        raise UnsupportedTableError(
-            f"{'.'.join(table.name())} has format version {table.metadata.format_version}; safewrite writes 1 and "
-            "2. Nothing was written. Write it with an engine that knows this version, or create it with "
-            "format-version 2."
-        )
 
 
 def _check_retention(connection: Connection, head: TableVersion, *, strict: bool) -> None:

@@ -65,7 +65,7 @@ class AddedRows:
         """
         from safewrite.frames.parallel import windows
 
-        names = _names(columns)
+        names = names_of(columns)
         for some in windows(self.files, lambda one: one.size, files=FILES_AT_ONCE, bytes_max=BYTES_AT_ONCE):
             yield self.reader(some, names)
 
@@ -73,7 +73,7 @@ class AddedRows:
         """All rows at once.  Raises as :meth:`tables`."""
         import pyarrow as pa
 
-        nothing = self.reader((), _names(columns))
+        nothing = self.reader((), names_of(columns))
         return pa.concat_tables([nothing, *self.tables(columns)])
 
     def split(self, rows_max: int) -> list[AddedRows]:
@@ -133,7 +133,7 @@ def checked_position(version: Any, table_id: object, table: Format[Any, Any, Any
     return version
 
 
-def _names(columns: object) -> tuple[Any, ...] | None:
+def names_of(columns: object) -> tuple[Any, ...] | None:
     """The names that were given: several, or one as a text."""
     if columns is None or isinstance(columns, str):
         return None if columns is None else (columns,)

@@ -15,7 +15,9 @@ import pyarrow.compute as pc
 from safewrite.changes.meaning.positions import Flags, meeting, values_of
 from safewrite.errors import InvalidInputError, WouldAlterError
 from safewrite.frames import as_frame, prepare
-from safewrite.frames.predicate import Predicate, columns, truths
+from safewrite.frames.predicate import Predicate, truths
+from safewrite.frames.predicate import columns as columns_of
+from safewrite.table.added import checked_columns, names_of
 from safewrite.text.rendering import shown
 
 if TYPE_CHECKING:
@@ -24,11 +26,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RowFilter:
-    """Rows that have one of ``keys``, or for which ``predicate`` is TRUE; ``columns`` are those to look at."""
+    """Rows that have one of ``keys``, or for which ``predicate`` is TRUE; ``columns`` are those to look at.
+
+    ``selected`` are the columns that are asked for, in their order; None: all.
+    """
 
     columns: tuple[str, ...]
     keys: pa.Table | None = None
     predicate: Predicate | None = None
+    selected: tuple[str, ...] | None = None
+
+    @property
+    def needed(self) -> tuple[str, ...] | None:
+        """The columns that are read of a file with such rows; None: all."""
+        return None if self.selected is None else tuple(dict.fromkeys((*self.columns, *self.selected)))
 
     @cached_property
     def values(self) -> Mapping[str, pa.Array]:
@@ -43,24 +54,26 @@ class RowFilter:
         return np.asarray(pc.fill_null(truths(self.predicate, rows), False), np.bool_)
 
 
-def wanted(keys: Any, where: Where | None, schema: pa.Schema) -> RowFilter:
-    """What ``keys`` or ``where=`` of a caller ask for in a table of this schema.
+def wanted(keys: Any, where: Where | None, schema: pa.Schema, columns: object = None) -> RowFilter:
+    """What ``keys`` or ``where=`` and ``columns=`` of a caller ask for in a table of this schema.
 
     Raises:
-        InvalidInputError: neither or both are given, or they cannot be used.
+        InvalidInputError: neither or both are given, or they cannot be used; the table lacks one of ``columns``.
         WouldAlterError: the table lacks a column of the keys, or a value does not fit its type.
     """
     if (keys is None) == (where is None):
         raise InvalidInputError(
             'rows() takes keys, such as {"id": [1, 2]}, or where=, such as "day = \'2026-11-21\'": one of the two. Nothing was written.'
         )
+    selected = checked_columns(names_of(columns), schema)
     if where is None:
         checked = checked_keys(keys, schema)
-        return RowFilter(tuple(checked.column_names), keys=checked)
+        return RowFilter(tuple(checked.column_names), keys=checked, selected=selected)
     from safewrite.frames.where import parse
 
     predicate = parse(where, schema)
-    return RowFilter(tuple(sorted(columns(predicate))) or tuple(schema.names[:1]), predicate=predicate)
+    looked_at = tuple(sorted(columns_of(predicate))) or tuple(schema.names[:1])
+    return RowFilter(looked_at, predicate=predicate, selected=selected)
 
 
 _STORED = re.compile(r" cannot be stored as (.*?) unchanged")

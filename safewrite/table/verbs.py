@@ -205,7 +205,9 @@ class Table:
 
     # --- reading ----------------------------------------------------------------------------------
     @verb
-    def rows(self, keys: Any = None, *, where: Where | None = None) -> pa.Table:
+    def rows(
+        self, keys: Any = None, *, where: Where | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
         """The rows that have one of these keys, or satisfy a condition, as of ``version``: call :meth:`refresh` first for the newest.
 
         Files that cannot hold such a row by their statistics are not read.  NULL is equal to no key.
@@ -213,16 +215,18 @@ class Table:
         Args:
             keys: a frame of the key columns alone, such as ``{"id": [1, 2]}``, ``[{"id": 1, "part": "a"}]`` or a DataFrame.
             where: instead of keys, as for :meth:`delete`: the rows that it would remove.
+            columns: the columns that come back, in this order; None gives all.
 
         Raises:
-            InvalidInputError: ``keys`` is no frame, has no columns, or nested ones or floats; ``where`` cannot be understood.
+            InvalidInputError: ``keys`` is no frame, has no columns, or nested ones or floats; ``where`` cannot be understood; the
+                table lacks one of ``columns``.
             WouldAlterError: the table lacks a column of ``keys``, or a key does not fit its type.
             TableNotFoundError, StorageError: before there is a table; no answer, or a file is gone, as after VACUUM or expiry.
-            UnsupportedTableError: a file cannot be read.
+            UnsupportedTableError: a file cannot be read, or a column (``variant``), and ``columns`` does not leave it out.
         """
         from safewrite.table.lookup import wanted
 
-        return self._format.rows(wanted(keys, where, self._format.schema))
+        return self._format.rows(wanted(keys, where, self._format.schema, columns))
 
     @verb
     def row_count(self) -> int:

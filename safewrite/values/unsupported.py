@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from safewrite.errors import UnsupportedTableError
 
 _NO_ARROW = "Arrow has no type for it, so its values could not be compared with those that are written"
@@ -28,3 +30,16 @@ def unsupported(column: str, kind: str, table: str) -> UnsupportedTableError:
     return UnsupportedTableError(
         f"Column {column!r} has the {table} type {kind!r}: {reason(kind)}. Nothing was written. {ADVICE}"
     )
+
+
+def check_all_read(unread: Mapping[str, str], names: Sequence[str]) -> None:
+    """Refuse to read all columns of a table where some cannot be read; ``names`` are the others, ``unread`` has the reasons.
+
+    Raises:
+        UnsupportedTableError: it names the first of them.
+    """
+    for name, why in unread.items():
+        raise UnsupportedTableError(
+            f"{why}. Nothing was read, for column {name!r} would be missing. Name the columns to be read: columns={[*names[:3]]} for "
+            "rows(), read() and tables(); row_count() and history() go on."
+        )

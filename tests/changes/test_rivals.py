@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from safewrite.changes.lookup.key_index import KnownKeys
+from safewrite.changes.meaning import row_vectors
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.protocol.effects import Backoff, Effect, Get, Ok, Outcome, Sleep
 from safewrite.testing.steps import At, Stepwise
@@ -179,10 +180,10 @@ def file(vector: str | None, rows: int | None = 4, **other: Any) -> dict[str, An
 def test_what_was_found_holds_where_rows_only_went(
     before: dict[str, Any], after: dict[str, Any], left: list[bool] | None
 ) -> None:
-    from safewrite.delta.data import vectors
 
     known = {
-        ("f", f"u{rows}"): vectors.bitmap(np.array([int(one) for one in rows])) for rows in ("1", "13", "3")
+        ("f", f"u{rows}"): row_vectors.bitmap(np.array([int(one) for one in rows]))
+        for rows in ("1", "13", "3")
     }
     stays = Vectors("", known).stays(before, after)
     assert (None if stays is None else stays.tolist()) == left

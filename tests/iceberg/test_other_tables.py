@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.glue import GlueCatalog as OpenGlueCatalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import ValidationError
 
 import safewrite as sw
 from safewrite.iceberg.connect import look
@@ -130,24 +131,49 @@ def test_t4_d2_a_table_in_a_database_that_is_a_link_is_written_by_the_names_that
     assert glue.entries["t"]["Description"] == "Orders"
 
 
-def variant(folder: Path) -> dict[str, str]:
+def made_by_spark(folder: Path, kind: object) -> dict[str, str]:
     """A catalog with a table that has a column of a type that PyIceberg does not know, as Spark makes one."""
     properties = {"type": "sql", "uri": f"sqlite:///{folder}/c.db", "warehouse": folder.as_uri()}
     catalog = SqlCatalog("default", **properties)
     catalog.create_namespace("db")
     made = catalog.create_table("db.t", pa.schema({"id": pa.int64(), "x": pa.string()}))
-    path = Path(made.metadata_location.removeprefix("file://"))
+    made.append(pa.table({"id": [1, 2], "x": ["a", "b"]}))
+    path = Path(made.refresh().metadata_location.removeprefix("file://"))
     metadata = json.loads(path.read_text()) | {"format-version": 3, "next-row-id": 0}
-    metadata["schemas"][0]["fields"][1]["type"] = "variant"
+    metadata["schemas"][0]["fields"][1]["type"] = kind
     path.write_text(json.dumps(metadata))
     catalog.close()
     return properties
 
 
-def test_t4_d2_a_column_of_a_type_that_pyiceberg_does_not_read_is_unsupported(
+def test_t4_d2_a_table_with_a_type_that_pyiceberg_does_not_read_is_read_by_its_other_columns(
     tmp_path: Path,
 ) -> None:
-    properties = variant(tmp_path)
+    properties = made_by_spark(tmp_path, "variant")
+    table = sw.open("db.t", catalog=properties)
+    assert table.schema.names == ["id"]
+    assert table.rows({"id": [2]}, columns=["id"]).to_pylist() == [{"id": 2}]
+    assert (table.row_count(), table.added_since(None)[0].read(["id"])["id"].to_pylist()) == (2, [1, 2])
+    with pytest.raises(
+        sw.UnsupportedTableError, match=r"'x' has the Iceberg type 'variant'.*columns=\['id'\]"
+    ):
+        table.rows(where="true")
+    with pytest.raises(
+        sw.UnsupportedTableError, match=r"format version 3.*types: values would have to be written to x"
+    ):
+        table.append([{"id": 3}])
+    assert examine(look("db.t", properties)).findings[0].details["reads"]
+    with pytest.raises(Exception, match=r"variant|OpaqueType"):  # PyIceberg's own scan passes over nothing
+        table.iceberg.scan().to_arrow()
+    with pytest.raises(
+        ValidationError, match="Unsupported field type"
+    ):  # what PyIceberg does for others stays
+        SqlCatalog("default", **properties).load_table("db.t")
+
+
+def test_t4_d2_a_table_that_pyiceberg_does_not_load_is_unsupported(tmp_path: Path) -> None:
+    variants = {"type": "list", "element-id": 9, "element": "variant", "element-required": False}
+    properties = made_by_spark(tmp_path, variants)
     for way in (
         lambda: sw.open("db.t", catalog=properties),
         lambda: sw.create("db.t", SCHEMA, catalog=properties),
@@ -157,3 +183,14 @@ def test_t4_d2_a_column_of_a_type_that_pyiceberg_does_not_read_is_unsupported(
             sw.UnsupportedTableError, match=r"column of db.t has the Iceberg type 'variant'.*Spark"
         ):
             way()
+
+
+def test_y5_a_transform_of_several_columns_is_unsupported(tmp_path: Path) -> None:
+    properties = made_by_spark(tmp_path, "string")
+    (path,) = tmp_path.rglob("00001-*.metadata.json")
+    metadata = json.loads(path.read_text())
+    field = {"source-ids": [1, 2], "field-id": 1000, "name": "b", "transform": "bucket[4]"}
+    metadata["partition-specs"][0]["fields"].append(field)
+    path.write_text(json.dumps(metadata))
+    with pytest.raises(sw.UnsupportedTableError, match="several columns"):
+        sw.open("db.t", catalog=properties)

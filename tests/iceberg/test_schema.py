@@ -19,6 +19,7 @@ from pyiceberg.types import (
     DoubleType,
     FixedType,
     FloatType,
+    GeometryType,
     IcebergType,
     IntegerType,
     ListType,
@@ -42,6 +43,7 @@ from safewrite.iceberg.data.schema import (
     arrow_schema,
     column_type,
     iceberg_schema,
+    read_schema,
     struct_path,
 )
 from safewrite.values.types import UTC_TIMESTAMP, list_of, map_of
@@ -91,9 +93,19 @@ def test_what_is_required_is_not_nullable_however_deep() -> None:
 
 
 def test_a_type_that_is_not_known_is_refused_by_the_name_of_its_column() -> None:
-    schema = Schema(NestedField(1, "s", StructType(NestedField(2, "v", UnknownType()))))
-    with pytest.raises(UnsupportedTableError, match=r"'s\.v'.*unknown"):
+    schema = Schema(
+        NestedField(1, "s", StructType(NestedField(2, "v", GeometryType()))), NestedField(3, "id", LongType())
+    )
+    with pytest.raises(UnsupportedTableError, match=r"'s\.v'.*geometry"):
         arrow_schema(schema)
+    read, unread = read_schema(schema)
+    assert read.names == ["id"]
+    assert "'s.v'" in unread["s"]
+
+
+def test_a_column_of_the_type_unknown_is_null() -> None:
+    """Iceberg table specification, "Primitive Types": always optional and NULL, and never in a file."""
+    assert arrow_schema(Schema(NestedField(1, "v", UnknownType()))).field("v").type == pa.null()
 
 
 CREATED: list[tuple[pa.DataType, IcebergType]] = [

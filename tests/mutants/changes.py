@@ -205,7 +205,7 @@ CHANGE_MUTANTS = (
     Mutant(
         "vector-checksum",
         "the checksum of a vector's bytes",
-        "delta/data/vectors.py",
+        "changes/meaning/row_vectors.py",
         (("    if zlib.crc32(data) != int", "    if False and int"),),
         VECTORS,
         "test_a_damaged_vector_is_refused_and_nothing_is_written",

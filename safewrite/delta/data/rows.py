@@ -16,8 +16,8 @@ import pyarrow as pa
 from safewrite.changes.lookup.candidate_rows import filtered
 from safewrite.changes.meaning.positions import Flags
 from safewrite.changes.meaning.reading import loose
+from safewrite.changes.meaning.row_vectors import VectorError, live
 from safewrite.delta.data.mapping import by_display_name, in_file, shown
-from safewrite.delta.data.vectors import VectorError, live
 from safewrite.delta.log.actions import Action, stats_of
 from safewrite.errors import (
     DataFileError,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from safewrite.changes.meaning.positions import Flags, Numbers
+from safewrite.changes.meaning.row_vectors import VectorError, bitmap
 from safewrite.delta.data import vectors
 from safewrite.delta.data.rows import live_rows, unreadable
 from safewrite.delta.data.stats import wide
-from safewrite.delta.data.vectors import VectorError
 from safewrite.delta.log.actions import Action, FileKey, file_key, stats_of
 from safewrite.errors import InternalError
 from safewrite.protocol import staging
@@ -130,7 +130,7 @@ class Vectors:
         rows, gone = stats_of(add).get("numRecords"), self.of(add)
         if type(rows) is not int:
             return None
-        vector = vectors.bitmap(numbers)
+        vector = bitmap(numbers)
         before = 0 if gone is None else len(gone)
         if gone is not None:
             vector |= gone

@@ -13,10 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-import numpy as np
-
-from safewrite.changes.meaning.positions import Flags, Numbers
-from safewrite.errors import MissingExtraError
+from safewrite.changes.meaning.row_vectors import MAGIC, WORD, VectorError, deserialized, unframed
 from safewrite.stores.inside import climbs, is_inside
 
 if TYPE_CHECKING:
@@ -24,48 +21,11 @@ if TYPE_CHECKING:
 
     from safewrite.delta.log.actions import Action
 
-MAGIC = 1681511377
-"""Begins a vector: "portable" roaring bitmaps.  Nothing writes the other form, 1681511376, which most readers refuse."""
 FILE_VERSION = 1
 _UUID_CHARS = 20
-_WORD = 4
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _FROM_Z85, _TO_Z85 = str.maketrans(_Z85, _B85), str.maketrans(_B85, _Z85)
-
-
-class VectorError(Exception):
-    """A vector that cannot be read, and why: part of a sentence."""
-
-
-def bitmap(numbers: Numbers | None = None) -> BitMap64:
-    """A bitmap of row numbers; an empty one without them.
-
-    Raises:
-        MissingExtraError: pyroaring is not installed.
-    """
-    try:
-        from pyroaring import BitMap64
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            f"Deletion vectors of Delta tables are read and written with pyroaring: {MissingExtraError.command('delta')}. "
-            "Nothing was written."
-        ) from error
-    return BitMap64() if numbers is None else BitMap64(numbers.astype(np.uint64))
-
-
-def live(gone: BitMap64, rows: int) -> Flags:
-    """Which of so many rows of a data file are left.
-
-    Raises:
-        VectorError: the vector names rows that the file does not have.
-    """
-    numbers = np.frombuffer(gone.to_array(), np.uint64)
-    if len(numbers) and int(numbers[-1]) >= rows:
-        raise VectorError(f"it names row {numbers[-1]} of {rows}")
-    flags = np.ones(rows, np.bool_)
-    flags[numbers] = False
-    return flags
 
 
 # --- where a vector is -----------------------------------------------------------------------------------
@@ -125,10 +85,7 @@ def decoded(vector: Action, body: bytes | None) -> BitMap64:
         data = _in_file(body, vector.get("offset"), size)
     else:
         data = _inline(str(vector["pathOrInlineDv"]), size)
-    found = _deserialized(data)
-    if len(found) != count:
-        raise VectorError(f"it names {len(found)} rows, not {count}")
-    return found
+    return deserialized(data, count)
 
 
 def _inline(text: str, size: int) -> bytes:
@@ -136,34 +93,16 @@ def _inline(text: str, size: int) -> bytes:
         data = _decoded_text(text)
     except ValueError as error:
         raise VectorError("its text is not Base85") from error
-    if not size <= len(data) < size + _WORD:
+    if not size <= len(data) < size + WORD:
         raise VectorError(f"it has {len(data)} bytes, not {size}")
     return data[:size]
 
 
 def _in_file(body: bytes, offset: object, size: int) -> bytes:
-    """The bytes of one vector of a file: size, data and CRC-32, numbers big-endian."""
-    start = offset if type(offset) is int else 1  # the first follows the version
+    """The bytes of one vector of a file; the first follows the version of its format."""
     if body[:1] != bytes([FILE_VERSION]):
         raise VectorError("its file is of a format that is not known")
-    end = start + _WORD + size
-    if start < 1 or len(body) < end + _WORD:
-        raise VectorError("its file is cut off")
-    if int.from_bytes(body[start : start + _WORD], "big") != size:
-        raise VectorError("its file has another vector at that place")
-    data = body[start + _WORD : end]
-    if zlib.crc32(data) != int.from_bytes(body[end : end + _WORD], "big"):
-        raise VectorError("its checksum is not that of its bytes")
-    return data
-
-
-def _deserialized(data: bytes) -> BitMap64:
-    if data[:_WORD] != MAGIC.to_bytes(_WORD, "little"):
-        raise VectorError("it is of a format that is not known")
-    try:
-        return bitmap().deserialize(data[_WORD:])
-    except ValueError as error:
-        raise VectorError("its bitmap cannot be read") from error
+    return unframed(body, offset if type(offset) is int else 1, size)
 
 
 def _decoded_text(text: str) -> bytes:
@@ -183,7 +122,7 @@ def serialized(gone: BitMap64) -> bytes:
     """The bytes of a vector."""
     small = gone.copy()
     small.run_optimize()
-    return MAGIC.to_bytes(_WORD, "little") + small.serialize()
+    return MAGIC.to_bytes(WORD, "little") + small.serialize()
 
 
 def file_of(vectors: Sequence[tuple[bytes, int]], name: uuid.UUID) -> tuple[bytes, list[dict[str, Any]]]:
@@ -194,8 +133,8 @@ def file_of(vectors: Sequence[tuple[bytes, int]], name: uuid.UUID) -> tuple[byte
     for data, rows in vectors:
         where = {"storageType": "u", "pathOrInlineDv": text, "offset": offset}
         described.append({**where, "sizeInBytes": len(data), "cardinality": rows})
-        parts += [len(data).to_bytes(_WORD, "big"), data, zlib.crc32(data).to_bytes(_WORD, "big")]
-        offset += len(data) + 2 * _WORD
+        parts += [len(data).to_bytes(WORD, "big"), data, zlib.crc32(data).to_bytes(WORD, "big")]
+        offset += len(data) + 2 * WORD
     return b"".join(parts), described
 
 

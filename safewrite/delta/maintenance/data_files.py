@@ -8,10 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from safewrite.changes.meaning.row_vectors import VectorError
 from safewrite.delta.data import footers
 from safewrite.delta.data import julian_dates as calendar
 from safewrite.delta.data.footers import Footer, Leaf
-from safewrite.delta.data.vectors import VectorError, path_of
+from safewrite.delta.data.vectors import path_of
 from safewrite.delta.log import actions
 from safewrite.delta.log.actions import Action, stats_of
 from safewrite.delta.log.replay import load_files

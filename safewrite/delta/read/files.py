@@ -23,11 +23,11 @@ from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log.actions import Action, rows_of
 from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.errors import UnsupportedTableError
 from safewrite.frames.parallel import LOOKED_AT_ONCE, LOOKED_BYTES, all_of, windows
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.table.lookup import RowFilter
+from safewrite.values.unsupported import check_all_read
 
 T = TypeVar("T")
 Read = Callable[[Sequence[str] | None], pa.Table]
@@ -38,7 +38,8 @@ def rows_with(
     wanted: RowFilter, state: Snapshot, known: KnownFiles, vectors: Vectors, limits: Limits
 ) -> Generator[Effect, Outcome, pa.Table]:
     """The wanted rows of a version; of large files the columns to look at are fetched first.  Raises as :func:`read_files`."""
-    _check_types(state)
+    if wanted.selected is None:
+        check_all_read(state.unread, state.schema.names)
     replay = yield from known.load(state, limits)
     if wanted.predicate is None:
         may_hold = Pruning(wanted.values, state).may_hold
@@ -50,10 +51,11 @@ def rows_with(
     hits = yield from each(large, lambda read: _flags(read, wanted).any(), columns=wanted.columns)
     left = [add for add in adds if size_of(add) <= WHOLE_BYTES]
     left += [add for add, hit in zip(large, hits, strict=True) if hit]
-    found = yield from each(left, lambda read: _wanted_rows(read, wanted))
-    return pa.concat_tables(
-        [loose(state.schema).empty_table(), *(table for table in found if table is not None)]
-    )
+    found = yield from each(left, lambda read: _wanted_rows(read, wanted), columns=wanted.needed)
+    schema = loose(state.schema)
+    if wanted.selected is not None:
+        schema = pa.schema([schema.field(name) for name in wanted.selected])
+    return pa.concat_tables([schema.empty_table(), *(table for table in found if table is not None)])
 
 
 def row_count(
@@ -83,25 +85,12 @@ def read_files(
     """
     schema = loose(state.schema)
     if columns is None:
-        _check_types(state)
+        check_all_read(state.unread, schema.names)
     else:
         schema = pa.schema([schema.field(name) for name in columns])
     read = partial(_each, adds, lambda read: read(columns), columns=columns)
     found = yield from read(state=state, vectors=vectors, limits=limits)
     return pa.concat_tables([schema.empty_table(), *found])
-
-
-def _check_types(state: Snapshot) -> None:
-    """Refuse to read all columns where some cannot be read.
-
-    Raises:
-        UnsupportedTableError: it names them.
-    """
-    for name, why in state.unread.items():
-        raise UnsupportedTableError(
-            f"{why}. Nothing was read, for column {name!r} would be missing. Name the columns to be read, such as "
-            f"added_since(None)[0].read({state.schema.names[:3]}); row_count() and history() go on."
-        )
 
 
 def read_part(
@@ -163,4 +152,4 @@ def _flags(read: Read, wanted: RowFilter) -> Flags:
 def _wanted_rows(read: Read, wanted: RowFilter) -> pa.Table | None:
     """The wanted rows of one file; other columns are decoded only where there is one."""
     flags = _flags(read, wanted)
-    return read(None).filter(pa.array(flags)) if flags.any() else None
+    return read(wanted.selected).filter(pa.array(flags)) if flags.any() else None

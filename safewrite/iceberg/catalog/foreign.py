@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchPropertyException
 
 from safewrite.errors import UnsupportedTableError
+from safewrite.iceberg.data.opaque import opaque_types
 from safewrite.text.rendering import said
 from safewrite.values.unsupported import ADVICE, reason
 
@@ -16,14 +17,15 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-_UNREAD = re.compile(r"Unsupported field type: '([^']+)'")
+_UNREAD = re.compile(r"(?:Unsupported field type: '|Type not recognized: )([^' ]+)")
+_SEVERAL_SOURCES = "Multi argument transforms"
 _FILES = ("Parquet", "ORC", "Avro", "JSON", "CSV")
 _SAFE = "Nothing was written, and it was left as it is."
 _OTHER_NAME = "Give the Iceberg table another name, or, if this entry is not needed, delete it in Glue first."
 
 
 def load_table(catalog: Catalog, identifier: tuple[str, ...]) -> Table:
-    """The table of this name, as the catalog's own ``load_table``.
+    """The table of this name, as the catalog's own ``load_table``, also where columns have types that PyIceberg does not know.
 
     Raises:
         UnsupportedTableError: the name is another kind of table, a view or a link, or the table has a column of a type that
@@ -31,7 +33,8 @@ def load_table(catalog: Catalog, identifier: tuple[str, ...]) -> Table:
         Exception: whatever the catalog raises else.
     """
     try:
-        found = catalog.load_table(identifier)
+        with opaque_types():
+            found = catalog.load_table(identifier)
     except Exception as error:
         refusal = _unread_type(error, ".".join(identifier)) or _in_glue(catalog, identifier, error)
         if refusal is None:
@@ -44,7 +47,12 @@ def load_table(catalog: Catalog, identifier: tuple[str, ...]) -> Table:
 
 
 def _unread_type(error: Exception, name: str) -> UnsupportedTableError | None:
-    """The refusal of a table that has a column of a type that PyIceberg does not read, if the error is that."""
+    """The refusal of a table that has a column of a type, or a transform, that PyIceberg does not read, if the error is that."""
+    if _SEVERAL_SOURCES in said(error):
+        return UnsupportedTableError(
+            f"{name} is partitioned or sorted by a transform of several columns, which PyIceberg does not read. {_SAFE} Read and write it "
+            "with the engine that made it, or take a newer version of PyIceberg and safewrite."
+        )
     found = _UNREAD.search(said(error))
     return (
         None

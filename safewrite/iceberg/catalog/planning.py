@@ -5,7 +5,7 @@ PyIceberg judges files and pairs them with their delete files; its own planner d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pyiceberg.expressions import (
     And,
@@ -16,12 +16,13 @@ from pyiceberg.expressions import (
     BoundReference,
 )
 from pyiceberg.expressions.visitors import bind
-from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import DataScan, FileScanTask, ManifestGroupPlanner, _min_sequence_number
 from pyiceberg.types import DateType, IntegerType, LongType, StringType, TimestampType, TimestamptzType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from safewrite.iceberg.data.known_manifests import FilterSpan, KnownManifests, Manifest
+from safewrite.iceberg.data.vectors import delete_entries, sequence_of, vectors_in
 
 _ORDERED = (IntegerType, LongType, DateType, TimestampType, TimestamptzType, StringType)
 """Types whose bounds are in the order of their values; floats have NaN, and others are left to PyIceberg."""
@@ -47,13 +48,33 @@ def planned(scan: DataScan, table_id: str, known: KnownManifests) -> Iterable[Fi
 
 
 class _Planner(ManifestGroupPlanner):
-    """PyIceberg's planner (0.12.0), which takes entries that are known and decodes the others; ``found`` are those, by path."""
+    """PyIceberg's planner (0.12.0), which takes entries that are known and decodes the others; ``found`` are those, by path.
+
+    It pairs data files with position delete files.  Deletion vectors are paired here, by the data file that each names.
+    """
 
     def __init__(self, scan: DataScan, table_id: str, known: KnownManifests) -> None:
         super().__init__(scan.table_metadata, scan.io, scan.row_filter, scan.case_sensitive, scan.options)
         self.found: dict[str, Manifest] = {}
         self._table_id = table_id
         self._known = known
+        self._vectors: list[ManifestEntry] = []
+        self._data_sequences: dict[str, int] = {}
+
+    def plan_files(
+        self,
+        manifests: Iterable[ManifestFile],
+        manifest_entry_filter: Callable[[ManifestEntry], bool] = lambda _: True,
+    ) -> list[FileScanTask]:
+        """Raises ValueError for deletes that nobody could apply, besides what PyIceberg raises."""
+        tasks = list(super().plan_files(manifests, manifest_entry_filter))
+        vectors = vectors_in(self._vectors)
+        for task in tasks:
+            one = vectors.get(task.file.file_path)
+            # A vector has all rows that position delete files took from its data file, and stands instead of them.
+            if one is not None and sequence_of(one) >= self._data_sequences[task.file.file_path]:
+                task.delete_files = {one.data_file}
+        return tasks
 
     def plan_manifest_entries(self, manifests: Iterable[ManifestFile]) -> Iterator[list[ManifestEntry]]:
         manifests = list(manifests)
@@ -69,20 +90,40 @@ class _Planner(ManifestGroupPlanner):
         spans = tuple(self._spans())
         for manifest, entries in zip(left, self._decoded(left), strict=True):
             inside = in_partition[manifest.partition_spec_id]
-            some = entries.within(spans) if manifest.content == ManifestContent.DATA else entries.entries
-            yield [one for one in some if inside(one.data_file) and may_match(one.data_file)]
+            if manifest.content == ManifestContent.DATA:
+                data = [
+                    one for one in entries.within(spans) if inside(one.data_file) and may_match(one.data_file)
+                ]
+                if self._has_vectors:
+                    self._data_sequences.update((one.data_file.file_path, sequence_of(one)) for one in data)
+                yield data
+                continue
+            # Bounds of a delete file are of the rows that it names, which need not be like those that go: a condition rules out none.
+            deletes = [one for one in entries.entries if inside(one.data_file)]
+            self._vectors += [one for one in deletes if one.data_file.file_format == FileFormat.PUFFIN]
+            yield [one for one in deletes if one.data_file.file_format != FileFormat.PUFFIN]
 
     def _decoded(self, manifests: Sequence[ManifestFile]) -> list[Manifest]:
         """The entries of manifests, those that are new decoded side by side."""
         known = [self._known.get(self._table_id, one) for one in manifests]
         new = [one for one, there in zip(manifests, known, strict=True) if there is None]
         if new:
-            bodies = ExecutorFactory.get_or_create().map(lambda one: one.fetch_manifest_entry(self.io), new)
+            bodies = ExecutorFactory.get_or_create().map(self._entries_of, new)
             self.found = {one.manifest_path: Manifest(found) for one, found in zip(new, bodies, strict=True)}
         return [
             self.found[one.manifest_path] if there is None else there
             for one, there in zip(manifests, known, strict=True)
         ]
+
+    def _entries_of(self, manifest: ManifestFile) -> list[ManifestEntry]:
+        if self._has_vectors and manifest.content == ManifestContent.DELETES:
+            return delete_entries(manifest, self.io)
+        return manifest.fetch_manifest_entry(self.io)
+
+    @property
+    def _has_vectors(self) -> bool:
+        """Whether the table's format version has deletion vectors."""
+        return int(self.table_metadata.format_version) > 2
 
     def _spans(self) -> Iterator[FilterSpan]:
         """What all parts of the filter, joined by AND, demand of the bounds of a column."""

@@ -7,15 +7,19 @@ import threading
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from safewrite.errors import UnsupportedTableError
 from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
 from safewrite.iceberg.catalog.files import FileStore
 from safewrite.iceberg.catalog.foreign import load_table
 from safewrite.iceberg.catalog.outcomes import classify_error, classify_file_error
 from safewrite.iceberg.catalog.rows import read_rows, scan_meaning
+from safewrite.iceberg.data.opaque import opaque_types
+from safewrite.iceberg.data.vectors import vector_of
+from safewrite.iceberg.features import check_commit
 from safewrite.iceberg.metadata import head_of, table_of
 from safewrite.protocol import values
-from safewrite.protocol.effects import Effect, Missing, Ok, Outcome
+from safewrite.protocol.effects import Effect, Failed, Missing, Ok, Outcome
 from safewrite.protocol.iceberg.change import CreateTable, LoadTable, ReadMetadata, SwapTable
 from safewrite.stores.inside import leads_astray, refused
 from safewrite.stores.world import World
@@ -116,7 +120,7 @@ class CatalogWorld(FilesWorld):
             case ReadMetadata(location, of_main):
                 return self._read_metadata(location, MAIN if of_main else self.branch)
             case SwapTable(change):
-                return self._swap(table_of(change.base), change)  # type: ignore[arg-type]
+                return self._swap_on(change)  # type: ignore[arg-type]
             case CreateTable(creation):
                 return self._swap(creation.staged, creation)  # type: ignore[attr-defined, arg-type]
             case PlanFiles(head, row_filter, known):
@@ -140,11 +144,20 @@ class CatalogWorld(FilesWorld):
             return refused(location)
         file_io = self._file_io()
         try:
-            metadata = FromInputFile.table_metadata(file_io.new_input(location))
+            with opaque_types():
+                metadata = FromInputFile.table_metadata(file_io.new_input(location))
         except Exception as error:  # noqa: BLE001 - as above
             return classify_file_error(error)
         # A plan examines earlier table versions as it does the current one, so they are tables too.
         return Ok(head_of(Table(self.identifier, metadata, location, file_io, self.catalog), branch))
+
+    def _swap_on(self, change: CommitRequest | MetadataCommit | RefCommit) -> Outcome:
+        """Ask for a change of a table that may be written to: the last line, whoever made the change."""
+        try:
+            check_commit(change.base)
+        except UnsupportedTableError as error:
+            return Failed(error.message, unsupported=True)
+        return self._swap(table_of(change.base), change)
 
     def _swap(
         self, table: Table, change: CommitRequest | MetadataCommit | RefCommit | CreateRequest
@@ -166,6 +179,8 @@ class CatalogWorld(FilesWorld):
                 TypeError
             ):  # PyIceberg compares NULL partition values (iceberg-python #3498): all files, then
                 found = _planned(self._scan(head), head, known)
+            for task in found:
+                vector_of(task)
         except Exception as error:  # noqa: BLE001 - as above
             return scan_meaning(error)
         named = (file.file_path for task in found for file in (task.file, *task.delete_files))

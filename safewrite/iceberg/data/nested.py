@@ -65,7 +65,7 @@ def nested_columns(
     kind = ds.OrcFileFormat() if task.file.file_format == FileFormat.ORC else ds.ParquetFileFormat()
     with file_io.new_input(task.file.file_path).open() as stream:
         fragment = kind.make_fragment(stream)
-        physical = fragment.physical_schema
+        physical = _named(fragment.physical_schema, columns)
         known = pyarrow_to_schema(
             physical,
             metadata.name_mapping(),
@@ -89,6 +89,14 @@ def nested_columns(
         for column in columns
     ]
     return pa.table(arrays, [column.name for column in columns])
+
+
+def _named(physical: pa.Schema, columns: Sequence[NestedField]) -> pa.Schema:
+    """The columns of a file that have one of these ids, or none: PyIceberg maps no others whose types it does not know."""
+    wanted = {str(column.field_id).encode() for column in columns}
+    return pa.schema(
+        [one for one in physical if (one.metadata or {}).get(b"PARQUET:field_id") in {None, *wanted}]
+    )
 
 
 def live_rows(file_io: FileIO, metadata: TableMetadata, task: FileScanTask) -> pa.Array:

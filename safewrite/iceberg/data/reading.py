@@ -18,7 +18,7 @@ from safewrite.frames.stored import as_stored
 from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
 from safewrite.iceberg.catalog.rows import decoded
 from safewrite.iceberg.data.known_manifests import KnownManifests
-from safewrite.iceberg.data.schema import arrow_schema
+from safewrite.iceberg.data.schema import read_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.protocol.ask import Limits, ask, unanswered
 from safewrite.protocol.effects import Effect, Failed, Get, Missing, Ok, Outcome, Together
@@ -39,7 +39,7 @@ def planned(
     """The live files that may hold rows for which the predicate is TRUE, with their delete files."""
     from safewrite.iceberg.data.expressions import may_match
 
-    schema = arrow_schema(table_of(head).metadata.schema())
+    schema, _ = read_schema(table_of(head).metadata.schema())
     effect = PlanFiles(head, may_match(predicate, schema), known, name="apply.plan_files")
     outcome = yield from ask(effect, limits)
     if not isinstance(outcome, Ok):
@@ -180,6 +180,10 @@ def _unread(detail: str, task: FileScanTask | None) -> str:
         return (
             "ORC's timestamps are read in nanoseconds, from 1677-09-21 to 2262-04-11, and some are outside. Rewrite the file "
             "as Parquet, or delete these rows with Spark."
+        )
+    if "deletion vector" in detail:
+        return (
+            "Rewrite the data file with the engine that writes the table, for what it deleted cannot be told."
         )
     if "equality delete" in detail:
         return "PyIceberg applies no equality deletes. Compact the table with the engine that writes them."

@@ -31,10 +31,11 @@ from pyiceberg.types import (
     TimestamptzNanoType,
     TimestamptzType,
     TimeType,
+    UnknownType,
     UUIDType,
 )
 
-from safewrite.errors import InternalError, InvalidInputError
+from safewrite.errors import InternalError, InvalidInputError, UnsupportedTableError
 from safewrite.values import kept_names
 from safewrite.values.types import (
     NAIVE_TIMESTAMP,
@@ -65,6 +66,7 @@ _PRIMITIVES: dict[type[IcebergType], pa.DataType] = {
     StringType: pa.string(),
     UUIDType: UUID_STORAGE,
     BinaryType: pa.binary(),
+    UnknownType: pa.null(),  # its only value is NULL, and no file has it (format version 3)
 }
 # Tables of format version 2 have no nanoseconds and no 8- or 16-bit integers.
 _CREATED: dict[pa.DataType, Callable[[], IcebergType]] = {
@@ -87,9 +89,21 @@ def arrow_schema(iceberg: Schema) -> pa.Schema:
     """The Arrow schema that frames are conformed to, without metadata.
 
     A UUID is a byte string of 16; columns that are not required are nullable.  Raises UnsupportedTableError naming
-    the column of a type that is not known (variant, geometry, unknown, ...).
+    the column of a type that is not known (variant, geometry, ...).
     """
     return pa.schema([_arrow_field(field, "") for field in iceberg.fields])
+
+
+def read_schema(iceberg: Schema) -> tuple[pa.Schema, dict[str, str]]:
+    """As :func:`arrow_schema`, of the columns whose types are known, and why each other is not."""
+    fields: list[pa.Field] = []
+    unread: dict[str, str] = {}
+    for field in iceberg.fields:
+        try:
+            fields.append(_arrow_field(field, ""))
+        except UnsupportedTableError as error:
+            unread[field.name] = error.message.partition(".")[0]
+    return pa.schema(fields), unread
 
 
 def arrow_type(kind: IcebergType, column: str) -> pa.DataType:

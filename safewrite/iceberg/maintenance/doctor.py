@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from safewrite.errors import NotCommittedError, StorageError, UnsafeConfigError, UnsupportedTableError
 from safewrite.findings import DANGER, INFO, WARNING, Finding, Findings, Severity
-from safewrite.iceberg import branches, ledger_place, retention
+from safewrite.iceberg import branches, features, ledger_place, retention
 from safewrite.iceberg.catalog.foreign import load_table
 from safewrite.iceberg.catalog.outcomes import classify_error
 from safewrite.iceberg.connect import Connection, kind_of
@@ -58,14 +58,10 @@ def examine(connection: Connection, *, deep: bool = False, probe: bool = False) 
     head = head_of(table, connection.branch)
     branches.check(connection, head)
     metadata = table.metadata
-    findings += [
-        *_format(metadata),
-        *_names(metadata),
-        *_times(metadata),
-        *_metadata_files(metadata.properties),
-    ]
-    findings += _retention(connection, metadata)
-    findings += _ledger(connection, head)
+    findings += [*_features(metadata), *_format(metadata), *_names(metadata), *_times(metadata)]
+    if not features.unwritable(metadata):
+        findings += [*_metadata_files(metadata.properties), *_retention(connection, metadata)]
+        findings += _ledger(connection, head)
     findings += [*aws.growth(connection, table), *aws.services(connection, table)]
     findings += history.examine(connection, metadata, head)
     findings += missing_files.examine(connection, table, head, deep=deep)
@@ -143,13 +139,23 @@ def _probe(connection: Connection, head: TableVersion) -> Findings:
 
 
 # --- the table's metadata -----------------------------------------------------------------------------------
+def _features(metadata: TableMetadata) -> Findings:
+    """What safewrite may do with a table whose features it does not all honour."""
+    unread, unwritten = features.unreadable(metadata), features.unwritable(metadata)
+    if not unwritten:
+        return
+    reasons = {**unwritten, **unread}
+    yield Finding(
+        WARNING if unread else INFO, "unsupported_feature",
+        f"safewrite {'neither reads nor writes' if unread else 'reads this table, and does not write'} "
+        f"{'this table' if unread else 'to it'}: {features.listed(reasons)}. The table itself is sound, as far as this tells.",
+        features.advice(reasons),
+        {"reads": not unread, "writes": False, "format_version": int(metadata.format_version)},
+    )  # fmt: skip
+
+
 def _format(metadata: TableMetadata) -> Findings:
     version = int(metadata.format_version)
-    if version > 2:
-        yield Finding(
-            WARNING, "unsupported_format", f"The table has format version {version}; safewrite writes 1 and 2.",
-            "Write it with an engine that knows this version.", {"format_version": version},
-        )  # fmt: skip
     if version == 1:
         yield Finding(
             INFO, "format_v1",

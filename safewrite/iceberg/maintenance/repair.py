@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from safewrite.errors import NotCommittedError
 from safewrite.findings import Step, Steps
-from safewrite.iceberg import branch_properties
+from safewrite.iceberg import branch_properties, features
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.maintenance.verify import read_head
@@ -25,9 +25,11 @@ def set_retention(connection: Connection) -> Step:
     """Set the table's property to 15 days.
 
     Raises:
+        UnsupportedTableError: the table may only be read.
         UnsafeConfigError: the catalog does not compare before it sets, so this commit could undo another's.
         CommitUnknownError: it may have been set, or may still be; set it again.
     """
+    features.check_write(read_head(connection))
     table = SafeCatalog(connection.catalog).load_table(connection.identifier)
     probe(connection.catalog, connection.kind, head_of(table))
     try:
@@ -45,6 +47,7 @@ def forget_branches(connection: Connection, *, dry_run: bool) -> Steps:
     snapshot has expired, and the tag before them where it alone keeps that snapshot.  The commit requires that no branch has the name.
 
     Raises:
+        UnsupportedTableError: the table may only be read.
         UnsafeConfigError: the catalog does not compare before it sets, so this commit could undo another's.
         CommitUnknownError: it may have landed, or may still land; repair again.
     """
@@ -59,6 +62,7 @@ def forget_branches(connection: Connection, *, dry_run: bool) -> Steps:
             yield Step(ACTION, name, "would" if updates else "skipped", what)
             continue
         if not is_probed:
+            features.check_write(head)
             probe(connection.catalog, connection.kind, head)
             is_probed = True
         try:

@@ -7,10 +7,16 @@ from typing import Any
 
 from safewrite.errors import Kind, StorageError
 from safewrite.findings import KeyAudit
+from safewrite.frames.replace_where import EVERYTHING
 from safewrite.iceberg import branches
+from safewrite.iceberg.catalog.world import CatalogWorld
 from safewrite.iceberg.connect import Connection
+from safewrite.iceberg.data import vectors
+from safewrite.iceberg.data.known_manifests import KnownManifests
+from safewrite.iceberg.data.reading import planned
 from safewrite.iceberg.maintenance.snapshot_files import ASKS
 from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.read.files import read_files
 from safewrite.iceberg.write.earlier import EMPTY, Resolved, before_branch, reaches, stands
 from safewrite.iceberg.write.members import ROWS, entries, in_summary
 from safewrite.iceberg.write.resolve import batch_under
@@ -98,12 +104,19 @@ def _elsewhere(connection: Connection, head: TableVersion, absent: Sequence[str]
 def read_rows(head: TableVersion, columns: tuple[str, ...]) -> dict[str, list[Any]]:
     """These columns of all rows of the current snapshot, as plain values, by PyIceberg's scan.
 
+    From format version 3 on by our own reader: PyIceberg (0.12.0) may apply another deletion vector than the one that counts.
+
     Raises:
         StorageError: a file of the snapshot cannot be read.
     """
     table = table_of(head)
     try:
-        rows = table.scan(selected_fields=columns).to_arrow()
+        if int(table.metadata.format_version) >= vectors.VERSION:
+            world = CatalogWorld(table.catalog, table.name())
+            tasks = run(planned(head, EVERYTHING, KnownManifests(), ASKS), world)
+            rows = run(read_files(tasks, head, ASKS, columns), world)
+        else:
+            rows = table.scan(selected_fields=columns).to_arrow()
     except Exception as error:
         raise StorageError(
             f"Snapshot {head.current} of {'.'.join(table.name())} cannot be read: {type(error).__name__}: {said(error)}. "

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from safewrite.iceberg.catalog.travel import TableAddress
-from safewrite.iceberg.data.schema import arrow_schema
+from safewrite.iceberg.data.schema import read_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.read.files import read_files
 from safewrite.protocol.ask import Limits
@@ -26,7 +26,7 @@ class IcebergReader:
     def __call__(self, files: Sequence[AddedFile], columns: tuple[str, ...] | None) -> pa.Table:
         """The rows of these files, with all columns or some."""
         opened = self.table.open()
-        schema = arrow_schema(table_of(opened.head).metadata.schema())
+        schema, _ = read_schema(table_of(opened.head).metadata.schema())
         wanted = checked_columns(columns, schema)
         return run(
             read_files([file.handle for file in files], opened.head, self.limits, wanted), opened.world

@@ -17,8 +17,8 @@ from safewrite.iceberg.data.manifests import (
     manifest_list,
     snapshot,
 )
+from safewrite.iceberg.features import check_write
 from safewrite.iceberg.metadata import table_of
-from safewrite.iceberg.opening import check_format
 from safewrite.iceberg.write import positions as told
 from safewrite.iceberg.write import waiting
 from safewrite.iceberg.write.merging import Merging
@@ -126,13 +126,13 @@ class AppendPlan:
         Raises:
             ReplayMismatchError: the key is there with other rows.
             ConflictError: kind SCHEMA_CHANGED; the files must be made again (H9).
-            UnsupportedTableError: the table now has a format version that is not written.
+            UnsupportedTableError: the table became one that may only be read.
         """
         found = None if self.write.members else find(head, self.write)
         if found is not None:
             self.met[self.write.key] = found
             return found.version
-        check_format(head)
+        check_write(head)
         check_unchanged(self.planned, head)
         self._meet(head)
         return None

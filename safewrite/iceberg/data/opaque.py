@@ -1,0 +1,67 @@
+"""Lets PyIceberg load tables with columns of types that it does not know (0.12.0: ``variant``), so that their other columns are read.
+
+PyIceberg refuses the whole table for one such column.  What it does for its own callers stays as it is, and so it does where such a
+type is inside of a list or a map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from pydantic import model_serializer
+from pyiceberg.types import IcebergType, PrimitiveType
+
+_taken: ContextVar[bool] = ContextVar("opaque types are taken", default=False)
+_known: Any = IcebergType.handle_primitive_type
+
+
+class OpaqueType(PrimitiveType):
+    """A type that is known by its name alone; nothing reads or writes its values."""
+
+    root: tuple[str]  # PyIceberg would take a text for the name of one of its own types
+
+    def __init__(self, name: str) -> None:
+        super().__init__((name,))
+
+    @model_serializer
+    def ser_model(self) -> str:
+        """The type as metadata has it."""
+        return self.root[0]
+
+    def __str__(self) -> str:
+        return self.root[0]
+
+    def __hash__(self) -> int:
+        return hash(self.root)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OpaqueType) and self.root == other.root
+
+    def __getnewargs__(self) -> tuple[str]:
+        """Pickle the type by its name."""
+        return self.root
+
+
+def _handled(value: Any, handler: Any) -> Any:
+    try:
+        return _known(value, handler)
+    except ValueError:
+        if _taken.get() and isinstance(value, str):
+            return OpaqueType(value)
+        raise
+
+
+IcebergType.handle_primitive_type = staticmethod(_handled)  # type: ignore[method-assign, assignment]
+
+
+@contextmanager
+def opaque_types() -> Iterator[None]:
+    """Take columns of any type, in this thread, while a table's metadata is loaded."""
+    before = _taken.set(True)
+    try:
+        yield
+    finally:
+        _taken.reset(before)

@@ -1,0 +1,182 @@
+"""Decides which tables safewrite may read and write: format versions, encryption, types and transforms that are known.
+
+What a reader needs is asked when a table is opened, and again of each table version that is read.  What a writer needs besides is
+asked before each write, and once more when a commit is asked for: a table can be upgraded at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from pyiceberg.transforms import UnknownTransform
+
+from safewrite.errors import UnsupportedTableError
+from safewrite.iceberg.data import locations, partitions
+from safewrite.iceberg.data.schema import read_schema
+from safewrite.iceberg.metadata import table_of
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+
+    from safewrite.protocol.iceberg.head import TableVersion
+
+READ_MAX, WRITTEN_MAX = 3, 2
+"""The newest format versions that are read and written."""
+ENCRYPTED = "encryption.key-id"
+"""Table property that asks for encrypted files (Iceberg table encryption)."""
+
+Rule: TypeAlias = Callable[["TableMetadata"], "str | None"]
+"""Why a table cannot be read, or written to; None if nothing forbids it."""
+
+
+def check_read(head: TableVersion) -> None:
+    """Make sure that the rows of a table version are read as they are.
+
+    Raises:
+        UnsupportedTableError: by the name of every feature that readers would have to know; or a location or partition values that
+            PyIceberg reads as others.
+    """
+    table = table_of(head)
+    reasons = unreadable(table.metadata)
+    if reasons:
+        raise UnsupportedTableError(
+            f"safewrite does not read {_named(table)}: {listed(reasons)}. Nothing was read or written. {advice(reasons)}"
+        )
+    locations.check(table.metadata, _named(table))
+    partitions.check(table.metadata.specs().values(), table.metadata.schema())
+
+
+def check_write(head: TableVersion) -> None:
+    """Make sure that a table version may be written to.
+
+    Raises:
+        UnsupportedTableError: as :func:`check_read`; or by the name of every feature that writers would have to know.
+    """
+    check_read(head)
+    check_commit(head)
+
+
+def check_commit(head: TableVersion) -> None:
+    """Make sure that a commit may be asked for, whoever made it: PyIceberg's own calls know where its files go.
+
+    Raises:
+        UnsupportedTableError: by the name of every feature that writers would have to know.
+    """
+    table = table_of(head)
+    reasons = unwritable(table.metadata)
+    if reasons:
+        raise UnsupportedTableError(
+            f"safewrite cannot write this to {_named(table)}: {listed(reasons)}. Nothing was written. {advice(reasons)}"
+        )
+
+
+def unreadable(metadata: TableMetadata) -> Mapping[str, str]:
+    """Why the rows may not be read, by feature; {} where they may."""
+    return _against(metadata, READING_RULES)
+
+
+def unwritable(metadata: TableMetadata) -> Mapping[str, str]:
+    """Why nothing may be written to the table, by feature; {} where it may."""
+    return _against(metadata, RULES)
+
+
+def unread(metadata: TableMetadata) -> Mapping[str, str]:
+    """The columns that are not read, each with the reason; the others are."""
+    return read_schema(metadata.schema())[1]
+
+
+def listed(reasons: Mapping[str, str]) -> str:
+    """Features and reasons as part of a sentence."""
+    return "; ".join(f"{name}: {why}" for name, why in reasons.items())
+
+
+def advice(reasons: Mapping[str, str]) -> str:
+    """What to do about features that forbid something: who turns each on, and the way out."""
+    return " ".join(WAYS_OUT[name] for name in reasons)
+
+
+def _against(metadata: TableMetadata, rules: Mapping[str, Rule]) -> dict[str, str]:
+    return {name: why for name, rule in rules.items() if (why := rule(metadata))}
+
+
+def _named(table: Table) -> str:
+    return ".".join(table.name()) or "this table"
+
+
+# --- rules ------------------------------------------------------------------------------------------
+def _newer(metadata: TableMetadata) -> str | None:
+    version = int(metadata.format_version)
+    return (
+        f"the table has format version {version}, safewrite reads 1 to {READ_MAX}"
+        if version > READ_MAX
+        else None
+    )
+
+
+def _format(metadata: TableMetadata) -> str | None:
+    """Why the format version forbids it: from 3 on each commit numbers rows, and marks rows as gone by deletion vectors."""
+    version = int(metadata.format_version)
+    return (
+        f"the table has format version {version}, whose commits give each row an id; safewrite writes 1 and {WRITTEN_MAX}"
+        if version > WRITTEN_MAX
+        else None
+    )
+
+
+def _encrypted(metadata: TableMetadata) -> str | None:
+    return f"its files are encrypted ({ENCRYPTED})" if metadata.properties.get(ENCRYPTED) else None
+
+
+def _transforms(metadata: TableMetadata) -> str | None:
+    """Why a partition field forbids it whose transform is not known: nothing tells of what type its values are in the manifests."""
+    found = [
+        field.name
+        for spec in metadata.partition_specs
+        for field in spec.fields
+        if isinstance(field.transform, UnknownTransform)
+    ]
+    return (
+        f"nothing says of what type its partition values {', '.join(dict.fromkeys(found))} are"
+        if found
+        else None
+    )
+
+
+def _types(metadata: TableMetadata) -> str | None:
+    """Why columns forbid it whose values are not known: a frame could not bring them, and a rewrite would lose them."""
+    found = unread(metadata)
+    return (
+        f"values would have to be written to {', '.join(found)}, of a type that is not known"
+        if found
+        else None
+    )
+
+
+READING_RULES: Mapping[str, Rule] = {
+    "format version": _newer,
+    "encryption": _encrypted,
+    "transforms": _transforms,
+}
+"""What readers must know, and how its use is found."""
+
+RULES: Mapping[str, Rule] = {
+    **READING_RULES,
+    "format version": _format,
+    "types": _types,
+}
+"""As READING_RULES, for writers."""
+
+_COPY = "copy the rows to a table without it, or write with the engine that made it"
+WAYS_OUT: Mapping[str, str] = {
+    "format version": "format version: engines upgrade to 3 where they are asked to (Spark, Glue and EMR by 'format-version' = '3'), and "
+    "some make such tables by themselves (debezium-server-iceberg, Snowflake where ICEBERG_VERSION_DEFAULT says so, Foundry where files "
+    "are encrypted). No engine takes it back: write with the one that made it, or copy the rows to a new table: CREATE TABLE t2 USING "
+    "iceberg TBLPROPERTIES ('format-version' = '2') AS SELECT * FROM t.",
+    "encryption": f"encryption: its owner set {ENCRYPTED}. Read and write this table with Spark, which asks for the keys.",
+    "transforms": "transforms: a newer engine made them. Take a newer version of PyIceberg and safewrite, or read and write the table with "
+    "that engine.",
+    "types": f"types: for such columns {_COPY}.",
+}
+"""Who turns a feature on, and what lets safewrite write (or read) the table."""
