@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,17 @@ class Place:
         if self.format == "delta":
             return deltalake.DeltaTable(self.name).to_pyarrow_table().to_pylist()
         return self.open().iceberg.scan().to_arrow().to_pylist()
+
+    def lock_up(self) -> None:
+        """Make it a table that safewrite may only read: another engine turns on what safewrite does not know."""
+        if self.format == "iceberg":
+            with self.open().iceberg.transaction() as change:
+                change.set_properties({"encryption.key-id": "k"})
+            return
+        log = Path(self.name) / "_delta_log"
+        protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["novel"]}
+        body = json.dumps({"protocol": protocol})
+        (log / f"{len([*log.glob('0*.json')]):020d}.json").write_text(body)
 
     def ids(self) -> list[int]:
         return sorted(row["id"] for row in self.rows())
@@ -375,3 +388,30 @@ def test_no_commit_is_begun_when_too_little_time_is_left(place: Place) -> None:
     assert table.append([{"id": 1}], key="a", timeout_s=60).outcome == "committed"
     with pytest.raises(sw.InvalidInputError, match="timeout_s= is a number of seconds"):
         table.append([{"id": 1}], timeout_s=0)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_repeat_on_a_table_that_may_not_be_written_to_any_more_is_a_repeat(
+    place: Place, alone: bool
+) -> None:
+    """Its rows are there: "nothing was written" made a queue deliver it until it was a dead letter, or to another table."""
+    table = place.open()
+    table.append_many([("a", [{"id": 1}]), ("b", [{"id": 2}])])
+    place.lock_up()
+    with suppress(sw.UnsupportedTableError):
+        table.refresh()
+    for one in (table, place.open()) if place.format == "delta" else (table,):
+        with pytest.raises(sw.UnsupportedTableError):
+            one.append([{"id": 3}], key="c")
+        with pytest.raises(sw.UnsupportedTableError) as refused:
+            one.append_many([("c", [{"id": 3}]), ("d", [{"id": 4}])])
+        assert refused.value.key == "c"
+        if alone:
+            assert told([one.append([{"id": 2}], key="b")]) == ["already_committed"]
+            with pytest.raises(sw.UnsupportedTableError):
+                one.append([{"id": 5}], key="b")
+        else:
+            answers = one.append_many([("a", [{"id": 1}]), ("c", [{"id": 3}]), ("b", [{"id": 5}])])
+            assert told(answers) == ["already_committed", "unsupported_feature", "unsupported_feature"]
+            assert [answer.key for answer in answers] == ["a", "c", "b"]
+    assert table.row_count() == 2

@@ -132,6 +132,7 @@ def _looked_at(target: Target, *, deep: bool, probe_store: bool) -> list[str]:
             "retention",
             "metadata files",
             "snapshots and keys",
+            "lifecycle rules",
             files,
         ]
         return [*looked, "the catalog's word"] if probe_store else looked

@@ -241,10 +241,14 @@ class LedgerIntend(Effect):
 
 @dataclass(frozen=True, slots=True)
 class LedgerCommit(Effect):
-    """Record COMMITTED for a key whose commit is verified: ``Ok | Busy | Failed | Unknown``; repeatable."""
+    """Record COMMITTED for a key whose commit is verified: ``Ok | Busy | Failed | Unknown``; repeatable.
+
+    ``anew``: all that the ledger keeps of the key, for some or all of it may be gone, or go sooner.
+    """
 
     SAYS = "Recording the commit in the ledger"
     record: LedgerRecord
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)

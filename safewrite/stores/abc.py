@@ -92,6 +92,22 @@ class BatchLedger(Ledger, Protocol):
         """As ``commit``, for each."""
 
 
+@runtime_checkable
+class LastingStore(Protocol):
+    """A store that tells when a rule of its own will remove an object."""
+
+    def get_lasting(self, path: str) -> Outcome:
+        """As ``get``; ``Missing`` also where the object is about to go."""
+
+
+@runtime_checkable
+class LedgerOfMany(Ledger, Protocol):
+    """A ledger that keeps more than one object of a key."""
+
+    def put_back(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
+        """Put all that is kept of a key whose commit stands, whatever is there: ``Ok | Busy | Failed | Unknown``."""
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerPart:
     """Records that one request tells: one, or those of a group."""

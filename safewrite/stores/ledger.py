@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from safewrite.protocol.effects import Missing, Ok, Outcome, Unknown
+from safewrite.protocol.keys import MARK
 from safewrite.protocol.values import LedgerRecord
-from safewrite.stores.abc import LedgerPart, ObjectStore
+from safewrite.stores.abc import LastingStore, LedgerPart, ObjectStore
 from safewrite.stores.groups import Groups
 from safewrite.text.rendering import said
 
@@ -36,6 +37,9 @@ class ObjectLedger:
         self._results: dict[str, dict[str, Any]] = {}
 
     def get(self, key: str) -> Outcome:
+        if key == MARK and isinstance(self.objects, LastingStore):
+            # No object of the ledger is older: where the store keeps this one, its rules have taken none.
+            return _record(_fields(self.objects.get_lasting(self.path_of(key))))
         committed = self._read(key, "committed")
         if not isinstance(committed, Missing):
             return committed
@@ -53,6 +57,13 @@ class ObjectLedger:
     def commit(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
         state = "doubt" if record.version is None else "committed"
         return self.objects.put(self._path(record.key, state), _body(record, expire_time_s))
+
+    def put_back(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
+        # Rules of a bucket go by age, and a key whose intent alone is gone would count as new.
+        intent = self.objects.put(
+            self._path(record.key, "intent"), _body(replace(record, version=None), expire_time_s)
+        )
+        return self.commit(record, expire_time_s) if isinstance(intent, Ok) else intent
 
     # --- keys of one call -------------------------------------------------------------------------
     def intend_in(self, group: str, record: LedgerRecord, expire_time_s: int) -> Outcome:
@@ -89,6 +100,10 @@ class ObjectLedger:
             self._results[group] = records  # it never changes
         return _record(records[key]) if key in records else Missing()
 
+    def path_of(self, key: str) -> str:
+        """The object that tells what became of a key."""
+        return self._path(key, "committed")
+
     def _path(self, key: str, state: str) -> str:
         return f"{self.folder}{_digest(key)}.{state}.json"
 
@@ -100,16 +115,19 @@ class ObjectLedger:
         return _record(self._fields(self._path(key, state)))
 
     def _fields(self, path: str) -> dict[str, Any] | Outcome:
-        outcome = self.objects.get(path)
-        if not isinstance(outcome, Ok):
-            return outcome
-        assert isinstance(outcome.value, bytes)
-        try:
-            fields = json.loads(outcome.value)
-            fields.pop("expire_time_s")
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            return _unreadable(error)
-        return dict(fields)
+        return _fields(self.objects.get(path))
+
+
+def _fields(outcome: Outcome) -> dict[str, Any] | Outcome:
+    if not isinstance(outcome, Ok):
+        return outcome
+    assert isinstance(outcome.value, bytes)
+    try:
+        fields = json.loads(outcome.value)
+        fields.pop("expire_time_s")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return _unreadable(error)
+    return dict(fields)
 
 
 def _record(fields: dict[str, Any] | Outcome) -> Outcome:

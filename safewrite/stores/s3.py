@@ -44,6 +44,17 @@ class S3Objects:
     def get(self, path: str) -> Outcome:
         return self._read(path)
 
+    def get_lasting(self, path: str) -> Outcome:
+        """As ``get``; ``Missing`` also where a rule of the bucket is about to remove the object: S3 does so some time later."""
+        headers: dict[str, str] = {}
+        outcome = self._read(path, headers=headers)
+        if "x-amz-expiration" in headers:
+            from safewrite.stores import lifecycle
+
+            if lifecycle.is_leaving(headers):
+                return Missing()
+        return outcome
+
     def get_range(self, path: str, start: int, length: int) -> Outcome:
         return self._read(path, f"bytes={start}-{start + length - 1}")
 
@@ -102,11 +113,15 @@ class S3Objects:
             return classify_error(error, write=True)
         return Ok()
 
-    def _read(self, path: str, byte_range: str | None = None) -> Outcome:
+    def _read(
+        self, path: str, byte_range: str | None = None, *, headers: dict[str, str] | None = None
+    ) -> Outcome:
         extra = {"Range": byte_range} if byte_range else {}
         try:
             answer = self.client.get_object(Bucket=self.bucket, Key=self._base + path, **extra)
             body: bytes = answer["Body"].read()
+            if headers is not None:
+                headers.update(answer["ResponseMetadata"]["HTTPHeaders"])
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
             return Ok(b"") if byte_range and is_empty(error) else classify_error(error, write=False)
         etag = _md5_of(answer)
@@ -128,7 +143,12 @@ class S3Objects:
             )
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
             return classify_error(error, write=True)
-        self.clock.observe(answer["ResponseMetadata"]["HTTPHeaders"])
+        headers = answer["ResponseMetadata"]["HTTPHeaders"]
+        self.clock.observe(headers)
+        if "x-amz-expiration" in headers:
+            from safewrite.stores import lifecycle
+
+            lifecycle.warn(headers, self.root, path)
         etag = _md5_of(answer)
         self._etags_are_md5 = self._etags_are_md5 or etag == digest.hexdigest()
         if etag not in (None, digest.hexdigest()):

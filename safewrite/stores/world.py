@@ -18,7 +18,15 @@ from safewrite.protocol import effects as fx
 from safewrite.protocol import values
 from safewrite.protocol.effects import Effect, Ok, Outcome
 from safewrite.protocol.keys import MARK
-from safewrite.stores.abc import BatchLedger, GroupLedger, Ledger, LockTable, ObjectStore, TicketQueue
+from safewrite.stores.abc import (
+    BatchLedger,
+    GroupLedger,
+    Ledger,
+    LedgerOfMany,
+    LockTable,
+    ObjectStore,
+    TicketQueue,
+)
 from safewrite.stores.call_limit import carried
 from safewrite.stores.events import Listener, Watch
 from safewrite.stores.inside import climbs, refused
@@ -211,7 +219,11 @@ class World:
                 parts = [effects[at : at + size] for at in range(0, len(effects), size)]
                 answers = self._side_by_side([partial(self._ask_ledger, ledger, part) for part in parts])
                 return tuple(outcome for part in answers for outcome in part)
-            if isinstance(ledger, GroupLedger) and kinds != {fx.LedgerGet}:
+            if (
+                isinstance(ledger, GroupLedger)
+                and kinds != {fx.LedgerGet}
+                and not getattr(effects[0], "anew", False)
+            ):
                 return self._ask_in_groups(ledger, effects)
         return tuple(self._side_by_side([partial(self.perform, effect) for effect in effects]))
 
@@ -302,11 +314,17 @@ class World:
                 return self._ledger_of(effect).get(key)
             case fx.LedgerIntend(record):
                 return self.ledger.intend(record, self._expire_time_s(self.ledger_ttl_s))
-            case fx.LedgerCommit(record):
-                ttl_s = MARK_TTL_S if record.key == MARK else self.ledger_ttl_s
-                return self.ledger.commit(record, self._expire_time_s(ttl_s))
+            case fx.LedgerCommit():
+                return self._remember(effect)
             case _:
                 return self._ask_arbiter(effect)
+
+    def _remember(self, effect: fx.LedgerCommit) -> Outcome:
+        record, ledger = effect.record, self.ledger
+        expire_time_s = self._expire_time_s(MARK_TTL_S if record.key == MARK else self.ledger_ttl_s)
+        if effect.anew and isinstance(ledger, LedgerOfMany):
+            return ledger.put_back(record, expire_time_s)
+        return ledger.commit(record, expire_time_s)
 
     def _ask_arbiter(self, effect: Effect) -> Outcome:
         if self.locks is not None:

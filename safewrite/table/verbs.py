@@ -350,7 +350,8 @@ class Table:
 
         Returns:
             For each member, in order, its receipt, or the error that concerns it alone (WouldAlterError,
-            InvalidInputError, ReplayMismatchError): returned, not raised.  The files of a receipt are those of
+            InvalidInputError, ReplayMismatchError; UnsupportedTableError where others were committed before the table became one
+            that may not be written to): returned, not raised.  The files of a receipt are those of
             the whole commit.
 
         Raises:

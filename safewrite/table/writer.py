@@ -104,7 +104,13 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
             return self._decided(attempt, kinds)
 
     def _write_rows(self, data: Any, operation: Operation, name: Identity, started_s: float) -> Receipt:
-        on = self._format.planned_on(operation, data)
+        try:
+            on = self._format.planned_on(operation, data)
+        except UnsupportedTableError:
+            landed = self._landed_before(data, operation, name)
+            if landed is None:
+                raise
+            return landed
         count = partial(self._format.planner.count, data, operation, on)
         try:
             plan, encode = self._format.planner.plan(data, operation, name, on)
@@ -151,7 +157,10 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
         started_s = monotonic_s(self.world)
 
         def attempt() -> None:
-            self._prepare_group(group, operation)
+            try:
+                self._prepare_group(group, operation)
+            except UnsupportedTableError as error:
+                self._refuse_open(group, operation, error)
             if group.open:
                 self._commit_open(group, operation, started_s)
 
@@ -159,6 +168,26 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
             kinds = {Kind.SCHEMA_CHANGED, *self._format.replanned}
             self._replanned(attempt, kinds if operation.verb == "append" else {Kind.CONFLICT, *kinds})
         return group.answers()
+
+    def _refuse_open(self, group: Group, operation: Operation, error: UnsupportedTableError) -> None:
+        """Refuse the members with the table, which may not be written to, but those that were committed before it became so."""
+        landed = [(one, self._landed_before(one.data, operation, one.name)) for one in group.open]
+        if not any(receipt for _, receipt in landed):
+            raise error
+        for member, receipt in landed:
+            if receipt is None:
+                member.fail(UnsupportedTableError(error.message))
+            else:
+                member.answer = receipt
+
+    def _landed_before(self, data: Any, operation: Operation, name: Identity) -> Receipt | None:
+        """The receipt of rows that were appended before the table became one that may not be written to, if they were."""
+        if not name.is_given or operation.verb != "append":
+            return None
+        on = self._format.refresh(afresh=True)
+        return repeated(
+            self._format, partial(self._format.planner.count, data, operation, on), operation, name, on
+        )
 
     def _prepare_group(self, group: Group, operation: Operation) -> None:
         """Check and name each member, on a version that has the columns of all if there is one."""

@@ -7,6 +7,7 @@ import json
 import random
 import uuid
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -62,14 +63,19 @@ class Lake:
     """
 
     def __init__(
-        self, arbiter: Literal["dynamodb", "object-store"], *, writers: int = 3, trace: Trace | None = None
+        self,
+        arbiter: Literal["dynamodb", "object-store"],
+        *,
+        writers: int = 3,
+        trace: Trace | None = None,
+        objects: Callable[[Clock], MemoryObjects] = lambda _: MemoryObjects(),
     ) -> None:
         self.arbiter = arbiter
         self.clock = Clock()
         self.trace = trace
         self._ids = 0
         self._row_ids = 0
-        self.objects = MemoryObjects()
+        self.objects = objects(self.clock)
         self.locks = Locks() if arbiter == "dynamodb" else None
         self.world = World(
             self.objects,

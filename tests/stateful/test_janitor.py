@@ -6,6 +6,9 @@ What must not be removed is named in docs/promise.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
 from typing import Any, Literal
 
 import pytest
@@ -13,7 +16,12 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from safewrite.protocol.effects import Missing, Ok, Outcome
+from safewrite.protocol.keys import MARK
+from safewrite.stores.ledger import ObjectLedger
+from safewrite.stores.memory import MemoryObjects
 from tests.stateful.calls import Call
+from tests.stateful.clock import Clock
 from tests.stateful.lake import Lake
 from tests.stateful.test_machine import WRITERS, common, faults, wheres
 
@@ -86,6 +94,88 @@ class Janitor(RuleBasedStateMachine):
         self.lake.do(call)
 
 
+DAY_MS = 24 * 3600 * 1000
+
+
+@dataclass
+class Swept(MemoryObjects):
+    """Objects under a prefix are removed by their age as S3 does: at the midnight after so many days, or some time later."""
+
+    clock: Clock = field(default_factory=Clock)
+    days: int = 1
+    prefix: str = "_safewrite/"
+    written_ms: dict[str, int] = field(default_factory=dict)
+
+    def put(self, path: str, body: bytes) -> Outcome:
+        self.written_ms[path] = self.clock.wall_ms
+        return super().put(path, body)
+
+    def put_if_absent(self, path: str, body: bytes) -> Outcome:
+        outcome = super().put_if_absent(path, body)
+        if isinstance(outcome, Ok):
+            self.written_ms[path] = self.clock.wall_ms
+        return outcome
+
+    def ends_ms(self, path: str) -> int:
+        return (self.written_ms[path] // DAY_MS + self.days + 1) * DAY_MS
+
+    def get_lasting(self, path: str) -> Outcome:
+        leaves = path in self.blobs and self.ends_ms(path) - self.clock.wall_ms <= DAY_MS
+        return Missing() if leaves else self.get(path)
+
+    def sweep(self, takes: Callable[[str], bool] = lambda _: True) -> None:
+        for path in [one for one in self.blobs if one.startswith(self.prefix)]:
+            if self.ends_ms(path) <= self.clock.wall_ms and takes(path):
+                del self.blobs[path]
+
+
+class Sweeping(RuleBasedStateMachine):
+    """A lifecycle rule takes objects of ``_safewrite/`` by age, in any order and with any delay, among writes and repeats."""
+
+    @initialize(days=st.integers(1, 4))
+    def open(self, days: int) -> None:
+        self.lake = Lake("object-store", writers=2, objects=lambda clock: Swept(clock=clock, days=days))
+
+    @rule(
+        call=st.builds(
+            Call, st.just("append"), naming=st.just("key"), rows=common["rows"], writer=st.integers(0, 1)
+        )
+    )
+    def append(self, call: Call) -> None:
+        self.lake.do(call)
+
+    @rule(
+        call=st.builds(Call, st.just("append"), naming=st.just("same"), pick=common["pick"], writer=st.integers(0, 1), faults=faults)
+    )  # fmt: skip
+    def replay(self, call: Call) -> None:
+        self.lake.do(call)
+
+    @rule(hours=st.sampled_from([3, 12, 24, 24, 48]), seed=st.integers(0, 999))
+    def time_passes(self, hours: int, seed: int) -> None:
+        self.lake.clock.sleep(hours * 3600)
+        swept = self.lake.objects
+        assert isinstance(swept, Swept)
+        rng = Random(seed)
+        swept.sweep(lambda _: rng.random() < 0.5)
+
+
+TestSweeping = Sweeping.TestCase
+TestSweeping.settings = settings(
+    deadline=None,
+    max_examples=15,
+    stateful_step_count=14,
+    derandomize=True,
+    phases=(Phase.explicit, Phase.generate),
+)
+
+
+@pytest.mark.long
+class TestManySweeps(Sweeping.TestCase):
+    """Many more of them."""
+
+    settings = settings(deadline=None, max_examples=3000, stateful_step_count=24)
+
+
 TestJanitor = Janitor.TestCase
 TestJanitor.settings = settings(
     deadline=None,
@@ -116,3 +206,37 @@ def test_a_repeat_after_the_ledger_was_emptied_is_a_repeat(arbiter: Any) -> None
         for writer in (0, 1):
             assert lake.do(Call("append", writer, "same", pick, rows=rows)) == "already_committed"
     assert lake.do(Call("append", 0, "other", rows=rows)) == "replay_mismatch"
+
+
+def swept_lake(days: int) -> tuple[Lake, Swept]:
+    lake = Lake("object-store", writers=1, objects=lambda clock: Swept(clock=clock, days=days))
+    assert isinstance(lake.objects, Swept)
+    return lake, lake.objects
+
+
+def test_t4_a3_a_key_that_was_put_back_lasts_as_long_as_the_mark() -> None:
+    """The intent stayed as old as it was: it went first, and a key without one counted as new, though its commit was recorded."""
+    lake, store = swept_lake(5)
+    rows = (("a", "x", 1.5),)
+
+    def after(days: int) -> None:
+        lake.clock.sleep(days * 24 * 3600)
+        store.sweep()
+
+    assert lake.do(Call("append", 0, "key", rows=rows)) == "committed"
+    after(3)
+    assert lake.do(Call("append", 0, "key", rows=rows)) == "committed"
+    after(4)  # the mark is gone
+    assert lake.do(Call("append", 0, "key", rows=rows)) == "committed"
+    after(3)
+    assert lake.do(Call("append", 0, "same", 1, rows=rows)) == "already_committed"
+
+
+def test_t4_a3_a_mark_that_is_about_to_go_is_not_relied_on() -> None:
+    """S3 removes what has expired in any order, and hours later: an entry may go before the mark."""
+    lake, store = swept_lake(5)
+    rows = (("a", "x", 1.5),)
+    assert lake.do(Call("append", 0, "key", rows=rows)) == "committed"
+    lake.clock.sleep(6 * 24 * 3600)
+    store.sweep(lambda path: path != ObjectLedger(store).path_of(MARK))
+    assert lake.do(Call("append", 0, "same", rows=rows)) == "already_committed"

@@ -19,7 +19,10 @@ from safewrite.delta.maintenance.inspection import ASKS, Inspection
 from safewrite.errors import NotCommittedError, UnsafeConfigError
 from safewrite.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, Severity, some
 from safewrite.protocol.effects import Get, Ok
+from safewrite.protocol.keys import MARK
 from safewrite.protocol.members import Places
+from safewrite.stores import lifecycle
+from safewrite.stores.ledger import ObjectLedger
 from safewrite.stores.probe import probe_locks, probe_objects
 from safewrite.stores.world import LEDGER_TTL_S
 
@@ -241,28 +244,24 @@ def _engine(commit: Commit) -> str | None:
 def _lifecycle(found: Inspection) -> Findings:
     if found.s3 is None:
         return
-    from botocore.exceptions import BotoCoreError, ClientError
+    held = ObjectLedger(found.world.objects).path_of(MARK)
+    newest = [actions.commit_path(found.head)] if found.head in found.listing.commits else []
+    yield from lifecycle.examine(
+        found.s3,
+        found.address.bucket,
+        found.address.prefix,
+        lifecycle.DELTA,
+        [*newest, held, *_some_file(found)],
+    )
 
-    try:
-        rules = found.s3.get_bucket_lifecycle_configuration(Bucket=found.address.bucket).get("Rules", ())
-    except (BotoCoreError, ClientError):
-        return  # none, or not allowed to look
-    for rule in rules:
-        scope = rule.get("Filter", {})
-        prefix = str(rule.get("Prefix") or scope.get("Prefix") or scope.get("And", {}).get("Prefix") or "")
-        touches = found.address.prefix.startswith(prefix) or prefix.startswith(f"{found.address.prefix}/")
-        if rule.get("Status") == "Enabled" and "Expiration" in rule and touches:
-            days = rule["Expiration"].get("Days")
-            if days is None and "Date" not in rule["Expiration"]:
-                continue  # removes delete markers only
-            yield Finding(
-                DANGER, "lifecycle_rule",
-                f"Lifecycle rule {rule.get('ID', '')!r} of the bucket expires objects under {prefix!r}"
-                + (f" after {days} days" if days is not None else "")
-                + ": it takes data files and commits from under the table.",
-                "Exclude the table's prefix from the rule; let VACUUM remove files.",
-                {"rule": rule.get("ID"), "prefix": prefix, "days": days},
-            )  # fmt: skip
+
+def _some_file(found: Inspection) -> list[str]:
+    """The path of a data file in the table's folder, if a commit that was read names one."""
+    for _, commit in sorted(found.commits.items(), reverse=True):
+        for action in commit.adds():
+            if ":" not in action["path"]:
+                return [actions.file_key(action)[0]]
+    return []
 
 
 def _probe(found: Inspection) -> Findings:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from safewrite.delta.log.actions import commit_path, version_of
 from safewrite.delta.write.members import keys_by_hash, known_writes, own_info
@@ -55,7 +55,7 @@ def restore(
         top = min(top, began.base_version)
     versions = sorted((one for one in listed if one <= top), reverse=True)
     log.warning(
-        "the ledger of keys is not whole: %d keys' commits are looked through, and their keys are put back",
+        "the ledger of keys is not whole: %d commits are looked through, and their keys are put back",
         len(versions),
     )
     lost: dict[int, frozenset[str]] = {}
@@ -100,10 +100,7 @@ def _put_back(
                 )
     if not records:
         return
-    # An object says that a key is known, and another what became of it.
-    known = yield from keys.intend_all([replace(record, version=None) for record in records], limits)
-    assert len(known) == len(records)
-    commits = [keys.committing(record, record.version or 0) for record in records]
+    commits = [LedgerCommit(record, anew=True, name="ledger.put_back") for record in records]
     told = yield Together(tuple(commits), name="ledger.put_back")
     outcomes = told.value if isinstance(told, Ok) else (told,) * len(commits)
     assert isinstance(outcomes, tuple)

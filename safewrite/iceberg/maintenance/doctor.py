@@ -15,15 +15,18 @@ from safewrite.findings import DANGER, INFO, WARNING, Finding, Findings, Severit
 from safewrite.iceberg import branches, features, ledger_place, retention
 from safewrite.iceberg.catalog.foreign import load_table
 from safewrite.iceberg.catalog.outcomes import classify_error
+from safewrite.iceberg.catalog.s3 import direct
 from safewrite.iceberg.connect import Connection, kind_of
 from safewrite.iceberg.maintenance import aws, history, missing_files, waiting_writes
 from safewrite.iceberg.metadata import head_of
 from safewrite.iceberg.opening import probe as probe_catalog
 from safewrite.iceberg.retention import HORIZON_MS
 from safewrite.iceberg.write.creation import DELETE_METADATA, KEEP, KEPT_MS, PREVIOUS_MAX
-from safewrite.protocol.effects import Missing
+from safewrite.protocol.effects import Missing, Ok
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.iceberg.settle import METADATA_READ_MAX
+from safewrite.stores import lifecycle
+from safewrite.stores.s3 import S3Objects
 from safewrite.text.rendering import said
 from safewrite.values import kept_names
 
@@ -63,6 +66,7 @@ def examine(connection: Connection, *, deep: bool = False, probe: bool = False) 
         findings += [*_metadata_files(metadata.properties), *_retention(connection, metadata)]
         findings += _ledger(connection, head)
     findings += [*aws.growth(connection, table), *aws.services(connection, table)]
+    findings += _lifecycle(connection, table, head)
     findings += history.examine(connection, metadata, head)
     findings += missing_files.examine(connection, table, head, deep=deep)
     world = connection.world(head)
@@ -244,6 +248,25 @@ def _ledger(connection: Connection, head: TableVersion) -> Findings:
             f"The table says that its keys are remembered in {other}; these settings use another ledger.",
             "Open it as its other writers do: name their lock table (--lock-table), or none.", {"ledger": other},
         )  # fmt: skip
+
+
+def _lifecycle(connection: Connection, table: Table, head: TableVersion) -> Findings:
+    """Tell of rules of a bucket that take files of the table, or its keys, where a client of ours reaches it."""
+    reached = direct(table.io, f"{table.location().rstrip('/')}/")
+    if reached is None:
+        return
+    objects, base = reached
+    own = direct(table.io, table.metadata_location)
+    samples = [] if own is None or own[0].bucket != objects.bucket else [own[1].removeprefix(base)]
+    yield from lifecycle.examine(objects.client, objects.bucket, base[:-1], lifecycle.ICEBERG, samples)
+    ledger = ledger_place.object_ledger(connection, head, "") if connection.objects else None
+    if ledger is None:
+        return
+    held, folder = ledger.objects, ledger.folder
+    assert isinstance(held, S3Objects)
+    listed = held.list(folder, "", 1)
+    some = [one.path.removeprefix(folder) for one in listed.value] if isinstance(listed, Ok) else []  # type: ignore[attr-defined]
+    yield from lifecycle.examine(held.client, held.bucket, folder[:-1], lifecycle.LEDGER, some)
 
 
 def _metadata_files(properties: Mapping[str, str]) -> Findings:
