@@ -60,6 +60,8 @@ class Station:
     late: list[tuple[World, Effect]] = field(default_factory=list)
     told: Counter[str] = field(default_factory=Counter)
     depth: int = 0
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    records: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._names = itertools.count(1)
@@ -121,6 +123,18 @@ class Station:
             world, effect = self.late.pop(0)
             world.perform(effect)
         self.check()
+
+    def remove(self, beginning: str) -> int:
+        """Remove what is in memory under names that begin so, a moment before the next call; how much there was."""
+        names = [name for name in self.blobs if name.startswith(beginning)]
+        for name in names:
+            del self.blobs[name]
+        records = self.records if beginning == "_safewrite/ledger/" else {}
+        gone = len(names) + len(records)
+        records.clear()
+        for _ in range(20):
+            next(self._seconds)
+        return gone
 
     def deliver_all(self, events: int) -> None:
         """Deliver every event without faults: each is in the table once."""
@@ -190,6 +204,8 @@ class Station:
         objects, locked = MemoryObjects(), self.place == "dynamodb"
         locks, queue = (Locks(), MemoryQueue()) if locked else (None, None)
         ledger = MemoryLedger() if locked else ObjectLedger(objects)
+        self.blobs = objects.blobs
+        self.records = ledger.records if isinstance(ledger, MemoryLedger) else {}
         opening._remembered.clear()
         known_keys.forget()
         reader = Snapshot(objects.blobs)

@@ -6,10 +6,11 @@ What must not be removed is named in docs/promise.md.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 from hypothesis import Phase, settings
@@ -23,6 +24,8 @@ from safewrite.stores.memory import MemoryObjects
 from tests.stateful.calls import Call
 from tests.stateful.clock import Clock
 from tests.stateful.lake import Lake
+from tests.stateful.station import Delivery, Place, Station
+from tests.stateful.test_groups import Groups, groups
 from tests.stateful.test_machine import WRITERS, common, faults, wheres
 
 A_MOMENT_S = 2.0
@@ -89,7 +92,7 @@ class Janitor(RuleBasedStateMachine):
         remove(self.lake, thing)
         self.lake.do(call)
 
-    @rule(call=st.builds(Call, st.sampled_from(["resolve", "checkpoint", "reopen"]), **common))
+    @rule(call=st.builds(Call, st.sampled_from(["resolve", "checkpoint", "reopen", "expire"]), **common))
     def look_after(self, call: Call) -> None:
         self.lake.do(call)
 
@@ -174,6 +177,46 @@ class TestManySweeps(Sweeping.TestCase):
     """Many more of them."""
 
     settings = settings(deadline=None, max_examples=3000, stateful_step_count=24)
+
+
+class GroupJanitor(Groups):
+    """What remembers the members of shared commits is removed among deliveries: at worst a repeat is refused, none is doubled."""
+
+    place: ClassVar[Place] = "object-store"
+    told: ClassVar[Counter[str]] = Counter()
+
+    @initialize(place=st.sampled_from(["dynamodb", "object-store"]))
+    def open(self, place: Place) -> None:
+        self.station.close()
+        self.station = Station(place)
+
+    @rule(
+        beginning=st.sampled_from(["_safewrite/ledger/", "_safewrite/members/", "_safewrite/queue/", "_delta_log/_last_checkpoint"]),
+        group=groups,
+    )  # fmt: skip
+    def remove_and_deliver(self, beginning: str, group: tuple[Delivery, ...]) -> None:
+        self.station.remove(beginning)
+        self.station.do(0, group)
+
+    def teardown(self) -> None:
+        self.station.close()
+
+
+TestGroupJanitor = GroupJanitor.TestCase
+TestGroupJanitor.settings = settings(
+    deadline=None,
+    max_examples=10,
+    stateful_step_count=10,
+    derandomize=True,
+    phases=(Phase.explicit, Phase.generate),
+)
+
+
+@pytest.mark.long
+class TestManyGroupRemovals(GroupJanitor.TestCase):
+    """Many more of them."""
+
+    settings = settings(deadline=None, max_examples=800, stateful_step_count=16)
 
 
 TestJanitor = Janitor.TestCase
