@@ -14,6 +14,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 import safewrite as sw
 from bench.servers import servers
 from safewrite.iceberg import connect, ledger_place
+from safewrite.iceberg.catalog.s3 import direct
 from safewrite.iceberg.maintenance import aws, doctor
 from safewrite.iceberg.own_properties import LEDGER
 from safewrite.iceberg.write.creation import DELETE_METADATA, KEEP, PREVIOUS_MAX
@@ -250,3 +251,28 @@ def test_a_table_of_s3_tables_needs_a_lock_table_or_long_retention(
         place.open()
     assert caught.value.kind == "retention_too_short"
     assert place.locked(lock_table).open().append(place_rows(2), key="event").outcome == "committed"
+
+
+def test_t4_a3_a_rule_of_the_bucket_that_takes_files_or_keys_is_found(place: Place) -> None:
+    place.create(1).append(rows(2), key="event")
+    table = place.plain()
+    reached = direct(table.io, f"{table.location()}/")
+    assert reached is not None
+    objects, folder = reached
+    keys = json.loads(table.properties[LEDGER])["at"].partition(f"://{objects.bucket}/")[2]
+
+    def found(prefix: str, days: int) -> list[list[str]]:
+        rule = {"ID": "r", "Status": "Enabled", "Filter": {"Prefix": prefix}, "Expiration": {"Days": days}}
+        objects.client.put_bucket_lifecycle_configuration(
+            Bucket=objects.bucket, LifecycleConfiguration={"Rules": [rule]}
+        )
+        told = doctor.examine(connect.look(place.name, place.catalog())).findings
+        return [one.details["takes"] for one in told if one.code == "lifecycle_rule"]
+
+    try:
+        assert found("", 7) == [[folder], [keys]]
+        assert found(f"{folder}data/", 99) == [[folder]]
+        assert found(keys, 7) == [[keys]]
+        assert found(keys, 15) == []
+    finally:
+        objects.client.delete_bucket_lifecycle(Bucket=objects.bucket)
