@@ -31,7 +31,8 @@ from safewrite.cdc.rows.rows_by_key import rows_with
 from safewrite.cdc.rows.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.rows.table_changes import TableChanges
 from safewrite.cdc.rows.unavailable_values import Key, key_of
-from safewrite.changes.members.table_chunks import CHANGES, KeysTold, dealt, hashes_of
+from safewrite.changes.members.table_chunks import KeysTold, dealt, hashes_of
+from safewrite.changes.tasks.read_task import CHANGES
 from safewrite.engine.exchange import Dealt
 from safewrite.intake.duck import duckdb_version
 from safewrite.values.objects import array_of, column_of

@@ -18,8 +18,6 @@ from safewrite.engine.exchange import Dealt
 
 HASHES_MAX = 1_000_000
 """The hashes of more keys are not sent: all rows of files that may have such a key are looked at then."""
-CHANGES, ROWS = 0, 1
-"""What a share has: changes, or rows of the table."""
 
 
 class UnfitError(Exception):

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from safewrite.boundary.workers import Workers
-from safewrite.changes.members.table_chunks import CHANGES, ROWS, UnfitError, first_part
+from safewrite.changes.members.table_chunks import UnfitError, first_part
+from safewrite.changes.tasks.read_task import CHANGES
 from safewrite.engine.abc import Given, Task, TaskAttempt, TaskReport, performed
 from safewrite.engine.exchange import CHUNKS, Dealt, Share, Whole
 from safewrite.errors import SafewriteError
@@ -90,7 +91,7 @@ class LookUps:
 
 def _named(name: str, rows: Dealt) -> Dealt:
     """Rows of a table among those of others."""
-    return replace(rows, name=name, kind=ROWS, first=first_part(name))
+    return replace(rows, name=name, first=first_part(name))
 
 
 @dataclass(frozen=True)

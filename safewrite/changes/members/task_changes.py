@@ -12,7 +12,7 @@ import pyarrow as pa
 from safewrite.changes.meaning.reading import check_target, parsed
 from safewrite.changes.meaning.spec import Spec
 from safewrite.changes.members.shared_jobs import SharedChanges
-from safewrite.changes.tasks.read_task import HASHES_MAX, ReadBatch, ReadChanges, ReadReport, no_truncates
+from safewrite.changes.tasks.read_task import HASHES_MAX, ReadBatch, ReadChanges, ReadReport
 from safewrite.engine.abc import Engine, Given, Task, TaskAttempt
 from safewrite.engine.made import MadeChanges
 
@@ -76,11 +76,9 @@ class ChangesToRead(Generic[S]):
         is_hashed = self.made.rows <= HASHES_MAX
         read = ReadChanges(spec, schema, partition_by, deals=True, is_hashed=is_hashed)
         with self.engine.map(self.made.source, ReadMade(self.made.make, read)) as mapped:
-            report, made = ReadReport(no_truncates(spec, schema)), []
-            for noted, one in mapped.bodies():
-                made.append(noted)
-                report.add(one)
-            self.properties.update(self.made.learn(made))
+            found = mapped.bodies()
+            report = ReadReport.together((one for _, one in found), spec, schema)
+            self.properties.update(self.made.learn([noted for noted, _ in found]))
             yield ReadBatch(spec, schema, report, report.fingerprint), mapped.rows
 
 

@@ -31,7 +31,7 @@ from safewrite.changes.tasks.part_sums import (
     question_of,
     summed,
 )
-from safewrite.changes.tasks.read_task import ReadBatch, ReadChanges, ReadReport, no_truncates
+from safewrite.changes.tasks.read_task import ReadBatch, ReadChanges, ReadReport
 from safewrite.engine.abc import Engine, bodies
 from safewrite.engine.exchange import parts_for
 from safewrite.engine.local import LocalEngine
@@ -91,9 +91,7 @@ class GivenRows(Generic[S]):
         check_target(spec, schema)
         spec = parsed(replace(spec, check=None), self.columns)  # the driver checks
         with self.engine.map(self.source, ReadChanges(spec, schema, partition_by, deals=True)) as mapped:
-            report = ReadReport(no_truncates(spec, schema))
-            for one in mapped.bodies():
-                report.add(one)
+            report = ReadReport.together(mapped.bodies(), spec, schema)
             yield ReadBatch(spec, schema, report, self.named(report.fingerprint)), mapped.rows
 
 

@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 from safewrite.changes.lookup.candidate_rows import Hits
 from safewrite.changes.lookup.key_index import key_hashes
 from safewrite.changes.lookup.table_files import Before, LiveFile, Rest, RowsThatCame, TableFiles, WantedKeys
-from safewrite.changes.meaning.positions import Flags, Numbers, meeting
+from safewrite.changes.meaning.positions import Numbers, meeting
 from safewrite.changes.meaning.reading import loose
-from safewrite.changes.tasks.by_part import FILE, KIND, POS, Answer, Question, RowKind, answered, questioned
+from safewrite.changes.tasks.by_part import FILE, OF_ROWS, POS, Answer, Question, answered
+from safewrite.changes.tasks.read_task import CHANGES, OF_CHANGES, ROWS
 from safewrite.engine.abc import Given, TaskAttempt
 from safewrite.engine.exchange import CHUNKS, Dealt, Share
 from safewrite.frames.columns import filled
@@ -44,14 +45,18 @@ class LookUp:
     def __call__(self, batches: Iterable[pa.RecordBatch], at: TaskAttempt) -> Generator[Given, None, Looked]:
         """Look through the files of these groups."""
         found = Looked({}, {})
-        some: list[pa.Table] = []
+        some: list[tuple[str, Hits]] = []
+        count = 0
         for name, hits in self._hits(batches):
             found.of[name], found.given[name] = hits.of, hits.rows.num_rows
-            some.append(self._named(name, hits))
-            if sum(one.num_rows for one in some) >= GIVEN_ROWS:
-                yield from self._dealt(some)
-                some = []
-        yield from self._dealt(some)
+            if hits.rows.num_rows:
+                some.append((name, hits))
+                count += hits.rows.num_rows
+            if count >= GIVEN_ROWS:
+                yield self._dealt(some)
+                some, count = [], 0
+        if some:
+            yield self._dealt(some)
         return found
 
     def _hits(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, Hits]]:
@@ -59,23 +64,18 @@ class LookUp:
             for number in batch.column(0).to_pylist():
                 yield from self.files.look_up(self.groups[number], self.wanted)
 
-    def _named(self, name: str, hits: Hits) -> pa.Table:
-        rows, wanted = hits.rows, self.wanted
+    def _dealt(self, some: list[tuple[str, Hits]]) -> Dealt:
+        wanted = self.wanted
+        rows = pa.concat_tables([hits.rows for _, hits in some])
         if not wanted.whole:
             rows = rows.select([*wanted.keys, *wanted.sequence_by])
-        count = rows.num_rows
-        for column, values in (
-            (KIND, pa.repeat(pa.scalar(int(RowKind.ROW), pa.int8()), count)),
-            (FILE, pa.repeat(pa.scalar(name, pa.string()), count)),
-            (POS, pa.array(hits.numbers, pa.int64())),
-        ):
-            rows = rows.append_column(column, values)
-        return rows
-
-    def _dealt(self, some: list[pa.Table]) -> Iterator[Dealt]:
-        if some:
-            rows = pa.concat_tables(some)
-            yield Dealt(rows, key_hashes(rows, self.wanted.keys), self.buckets)
+        counts = [hits.rows.num_rows for _, hits in some]
+        files = pa.array([name for name, _ in some], pa.string())
+        files = files.take(pa.array(np.repeat(np.arange(len(some)), counts)))
+        places = pa.array(np.concatenate([hits.numbers for _, hits in some]), pa.int64())
+        rows = rows.append_column(FILE, files).append_column(POS, places)
+        hashes = None if self.buckets == 1 else key_hashes(rows, wanted.keys)
+        return Dealt(rows, hashes, self.buckets, kind=ROWS)
 
 
 @dataclass(frozen=True)
@@ -110,34 +110,38 @@ class ApplyPart:
         self, shares: Iterable[Share], at: TaskAttempt
     ) -> Generator[pa.RecordBatch, None, AppliedPart]:
         """Decide about all keys of a part, and write."""
-        whole = gathered(shares, questioned(self.question.schema))
-        kinds = pc.fill_null(whole.column(KIND), int(RowKind.CHANGE))
-        whole = whole.set_column(whole.schema.get_field_index(KIND), KIND, kinds)
-        is_change = np.asarray(pc.equal(kinds, int(RowKind.CHANGE)), np.bool_)
-        counts = int(is_change.sum()), int((~is_change).sum())
-        decision = answered(self._asked(whole, is_change), self.question)
-        schema = self.question.schema.names
+        question, found = self.question, [*shares]
+        wide = loose(question.schema)
+        mine = (
+            wide
+            if question.whole
+            else [wide.field(name) for name in (*question.spec.keys, *question.spec.sequence_by)]
+        )
+        changes = gathered(found, CHANGES, pa.schema([*wide, *OF_CHANGES]))
+        rows = gathered(found, ROWS, pa.schema([*mine, *OF_ROWS]))
+        del found
+        counts = changes.num_rows, rows.num_rows
+        decision = answered(changes, self._asked(changes, rows), question)
         written = RowsThatCame()
         if not decision.answer.ties:
-            written = self.files.write(decision.come, decision.gone.select(schema), str(at))
+            written = self.files.write(decision.come, decision.gone.drop_columns(OF_ROWS.names), str(at))
         if self.gives_rows:
             yield from decision.come.to_batches()
         return AppliedPart(decision.answer, written, *counts)
 
-    def _asked(self, whole: pa.Table, is_change: Flags) -> pa.Table:
-        """The changes, and those rows of live files that have a key of theirs."""
-        changes, rows = (whole.filter(pa.array(flags)) for flags in (is_change, ~is_change))
+    def _asked(self, changes: pa.Table, rows: pa.Table) -> pa.Table:
+        """Those rows of live files that have a key of the changes."""
         if self.gone:
             rows = rows.filter(pc.invert(pc.is_in(rows.column(FILE), pa.array([*self.gone], pa.string()))))
         keys = [*self.question.spec.keys]
-        rows = rows.filter(pa.array(meeting(changes.select(keys), rows.select(keys))))
-        return pa.concat_tables([changes, rows])
+        asked = meeting(changes.select(keys), rows.select(keys))
+        return rows if asked.all() else rows.filter(pa.array(asked))
 
 
-def gathered(shares: Iterable[Share], schema: pa.Schema) -> pa.Table:
-    """All rows that came to a part under a schema, NULL in columns that a share lacks."""
-    found = [filled(share.table(), schema) for share in shares]
-    return pa.concat_tables([schema.empty_table(), *found]).combine_chunks()
+def gathered(shares: Iterable[Share], kind: int, schema: pa.Schema) -> pa.Table:
+    """All rows of a kind that came to a part under a schema, NULL in columns that a share lacks."""
+    found = [filled(share.table(), schema) for share in shares if share.kind == kind]
+    return (pa.concat_tables(found) if found else schema.empty_table()).combine_chunks()
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ whole batch in one process.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.changes.meaning.decide import ChangeBatch, ChangeCounts, ChangeOp, KnownRows
-from safewrite.changes.meaning.positions import Numbers, Position, meeting
+from safewrite.changes.meaning.positions import Numbers, Position, meeting, values_of
 from safewrite.changes.meaning.reading import Absent, loose
 from safewrite.changes.meaning.spec import Spec
 from safewrite.changes.meaning.unchanged_values import TableEffect, settle
@@ -73,10 +73,13 @@ class Answer:
     ties: frozenset[str] = frozenset()
 
 
+OF_ROWS = pa.schema([(FILE, pa.string()), (POS, pa.int64())])
+"""Where a row of the table is."""
+
+
 def questioned(schema: pa.Schema) -> pa.Schema:
-    """The columns of rows that come to a decision, and of those that leave it."""
-    more = [(KIND, pa.int8()), (FILE, pa.string()), (POS, pa.int64())]
-    return pa.schema([*loose(schema), *OF_CHANGES, *(pa.field(*one) for one in more)])
+    """The columns of changes and rows that come to a decision in one frame, and of those that leave it."""
+    return pa.schema([*loose(schema), *OF_CHANGES, pa.field(KIND, pa.int8()), *OF_ROWS])
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,9 @@ class Decide:
         given = [pa.Table.from_batches([batch]).cast(self.columns) for batch in batches]
         whole = pa.concat_tables([self.columns.empty_table(), *given]).combine_chunks()
         del given
-        found, keys = answered(whole, self.question), [*self.question.spec.keys, FILE]
+        kinds = np.asarray(whole.column(KIND).to_numpy())
+        changes, rows = (whole.filter(pa.array(kinds == kind)) for kind in (RowKind.CHANGE, RowKind.ROW))
+        found, keys = answered(changes, rows, self.question), [*self.question.spec.keys, FILE]
         for table, kind in ((found.gone.select(keys), RowKind.DROP), (found.come, RowKind.UPSERT)):
             rows = table.append_column(KIND, _kind(kind, table.num_rows))
             yield from full(rows, self.columns).to_batches()
@@ -115,22 +120,21 @@ class PartDecision:
     come: pa.Table
 
 
-def answered(table: pa.Table, question: Question) -> PartDecision:
-    """What becomes of the keys of a part.
-
-    ``table`` has all changes of these keys, and the rows of the table that have them, under :func:`questioned`.
-    """
+def answered(changes: pa.Table, rows: pa.Table, question: Question) -> PartDecision:
+    """What becomes of the keys of a part, by all changes of these keys, and the rows of the table that have them."""
     spec = question.spec
-    kinds = np.asarray(table.column(KIND).to_numpy())
-    changes, rows = (table.filter(pa.array(kinds == kind)) for kind in (RowKind.CHANGE, RowKind.ROW))
-    if not question.whole:
-        tied = rows.filter(_meet(changes, rows, (*spec.keys, *spec.sequence_by)))
+    keys = values_of(changes, spec.keys)
+    if not question.whole and rows.num_rows:
+        values = keys | values_of(changes, spec.sequence_by)
+        tied = rows.filter(_meet(changes, rows, (*spec.keys, *spec.sequence_by), values))
         if tied.num_rows:
             ties = frozenset(pc.unique(tied.column(FILE)).to_pylist())
             return PartDecision(Answer(ties=ties), rows.slice(0, 0), loose(question.schema).empty_table())
     batch = _batch(changes, question)
     remembered = (question.tombstones, question.carried)
-    stones, carried = (one.filter(_meet(changes, one, spec.keys)) for one in remembered)
+    stones, carried = (
+        one.filter(_meet(changes, one, spec.keys, keys)) if one.num_rows else one for one in remembered
+    )
     known = KnownRows(
         rows.select(question.schema.names if question.whole else [*spec.keys, *spec.sequence_by]),
         stones.select([*spec.keys, *spec.sequence_by]),
@@ -172,33 +176,37 @@ def _fingerprint(table: pa.Table) -> Fingerprint:
     return counted.result()
 
 
-def _meet(changes: pa.Table, rows: pa.Table, names: tuple[str, ...]) -> pa.Array:
+def _meet(
+    changes: pa.Table, rows: pa.Table, names: tuple[str, ...], values: Mapping[str, pa.Array]
+) -> pa.Array:
     """Which of some rows have the values of a change in these columns."""
-    return pa.array(meeting(changes.select(names), rows.select(names)))
+    return pa.array(meeting(changes.select(names), rows.select(names), values))
 
 
 def _batch(changes: pa.Table, question: Question) -> ChangeBatch:
     """The changes of these keys and all truncates, in the order of their source."""
     spec, wide = question.spec, loose(question.schema)
-    cuts = question.truncates
-    whole = pa.concat_tables([changes.select(wide.names), full(cuts, wide)])
-    ops = np.concatenate(
-        [
-            np.asarray(changes.column(OP).to_numpy(), np.int8),
-            np.full(cuts.num_rows, ChangeOp.TRUNCATE, np.int8),
-        ]
-    )
-    places = [np.asarray(one.column(PLACE).to_numpy(), np.int64) for one in (changes, cuts)]
-    order = np.argsort(np.concatenate(places), kind="stable")
-    absent = {
-        name: np.concatenate([flags, np.zeros(cuts.num_rows, np.bool_)])[order]
-        for name, flags in _flags(changes.column(ABSENT)).items()
-    }
-    return ChangeBatch(whole.take(pa.array(order)), ops[order], spec.keys, spec.sequence_by, absent)
+    cuts, table = question.truncates, changes.select(wide.names)
+    ops = np.asarray(changes.column(OP).to_numpy(), np.int8)
+    places = np.asarray(changes.column(PLACE).to_numpy(), np.int64)
+    absent = _flags(changes.column(ABSENT))
+    if cuts.num_rows:
+        table = pa.concat_tables([table, full(cuts, wide)])
+        ops = np.concatenate([ops, np.full(cuts.num_rows, ChangeOp.TRUNCATE, np.int8)])
+        places = np.concatenate([places, np.asarray(cuts.column(PLACE).to_numpy(), np.int64)])
+        nothing = np.zeros(cuts.num_rows, np.bool_)
+        absent = {name: np.concatenate([flags, nothing]) for name, flags in absent.items()}
+    if (places[1:] < places[:-1]).any():
+        order = np.argsort(places, kind="stable")
+        table, ops = table.take(pa.array(order)), ops[order]
+        absent = {name: flags[order] for name, flags in absent.items()}
+    return ChangeBatch(table, ops, spec.keys, spec.sequence_by, absent)
 
 
 def _flags(lists: pa.ChunkedArray) -> Absent:
     """By column the changes that do not bring it."""
+    if lists.null_count == len(lists):
+        return {}
     whole = lists.combine_chunks()
     parents = np.asarray(pc.list_parent_indices(whole).to_numpy(), np.int64)
     words = pc.list_flatten(whole)
@@ -213,11 +221,15 @@ def _flags(lists: pa.ChunkedArray) -> Absent:
 
 def _by_file(dropped: pa.Table) -> dict[str, Numbers]:
     """The places of rows in their files."""
-    found = dropped.select([FILE, POS]).group_by(FILE).aggregate([(POS, "list")])
-    return {
-        one[FILE]: np.sort(np.array([-1 if at is None else at for at in one[f"{POS}_list"]], np.int64))
-        for one in found.to_pylist()
-    }
+    if not dropped.num_rows:
+        return {}
+    files = dropped.column(FILE).combine_chunks().dictionary_encode()
+    places = dropped.column(POS)
+    places = np.asarray((pc.fill_null(places, -1) if places.null_count else places).to_numpy(), np.int64)
+    numbers = np.asarray(files.indices.to_numpy())
+    order = np.lexsort((places, numbers))
+    shares = np.split(places[order], np.flatnonzero(np.diff(numbers[order])) + 1)
+    return dict(zip(files.dictionary.to_pylist(), shares, strict=True))
 
 
 # --- what leaves a task -----------------------------------------------------------------------------------
@@ -237,6 +249,9 @@ def full(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def joined(answers: Iterable[Answer], of_truncates: ChangeCounts) -> Answer:
     """What all tasks decided; each has counted the truncates, which are of no key."""
+    answers = [*answers]
+    if len(answers) == 1:
+        return answers[0]
     whole, tasks = Answer(deletes=None, carried=None), 0
     counts = {name: 0 for name in of_truncates.to_dict() if name != "applied"}
     deletes, carried, lost, taken = [], [], [whole.lost], [whole.taken]

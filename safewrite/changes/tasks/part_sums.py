@@ -64,6 +64,8 @@ def _numbered(table: pa.Table) -> pa.Table:
 
 def _within(tombstones: pa.Table, changes: ReadBatch) -> pa.Table:
     """The tombstones that may be of keys of the batch."""
+    if not tombstones.num_rows:
+        return tombstones
     for name, ends in changes.report.ends.items():
         column = tombstones.column(name)
         low, high = (end.cast(column.type) for end in (ends[0], ends[-1]))

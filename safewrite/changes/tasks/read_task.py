@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from safewrite.changes.lookup.key_index import Hashes, ascending, key_hashes
 from safewrite.changes.meaning.decide import ChangeBatch, ChangeOp
 from safewrite.changes.meaning.positions import Flags, values_of
-from safewrite.changes.meaning.reading import loose, read
+from safewrite.changes.meaning.reading import Changes, loose, read
 from safewrite.changes.meaning.spec import Spec
 from safewrite.engine.abc import Given, TaskAttempt
 from safewrite.engine.exchange import CHUNKS, Dealt
@@ -23,6 +23,8 @@ from safewrite.frames.replace_where import EVERYTHING
 OP, PLACE, ABSENT = "_safewrite_op", "_safewrite_place", "_safewrite_absent"
 OF_CHANGES = pa.schema([(OP, pa.int8()), (PLACE, pa.int64()), (ABSENT, pa.list_(pa.string()))])
 """What stands beside a change's own columns."""
+CHANGES, ROWS = 0, 1
+"""What a share has: changes, or rows of the table."""
 PIECE_BYTES = 64 * 2**20
 """So much of a partition is read at once."""
 VALUES_MAX = 10_000
@@ -47,6 +49,15 @@ class ReadReport:
     values: dict[str, pa.Array | None] = field(default_factory=dict)
     hashes: list[Hashes] | None = field(default_factory=list)
     nbytes: int = 0
+
+    @classmethod
+    def together(cls, reports: Iterable[ReadReport], spec: Spec, schema: pa.Schema) -> ReadReport:
+        """What all of some reports say."""
+        every = iter(reports)
+        whole = next(every, None) or cls(no_truncates(spec, schema))
+        for one in every:
+            whole.add(one)
+        return whole
 
     def add(self, other: ReadReport) -> None:
         """Take another report in."""
@@ -99,48 +110,52 @@ class ReadChanges:
         self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
     ) -> Generator[Given, None, ReadReport]:
         """Read the changes of a partition."""
-        place = at.part * PARTITION_ROWS
-        whole = ReadReport(no_truncates(self.spec, self.schema))
+        place, reports = at.part * PARTITION_ROWS, list[ReadReport]()
         for piece in _pieces(batches):
             changes = read(piece, self.spec, self.schema, self.partition_by)
-            batch, rows = changes.batch, changes.batch.table.num_rows
-            places = pa.array(np.arange(place, place + rows))
-            place += rows
-            whole.add(_reported(batch, changes.fingerprint, places, self.spec, self.schema))
-            beside = [pa.array(batch.ops), places, lists_of(batch.absent, rows)]
-            table = pa.table([*batch.table.columns, *beside], pa.schema([*loose(self.schema), *OF_CHANGES]))
-            table = table.filter(pa.array(batch.ops != ChangeOp.TRUNCATE))
+            table, report = self.dealt(changes, place)
+            place += changes.batch.table.num_rows
+            reports.append(report)
             if self.deals:
-                hashes = key_hashes(table, self.spec.keys)
-                known = [ascending(hashes)] if self.is_hashed else None
-                whole.add(ReadReport(whole.truncates.slice(0, 0), hashes=known))
-                yield Dealt(table, hashes)
+                yield table
             else:
-                yield from table.to_batches()
-        return whole
+                yield from table.rows.to_batches()
+        return ReadReport.together(reports, self.spec, self.schema)
+
+    def dealt(self, changes: Changes, place: int = 0) -> tuple[Dealt, ReadReport]:
+        """Changes on their way to parts, without truncates, and what the driver must know of them."""
+        batch, rows = changes.batch, changes.batch.table.num_rows
+        places = pa.array(np.arange(place, place + rows))
+        beside = [pa.array(batch.ops), places, lists_of(batch.absent, rows)]
+        table = pa.table([*batch.table.columns, *beside], pa.schema([*loose(self.schema), *OF_CHANGES]))
+        is_truncate = batch.ops == ChangeOp.TRUNCATE
+        if is_truncate.any():
+            table = table.filter(pa.array(~is_truncate))
+        report = _reported(batch, changes.fingerprint, places, self.spec, self.schema)
+        hashes = key_hashes(table, self.spec.keys) if self.deals else None
+        report.hashes = [ascending(hashes)] if hashes is not None and self.is_hashed else None
+        return Dealt(table, hashes), report
 
 
 def _reported(
     batch: ChangeBatch, fingerprint: Fingerprint, places: pa.Array, spec: Spec, schema: pa.Schema
 ) -> ReadReport:
-    truncates = batch.table.select(spec.sequence_by).append_column(PLACE, places)
-    truncates = truncates.filter(pa.array(batch.ops == ChangeOp.TRUNCATE)).cast(_truncates(spec, schema))
+    truncates, is_truncate = no_truncates(spec, schema), batch.ops == ChangeOp.TRUNCATE
+    if is_truncate.any():
+        found = batch.table.select(spec.sequence_by).append_column(PLACE, places)
+        truncates = found.filter(pa.array(is_truncate)).cast(truncates.schema)
     report = ReadReport(truncates, fingerprint, nbytes=batch.table.nbytes)
     for name, values in values_of(batch.table, spec.keys).items():
         if len(values):
             report.ends[name] = ends_of(values)
-        report.values[name] = few_of(values)
+        report.values[name] = values if len(values) <= VALUES_MAX else None
     return report
 
 
 def no_truncates(spec: Spec, schema: pa.Schema) -> pa.Table:
     """A table of truncates, without any."""
-    return _truncates(spec, schema).empty_table()
-
-
-def _truncates(spec: Spec, schema: pa.Schema) -> pa.Schema:
     fields = [loose(schema).field(name) for name in spec.sequence_by]
-    return pa.schema([*fields, pa.field(PLACE, pa.int64())])
+    return pa.schema([*fields, pa.field(PLACE, pa.int64())]).empty_table()
 
 
 def lists_of(absent: Mapping[str, Flags], rows: int) -> pa.Array:
