@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import Hits, Sought
+from safewrite.changes.lookup.candidate_rows import KEPT_BYTES, Hits, Sought
 from safewrite.changes.lookup.key_index import Hashes, HashSet, KeyIndex, key_hashes
 from safewrite.changes.meaning.positions import Numbers, Position
 from safewrite.errors import InvalidInputError, UnsupportedTableError, WouldAlterError
@@ -75,6 +75,8 @@ class FoundKeys(Sought[str]):
 
     wanted: WantedKeys
     found: list[tuple[str, Hits]] = field(default_factory=list)
+    read: dict[str, tuple[Any, int]] = field(default_factory=dict)
+    """What was read of files that may be rewritten, and its size; a few small ones."""
 
     def __post_init__(self) -> None:
         super().__init__(self.wanted.keys, self.wanted.sequence_by, self.wanted.schema)
@@ -100,6 +102,8 @@ class FoundKeys(Sought[str]):
     def note(self, file: str, hits: Hits, read: object = None, size: int = 0) -> None:
         """See :class:`Sought`."""
         self.found.append((file, hits))
+        if size and len(hits.numbers) and size + sum(other for _, other in self.read.values()) <= KEPT_BYTES:
+            self.read[file] = (read, size)
 
 
 @dataclass(frozen=True)

@@ -80,13 +80,12 @@ def holding(changes: ReadBatch, live: Mapping[FileKey, Action], state: Snapshot)
     if not changes.report.ends:
         return []
     pruning = Pruning(changes.values, state)
+    found = [key for key, add in live.items() if pruning.may_hold(add)]
+    if len(changes.values) == len(changes.spec.keys):
+        return found
     bounds = changes.bounds
     bounded = Bounded.of(state.schema, columns(bounds))
-    return [
-        key
-        for key, add in live.items()
-        if pruning.may_hold(add) and True in possible(bounds, bounded.spans(add))
-    ]
+    return [key for key in found if True in possible(bounds, bounded.spans(live[key]))]
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import Hits, staying
+from safewrite.changes.lookup.candidate_rows import KEPT_BYTES, Hits, staying
 from safewrite.changes.lookup.table_files import (
     LOOK_FILES,
     Before,
@@ -52,6 +52,8 @@ class DeltaTableFiles:
     keys: tuple[str, ...]
     now_ms: int
     limits: Limits
+    bodies: dict[str, tuple[bytes, int]] = field(default_factory=dict, repr=False, compare=False)
+    """Small files that were looked through in this process, by path: those that are rewritten are not fetched again."""
 
     @cached_property
     def state(self) -> Snapshot:
@@ -59,7 +61,7 @@ class DeltaTableFiles:
         return Snapshot(self.version, self.protocol, self.metadata)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "state"}
+        return {name: value for name, value in self.__dict__.items() if name != "state"} | {"bodies": {}}
 
     def named(self, write_id: str) -> DeltaTableFiles:
         """See the class."""
@@ -76,7 +78,14 @@ class DeltaTableFiles:
                     self._looked({file.name: file.handle for file in some}, found, vectors),
                     self.store.world(),
                 )
+            self._keep(
+                {file.handle["path"]: found.read[file.name] for file in some if file.name in found.read}
+            )
             yield from found.found
+
+    def _keep(self, read: dict[str, tuple[bytes, int]]) -> None:
+        if sum(size for _, size in (*self.bodies.values(), *read.values())) <= KEPT_BYTES:
+            self.bodies.update(read)
 
     def _looked(
         self, files: dict[str, Action], found: FoundKeys, vectors: Vectors
@@ -108,7 +117,9 @@ class DeltaTableFiles:
     ) -> Generator[Effect, Outcome, Rest]:
         vectors = Vectors(self.store.root)
         yield from vectors.fetch([add], self.limits)
-        (body,) = yield from contents([add], self.limits, name="overwrite.get_data")
+        body, _ = self.bodies.pop(add["path"], (None, 0))
+        if body is None:
+            (body,) = yield from contents([add], self.limits, name="overwrite.get_data")
         names, cut = before or ((), None)
         schema = pa.schema([one for one in self.state.schema if one.name not in self.state.partition_by])
         layout = replace(self.layout, schema=schema, partition_by=(), room=None, attempt=at)
