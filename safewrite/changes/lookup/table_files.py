@@ -50,6 +50,16 @@ class LiveFile:
     nbytes: int
 
 
+def looked_name(number: int, name: str) -> str:
+    """A file's name among those of all look-ups."""
+    return f"{number}/{name}"
+
+
+def plain_name(looked: str) -> str:
+    """The name of a file that a look-up names."""
+    return looked.partition("/")[2]
+
+
 @dataclass(frozen=True)
 class WantedKeys:
     """The keys of a batch: their hashes, which ascend; None where they are too many to be sent.
@@ -76,7 +86,7 @@ class FoundKeys(Sought[str]):
     wanted: WantedKeys
     found: list[tuple[str, Hits]] = field(default_factory=list)
     read: dict[str, tuple[Any, int]] = field(default_factory=dict)
-    """What was read of files that may be rewritten, and its size; a few small ones."""
+    """What was read of some files that may be rewritten, and its size."""
 
     def __post_init__(self) -> None:
         super().__init__(self.wanted.keys, self.wanted.sequence_by, self.wanted.schema)
@@ -102,8 +112,30 @@ class FoundKeys(Sought[str]):
     def note(self, file: str, hits: Hits, read: object = None, size: int = 0) -> None:
         """See :class:`Sought`."""
         self.found.append((file, hits))
-        if size and len(hits.numbers) and size + sum(other for _, other in self.read.values()) <= KEPT_BYTES:
+        if len(hits.numbers) and size and size + sum(each for _, each in self.read.values()) <= KEPT_BYTES:
             self.read[file] = (read, size)
+
+
+@dataclass
+class SmallReads:
+    """What look-ups read of small files in this process, so that few files of a small table are read twice; it is not sent."""
+
+    read: dict[str, tuple[Any, int]] = field(default_factory=dict)
+
+    def keep(self, found: FoundKeys) -> None:
+        """Keep what was read of files while there is room."""
+        left = KEPT_BYTES - sum(size for _, size in self.read.values())
+        for name, (read, size) in found.read.items():
+            if size <= left:
+                self.read[plain_name(name)] = (read, size)
+                left -= size
+
+    def pop(self, name: str) -> Any:
+        """What was read of a file, once; None if it has to be read again."""
+        return self.read.pop(name, (None, 0))[0]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SmallReads, ()
 
 
 @dataclass(frozen=True)
@@ -150,8 +182,10 @@ class TableFiles(Protocol):
             StorageError: an upload failed for good.
         """
 
-    def rewrite(self, file: LiveFile, gone: Numbers, before: Before | None, at: str) -> Rest:
-        """Write the rows of a file again that stay: those at ``gone`` go, and those whose sequence is ``before`` a position.
+    def rewrite(
+        self, work: Sequence[tuple[LiveFile, Numbers]], before: Before | None, at: str
+    ) -> dict[str, Rest]:
+        """Write the rows of files again that stay, by name: of each those at some places go, and those whose sequence is ``before``.
 
         Raises:
             NotByTasksError: a row cannot be written again without loss.

@@ -16,7 +16,16 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
-from safewrite.changes.lookup.table_files import LOOK_FILES, Before, LiveFile, Rest, TableFiles, WantedKeys
+from safewrite.changes.lookup.table_files import (
+    LOOK_FILES,
+    Before,
+    LiveFile,
+    Rest,
+    TableFiles,
+    WantedKeys,
+    looked_name,
+    plain_name,
+)
 from safewrite.changes.meaning.decide import Decision
 from safewrite.changes.meaning.memory import Memory
 from safewrite.changes.meaning.positions import Numbers
@@ -164,11 +173,11 @@ class ApplyJob:
             return replace(last[2], counts=self._counts(live))
         answer, written, frame = self._decided(memory, live, cuts, whole=whole)
         if answer.ties:
-            ties = {name.partition("/")[2] for name in answer.ties}
+            ties = {plain_name(name) for name in answer.ties}
             self._look_up([live[name] for name in sorted(ties)], whole=True)
             answer, written, frame = self._decided(memory, live, cuts, whole=True)
         effect = summed(self.changes, memory, answer, cuts)
-        goes = {name.partition("/")[2]: places for name, places in effect.goes.items()}
+        goes = {plain_name(name): places for name, places in effect.goes.items()}
         rows = sum(one.written.rows for one in written)
         if answer.ties or rows != answer.counts.inserted + answer.counts.updated:
             raise InternalError(
@@ -214,15 +223,15 @@ class ApplyJob:
         if not files:
             return
         number, report, spec = len(self._looks), self.changes.report, self.changes.spec
-        named = [replace(file, name=f"{number}/{file.name}") for file in files]
+        named = [replace(file, name=looked_name(number, file.name)) for file in files]
         groups = in_groups(named, LOOK_BYTES, LOOK_FILES)
         wanted = WantedKeys(spec.keys, spec.sequence_by, self.changes.schema, report.key_hashes(), whole)
         task = LookUp(self.files, groups, wanted, self._parts)
         mapped = self._stack.enter_context(self.engine.map(self.engine.numbers(len(groups)), task))
         found = Looked({}, {})
         for one in mapped.bodies():
-            found.of.update({name.partition("/")[2]: count for name, count in one.of.items()})
-            found.given.update({name.partition("/")[2]: count for name, count in one.given.items()})
+            found.of.update({plain_name(name): count for name, count in one.of.items()})
+            found.given.update({plain_name(name): count for name, count in one.given.items()})
         if found.of.keys() != {file.name for file in files}:
             raise InternalError(
                 f"{len(files)} files were to be looked through, and {len(found.of)} were. Nothing was committed. Please report it."
@@ -241,7 +250,7 @@ class ApplyJob:
     ) -> tuple[Answer, list[AppliedPart], Any]:
         looks = [look for look in self._looks if any(self._known.get(name) is look for name in live)]
         gone = frozenset(
-            f"{look.number}/{name}"
+            looked_name(look.number, name)
             for look in looks
             for name, given in look.found.given.items()
             if given and (name not in live or self._known[name] is not look)

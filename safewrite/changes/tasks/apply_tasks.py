@@ -156,9 +156,6 @@ class Rewrite:
     def __call__(
         self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
     ) -> Generator[pa.RecordBatch, None, dict[str, Rest]]:
-        """Rewrite one file after another."""
+        """Rewrite these files."""
         yield from ()
-        found = {}
-        for number, (file, gone) in enumerate(self.work):
-            found[file.name] = self.files.rewrite(file, gone, self.before, f"{at}-kept{number}")
-        return found
+        return self.files.rewrite(self.work, self.before, str(at))

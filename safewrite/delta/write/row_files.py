@@ -5,14 +5,14 @@ In memory are the files that are worked on, those that go up and those that come
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import GoneRows, filtered
+from safewrite.changes.lookup.candidate_rows import FileT, GoneRows, filtered
 from safewrite.changes.meaning.positions import Flags
 from safewrite.delta.data.rows import contents, size_of, whole_rows
 from safewrite.delta.data.vector_files import marked
@@ -23,12 +23,14 @@ from safewrite.delta.write.overwrite import FileVerdict, OverwriteTransaction
 from safewrite.delta.write.staging import StagedFile, stage
 from safewrite.frames import Prepared, prepare
 from safewrite.frames.parallel import Begun, Handed, given_back, windows
+from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     from safewrite.delta.data.datafiles import DataFile
+    from safewrite.delta.data.vector_files import Vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class MadeOfFile:
     vector: Action | None = None
     gone: pa.Table | None = None
     """The rows that a truncate took, where the table's change data feed is on."""
+    of: int = 0
+    """How many rows the file had, where they were read."""
 
 
 @dataclass
@@ -61,21 +65,6 @@ class RowFilesTransaction(OverwriteTransaction):
     _made: dict[tuple[Any, ...], MadeOfFile] = field(default_factory=dict, repr=False)
     _rests: int = 0
     """How many files were rewritten so far, in all plans."""
-
-    def _contents(self, adds: Sequence[Action], name: str) -> Generator[Effect, Outcome, list[bytes]]:
-        """The bytes of live data files, asked for together.
-
-        Raises:
-            StorageError: one is gone, or the store gave no answer.
-        """
-        return (yield from contents(adds, self.limits, name=name))
-
-    def _rows(
-        self, body: bytes, add: Action, names: Sequence[str] | None = None
-    ) -> tuple[pa.Table, pq.FileMetaData]:
-        """The live rows of a file with all of the table's columns, or with some."""
-        assert self.state is not None
-        return whole_rows(body, add, self.state, names, self.vectors.of(add))
 
     def _take_out(
         self, losing: Sequence[FileKey], touched: GoneRows[FileKey]
@@ -126,62 +115,104 @@ class RowFilesTransaction(OverwriteTransaction):
     def _make(
         self, losing: Sequence[FileKey], touched: GoneRows[FileKey]
     ) -> Generator[Effect, Outcome, None]:
-        """Make and upload the files of rows that stay: a few at a time, while those before go up and those after come."""
-        live = self.planned().adds
-        alone = len(losing) == 1
-        before: tuple[list[FileKey], Begun[FileRest]] | None = None
+        """Make and upload the files of rows that stay."""
+        assert self.state is not None
+        live, first = self.planned().adds, self._rests
+        self._rests += len(losing)
+        remaking = Remaking(
+            self.state,
+            self.vectors,
+            self.limits,
+            self.timestamp_ms,
+            lambda add, number, kept: self.remainder(add, kept, first + number),
+            keeps_gone=touched.is_cut and feeds_changes(self.state),
+        )
+        made = yield from remaking.made({key: live[key] for key in losing}, touched.stays, touched.kept)
+        self._made |= {touched.mark(key): one for key, one in made.items()}
+
+
+@dataclass(frozen=True)
+class Remaking:
+    """Makes and uploads the files of rows that stay: a few at a time, while those before go up and those after come.
+
+    ``encode`` makes the files that take the place of a file, which has a number among the others.
+    """
+
+    state: Snapshot
+    vectors: Vectors
+    limits: Limits
+    now_ms: int
+    encode: Callable[[Action, int, Prepared], Iterable[DataFile]]
+    keeps_gone: bool = False
+    """Whether rows that go are given."""
+
+    def made(
+        self,
+        files: Mapping[FileT, Action],
+        stays: Callable[[FileT, pa.Table], Flags],
+        kept: Callable[[FileT], bytes | None],
+    ) -> Generator[Effect, Outcome, dict[FileT, MadeOfFile]]:
+        """What becomes of each file; ``kept`` are the bytes of one that was read before.
+
+        Raises:
+            UnsupportedTableError: a row cannot be written again without loss.
+            StorageError: a file is gone, or the store gave no answer.
+        """
+        found, number = dict[FileT, MadeOfFile](), 0
+        before: tuple[list[FileT], Begun[FileRest]] | None = None
         try:
-            for some in windows(losing, lambda key: size_of(live[key])):
-                bodies = yield from self._contents_again(some, touched)
-                made = before[1].results() if before else []
+            for some in windows([*files], lambda key: size_of(files[key])):
+                bodies = yield from self._bodies({key: files[key] for key in some}, kept)
+                rests = before[1].results() if before else []
                 calls = [
                     partial(
                         given_back,
-                        partial(self._without, live[key], key, touched, Handed(body), self._rests + number),
-                        size_of(live[key]),
+                        partial(self._rest, files[key], number + place, partial(stays, key), Handed(body)),
+                        size_of(files[key]),
                     )
-                    for number, (key, body) in enumerate(zip(some, bodies, strict=True))
+                    for place, (key, body) in enumerate(zip(some, bodies, strict=True))
                 ]
-                self._rests += len(some)
-                last, before = before, (some, Begun(calls, alone=alone))
+                number += len(some)
+                last, before = before, (some, Begun(calls, alone=len(files) == 1))
                 del bodies, calls
                 if last:
-                    yield from self._upload(last[0], made, touched)
-                del made, last
+                    found.update(zip(last[0], (yield from self._uploaded(rests)), strict=True))
+                del rests, last
             if before:
-                yield from self._upload(before[0], before[1].results(), touched)
+                made = yield from self._uploaded(before[1].results())
+                found.update(zip(before[0], made, strict=True))
         finally:
             if before:
                 before[1].forget()
+        return found
 
-    def _contents_again(
-        self, some: Sequence[FileKey], touched: GoneRows[FileKey]
+    def _bodies(
+        self, some: Mapping[FileT, Action], kept: Callable[[FileT], bytes | None]
     ) -> Generator[Effect, Outcome, list[bytes]]:
-        live = self.planned().adds
-        kept = {key: touched.kept(key) for key in some}
-        lacking = [key for key in some if kept[key] is None]
-        fetched = yield from self._contents([live[key] for key in lacking], name="overwrite.get_data")
-        kept |= dict(zip(lacking, fetched, strict=True))
-        return [kept[key] for key in some]
+        known = {key: kept(key) for key in some}
+        lacking = [key for key, body in known.items() if body is None]
+        adds = [some[key] for key in lacking]
+        fetched = yield from contents(adds, self.limits, name="overwrite.get_data")
+        asked = dict(zip(lacking, fetched, strict=True))
+        return [asked[key] if body is None else body for key, body in known.items()]
 
-    def _upload(
-        self, some: Sequence[FileKey], made: Sequence[FileRest], touched: GoneRows[FileKey]
-    ) -> Generator[Effect, Outcome, None]:
-        files = [file for rest in made for file in rest.files]
-        staged = iter((yield from stage(files, self.timestamp_ms, self.limits)))
-        for key, rest in zip(some, made, strict=True):
-            own = tuple(next(staged) for _ in rest.files)
-            self._made[touched.mark(key)] = MadeOfFile(rest.verdict, rest.rows, own, gone=rest.gone)
+    def _uploaded(self, rests: Sequence[FileRest]) -> Generator[Effect, Outcome, list[MadeOfFile]]:
+        files = [file for rest in rests for file in rest.files]
+        staged = iter((yield from stage(files, self.now_ms, self.limits)))
+        return [
+            MadeOfFile(
+                rest.verdict, rest.rows, tuple(next(staged) for _ in rest.files), gone=rest.gone, of=rest.of
+            )
+            for rest in rests
+        ]
 
-    def _without(
-        self, add: Action, key: FileKey, touched: GoneRows[FileKey], body: Handed[bytes], number: int
+    def _rest(
+        self, add: Action, number: int, stays: Callable[[pa.Table], Flags], body: Handed[bytes]
     ) -> FileRest:
         """What becomes of a file that may lose rows.  Pure: it runs in a thread."""
-        assert self.state is not None
-        stays = partial(touched.stays, key)
-        encode = partial(self.remainder, add, number=number)
-        keeps_gone = touched.is_cut and feeds_changes(self.state)
-        return rest_of(self._rows(body.taken(), add), add, self.state, stays, encode, keeps_gone=keeps_gone)
+        read = whole_rows(body.taken(), add, self.state, None, self.vectors.of(add))
+        encode = partial(self.encode, add, number)
+        return rest_of(read, add, self.state, stays, encode, keeps_gone=self.keeps_gone)
 
 
 def rest_of(

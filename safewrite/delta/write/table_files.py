@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import KEPT_BYTES, Hits, staying
+from safewrite.changes.lookup.candidate_rows import Hits, staying
 from safewrite.changes.lookup.table_files import (
     LOOK_FILES,
     Before,
@@ -17,22 +17,22 @@ from safewrite.changes.lookup.table_files import (
     LiveFile,
     Rest,
     RowsThatCame,
+    SmallReads,
     WantedKeys,
     of_table,
 )
 from safewrite.changes.meaning.positions import Numbers
-from safewrite.delta.data.datafiles import FileLayout, encoded
+from safewrite.delta.data.datafiles import DataFile, FileLayout, encoded
 from safewrite.delta.data.key_lookup import KEY_BYTES, look_through
-from safewrite.delta.data.rows import contents, whole_rows
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log.actions import Action
 from safewrite.delta.log.features import feeds_changes
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.change_feed import change_rows, staged_changes
 from safewrite.delta.write.overwrite import remainder
-from safewrite.delta.write.row_files import rest_of
+from safewrite.delta.write.row_files import Remaking
 from safewrite.delta.write.staging import StagedFile, stage
-from safewrite.frames import prepare
+from safewrite.frames import Prepared, prepare
 from safewrite.frames.parallel import windows
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
@@ -52,8 +52,7 @@ class DeltaTableFiles:
     keys: tuple[str, ...]
     now_ms: int
     limits: Limits
-    bodies: dict[str, tuple[bytes, int]] = field(default_factory=dict, repr=False, compare=False)
-    """Small files that were looked through in this process, by path: those that are rewritten are not fetched again."""
+    small: SmallReads = field(default_factory=SmallReads, repr=False, compare=False)
 
     @cached_property
     def state(self) -> Snapshot:
@@ -61,7 +60,7 @@ class DeltaTableFiles:
         return Snapshot(self.version, self.protocol, self.metadata)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "state"} | {"bodies": {}}
+        return {name: value for name, value in self.__dict__.items() if name != "state"}
 
     def named(self, write_id: str) -> DeltaTableFiles:
         """See the class."""
@@ -78,14 +77,8 @@ class DeltaTableFiles:
                     self._looked({file.name: file.handle for file in some}, found, vectors),
                     self.store.world(),
                 )
-            self._keep(
-                {file.handle["path"]: found.read[file.name] for file in some if file.name in found.read}
-            )
+            self.small.keep(found)
             yield from found.found
-
-    def _keep(self, read: dict[str, tuple[bytes, int]]) -> None:
-        if sum(size for _, size in (*self.bodies.values(), *read.values())) <= KEPT_BYTES:
-            self.bodies.update(read)
 
     def _looked(
         self, files: dict[str, Action], found: FoundKeys, vectors: Vectors
@@ -107,28 +100,31 @@ class DeltaTableFiles:
             changes = yield from staged_changes(rows, self.state, name, self.now_ms, self.limits)
         return RowsThatCame(prepared.rows, files, changes)
 
-    def rewrite(self, file: LiveFile, gone: Numbers, before: Before | None, at: str) -> Rest:
+    def rewrite(
+        self, work: Sequence[tuple[LiveFile, Numbers]], before: Before | None, at: str
+    ) -> dict[str, Rest]:
         """See the class."""
         with of_table():
-            return run(self._rewritten(file.handle, gone, before, at), self.store.world())
+            return run(self._rewritten(work, before, at), self.store.world())
 
     def _rewritten(
-        self, add: Action, gone: Numbers, before: Before | None, at: str
-    ) -> Generator[Effect, Outcome, Rest]:
-        vectors = Vectors(self.store.root)
-        yield from vectors.fetch([add], self.limits)
-        body, _ = self.bodies.pop(add["path"], (None, 0))
-        if body is None:
-            (body,) = yield from contents([add], self.limits, name="overwrite.get_data")
-        names, cut = before or ((), None)
-        schema = pa.schema([one for one in self.state.schema if one.name not in self.state.partition_by])
-        layout = replace(self.layout, schema=schema, partition_by=(), room=None, attempt=at)
-        rest = rest_of(
-            whole_rows(body, add, self.state, None, vectors.of(add)),
-            add,
-            self.state,
-            lambda table: staying(table, gone, names, cut),
-            partial(remainder, add, layout=layout),
+        self, work: Sequence[tuple[LiveFile, Numbers]], before: Before | None, at: str
+    ) -> Generator[Effect, Outcome, dict[str, Rest]]:
+        files, gone = (
+            {file.name: file.handle for file, _ in work},
+            {file.name: places for file, places in work},
         )
-        files = yield from stage(rest.files, self.now_ms, self.limits)
-        return Rest(rest.rows, rest.of, files)
+        vectors, (names, cut) = Vectors(self.store.root), before or ((), None)
+        yield from vectors.fetch(files.values(), self.limits)
+        schema = pa.schema([one for one in self.state.schema if one.name not in self.state.partition_by])
+        layout = replace(self.layout, schema=schema, partition_by=(), room=None)
+
+        def encode(add: Action, number: int, kept: Prepared) -> Iterator[DataFile]:
+            return iter(remainder(add, kept, replace(layout, attempt=f"{at}-kept{number}")))
+
+        made = yield from Remaking(self.state, vectors, self.limits, self.now_ms, encode).made(
+            files,
+            lambda name, table: staying(table, gone[name], names, cut),
+            self.small.pop,
+        )
+        return {name: Rest(one.rows, one.of, tuple(one.files)) for name, one in made.items()}

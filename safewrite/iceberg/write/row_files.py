@@ -5,22 +5,23 @@ Files are read, and made, a few at a time: in memory are those that are worked o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import GoneRows, Touched, filtered
+from safewrite.changes.lookup.candidate_rows import FileT, GoneRows, Touched, filtered
 from safewrite.changes.meaning.memory import Memory
-from safewrite.changes.meaning.positions import Numbers
+from safewrite.changes.meaning.positions import Flags, Numbers
 from safewrite.frames.parallel import Begun, given_back, windows
 from safewrite.iceberg.data.reading import fetched
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.key_lookup import Looking, live_of, marks, size_of
 from safewrite.iceberg.write.overwrite import ReplacePlan
 from safewrite.iceberg.write.staging import Staging
+from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome, Put
 from safewrite.protocol.iceberg.head import TableVersion
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from safewrite.iceberg.write.position_deletes import UnmarkedRows
 
 _MARKED_AT_ONCE = 64
+StoredT = TypeVar("StoredT")
+_Left: TypeAlias = "tuple[Loss, Sequence[StagedFile]]"
 Mark = tuple[str, ...]
 """A data file and its delete files."""
 
@@ -46,14 +49,8 @@ class Loss:
     deletes: Sequence[DataFile] = ()
     kept: int = 0
     """How many rows ``rest`` has."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """What becomes of a file, and files of its other rows that are still to be uploaded."""
-
-    loss: Loss
-    files: Sequence[StagedFile] = ()
+    of: int = 0
+    """How many rows the file had, where they were read."""
 
 
 @dataclass
@@ -164,67 +161,19 @@ class RowFilesPlan(ReplacePlan):
         touched: GoneRows[Mark],
         schema: pa.Schema,
     ) -> Generator[Effect, Outcome, None]:
-        """Make and upload the files of rows that stay: a few at a time, while those before go up and those after come."""
-        before: tuple[list[Mark], Begun[_Made]] | None = None
-        try:
-            for some in windows(files, lambda file: size_of(tasks[file])):
-                reads = yield from fetched(
-                    head, {file: tasks[file] for file in some}, touched.kept, schema, self.limits
-                )
-                made = before[1].results() if before else []
-                calls = [
-                    partial(
-                        given_back,
-                        partial(
-                            self._without,
-                            touched,
-                            file,
-                            reads.pop(file),
-                            self._encoder(head, schema),
-                        ),
-                        size_of(tasks[file]),
-                    )
-                    for file in some
-                ]
-                last, before = before, (some, Begun(calls, alone=len(files) == 1))
-                del reads, calls
-                if last:
-                    yield from self._upload(last[0], made, touched)
-                del made, last
-            if before:
-                yield from self._upload(before[0], before[1].results(), touched)
-        finally:
-            if before:
-                before[1].forget()
+        """Make and upload the files of rows that stay."""
+        encoders = (self._encoder(head, schema) for _ in files)
 
-    @staticmethod
-    def _without(
-        touched: GoneRows[Mark],
-        file: Mark,
-        read: Callable[[], pa.Table],
-        encoded: Callable[[pa.Table], Iterable[StagedFile]],
-    ) -> _Made:
-        """What becomes of a file that may lose rows.  Pure: it runs in a thread."""
-        table = read()
-        stays = touched.stays(file, table)
-        if stays.all() and table.num_rows:
-            return _Made(Loss())
-        if not stays.any():
-            return _Made(Loss(table.num_rows, removes=True))
-        columns, schema = table.columns, table.schema
-        del table
-        rows = filtered(columns, schema, stays)
-        return _Made(Loss(len(stays) - rows.num_rows, True, kept=rows.num_rows), tuple(encoded(rows)))
+        def store(made: Sequence[StagedFile]) -> Generator[Effect, Outcome, Sequence[DataFile]]:
+            staging = Staging(self.limits)
+            yield from staging.upload(made)
+            yield from staging.complete(())
+            return [one.data_file for one in made]
 
-    def _upload(
-        self, some: Sequence[Mark], made: Sequence[_Made], touched: GoneRows[Mark]
-    ) -> Generator[Effect, Outcome, None]:
-        staging = Staging(self.limits)
-        yield from staging.upload([staged for one in made for staged in one.files])
-        yield from staging.complete(())
-        for file, one in zip(some, made, strict=True):
-            rest = tuple(staged.data_file for staged in one.files)
-            self._losses[touched.mark(file)] = replace(one.loss, rest=rest)
+        remaking = Remaking(head, schema, self.limits, encoders, store)
+        made = yield from remaking.made({file: tasks[file] for file in files}, touched.stays, touched.kept)
+        for file, (loss, rest) in made.items():
+            self._losses[touched.mark(file)] = replace(loss, rest=rest)
 
     def _encoder(self, head: TableVersion, schema: pa.Schema) -> Callable[[pa.Table], Iterable[StagedFile]]:
         number = self._next()  # now, and not in a thread: names go by the order of files
@@ -282,3 +231,81 @@ class RowFilesPlan(ReplacePlan):
             manifests.append(made)
             puts = (*puts, Put(location, body, name="stage.put_manifest"))
         return manifests, puts
+
+
+@dataclass(frozen=True)
+class Remaking(Generic[StoredT]):
+    """Makes and uploads the files of rows that stay: a few at a time, while those before go up and those after come.
+
+    ``encoders`` make the files that take the place of one after another; ``store`` uploads files.
+    """
+
+    head: TableVersion
+    schema: pa.Schema
+    limits: Limits
+    encoders: Iterator[Callable[[pa.Table], Iterable[StagedFile]]]
+    store: Callable[[Sequence[StagedFile]], Generator[Effect, Outcome, Sequence[StoredT]]]
+
+    def made(
+        self,
+        files: Mapping[FileT, FileScanTask],
+        stays: Callable[[FileT, pa.Table], Flags],
+        kept: Callable[[FileT], pa.Table | None],
+    ) -> Generator[Effect, Outcome, dict[FileT, tuple[Loss, Sequence[StoredT]]]]:
+        """What becomes of each file, and the files of its other rows; ``kept`` are the rows of one that was read before.
+
+        Raises:
+            StorageError: a file is gone, or the store gave no answer.
+        """
+        found: dict[FileT, tuple[Loss, Sequence[StoredT]]] = {}
+        before: tuple[list[FileT], Begun[_Left]] | None = None
+        try:
+            for some in windows([*files], lambda file: size_of(files[file])):
+                asked = {file: files[file] for file in some}
+                reads = yield from fetched(self.head, asked, kept, self.schema, self.limits)
+                left = before[1].results() if before else []
+                calls = [
+                    partial(
+                        given_back,
+                        partial(_left, reads.pop(file), partial(stays, file), next(self.encoders)),
+                        size_of(files[file]),
+                    )
+                    for file in some
+                ]
+                last, before = before, (some, Begun(calls, alone=len(files) == 1))
+                del reads, calls
+                if last:
+                    found.update(zip(last[0], (yield from self._uploaded(left)), strict=True))
+                del left, last
+            if before:
+                made = yield from self._uploaded(before[1].results())
+                found.update(zip(before[0], made, strict=True))
+        finally:
+            if before:
+                before[1].forget()
+        return found
+
+    def _uploaded(
+        self, left: Sequence[_Left]
+    ) -> Generator[Effect, Outcome, list[tuple[Loss, Sequence[StoredT]]]]:
+        stored = iter((yield from self.store([file for _, files in left for file in files])))
+        return [(loss, tuple(next(stored) for _ in files)) for loss, files in left]
+
+
+def _left(
+    read: Callable[[], pa.Table],
+    stays_of: Callable[[pa.Table], Flags],
+    encoded: Callable[[pa.Table], Iterable[StagedFile]],
+) -> _Left:
+    """What becomes of a file that may lose rows, and the files of its other rows.  Pure: it runs in a thread."""
+    table = read()
+    stays = stays_of(table)
+    if stays.all() and table.num_rows:
+        return Loss(of=len(stays)), ()
+    if not stays.any():
+        return Loss(len(stays), removes=True, of=len(stays)), ()
+    columns, schema = table.columns, table.schema
+    del table
+    rows = filtered(columns, schema, stays)
+    loss = Loss(len(stays) - rows.num_rows, removes=True, kept=rows.num_rows, of=len(stays))
+    return loss, tuple(encoded(rows))

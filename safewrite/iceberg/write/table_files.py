@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
-import numpy as np
 import pyarrow as pa
-from pyiceberg.table import FileScanTask
 
-from safewrite.changes.lookup.candidate_rows import Hits, filtered, staying
+from safewrite.changes.lookup.candidate_rows import Hits, staying
 from safewrite.changes.lookup.table_files import (
     LOOK_FILES,
     Before,
@@ -17,6 +16,7 @@ from safewrite.changes.lookup.table_files import (
     LiveFile,
     Rest,
     RowsThatCame,
+    SmallReads,
     WantedKeys,
     of_table,
 )
@@ -24,14 +24,13 @@ from safewrite.changes.meaning.positions import Numbers
 from safewrite.frames import prepare
 from safewrite.frames.parallel import windows
 from safewrite.iceberg.catalog.travel import OpenedTable, TableAddress
-from safewrite.iceberg.data.datafiles import encode
-from safewrite.iceberg.data.reading import rows_of
+from safewrite.iceberg.data.datafiles import StagedFile, encode
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.key_lookup import LOOKED_BYTES, Looking
+from safewrite.iceberg.write.row_files import Remaking
 from safewrite.iceberg.write.staging import UploadedFile, uploaded
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, Outcome
 from safewrite.stores.world import run
 
 
@@ -43,6 +42,7 @@ class IcebergTableFiles:
     write_id: str
     target_file_size: int
     limits: Limits
+    small: SmallReads = field(default_factory=SmallReads, repr=False, compare=False)
 
     def named(self, write_id: str) -> IcebergTableFiles:
         """See the class."""
@@ -56,42 +56,52 @@ class IcebergTableFiles:
             looking = Looking[str](opened.head, self.limits)
             with of_table():
                 run(looking.look({file.name: file.handle for file in some}, found), opened.world)
+            self.small.keep(found)
             yield from found.found
 
     def write(self, come: pa.Table, gone: pa.Table, at: str) -> RowsThatCame:
         """See the class."""
         return RowsThatCame(come.num_rows, self._stored(self.table.open(), come, at))
 
-    def rewrite(self, file: LiveFile, gone: Numbers, before: Before | None, at: str) -> Rest:
+    def rewrite(
+        self, work: Sequence[tuple[LiveFile, Numbers]], before: Before | None, at: str
+    ) -> dict[str, Rest]:
         """See the class."""
-        opened = self.table.open()
+        opened, (names, cut) = self.table.open(), before or ((), None)
+        gone = {file.name: places for file, places in work}
         with of_table():
-            (rows,) = run(self._read(opened, file.handle), opened.world)
-            names, cut = before or ((), None)
-            stays = staying(rows, gone, names, cut)
-            left = int(np.count_nonzero(stays))
-            if left in (0, rows.num_rows):
-                return Rest(left, rows.num_rows)
-            columns, schema = rows.columns, rows.schema
-            del rows
-            rest = filtered(columns, schema, stays)
-            return Rest(left, len(stays), self._stored(opened, rest, at))
-
-    def _read(self, opened: OpenedTable, task: FileScanTask) -> Generator[Effect, Outcome, list[pa.Table]]:
-        return (yield from rows_of(opened.head, [task], self._schema(opened), self.limits))
+            made = run(
+                Remaking(
+                    opened.head,
+                    self._schema(opened),
+                    self.limits,
+                    (partial(self._encoded, opened, at=f"{at}-kept{number}") for number in range(len(work))),
+                    partial(uploaded, limits=self.limits),
+                ).made(
+                    {file.name: file.handle for file, _ in work},
+                    lambda name, rows: staying(rows, gone[name], names, cut),
+                    self.small.pop,
+                ),
+                opened.world,
+            )
+        return {
+            name: Rest(loss.of - loss.rows, loss.of, tuple(files)) for name, (loss, files) in made.items()
+        }
 
     def _stored(self, opened: OpenedTable, rows: pa.Table, at: str) -> tuple[UploadedFile, ...]:
         if not rows.num_rows:
             return ()
+        return run(uploaded(self._encoded(opened, rows, at=at), self.limits), opened.world)
+
+    def _encoded(self, opened: OpenedTable, rows: pa.Table, *, at: str) -> Iterable[StagedFile]:
         table = table_of(opened.head)
-        files = encode(
+        return encode(
             prepare(rows, self._schema(opened), stored=True),
             metadata=table.metadata,
             location=table.location_provider(),
             write_id=f"{self.write_id}-{at}",
             target_file_size=self.target_file_size,
         )
-        return run(uploaded(files, self.limits), opened.world)
 
     @staticmethod
     def _schema(opened: OpenedTable) -> pa.Schema:
