@@ -32,7 +32,6 @@ from safewrite.cdc.rows.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.rows.table_changes import TableChanges
 from safewrite.cdc.rows.unavailable_values import Key, key_of
 from safewrite.changes.members.table_chunks import KeysTold, dealt, hashes_of
-from safewrite.changes.tasks.read_task import CHANGES
 from safewrite.engine.exchange import Dealt
 from safewrite.intake.duck import duckdb_version
 from safewrite.values.objects import array_of, column_of
@@ -165,7 +164,7 @@ class ShareTold:
             raise DriverLandsError("its keys have several types")
         self.key_values.add(keys)
         self.rows += len(rows)
-        return filled, [dealt(self.table.name, CHANGES, part.rows, part.hashes, parts)], late
+        return filled, [dealt(self.table.name, part.rows, part.hashes, parts)], late
 
 
 def _newest(*times: int | None) -> int | None:
@@ -262,7 +261,7 @@ class Sharing:
             ),
             any(row.lacks for row in rows.rows),
         )
-        return share, (dealt(table.name, CHANGES, one.rows, one.hashes, view.parts) for one in parts)
+        return share, (dealt(table.name, one.rows, one.hashes, view.parts) for one in parts)
 
     def _own(
         self, table: TargetTable, view: TableView, given: ChangeSet

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from safewrite.changes.lookup.key_index import Hashes, ascending, indexable, key_hashes
-from safewrite.changes.tasks.read_task import ends_of, few_of
+from safewrite.changes.tasks.read_task import CHANGES, ends_of, few_of
 from safewrite.engine.exchange import Dealt
 
 HASHES_MAX = 1_000_000
@@ -71,9 +71,9 @@ def hashes_of(keys: pa.Table) -> Hashes | None:
 
 
 # --- shares --------------------------------------------------------------------------------------------
-def dealt(name: str, kind: int, rows: pa.Table, hashes: Hashes | None, parts: int) -> Dealt:
-    """Rows of a table on their way: dealt to so many parts by the hashes of their keys, or all to one."""
-    return Dealt(rows, hashes, parts, first_part(name), name, kind)
+def dealt(name: str, rows: pa.Table, hashes: Hashes | None, parts: int) -> Dealt:
+    """Changes of a table on their way: dealt to so many parts by the hashes of their keys, or all to one."""
+    return Dealt(rows, hashes, parts, first_part(name), name, CHANGES)
 
 
 def first_part(name: str) -> int:
