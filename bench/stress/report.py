@@ -11,11 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from safewrite.intake.pages import drawn
 from safewrite.testing.checker import Flaw
 from safewrite.testing.faults import FaultKind, RequestStep
 from safewrite.testing.history import EventKind, IntendedWrite
@@ -180,11 +180,6 @@ def write(result: Result, summary: dict[str, Any], folder: Path) -> Path:
 
 def render(result: Result, summary: dict[str, Any]) -> str:
     """The page: no script, no link to anything outside."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    environment.filters["number"] = lambda value: "–" if value is None else f"{value:,}"
     figures = {
         arm.plan.name: {
             "timeline": plots.timeline(arm), "latency": plots.latency(arm), "tries": plots.tries(arm),
@@ -192,8 +187,10 @@ def render(result: Result, summary: dict[str, Any]) -> str:
         for arm in result.arms
         if not arm.plan.naive
     }  # fmt: skip
-    return environment.get_template("report.html.j2").render(
-        run=summary, figures=figures, bars=[_bar(arm) for arm in summary["arms"] if not arm["changes"]], flaws=[str(flaw) for flaw in Flaw],
+    return drawn(
+        Path(__file__).parent / "templates" / "report.html.j2", "cli,stress",
+        {"number": lambda value: "–" if value is None else f"{value:,}"},
+        title=f"safewrite stress: {summary['verdict']}, seed {summary['seed']}", run=summary, figures=figures, bars=[_bar(arm) for arm in summary["arms"] if not arm["changes"]], flaws=[str(flaw) for flaw in Flaw],
         words=glossary.WORDS, key_flaws=[str(flaw) for flaw in ChangeFlaw],
     )  # fmt: skip
 

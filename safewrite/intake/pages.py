@@ -34,6 +34,25 @@ def page(
     Raises:
         MissingExtraError: Jinja is not installed.
     """
+    return drawn(
+        template,
+        extra,
+        {"age": age, "count": counted},
+        title=f"{about}: {sentence}",
+        verdict=verdict,
+        sentence=sentence,
+        about=about,
+        at=at.isoformat(sep=" ", timespec="seconds"),
+        **values,
+    )
+
+
+def drawn(template: Path, extra: str, filters: Mapping[str, Any], *, title: str, **values: Any) -> str:
+    """A page by a template that extends ``page.html.j2``, and has a head of its own where it is not given what that one shows.
+
+    Raises:
+        MissingExtraError: Jinja is not installed.
+    """
     try:
         import jinja2
     except ModuleNotFoundError as error:
@@ -45,16 +64,8 @@ def page(
         loader=jinja2.FileSystemLoader(folders),
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters |= {"age": age, "count": counted}
-    time = at.isoformat(sep=" ", timespec="seconds")
-    about_all = {
-        "title": f"{about}: {sentence}",
-        "verdict": verdict,
-        "sentence": sentence,
-        "about": about,
-        "at": time,
-    }
-    return environment.get_template(template.name).render(**about_all, **values)
+    environment.filters |= filters
+    return environment.get_template(template.name).render(title=title, **values)
 
 
 def age(seconds: float) -> str:

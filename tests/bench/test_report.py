@@ -127,7 +127,7 @@ def test_every_flaw_and_verdict_is_explained() -> None:
 def test_every_heading_of_the_pages_main_table_is_explained_where_it_stands() -> None:
     run = run_of(kept(), bitten())
     page = report.render(run, report.to_dict(run))
-    (table,) = re.findall(r'<table class="wide arms">(.*?)</table>', page, re.DOTALL)
+    (table,) = re.findall(r'<table class="wide cards">(.*?)</table>', page, re.DOTALL)
     headings = re.findall(r"<th[^>]*>(.*?)</th>", table)
     assert len(headings) == 20
     explained = [re.fullmatch(r'<dfn title="([^"]{10,})">([^<]+)</dfn>', heading) for heading in headings]
