@@ -12,6 +12,7 @@ import pytest
 
 from safewrite.cdc.config.job import load
 from tests.cdc.test_config import config
+from tests.each import each
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs/cdc/compared.md").read_text()
@@ -44,7 +45,7 @@ def test_each_tool_has_a_table_and_each_row_of_it_is_read() -> None:
     assert len(ROWS) > 90
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0][:40])
+@each("row", ROWS, ids=lambda row: row[0])
 def test_a_row_is_shown_by_a_test_or_has_its_reason(row: tuple[str, str, str, str]) -> None:
     _, here, how, shown = row
     if here == "n":

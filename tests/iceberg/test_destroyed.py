@@ -91,6 +91,7 @@ def test_a_write_of_safewrite_is_once_and_readable(lab: CatalogLab, place: Place
     assert place.history() == ["before", "event"]
 
 
+@pytest.mark.sweep("sql")
 def test_every_attempt_landing_as_a_conflict_makes_one_snapshot_each(lab: CatalogLab, place: Place) -> None:
     """C3: a conflict with oneself is no conflict."""
     table = place.create(0)
@@ -102,6 +103,7 @@ def test_every_attempt_landing_as_a_conflict_makes_one_snapshot_each(lab: Catalo
     check(place, 0, 1, 2, 3)
 
 
+@pytest.mark.sweep("sql")
 def test_a_commit_in_doubt_deletes_nothing_and_the_same_key_decides(lab: CatalogLab, place: Place) -> None:
     """C1: neither the commit nor any look is answered."""
     place.create(1)

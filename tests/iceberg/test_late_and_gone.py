@@ -95,6 +95,7 @@ def current(place: Place) -> int:
     return found.snapshot_id
 
 
+@pytest.mark.sweep("glue", "sql")
 def test_a_snapshot_that_landed_and_was_expired_before_the_look_is_acked_once(
     place: Place,
 ) -> None:
@@ -128,6 +129,7 @@ def test_a_snapshot_that_was_rolled_back_before_the_look_is_not_acked(place: Pla
     assert place.ids() == once(1, 2)
 
 
+@pytest.mark.sweep("glue", "sql")
 def test_a_table_that_is_dropped_during_a_write_is_not_found(place: Place) -> None:
     table = place.create(1)
     table.world = At(table.world, "swap.commit", "before", lambda: place.catalog().drop_table(place.name))
@@ -135,6 +137,7 @@ def test_a_table_that_is_dropped_during_a_write_is_not_found(place: Place) -> No
         table.append(rows(2), key="event")
 
 
+@pytest.mark.sweep("glue", "sql")
 def test_a_table_that_is_dropped_before_a_lost_answer_is_examined_leaves_the_commit_unknown(
     place: Place,
 ) -> None:

@@ -111,6 +111,7 @@ def _wide(number: int) -> pa.Table:
     return rows(number).append_column("note", pa.array(["x"]))
 
 
+@pytest.mark.sweep("sql")
 @LOST
 def test_a_table_that_is_made_with_rows_in_it_is_made_once(
     lab: CatalogLab, place: Place, kind: FaultKind
@@ -132,6 +133,7 @@ def test_a_table_that_is_made_with_rows_in_it_is_made_once(
     assert place.ids() == once(1, 2)
 
 
+@pytest.mark.sweep("sql")
 def test_a_users_append_in_doubt_deletes_nothing_and_says_so_in_pyicebergs_words(
     lab: CatalogLab, place: Place
 ) -> None:

@@ -60,6 +60,7 @@ def test_a_lock_table_that_is_not_there_is_answered_with_the_command_that_makes_
     assert caught.value.kind == "lock_table_unusable"
 
 
+@pytest.mark.sweep("object-store")
 def test_a_table_that_is_not_there_is_answered_with_how_to_make_it(place: Place) -> None:
     with pytest.raises(sw.TableNotFoundError, match=r"safewrite\.create\(\).*create=True") as caught:
         place.open()
@@ -67,6 +68,7 @@ def test_a_table_that_is_not_there_is_answered_with_how_to_make_it(place: Place)
     assert isinstance(caught.value, LookupError)
 
 
+@pytest.mark.sweep("object-store")
 def test_a_bucket_that_is_not_there_is_not_committed(s3_place: Place) -> None:
     with pytest.raises(sw.NotCommittedError, match=r"NoSuchBucket|no such bucket") as caught:
         impatient(replace(s3_place, uri="s3://no-such-bucket-here/t").open(create=True)).append(
@@ -81,6 +83,7 @@ WRITES = {
 }
 
 
+@pytest.mark.sweep("object-store")
 @pytest.mark.parametrize(("arbiter", "step"), [(a, step) for a, steps in WRITES.items() for step in steps])
 def test_a_write_that_is_forbidden_is_not_committed_and_the_key_serves_again(
     new_place: Callable[[str], Place], fault_proxy: PlannedProxy, arbiter: str, step: RequestStep
@@ -100,6 +103,7 @@ def test_a_write_that_is_forbidden_is_not_committed_and_the_key_serves_again(
     assert place.ids() == once(1, 2)
 
 
+@pytest.mark.sweep("object-store")
 @pytest.mark.parametrize(
     "code",
     ["ExpiredTokenException", "UnrecognizedClientException", "InvalidSignatureException", "ExpiredToken"],
@@ -159,6 +163,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_written(
     assert place.ids() == once(0)
 
 
+@pytest.mark.sweep("object-store")
 def test_when_others_take_every_version_the_write_gives_up_and_is_absent(s3_place: Place) -> None:
     """C8, M28."""
     s3_place.open(create=True).append(rows(0), key="before")

@@ -98,6 +98,7 @@ def test_dates_of_a_column_that_was_widened_to_times_are_their_midnights(tmp_pat
     }
 
 
+@pytest.mark.sweep("object-store")
 def test_a_checkpoint_without_bytes_is_passed_over(s3_place: Place) -> None:
     """Faults B7: as on the local disk; S3 answers a request for the end of an empty object with 416."""
     table = s3_place.open(create=True)

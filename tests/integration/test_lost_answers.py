@@ -105,6 +105,7 @@ READ_FAULTS = (FaultKind.FORBIDDEN_403, FaultKind.ERROR_500, FaultKind.TRUNCATE_
 SAMPLED_READS = some(product(WRITES, READ_FAULTS))
 
 
+@pytest.mark.sweep("object-store")
 @pytest.mark.parametrize(("arbiter", "kind"), SAMPLED_READS)
 def test_reads_that_are_refused_or_damaged_never_decide_a_commit(
     new_place: Callable[[str], Place],
@@ -128,6 +129,7 @@ def test_reads_that_are_refused_or_damaged_never_decide_a_commit(
     assert fault_proxy.counts()[RequestStep.GET_COMMIT, kind] > 0
 
 
+@pytest.mark.sweep("object-store")
 @pytest.mark.parametrize("arbiter", WRITES)
 def test_a_ledger_that_may_not_be_read_ends_the_call_and_the_same_key_lands_once(
     new_place: Callable[[str], Place], fault_proxy: PlannedProxy, arbiter: str
@@ -148,6 +150,7 @@ def test_a_ledger_that_may_not_be_read_ends_the_call_and_the_same_key_lands_once
     check(place, [0, 1])
 
 
+@pytest.mark.sweep("object-store")
 @pytest.mark.parametrize("faults", [FEW_FAULTS, pytest.param(OTHER_FAULTS, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", [FaultKind.TRUNCATE_BODY, FaultKind.FLIP_BIT], ids=str)
 @pytest.mark.parametrize("arbiter", WRITES)
@@ -169,6 +172,7 @@ def test_uploads_that_are_damaged_on_their_way_are_never_acked(
     check(place, ids)
 
 
+@pytest.mark.sweep("object-store")
 @pytest.mark.parametrize("arbiter", WRITES)
 def test_delayed_answers_change_nothing(
     new_place: Callable[[str], Place], fault_proxy: PlannedProxy, arbiter: str
@@ -195,6 +199,7 @@ SAMPLED_FAILING = some(product(WRITES, FAILING))
 
 
 @pytest.mark.sweep(
+    "object-store",
     "dynamodb-conflict_409",
     "dynamodb-error_502",
     "dynamodb-error_504",
@@ -202,7 +207,6 @@ SAMPLED_FAILING = some(product(WRITES, FAILING))
     "dynamodb-lost_answer_502",
     "dynamodb-lost_answer_504",
     "dynamodb-truncate_body",
-    "object-store-throttle",
 )
 @pytest.mark.parametrize(("arbiter", "kind"), SAMPLED_FAILING)
 def test_a_write_that_never_gets_an_answer_is_absent_or_unknown_and_the_same_key_decides(

@@ -21,7 +21,7 @@ CHILDREN = 6
 APPENDS = [4, pytest.param(8, marks=pytest.mark.long)]
 
 
-@pytest.mark.sweep("dynamodb")
+@pytest.mark.sweep("object-store", "dynamodb")
 @pytest.mark.parametrize("appends", APPENDS)
 def test_forked_children_and_their_parent_each_talk_for_themselves(place: Place, appends: int) -> None:
     """On one connection each would get answers that are another's: false errors, and worse (faults A8)."""
@@ -79,6 +79,7 @@ def test_a_child_does_not_wait_for_a_lock_of_a_thread_that_it_does_not_have(
     assert place.ids() == once(0, 1)
 
 
+@pytest.mark.sweep("object-store")
 def test_threads_that_share_an_object_take_turns(place: Place) -> None:
     table = place.open(create=True)
     with ThreadPoolExecutor(8) as pool:
@@ -87,6 +88,7 @@ def test_threads_that_share_an_object_take_turns(place: Place) -> None:
     assert place.ids() == once(*range(24)) == place.replayed_ids()
 
 
+@pytest.mark.sweep("object-store")
 def test_a_pickled_table_is_opened_again_as_it_was(place: Place) -> None:
     table = place.open(create=True, strict=True, timeout_s=77.0, attempts_max=7, target_file_size=1000)
     table.append(rows(1), key="event-1")
@@ -114,6 +116,7 @@ def test_a_table_of_a_session_object_says_that_it_cannot_travel(new_place: Calla
         table.sink(app_id="app")
 
 
+@pytest.mark.sweep("object-store")
 @pytest.mark.parametrize("setting", ["strict"])
 def test_a_sink_opens_the_table_as_strictly_as_it_was_opened(place: Place, setting: str) -> None:
     table = place.open(create=True, strict=True)

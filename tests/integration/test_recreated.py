@@ -73,15 +73,7 @@ VERSIONS = (1, 2, 3, 6)
 SAMPLED_ANEW = some(product(("dynamodb", "object-store"), VERBS, VERSIONS))
 
 
-@pytest.mark.sweep(
-    "object-store-append in a stream",
-    "object-store-append without a name",
-    "object-store-checkpoint",
-    "object-store-delete",
-    "object-store-overwrite",
-    "object-store-refresh",
-    "object-store-resolve",
-)
+@pytest.mark.sweep("object-store")
 @pytest.mark.parametrize(
     ("place", "verb", "versions"), [*SAMPLED_ANEW, *product(["local"], VERBS, VERSIONS)], indirect=["place"]
 )
@@ -98,6 +90,7 @@ def test_nothing_is_written_into_a_table_that_was_made_anew(place: Place, verb: 
     assert place.delta().to_pyarrow_table().column_names == ["id", "city"]
 
 
+@pytest.mark.sweep("object-store")
 def test_an_object_that_has_seen_a_table_stays_with_it(place: Place) -> None:
     table = held(place)
     drop(place)
@@ -113,6 +106,7 @@ def test_an_object_that_has_seen_a_table_stays_with_it(place: Place) -> None:
     assert place.ids() == once(*[9] * 5, 3) == place.replayed_ids()
 
 
+@pytest.mark.sweep("object-store")
 def test_a_table_that_safewrite_made_anew_is_another_one(place: Place) -> None:
     table = held(place)
     drop(place)
@@ -126,6 +120,7 @@ def test_a_table_that_safewrite_made_anew_is_another_one(place: Place) -> None:
     assert place.open().append(rows(1), txn=("app", 7)).outcome == "committed"
 
 
+@pytest.mark.sweep("object-store")
 def test_a_log_that_was_put_back_to_an_earlier_state_is_read_again(s3_place: Place) -> None:
     """The same table from a backup: what came after it is not there any more, and other commits are."""
     table = s3_place.open(create=True)
@@ -141,6 +136,7 @@ def test_a_log_that_was_put_back_to_an_earlier_state_is_read_again(s3_place: Pla
     assert s3_place.ids() == once(0, *[9] * 4, 2) == s3_place.replayed_ids()
 
 
+@pytest.mark.sweep("object-store")
 def test_a_table_that_is_made_anew_while_files_are_uploaded_is_noticed(place: Place) -> None:
     """Also by a write that knew the newest version a moment ago, and leaves nothing behind that looks like a claim."""
     table = held(place)

@@ -22,6 +22,7 @@ def table(place: Place) -> sw.Table:
     return table
 
 
+@pytest.mark.sweep("object-store")
 def test_a_committed_write_resolves_to_its_receipt(place: Place, table: sw.Table) -> None:
     receipt = table.append(rows(1, 2), key="event")
     resolved = place.open().resolve("event")
@@ -30,6 +31,7 @@ def test_a_committed_write_resolves_to_its_receipt(place: Place, table: sw.Table
     assert (resolved.key, resolved.fingerprint) == ("event", receipt.fingerprint)
 
 
+@pytest.mark.sweep("object-store")
 def test_a_batch_of_a_stream_resolves_by_app_and_version(place: Place, table: sw.Table) -> None:
     receipt = table.append(rows(1), txn=("app", 7))
     resolved = place.open().resolve(receipt.key)
@@ -37,6 +39,7 @@ def test_a_batch_of_a_stream_resolves_by_app_and_version(place: Place, table: sw
     assert (resolved.version, resolved.txn) == (receipt.version, ("app", 7))
 
 
+@pytest.mark.sweep("object-store")
 def test_a_key_that_nobody_used_resolves_to_none(place: Place, table: sw.Table) -> None:
     before = place.objects()
     assert table.resolve("never") is None
@@ -52,6 +55,7 @@ def test_a_write_that_landed_without_its_writer_knowing_resolves_to_its_receipt(
     assert (resolved.version, resolved.rows) == (1, 1)
 
 
+@pytest.mark.sweep("object-store")
 def test_a_write_that_ended_before_its_commit_resolves_to_none(place: Place, table: sw.Table) -> None:
     crash_at(place.open(), "stage.put_data", "after", rows(1), key="event")
     assert table.resolve("event") is None
@@ -101,7 +105,7 @@ def test_a_write_in_doubt_is_undecided_until_its_version_is_taken(
     assert visible([place.ids(), place.replayed_ids()]) == once(0, 1, 2)
 
 
-@pytest.mark.sweep("object-store-at-once")
+@pytest.mark.sweep("object-store")
 @pytest.mark.parametrize("performed", [True, False], ids=["landed", "lost"])
 @pytest.mark.parametrize("others", [0, 2], ids=["at-once", "after-others"])
 def test_a_generated_key_can_be_given_back(place: Place, performed: bool, others: int) -> None:
@@ -132,12 +136,14 @@ def test_a_generated_key_can_be_given_back(place: Place, performed: bool, others
     assert resolved.rows == 1
 
 
+@pytest.mark.sweep("object-store")
 def test_writes_without_a_key_are_writes_of_their_own(place: Place, table: sw.Table) -> None:
     first, second = table.append(rows(1)), table.append(rows(1))
     assert first.key != second.key
     assert place.ids() == {0: 1, 1: 2}
 
 
+@pytest.mark.sweep("object-store")
 def test_what_is_known_to_have_failed_resolves_to_none_for_good(place: Place, table: sw.Table) -> None:
     inner = table.world
     table.world = Answers(inner, "stage.put_data", Failed("403"), perform=False)

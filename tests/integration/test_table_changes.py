@@ -35,6 +35,7 @@ def add_constraint(place: Place) -> None:
     place.delta().alter.add_constraint({"small": "id < 100"})
 
 
+@pytest.mark.sweep("object-store")
 def test_a_new_column_is_met_by_refusing_rows_without_it(place: Place) -> None:
     """H9, H1: rows under the old schema would be filled with NULL."""
     table = place.open()
@@ -49,6 +50,7 @@ def test_a_new_column_is_met_by_refusing_rows_without_it(place: Place) -> None:
     assert place.ids() == once(1, 2, 3, 4)
 
 
+@pytest.mark.sweep("object-store")
 @pytest.mark.parametrize("step", ["stage.put_data", "commit.put_commit"])
 def test_a_schema_change_in_the_middle_of_our_commit_is_seen(place: Place, step: str) -> None:
     """H9: it takes the version that we were about to take."""
@@ -60,6 +62,7 @@ def test_a_schema_change_in_the_middle_of_our_commit_is_seen(place: Place, step:
     assert visible([place.ids(), place.replayed_ids()]) == once(1, 2)
 
 
+@pytest.mark.sweep("object-store")
 def test_a_property_that_forbids_nothing_is_accepted_under_way(place: Place) -> None:
     table = place.open()
     table.world = trap = At(table.world, "commit.put_commit", "before", lambda: set_property(place))
@@ -68,6 +71,7 @@ def test_a_property_that_forbids_nothing_is_accepted_under_way(place: Place) -> 
     assert place.ids() == once(1, 2, 3)
 
 
+@pytest.mark.sweep("object-store")
 def test_a_constraint_added_under_way_stops_the_commit(place: Place) -> None:
     table = place.open()
     table.world = trap = At(table.world, "commit.put_commit", "before", lambda: add_constraint(place))
@@ -77,6 +81,7 @@ def test_a_constraint_added_under_way_stops_the_commit(place: Place) -> None:
     assert place.ids() == once(1, 2)
 
 
+@pytest.mark.sweep("object-store")
 def test_deletes_and_compaction_beside_an_append_disturb_nothing(place: Place) -> None:
     """B5, H9: an append reads nothing, so removed files are no conflict."""
     table = place.open()
@@ -92,12 +97,14 @@ def test_deletes_and_compaction_beside_an_append_disturb_nothing(place: Place) -
 
 
 # --- features ------------------------------------------------------------------------------------------
+@pytest.mark.sweep("object-store")
 def test_an_append_only_table_takes_appends(place: Place) -> None:
     set_property(place)
     place.open().append(rows(3), key="event")
     assert place.ids() == once(1, 2, 3)
 
 
+@pytest.mark.sweep("object-store")
 def test_a_table_with_a_change_feed_shows_our_rows_in_it(place: Place) -> None:
     place.delta().alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
     version = place.open().append(rows(3), key="event").version
@@ -105,12 +112,14 @@ def test_a_table_with_a_change_feed_shows_our_rows_in_it(place: Place) -> None:
     assert [(row["id"], row["_change_type"]) for row in feed.to_pylist()] == [(3, "insert")]
 
 
+@pytest.mark.sweep("object-store")
 def test_a_table_with_deletion_vectors_enabled_takes_appends(place: Place) -> None:
     change(place, protocol={"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]})
     place.open().append(rows(3), key="event")
     assert place.replayed_ids() == once(1, 2, 3)
 
 
+@pytest.mark.sweep("object-store")
 def test_rows_go_by_vectors_where_the_table_wants_it(place: Place) -> None:
     features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
     change(place, protocol=features, properties={"delta.enableDeletionVectors": "true"})
@@ -123,11 +132,13 @@ def test_rows_go_by_vectors_where_the_table_wants_it(place: Place) -> None:
     assert pa.table(read.read_all())["id"].to_pylist() == [2, 3, 4, 6, *range(8, 13)]
 
 
+@pytest.mark.sweep("object-store")
 def test_check_constraints_are_refused_by_name(place: Place) -> None:
     add_constraint(place)
     refused(place, r"checkConstraints.*small")
 
 
+@pytest.mark.sweep("object-store")
 @pytest.mark.parametrize(
     ("feature", "protocol", "properties", "field"),
     [
@@ -197,6 +208,7 @@ def change(
     place.put(f"_delta_log/{len(commits):020d}.json", body)
 
 
+@pytest.mark.sweep("object-store")
 def test_a_blind_append_does_not_read_the_file_list(place: Place) -> None:
     """Design, section 7: only protocol, metadata and txn."""
     table = place.open()
