@@ -15,6 +15,7 @@ from typing import Any
 import boto3
 import botocore.session
 import pytest
+import typer.testing
 from botocore.loaders import Loader, create_loader
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
@@ -58,6 +59,8 @@ def one_loader(search_path: str | None = None) -> OneLoader:
 
 
 botocore.session.create_loader = one_loader
+# Each call of a command would build all commands first, in a tenth of a second.
+typer.testing._get_command = cache(typer.testing._get_command)
 
 
 @pytest.hookimpl(optionalhook=True)

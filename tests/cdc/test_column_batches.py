@@ -269,6 +269,7 @@ def test_keys_deletes_and_tombstones_are_read_alike() -> None:
     equal(records)
 
 
+@pytest.mark.sweep("double", "time", "timestamp")
 @pytest.mark.parametrize(
     "table",
     [

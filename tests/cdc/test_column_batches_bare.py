@@ -287,7 +287,7 @@ def test_changes_of_rows_are_read_alike(make: Make) -> None:
     equal([*records, *(replace(one, offset=one.offset + 100, partition=1) for one in records)])
 
 
-@pytest.mark.sweep("maxwell", "unwrapped")
+@pytest.mark.sweep("dms", "maxwell", "unwrapped")
 @pytest.mark.parametrize("table", [
     {"name_mapping": {"v": "w"}}, {"name_mapping": {"v": "id"}}, {"leave_out": ["v"]}, {"timestamp_fields": {"v": "epoch_ms"}}, {"timestamp_fields": {"v": "iso8601"}}, {"decimal_fields": {"v": [6, 2]}},
     {"sequence": "precombine", "precombine_key": ["v"]}, {"epoch": 3}, {"primary_key": ["v"]}, {"format": "iceberg"},

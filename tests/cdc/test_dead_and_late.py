@@ -25,7 +25,7 @@ def misfit(count: int, lsn: int, offset: int) -> list[KafkaRecord]:
     return [told("u", 1, "a text now", lsn + at, offset + at) for at in range(count)]
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.sweep("90", "iceberg")
 @pytest.mark.parametrize("executors", [False, True])
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 @pytest.mark.parametrize("count", [1, 90])
