@@ -261,8 +261,9 @@ class Pipeline:
 
     def _stranger(self, state: BronzeState, run: Run, aside: list[tuple[str, Any]], one: _Stranger) -> None:
         if one.bad and self.config.unknown_tables == "raise":
+            often = f" ({len(one.bad)} records)" if len(one.bad) > 1 else ""
             run.errors.append(
-                f"{one.path}: {len(one.bad)} times {one.bad[0].reason}. Nothing of that was written; all else was. {one.advice}, "
+                f"{one.path}: {one.bad[0].reason}{often}. Nothing of that was written; all else was. {one.advice}, "
                 'or say unknown_tables: "quarantine", which notes it there.'
             )
             return

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from safewrite.errors import InvalidInputError
 from safewrite.medallion import Pipeline
 from safewrite.medallion.config.job import load
 from safewrite.medallion.files.layout import odd, sort_out, tables_of
@@ -108,3 +109,18 @@ def test_markers_of_folders_are_passed_over_and_what_lies_elsewhere_can_be_ignor
     run = job.run()
     assert (run.ok, run.errors) == (True, [])
     assert tables_of([f"{tmp_path}/raw/{path}" for path in others], Pipeline(job.config).config) == set()
+
+
+def test_a_table_with_a_point_in_its_name_is_passed_over_by_its_own_name(tmp_path: Path) -> None:
+    job = Shop(tmp_path)
+    job.put("shop/order.lines/LOAD00000001.csv", "id,price\n1,1.00\n")
+    (told,) = job.run().errors
+    assert told.startswith(
+        "shop/order.lines/LOAD00000001.csv: its name or folder is that of no configured table"
+    )
+    job.config["tables"]["shop.order.lines"] = {}
+    with pytest.raises(InvalidInputError, match=r"with one point and no slash.* name it in ignored_tables"):
+        job.run()
+    del job.config["tables"]["shop.order.lines"]
+    job.config["ignored_tables"] = ["shop.order.lines"]
+    assert job.run().errors == []

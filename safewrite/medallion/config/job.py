@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pyarrow as pa
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from safewrite.errors import without_secrets
 from safewrite.intake.settings import Strict, Text, read
@@ -37,6 +37,15 @@ def _is_type(name: Any) -> Any:
 
 
 TypeName = Annotated[str, BeforeValidator(_is_type)]
+
+
+def _name_of_table(name: str) -> str:
+    if re.fullmatch(r"[^/.]+\.[^/.]+", name) is None:
+        raise ValueError(
+            "a table is named by its folders, schema.table, with one point and no slash. A table of the source with a point in its name cannot be "
+            "landed: name it in ignored_tables"
+        )
+    return name
 
 
 class TableConfig(Strict):
@@ -186,9 +195,7 @@ class Config(TableAccess):
     """What becomes of files and rows of a table that is not configured."""
     ignored_tables: list[Text] = Field(default_factory=list)
     """Tables that are passed over, by name or by pattern: ``*`` stands for any letters, ``?`` for one."""
-    tables: Annotated[
-        dict[Annotated[str, Field(pattern=r"^[^/.]+\.[^/.]+$")], TableConfig], Field(min_length=1)
-    ]
+    tables: Annotated[dict[Annotated[str, AfterValidator(_name_of_table)], TableConfig], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
