@@ -126,7 +126,15 @@ class Pipeline:
                     "stays, and the job goes on from its tables when it starts again. Raise spark.driver.memory, or lower parts.bytes "
                     "and kafka.max_offsets_per_trigger, and start it."
                 ) from error
-            why = f"{type(self.error).__name__}: {self.error}" if self.error else reason_of(error)
+            why = reason_of(self.error or error)
+            if any(lost in f"{self.error}{error}" for lost in _DATA_LOSS):
+                raise sw.StorageError(
+                    f"Kafka deleted records before the job {self.config.job!r} read them ({why}). What was committed stays, and the changes "
+                    "between do not come again, so the job goes no further. Give the topic a longer retention; then land by a job of another "
+                    "name with a raised epoch, and have the source send its rows again (a snapshot)."
+                ) from error
+            if self.error is not None and why:
+                why = f"{type(self.error).__name__}: {why}"
             raise sw.StorageError(
                 f"The stream of the job {self.config.job!r} ended by an error ({why}). What was committed stays, and the job goes on "
                 "from its tables when it starts again. Correct the cause, and start it."
@@ -139,6 +147,10 @@ class Pipeline:
             InvalidInputError: the job never landed rows in a table of that name.
         """
         self.landing.ledger.restart(table)
+
+
+_DATA_LOSS = ("OffsetOutOfRange", "KAFKA_DATA_LOSS", "may have been lost")
+"""How Spark's source says that Kafka has records no more that it was to read."""
 
 
 def _is_gone(error: BaseException | None) -> bool:

@@ -116,6 +116,9 @@ class Engine(Protocol[S]):
     def together(self, sources: Sequence[S]) -> S:
         """The inputs of some sources that have the same columns."""
 
+    def gathered(self, source: S, inputs: int) -> S:
+        """A source of at most so many inputs; each input of the source is whole in one of them."""
+
     def numbers(self, count: int) -> S:
         """A source whose input ``i`` has one row, with the number ``i``: for tasks that find their input by it."""
 

@@ -60,6 +60,12 @@ class LocalEngine:
         """See :class:`safewrite.engine.abc.Engine`."""
         return [*itertools.chain.from_iterable(sources)]
 
+    def gathered(self, source: Source, inputs: int) -> Source:
+        """See :class:`safewrite.engine.abc.Engine`."""
+        if len(source) <= inputs:
+            return source
+        return [[*itertools.chain.from_iterable(source[number::inputs])] for number in range(inputs)]
+
     def numbers(self, count: int) -> Source:
         """See :class:`safewrite.engine.abc.Engine`."""
         return [[pa.record_batch({"number": pa.array([number])})] for number in range(count)]

@@ -144,6 +144,10 @@ class SparkEngine:
             first = first.union(other)
         return first
 
+    def gathered(self, source: DataFrame, inputs: int) -> DataFrame:
+        """See :class:`safewrite.engine.abc.Engine`."""
+        return source.coalesce(inputs)
+
     def numbers(self, count: int) -> DataFrame:
         """See :class:`safewrite.engine.abc.Engine`."""
         return self.session.range(0, count, 1, count)

@@ -52,6 +52,7 @@ class Executors(LocalEngine):
 
     lost: frozenset[int] = frozenset()
     jobs: int = 0
+    gathers: bool = False
 
     @contextmanager
     def map(self, source: Any, task: Any, rows_a_batch: int | None = None) -> Iterator[Any]:
@@ -59,6 +60,10 @@ class Executors(LocalEngine):
         with super().map(source, pickle.loads(pickle.dumps(task))) as mapped:
             mapped.reports[:] = pickle.loads(pickle.dumps(mapped.reports))
             yield mapped
+
+    def gathered(self, source: Any, inputs: int) -> Any:
+        """A task for each partition, however few its records are: what tasks do not know of each other is what tests are of."""
+        return super().gathered(source, inputs) if self.gathers else source
 
     def run(self, tasks: Any) -> Any:
         self._begin()

@@ -13,6 +13,8 @@ import pytest
 import safewrite as sw
 from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.cdc.records.change import KafkaRecord
+from safewrite.cdc.table.decode_task import DecodeTask
+from safewrite.engine.local import LocalEngine
 from tests.cdc.events import event, postgres, record
 from tests.cdc.jobs import Job, Rows, Source, change, cut
 from tests.cdc.on_executors import Executors
@@ -248,3 +250,27 @@ def test_t4_b2_truncates_without_any_key_are_dead_letters(tmp_path: Path, *, exe
     ]
     lines = landed(job, [records], Executors() if executors else None)
     assert told_of(lines) == [(2, 0, 2)]
+
+
+def test_partitions_of_few_records_are_decoded_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T4-B4: a task reads a schema of which it has few records one by one, and with many partitions each had few."""
+    source, inputs = Source(27, partitions=12), list[int]()
+    source.run(120)
+    counted = LocalEngine.map
+
+    def map_of(engine: Executors, given: Any, task: Any, rows_a_batch: int | None = None) -> Any:
+        if isinstance(task, DecodeTask):
+            inputs.append(len(given))
+        return counted(engine, given, task, rows_a_batch)
+
+    monkeypatch.setattr(LocalEngine, "map", map_of)
+    for name, records in (("one", 5000), ("some", 50)):
+        monkeypatch.setattr("safewrite.cdc.table.by_tasks.DECODED", records)
+        job = job_of(tmp_path / name)
+        lines = landed(job, [source.records], Executors(gathers=True))
+        assert inputs[0] == -(-len(source.records) // records) < 12
+        assert {one: job.rows(one) for one in source.tables} == source.rows
+        assert all(one == all_of for one, all_of in by_executors(lines).values())
+        inputs.clear()

@@ -6,11 +6,15 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import safewrite as sw
 from safewrite.cdc.kafka.ending import BatchUnderWay, run_until_ended
+from safewrite.cdc.pipeline import Pipeline
+from tests.cdc.jobs import Job
 
 
 class Query:
@@ -103,3 +107,34 @@ def test_a_job_in_another_thread_leaves_signals_alone() -> None:
     thread.start()
     thread.join()
     assert errors == []
+
+
+@pytest.mark.parametrize("of_batch", [True, False], ids=["of the batch", "of Spark"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("OffsetOutOfRangeException: t-0 at 5", "Kafka deleted records before the job 'job' read them"),
+        ("Some data may have been lost because they are not available in Kafka any more", "name with a raised epoch"),
+        ("NullPointerException", "ended by an error"),
+    ],
+)  # fmt: skip
+def test_what_ended_a_job_is_told_in_few_lines(
+    tmp_path: Path, text: str, said: str, *, of_batch: bool
+) -> None:
+    """T4-B7: the right sentence stood within hundreds of lines of Java's and Python's traces."""
+    trace = (
+        f"An error occurred while calling o1.x.\n: org.apache.spark.SparkException: {text}\n"
+        + "\tat a.b.C\n" * 400
+    )
+    pipeline = Pipeline(Job(tmp_path, [{"table": "a"}]).landing().config)
+
+    class Ended:
+        def awaitTermination(self, timeout: Any = None) -> bool:  # noqa: N802 - Spark's own name
+            pipeline.error = RuntimeError(trace) if of_batch else None
+            raise RuntimeError("[STREAM_FAILED] ..." if of_batch else trace)
+
+    with pytest.raises(sw.StorageError) as raised:
+        pipeline.wait(Ended())  # type: ignore[arg-type]
+    assert said in str(raised.value)
+    assert text in str(raised.value)
+    assert "\n" not in str(raised.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
-_LOUD = (f"{_STREAMING}.MicroBatchExecution", f"{_STREAMING}.runtime.MicroBatchExecution")
+_LOUD = (
+    f"{_STREAMING}.MicroBatchExecution", f"{_STREAMING}.runtime.MicroBatchExecution", "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+)  # fmt: skip
+"""What in the driver prints the whole stack of an error that ends a batch, and of each try of its tasks."""
 
 
 def session(job: str, settings: Mapping[str, str]) -> SparkSession:
@@ -40,7 +45,9 @@ def session(job: str, settings: Mapping[str, str]) -> SparkSession:
 
 
 def _quieten(spark: SparkSession) -> None:
-    """Let Spark not print the stack of an error that ends a query: the command says what it was, in one line."""
+    """Let Spark and py4j not print the stack of an error that ends a query: the command says what it was, in one line."""
+    for name in ("py4j.clientserver", "py4j.java_gateway"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no other way to it
     levels = jvm.org.apache.logging.log4j
     if type(levels.core.config.Configurator).__name__ == "JavaPackage":

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 
 _FIRST, _THEN = '{"schema":', ',"payload":'
@@ -29,29 +30,30 @@ class Prefix:
 
 
 class Prefixes:
-    """The prefixes of keys, or of values, that were met; the one that was met last is first."""
+    """The prefixes of keys, or of values, that were met."""
 
     def __init__(self) -> None:
-        self._known: list[Prefix] = []
+        self._known: dict[bytes, Prefix] = {}
+        """By their bytes; the one that was met last is last."""
 
     def __iter__(self) -> Iterator[Prefix]:
-        return iter(self._known)
+        """The one that was met last is first."""
+        return iter([*reversed(self._known.values())])
 
     def newest(self, most: int) -> Sequence[bytes]:
         """The bytes of those that were met last."""
-        return [one.data for one in self._known[:most]]
+        return [*islice(reversed(self._known), most)]
 
     def meet(self, met: Prefix) -> None:
         """Put one first."""
-        if self._known[:1] != [met]:
-            self._known = [met, *(one for one in self._known if one is not met)][:_KNOWN_MAX]
+        self._known.pop(met.data, None)
+        self._known[met.data] = met
+        if len(self._known) > _KNOWN_MAX:
+            del self._known[next(iter(self._known))]
 
     def of(self, data: bytes) -> Prefix | None:
         """The prefix whose bytes these are."""
-        for known in self._known:
-            if known.data == data:
-                return known
-        return self.learn(data + b"null}")
+        return self._known.get(data) or self.learn(data + b"null}")
 
     def learn(self, data: bytes) -> Prefix | None:
         """The prefix of a record; None where another converter wrote it, with spaces or in another order.

@@ -30,6 +30,10 @@ from safewrite.intake.duck import duckdb_version
 
 log = logging.getLogger("safewrite")
 
+DECODED = 5000
+"""A task decodes several partitions of Kafka where these have fewer records than this together."""
+_PIECES_MAX = 4
+"""They come in so many pieces at most, so that heavy records do not gather."""
 TURNS = 4
 """A batch is landed at most this many times; the last time the driver lands all of it."""
 BY_DRIVER = 20
@@ -217,8 +221,9 @@ class TaskLanding:
             sharing,
         )
         with ExitStack() as stack:
+            source = work.engine.gathered(work.source, _tasks(batch, work.rows_a_batch))
             try:
-                mapped = stack.enter_context(work.engine.map(work.source, task, work.rows_a_batch))
+                mapped = stack.enter_context(work.engine.map(source, task, work.rows_a_batch))
             except sw.StorageError as error:
                 raise LandAgainError from error
             reports: list[DecodeReport] = mapped.bodies()
@@ -346,6 +351,16 @@ def _by_table(reports: Sequence[DecodeReport]) -> dict[str, ShareTold]:
 def _buckets(rows: int) -> int:
     """To how many parts so many changes of a table are dealt: a power of two."""
     return min(BUCKETS, 1 << (-(-rows // PART_ROWS) - 1).bit_length()) if rows else 1
+
+
+def _tasks(batch: Batch, rows_a_batch: int | None) -> int:
+    """How many tasks decode a batch at most.
+
+    What a task pays for each table that it meets is that of some dozens of records, which it reads as columns only where they are many.
+    """
+    records = sum(given.end - given.start for given in batch.ranges.values())
+    most = DECODED if rows_a_batch is None else min(DECODED, rows_a_batch * _PIECES_MAX)
+    return max(1, -(-records // most))
 
 
 def _parts(rows: int, at_once: int) -> int:

@@ -112,6 +112,10 @@ class TableEngine(Generic[S]):
         """See :class:`safewrite.engine.abc.Engine`."""
         return _Union(tuple(sources))
 
+    def gathered(self, source: Any, inputs: int) -> Any:
+        """See :class:`safewrite.engine.abc.Engine`; there are as many inputs as all tables have together."""
+        return source
+
     def numbers(self, count: int) -> Any:
         """See :class:`safewrite.engine.abc.Engine`."""
         return _Numbers(count)
