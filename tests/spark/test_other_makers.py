@@ -1,0 +1,285 @@
+"""Tables as other makers leave them, a feature each: read as Spark reads them, and called unsafe by nobody (issue Y 5)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import safewrite as sw
+from bench.servers.catalogs import CatalogKind
+from safewrite.delta.maintenance.doctor import examine as examine_delta
+from safewrite.delta.maintenance.inspection import inspect_table
+from safewrite.findings import Finding, Severity
+from safewrite.iceberg.connect import look
+from safewrite.iceberg.maintenance.doctor import examine as examine_iceberg
+from tests.spark.lake import Lake
+from tests.spark.session import Spark
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long]
+
+C = "id BIGINT, seq BIGINT, v STRING"
+ROWS = "SELECT id, id AS seq, concat('v', id) AS v FROM range(10)"
+INSERT = f"INSERT INTO {{t}} (id, seq, v) {ROWS}"
+MORE = tuple(f"INSERT INTO {{t}} VALUES ({number}, {number}, 'x')" for number in (100, 101, 102))
+UC = {
+    "delta.enableDeletionVectors": "true",
+    "delta.enableRowTracking": "true",
+    "delta.checkpointPolicy": "v2",
+    "delta.enableInCommitTimestamps": "true",
+}
+
+
+def delta(
+    columns: str = C, rows: str = INSERT, tail: str = "", after: tuple[str, ...] = (), **properties: str
+) -> list[str]:
+    given = ", ".join(f"'delta.{name.replace('__', '.')}' = '{value}'" for name, value in properties.items())
+    made = f"CREATE TABLE {{t}} ({columns}) USING delta {tail} " + (
+        f"TBLPROPERTIES ({given})" if given else ""
+    )
+    return [made, rows, *after]
+
+
+def uc(*without: str) -> dict[str, str]:
+    return {name.removeprefix("delta."): value for name, value in UC.items() if name not in without}
+
+
+WIDE = ", ".join(f"c{number} INT" for number in range(33))
+VALUES = ", ".join(f"CAST(id AS INT) AS c{number}" for number in range(33))
+DELTA: dict[str, list[str]] = {
+    "plain": delta(),
+    "not_null": delta("id BIGINT NOT NULL, seq BIGINT, v STRING"),
+    "check": delta(after=("ALTER TABLE {t} ADD CONSTRAINT pos CHECK (seq >= 0)",)),
+    "cdf": delta(enableChangeDataFeed="true"),
+    "append_only": delta(appendOnly="true"),
+    "dv": delta(enableDeletionVectors="true", after=("DELETE FROM {t} WHERE id = 9",)),
+    "map_name": delta(columnMapping__mode="name"),
+    "map_id": delta(columnMapping__mode="id"),
+    "map_renamed": delta(
+        after=(
+            "ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+            "ALTER TABLE {t} RENAME COLUMN v TO `w x`",
+            "ALTER TABLE {t} ADD COLUMN v STRING",
+        )
+    ),
+    "map_part": delta(
+        f"{C}, p STRING",
+        f"INSERT INTO {{t}} SELECT *, 'a' FROM ({ROWS})",
+        "PARTITIONED BY (p)",
+        columnMapping__mode="name",
+    ),
+    "row_tracking": delta(enableRowTracking="true"),
+    "row_tracking_cap": delta(feature__rowTracking="supported"),
+    "ict": delta(enableInCommitTimestamps="true"),
+    "v2_checkpoint": delta(checkpointPolicy="v2", checkpointInterval="2", after=MORE),
+    "v2_listed": delta(feature__v2Checkpoint="supported"),
+    "clustered": delta(tail="CLUSTER BY (id)"),
+    "clustered_33": delta(
+        f"{C}, {WIDE}, z INT",
+        f"INSERT INTO {{t}} SELECT id, id, concat('v', id), {VALUES}, CAST(id AS INT) FROM range(10)",
+        "CLUSTER BY (z)",
+        dataSkippingStatsColumns="id,seq,z",
+    ),
+    "widened": delta(
+        "id INT, seq BIGINT, v STRING",
+        after=("ALTER TABLE {t} ALTER COLUMN id TYPE BIGINT",),
+        enableTypeWidening="true",
+    ),
+    "defaults": delta(
+        "id BIGINT, seq BIGINT, v STRING DEFAULT 'none'", feature__allowColumnDefaults="supported"
+    ),
+    "defaults_all": delta(f"{C}, w INT DEFAULT 7", feature__allowColumnDefaults="supported"),
+    "compat_v2": delta(enableIcebergCompatV2="true", columnMapping__mode="name"),
+    "variant": delta(
+        f"{C}, x VARIANT", f"INSERT INTO {{t}} SELECT *, parse_json('{{{{\"a\":1}}}}') FROM ({ROWS})"
+    ),
+    "ntz": delta(
+        f"{C}, at TIMESTAMP_NTZ",
+        f"INSERT INTO {{t}} SELECT *, TIMESTAMP_NTZ'2026-01-01 00:00:00' FROM ({ROWS})",
+    ),
+    "vacuum_check": delta(feature__vacuumProtocolCheck="supported"),
+    "protection": delta(
+        enableDeletionVectors="true",
+        after=("DELETE FROM {t} WHERE id = 9", "ALTER TABLE {t} DROP FEATURE deletionVectors"),
+    ),
+    "materialized": delta(
+        f"{C}, p STRING",
+        f"INSERT INTO {{t}} SELECT *, 'a' FROM ({ROWS})",
+        "PARTITIONED BY (p)",
+        feature__materializePartitionColumns="supported",
+    ),
+    "domain": delta(feature__domainMetadata="supported"),
+    "generated": delta(f"{C}, g BIGINT GENERATED ALWAYS AS (id + 1)"),
+    "generated_part": delta(
+        f"{C}, at TIMESTAMP, d DATE GENERATED ALWAYS AS (CAST(at AS DATE))",
+        f"INSERT INTO {{t}} (id, seq, v, at) SELECT *, TIMESTAMP'2026-01-01 10:00:00' FROM ({ROWS})",
+        "PARTITIONED BY (d)",
+    ),
+    "identity": delta(f"{C}, n BIGINT GENERATED ALWAYS AS IDENTITY"),
+    "identity_default": delta(f"{C}, n BIGINT GENERATED BY DEFAULT AS IDENTITY"),
+    "fabric": delta(
+        parquet__vorder__enabled="true", enableDeletionVectors="true", after=("DELETE FROM {t} WHERE id = 9",)
+    ),
+    "uc_2025": delta(**uc("delta.enableInCommitTimestamps")),
+    "uc_2026": delta(
+        tail="CLUSTER BY (id)", after=MORE[:2], columnMapping__mode="name", checkpointInterval="2", **uc()
+    ),
+    "uc_2026_nomap": delta(tail="CLUSTER BY (id)", **uc()),
+    "uniform_v3": delta(
+        enableIcebergCompatV3="true",
+        columnMapping__mode="name",
+        enableRowTracking="true",
+        enableDeletionVectors="true",
+    ),
+}
+"""Statements that make one table each; ``invariant`` is made by a DataFrame."""
+WRITTEN = {
+    "plain", "not_null", "cdf", "append_only", "dv", "widened", "ntz", "vacuum_check", "protection", "domain", "fabric",
+}  # fmt: skip
+
+
+def iceberg(
+    columns: str = C, rows: str = INSERT, tail: str = "", after: tuple[str, ...] = (), **properties: str
+) -> list[str]:
+    given = ", ".join(f"'{name.replace('__', '.')}' = '{value}'" for name, value in properties.items())
+    return [
+        f"CREATE TABLE {{t}} ({columns}) USING iceberg {tail} TBLPROPERTIES ({given or _KEPT})",
+        rows,
+        *after,
+    ]
+
+
+_KEPT = "'history.expire.max-snapshot-age-ms' = '2592000000'"
+V3 = {"format-version": "3"}
+MARKS = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}
+GONE = ("DELETE FROM {t} WHERE id = 9",)
+UPGRADE = ("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')",)
+ICEBERG: dict[str, list[str]] = {
+    "v2": iceberg(),
+    "v2_mor": iceberg(after=GONE, **MARKS),
+    "v3": iceberg(**V3),
+    "v3_dv": iceberg(after=GONE, **V3, **MARKS),
+    "v3_twice": iceberg(
+        after=(*GONE, "UPDATE {t} SET v = 'w' WHERE id = 1", "DELETE FROM {t} WHERE id < 3"), **V3, **MARKS
+    ),
+    "v3_upgraded": iceberg(after=(*GONE, *UPGRADE), **MARKS),
+    "v3_upgraded_marked": iceberg(after=(*GONE, *UPGRADE, "DELETE FROM {t} WHERE id = 8"), **MARKS),
+    "v3_part": iceberg(
+        f"{C}, p STRING",
+        f"INSERT INTO {{t}} SELECT *, 'a' FROM ({ROWS})",
+        "PARTITIONED BY (p)",
+        after=GONE,
+        **V3,
+        **MARKS,
+    ),
+    "v3_variant": iceberg(
+        f"{C}, x VARIANT", f"INSERT INTO {{t}} SELECT *, parse_json('{{{{\"a\":1}}}}') FROM ({ROWS})", **V3
+    ),
+    "v3_void": iceberg(f"{C}, n VOID", f"INSERT INTO {{t}} SELECT *, NULL FROM ({ROWS})", **V3),
+    "v3_default": iceberg(**V3),
+    "v3_nanos": iceberg(**V3),
+}
+
+
+def plain(rows: list[dict[str, Any]]) -> list[str]:
+    """Rows in one order, without zones: all are in UTC."""
+
+    def value(one: Any) -> Any:
+        return one.replace(tzinfo=None) if isinstance(one, dt.datetime) else one
+
+    return sorted(
+        json.dumps({name: value(one) for name, one in row.items()}, default=str, sort_keys=True)
+        for row in rows
+    )
+
+
+def check(table: sw.Table, truth: list[dict[str, Any]], findings: list[Finding], *, written: bool) -> None:
+    """A table is read as Spark reads it, by every way of reading, and nothing unsafe is said of it."""
+    names = table.schema.names
+    want = plain([{name: row[name] for name in names} for row in truth])
+    if len(names) < len(truth[0]):
+        with pytest.raises(sw.UnsupportedTableError, match="Name the columns to be read"):
+            table.rows(where="true")
+    assert plain(table.rows(where="true", columns=names).to_pylist()) == want
+    (everything,) = table.added_since(None)
+    assert plain(everything.read(names).to_pylist()) == want
+    assert table.row_count() == len(truth)
+    three = [row for row in want if json.loads(row)["id"] == 3]
+    assert plain(table.rows({"id": [3]}, columns=names).to_pylist()) == three
+    assert table.history()
+    if written:
+        table.check_writable()
+    else:
+        with pytest.raises(sw.UnsupportedTableError):
+            table.check_writable()
+    assert [one for one in findings if one.severity is not Severity.INFO] == []
+
+
+def answer(spark: Spark, source: str, unread: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """What Spark reads, but for columns that nobody compares."""
+    kinds: Mapping[str, str] = dict(spark.session.table(source).dtypes)
+    columns = [
+        f"to_json(`{name}`) AS `{name}`" if kind == "variant" else f"`{name}`" for name, kind in kinds.items()
+    ]
+    return spark.sql(f"SELECT {', '.join(columns)} FROM {source}").to_pylist()
+
+
+def test_y5_delta_tables_of_other_makers_are_read_as_spark_reads_them(spark: Spark, tmp_path: Path) -> None:
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    rule = {"delta.invariants": json.dumps({"expression": {"expression": "seq >= 0"}})}
+    fields = [
+        StructField("id", LongType()),
+        StructField("seq", LongType(), True, rule),
+        StructField("v", StringType()),
+    ]
+    spark.session.createDataFrame([], StructType(fields)).write.format("delta").save(
+        str(tmp_path / "invariant")
+    )
+    failed = {}
+    for name, statements in {**DELTA, "invariant": [INSERT]}.items():
+        source = f"delta.`{tmp_path / name}`"
+        try:
+            with spark.setting("spark.databricks.delta.allowArbitraryProperties.enabled", "true"):
+                for statement in statements:
+                    spark.run(statement.format(t=source))
+            findings = examine_delta(inspect_table(str(tmp_path / name)), environment={})
+            check(sw.open(tmp_path / name), answer(spark, source), findings, written=name in WRITTEN)
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - all tables that fail are told of at once
+            failed[name] = f"{type(error).__name__}: {error}"[:400]
+    assert failed == {}
+
+
+def test_y5_iceberg_tables_of_other_makers_are_read_as_spark_reads_them(
+    spark: Spark, lakes: Callable[[CatalogKind], Lake]
+) -> None:
+    lake = lakes("sql")
+    java = spark.session._jvm.org.apache.iceberg
+    failed = {}
+    for name, statements in ICEBERG.items():
+        table = f"{lake.namespace}.{name}"
+        source = lake.sql(table)
+        try:
+            for statement in statements:
+                spark.run(statement.format(t=source))
+            inner = java.spark.Spark3Util.loadIcebergTable(spark.session._jsparkSession, source)
+            types = java.types.Types
+            if name == "v3_default":
+                inner.updateSchema().addColumn(
+                    "w", types.IntegerType.get(), java.expressions.Literal.of(7)
+                ).commit()
+            truth = answer(spark, source)
+            if name == "v3_nanos":  # Spark reads no such column
+                inner.updateSchema().addColumn("at", types.TimestampNanoType.withoutZone()).commit()
+                truth = [{**row, "at": None} for row in truth]
+            elif name == "v3_default":
+                assert {row["w"] for row in truth} == {7}
+            found = examine_iceberg(look(table, lake.load())).findings
+            check(lake.open(table), truth, found, written=name.startswith("v2"))
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - all tables that fail are told of at once
+            failed[name] = f"{type(error).__name__}: {error}"[:400]
+    assert failed == {}
