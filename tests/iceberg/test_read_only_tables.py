@@ -295,33 +295,36 @@ def test_y5_two_vectors_of_one_file_are_refused(lake: dict[str, str]) -> None:
             call()
 
 
-@pytest.mark.parametrize(
-    ("kind", "default", "value"),
-    [
-        ("int", 7, 7),
-        ("string", "none", "none"),
-        ("boolean", False, False),
-        ("double", 0.5, 0.5),
-        ("date", "2026-01-02", dt.date(2026, 1, 2)),
-        ("timestamp", "2026-01-02T03:04:05.000006", NAIVE),
-        ("timestamptz", "2026-01-02T03:04:05+00:00", dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)),
-        ("decimal(5, 2)", "1.25", Decimal("1.25")),
-        ("uuid", "00000000-0000-0000-0000-000000000001", bytes(15) + b"\x01"),
-        ("binary", "0102", b"\x01\x02"),
-        ("fixed[2]", "0102", b"\x01\x02"),
-        ("time", "03:04:05", dt.time(3, 4, 5)),
-    ],
-)
-def test_y5_a_default_fills_a_column_that_a_file_lacks(
-    kind: str, default: object, value: object, lake: dict[str, str]
-) -> None:
+DEFAULTS: list[tuple[str, object, object]] = [
+    ("int", 7, 7),
+    ("string", "none", "none"),
+    ("boolean", False, False),
+    ("double", 0.5, 0.5),
+    ("date", "2026-01-02", dt.date(2026, 1, 2)),
+    ("timestamp", "2026-01-02T03:04:05.000006", NAIVE),
+    ("timestamptz", "2026-01-02T03:04:05+00:00", dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)),
+    ("decimal(5, 2)", "1.25", Decimal("1.25")),
+    ("uuid", "00000000-0000-0000-0000-000000000001", bytes(15) + b"\x01"),
+    ("binary", "0102", b"\x01\x02"),
+    ("fixed[2]", "0102", b"\x01\x02"),
+    ("time", "03:04:05", dt.time(3, 4, 5)),
+]
+
+
+def test_y5_a_default_fills_a_column_that_a_file_lacks(lake: dict[str, str]) -> None:
     v3.upgrade(lake)
-    v3.add_column(lake, kind, **{"initial-default": default})
+    for number, (kind, default, _) in enumerate(DEFAULTS):
+        v3.add_column(lake, kind, column=f"x{number}", **{"initial-default": default})
     table = opened(lake)
-    assert table.rows({"id": [3]})["x"].to_pylist() == [value]
-    assert table.rows(where="x is null", columns=["id"]).num_rows == 0
-    assert table.rows(where="x is not null", columns=["id", "x"]).num_rows == 15
-    assert {*table.added_since(None)[0].read(["x"])["x"].to_pylist()} == {value}
+    found = table.rows({"id": [3]}).to_pylist()
+    assert found == [{**rows(3)[0], **{f"x{number}": value for number, (*_, value) in enumerate(DEFAULTS)}}]
+    for number, (kind, _, value) in enumerate(DEFAULTS):
+        name = f"x{number}"
+        assert table.rows(where=f"{name} is null", columns=["id"]).num_rows == 0, kind
+        assert table.rows(where=f"{name} is not null", columns=["id"]).num_rows == 15, kind
+        assert {*table.added_since(None)[0].read([name])[name].to_pylist()} == {value}, kind
+    assert table.rows(where="x0 = 7 and x1 = 'none'").num_rows == 15
+    assert table.rows(where="x0 = 8").num_rows == 0
 
 
 def test_y5_a_column_of_nulls_and_one_of_nanoseconds_are_read(lake: dict[str, str]) -> None:

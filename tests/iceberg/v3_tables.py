@@ -80,13 +80,15 @@ def upgrade(properties: dict[str, str], name: str = NAME) -> None:
     edit(properties, lambda metadata: metadata.update({"format-version": 3, "next-row-id": 0}), name)
 
 
-def add_column(properties: dict[str, str], kind: str, name: str = NAME, **more: Any) -> None:
-    """Add column ``x`` of a type, with a default if one is given."""
+def add_column(
+    properties: dict[str, str], kind: str, name: str = NAME, *, column: str = "x", **more: Any
+) -> None:
+    """Add a column of a type, with a default if one is given."""
 
     def change(metadata: dict[str, Any]) -> None:
         latest = next(one for one in metadata["schemas"] if one["schema-id"] == metadata["current-schema-id"])
         number = metadata["last-column-id"] + 1
-        field = {"id": number, "name": "x", "required": False, "type": kind, **more}
+        field = {"id": number, "name": column, "required": False, "type": kind, **more}
         fresh = max(one["schema-id"] for one in metadata["schemas"]) + 1
         metadata["schemas"].append({**latest, "schema-id": fresh, "fields": [*latest["fields"], field]})
         metadata.update({"current-schema-id": fresh, "last-column-id": number})
