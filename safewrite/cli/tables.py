@@ -226,7 +226,8 @@ def repair(
 ) -> None:
     """Repair what is safe to repair.
 
-    Delta: finish commits that a writer left unfinished, and writes that it left waiting for others; on demand rescue vanished ones, sweep temp files, and let
+    Delta: finish commits that a writer left unfinished, and writes that it left waiting for others; put keys of the log back that its
+    ledger lost; on demand rescue vanished ones, sweep temp files, and let
     the log remember writes for long enough.
 
     Iceberg: finish writes that were left waiting for others, remove what dropped branches left in the table's properties and tags;
@@ -261,8 +262,8 @@ class Asked:
 def _repair_delta(target: Target, asked: Asked) -> tuple[str, list[Step]]:
     from safewrite.delta.connect import probe
     from safewrite.delta.log import retention
+    from safewrite.delta.maintenance import forgotten_keys, waiting_writes
     from safewrite.delta.maintenance import repair as repairs
-    from safewrite.delta.maintenance import waiting_writes
     from safewrite.delta.maintenance.inspection import inspect_table
 
     dry_run = asked.dry_run
@@ -291,6 +292,7 @@ def _repair_delta(target: Target, asked: Asked) -> tuple[str, list[Step]]:
     steps += waiting_writes.finish(
         found, connection.world, arbiter=connection.arbiter, engine_version=safewrite.__version__, dry_run=dry_run
     )  # fmt: skip
+    steps += forgotten_keys.finish(found, connection.world, dry_run=dry_run)
     if asked.rescue:
         found = look() if steps and not dry_run else found
         steps += repairs.rescue(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -467,3 +469,17 @@ def test_a_table_within_the_tables_folder_is_told_and_its_rows_are_no_failed_wri
     found = findings(tmp_path, deep=True)
     assert found["table_within"].details["tables"] == ["inner"]
     assert "unreferenced_files" not in found
+
+
+def test_t4_a3_keys_that_somebody_removed_from_the_ledger_are_found_and_put_back(tmp_path: Path) -> None:
+    table = sw.open(tmp_path / "t", create=True)
+    for number in range(4):
+        table.append(pa.table({"id": [number]}), key=f"event-{number}")
+    assert findings(tmp_path / "t") == {}
+    with closing(sqlite3.connect(tmp_path / "t" / "_safewrite" / "ledger.sqlite")) as database, database:
+        database.execute("DELETE FROM ledger WHERE key IN ('event-0', 'event-2')")
+    assert findings(tmp_path / "t")["keys_forgotten"].details["keys"] == ["event-0", "event-2"]
+    assert run_json("repair", tmp_path / "t", "--dry-run")[1]["steps"][0]["status"] == "would"
+    assert run_json("repair", tmp_path / "t")[0] == 0
+    assert findings(tmp_path / "t") == {}
+    assert table.append(pa.table({"id": [0]}), key="event-0").outcome == "already_committed"

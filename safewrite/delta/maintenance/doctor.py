@@ -14,7 +14,7 @@ from safewrite.delta.log import actions, features
 from safewrite.delta.log.actions import Commit
 from safewrite.delta.log.segment import hint
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.delta.maintenance import data_files, other_writers, vanished, waiting_writes
+from safewrite.delta.maintenance import data_files, forgotten_keys, other_writers, vanished, waiting_writes
 from safewrite.delta.maintenance.inspection import ASKS, Inspection
 from safewrite.errors import NotCommittedError, UnsafeConfigError
 from safewrite.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, Severity, some
@@ -59,6 +59,7 @@ def examine(
         other_writers.lock_table,
         other_writers.attempts,
         waiting_writes.examine,
+        forgotten_keys.examine,
         _lifecycle,
     ):
         findings += check(found)
