@@ -6,11 +6,13 @@ from safewrite.delta.log.actions import Commit
 from safewrite.delta.maintenance.inspection import ASKS, Inspection, now_ms
 from safewrite.delta.write.ledger_mark import restore
 from safewrite.delta.write.members import ENGINE
+from safewrite.errors import StorageError
 from safewrite.findings import EXAMPLES, WARNING, Finding, Findings, Step, Steps
 from safewrite.protocol import keys
 from safewrite.protocol.effects import LedgerGet, Missing, Ok
 from safewrite.protocol.fetch import fetch
 from safewrite.protocol.values import LedgerRecord
+from safewrite.stores.local import SqliteLedger
 from safewrite.stores.world import LEDGER_TTL_S, World, run
 
 LOOKED_FOR = 100
@@ -48,10 +50,18 @@ def _lost(found: Inspection) -> list[str]:
         for name in _keys_of(commit)
     ]
     names = names[:: max(1, -(-len(names) // LOOKED_FOR))]
-    if not names:
+    ledger = found.world.ledger
+    if (
+        not names
+        or found.entries_error is not None
+        or (isinstance(ledger, SqliteLedger) and not ledger.file.exists())
+    ):
         return []
     gets = [LedgerGet(name, name="forgotten.get") for name in (keys.MARK, *names)]
-    told, *answers = run(fetch(gets, ASKS, name="forgotten.look"), found.world)
+    try:
+        told, *answers = run(fetch(gets, ASKS, name="forgotten.look"), found.world)
+    except StorageError:
+        return []  # other findings say what is wrong with the lock table
     mark = told.value if isinstance(told, Ok) else None
     # Without its mark a ledger is filled before anything is committed.
     if not isinstance(mark, LedgerRecord) or not keys.is_whole(mark, found.table_id):
