@@ -74,6 +74,14 @@ ARGUMENTS = {
 }
 """Arguments of other libraries, and what they are here."""
 
+SPARK_FORMAT = (
+    "safewrite is not a format of Spark. Nothing was read or written. Write a frame with safewrite.open(path_or_name).append(df, "
+    "key=...), a stream with stream.writeStream.foreachBatch(table.sink('append', app_id=...)), and let plain Delta writes of a "
+    "session go through safewrite with safewrite.spark.configure(builder). Read the table with spark.read.format('delta') or "
+    "spark.table(name)."
+)
+"""For ``spark.read.format("safewrite")`` and ``df.write.format("safewrite")``."""
+
 MISSING = {
     "app_id": "app_id= names the stream, so that a batch that comes again is not written twice: table.sink('append', app_id='orders-stream')",
     "keys": "keys= names the columns that tell rows apart",
