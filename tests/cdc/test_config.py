@@ -84,6 +84,16 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
         "cannot order",
     ),
     (config({"primary_key": ["_cdc_epoch"]}), "tables.0", "job keeps"),
+    *(  # T4-C9
+        (
+            made({"column_types": {name: "string"}}),
+            "tables.0",
+            f"column_types names columns that the job keeps: {name}",
+        )
+        for name in ("_CDC_EPOCH", "_Cdc_Sequence")
+        for made in (config, iceberg)
+    ),
+    (config({"name_mapping": {"x": "_Cdc_Epoch"}}), "tables.0", "job keeps: _Cdc_Epoch"),
     (config({"leave_out": ["a"], "name_mapping": {"a": "b"}}), "tables.0", "name_mapping of a does nothing"),
     (config({"decimal_fields": {"a": [39, 0]}}), "tables.0", "precision up to 38"),
     (

@@ -110,13 +110,14 @@ def check_own(table: TableOptions) -> None:
 
 
 def check_kept(table: TableOptions, kept: Collection[str], **named: Iterable[str]) -> None:
-    """Refuse settings that name columns which the job keeps.
+    """Refuse settings that name columns which the job keeps, also in other letters' case: engines tell no case apart.
 
     Raises:
         ValueError: which setting, which columns, and what the job calls them.
     """
     for setting, names in named.items():
-        if taken := sorted({*kept} & {*names}):
+        known = {name.lower() for name in kept}
+        if taken := sorted({name for name in names if name.lower() in known}):
             lower = {name.lower() for name in taken}
             ours = [
                 own
