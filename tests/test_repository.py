@@ -29,10 +29,8 @@ LONG_CLASSES = {
     "safewrite.delta.write.apply_shared.SharedApplyTransaction": _MERGE,
     "safewrite.delta.write.apply_by_tasks.TasksApplyTransaction": _MERGE,
     "safewrite.iceberg.write.apply_by_tasks.TasksApplyPlan": _MERGE,
-    "safewrite.delta.spark.apply.SparkApplyTransaction": _MERGE,
     "safewrite.iceberg.write.row_files.RowFilesPlan": _MERGE,
     "safewrite.iceberg.write.apply.ApplyPlan": _MERGE,
-    "safewrite.iceberg.spark.apply.SparkApplyPlan": _MERGE,
 }
 
 _DISTRIBUTION_OF = {"opentelemetry": "opentelemetry-api", "google": "protobuf"}

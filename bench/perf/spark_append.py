@@ -20,7 +20,7 @@ from unittest import mock
 import typer
 
 import safewrite as sw
-from safewrite.delta.spark import by_tasks
+from safewrite.delta.connect import Connection
 from safewrite.spark import attach, configure
 
 from ..stress.spark_reader import JARS, session_settings
@@ -119,7 +119,7 @@ def _delta(
     table, by_library = sw.open(ours), sw.open(library)
 
     def append_by_library(frame: Any, number: int) -> None:
-        with mock.patch.object(by_tasks, "store_of", return_value=None):
+        with mock.patch.object(Connection, "store", return_value=None):
             by_library.append(frame, key=f"event-{number}")
 
     arms: Arms = {

@@ -1,7 +1,7 @@
 """``python -m bench.perf.spark_changes`` measures changes by key of a Spark DataFrame beside MERGE of Delta and of Iceberg.
 
 CPU of all processes (the JVM, its Python workers, this one) and wall time; ``executors`` is safewrite
-where a batch is too large for the driver, ``by library`` where tasks cannot run.  One session, tables of the same files on local disk, the same batches, in turn.  The peers compare sequences, as
+where a batch is too large for the driver.  One session, tables of the same files on local disk, the same batches, in turn.  The peers compare sequences, as
 ``apply_changes`` does; they remember no deleted key, fingerprint nothing and know no replay.
 """
 
@@ -22,8 +22,6 @@ import typer
 
 import safewrite as sw
 from safewrite.changes.tasks import apply_job
-from safewrite.delta.connect import Connection
-from safewrite.iceberg.spark import by_tasks
 
 from ..stress.spark_reader import EXTENSIONS, JARS, delta_settings, session_settings
 from . import change_tables
@@ -34,7 +32,7 @@ from .spark_append import measured
 RATIO_MAX = 1.0
 WARM_UPS = 2
 CORES = 2
-ARMS = OURS, EXECUTORS, LIBRARY, MERGE = "safewrite", "executors", "by library", "MERGE"
+ARMS = OURS, EXECUTORS, MERGE = "safewrite", "executors", "MERGE"
 HOW: dict[str, Any] = {"keys": ["id"], "sequence_by": ["lsn"], "delete_when": [("op", "=", "d")]}
 CATALOG = "local"
 Act = Callable[[Any], object]
@@ -104,17 +102,6 @@ def _by_executors(table: Any) -> Act:
     return act
 
 
-def _by_library(table: Any) -> Act:
-    def act(changes: Any) -> None:
-        with (
-            mock.patch.object(Connection, "store", return_value=None),
-            mock.patch.object(by_tasks, "address_for_changes", return_value=None),
-        ):
-            table.apply_changes(changes, **HOW)
-
-    return act
-
-
 def _delta(session: Any, load: Load, folder: Path) -> tuple[dict[str, Act], dict[str, Read]]:
     """The arms on tables of their own, and what reads these."""
     places = {arm: folder / f"{load.keys}-{arm}".replace(" ", "-") for arm in ARMS}
@@ -123,7 +110,6 @@ def _delta(session: Any, load: Load, folder: Path) -> tuple[dict[str, Act], dict
     arms = {
         OURS: _ours(sw.open(str(places[OURS]))),
         EXECUTORS: _by_executors(sw.open(str(places[EXECUTORS]))),
-        LIBRARY: _by_library(sw.open(str(places[LIBRARY]))),
         MERGE: _merge(session, f"delta.`{places[MERGE]}`"),
     }
     return arms, {arm: partial(change_tables.read_delta, place) for arm, place in places.items()}
@@ -146,7 +132,6 @@ def _iceberg(session: Any, load: Load, folder: Path) -> tuple[dict[str, Act], di
     arms = {
         OURS: _ours(sw.open(names[OURS], catalog=here)),
         EXECUTORS: _by_executors(sw.open(names[EXECUTORS], catalog=here)),
-        LIBRARY: _by_library(sw.open(names[LIBRARY], catalog=here)),
         MERGE: _merge(session, f"{CATALOG}.{names[MERGE]}"),
     }
     return arms, {arm: partial(read, name) for arm, name in names.items()}

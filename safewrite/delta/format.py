@@ -349,21 +349,22 @@ class DeltaFormat:
     def write_spark(
         self, held: Held, operation: Operation, name: Identity, *, queue_first: bool
     ) -> tuple[DeltaDone, Write] | Receipt:
-        """Let tasks on the executors write the files of a DataFrame, or Delta's own library the whole commit."""
+        """Let tasks on the executors write the files of a DataFrame, or Delta's own library the whole commit of an append."""
         self.check_writable()
-        from safewrite.delta.spark import apply, by_tasks
+        from safewrite.delta.spark import by_tasks
         from safewrite.delta.spark import write as spark
 
-        frame, changes = held.rows, operation.changes is not None
-        by = by_tasks.apply if changes else by_tasks.write
-        if (made := by(self, held, operation, name, queue_first=queue_first)) is not None:
+        if operation.changes is not None:
+            return by_tasks.apply(self, held, operation, name, queue_first=queue_first)
+        if (made := by_tasks.write(self, held, operation, name, queue_first=queue_first)) is not None:
             return made
-        if self._state is None and not changes and held.computed is None:
+        frame = held.rows
+        if self._state is None and held.computed is None:
             parts = () if self.planner.first is None else tuple(self.planner.first.partition_by)
             with spark.first(held, parts, operation) as kept:
                 return self.write_spark(kept, operation, name, queue_first=queue_first)
         warn_of_encryption(self.connection.storage_options, "Spark's own library, which writes these files,")
-        state = self.ready_for_spark(None if changes else lambda: spark.new_schema(frame))
+        state = self.ready_for_spark(lambda: spark.new_schema(frame))
         place = spark.Place(
             self.connection,
             self.world,
@@ -373,11 +374,8 @@ class DeltaFormat:
             self.planner.new_id,
             name=lambda batch: self.planner.name(batch, name, state),
             held=held,
-            known_files=self.planner.known_files,
             txn=name.txn,
         )
-        if changes:
-            return apply.applied(self, place, operation, name, queue_first=queue_first)
         try:
             done, candidate = spark.write(place, operation)
         except WouldAlterError:
@@ -389,7 +387,7 @@ class DeltaFormat:
         return done, candidate.write
 
     def tell_spark(self, context: SparkContext) -> None:
-        from safewrite.delta.spark.files import table_id_of
+        from safewrite.delta.spark.relations import table_id_of
         from safewrite.frames.spark.cached import read_anew
 
         table_id = self._existing().table_id

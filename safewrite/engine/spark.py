@@ -259,8 +259,9 @@ def spark_errors(what: str) -> Iterator[None]:
         text = str(getattr(error, "java_exception", error))
         if any(sign in text for sign in _LACKING):
             raise ExecutorsLackPythonError(
-                "Spark's executors lack a Python package: rows and changes are worked on there, by safewrite and pyarrow. "
-                f"Nothing was committed. Install safewrite on every node. {_said(text)}"
+                "Spark's executors need Python with safewrite: rows and changes are worked on there, by safewrite and pyarrow. "
+                "Nothing was committed. Install safewrite on every node (the cluster's image, --archives with a packed environment, "
+                f"--additional-python-modules on Glue; --py-files where pyarrow is there). {_said(text)}"
             ) from error
         raise EngineError(
             f"Spark could not {what}: {_said(text).rstrip('. ')}. Nothing was committed. If it was the environment, call "

@@ -362,7 +362,7 @@ class IcebergFormat:
     ) -> tuple[IcebergDone, Write] | Receipt:
         """Let tasks on the executors, or Iceberg's own library, write the files of a DataFrame, and commit them."""
         from safewrite.frames.spark.stream import written
-        from safewrite.iceberg.spark import apply, by_tasks, write
+        from safewrite.iceberg.spark import by_tasks, write
 
         frame = held.rows
         self._session = held.frame.sparkSession
@@ -384,11 +384,6 @@ class IcebergFormat:
             return self.write_spark(held, operation, name, queue_first=queue_first)
 
         def by(origin: BatchOrigin | None) -> tuple[IcebergDone, Write] | Receipt:
-            if operation.changes is not None:
-                spec = operation.changes
-                settings = partial(self.planner.applying, spec=spec, head=head, name=name)
-                with apply.plan_of(held, there, head, spec, origin=origin, settings=settings) as plan:
-                    return done(plan, tuple)
             try:
                 job = write.job(held, there, operation, origin=origin)
             except WouldAlterError:
@@ -398,11 +393,9 @@ class IcebergFormat:
                     raise
                 return found
             with job.batch(head, name) as (batch, files):
-                return done(job.plan(batch, head, self.planner, name), files)
-
-        def done(plan: WritePlan, encode: Callable[[], Any]) -> tuple[IcebergDone, Write]:
-            plan.properties, plan.positions = operation.properties, operation.positions
-            return self.commit(plan, operation, encode, queue_first=queue_first), plan.write
+                plan = job.plan(batch, head, self.planner, name)
+                plan.properties, plan.positions = operation.properties, operation.positions
+                return self.commit(plan, operation, files, queue_first=queue_first), plan.write
 
         return written(held.frame, name.txn, head.table_id, by, seems_there=carries(head, name))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from safewrite.errors import InternalError, StorageError
+from safewrite.errors import InternalError
 
 
 def total(counts: Iterable[int | None]) -> int | None:
@@ -31,19 +31,4 @@ def check_added(counts: Iterable[int | None], new: int, kept: int | None, key: s
             f"The commit would add files with {added} rows, and by its plan {new} are new and {kept} stay of files that it "
             "replaces. Nothing was committed. Call again with the same key, and please report it.",
             key=key,
-        )
-
-
-def check_read(read: int, known: int | None) -> None:
-    """Compare the rows that were read of files with those that the table's metadata says they have.
-
-    More may have been read, where an engine ran a task again.
-
-    Raises:
-        StorageError: some were not read; nothing was committed.
-    """
-    if known is not None and read < known:
-        raise StorageError(
-            f"{known} rows are in the files that this write depends on, by the table's metadata, and {read} could be read of them. "
-            "Nothing was committed. Call again with the same key; if it goes on, `safewrite doctor --deep` looks for the file."
         )

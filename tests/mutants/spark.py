@@ -4,26 +4,10 @@ from __future__ import annotations
 
 from tests.mutants.killers import Mutant, alone
 
-ACCOUNTS, ZONELESS = alone("delta/test_spark_accounts.py"), alone("delta/test_zoneless_partitions.py")
+ZONELESS = alone("delta/test_zoneless_partitions.py")
 TASKS = alone("delta/test_tasks.py")
 
 SPARK_MUTANTS = (
-    Mutant(
-        "spark-read",
-        "the count of rows that were read of files against the log",
-        "protocol/accounts.py",
-        (("    if known is not None and read < known:\n", "    if False:\n"),),
-        ACCOUNTS,
-        "test_an_overwrite_of_some_rows_must_have_read_all_rows_of_the_files_that_it_replaces",
-    ),
-    Mutant(
-        "spark-whole",
-        "the look whether an overwrite removes every file",
-        "delta/spark/transaction.py",
-        (("        if self.exact and removes != live.keys():\n", "        if False:\n"),),
-        ACCOUNTS,
-        "test_an_overwrite_of_everything_must_remove_every_file",
-    ),
     Mutant(
         "spark-union",
         "the look whether tasks report a file twice, or other rows than they counted",

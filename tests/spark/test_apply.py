@@ -17,10 +17,7 @@ from hypothesis import strategies as st
 
 import safewrite as sw
 from bench.servers.catalogs import CatalogKind
-from safewrite.changes.spark.plan import SparkPlan
 from safewrite.changes.tasks import apply_job
-from safewrite.delta.connect import Connection
-from safewrite.iceberg.spark import by_tasks
 from safewrite.testing.changes import Change, Oracle, RefusedError
 from safewrite.testing.steps import Answers, At
 from tests.changes import test_unchanged as unchanged
@@ -39,8 +36,6 @@ pytestmark = pytest.mark.xdist_group("spark")
 MERGE_ON_READ = {"write.merge.mode": "merge-on-read"}
 MARKING = {"merge-on-read": ("iceberg", MERGE_ON_READ), "vectors": ("delta", VECTORS)}
 """Tables whose rows are marked as gone."""
-BY_LIBRARY = {f"{kind} by library": kind for kind in ("delta", "iceberg", "merge-on-read")}
-"""Tables whose files the library of their format reads and writes."""
 
 
 @pytest.fixture(params=["delta", "iceberg"])
@@ -48,12 +43,6 @@ def table(
     request: pytest.FixtureRequest, spark: Spark, lakes: Callable[[CatalogKind], Lake], tmp_path: Path
 ) -> ChangedTable:
     return made(request.param, spark, lakes("sql"), tmp_path)
-
-
-def cannot_travel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Credentials that cannot be sent to executors let the format's library read and write the files of a table."""
-    monkeypatch.setattr(Connection, "store", lambda self: None)
-    monkeypatch.setattr(by_tasks, "address_of", lambda head, catalog: None)
 
 
 def by_executors(table: ChangedTable, batch: list[Change], **how: Any) -> Any:
@@ -68,7 +57,7 @@ def counted(receipt: Any) -> Counter[str]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["delta", "vectors", "iceberg", "merge-on-read", *BY_LIBRARY])
+@pytest.mark.parametrize("kind", ["delta", "vectors", "iceberg", "merge-on-read"])
 @pytest.mark.parametrize("partitioned", [False, True])
 def test_any_log_in_any_split_by_spark_and_others_gives_the_table_of_the_oracle(
     kind: str,
@@ -77,9 +66,6 @@ def test_any_log_in_any_split_by_spark_and_others_gives_the_table_of_the_oracle(
     lakes: Callable[[CatalogKind], Lake],
     request: pytest.FixtureRequest,
 ) -> None:
-    if kind in BY_LIBRARY:
-        cannot_travel(request.getfixturevalue("monkeypatch"))
-
     @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(
         st.lists(
@@ -89,8 +75,7 @@ def test_any_log_in_any_split_by_spark_and_others_gives_the_table_of_the_oracle(
         )
     )
     def check(steps: list[tuple[list[Any], str]]) -> None:
-        name = BY_LIBRARY.get(kind, kind)
-        format_, properties = MARKING.get(name, (name, {}))
+        format_, properties = MARKING.get(kind, (kind, {}))
         by = ["b"] if partitioned else []
         folder = request.getfixturevalue("tmp_path_factory").mktemp("lake")
         table = made(format_, spark, lakes("sql"), folder, partition_by=by, **properties)
@@ -309,19 +294,3 @@ def test_columns_with_dots_and_accents_are_keys_as_any(
             rows = pa.Table.from_pylist([{"a.b": n, "ß`s": sequence, "v": value} for n in range(3)], schema)
             table.apply_rows(rows, **how)
         assert [(one["a.b"], one["v"]) for one in table.found()] == [(n, "new") for n in range(3)]
-
-
-@pytest.mark.long
-def test_files_with_other_rows_than_were_decided_are_not_committed(
-    table: ChangedTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As Spark's copy-on-write did, which doubled a table (apache/iceberg issue 18004)."""
-    cannot_travel(monkeypatch)
-    table.apply([up((1, 0)), up((1, 0), "p", OTHER)])
-    staying = SparkPlan.staying
-    monkeypatch.setattr(
-        SparkPlan, "staying", lambda self, rows, *also: staying(self, rows.union(rows), *also)
-    )
-    with pytest.raises(sw.SafewriteError, match="Nothing was committed"):
-        table.apply([up((2, 0), "q")])
-    assert table.rows() == {K: "p", OTHER: "p"}

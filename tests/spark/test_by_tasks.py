@@ -27,6 +27,7 @@ from pyspark.sql import Observation, functions
 
 import safewrite as sw
 from bench.servers.servers import SECRET_ACCESS_KEY, Ministack
+from safewrite.delta.connect import Connection
 from safewrite.delta.data.datafiles import FileLayout
 from safewrite.delta.spark import by_tasks, write
 from safewrite.delta.write.tasks import WriteFiles
@@ -79,7 +80,7 @@ def tasks_only() -> Iterator[None]:
 
 def by_library() -> Any:
     """Delta's own library writes what it is asked to."""
-    return mock.patch.object(by_tasks, "store_of", return_value=None)
+    return mock.patch.object(Connection, "store", return_value=None)
 
 
 @pytest.fixture
@@ -241,34 +242,55 @@ def test_delta_s_library_writes_where_tasks_cannot(
 
 
 @pytest.mark.long
-def test_delta_s_library_overwrites_where_rows_of_ours_must_be_looked_at(
-    spark: Spark,
-    frames: Callable[[pa.Table], Any],
-    on_s3: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
+def test_an_overwrite_that_cuts_through_files_is_told_by_the_change_feed(
+    spark: Spark, frames: Callable[[pa.Table], Any], on_s3: Callable[..., Any]
 ) -> None:
-    """A where= that cuts through files; and a change data feed, which would else lack the rows that come."""
+    """Tasks write the rows that come, in several files; this process those that stay, and the feed has both kinds, new columns too."""
     schema = pa.schema([("id", pa.int64()), ("part", pa.int32())])
-    plain = on_s3(schema, partition_by=["part"])
     fed = on_s3(schema, partition_by=["part"], properties={"delta.enableChangeDataFeed": "true"})
-    saved: list[str] = []
-    save = write._save
-    monkeypatch.setattr(write, "_save", lambda *given: saved.append("library") or save(*given))
-    rows = pa.table({"id": [1, 2], "part": pa.array([1, 2], pa.int32())})
-    with spark.careless():
-        for table in (plain, fed):
-            table.append(frames(rows))
-        plain.overwrite(frames(rows.slice(1)), where="part = 2")
-        assert saved == []
-        plain.overwrite(frames(rows.slice(1)), where="id = 2")
-        assert saved == ["library"]
-        fed.overwrite(frames(rows.slice(1)), where="part = 2")
-        assert saved == ["library"] * 2
+    part = pa.array([1, 2, 2], pa.int32())
+    with spark.careless(), tasks_only():
+        fed.append(frames(pa.table({"id": [1, 2, 3], "part": part})).coalesce(1))
+        fed.overwrite(frames(pa.table({"id": [4], "part": part[:1]})), where="part = 1")
+        wider = pa.table({"id": [2, 2, 2], "part": pa.array([1, 2, 2], pa.int32()), "name": ["a", "b", "c"]})
+        receipt = fed.overwrite(frames(wider), where="id = 2", schema_mode="merge", key="cut")
+        assert (receipt.rows, receipt.removed_rows) == (3, 1)
+        path = fed.uri.replace("s3://", "s3a://")
         changes = spark.session.sql(
-            f"SELECT id, _change_type FROM table_changes_by_path('{fed.uri.replace('s3://', 's3a://')}', 2)"
+            f"SELECT _commit_version, id, part, name, _change_type FROM table_changes_by_path('{path}', 2)"
         )
-        found = sorted(map(tuple, changes.collect()))
-    assert found == [(2, "delete"), (2, "insert")]
+        found = sorted(map(tuple, changes.collect()), key=str)
+    assert found == [
+        (2, 1, 1, None, "delete"),
+        (2, 4, 1, None, "insert"),
+        (3, 2, 1, "a", "insert"),
+        (3, 2, 2, "b", "insert"),
+        (3, 2, 2, "c", "insert"),
+        (3, 2, 2, None, "delete"),
+    ]
+
+
+def test_what_tasks_alone_do_is_refused_with_the_remedy_where_they_cannot(
+    spark: Spark, tmp_path: Path
+) -> None:
+    """Decision 0065: a frame is not handed to Delta's library to overwrite, or to apply its changes."""
+    table = sw.create(tmp_path / "t", pa.schema([("id", pa.int64()), ("seq", pa.int64())]))
+    frame = spark.session.range(3).selectExpr("id", "1L AS seq")
+    calls: list[Callable[[], Any]] = [
+        lambda: table.overwrite(frame),
+        lambda: table.apply_changes(frame, keys=["id"], sequence_by=["seq"]),
+    ]
+    lacking = ExecutorsLackPythonError("Spark's executors need Python with safewrite")
+    with spark.careless():
+        for call in calls:
+            with by_library(), pytest.raises(sw.InvalidInputError, match=r"cannot be sent.*frame\.toArrow"):
+                call()
+            with (
+                mock.patch.object(SparkEngine, "map", side_effect=lacking),
+                pytest.raises(ExecutorsLackPythonError, match="need Python with safewrite"),
+            ):
+                call()
+    assert (table.row_count(), len(tallied._lacking)) == (0, 0)
 
 
 def test_two_halves_of_a_batch_do_not_pass_for_one_another(spark: Spark, tmp_path: Path) -> None:

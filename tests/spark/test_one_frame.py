@@ -129,7 +129,7 @@ def commit_of(*stats: str | None) -> bytes:
 def candidate(named_by: Callable[[int], Write] | None = None) -> SparkTransaction:
     """A write of three rows."""
     write = Write("orders/7", "offsets1:3:ab", 3, fingerprint_int63=7)
-    return SparkTransaction("mine", write, 0, Limits(), exact=True, named_by=named_by)
+    return SparkTransaction("mine", write, 0, Limits(), named_by=named_by)
 
 
 def test_the_number_of_rows_is_that_of_the_files_and_never_guessed() -> None:
@@ -141,30 +141,3 @@ def test_the_number_of_rows_is_that_of_the_files_and_never_guessed() -> None:
         write.count(commit_of(two, None))
     with pytest.raises(sw.InternalError, match="3 rows were counted and 5 written"):
         candidate().count(commit_of(two, three))
-
-
-@pytest.mark.parametrize(
-    ("metrics", "is_right"),
-    [
-        ({"numCopiedRows": "2"}, True),
-        ({"numCopiedRows": "0"}, False),
-        ({"numCopiedRows": "4"}, False),
-        ({}, True),
-    ],
-)
-def test_an_overwrite_of_some_rows_adds_those_that_were_counted_and_those_that_delta_kept(
-    metrics: dict[str, str], is_right: bool
-) -> None:
-    """Files of three new rows and of two that stay, one of them under a vector; without the number nobody can tell."""
-    kept = {"path": "f", "stats": '{"numRecords":9}', "deletionVector": {"cardinality": 8}}
-    whole = commit_of('{"numRecords":3}', '{"numRecords":1}').replace(
-        b'{"commitInfo":{}}', json.dumps({"commitInfo": {"operationMetrics": metrics}}).encode()
-    )
-    body = whole + b"\n" + json.dumps({"add": kept}, separators=(",", ":")).encode()
-    write = SparkTransaction("mine", Write("orders/7", "v1:3:ab", 3, fingerprint_int63=7), 0, Limits())
-    if is_right:
-        write.count(body)
-        assert write.write.files == 3
-        return
-    with pytest.raises(sw.InternalError, match="files with 5 rows"):
-        write.count(body)

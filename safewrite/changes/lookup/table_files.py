@@ -20,21 +20,17 @@ LOOK_FILES = 64
 """How many files a task looks through at most, or writes again."""
 
 
-class NotByTasksError(UnsupportedTableError):
-    """A file of the table has rows that a task cannot read or write again; the library of the engine that wrote them may."""
-
-
 @contextmanager
 def of_table() -> Iterator[None]:
     """Say of what is refused that it is the table's own rows.
 
     Raises:
-        NotByTasksError: nothing was committed.
+        UnsupportedTableError: nothing was committed.
     """
     try:
         yield
     except (WouldAlterError, InvalidInputError, UnsupportedTableError) as error:
-        raise NotByTasksError(error.message) from error
+        raise UnsupportedTableError(error.message) from error
 
 
 Before: TypeAlias = tuple[tuple[str, ...], Position]
@@ -169,7 +165,7 @@ class TableFiles(Protocol):
         """The rows of each file that have keys of a batch; their numbers are those among its live rows.
 
         Raises:
-            NotByTasksError: a row cannot be read as the table has it.
+            UnsupportedTableError: a row cannot be read as the table has it.
             StorageError: a file is gone or not what the log says, or the store gave no answer.
         """
 
@@ -188,6 +184,6 @@ class TableFiles(Protocol):
         """Write the rows of files again that stay, by name: of each those at some places go, and those whose sequence is ``before``.
 
         Raises:
-            NotByTasksError: a row cannot be written again without loss.
+            UnsupportedTableError: a row cannot be written again without loss.
             StorageError: as the other two.
         """

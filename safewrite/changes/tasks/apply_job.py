@@ -83,13 +83,14 @@ class Given(Protocol):
 class GivenRows(Generic[S]):
     """Changes in a source of an engine: its columns, and how the batch is named by its rows.
 
-    ``shown`` makes of rows that were written, of some columns, what a caller's check is given.
+    ``taken`` gives values of the source the form that ``columns`` say, where it has another.  ``shown`` makes of rows that were written, of some columns, what a caller's check is given.
     """
 
     engine: Engine[S]
     source: S
     columns: pa.Schema
     named: Callable[[Fingerprint], Fingerprint] = lambda found: found
+    taken: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]] | None = None
     shown: Callable[[S, pa.Schema], Any] = lambda rows, columns: rows
 
     @contextmanager
@@ -99,7 +100,8 @@ class GivenRows(Generic[S]):
         """See :class:`Given`."""
         check_target(spec, schema)
         spec = parsed(replace(spec, check=None), self.columns)  # the driver checks
-        with self.engine.map(self.source, ReadChanges(spec, schema, partition_by, deals=True)) as mapped:
+        task = ReadChanges(spec, schema, partition_by, deals=True, taken=self.taken)
+        with self.engine.map(self.source, task) as mapped:
             report = ReadReport.together(mapped.bodies(), spec, schema)
             yield ReadBatch(spec, schema, report, self.named(report.fingerprint)), mapped.rows
 
@@ -282,7 +284,7 @@ class ApplyJob:
         """Write the rows of files again that stay.
 
         Raises:
-            NotByTasksError: a row cannot be written again without loss.
+            UnsupportedTableError: a row cannot be written again without loss.
             StorageError: as :meth:`apply`.
         """
         gone = {file.name: numbers for file, numbers in work}

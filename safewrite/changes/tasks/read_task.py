@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -100,6 +100,8 @@ class ReadChanges:
     """Whether changes are given to an exchange, by their keys."""
     is_hashed: bool = True
     """Whether hashes of keys that are dealt are reported."""
+    taken: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]] | None = None
+    """Gives values the form that the table has for them, where the source has another."""
 
     @property
     def columns(self) -> pa.Schema:
@@ -111,7 +113,7 @@ class ReadChanges:
     ) -> Generator[Given, None, ReadReport]:
         """Read the changes of a partition."""
         place, reports = at.part * PARTITION_ROWS, list[ReadReport]()
-        for piece in _pieces(batches):
+        for piece in _pieces(batches if self.taken is None else self.taken(batches)):
             changes = read(piece, self.spec, self.schema, self.partition_by)
             table, report = self.dealt(changes, place)
             place += changes.batch.table.num_rows

@@ -6,28 +6,31 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from safewrite.changes.lookup.table_files import NotByTasksError
 from safewrite.changes.spark.batch import given_rows
 from safewrite.delta.connect import Connection
-from safewrite.delta.log.features import feeds_changes
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.spark.session import attach, hook_of
 from safewrite.delta.spark.write import counted, rows_of
 from safewrite.delta.write.apply_by_tasks import transaction
 from safewrite.delta.write.creation import NewTable
+from safewrite.delta.write.overwrite import OverwriteTransaction
 from safewrite.delta.write.plans import Planner
 from safewrite.delta.write.staging import StagedFile
 from safewrite.delta.write.tasks import WriteFiles
 from safewrite.delta.write.transaction import Transaction
-from safewrite.errors import InvalidInputError, MissingExtraError, WouldAlterError
-from safewrite.frames.predicate import columns
+from safewrite.errors import MissingExtraError, WouldAlterError
 from safewrite.frames.prepare import Prepared
 from safewrite.frames.source import check_classic
 from safewrite.frames.spark.batch import BatchOrigin, SparkBatch
 from safewrite.frames.spark.columns import arrow_schema, new_schema
 from safewrite.frames.spark.stream import written
-from safewrite.frames.spark.tallied import TalliedRows, executors_lack_python, or_by_library
-from safewrite.frames.where import parse
+from safewrite.frames.spark.tallied import (
+    TalliedRows,
+    by_tasks,
+    executors_lack_python,
+    or_by_library,
+    unreached,
+)
 from safewrite.protocol.keys import Identity
 from safewrite.stores.travel import StoreAddress
 from safewrite.table.operation import Operation
@@ -39,45 +42,23 @@ if TYPE_CHECKING:
     from safewrite.delta.write.recalled import DeltaDone
     from safewrite.delta.write.transaction import Write
     from safewrite.frames.spark.held import Held
-    from safewrite.frames.where import Where
     from safewrite.receipt import Receipt
 
 
-_LIBRARY = "Delta's library, which alone can write this table,"
+_LIBRARY = "Delta's library, which alone can append to this table,"
 
 
 # --- which path --------------------------------------------------------------------------------------
-def store_of(
-    connection: Connection,
-    held: Held,
-    operation: Operation,
-    state: Snapshot | None,
-) -> StoreAddress | None:
-    """How executors reach the table's objects; None where Delta's own library is to write.
+def _reached(connection: Connection, what: str) -> StoreAddress:
+    """How executors reach the table's objects.
 
-    Tasks cannot write where executors lack Python's packages, or where this process's credentials cannot be sent to them
-    (decision 0055).  An overwrite must look at rows of this process where its ``where=`` cuts through files, and where the
-    table's change data feed wants the rows that come.
+    Raises:
+        InvalidInputError: they do not.
     """
-    has_library = _has_library(held, connection)
-    if executors_lack_python(held.context):
-        return None
-    if operation.verb == "overwrite" and state is not None:
-        if feeds_changes(state):
-            return None
-        if has_library and not _is_of_partitions(operation.where, state):
-            return None
-    return connection.store()
-
-
-def _is_of_partitions(where: Where | None, state: Snapshot) -> bool:
-    """Whether a condition takes files whole, for it looks at partition columns alone."""
-    if where is None:
-        return True
-    try:
-        return columns(parse(where, state.schema)) <= {*state.partition_by}
-    except InvalidInputError:  # a column that this write adds; what it is else, the write itself says
-        return False
+    store = connection.store()
+    if store is None:
+        raise unreached(connection.address.uri, what)
+    return store
 
 
 def _has_library(held: Held, connection: Connection) -> bool:
@@ -94,28 +75,32 @@ def _has_library(held: Held, connection: Connection) -> bool:
 def write(
     table: DeltaFormat, held: Held, operation: Operation, name: Identity, *, queue_first: bool
 ) -> tuple[DeltaDone, Write] | Receipt | None:
-    """Write the rows of a DataFrame once; None where Delta's own library is to do it.
+    """Write the rows of a DataFrame once; None where Delta's own library is to append them (decision 0065).
+
+    That is where executors lack Python's packages, or where this process's credentials cannot be sent to them.
 
     Raises:
         WouldAlterError, InvalidInputError: nothing was committed.
         NotCommittedError: its other subclasses; none of the rows is or will be in the table.
         CommitUnknownError: the same call again, or ``resolve``, decides.
     """
-    state = table.refresh()
-    store = store_of(table.connection, held, operation, state)
-    if store is None:
+    state, appends = table.refresh(), operation.verb == "append"
+    if not appends:
+        store = _reached(table.connection, operation.verb)
+    elif executors_lack_python(held.context) or (sent := table.connection.store()) is None:
         check_classic(held.session, _LIBRARY)
         return None
+    else:
+        store = sent
     if state is None and name.txn is not None:  # only_frame knows frames of a batch by the id of their table
         if held.computed is None:
             return None  # it comes again with rows that are checked
         state = table.ready_for_spark(partial(new_schema, held.frame))
-    return or_by_library(
-        partial(_written, table, store, held, operation, name, state, queue_first),
-        held.context,
-        partial(_has_library, held, table.connection),
-        table.uri,
-    )
+    written = partial(_written, table, store, held, operation, name, state, queue_first)
+    if not appends:
+        return by_tasks(written)
+    has_library = partial(_has_library, held, table.connection)
+    return or_by_library(written, held.context, has_library, table.uri)
 
 
 def _written(  # noqa: PLR0917 - one caller, just above
@@ -143,6 +128,9 @@ def _written(  # noqa: PLR0917 - one caller, just above
     def by(origin: BatchOrigin | None) -> tuple[DeltaDone, Write]:
         with job.rows.batch(origin, seems_there=there) as (batch, files):
             plan = job.plan(batch, name)
+            if isinstance(plan, OverwriteTransaction) and plan.came is not None:  # the feed reads the files
+                plan.came, plan.files = None, files()
+                return table.commit(plan, operation, tuple, queue_first=queue_first), plan.write
 
             def encode() -> tuple[DataFile, ...]:
                 plan.files = files()
@@ -155,17 +143,15 @@ def _written(  # noqa: PLR0917 - one caller, just above
 
 def apply(
     table: DeltaFormat, held: Held, operation: Operation, name: Identity, *, queue_first: bool
-) -> tuple[DeltaDone, Write] | None:
-    """Apply the changes of a DataFrame once; None where Delta's own library is to read and write the files.
+) -> tuple[DeltaDone, Write]:
+    """Apply the changes of a DataFrame once.
 
     Raises:
         As :func:`write`.
     """
-    state, store, spec = table.ready_for_spark(None), table.connection.store(), operation.changes
+    state, spec = table.ready_for_spark(None), operation.changes
     assert spec is not None
-    if store is None or executors_lack_python(held.context):
-        check_classic(held.session, _LIBRARY)
-        return None
+    store = _reached(table.connection, "apply_changes")
     frame = held.frame
     columns = arrow_schema(frame.schema)
 
@@ -176,13 +162,7 @@ def apply(
             return table.commit(plan, operation, tuple, queue_first=queue_first), plan.write
 
     there = _seems_there(state, name)
-    return or_by_library(
-        partial(written, frame, name.txn, state.table_id, by, seems_there=there),
-        held.context,
-        partial(_has_library, held, table.connection),
-        table.uri,
-        NotByTasksError,
-    )
+    return by_tasks(partial(written, frame, name.txn, state.table_id, by, seems_there=there))
 
 
 def _seems_there(state: Snapshot, name: Identity) -> bool:

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from safewrite.delta.log import actions
-from safewrite.delta.log.file_list_cache import KnownFiles
-from safewrite.delta.log.snapshot import Snapshot, load
+from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.members import ENGINE, summed_up
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.errors import CommitUnknownError, InternalError, SafewriteError, UnsupportedTableError
-from safewrite.protocol.accounts import check_added, check_read, total
 from safewrite.protocol.delta.candidate import Arbiter
 from safewrite.protocol.delta.commit import Found, look
 from safewrite.protocol.effects import Effect, Outcome
@@ -28,7 +26,7 @@ from safewrite.stores.inside import climbs_in_log
 from safewrite.text.rendering import said
 
 if TYPE_CHECKING:
-    from safewrite.delta.log.replay import LogReplay
+    pass
 
 T = TypeVar("T")
 Run = Callable[[Generator[Effect, Outcome, T]], T]
@@ -39,11 +37,8 @@ Place = Callable[[int, bytes], bool]
 class SparkTransaction(Transaction):
     """A named write whose commits Delta makes: other commits are only searched for its name."""
 
-    exact: bool = False
-    """Delta's files hold the rows of the batch and no others."""
     named_by: Callable[[int], Write] | None = None
     """Names the write by the number of its rows, where they are not counted before Delta writes them."""
-    known_files: KnownFiles = field(default_factory=KnownFiles, repr=False)
     _made: dict[int, bytes] = field(default_factory=dict, repr=False)
 
     def body(self, version: int) -> bytes:
@@ -57,10 +52,6 @@ class SparkTransaction(Transaction):
     def examine_summary(self, version: int, summary: str, digest: str) -> Found | None:
         """Examine a commit by its body or by its summary: neither moves the snapshot on."""
         return self._find(version, b"", summed_up(version, summary, digest))
-
-    def removed_rows(self) -> int | None:
-        """None for an overwrite: Delta's library decides what goes."""
-        return 0 if self.mode == "Append" else None
 
     def landed(self, version: int) -> Snapshot | None:
         """None: what others committed meanwhile was not read."""
@@ -83,44 +74,8 @@ class SparkTransaction(Transaction):
             InternalError: the files do not hold the rows that were counted, or do not say how many they hold.
         """
         adds = [json.loads(line)["add"] for line in body.splitlines() if line.startswith(b'{"add"')]
-        if self.exact:
-            counts = [json.loads(add.get("stats") or "{}").get("numRecords") for add in adds]
-            self._take(counts)
-        else:
-            kept = _told(body, "numCopiedRows")
-            check_added(map(actions.rows_of, adds), self.write.rows, kept, self.write.key)
+        self._take([json.loads(add.get("stats") or "{}").get("numRecords") for add in adds])
         self.write = replace(self.write, files=len(adds))
-
-    def account(self, body: bytes) -> Generator[Effect, Outcome, None]:
-        """Compare the files that Delta's overwrite removes with the list of the table's files.
-
-        Raises:
-            InternalError: files stay that the overwrite replaces.
-            StorageError: fewer rows were read of the files than they have; or the log cannot be read.
-        """
-        lines = [json.loads(line) for line in body.splitlines() if line.startswith((b'{"remove"', b'{"add"'))]
-        removes = {actions.file_key(line["remove"]) for line in lines if "remove" in line}
-        if self.mode != "Overwrite" or not (removes or self.exact):
-            return
-        live = (yield from self._live(json.loads(body.partition(b"\n")[0])["commitInfo"])).adds
-        if self.exact and removes != live.keys():
-            raise InternalError(
-                f"The overwrite would remove {len(removes)} files, and the table has {len(live)}. Nothing was committed. Call "
-                "again with the same key, and please report it.",
-                key=self.write.key,
-            )
-        added = total(actions.rows_of(line["add"]) for line in lines if "add" in line)
-        gone = _told(body, "numDeletedRows")
-        if self.exact or added is None or gone is None or not removes <= live.keys():
-            return
-        check_read(added - self.write.rows + gone, total(actions.rows_of(live[key]) for key in removes))
-
-    def _live(self, info: Mapping[str, Any]) -> Generator[Effect, Outcome, LogReplay]:
-        """The live files of the version that Delta's transaction read."""
-        assert self.state is not None
-        read = int(info.get("readVersion", self.state.version))
-        state = yield from load(self.state, at=read, limits=self.limits)
-        return (yield from self.known_files.load(state or self.state, self.limits))
 
     def _take(self, counts: list[int | None]) -> None:
         """Take what is committed for what was counted (E5, H10), or name the write by it."""
@@ -141,13 +96,6 @@ class SparkTransaction(Transaction):
             )
         else:
             self.write = self.named_by(rows)
-
-
-def _told(body: bytes, metric: str) -> int | None:
-    """A number of rows that Delta's library tells of an overwrite; None where it does not."""
-    info = json.loads(body.partition(b"\n")[0])["commitInfo"]
-    told = (info.get("operationMetrics") or {}).get(metric)
-    return int(told) if isinstance(told, str) and told.isdecimal() else None
 
 
 class NamedTransaction:
@@ -171,7 +119,6 @@ class NamedTransaction:
         try:
             check_places(body)
             self.candidate.count(body)
-            run(self.candidate.account(body))
             if version > self.seen + 1:
                 self._look(version, run)
             named = self.candidate.name(version, body)

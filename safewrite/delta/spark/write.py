@@ -1,4 +1,4 @@
-"""Appends to and overwrites a Delta table through Spark's own Delta library, each write once."""
+"""Appends to a Delta table through Spark's own Delta library, each write once."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING
 
 from safewrite.arguments.volatile import check_columns, check_where
 from safewrite.delta.connect import Connection
-from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.spark import transaction
 from safewrite.delta.spark.session import LOG_STORE, attach, hook_of
 from safewrite.delta.spark.transaction import NamedTransaction, SparkTransaction
 from safewrite.delta.write.creation import check_added
-from safewrite.delta.write.overwrite import named as named_overwrite
 from safewrite.delta.write.recalled import DeltaDone
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.write import Recalled, committed, found_again, recall
@@ -40,7 +38,7 @@ from safewrite.frames.spark.batch import (
 )
 from safewrite.frames.spark.columns import Conformed, conformed, new_schema
 from safewrite.frames.spark.held import Held
-from safewrite.frames.spark.sql import inside, to_sql
+from safewrite.frames.spark.sql import inside
 from safewrite.frames.spark.stream import written
 from safewrite.frames.where import parse
 from safewrite.protocol import keys
@@ -54,7 +52,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-    from safewrite.frames.predicate import Predicate
     from safewrite.table.operation import Operation
 
 log = logging.getLogger("safewrite")
@@ -73,7 +70,6 @@ class Place:
     new_id: Callable[[], str]
     name: Callable[[SparkBatch], Write]
     held: Held
-    known_files: KnownFiles
     txn: tuple[str, int] | None = None
 
 
@@ -114,47 +110,35 @@ class Rows:
 
     rows: Conformed
     operation: Operation
-    predicate: Predicate | None
     checks: Sequence[Check]
 
     def candidate(self, batch: SparkBatch, place: Place) -> SparkTransaction:
         """The transaction that names Delta's commit."""
         return SparkTransaction(
             commit_id=place.new_id(),
-            write=self.named(batch, place),
+            write=place.name(batch),
             timestamp_ms=place.connection.world.wall_ms(),
             limits=place.limits,
             state=place.state,
-            exact=self.operation.where is None,
-            mode=self.operation.verb.capitalize(),
             properties=self.operation.properties,
-            known_files=place.known_files,
             positions=self.operation.positions,
         )
 
-    def named(self, batch: SparkBatch, place: Place) -> Write:
-        named = place.name(batch)
-        return named if self.predicate is None else named_overwrite(named, self.predicate)
-
     def writer(self, frame: DataFrame) -> DataFrameWriter:
         """Delta's own writer of the rows."""
-        writer = frame.write.format("delta").mode(self.operation.verb)
-        if self.operation.where is not None:
-            assert self.predicate is not None
-            writer = writer.option("replaceWhere", to_sql(self.predicate))
+        writer = frame.write.format("delta").mode("append")
         return writer.option("mergeSchema", "true") if self.rows.added else writer
 
 
 def rows_of(frame: DataFrame, schema: pa.Schema, partition_by: tuple[str, ...], operation: Operation) -> Rows:
     rows = conformed(frame, schema, partition_by=partition_by, schema_mode=operation.schema_mode)
     check_columns(operation.volatile, rows.schema.names, frame.columns)
-    predicate = None
     checks = rows.checks(partition_by)
     if operation.verb == "overwrite":
         predicate = EVERYTHING if operation.where is None else parse(operation.where, rows.schema)
         check_where(operation.volatile, columns(predicate))
         checks = [*checks, inside(predicate)] if operation.where is not None else checks
-    return Rows(rows, operation, predicate, checks)
+    return Rows(rows, operation, checks)
 
 
 @contextmanager
@@ -180,7 +164,7 @@ def _write_once(job: Rows, place: Place, origin: BatchOrigin) -> tuple[DeltaDone
     """Let Delta compute and write the rows in one pass: its commit says how many they are."""
 
     def named_by(rows: int) -> Write:
-        return job.named(SparkBatch(job.rows.frame, rows, origin.fingerprint(rows)), place)
+        return place.name(SparkBatch(job.rows.frame, rows, origin.fingerprint(rows)))
 
     unknown = SparkBatch(job.rows.frame, 0, origin.fingerprint(0))
     candidate = replace(job.candidate(unknown, place), named_by=named_by)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from safewrite.changes.meaning.positions import meeting
 from safewrite.delta.data.datafiles import encode
-from safewrite.delta.log.actions import Action
+from safewrite.delta.log.actions import Action, FileKey
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.staging import StagedFile, stage
 from safewrite.frames import Prepared, prepare
@@ -71,6 +71,41 @@ def staged_changes(
         (replace(file, path=f"{FOLDER}{file.path}") for file in files), timestamp_ms, limits
     )
     return tuple(replace(file, action=_action(file.action["add"])) for file in staged)
+
+
+class FedCommit(Protocol):
+    """A commit that removes rows, as :func:`staged_feed` needs it; its ``metadata`` is None where the table's stays."""
+
+    commit_id: str
+    timestamp_ms: int
+    limits: Limits
+    state: Snapshot | None
+    metadata: Action | None
+    files: Sequence[StagedFile]
+
+    def rows_of_files(
+        self, adds: Sequence[Action], state: Snapshot | None = None
+    ) -> Generator[Effect, Outcome, dict[FileKey, pa.Table]]:
+        """The live rows of some files, as the table is or will be."""
+
+
+def staged_feed(
+    commit: FedCommit, gone: Sequence[pa.Table], came: Prepared | None
+) -> Generator[Effect, Outcome, tuple[StagedFile, ...]]:
+    """Upload the change files of all rows that go and come; without ``came`` these are read of the commit's new files, one by one.
+
+    Raises:
+        As :func:`staged_changes`.
+    """
+    assert commit.state is not None
+    name, how = f"{commit.commit_id}-changes", (commit.timestamp_ms, commit.limits)
+    made = yield from staged_changes(replaced_rows(gone, came), commit.state, name, *how)
+    after = commit.state if commit.metadata is None else replace(commit.state, metadata=commit.metadata)
+    for number, file in enumerate(commit.files if came is None else ()):
+        found = yield from commit.rows_of_files([file.action["add"]], after)
+        rows = typed(next(iter(found.values())), "insert")
+        made += yield from staged_changes(rows, after, f"{commit.commit_id}-added{number}", *how)
+    return made
 
 
 def _action(add: Action) -> dict[str, Any]:

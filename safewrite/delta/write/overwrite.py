@@ -26,7 +26,8 @@ from safewrite.delta.log import file_properties, indexing
 from safewrite.delta.log.actions import Action, Commit, FileKey, file_key, rows_of
 from safewrite.delta.log.features import check_overwrite, feeds_changes, marks_rows
 from safewrite.delta.log.replay import LogReplay, load_files
-from safewrite.delta.write.change_feed import replaced_rows, staged_changes
+from safewrite.delta.log.snapshot import Snapshot
+from safewrite.delta.write.change_feed import staged_feed
 from safewrite.delta.write.recalled import DeltaDone, standing
 from safewrite.delta.write.staging import StagedFile, secure, stage
 from safewrite.delta.write.transaction import Transaction, Write
@@ -75,7 +76,7 @@ class OverwriteTransaction(Transaction):
     kept: dict[FileKey, int] = field(default_factory=dict, repr=False)
     """How many rows stay of each file that is rewritten, or gets another deletion vector."""
     came: Prepared | None = None
-    """The rows that come, where the table's change data feed may need them."""
+    """The rows that come, where the table's change data feed may need them; None: they are in ``files``, which are uploaded."""
     _gone: dict[FileKey, pa.Table] = field(default_factory=dict, repr=False)
     """The rows that go of each file, where the feed may need them."""
     change_files: tuple[StagedFile, ...] = ()
@@ -187,23 +188,24 @@ class OverwriteTransaction(Transaction):
         assert self.state is not None
         whole = [add for add in self.replaced() if file_key(add) not in self._gone]
         self._gone |= yield from self.rows_of_files(whole)
-        rows = replaced_rows([*self._gone.values()], self.came)
-        name = f"{self.commit_id}-changes"
-        self.change_files = yield from staged_changes(rows, self.state, name, self.timestamp_ms, self.limits)
+        self.change_files = yield from staged_feed(self, [*self._gone.values()], self.came)
 
     def loses_marked(self) -> bool:
         """Whether a file with a deletion vector goes whole: without change files, deltalake's feed has the rows of its vector."""
         return any(add.get("deletionVector") for add in self.replaced())
 
-    def rows_of_files(self, adds: Sequence[Action]) -> Generator[Effect, Outcome, dict[FileKey, pa.Table]]:
-        """The live rows of some files.  Raises as :meth:`body_of`."""
-        assert self.state is not None
+    def rows_of_files(
+        self, adds: Sequence[Action], state: Snapshot | None = None
+    ) -> Generator[Effect, Outcome, dict[FileKey, pa.Table]]:
+        """The live rows of some files, as the table is or will be.  Raises as :meth:`body_of`."""
+        state = state or self.state
+        assert state is not None
         yield from self.vectors.fetch(adds, self.limits)
         found = {}
         for add in adds:
             check_within(add)
             body = yield from self.body_of(add)
-            found[file_key(add)] = whole_rows(body, add, self.state, None, self.vectors.of(add))[0]
+            found[file_key(add)] = whole_rows(body, add, state, None, self.vectors.of(add))[0]
         return found
 
     def _undecided(self) -> list[FileKey]:

@@ -167,13 +167,6 @@ def new_schema(frame: DataFrame) -> pa.Schema:
     return canonical_schema(arrow_schema(_nullable(frame.schema)))
 
 
-def metadata_column(frame: DataFrame, name: str) -> Column:
-    """What a source tells of its rows besides their columns, also where a column has the same name."""
-    from pyspark.sql import Column
-
-    return Column(frame._jdf.metadataColumn(name))  # noqa: SLF001 - PySpark has it from 4.0 on
-
-
 def _column(name: str, kind: DataType, present: DataType | None) -> Column:
     import pyspark.sql.functions as f
 

@@ -40,11 +40,6 @@ HELD: Mapping[str, str] = {
     # Instants that are partition values, in the log and in names of folders.
     "spark.sql.session.timeZone": "UTC",
     f"{_DELTA}write.utcTimestampPartitionValues": "true",
-    # An overwrite replaces all rows, or those of its where=.
-    "spark.sql.sources.partitionOverwriteMode": "static",
-    f"{_DELTA}replaceWhere.dataColumns.enabled": "true",
-    f"{_DELTA}replaceWhere.constraintCheck.enabled": "true",
-    f"{_DELTA}replaceWhere.dataColumnsWithCDF.enabled": "true",
     # Columns are added where schema_mode="merge" asks for it.
     f"{_DELTA}schema.autoMerge.enabled": "false",
     # The rows of new files are counted, and a commit carries the write's key.

@@ -18,7 +18,6 @@ from safewrite.errors import (
     InternalError,
     InvalidInputError,
     MissingExtraError,
-    SafewriteError,
     WouldAlterError,
 )
 from safewrite.frames.fingerprint import Fingerprint
@@ -56,20 +55,40 @@ def executors_lack_python(context: SparkContext | None) -> bool:
     return context is not None and context in _lacking
 
 
+def by_tasks(write: Callable[[], T]) -> T:
+    """Write by tasks, which alone overwrite and apply changes (decision 0065).
+
+    Raises:
+        ExecutorsLackPythonError, MissingExtraError: executors lack Python, safewrite or pyarrow.
+        WouldAlterError: a value that Spark has and Python has not.
+        As ``write``.
+    """
+    try:
+        return write()
+    except NotInPythonError as error:
+        raise error.__cause__ or error from None
+
+
+def unreached(table: str, what: str) -> InvalidInputError:
+    """The refusal where executors cannot be sent what reaches the table's files."""
+    return InvalidInputError(
+        f"{table}: {what} of a Spark frame is done by tasks on the executors, and this process's credentials or FileIO cannot be "
+        "sent to them (a session of boto3, SSO, an assumed role, an object that does not pickle). Nothing was written. Give the "
+        "executors' nodes a role of their own and open the table without a session, or give keys in storage_options= or the "
+        "catalog's properties. Rows that fit into this process can be brought here: frame.toArrow()."
+    )
+
+
 def or_by_library(
     write: Callable[[], T],
     context: SparkContext | None,
     has_library: Callable[[], bool],
     table: str,
-    *refusals: type[SafewriteError],
 ) -> T | None:
-    """Write by tasks; None where these cannot, and the table format's own library is there to do it.
-
-    Args:
-        refusals: errors by which tasks say that the library may be able to.
+    """Append by tasks; None where these cannot, and the table format's own library is there to do it.
 
     Raises:
-        ExecutorsLackPythonError, MissingExtraError, WouldAlterError: there is none; one of ``refusals`` too.
+        ExecutorsLackPythonError, MissingExtraError, WouldAlterError: there is none.
         As ``write``.
     """
     try:
@@ -84,10 +103,6 @@ def or_by_library(
         if not has_library():
             raise error.__cause__ or error from None
         why = str(error.__cause__)
-    except refusals as error:
-        if not has_library():
-            raise
-        why = str(error)
     log.info("the table format's own library writes the rows: %s", why, extra={"table": table})
     return None
 

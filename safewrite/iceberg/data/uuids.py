@@ -12,6 +12,7 @@ from pyiceberg.types import UUIDType
 
 from safewrite.errors import WouldAlterError
 from safewrite.text.rendering import shown
+from safewrite.values.types import is_text
 
 _TEXT = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 _BYTES = 16
@@ -23,13 +24,18 @@ def with_uuids(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa
     Raises:
         WouldAlterError: a text is not a UUID.
     """
-    names = {field.name for field in schema.fields if isinstance(field.field_type, UUIDType)}
+    names = uuid_columns(schema)
     for batch in batches:
         columns = [
-            _bytes(column, name) if name in names else column
+            _bytes(column, name) if name in names and is_text(column.type) else column
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
         ]
         yield pa.RecordBatch.from_arrays(columns, names=batch.schema.names) if names else batch
+
+
+def uuid_columns(schema: Schema) -> set[str]:
+    """The names of a schema's columns of UUIDs."""
+    return {field.name for field in schema.fields if isinstance(field.field_type, UUIDType)}
 
 
 def _bytes(texts: pa.Array, name: str) -> pa.Array:

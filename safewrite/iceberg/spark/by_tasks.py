@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.types import NestedField, UUIDType
 
-from safewrite.changes.lookup.table_files import NotByTasksError
 from safewrite.changes.spark.batch import given_rows
-from safewrite.errors import WouldAlterError
+from safewrite.errors import UnsupportedTableError, WouldAlterError
 from safewrite.frames.source import check_classic
 from safewrite.frames.spark.columns import arrow_schema as spark_columns
 from safewrite.frames.spark.stream import written
-from safewrite.frames.spark.tallied import TalliedRows, executors_lack_python, or_by_library
+from safewrite.frames.spark.tallied import (
+    TalliedRows,
+    by_tasks,
+    executors_lack_python,
+    or_by_library,
+    unreached,
+)
 from safewrite.iceberg.catalog.travel import TableAddress, address_of
 from safewrite.iceberg.data.schema import arrow_schema
+from safewrite.iceberg.data.uuids import uuid_columns, with_uuids
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.spark.distribution import distributed, is_expressible
 from safewrite.iceberg.spark.files import has_library
@@ -33,6 +39,8 @@ from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
 from safewrite.table.operation import Operation
 from safewrite.table.writer import repeated
+from safewrite.text.rendering import shown
+from safewrite.values.types import is_text
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -49,8 +57,8 @@ if TYPE_CHECKING:
 
 
 # --- which path --------------------------------------------------------------------------------------
-def address_for_tasks(table: IcebergFormat, held: Held, head: TableVersion) -> TableAddress | None:
-    """How executors reach the table; None where Iceberg's own library is to write.
+def address_to_append(table: IcebergFormat, held: Held, head: TableVersion) -> TableAddress | None:
+    """How executors reach the table; None where Iceberg's own library is to append (decision 0065).
 
     Tasks cannot write where executors lack Python's packages, or where the FileIO or this process's credentials cannot be
     sent to them, and not values that Spark has in another form inside of structs, lists and maps.  Iceberg's library makes
@@ -68,16 +76,28 @@ def address_for_tasks(table: IcebergFormat, held: Held, head: TableVersion) -> T
     return address_of(head, table.connection.catalog)
 
 
-def address_for_changes(table: IcebergFormat, held: Held, head: TableVersion) -> TableAddress | None:
-    """As :func:`address_for_tasks`, for changes.
+def reached(table: IcebergFormat, head: TableVersion, operation: Operation) -> TableAddress:
+    """How executors reach the table, for what tasks alone do.
 
-    Tasks cannot apply them to values that Spark has in another form: rows of the table are compared with them.  They sort
-    the rows that they write, and write those of a bucket from few tasks.
+    Raises:
+        UnsupportedTableError: a column holds values that Spark has in another form, inside of structs, lists or maps.
+        InvalidInputError: the FileIO, or this process's credentials, cannot be sent to executors.
     """
-    schema = table_of(head).metadata.schema()
-    if executors_lack_python(held.context) or as_spark_has(schema) != arrow_schema(schema):
-        return None
-    return address_of(head, table.connection.catalog)
+    schema, what = table_of(head).metadata.schema(), operation.verb
+    pairs = [
+        (one, _field(field, one)) for field, one in zip(schema.fields, arrow_schema(schema), strict=True)
+    ]
+    others = [one.name for one, seen in pairs if seen is None]
+    if others:
+        raise UnsupportedTableError(
+            f"{table.uri}: Spark has values of {', '.join(map(shown, others))} in another form than Iceberg (time; UUID or fixed inside of "
+            f"others), so that {what} cannot take a Spark frame. Nothing was written. Bring the rows here, frame.toArrow(), and give these columns their "
+            "types in Arrow."
+        )
+    address = address_of(head, table.connection.catalog)
+    if address is None:
+        raise unreached(table.uri, what)
+    return address
 
 
 def as_spark_has(schema: Schema) -> pa.Schema | None:
@@ -115,24 +135,26 @@ def write(  # noqa: PLR0917 - one caller
     head: TableVersion,
     queue_first: bool,
 ) -> tuple[IcebergDone, Write] | Receipt | None:
-    """Write the rows of a DataFrame, or apply its changes, once; None where Iceberg's own library is to do it.
+    """Write the rows of a DataFrame, or apply its changes, once; None where Iceberg's own library is to append them.
 
     Raises:
         WouldAlterError, InvalidInputError: nothing was committed; also where the session is of Spark Connect, which has no library.
         NotCommittedError: its other subclasses; none of the rows is or will be in the table.
         CommitUnknownError: the same call again, or ``resolve``, decides.
     """
-    applies = operation.changes is not None
-    address = (address_for_changes if applies else address_for_tasks)(table, held, head)
-    if address is None:
-        check_classic(held.session, "Iceberg's library, which alone can write this table,")
+    if operation.verb != "append":
+        address = reached(table, head, operation)
+        does = _written if operation.changes is None else _applied
+        return by_tasks(partial(does, table, address, held, operation, name, head, queue_first))
+    to_append = address_to_append(table, held, head)
+    if to_append is None:
+        check_classic(held.session, "Iceberg's library, which alone can append to this table,")
         return None
     return or_by_library(
-        partial(_applied if applies else _written, table, address, held, operation, name, head, queue_first),
+        partial(_written, table, to_append, held, operation, name, head, queue_first),
         held.context,
         partial(has_library, held.session),
         table.uri,
-        *((NotByTasksError,) if applies else ()),
     )
 
 
@@ -179,12 +201,20 @@ def _applied(  # noqa: PLR0917 - one caller, :func:`write`
     head: TableVersion,
     queue_first: bool,
 ) -> tuple[IcebergDone, Write]:
-    frame, spec = held.frame, operation.changes
+    frame, spec, schema = held.frame, operation.changes, table_of(head).metadata.schema()
     assert spec is not None
-    columns = spark_columns(frame.schema)
+    uuids = uuid_columns(schema)
+    columns = pa.schema(
+        [
+            one.with_type(pa.binary(16)) if one.name in uuids and is_text(one.type) else one
+            for one in spark_columns(frame.schema)
+        ]
+    )
 
     def by(origin: BatchOrigin | None) -> tuple[IcebergDone, Write]:
         given = given_rows(frame, columns, origin)
+        if uuids:
+            given = replace(given, taken=partial(with_uuids, schema=schema))
         with plan_of(table.planner, address, head, given, (spec, name)) as plan:
             plan.properties, plan.positions = operation.properties, operation.positions
             return table.commit(plan, operation, tuple, queue_first=queue_first), plan.write

@@ -1,4 +1,4 @@
-"""Writes a Spark DataFrame to an Iceberg table: Spark writes the files, the one protocol commits them."""
+"""Appends a Spark DataFrame to an Iceberg table: Spark writes the files, the one protocol commits them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.own_properties import is_own
 from safewrite.iceberg.spark import files
 from safewrite.iceberg.spark.files import SparkIceberg
-from safewrite.iceberg.write.overwrite import named_replace
 from safewrite.iceberg.write.plans import Planner
 from safewrite.iceberg.write.staging import Staging, UploadedFile
 from safewrite.iceberg.write.summary import carries
@@ -62,18 +61,12 @@ class Job:
     held: Held
     rows: Conformed
     checks: list[Check]
-    predicate: Predicate | None
     origin: BatchOrigin | None
     volatile: tuple[str, ...] = ()
 
     def plan(self, batch: SparkBatch, head: TableVersion, drafts: Planner, name: Identity) -> WritePlan:
         """The plan that commits the batch, with the files that Spark writes."""
-        named = drafts.name(batch, name, head)
-        plan: WritePlan
-        if self.predicate is None:
-            plan = drafts.append(named, head)
-        else:
-            plan = drafts.replace(named_replace(named, self.predicate), head, self.predicate)
+        plan = drafts.append(drafts.name(batch, name, head), head)
         plan.staging = Written(drafts.limits)
         return plan
 
@@ -220,8 +213,8 @@ def job(
     Raises:
         WouldAlterError, InvalidInputError: as ``safewrite.frames.spark.columns.conformed``.
     """
-    rows, checks, predicate = checked(held.rows, spark.schema, operation)
-    return Job(spark, held, rows, checks, predicate, origin, operation.volatile)
+    rows, checks, _ = checked(held.rows, spark.schema, operation)
+    return Job(spark, held, rows, checks, origin, operation.volatile)
 
 
 def checked(
