@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from safewrite.arguments.options import Address
 from safewrite.delta.connect import Connection
 from safewrite.delta.log.actions import LOG
 from safewrite.errors import InvalidInputError
@@ -30,7 +31,7 @@ def refuse_within(connection: Connection) -> None:
             "Nothing was written. If a name was left empty, give it; else give the table a prefix, such as "
             f"{address.uri}/lake/orders."
         )
-    found = next(_above(connection), None)
+    found = next(above(address, connection.world.objects), None)
     if found is not None:
         raise InvalidInputError(
             f"{address.uri} is within another Delta table, {found}: a full VACUUM there would take the files of this one, and its doctor "
@@ -38,8 +39,8 @@ def refuse_within(connection: Connection) -> None:
         )
 
 
-def _above(connection: Connection) -> Iterator[str]:
-    address, objects = connection.address, connection.world.objects
+def above(address: Address, objects: object) -> Iterator[str]:
+    """The Delta tables in whose folders a place is; a store that lists no folder there shows none."""
     path = PurePosixPath(address.prefix if address.is_s3 else address.uri)
     for folder in list(path.parents)[:ABOVE_MAX]:
         if isinstance(objects, S3Objects):

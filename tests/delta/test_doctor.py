@@ -469,6 +469,8 @@ def test_a_table_within_the_tables_folder_is_told_and_its_rows_are_no_failed_wri
     found = findings(tmp_path, deep=True)
     assert found["table_within"].details["tables"] == ["inner"]
     assert "unreferenced_files" not in found
+    assert findings(tmp_path / "inner")["table_within"].details == {"outer": str(tmp_path)}
+    assert "table_within" not in findings(tmp_path)
 
 
 def test_t4_a3_keys_that_somebody_removed_from_the_ledger_are_found_and_put_back(tmp_path: Path) -> None:

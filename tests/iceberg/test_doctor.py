@@ -11,6 +11,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import SnapshotLogEntry
 
+import safewrite
 from safewrite.errors import UnsafeConfigError
 from safewrite.findings import Finding
 from safewrite.iceberg.connect import Connection
@@ -247,3 +248,18 @@ def test_a_catalog_that_accepts_what_it_must_refuse_is_found_by_a_probe(place: P
     assert examined(place, Agreeable(place.catalog)) == {}
     assert examined(place, Agreeable(place.catalog), probe=True)["dishonest_catalog"].severity == "danger"
     assert examined(place, probe=True) == {}
+
+
+def test_a_table_within_another_ones_folder_is_told(place: Place) -> None:
+    """T4-A13: a clean-up of the outer one's folder takes its files; a folder that is called metadata is none."""
+    outer = place.open()
+    catalog = outer.iceberg.catalog
+    for name, folder, found in (
+        ("db.inner", f"{outer.iceberg.location()}/a/inner", [outer.iceberg.location()]),
+        ("db.other", f"{outer.iceberg.location()}-2/metadata/other", []),
+        ("db.third", f"{outer.iceberg.location()}-2/b/third", []),
+    ):
+        inner = safewrite.create(name, ids(1).schema, catalog=catalog, location=folder, create_namespace=True)
+        told = doctor.examine(inner._format.connection).findings
+        assert [one.details["outer"] for one in told if one.code == "table_within"] == found
+    assert "table_within" not in {one.code for one in doctor.examine(outer._format.connection).findings}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from safewrite.changes.meaning.row_vectors import VectorError
+from safewrite.delta import nested
 from safewrite.delta.data import footers
 from safewrite.delta.data import julian_dates as calendar
 from safewrite.delta.data.footers import Footer, Leaf
@@ -75,6 +76,7 @@ def examine(found: Inspection, *, deep: bool) -> Findings:
         }
         yield from _unreferenced(found, files.adds, files.tombstones, own)
     yield from _footers(found, live, ends, deep=deep)
+    yield from _outer(next(nested.above(found.address, found.world.objects), None))
 
 
 # --- files --------------------------------------------------------------------------------------------
@@ -149,6 +151,17 @@ def _within(folders: list[str]) -> Findings:
             "Spark, or vacuum(full=True) of deltalake) takes their files, for its log names none of them.",
             "Move them to places of their own, and never clean this table up meanwhile.",
             {"tables": folders[:EXAMPLES], "count": len(folders)},
+        )  # fmt: skip
+
+
+def _outer(outer: str | None) -> Findings:
+    if outer is not None:
+        yield Finding(
+            WARNING, "table_within",
+            f"The table is within the folder of another Delta table, {outer}: a full VACUUM there (of Spark, or vacuum(full=True) of "
+            "deltalake) takes the files of this one.",
+            "Move it to a place of its own, and never clean the outer table up meanwhile.",
+            {"outer": outer},
         )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from safewrite.errors import NotCommittedError, StorageError, UnsafeConfigError, UnsupportedTableError
 from safewrite.findings import DANGER, INFO, WARNING, Finding, Findings, Severity
-from safewrite.iceberg import branches, features, ledger_place, retention
+from safewrite.iceberg import branches, features, ledger_place, nested, retention
 from safewrite.iceberg.catalog.foreign import load_table
 from safewrite.iceberg.catalog.outcomes import classify_error
 from safewrite.iceberg.catalog.s3 import direct
@@ -72,6 +72,7 @@ def examine(connection: Connection, *, deep: bool = False, probe: bool = False) 
     world = connection.world(head)
     world.table = table
     findings += waiting_writes.examine(world, head, connection.branch)
+    findings += _within(next(nested.above(world, metadata.location), None))
     if probe:
         findings += _probe(connection, head)
     return Diagnosis(head.current if head.current is not None else -1, _sorted(findings))
@@ -179,6 +180,17 @@ def _names(metadata: TableMetadata) -> Findings:
             "Rename them, and give the writers the new names: with PyIceberg, table.update_schema().rename_column(\"_pos\", "
             "\"pos\").commit(). No data file is rewritten. The _file of a medallion job's bronze is renamed by the job's next run: leave it.",
             {"columns": found},
+        )  # fmt: skip
+
+
+def _within(outer: str | None) -> Findings:
+    if outer is not None:
+        yield Finding(
+            WARNING, "table_within",
+            f"The table is within the folder of another Iceberg table, {outer}: remove_orphan_files there, of Spark or Trino, "
+            "takes the files of this one, for the outer one's metadata names none of them.",
+            "Make a table at a place of its own and write the rows to it, and never clean the outer table up meanwhile.",
+            {"outer": outer},
         )  # fmt: skip
 
 
