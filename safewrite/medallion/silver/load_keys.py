@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 import safewrite as sw
 from safewrite.engine.abc import Engine, TaskAttempt
+from safewrite.engine.local import LocalEngine
 from safewrite.engine.written import TaskReader
 from safewrite.errors import SafewriteError
 from safewrite.frames.fingerprint import row_hashes
@@ -101,10 +102,10 @@ class FindSharedKeys:
         yield from ()
         found = SharedKeys()
         for number in (number for batch in batches for number in batch.column(0).to_pylist()):
-            found.add(self.of(number))
+            found.add(self._of(number))
         return found
 
-    def of(self, share: int) -> SharedKeys:
+    def _of(self, share: int) -> SharedKeys:
         """What there is of one share."""
         numbers = self._numbers() if self.begins_again else {}
         loaded, several, shared = self._several(share, numbers)
@@ -131,7 +132,9 @@ class FindSharedKeys:
         found = [np.zeros(0, np.uint64)]
         for _, hashes in self._hashed(numbers, [*self.keys, "_op", *_FILE]):
             found.append(hashes[hashes % np.uint64(self.shares) == share])
-        ordered = np.sort(np.concatenate(found))
+        ordered = np.concatenate(found)
+        found.clear()  # tasks of one process look through several shares at a time
+        ordered.sort()
         again = ordered[1:][ordered[1:] == ordered[:-1]]
         return len(ordered), np.unique(again), len(again)
 
@@ -272,17 +275,18 @@ class LoadKeys:
             config.restarted_load == "fold",
             config.quality.quarantined_share_max,
         )
-        found = SharedKeys()
+        engine: Engine[Any] = LocalEngine()
         if pieces is None and whole and self.engine is not None and self.reader is not None:
             files = tuple(file for one in whole for file in one.files)
-            task = FindSharedKeys(_PiecesOf(_read_by(whole[0], files, self.reader), lineage.columns), *asked)
-            with self.engine.map(self.engine.numbers(count), task) as mapped:
-                for one in mapped.bodies():
-                    found.add(one)
-            return found
+            engine, pieces = (
+                self.engine,
+                _PiecesOf(_read_by(whole[0], files, self.reader), lineage.columns),
+            )
         task = FindSharedKeys(pieces or (lambda columns: lineage.pieces(whole, columns)), *asked)
-        for number in range(count):
-            found.add(task.of(number))
+        found = SharedKeys()
+        with engine.map(engine.numbers(count), task) as mapped:
+            for one in mapped.bodies():
+                found.add(one)
         return found
 
     def _refuse(self, found: SharedKeys) -> None:
