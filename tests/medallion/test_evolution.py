@@ -202,3 +202,11 @@ def test_a_refusal_of_other_keys_names_the_command_that_begins_silver_anew(tmp_p
     Pipeline(job.config).reset(["shop.orders"])
     assert job.run().ok
     assert clean(job)
+
+
+def test_t4_c9_a_header_in_another_case_is_refused_with_a_word_on_case(tmp_path: Path) -> None:
+    job = shop(tmp_path, "delta")
+    put(job, 1, FIRST.replace("id", "ID", 1))
+    why = refused(job)
+    assert "missing ['id'], not known ['ID']" in why
+    assert "Names that differ by case alone are others: the file has ID for id." in why

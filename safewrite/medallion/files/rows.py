@@ -264,9 +264,11 @@ def check_columns(
         allowed |= {files.before_image + name for name in columns.names}
     missing, unknown = sorted(needed - set(found) - set(files.optional)), sorted(set(found) - allowed)
     if missing or unknown:
+        alike = [f"{one} for {name}" for one in unknown for name in missing if one.lower() == name.lower()]
+        case = f" Names that differ by case alone are others: the file has {', '.join(alike)}." if alike else ""
         raise InvalidInputError(
             f"{source.path} has other columns than the table: missing {missing}, not known {unknown}. Nothing of it was "
-            "written, and nothing of the files that came with it. Declare new columns in columns, or leave them out by "
+            f"written, and nothing of the files that came with it.{case} Declare new columns in columns, or leave them out by "
             "files.ignore. Name columns that files may lack in files.optional, which means NULL; else mend the file."
         )
 
