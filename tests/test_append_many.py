@@ -18,6 +18,7 @@ import pytest
 import safewrite as sw
 from safewrite.protocol.effects import Effect, Outcome, Unknown
 from safewrite.stores.world import Performer
+from tests.iceberg import v3_tables
 from tests.test_cli import run_json
 
 Ids = Callable[[], list[int]]
@@ -45,8 +46,7 @@ class Place:
     def lock_up(self) -> None:
         """Make it a table that safewrite may only read: another engine turns on what safewrite does not know."""
         if self.format == "iceberg":
-            with self.open().iceberg.transaction() as change:
-                change.set_properties({"encryption.key-id": "k"})
+            v3_tables.upgrade(self.catalog, self.name)
             return
         log = Path(self.name) / "_delta_log"
         protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["novel"]}

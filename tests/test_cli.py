@@ -182,6 +182,8 @@ def test_repair_finishes_rescues_and_sweeps_and_then_finds_nothing(here: Neighbo
         [("finish", 3), ("rescue", 4)],
     )
     assert here.ids() == [1, 2, 7, 8, 9, 2000]
+    code, done = run_json("repair", here.uri, "--rescue", "--sweep")
+    assert [step["action"] for step in done["steps"]] == ["remember"]  # no writer of this test put an intent
     code, printed = run("repair", here.uri, "--rescue", "--sweep")
     assert (code, "Nothing to repair." in printed) == (0, True)
 

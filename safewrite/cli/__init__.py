@@ -29,12 +29,17 @@ def run() -> None:
         raise
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in _NEEDED:
-            raise MissingExtraError(
-                f"A library that the command line needs cannot be imported: {type(error).__name__}: {error}. Nothing was read or "
-                "written. Install safewrite again, without --no-deps: pip then takes versions that go together (NumPy 1 needs "
-                "pyarrow before 26)."
-            ) from error
+            raise unfit_library(error) from error
         raise MissingExtraError(
             f"The command line needs {error.name}, which is not installed. Nothing was written. Install it: "
             f"{MissingExtraError.command('cli')}"
         ) from error
+
+
+def unfit_library(error: ImportError) -> MissingExtraError:
+    """The error for a library that safewrite itself needs, and that cannot be imported as it is installed."""
+    return MissingExtraError(
+        f"A library that the command line needs cannot be imported: {type(error).__name__}: {error}. Nothing was read or "
+        "written. Install safewrite again, without --no-deps: pip then takes versions that go together (NumPy 1 needs "
+        "pyarrow before 26)."
+    )

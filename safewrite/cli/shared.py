@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from safewrite.cli import unfit_library
 from safewrite.errors import (
     InternalError,
     InvalidInputError,
@@ -319,10 +320,12 @@ def _extras() -> Iterator[None]:
         elif name in _EXTRAS:
             command = MissingExtraError.command(_EXTRAS[name])
         else:
-            raise
+            raise unfit_library(error) from error
         raise MissingExtraError(
             f"This needs {error.name}, which is not installed. Nothing was written. Install it: {command}"
         ) from error
+    except ImportError as error:
+        raise unfit_library(error) from error
 
 
 def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:

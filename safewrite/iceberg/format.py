@@ -15,7 +15,7 @@ from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.current import CachedTable
 from safewrite.iceberg.data.schema import iceberg_schema, read_schema
 from safewrite.iceberg.metadata import table_of
-from safewrite.iceberg.opening import check_state, check_table, probe
+from safewrite.iceberg.opening import check_admitted, check_table
 from safewrite.iceberg.write import creation, members
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.group_commit import Group, write_many
@@ -206,10 +206,7 @@ class IcebergFormat:
             raise replaced(in_doubt=False)
         branches.check(self.connection, head)
         if head.location != self._admitted:
-            check_state(self.connection, head, strict=self._strict)
-            probe(
-                self.connection.catalog, self.connection.kind, head
-            )  # it may have been one to read when it was opened
+            check_admitted(self.connection, head, strict=self._strict)
             self._admitted = head.location
         return head
 

@@ -58,6 +58,16 @@ def check_state(connection: Connection, head: TableVersion, *, strict: bool) -> 
     _check_retention(connection, head, strict=strict)
 
 
+def check_admitted(connection: Connection, head: TableVersion, *, strict: bool) -> None:
+    """As :func:`check_state`; and the catalog compares, which nobody asked where the table was one to read when it was opened.
+
+    Raises:
+        As :func:`check_table`.
+    """
+    check_state(connection, head, strict=strict)
+    probe(connection.catalog, connection.kind, head)
+
+
 def check_new(
     connection: Connection,
     schema: Schema,

@@ -183,10 +183,10 @@ FILES: tuple[Value, ...] = (
     Value("`int8` to `int64`", "the declared type", {"type": "int32", "unfit": "does not fit"}, [("7", 7), ("-7", -7)], [("a fraction", "7.5"), ("more bits", "9999999999"), ("`0x1F`", "0x1F")]),
     Value("`float32`, `float64`", "the declared type", {"type": "float64"}, [("0.5", 0.5), ("1e3", 1000.0)], [("what is too large or too near to zero", "1e999"), ("digits that it does not have", "0.33333333333333333333"), ("no number", "x")]),
     Value("`decimal(p,s)`", "the declared type", {"type": "decimal(10,2)"}, [("12.50", Decimal("12.50"))], [("digits beyond the scale", "1.005"), ("too many digits", "12345678901.5")]),
-    Value("`string`", "the declared type", {"type": "string"}, [("é", "é")]),
+    Value("`string`", "the declared type", {"type": "string"}, [("é", "é")], [], "a text that is no UTF-8 goes to quarantine; times of a day and UUIDs of Parquet are texts (`01:02:00`)"),
     Value("`date`", "the declared type", {"type": "date"}, [("2024-02-29", date(2024, 2, 29))], [("days that no calendar has", "2023-02-29")]),
-    Value("`timestamp`", "the declared type", {"type": "timestamp"}, [("2024-02-29 23:59:59.123456", TIMESTAMP)], [("a time with a zone", "2024-02-29 23:59:59+01:00"), ("more than six digits of a second", "2024-02-29 23:59:59.1234567")]),
+    Value("`timestamp`", "the declared type", {"type": "timestamp"}, [("2024-02-29 23:59:59.123456", TIMESTAMP)], [("a time with a zone in CSV", "2024-02-29 23:59:59+01:00"), ("more than six digits of a second", "2024-02-29 23:59:59.1234567")], "INT96 of Parquet too, in all years"),
     Value("`timestamptz`", "the declared type", {"type": "timestamptz"}, [("2024-02-29 23:59:59.123456", INSTANT)], [("more than six digits of a second", "2024-02-29 23:59:59.1234567")], "a time without a zone is taken for UTC"),
-    Value("`bool`", "the declared type", {"type": "bool"}, [("true", True), ("0", False)], [("other words and numbers", "maybe")], "1 and 0 are true and false, in CSV and as whole numbers or decimals of Parquet (`tinyint(1)`, `NUMBER(1)`)"),
+    Value("`bool`", "the declared type", {"type": "bool"}, [("true", True), ("0", False)], [("other words and numbers", "maybe")], "1 and 0 are true and false, in CSV (`1.000` too) and as numbers of Parquet (`tinyint(1)`, `NUMBER(1)`)"),
     Value("`binary`", "the declared type", {"type": "binary"}, [("00ff", b"\x00\xff")], [("what is not hexadecimal", "xyz")], "hexadecimal digits in CSV"),
 )  # fmt: skip

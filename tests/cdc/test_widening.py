@@ -314,9 +314,7 @@ def test_a_plan_says_which_columns_become_wider(tmp_path: Path, form: str) -> No
     job = job_of(tmp_path, form)
     job.land(told("c", row(1), 1))
     (told_of,) = plan(job.landing()).tables
-    assert (
-        "d becomes decimal128(9, 2) with the first value that decimal128(5, 2) cannot hold" in told_of.notes
-    )
+    assert "d becomes decimal(9, 2) with the first value that decimal(5, 2) cannot hold" in told_of.notes
     job.tables[0]["widen"] = False
     (told_of,) = plan(job.landing()).tables
     assert any("d stays decimal128(5, 2)" in note and "becomes" not in note for note in told_of.notes)

@@ -163,7 +163,7 @@ def _known(row: tuple[Any, ...]) -> str:
 def test_silver_and_quarantine_of_a_raw_zone_are_those_of_the_model(
     seed: int, tmp_path: Path, small_parts: None
 ) -> None:
-    """T4-C2, C4, C6, C7, A10 in one world; of CSV and of Parquet files."""
+    """T4-C2, T4-C4, T4-C6, T4-C7 and T4-A10 in one world; of CSV and of Parquet files."""
     Story(tmp_path, random.Random(seed), kind=("csv", "parquet")[seed]).tell()
 
 

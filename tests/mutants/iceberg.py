@@ -361,8 +361,8 @@ ICEBERG_MUTANTS = (
     Mutant(
         "cut-location",
         "the location of each table version",
-        "iceberg/opening.py",
-        (("    locations.check(metadata, connection.table_name)\n", ""),),
+        "iceberg/features.py",
+        (("    locations.check(table.metadata, _named(table))\n", ""),),
         alone("iceberg/test_locations.py::test_a_data_path_that_is_cut_later_is_refused_by_the_next_write"),
         "test_a_data_path_that_is_cut_later_is_refused_by_the_next_write",
     ),

@@ -126,8 +126,10 @@ def test_rows_in_the_old_calendar_are_not_rewritten_as_other_days(
     assert spark.sql(f"SELECT * FROM delta.`{path}`").num_rows == 0
 
 
-def test_changes_by_days_of_the_old_calendar_are_applied_by_spark_alone(spark: Spark, tmp_path: Path) -> None:
-    """Read by Arrow the key would be another day, and its row would stand twice; so would a value that is carried on."""
+def test_changes_by_days_of_the_old_calendar_are_refused_until_spark_has_written_the_file_again(
+    spark: Spark, tmp_path: Path
+) -> None:
+    """Decision 0065.  Read by Arrow the key would be another day, and its row would stand twice; so would a value that is carried on."""
     path = tmp_path / "t"
     with settings(spark, spark__sql__parquet__datetimeRebaseModeInWrite="LEGACY"), spark.careless():
         query = "SELECT * FROM VALUES (DATE '1500-01-01', 1, DATE '1500-01-02'), (DATE '2020-01-01', 1, NULL) t(d, s, v)"
@@ -136,9 +138,12 @@ def test_changes_by_days_of_the_old_calendar_are_applied_by_spark_alone(spark: S
     schema = pa.schema({"d": pa.date32(), "s": pa.int32(), "v": pa.date32(), "lacks": pa.list_(pa.string())})
     rows = pa.Table.from_pylist([{"d": day, "s": 2, "lacks": ["v"]} for day in (old, new)], schema)
     how: dict[str, Any] = {"keys": ["d"], "sequence_by": ["s"], "unchanged": "lacks"}
-    with pytest.raises(sw.UnsupportedTableError, match="calendar"):
-        sw.open(path).apply_changes(rows, **how)
     with spark.careless():
+        for frame in (rows, spark.session.createDataFrame(rows)):
+            with pytest.raises(sw.UnsupportedTableError, match="calendar"):
+                sw.open(path).apply_changes(frame, **how)
+        again = f"UPDATE delta.`{path}` SET s = s"
+        spark.session.sql(again)
         told = sw.open(path).apply_changes(spark.session.createDataFrame(rows), **how)
     assert told.changes["updated"] == 2
     found = spark.sql(f"SELECT CAST(d AS STRING) d, s, CAST(v AS STRING) v FROM delta.`{path}`").to_pylist()

@@ -62,7 +62,7 @@ def readable(schema_string: str) -> tuple[pa.Schema, dict[str, str]]:
         try:
             fields.append(_field_to_arrow(field, ""))
         except UnsupportedTableError as error:
-            unread[field["name"]] = error.message.partition(".")[0]
+            unread[field["name"]] = error.message.partition(". ")[0]
     return pa.schema(fields), unread
 
 

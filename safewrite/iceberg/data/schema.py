@@ -102,7 +102,7 @@ def read_schema(iceberg: Schema) -> tuple[pa.Schema, dict[str, str]]:
         try:
             fields.append(_arrow_field(field, ""))
         except UnsupportedTableError as error:
-            unread[field.name] = error.message.partition(".")[0]
+            unread[field.name] = error.message.partition(". ")[0]
     return pa.schema(fields), unread
 
 

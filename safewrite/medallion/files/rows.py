@@ -265,7 +265,9 @@ def check_columns(
     missing, unknown = sorted(needed - set(found) - set(files.optional)), sorted(set(found) - allowed)
     if missing or unknown:
         alike = [f"{one} for {name}" for one in unknown for name in missing if one.lower() == name.lower()]
-        case = f" Names that differ by case alone are others: the file has {', '.join(alike)}." if alike else ""
+        case = (
+            f" Names that differ by case alone are others: the file has {', '.join(alike)}." if alike else ""
+        )
         raise InvalidInputError(
             f"{source.path} has other columns than the table: missing {missing}, not known {unknown}. Nothing of it was "
             f"written, and nothing of the files that came with it.{case} Declare new columns in columns, or leave them out by "

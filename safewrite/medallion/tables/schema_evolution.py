@@ -92,7 +92,7 @@ def rename_file_column(table: Any, name: str) -> None:
         NotCommittedError: others changed the table each time.
     """
     for left in reversed(range(_TRIES)):
-        there = table.schema.names
+        there = frozenset(table.schema.names)
         if FILE not in there:
             return
         if taken := [one for one in there if one.lower() == STORED_FILE]:
@@ -106,7 +106,8 @@ def rename_file_column(table: Any, name: str) -> None:
                 update.rename_column(FILE, STORED_FILE)
         except (NotCommittedError, CommitUnknownError) as error:
             table.refresh()
-            if FILE in table.schema.names and (isinstance(error, CommitUnknownError) or not left):
+            is_there = FILE in frozenset(table.schema.names)
+            if is_there and (isinstance(error, CommitUnknownError) or not left):
                 raise
         else:
             table.refresh()
