@@ -317,7 +317,7 @@ def test_a_plan_says_which_columns_become_wider(tmp_path: Path, form: str) -> No
     assert "d becomes decimal(9, 2) with the first value that decimal(5, 2) cannot hold" in told_of.notes
     job.tables[0]["widen"] = False
     (told_of,) = plan(job.landing()).tables
-    assert any("d stays decimal128(5, 2)" in note and "becomes" not in note for note in told_of.notes)
+    assert any("d stays decimal(5, 2)" in note and "becomes" not in note for note in told_of.notes)
     job.tables[0]["widen"] = None
     (told_of,) = plan(job.landing()).tables
     assert any("becomes wider with widen" in note for note in told_of.notes) == (form == "delta")
