@@ -85,6 +85,7 @@ def write(
         CommitUnknownError: the same call again, or ``resolve``, decides.
     """
     state, appends = table.refresh(), operation.verb == "append"
+    has_library = _has_library(held, table.connection)  # and the session's own commits reach the table so
     if not appends:
         store = _reached(table.connection, operation.verb)
     elif executors_lack_python(held.context) or (sent := table.connection.store()) is None:
@@ -99,8 +100,7 @@ def write(
     written = partial(_written, table, store, held, operation, name, state, queue_first)
     if not appends:
         return by_tasks(written)
-    has_library = partial(_has_library, held, table.connection)
-    return or_by_library(written, held.context, has_library, table.uri)
+    return or_by_library(written, held.context, lambda: has_library, table.uri)
 
 
 def _written(  # noqa: PLR0917 - one caller, just above
