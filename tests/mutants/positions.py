@@ -51,7 +51,7 @@ POSITION_MUTANTS = (
         "positions-stale-iceberg",
         "the same on Iceberg",
         "iceberg/format.py",
-        (("return head if seen else self.refresh()", "return head"),),
+        (("head if seen else self._admit(self.refresh())", "head"),),
         POSITIONS,
         "test_a_position_that_another_moved_since_this_table_was_looked_at_is_followed",
     ),
