@@ -24,7 +24,7 @@ from safewrite.errors import Kind
 from tests.cli.commands import MAKERS, Case, Denied, Maker, build, cases, commands, sample
 from tests.cli.zygote import COLUMNS
 
-ERROR = re.compile(r"^\w+Error \((\w+)\): .*", re.MULTILINE)
+ERROR = re.compile(r"^\w+Error \((\w+)\):.*", re.MULTILINE)
 USAGE = re.compile(r"^Error: .+", re.MULTILINE)
 NOT_JSON = {"stress", "cdc schema", "dashboard"}
 """Commands that print a document of their own, or hand over."""
