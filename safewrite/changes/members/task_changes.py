@@ -74,7 +74,7 @@ class ChangesToRead(Generic[S]):
         check_target(spec, schema)
         spec = parsed(replace(spec, check=None), self.made.make.columns or schema)
         is_hashed = self.made.rows <= HASHES_MAX
-        read = ReadChanges(spec, schema, partition_by, deals=True, is_hashed=is_hashed)
+        read = ReadChanges(spec, schema, partition_by, is_hashed=is_hashed)
         with self.engine.map(self.made.source, ReadMade(self.made.make, read)) as mapped:
             found = mapped.bodies()
             report = ReadReport.together((one for _, one in found), spec, schema)

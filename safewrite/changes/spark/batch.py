@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from safewrite.frames.fingerprint import Fingerprint
 
-_READ = "safewrite_rows_read"
-
 
 def given_rows(frame: DataFrame, columns: pa.Schema, origin: BatchOrigin | None) -> GivenRows[DataFrame]:
     """Changes for tasks; the batch is named by its origin, if it has one, else by its rows."""

@@ -100,7 +100,7 @@ class GivenRows(Generic[S]):
         """See :class:`Given`."""
         check_target(spec, schema)
         spec = parsed(replace(spec, check=None), self.columns)  # the driver checks
-        task = ReadChanges(spec, schema, partition_by, deals=True, taken=self.taken)
+        task = ReadChanges(spec, schema, partition_by, taken=self.taken)
         with self.engine.map(self.source, task) as mapped:
             report = ReadReport.together(mapped.bodies(), spec, schema)
             yield ReadBatch(spec, schema, report, self.named(report.fingerprint)), mapped.rows

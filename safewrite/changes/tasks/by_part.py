@@ -6,9 +6,8 @@ whole batch in one process.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 
 import numpy as np
 import pyarrow as pa
@@ -19,20 +18,9 @@ from safewrite.changes.meaning.positions import Numbers, Position, meeting, valu
 from safewrite.changes.meaning.reading import Absent, loose
 from safewrite.changes.meaning.spec import Spec
 from safewrite.changes.meaning.unchanged_values import TableEffect, settle
-from safewrite.changes.tasks.read_task import ABSENT, OF_CHANGES, OP, PLACE
-from safewrite.engine.abc import TaskAttempt
-from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
+from safewrite.changes.tasks.read_task import ABSENT, OP, PLACE
 
-KIND, FILE, POS = "_safewrite_kind", "_safewrite_file", "_safewrite_pos"
-
-
-class RowKind(IntEnum):
-    """What a row is, of those that come to a decision and of those that leave it."""
-
-    ROW = 0
-    CHANGE = 1
-    UPSERT = 2
-    DROP = 3
+FILE, POS = "_safewrite_file", "_safewrite_pos"
 
 
 @dataclass(frozen=True)
@@ -68,47 +56,11 @@ class Answer:
     goes: dict[str, Numbers] = field(default_factory=dict)
     deletes: pa.Table | None = None
     carried: pa.Table | None = None
-    rows: Fingerprint = field(default_factory=lambda: Fingerprinter().result())
-    drops: Fingerprint = field(default_factory=lambda: Fingerprinter().result())
     ties: frozenset[str] = frozenset()
 
 
 OF_ROWS = pa.schema([(FILE, pa.string()), (POS, pa.int64())])
 """Where a row of the table is."""
-
-
-def questioned(schema: pa.Schema) -> pa.Schema:
-    """The columns of changes and rows that come to a decision in one frame, and of those that leave it."""
-    return pa.schema([*loose(schema), *OF_CHANGES, pa.field(KIND, pa.int8()), *OF_ROWS])
-
-
-@dataclass(frozen=True)
-class Decide:
-    """Decides about the keys of a partition: gives rows to be written and keys of rows that go, and reports an :class:`Answer`."""
-
-    question: Question
-
-    @property
-    def columns(self) -> pa.Schema:
-        """As those of the rows that it takes."""
-        return questioned(self.question.schema)
-
-    def __call__(
-        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
-    ) -> Generator[pa.RecordBatch, None, Answer]:
-        """Decide about all keys of a partition."""
-        given = [pa.Table.from_batches([batch]).cast(self.columns) for batch in batches]
-        whole = pa.concat_tables([self.columns.empty_table(), *given]).combine_chunks()
-        del given
-        kinds = np.asarray(whole.column(KIND).to_numpy())
-        changes, rows = (whole.filter(pa.array(kinds == kind)) for kind in (RowKind.CHANGE, RowKind.ROW))
-        found, keys = answered(changes, rows, self.question), [*self.question.spec.keys, FILE]
-        for table, kind in ((found.gone.select(keys), RowKind.DROP), (found.come, RowKind.UPSERT)):
-            rows = table.append_column(KIND, _kind(kind, table.num_rows))
-            yield from full(rows, self.columns).to_batches()
-        answer, drops = found.answer, found.gone.select(keys)
-        answer.rows, answer.drops = _fingerprint(found.come), _fingerprint(drops)
-        return answer
 
 
 @dataclass(frozen=True)
@@ -170,12 +122,6 @@ def _numbers(table: pa.Table) -> Numbers:
     return np.asarray(table.column(PLACE).to_numpy(), np.int64)
 
 
-def _fingerprint(table: pa.Table) -> Fingerprint:
-    counted = Fingerprinter()
-    counted.update(table)
-    return counted.result()
-
-
 def _meet(
     changes: pa.Table, rows: pa.Table, names: tuple[str, ...], values: Mapping[str, pa.Array]
 ) -> pa.Array:
@@ -233,10 +179,6 @@ def _by_file(dropped: pa.Table) -> dict[str, Numbers]:
 
 
 # --- what leaves a task -----------------------------------------------------------------------------------
-def _kind(kind: RowKind, rows: int) -> pa.Array:
-    return pa.repeat(pa.scalar(int(kind), pa.int8()), rows)
-
-
 def full(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """A table with all columns, NULL in those that it lacks."""
     there = frozenset(table.column_names)
@@ -266,7 +208,6 @@ def joined(answers: Iterable[Answer], of_truncates: ChangeCounts) -> Answer:
         carried += [] if one.carried is None else [one.carried]
         lost.append(one.lost)
         taken.append(one.taken)
-        whole.rows, whole.drops = whole.rows.plus(one.rows), whole.drops.plus(one.drops)
     for name in counts:
         counts[name] -= (tasks - 1) * getattr(of_truncates, name)
     whole.deletes = pa.concat_tables(deletes) if deletes else None

@@ -91,13 +91,11 @@ def few_of(*values: pa.Array) -> pa.Array | None:
 
 @dataclass(frozen=True)
 class ReadChanges:
-    """Gives the changes of a partition under the target's schema, without truncates, and reports a :class:`ReadReport`."""
+    """Gives the changes of a partition under the target's schema to an exchange, by their keys and without truncates, and reports a :class:`ReadReport`."""
 
     spec: Spec
     schema: pa.Schema
     partition_by: tuple[str, ...]
-    deals: bool = False
-    """Whether changes are given to an exchange, by their keys."""
     is_hashed: bool = True
     """Whether hashes of keys that are dealt are reported."""
     taken: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]] | None = None
@@ -105,8 +103,8 @@ class ReadChanges:
 
     @property
     def columns(self) -> pa.Schema:
-        """Those of the target, and what stands beside them; or those of an exchange."""
-        return CHUNKS if self.deals else pa.schema([*loose(self.schema), *OF_CHANGES])
+        """Those of an exchange."""
+        return CHUNKS
 
     def __call__(
         self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
@@ -118,10 +116,7 @@ class ReadChanges:
             table, report = self.dealt(changes, place)
             place += changes.batch.table.num_rows
             reports.append(report)
-            if self.deals:
-                yield table
-            else:
-                yield from table.rows.to_batches()
+            yield table
         return ReadReport.together(reports, self.spec, self.schema)
 
     def dealt(self, changes: Changes, place: int = 0) -> tuple[Dealt, ReadReport]:
@@ -134,8 +129,8 @@ class ReadChanges:
         if is_truncate.any():
             table = table.filter(pa.array(~is_truncate))
         report = _reported(batch, changes.fingerprint, places, self.spec, self.schema)
-        hashes = key_hashes(table, self.spec.keys) if self.deals else None
-        report.hashes = [ascending(hashes)] if hashes is not None and self.is_hashed else None
+        hashes = key_hashes(table, self.spec.keys)
+        report.hashes = [ascending(hashes)] if self.is_hashed else None
         return Dealt(table, hashes), report
 
 
