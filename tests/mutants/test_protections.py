@@ -296,6 +296,28 @@ def test_a_retry_finds_its_rows_although_the_ledger_never_heard_of_the_commit(tm
     assert len(list((tmp_path / "orders" / LOG).glob("*.json"))) == 2
 
 
+@pytest.mark.parametrize("way", ["append", "append_many"])
+def test_a_retry_finds_its_rows_while_another_writer_fills_the_ledger_with_older_keys(
+    tmp_path: Path, way: str
+) -> None:  # E2
+    """The mark says that the keys of later commits are in the ledger; this one's writer died before it put its key there."""
+
+    def forget(effect: Effect, world: Performer) -> Outcome | None:
+        return Unknown("cut") if isinstance(effect, LedgerCommit) else None
+
+    table = _local(tmp_path, forget)
+    first = table.append(ROWS, key="event")
+    filling = LedgerCommit(keys.mark(table.table_id, 0))
+    assert isinstance(sw.open(str(tmp_path / "orders")).world.perform(filling), Ok)
+    opened = sw.open(str(tmp_path / "orders"))
+    if way == "append":
+        again = opened.append(ROWS, key="event")
+    else:
+        [again] = opened.append_many([("event", ROWS)])
+    assert (again.outcome.value, again.version) == ("already_committed", first.version)
+    assert len(list((tmp_path / "orders" / LOG).glob("*.json"))) == 2
+
+
 @pytest.mark.parametrize("damage", ["removed", "truncated"])
 def test_a_data_file_that_was_removed_before_the_commit_is_noticed(
     tmp_path: Path, damage: str

@@ -192,8 +192,15 @@ def _records(candidate: Transaction, record: LedgerRecord) -> tuple[LedgerRecord
 def from_log(
     candidate: Transaction, gone: keys.LedgerGoneError, arbiter: Arbiter, limits: Limits
 ) -> Generator[Effect, Outcome, tuple[Found | None, int, Restored]]:
-    """Put the keys of the log back into the ledger; what was found of the candidate after its base, and the last version."""
-    found, seen = yield from look(candidate, candidate.accounted, arbiter=arbiter, limits=limits)
+    """Put the keys of the log back into the ledger; what was found of the candidate after its base, and the last version.
+
+    Where another writer began to put them back, versions after its mark are not read again: their writers put their keys into the
+    ledger.  One of them may have died between its commit and that, and left what it put there before.
+    """
+    known = [record for record, ours in gone.answers if not ours and record.version is None]
+    bases = [record.base_version for record in known if not keys.is_of_another(record, candidate.table_id)]
+    base = min([candidate.accounted, *bases])
+    found, seen = yield from look(candidate, base, arbiter=arbiter, limits=limits)
     restored = yield from restore(candidate.table_id, gone.found, limits)
     candidate.ledger_seen = not restored.lost
     return found, seen, restored
