@@ -157,3 +157,13 @@ def test_who_cannot_write_a_tables_metadata_is_told_why(tmp_path: Path) -> None:
         sw.create("db.t", ROWS.schema, catalog=inner, timeout_s=0.5)
     assert told.value.__cause__ is not told.value
     inner.engine.dispose()
+
+
+def test_a_table_of_local_files_makes_no_client_of_s3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each catalog made one of boto3, found no credentials and threw it away: twice as much work as an append's."""
+    monkeypatch.setattr("safewrite.stores.clients.client", None)
+    catalog = SqlCatalog("local", uri=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path.as_uri())
+    sw.create("db.t", pa.schema({"id": pa.int64()}), catalog=catalog).append([{"id": 1}])
+    assert catalog.load_table("db.t").scan().to_arrow().num_rows == 1

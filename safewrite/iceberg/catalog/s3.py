@@ -13,6 +13,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import StorageError
@@ -24,6 +25,7 @@ from safewrite.surroundings import Surroundings, surroundings
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
+_SCHEMES = ("s3", "s3a", "s3n")
 _SETTINGS = {
     "AWS_ENDPOINT_URL_S3": ("s3.endpoint",),
     "AWS_REGION": ("s3.region", "client.region"),
@@ -45,7 +47,7 @@ def direct(file_io: FileIO, location: str) -> tuple[S3Objects, str] | None:
     """The bucket of a file and its key there; None where the FileIO must be used."""
     scheme, _, rest = location.partition("://")
     bucket, _, key = rest.partition("/")
-    if scheme not in ("s3", "s3a", "s3n") or not key or type(file_io).__name__ != "PyArrowFileIO":
+    if scheme not in _SCHEMES or not key or type(file_io).__name__ != "PyArrowFileIO":
         return None
     settings = _plain(file_io.properties)
     if settings is None:
@@ -104,11 +106,13 @@ def stays(catalog: Any, before: Any = None) -> None:
     known = getattr(getattr(before, "_load_file_io", None), "file_clients", None)
     clients, endpoint = known or (_FileClients(), endpoint_of_environment("s3"))
 
-    def load_file_io(*args: Any, **kwargs: Any) -> Any:
-        made = inner(*args, **kwargs)
+    def load_file_io(properties: Any = MappingProxyType({}), location: str | None = None) -> Any:
+        made = inner(properties, location)
         if endpoint:
             made.properties.setdefault("s3.endpoint", endpoint)
         made._file_clients = clients  # noqa: SLF001
+        if "://" in (location or "") and str(location).partition("://")[0] not in _SCHEMES:
+            return made  # local files: a client that nothing asks would cost more than to open the table
         settings = _plain(made.properties) if type(made).__name__ == "PyArrowFileIO" else None
         if settings is not None and "AWS_SESSION_TOKEN" not in settings:
             with suppress(StorageError):  # what is missing may be there when a file is asked for
