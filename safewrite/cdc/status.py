@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import safewrite as sw
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.landing.landing import Landing
-from safewrite.cdc.ledger.dead_letters import dead_letters_waiting
+from safewrite.cdc.ledger.accounting import dead_letters_waiting
 from safewrite.cdc.ledger.ledger import NO_OFFSETS, ends_of, last_commit
 from safewrite.cdc.records.batch import Partition, Range, topic_partition
 from safewrite.cdc.routing.origin import recorded_source

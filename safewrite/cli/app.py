@@ -24,12 +24,11 @@ import safewrite
 from safewrite.cli.adopt import adopt
 from safewrite.cli.cdc import cdc
 from safewrite.cli.dashboard import dashboard
-from safewrite.cli.dead_letters import dead_letters
 from safewrite.cli.fast_forward import fast_forward
 from safewrite.cli.history import history
+from safewrite.cli.letters import CDC, MEDALLION, commands
 from safewrite.cli.locks import locks
 from safewrite.cli.medallion import medallion
-from safewrite.cli.quarantine import quarantine
 from safewrite.cli.shared import EXIT_USAGE, Output, OutputOption, answering, filled
 from safewrite.cli.stress import bench_app, stress
 from safewrite.cli.tables import checkpoint, doctor, repair, resolve
@@ -168,11 +167,11 @@ app.command()(adopt)
 app.command()(checkpoint)
 app.command()(fast_forward)
 app.add_typer(locks, name="locks")
-medallion.add_typer(quarantine, name="quarantine")
+medallion.add_typer(commands(MEDALLION), name="quarantine")
 app.add_typer(medallion, name="medallion")
 app.command()(verify)
 app.command()(dashboard)
-cdc.add_typer(dead_letters, name="dead-letters")
+cdc.add_typer(commands(CDC), name="dead-letters")
 app.add_typer(cdc, name="cdc")
 app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False

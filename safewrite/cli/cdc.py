@@ -339,7 +339,7 @@ def _session(job: str, jars: Path | None, conf: list[str] | None) -> SparkSessio
 
 def _rows(pipeline: Pipeline) -> tuple[pa.Table, pa.Table | None]:
     """The rows of the ledger, and those of the dead letters without what their records hold."""
-    from safewrite.cdc.ledger.dead_letters import BRIEF
+    from safewrite.cdc.ledger.accounting import BRIEF
     from safewrite.cdc.ledger.ledger import LEDGER_SCHEMA
     from safewrite.testing.reading import rows_of
 

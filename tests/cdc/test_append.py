@@ -15,8 +15,7 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
-from safewrite.cdc.landing.replay import replay
-from safewrite.cdc.ledger.dead_letters import LetterFilter
+from safewrite.cdc.landing.dead_letters import DeadLetters
 from safewrite.cdc.records.change import KafkaRecord
 from safewrite.cdc.status import status
 from tests.cdc.events import event, postgres, record
@@ -137,8 +136,8 @@ def test_a_dead_letter_is_mended_and_replayed_once(tmp_path: Path) -> None:
     dying = job.landing()
     dying.ledger.write_replay = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        replay(dying, LetterFilter())
-    assert replay(job.landing(), LetterFilter()).landed == 1
+        DeadLetters(dying).replay()
+    assert DeadLetters(job.landing()).replay().landed == 1
     assert [(row["k_at"], row["n"]) for row in rows(job)] == [(0, 1), (2, 3), (1, None)]
     assert job.verdict().faults == ()
     (table,) = status(
@@ -339,7 +338,7 @@ def test_a_record_waits_for_a_table_without_a_column(tmp_path: Path, form: str, 
     assert all("no column yet" in why for _, why in letters[:3])
     assert "has NUL" in letters[3][1]
     assert landed(job, fewest, plain(4, a=1), plain(5), number=1) == letters
-    assert replay(job.landing(), LetterFilter()).landed == 3
+    assert DeadLetters(job.landing()).replay().landed == 3
     assert job.verdict().faults == ()
     assert Counter(row["a"] for row in job.read("clicks").to_pylist()) == Counter({None: 4, 1: 1})
 

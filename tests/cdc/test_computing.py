@@ -13,9 +13,8 @@ import pytest
 
 import safewrite as sw
 from safewrite.cdc.config.job import load
+from safewrite.cdc.landing.dead_letters import DeadLetters
 from safewrite.cdc.landing.job_plan import plan
-from safewrite.cdc.landing.replay import replay
-from safewrite.cdc.ledger.dead_letters import LetterFilter
 from safewrite.cdc.records.change import KafkaRecord
 from safewrite.cdc.rows.table_changes import TableChanges
 from safewrite.cdc.sql.computing import compute
@@ -136,7 +135,7 @@ def test_a_row_that_changes_while_it_is_computed_stops_the_job_once(
     def replayed_first(*given: Any) -> int:
         found = compute(*given)
         monkeypatch.undo()
-        assert replay(job.landing(), LetterFilter()).landed == 1
+        assert DeadLetters(job.landing()).replay().landed == 1
         return found
 
     monkeypatch.setattr(table_batch, "compute", replayed_first)

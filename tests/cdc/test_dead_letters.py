@@ -1,4 +1,7 @@
-"""Dead letters as an operator handles them: seen, repaired and replayed, retired; the books add up after each step."""
+"""What only dead letters of change data know: tables, epochs, batches that are open, replays that broke off, ledgers.
+
+The commands, as both jobs have them, are in ``tests/intake/test_letters.py``.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import safewrite as sw
-from safewrite.cdc.landing.replay import ReplayedLetters, replay
-from safewrite.cdc.ledger.dead_letters import DeadLetters, LetterFilter
+from safewrite.cdc.landing.dead_letters import DeadLetters
 from safewrite.cdc.ledger.ledger import JobLedger
 from safewrite.cdc.records.change import KafkaRecord
 from safewrite.cli.app import app
+from safewrite.intake.letters import LetterFilter
 from tests.cdc.events import event, postgres, record
 from tests.cdc.jobs import Job, change
 from tests.cdc.test_commands import answer, run
-
-EVERY = LetterFilter()
 
 
 @pytest.fixture(params=["delta", "iceberg"])
@@ -112,9 +113,9 @@ def test_a_letter_never_beats_a_newer_change(job: Job) -> None:
     newer = change("u", "a", 1, {"id": 1, "at": 7}, lsn=90, offset=4)
     job.land(newer, change("d", "a", 2, None, lsn=91, offset=5), number=1)
     job.tables = [{"table": "a", "timestamp_fields": {"at": "iso8601"}}]
-    found = replay(job.landing(), EVERY)
+    found = DeadLetters(job.landing()).replay()
     assert (found.landed, found.dead) == (3, {})
-    (line,) = [one for one in found.lines if one.table]
+    (line,) = [one for one in found.tables if one.table]
     assert (line.records, line.applied, line.late) == (3, 1, 2)
     assert {key: row["at"].year for key, row in job.rows("a").items()} == {0: 1970, 1: 1970, 3: 2024}
     assert books(job)["db.a"] == (9, 3, 3)
@@ -126,7 +127,7 @@ def test_letters_that_are_all_late_are_not_a_source_that_was_set_back(tmp_path: 
     job.land(created(1, 0, ms=1814000000000, n=1), created(1, 1, "b"))
     job.tables.append({"table": "a"})
     job.land(change("u", "a", 1, {"id": 1, "n": 2}, lsn=90, offset=2), number=1)
-    assert replay(job.landing(), EVERY).landed == 1
+    assert DeadLetters(job.landing()).replay().landed == 1
     assert job.rows("a") == {1: {"id": 1, "n": 2}}
 
 
@@ -155,15 +156,15 @@ def test_a_replay_that_broke_off_is_finished_and_counts_once(
     with monkeypatch.context() as patch:
         patch.setattr(where, step, dies)
         with pytest.raises(CrashError):
-            replay(job.landing(), LetterFilter(ids=("topic/0/0",)))
+            DeadLetters(job.landing()).replay(LetterFilter(names=("topic/0/0",)))
     assert job.rows("b") == {7: {"id": 7, "n": 1}}
     assert states(job) == [(0, "replaying"), (2, "waiting")]
     assert job.verdict().faults == ()
     job.tables[-1]["leave_out"] = ["n"]  # what was committed counts, whatever the configuration says by now
-    found = replay(job.landing(), EVERY)
+    found = DeadLetters(job.landing()).replay()
     assert (found.landed, set(job.rows("b"))) == (2, {7, 8})
     assert books(job) == {None: (2, 2, 0), "db.a": (1, 0, 0), "db.b": (2, 0, 2)}
-    assert sum(one.applied for one in found.lines) == 2
+    assert sum(one.applied for one in found.tables) == 2
 
 
 @pytest.mark.sweep("iceberg")
@@ -176,46 +177,18 @@ def test_letters_of_a_batch_that_is_not_closed_are_left_alone(
         patch.setattr(JobLedger, "write", crash)
         with pytest.raises(CrashError):
             job.land(*sent)
-    found = replay(job.landing(), EVERY)
+    found = DeadLetters(job.landing()).replay()
     assert (found.landed, found.open_batch, states(job)) == (0, 1, [(1, "waiting")])
     assert told(job, "retire", "--all", "--note", "x") == {"retired": 0, "open_batch": 1}
     job.land(*sent)
     assert told(job, "retire", "--all", "--note", "x")["retired"] == 1
 
 
-def test_a_letter_that_waits_no_longer_is_said_to(tmp_path: Path) -> None:
-    """What became of it is said, and nothing is done; a name that no letter has is refused before anything is."""
-    job = Job(tmp_path, [{"table": "a"}])
-    job.land(created(7, 0, "b"), record(b"?", offset=1), record(b"?", offset=2))
-    job.tables.append({"table": "b"})
-    assert told(job, "replay", "topic/0/0")["landed"] == 1
-    assert told(job, "retire", "topic/0/1", "--note", "x")["retired"] == 1
-    before = job.letters()
-    names = ["topic/0/0", "topic/0/1"]
-    gone = {"topic/0/0": "replayed", "topic/0/1": "retired"}
-    for more in ([], ["--dry-run"]):
-        assert told(job, "replay", *names, *more)["already"] == gone
-        assert told(job, "retire", *names, "--note", "y", *more)["already"] == gone
-        for words in (["replay"], ["retire", "--note", "y"]):
-            said = " ".join(letters(job, *words, *names, *more).stdout.split())
-            assert "topic/0/0 is replayed already. topic/0/1 is retired already." in said
-    for words in (["replay"], ["retire", "--note", "y"]):
-        for more in ([], ["--dry-run"]):
-            found = letters(job, *words, "topic/0/2", "topic/0/9", *more)
-            assert (found.exit_code, "has no dead letter topic/0/9" in found.stderr) == (2, True)
-        assert letters(job, *words, "--table", "db.b").stdout.startswith(
-            "No dead letter that is meant waits."
-        )
-    found = letters(job, "retire", "topic/0/2", "--note", " ")
-    assert (found.exit_code, "A note says why" in found.stderr) == (2, True), found.output
-    assert job.letters() == before
-
-
 @pytest.mark.sweep("iceberg")
 def test_of_two_operators_at_once_one_is_refused(job: Job) -> None:
     job.land(record(b"?", offset=0), record(b"?", offset=1))
-    one, other = (DeadLetters(job.landing().ledger) for _ in range(2))
-    mine, theirs = one.find(EVERY), other.find(EVERY)
+    one, other = (DeadLetters(job.landing()) for _ in range(2))
+    mine, theirs = one.find(), other.find()
     one.retire(mine, "x")
     with pytest.raises(sw.ConflictError):
         other.begin(theirs)
@@ -244,7 +217,7 @@ def test_what_still_cannot_land_waits_with_its_new_reason(job: Job) -> None:
 def test_verify_finds_a_replay_that_the_ledger_does_not_have(job: Job) -> None:
     job.land(created(7, 0, "b"))
     job.tables.append({"table": "b"})
-    replay(job.landing(), EVERY)
+    DeadLetters(job.landing()).replay()
     landing = job.landing()
     ledger = landing.targets.find(landing.ledger.table)
     assert ledger is not None
@@ -278,37 +251,6 @@ def test_letters_of_an_earlier_version_get_the_new_columns(job: Job) -> None:
     assert told(job, "list")["count"] == 1
     assert answer(job, "status")["dead_nowhere_waiting"] == 1
     assert told(job, "retire", "--all", "--note", "x")["retired"] == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        (["replay"], "Say which dead letters are meant"),
-        (["retire", "--all", "--table", "db.a", "--note", "x"], "Say which dead letters are meant"),
-        (["list", "--state", "lost"], "is not a state"),
-        (["list", "--since", "yesterday"], "is not a time of ISO 8601"),
-        (["show", "topic/0/9"], "has no dead letter topic/0/9"),
-    ],
-)
-def test_wrong_calls_exit_with_2(tmp_path: Path, arguments: list[str], why: str) -> None:
-    found = letters(Job(tmp_path, [{"table": "a"}]), *arguments)
-    assert (found.exit_code, why in found.stderr) == (2, True), found.output
-
-
-def test_letters_are_chosen_by_table_and_time(tmp_path: Path) -> None:
-    job = Job(tmp_path, [{"table": "a", "timestamp_fields": {"at": "epoch_ms"}}], schemas=False)
-    job.land(created(1, 0, at="x"), created(2, 1, "b"))
-    assert [one["letter"] for one in told(job, "list", "--table", "db.a")["letters"]] == ["topic/0/0"]
-    assert len(told(job, "list", "--table", "db.a", "--table", "db.none")["letters"]) == 1
-    assert told(job, "list", "--since", "2020-01-01T00:00+02:00", "--until", "2999-01-01")["count"] == 2
-    assert told(job, "list", "--since", "2999-01-01")["count"] == 0
-    assert told(job, "list", "--limit", "1")["count"] == 2
-
-
-@pytest.mark.sweep("iceberg")
-def test_nothing_waits_in_a_job_without_letters(job: Job) -> None:
-    assert told(job, "list") == {"count": 0, "letters": []}
-    assert replay(job.landing(), EVERY) == ReplayedLetters()
 
 
 @pytest.mark.sweep("iceberg")

@@ -14,9 +14,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, LongType, NestedField, StringType, StructType
 
 import safewrite as sw
+from safewrite.cdc.landing.dead_letters import DeadLetters
 from safewrite.cdc.landing.job_plan import plan
-from safewrite.cdc.landing.replay import replay
-from safewrite.cdc.ledger.dead_letters import LetterFilter
 from tests.cdc.jobs import Job, change
 
 FORMS = ("delta", "iceberg")
@@ -161,7 +160,7 @@ def test_what_another_engine_widened_takes_the_values_that_waited(tmp_path: Path
     with catalog.load_table("db.a").update_schema() as update:
         update.update_column("n", DecimalType(9, 2))
         update.add_column(("t", "b"), LongType())
-    assert replay(running, LetterFilter()).landed == 2
+    assert DeadLetters(running).replay().landed == 2
     job.land(
         change("c", "a", 4, {"id": 4, "n": "7654321.00", "t": {"a": 2, "b": 3}}, lsn=4, offset=3),
         landing=running,

@@ -14,9 +14,8 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
+from safewrite.cdc.landing.dead_letters import DeadLetters
 from safewrite.cdc.landing.job_plan import plan
-from safewrite.cdc.landing.replay import replay
-from safewrite.cdc.ledger.dead_letters import LetterFilter
 from safewrite.cdc.records.change import KafkaRecord
 from tests.cdc.events import decoded, event, postgres, record
 from tests.cdc.jobs import FORM_AND_SCHEMAS, Job, Source, change, cut
@@ -175,8 +174,8 @@ def test_a_dead_letter_is_replayed_into_its_place(tmp_path: Path) -> None:
     dying = job.landing()
     dying.ledger.write_replay = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        replay(dying, LetterFilter())
-    assert replay(job.landing(), LetterFilter()).landed == 1
+        DeadLetters(dying).replay()
+    assert DeadLetters(job.landing()).replay().landed == 1
     rows = sorted(job.read("a").to_pylist(), key=lambda row: row["_cdc_sequence"])
     assert [row["n"] for row in rows] == [1, None, 3]
     assert [row["_cdc_until_sequence"] for row in rows] == [
@@ -198,7 +197,7 @@ def test_a_replay_and_the_job_at_once_do_not_write_over_each_other(tmp_path: Pat
     def between(share: Any) -> None:
         nonlocal applied
         if applied is None:
-            applied = replay(job.landing(), LetterFilter())
+            applied = DeadLetters(job.landing()).replay()
         share.apply()
 
     first._apply = between  # type: ignore[method-assign]

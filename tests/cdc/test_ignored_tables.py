@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from safewrite.cdc.config.job import load
-from safewrite.cdc.landing.replay import replay
-from safewrite.cdc.ledger.dead_letters import LetterFilter
+from safewrite.cdc.landing.dead_letters import DeadLetters
 from safewrite.cdc.records.change import KafkaRecord, SourceTable
 from safewrite.cdc.routing.routing import Router
 from safewrite.cdc.status import status
@@ -121,7 +120,7 @@ def test_a_dead_letter_of_a_table_that_is_ignored_today_is_replayed_and_gone(tmp
         change("c", "a", 1, {"id": 1}, lsn=1, offset=0),
         record(event("c", {"id": 2}, source=postgres(2, "b")), {"id": 2}, offset=1),
     )
-    found = replay(job.landing(ignored_tables=["b"]), LetterFilter())
+    found = DeadLetters(job.landing(ignored_tables=["b"])).replay()
     assert (found.landed, found.dead) == (1, {})
     assert [letter["state"] for letter in job.letters()] == ["replayed"]
     assert job.verdict().faults == ()

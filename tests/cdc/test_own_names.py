@@ -10,9 +10,8 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 import safewrite as sw
+from safewrite.cdc.landing.dead_letters import DeadLetters
 from safewrite.cdc.landing.job_plan import plan
-from safewrite.cdc.landing.replay import replay
-from safewrite.cdc.ledger.dead_letters import LetterFilter
 from tests.cdc.jobs import Job, Source, change, cut
 from tests.cdc.on_executors import Executors
 from tests.cdc.test_existing import made_by_others
@@ -86,7 +85,7 @@ def test_columns_of_the_source_may_be_called_as_the_jobs_are_by_default(tmp_path
         "the source has columns that the job keeps (_cdc_epoch, _cdc_sequence); map their names"
     ] * 2
     job.tables = [{"table": "a", "own_names": ORDER}]
-    assert replay(job.landing(), LetterFilter()).dead == {}
+    assert DeadLetters(job.landing()).replay().dead == {}
     (row,) = job.read("a").to_pylist()
     assert (row["_cdc_sequence"], row["_cdc_epoch"], row["run"]) == ("y", 9, 0)
     assert row["log_position"] > "0"

@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 
 import safewrite as sw
 from safewrite.cdc.config.table_config import METADATA
+from safewrite.cdc.landing.dead_letters import DeadLetters
 from safewrite.cdc.landing.job_plan import JobPlan, plan
-from safewrite.cdc.landing.replay import replay
-from safewrite.cdc.ledger.dead_letters import LetterFilter
 from safewrite.cdc.ledger.target_tables import has_branch
 from safewrite.cdc.status import status, tables_gone
 from safewrite.cli.app import app
@@ -46,7 +45,7 @@ def test_a_table_is_added_to_a_running_job_taken_from_it_and_put_back(tmp_path: 
     assert said(found, "db.b")[0] == "begins"
     assert "dead letters are of tables that were not configured" in found.notes[-1]
     job.land(*source.run(24), number=1)
-    assert replay(job.landing(), LetterFilter()).dead == {}
+    assert DeadLetters(job.landing()).replay().dead == {}
     assert {name: job.rows(name) for name in ("a", "b")} == source.rows
 
     job.tables.pop()
@@ -60,7 +59,7 @@ def test_a_table_is_added_to_a_running_job_taken_from_it_and_put_back(tmp_path: 
     job.tables.append({"table": "b"})
     assert said(planned(job), "db.b")[0] == "goes on"
     job.land(*source.run(24), number=3)
-    assert replay(job.landing(), LetterFilter()).dead == {}
+    assert DeadLetters(job.landing()).replay().dead == {}
     assert {name: job.rows(name) for name in ("a", "b")} == source.rows
     assert job.verdict().faults == ()
 

@@ -16,9 +16,8 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, FloatType, IntegerType, NestedField, StructType
 
+from safewrite.cdc.landing.dead_letters import DeadLetters
 from safewrite.cdc.landing.job_plan import plan
-from safewrite.cdc.landing.replay import replay
-from safewrite.cdc.ledger.dead_letters import LetterFilter
 from safewrite.cdc.records.change import KafkaRecord
 from safewrite.errors import InvalidInputError
 from tests.cdc.events import event, postgres, record, with_schema
@@ -199,7 +198,7 @@ def test_what_may_not_be_wider_waits_as_dead_letters(tmp_path: Path, form: str, 
     assert sorted(rows_of(job)) == ([1, 3] if widen is False else [1, 3, 4])
     assert len(job.letters()) == (2 if widen is False else 1)
     job.tables[0] |= {"widen": True, **({"readers": ["spark"]} if form == "delta" else {})}
-    assert replay(job.landing(), LetterFilter()).landed == len(job.letters())
+    assert DeadLetters(job.landing()).replay().landed == len(job.letters())
     assert sorted(rows_of(job)) == [1, 2, 3, 4]
     assert not job.verdict().faults
 

@@ -1,4 +1,7 @@
-"""The way back from quarantine: list, show, replay and retire, as a user calls them; the books add up after each."""
+"""What only quarantine knows: stages, records that are overtaken, files that are gone, tables that are configured later.
+
+The commands, as both jobs have them, are in ``tests/intake/test_letters.py``.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pytest
 from typer.testing import CliRunner
 
@@ -28,8 +32,8 @@ def ask(job: Shop, *words: str, code: int = 0) -> Any:
 
 def states(job: Shop) -> dict[str, str]:
     return {
-        f"{one['record']} {one['stage']}": one["state"]
-        for one in ask(job, "list", "--state", "all")["records"]
+        f"{one['letter']} {one['stage']}": one["state"]
+        for one in ask(job, "list", "--state", "all")["letters"]
     }
 
 
@@ -57,17 +61,14 @@ def notes(job: Shop) -> dict[int, str]:
     return {row["id"]: row["note"] for row in job.rows("silver/orders")}
 
 
-def test_records_come_back_through_the_configuration_of_today(job: Shop) -> None:
-    """One that stays bad waits on; a second replay takes nothing twice, and books add up each time."""
+def test_records_of_files_and_rows_of_bronze_come_back(job: Shop) -> None:
+    """One that stays bad waits on, and has its text."""
     set_in(job, "defaults", "files", to={"kind": "csv", "header": True, "rfc4180": True})
     set_in(job, "defaults", "quality", to={"quarantined_share_max": 1.0})
-    assert ask(job, "replay", "--all", "--dry-run")["would_replay"] == [f"{LOAD}#1", f"{LOAD}#2", f"{LOAD}#3"]
-    assert notes(job) == {4: "d"}
     said = ask(job, "replay", "--all", code=1)
-    assert (said["taken"], [one["name"] for one in said["waiting"]]) == (2, [f"{LOAD}#2"])
-    assert notes(job) == {1: "a,b", 3: "odd", 4: "d"}
-    assert clean(job)
-    assert ask(job, "replay", "--all", code=1)["taken"] == 0
+    assert (said["landed"], [*said["dead"]]) == (2, [f"{LOAD}#2"])
+    (line,) = said["tables"]
+    assert (line["table"], line["applied"]) == ("shop.orders", 2)
     assert notes(job) == {1: "a,b", 3: "odd", 4: "d"}
     assert clean(job)
     assert states(job) == {
@@ -75,12 +76,8 @@ def test_records_come_back_through_the_configuration_of_today(job: Shop) -> None
         f"{LOAD}#2 raw": "waiting",
         f"{LOAD}#3 silver": "replayed",
     }
-    assert ask(job, "retire", f"{LOAD}#2", "--note", "a test row")["retired"] == 1
-    assert ask(job, "retire", "--all", "--note", "a test row")["retired"] == 0
-    assert ask(job, "list")["count"] == 0
-    (shown,) = ask(job, "show", f"{LOAD}#2")["records"]
-    assert (shown["state"], shown["note"], shown["text"]) == ("retired", "a test row", "x,c")
-    assert clean(job)
+    (shown,) = ask(job, "show", f"{LOAD}#2")["letters"]
+    assert (shown["stage"], shown["text"]) == ("raw", "x,c")
 
 
 def test_a_change_that_a_later_one_overtook_does_not_wait(job: Shop) -> None:
@@ -94,7 +91,7 @@ def test_records_whose_file_is_gone_wait_and_are_said_to(job: Shop) -> None:
     (job.folder / "raw" / LOAD).unlink()
     set_in(job, "defaults", "files", to={"kind": "csv", "header": True, "rfc4180": True})
     said = ask(job, "replay", f"{LOAD}#1", code=1)
-    assert [one["name"] for one in said["waiting"]] == [f"{LOAD}#1"]
+    assert [*said["dead"]] == [f"{LOAD}#1"]
     assert notes(job) == {4: "d"}
 
 
@@ -103,38 +100,15 @@ def test_files_of_a_table_that_is_configured_later_come_back(job: Shop) -> None:
     job.put("shop/items/LOAD00000001.csv", "id,note\n7,x\n")
     assert job.run().ok
     assert ask(job, "list", "--table", "shop.items")["count"] == 1
-    assert "No record of a configured table" in str(ask_text(job, "replay", "--table", "shop.items"))
+    refused = ask(job, "replay", "--table", "shop.items", code=2)["error"]["message"]
+    assert "No record of a configured table" in refused
     job.config["tables"]["shop.items"] = job.config["tables"]["shop.orders"]
     said = ask(job, "replay", "--table", "shop.items")
-    assert (said["taken"], said["waiting"]) == (1, [])
+    assert (said["landed"], said["dead"]) == (1, {})
     assert [row["id"] for row in job.rows("silver/items")] == [7]
 
 
-def ask_text(job: Shop, *words: str) -> str:
-    done = CliRunner().invoke(
-        app, ["medallion", "quarantine", *words, "--config", str(job.folder / "job.json")]
-    )
-    assert done.exit_code == 2
-    return " ".join(done.output.split())
-
-
-def test_a_record_that_waits_no_longer_is_said_to(job: Shop) -> None:
-    assert ask(job, "retire", "--all", "--note", "x")["retired"] == 3
-    name = f"{LOAD}#1"
-    assert ask(job, "replay", "--all") == {"taken": 0, "waiting": [], "failed": {}}
-    for words in (["replay"], ["retire", "--note", "x"]):
-        said = CliRunner().invoke(
-            app, ["medallion", "quarantine", *words, "--all", "--config", str(job.folder / "job.json")]
-        )
-        assert said.stdout.strip() == "No record that is meant waits."
-        for more in ([], ["--dry-run"]):
-            assert ask(job, *words, name, *more)["already"] == {name: "retired"}
-            assert "a#1 is not in quarantine" in ask_text(job, *words, name, "a#1", *more)
-
-
-def test_it_must_be_said_which_records_are_meant(job: Shop) -> None:
-    for words in (["replay"], ["replay", "--all", "--table", "shop.orders"], ["retire", "--note", "n"]):
-        assert "Say which records are meant" in ask_text(job, *words)
-    assert "a#1 is not in quarantine" in ask_text(job, "show", "a#1")
-    assert "'open' is not a state" in ask_text(job, "list", "--state", "open")
-    assert "A note says why" in ask_text(job, "retire", "--all", "--note", " ")
+def test_times_that_the_log_of_quarantine_does_not_tell_are_refused(job: Shop) -> None:
+    deltalake.DeltaTable(str(job.folder / "aside")).delete("line = 2")
+    assert "nothing is left" in ask(job, "list", "--since", "2020-01-01", code=2)["error"]["message"]
+    assert ask(job, "list", "--since", "2999-01-01")["count"] == 0

@@ -15,8 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from safewrite.intake.letters import STATES
 from safewrite.medallion import Pipeline, verify
-from safewrite.medallion.audit.quarantine import STATES, Quarantine
+from safewrite.medallion.audit.quarantine import Quarantine
 from tests.medallion import test_tasks
 from tests.medallion.test_evolution import FORMATS, shop
 from tests.medallion.test_jobs import set_in
@@ -124,11 +125,10 @@ class Story:
                 run = pipeline.replay([TABLE])
                 assert run.ok, f"{self.said}\n{run.tables[0].error}"
                 continue
-            done = quarantine.replay(chosen)
+            done = quarantine.replay()
             assert done.failed == {}, f"{self.said}\n{done.failed}"
-            left = {(one.stage, one.name) for one in done.left}
-            assert left == {
-                (one.stage, one.name) for one in chosen if wanted[one.stage, one.name] == "waiting"
+            assert {*done.dead} == {
+                one.name for one in chosen if wanted[str(one.stage), one.name] == "waiting"
             }, self.said
         self.check()
 
@@ -145,8 +145,8 @@ class Story:
             assert (audit.flaws, audit.error) == ([], None), f"{self.said}\n{audit}"
             assert (audit.bronze_rows, audit.silver_rows) == (len(self.model.rows), len(wanted)), self.said
         states = {
-            (one.stage, one.name): one.state
-            for one in Quarantine(Pipeline(self.twin.plain.config)).find(STATES)
+            (str(one.stage), one.name): one.state
+            for one in Quarantine(Pipeline(self.twin.plain.config)).find(states=STATES)
         }
         assert states == self.model.states(), self.said
 

@@ -45,7 +45,7 @@ CDC_MUTANTS = (
         "a table that another run made meanwhile",
         "intake/tables.py",
         (("            if error.kind is not sw.Kind.TABLE_EXISTS:\n", "            if error:\n"),),
-        alone("test_intake.py"),
+        alone("intake/test_jobs_alike.py"),
         "test_a_table_that_another_run_made_meanwhile_is_opened_as_it_is",
     ),
     Mutant(

@@ -11,7 +11,7 @@ import pyarrow as pa
 import safewrite as sw
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.landing.landing import Landing
-from safewrite.cdc.ledger.dead_letters import dead_letters_waiting
+from safewrite.cdc.ledger.accounting import dead_letters_waiting
 from safewrite.cdc.ledger.target_tables import has_branch, keys_of, properties_of
 from safewrite.cdc.records.batch import topic_partition
 from safewrite.cdc.routing.origin import recorded_source

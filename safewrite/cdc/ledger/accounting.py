@@ -13,10 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.cdc.ledger.dead_letters import STATES
 from safewrite.cdc.ledger.ledger import LedgerEntry
+from safewrite.intake.letters import LEFT, STATES
 
 COLUMNS = tuple(one.name for one in fields(LedgerEntry))
+BRIEF = ("job", "topic", "topic_id", "partition", "offset", "table", "state")
+"""The columns that say what became of letters, without what their records hold."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +84,21 @@ def verify(job: str, ledger: pa.Table, letters: pa.Table | None = None) -> Verdi
 
 def states_of(letters: pa.Table) -> Counter[str]:
     """How many letters are in each state; those of an earlier version all wait."""
-    if "state" not in letters.column_names:
-        return Counter(waiting=letters.num_rows)
-    return Counter(one or "waiting" for one in letters.column("state").to_pylist())
+    return Counter(one or "waiting" for one in _states(letters))
+
+
+def dead_letters_waiting(letters: pa.Table | None, job: str) -> Counter[str | None]:
+    """How many dead letters of each table wait."""
+    if letters is None:
+        return Counter()
+    rows = letters.filter(pc.equal(letters.column("job"), job))
+    pairs = zip(rows.column("table").to_pylist(), _states(rows), strict=True)
+    return Counter(table for table, state in pairs if (state or "waiting") in LEFT)
+
+
+def _states(letters: pa.Table) -> list[str | None]:
+    known = "state" in letters.column_names
+    return letters.column("state").to_pylist() if known else [None] * letters.num_rows
 
 
 def _replays(lines: Sequence[LedgerEntry], states: Mapping[str, int], *, gone: bool) -> list[str]:

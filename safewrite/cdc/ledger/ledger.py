@@ -111,7 +111,7 @@ LETTERS_SCHEMA = pa.schema(
         "epochs": pa.string(),
     }
 )  # fmt: skip
-"""``state`` is NULL of a letter that waits (``safewrite.cdc.ledger.dead_letters``).
+"""``state`` is NULL of a letter that waits (``safewrite.cdc.landing.dead_letters``).
 
 ``epochs`` is a JSON object: under "" the epoch of the letter's table when it came; where it names none, those of tables by name,
 and under "" that of all others.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,182 +16,162 @@ import pyarrow.compute as pc
 import safewrite as sw
 from safewrite.errors import InvalidInputError, TableNotFoundError
 from safewrite.frames.fingerprint import row_hashes
+from safewrite.intake.letters import (
+    EVERY,
+    LEFT,
+    STATES,
+    Letter,
+    LetterFilter,
+    Letters,
+    LetterState,
+    Replayed,
+    ReplayedTable,
+)
 from safewrite.medallion.bronze.summary import Spans
 from safewrite.medallion.config.bronze_columns import LOADED_OP, OLD, SEQUENCE
 from safewrite.medallion.files.records import BadRecord
+from safewrite.medallion.lineage.lineage import BronzeGapError, Lineage
 from safewrite.medallion.pipeline import Pipeline
 from safewrite.medallion.silver.load_keys import FileOfLoad, load_numbers
 from safewrite.medallion.tables.job import JobPlaces, TableJob, quarantine_rows, short_key
 
-AsideState = Literal["waiting", "replayed", "overtaken", "retired"]
-STATES: tuple[AsideState, ...] = get_args(AsideState)
 RETIRED = "retired"
 """The stage of a row of the quarantine table that closes a record; its reason is the note, its text the record's stage."""
 Place = tuple[str, str, int]
 """A path, the tag of a content, and the number of a record in it."""
+NOT_APPLIED = ("late", "duplicate", "superseded")
 
 
-@dataclass(frozen=True, slots=True)
-class AsideRecord:
-    """A record in quarantine: ``stage`` is where it was put aside, raw or silver.
+@dataclass(frozen=True)
+class AsideRecord(Letter):
+    """A record in quarantine; its name is ``file#number``, its ``stage`` where it was put aside, raw or silver."""
 
-    ``state``: replayed, bronze has it now or silver its row; overtaken, silver was not given it, and a later change of its key made it of
-    no use; retired, somebody said that it is not needed (``note``).
-    """
+    tag: str = ""
+    text: str | None = None
 
-    name: str
-    table: str
-    stage: str
-    state: AsideState
-    reason: str
-    tag: str
-    text: str | None
-    note: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
+    def content(self) -> dict[str, Any]:
+        return {"tag": self.tag, "text": self.text}
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """What a replay did: records that are taken now, those that still wait, and why tables failed."""
-
-    taken: list[AsideRecord]
-    left: list[AsideRecord]
-    failed: dict[str, str]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        waiting = [one.to_dict() for one in self.left]
-        return {"taken": len(self.taken), "waiting": waiting, "failed": self.failed}
-
-
-class Quarantine:
-    """The records that a job could not take."""
+class Quarantine(Letters[AsideRecord]):
+    """The records that a job could not take; what became of them is told by bronze and silver."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
 
-    def find(
-        self,
-        states: Collection[str] = ("waiting",),
-        *,
-        tables: Iterable[str] | None = None,
-        reason: str | None = None,
-        names: Collection[str] = (),
-    ) -> list[AsideRecord]:
-        """The records of these states, by table and file; ``reason`` is a part of their reason.
+    def find(self, wanted: LetterFilter = EVERY, states: Collection[LetterState] = LEFT) -> list[AsideRecord]:
+        """The records of these states, by table and file; when they were met is told by the commits of quarantine.
 
         Raises:
+            InvalidInputError: these do not go back to a time that is asked for.
             SafewriteError: quarantine, bronze or silver cannot be read.
         """
-        rows = self._rows()
+        rows, is_met = self._rows(wanted)
         closed = {
             (row["table"], row["text"], *_place(row)): row["reason"]
             for row in rows
             if row["stage"] == RETIRED
         }
-        wanted = None if tables is None else set(tables)
-        of_tables: dict[str, list[dict[str, Any]]] = {}
+        of_tables: dict[str, list[AsideRecord]] = {}
         for row in rows:
-            owner = row["table"] or self._owner(row["file"])
-            is_meant = row["stage"] != RETIRED and (wanted is None or owner in wanted)
-            if (
-                is_meant
-                and (reason is None or reason in row["reason"])
-                and (not names or _name(row) in names)
-            ):
-                of_tables.setdefault(owner, []).append(row)
+            if row["stage"] == RETIRED or not is_met(row):
+                continue
+            owner, note = (
+                row["table"] or self._owner(row["file"]),
+                closed.get((row["table"], row["stage"], *_place(row))),
+            )
+            one = AsideRecord(
+                f"{row['file']}#{row['line']}", owner, "waiting" if note is None else "retired", row["reason"], note, row["stage"],
+                tag=row["tag"], text=row["text"],
+            )  # fmt: skip
+            if wanted.takes(one):
+                of_tables.setdefault(owner, []).append(one)
         found: dict[tuple[str, str, Place], AsideRecord] = {}
         for owner, group in sorted(of_tables.items()):
             taken = self._taken(owner, group)
-            for row in group:
-                note = closed.get((row["table"], row["stage"], *_place(row)))
-                state = "retired" if note is not None else taken.get((row["stage"], _place(row)), "waiting")
-                found[owner, row["stage"], _place(row)] = AsideRecord(  # the last reason of several counts
-                    _name(row),
-                    row["table"] or owner,
-                    row["stage"],
-                    state,
-                    row["reason"],
-                    row["tag"],
-                    row["text"],
-                    note,
-                )
+            for one in group:
+                key = (one.stage or "", _of_letter(one))
+                state = taken.get(key, one.state) if one.note is None else one.state
+                found[owner, *key] = replace(one, state=state)  # the last reason of several counts
         return [one for _, one in sorted(found.items(), key=lambda pair: pair[0]) if one.state in states]
 
-    def replay(self, chosen: Sequence[AsideRecord]) -> Replayed:
-        """Take the tables of these records again from their files and from bronze; idempotent, and safe while the job runs.
-
-        Raises:
-            InvalidInputError: there are none, or none of a table that is configured.
-            SafewriteError: as :meth:`find`.
-        """
-        tables = sorted({one.table for one in chosen} & {*self._pipeline.config.tables})
+    def replay(self, wanted: LetterFilter = EVERY) -> Replayed:
+        """Take the tables of these records again from their files and from bronze; idempotent, and safe while the job runs."""
+        done = Replayed()
+        chosen = self.find(wanted)
+        tables = sorted({one.table or "" for one in chosen} & {*self._pipeline.config.tables})
+        if not chosen:
+            return done
         if not tables:
             raise InvalidInputError(
                 "No record of a configured table is meant. Nothing was written. Configure the table, or retire the records."
             )
         run = self._pipeline.replay(tables)
-        after = self.find(STATES, tables=tables, names={one.name for one in chosen})
-        states = {(one.table, one.stage, one.name, one.tag): one for one in after}
-        now = [states.get((one.table, one.stage, one.name, one.tag), one) for one in chosen]
-        failed = {one.table: one.error for one in run.tables if one.error is not None}
-        taken, left = ([one for one in now if (one.state == "waiting") is waits] for waits in (False, True))
-        return Replayed(taken, left, failed)
+        now = self.find(LetterFilter(tables=tables, names={one.name for one in chosen}), STATES)
+        states = {_identity(one): one for one in now}
+        left = [states.get(_identity(one), one) for one in chosen]
+        done.dead = {one.name: one.reason for one in left if one.state in LEFT}
+        done.landed = sum(one.state not in LEFT for one in left)
+        done.failed = {one.table: one.error for one in run.tables if one.error is not None}
+        for one in run.tables:
+            changes = one.refined.changes
+            applied = sum(count for what, count in changes.items() if what not in NOT_APPLIED)
+            done.tables.append(ReplayedTable(one.table, one.refined.rows, applied, changes.get("late", 0)))
+        return done
 
-    def retire(self, chosen: Sequence[AsideRecord], note: str) -> int:
-        """Note of records that wait that they are not needed; they stay in quarantine, and count there; how many are new.
-
-        Raises:
-            InvalidInputError: the note is empty.
-            SafewriteError: as ``append_many``.
-        """
-        if not note.strip():
-            raise InvalidInputError(
-                "A note says why the records are not needed. Nothing was written. Give one."
-            )
+    def _retire(self, letters: Sequence[AsideRecord], note: str) -> int:
         places, count = self._pipeline.places, 0
-        for one in (record for record in chosen if record.state == "waiting"):
+        for one in (record for record in letters if record.state == "waiting"):
             file, _, line = one.name.rpartition("#")
             owner = one.table if one.table in self._pipeline.config.tables else ""
-            rows = quarantine_rows(owner, RETIRED, file, one.tag, [BadRecord(int(line), note, one.stage)])
+            rows = quarantine_rows(
+                owner or "", RETIRED, file, one.tag, [BadRecord(int(line), note, one.stage)]
+            )
             key = short_key(f"{places.config.job}/{RETIRED}/{one.stage}/{one.name}#{one.tag}/{_hash(note)}")
             receipt = places.quarantine.append(rows, key=key)
             count += receipt.outcome != sw.Outcome.ALREADY_COMMITTED
         return count
 
-    def _rows(self) -> list[dict[str, Any]]:
+    def _rows(self, wanted: LetterFilter) -> tuple[list[dict[str, Any]], Callable[[dict[str, Any]], bool]]:
+        """All rows, and which of them tell of records that the job met when it is asked for."""
         config, places = self._pipeline.config, self._pipeline.places
         try:
             table = places.open(config.quarantine, config.quarantine_format, None)
         except TableNotFoundError:
-            return []
-        found: list[dict[str, Any]] = _whole(
-            places, "quarantine", table, config.quarantine_format
-        ).to_pylist()
-        return found
+            return [], lambda _: True
+        lineage = places.lineage("quarantine", table, config.quarantine_format)
+        lineage.look()
+        since, until = (
+            None if ns is None else _met_since(lineage, ns) for ns in (wanted.since_ns, wanted.until_ns)
+        )
+
+        def is_met(row: dict[str, Any]) -> bool:
+            record = (row["table"], row["stage"], _place(row))
+            return (since is None or record in since) and (until is None or record not in until)
+
+        return lineage.read(lineage.whole()).to_pylist(), is_met
 
     def _owner(self, path: str) -> str:
         """The table that a file of no configured table is of, by its folder."""
         parts = path.split("/")
         return ".".join(parts[:2]) if len(parts) > 2 else ""
 
-    def _taken(self, table: str, rows: Sequence[dict[str, Any]]) -> dict[tuple[str, Place], AsideState]:
+    def _taken(self, table: str, letters: Sequence[AsideRecord]) -> dict[tuple[str, Place], LetterState]:
         """What became of records of one table; those that wait are left out."""
         config = self._pipeline.config.tables.get(table)
         if config is None or config.sync is not None:
             return {}
         places = JobPlaces(self._pipeline.config, path=self._pipeline.places.path, read_only=True)
         job = TableJob(table, config, places)
-        aside = {stage: {_place(row) for row in rows if row["stage"] == stage} for stage in ("raw", "silver")}
+        aside = {
+            stage: {_of_letter(one) for one in letters if one.stage == stage} for stage in ("raw", "silver")
+        }
         try:
             there = _Aside(job, aside["raw"] | aside["silver"])
             states = there.in_silver(aside["silver"])
         except TableNotFoundError:
             return {}
-        found: dict[tuple[str, Place], AsideState] = {}
+        found: dict[tuple[str, Place], LetterState] = {}
         for place in aside["raw"]:
             if place in there.rows or (place[2] == 0 and place[0] in there.files):
                 found["raw", place] = "replayed"
@@ -228,7 +209,7 @@ class _Aside:
     def _columns(self) -> list[str]:
         return [*self._keys, *self._olds, "_op", *SEQUENCE, "_file", "_tag", "_line"]
 
-    def in_silver(self, aside: set[Place]) -> dict[Place, AsideState]:
+    def in_silver(self, aside: set[Place]) -> dict[Place, LetterState]:
         """What became of rows that silver was not given: silver has one, or something newer of its key, or of both keys, came."""
         asked = {place: self.rows[place] for place in aside & self.rows.keys()}
         if not asked:
@@ -283,7 +264,7 @@ def _state(
     have: tuple[Any, ...] | None,
     newest: Mapping[FileOfLoad | None, tuple[Any, ...]],
     loads: Mapping[FileOfLoad, int],
-) -> AsideState | None:
+) -> LetterState | None:
     """What became of one; rows of one full load do not overtake one another."""
     order, own = _order(row), _file_of(row)
     if have == order:
@@ -310,11 +291,17 @@ def _is_in(column: pa.ChunkedArray, values: Collection[Any]) -> pa.ChunkedArray:
     return pc.is_in(column, value_set=pa.array([*values], column.type))
 
 
-def _whole(places: JobPlaces, name: str, table: sw.Table, table_format: str) -> pa.Table:
-    """All rows of a table of the job."""
-    lineage = places.lineage(name, table, table_format)
-    lineage.look()
-    return lineage.read(lineage.whole())
+def _met_since(lineage: Lineage, since_ns: int) -> set[tuple[str, str, Place]]:
+    """The records that commits of quarantine brought from a time on, by the clocks of their writers."""
+    try:
+        rows = lineage.read(lineage.from_time(since_ns // 10**6)).to_pylist()
+    except BronzeGapError as error:
+        at = dt.datetime.fromtimestamp(since_ns // 10**9, dt.UTC).isoformat()
+        raise InvalidInputError(
+            f"Of when quarantine got its records nothing is left from {at} on: its log was cleaned up, or rows were deleted there. "
+            "Nothing was written. Name the records, their table or a part of the reason."
+        ) from error
+    return {(row["table"], row["stage"], _place(row)) for row in rows}
 
 
 def _old(row: dict[str, Any], key: str) -> Any:
@@ -333,8 +320,13 @@ def _place(row: dict[str, Any]) -> Place:
     return row["file"], row["tag"], row["line"]
 
 
-def _name(row: dict[str, Any]) -> str:
-    return f"{row['file']}#{row['line']}"
+def _of_letter(one: AsideRecord) -> Place:
+    file, _, line = one.name.rpartition("#")
+    return file, one.tag, int(line)
+
+
+def _identity(one: AsideRecord) -> tuple[str | None, str | None, Place]:
+    return one.table, one.stage, _of_letter(one)
 
 
 def _hash(text: str) -> str:
