@@ -92,6 +92,7 @@ def test_a_job_lands_the_same_by_executors(tmp_path: Path, seed: int, how: dict[
     assert found[0] == found[1]
 
 
+@pytest.mark.sweep("1", "3", "5")
 @pytest.mark.parametrize("lost", [1, 2, 3, 5])
 def test_a_batch_whose_executors_go_is_landed_again(tmp_path: Path, lost: int) -> None:
     """Before it is decoded, looked up, decided about, or rewritten; the second time all stays."""
@@ -192,9 +193,8 @@ def test_a_driver_that_died_between_two_tables_finds_what_landed(job: Job) -> No
     assert found["db.a"][0] == 0, "what had landed is counted by the driver"
 
 
-@pytest.mark.parametrize(
-    "seed", [4, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(40) if seed != 4)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(40))
 def test_the_lake_is_as_its_sources_by_executors(tmp_path: Path, seed: int) -> None:
     executors = Executors(lost=frozenset(range(7, 200, 11)))
     assert faults_of(seed, tmp_path, executors.work) == []

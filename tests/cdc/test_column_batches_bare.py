@@ -150,6 +150,7 @@ TABLES = [
     "numbers-dms",
     "numbers-maxwell",
     "numbers-unwrapped",
+    "texts-debezium",
     "whole numbers-debezium",
 )
 @pytest.mark.parametrize(
@@ -302,7 +303,7 @@ def test_tables_take_them_alike(table: Row, values: list[str], make: Make) -> No
     equal(records, schema=pa.schema({"id": pa.int64(), "v": pa.string(), "w": pa.int64()}), **table)
 
 
-@pytest.mark.sweep("maxwell", "unwrapped")
+@pytest.mark.sweep("dms", "maxwell", "unwrapped")
 def test_bytes_that_are_no_records_are_dead_letters_alike(make: Make) -> None:
     good = make("insert", {"id": 1, "v": "x"}, 0)
     value = good.value or b""

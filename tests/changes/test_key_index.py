@@ -98,7 +98,7 @@ def test_a_file_is_read_for_its_keys_twice_and_then_no_more(kind: str, tmp_path:
     }
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.sweep("delta", "iceberg")
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_batches_leave_what_they_leave_without_indexes(kind: str, tmp_path: Path) -> None:
     """Rows that went by vectors or position deletes, files that were rewritten, keys that came back."""

@@ -47,7 +47,7 @@ def tell_the_whole_story(job: Harness) -> None:
 @pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("table_format", FORMATS)
 def test_silver_equals_the_truth_in_every_value(table_format: str, tmp_path: Path) -> None:
-    tell_the_whole_story(lab(tmp_path, table_format, tables=8))
+    tell_the_whole_story(lab(tmp_path, table_format, tables=3))
 
 
 @pytest.mark.long

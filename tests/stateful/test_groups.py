@@ -63,7 +63,7 @@ class Groups(RuleBasedStateMachine):
             self.station.close()
 
 
-@pytest.mark.sweep("sql-6")
+@pytest.mark.sweep("object-store-25", "sql-6")
 @pytest.mark.parametrize(("place", "examples"), [("dynamodb", 25), ("object-store", 25), ("sql", 6)])
 def test_each_event_is_in_the_table_once_whatever_group_it_comes_in(place: Place, examples: int) -> None:
     machine = type(f"Groups_{place}", (Groups,), {"place": place, "told": Counter()})
@@ -82,7 +82,7 @@ def test_each_event_is_in_the_table_once_whatever_group_it_comes_in(place: Place
     assert not ANSWERS - set(machine.told), "some kind of answer never came"
 
 
-@pytest.mark.sweep("object-store-late", "sql-late", "sql-lost")
+@pytest.mark.sweep("object-store", "dynamodb-late", "sql")
 @pytest.mark.parametrize("kind", ["lost", "late"])
 @pytest.mark.parametrize("place", ["dynamodb", "object-store", "sql"])
 def test_a_group_whose_answers_stop_coming_is_decided_by_the_next_delivery(

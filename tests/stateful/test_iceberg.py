@@ -59,5 +59,5 @@ class Histories(RuleBasedStateMachine):
 
 TestHistories = Histories.TestCase
 TestHistories.settings = settings(
-    deadline=None, max_examples=12, stateful_step_count=12, derandomize=True, print_blob=True
+    deadline=None, max_examples=6, stateful_step_count=12, derandomize=True, print_blob=True
 )

@@ -222,7 +222,7 @@ class TestManyGroupRemovals(GroupJanitor.TestCase):
 TestJanitor = Janitor.TestCase
 TestJanitor.settings = settings(
     deadline=None,
-    max_examples=12,
+    max_examples=6,
     stateful_step_count=12,
     derandomize=True,
     print_blob=True,

@@ -99,7 +99,7 @@ class Histories(RuleBasedStateMachine):
 class TestHistories(Histories.TestCase):
     """A part of the profile's histories."""
 
-    settings = settings(Histories.TestCase.settings, max_examples=max(10, settings().max_examples // 5))
+    settings = settings(Histories.TestCase.settings, max_examples=max(5, settings().max_examples // 5))
 
 
 @pytest.mark.long

@@ -103,7 +103,7 @@ def test_change_logs_and_changes_of_columns_end_without_an_unexplained_disagreem
     ("format_", "seeds"),
     [
         ("delta", 4),
-        ("iceberg", 3),
+        pytest.param("iceberg", 3, marks=pytest.mark.long),
         pytest.param("delta", 60, marks=pytest.mark.long),
         pytest.param("iceberg", 30, marks=pytest.mark.long),
     ],
@@ -347,7 +347,10 @@ FAULTS = [
 
 
 @pytest.mark.sweep(
-    "a table made anew under a held object", "keys that only some dicts have", "resolve that does not look"
+    "a table made anew under a held object",
+    "keys that only some dicts have",
+    "names of remembered columns",
+    "resolve that does not look",
 )
 @pytest.mark.parametrize(
     "fault",
@@ -375,8 +378,8 @@ def failed() -> Iterator[crosscheck.FailedSeed]:
     with pytest.MonkeyPatch.context() as patch:
         _nanoseconds(patch)
         concerns = does("safewrite", "delete")
-        found = crosscheck.check("delta", seeds=range(SEEDS_MAX), concerns=concerns, shrink=False).failed
-        assert found
+        found = crosscheck.check("delta", seeds=range(20, SEEDS_MAX), concerns=concerns, shrink=False).failed
+        assert found, "the first that fails is 23, and earlier ones take long"
         yield found[0]
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # the other engines' own
     ("format_", "seeds", "columns"),
     [
         ("delta", range(1, 2), 200),
-        ("iceberg", range(1, 2), 40),
+        pytest.param("iceberg", range(1, 2), 40, marks=pytest.mark.long),
         pytest.param("delta", range(1, 12), 1000, marks=pytest.mark.long),
         pytest.param("iceberg", range(1, 12), 1000, marks=pytest.mark.long),
     ],

@@ -107,7 +107,17 @@ NAIVE = Naive(
 
 
 # --- the protocol -----------------------------------------------------------------------------------
-@pytest.mark.sweep("iceberg-retry-sql", "iceberg-set-sql", "iceberg-two-sql", "three-locks")
+@pytest.mark.sweep(
+    "changes-objects",
+    "create-objects",
+    "group-objects",
+    "iceberg-retry-sql",
+    "iceberg-set-sql",
+    "iceberg-two-sql",
+    "retry-objects",
+    "share-objects",
+    "three-locks",
+)
 @pytest.mark.parametrize(("name", "faults"), SOUND)
 def test_no_interleaving_with_the_short_budget_of_faults_breaks_a_promise(name: str, faults: int) -> None:
     report = Explorer(MODELS[name], faults).explore()
