@@ -1,0 +1,65 @@
+"""One record runs the same functions whichever engine lands it: an engine says only where tasks run."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import safewrite
+from safewrite.changes.members import table_pool
+from safewrite.engine import local
+from tests.cdc.jobs import change
+from tests.cdc.on_executors import Executors
+from tests.cdc.test_by_tasks import job_of
+
+_ROOT = str(Path(safewrite.__file__).parent)
+MOST = 500
+"""So many functions may be on one side only."""
+
+
+@contextmanager
+def called() -> Iterator[set[str]]:
+    """The functions of safewrite that run meanwhile, in any thread."""
+    codes: set[CodeType] = set()
+
+    def see(frame: FrameType, what: str, _: Any) -> None:
+        if what == "call":
+            codes.add(frame.f_code)
+
+    for module in (local, table_pool):  # their threads of before would not be seen
+        module._pool_of.cache_clear()
+    found: set[str] = set()
+    threading.setprofile(see)
+    sys.setprofile(see)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    found |= {f"{one.co_filename.removeprefix(_ROOT)}:{one.co_qualname}" for one in codes if one.co_filename.startswith(_ROOT)}  # fmt: skip
+
+
+def functions_of(folder: Path, executors: Executors | None) -> set[str]:
+    """Those that a record runs: one that a job's table begins with, and one after it."""
+    job = job_of(folder)
+    landing, work = job.landing(), executors and executors.work
+    with called() as found:
+        landing.land(job.batch([change("c", "a", 1, {"id": 1, "n": 1}, lsn=1, offset=0)]), work)
+        landing.land(job.batch([change("u", "a", 1, {"id": 1, "n": 2}, lsn=2, offset=1)], 1), work)
+    assert job.rows("a") == {1: {"id": 1, "n": 2}}
+    return found
+
+
+def test_a_record_runs_the_same_functions_by_each_engine(tmp_path: Path) -> None:
+    functions_of(tmp_path / "before", None)  # what a process does once
+    here = functions_of(tmp_path / "here", None)
+    there = functions_of(tmp_path / "there", Executors())
+    print(f"{len(here)} here, {len(there)} by tasks")
+    print(*(f"only here   {one}" for one in sorted(here - there)), sep="\n")
+    print(*(f"only there  {one}" for one in sorted(there - here)), sep="\n")
+    assert len(here ^ there) <= MOST
