@@ -46,7 +46,7 @@ SMALL_SPARK = {
 Form = Literal["delta", "iceberg"]
 LANDING, LANDED = b": executors land ", (b": executors have landed ", b" is landed again: ")
 """What drivers say around the changes of a batch that executors land."""
-_BY_DRIVER = re.compile(r"the driver has landed (\d+) records of .*, because (.*)")
+_ONE_PART = re.compile(r": (\d+) records of .* landed in one part, because (.*)")
 _NAMES = re.compile(r"'[^']*'|\d+")
 
 
@@ -214,9 +214,9 @@ class Job:
 
     @property
     def reasons(self) -> Counter[str]:
-        """How many records drivers landed themselves, by reason."""
+        """How many records landed in one part, by reason."""
         found: Counter[str] = Counter()
-        for count, why in _BY_DRIVER.findall(self.log.read_text(errors="replace")):
+        for count, why in _ONE_PART.findall(self.log.read_text(errors="replace")):
             found[_NAMES.sub("...", why)] += int(count)
         return found
 

@@ -326,12 +326,12 @@ class DeltaFormat:
         self, given: TaskChanges, operation: Operation, name: Identity, *, queue_first: bool
     ) -> tuple[DeltaDone, Write]:
         """See :class:`safewrite.table.format.Format`."""
-        from safewrite.changes.members.shared_jobs import DoubtedError
+        from safewrite.changes.members.table_chunks import UnfitError
         from safewrite.delta.write.apply_by_tasks import transaction
 
         state, store, spec = self.planned_on(operation, None), self.connection.store(), operation.changes
         if store is None or state is None or spec is None:
-            raise DoubtedError({given.name: "executors lack the credentials of its store"})
+            raise UnfitError("executors lack the credentials of its store")
         with transaction(self.planner, store, state, given, (spec, name)) as plan:
             plan.properties = {**operation.properties, **given.properties}
             plan.positions = operation.positions

@@ -174,7 +174,7 @@ class Format(Protocol[VersionT, PlanT, DoneT]):
         """Let tasks apply changes that they have, and commit what they did.
 
         Raises:
-            DoubtedError: tasks cannot reach the table's files, or cannot take its changes.
+            UnfitError: tasks cannot reach the table's files, or cannot take its changes.
         """
 
     # --- Spark ------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def called() -> Iterator[set[str]]:
 def functions_of(folder: Path, executors: Executors | None) -> set[str]:
     """Those that a record runs: one that a job's table begins with, and one after it."""
     job = job_of(folder)
-    landing, work = job.landing(), executors and executors.work
+    landing, work = job.landing(), None if executors is None else executors.work
     with called() as found:
         landing.land(job.batch([change("c", "a", 1, {"id": 1, "n": 1}, lsn=1, offset=0)]), work)
         landing.land(job.batch([change("u", "a", 1, {"id": 1, "n": 2}, lsn=2, offset=1)], 1), work)
@@ -59,7 +59,8 @@ def test_a_record_runs_the_same_functions_by_each_engine(tmp_path: Path) -> None
     functions_of(tmp_path / "before", None)  # what a process does once
     here = functions_of(tmp_path / "here", None)
     there = functions_of(tmp_path / "there", Executors())
-    print(f"{len(here)} here, {len(there)} by tasks")
-    print(*(f"only here   {one}" for one in sorted(here - there)), sep="\n")
-    print(*(f"only there  {one}" for one in sorted(there - here)), sep="\n")
+    lines = [f"{len(here)} here, {len(there)} by tasks"]
+    lines += [f"only here   {one}" for one in sorted(here - there)]
+    lines += [f"only there  {one}" for one in sorted(there - here)]
+    sys.stdout.write("\n".join(lines))
     assert len(here ^ there) <= MOST

@@ -102,7 +102,7 @@ def test_values_that_the_source_left_out_are_the_driver_s(
     rows, left = landed_alike(tmp_path, [FIRST, second, [upsert("u", 3, 7)]], schemas=True)
     assert left == [0, 2, 0]
     assert [(row["id"], row["size"]) for row in rows] == [(2, 5), (3, 5)]
-    (said,) = [one.message for one in caplog.records if "the driver has landed" in one.message]
+    (said,) = [one.message for one in caplog.records if "landed in one part" in one.message]
     assert said.endswith("because it has SQL (filter, computed), and its source left values out")
 
 

@@ -452,11 +452,11 @@ CDC_MUTANTS = (
     ),
     Mutant(
         "cdc-tasks-again",
-        "twice as many batches for the driver each time that tasks cannot land a table",
+        "the count of records that are read again",
         "cdc/table/by_tasks.py",
-        (("min(BY_DRIVER, 2 * self.length)", "1"),),
-        BY_TASKS_ROWS,
-        "test_the_driver_says_why_it_lands_a_table",
+        (("if given.records != told:", "if False:"),),
+        BY_TASKS,
+        "test_records_that_do_not_come_again_stop_the_job",
     ),
     Mutant(
         "cdc-tasks-misfits",
@@ -469,7 +469,7 @@ CDC_MUTANTS = (
             ),
         ),
         BY_TASKS,
-        "test_what_does_not_fit_is_the_driver_s_and_a_dead_letter",
+        "test_what_does_not_fit_is_a_dead_letter_of_a_table_that_lands_in_one_part",
     ),
     Mutant(
         "cdc-tasks-late",
@@ -477,12 +477,12 @@ CDC_MUTANTS = (
         "changes/members/shared_jobs.py",
         (
             (
-                "        if doubts:\n            raise DoubtedError",
-                "        if False:\n            raise DoubtedError",
+                "self.seats[name].doubt(reports)) is not None:",
+                "None) is not None:",
             ),
         ),
         BY_TASKS,
-        "test_late_changes_are_looked_at_by_the_driver",
+        "test_late_changes_are_looked_at_each",
     ),
     Mutant(
         "cdc-executors-unavailable",

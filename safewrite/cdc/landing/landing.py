@@ -9,7 +9,7 @@ a checkpoint starts from them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -29,7 +29,7 @@ from safewrite.cdc.records.change_set import ChangeSet
 from safewrite.cdc.records.records import KafkaRecords
 from safewrite.cdc.routing.compacted import Deletions
 from safewrite.cdc.routing.routing import Router
-from safewrite.cdc.table.by_tasks import ExecutorWork, SharesOfBatch, TaskLanding
+from safewrite.cdc.table.by_tasks import ExecutorWork, Routed, SharesOfBatch, TaskLanding
 from safewrite.cdc.table.table_batch import JobParts, TableBatch
 from safewrite.cdc.table.task_shares import TaskShare
 from safewrite.intake.reporting import OnEvent, listener
@@ -37,7 +37,6 @@ from safewrite.intake.settings import from_environment
 
 log = logging.getLogger("safewrite")
 
-Routed = dict[str, tuple[TargetTable, ChangeSet]]
 WorkOf = Callable[[KafkaRecords], ExecutorWork | None]
 
 
@@ -94,13 +93,18 @@ class Landing:
             found,
             decoded.records - found,
         )
-        rest, nowhere, routed, shares = self._divided(decoded, batch, done)
+        rest, nowhere, routed = self._divided(decoded, batch, done)
         by_tasks: list[TaskShare] = [] if there is None else there.prepared(routed)
+        shares = self._shares(routed.values(), batch, done)
         letters = [one for share in shares for one in share.dead]
         letters += [one for share in by_tasks for one in share.dead]
         self.ledger.write_letters([*nowhere, *letters], batch.ranges)
-        self._commit(shares, by_tasks, batch, there)
+        shares += self._commit(shares, by_tasks, batch, done, there)
+        landed = {share.table.name for share in shares}
+        by_tasks = [share for share in by_tasks if share.table.name not in landed]
         lines = [rest, *(one.entry for one in shares), *(one.entry for one in by_tasks)]
+        if there is not None:
+            there.tell({share.table.name: share.entry.records for share in shares})
         self.ledger.write(batch, lines, done, decoded.endings)
         tell_batch(lines, self._on_event)
         return lines
@@ -112,8 +116,9 @@ class Landing:
             SafewriteError: as :meth:`land`; the same replay again finds what it committed.
         """
         done = self.ledger.positions()
-        rest, nowhere, _, shares = self._divided(self.decoder.decode(batch.records), batch, done)
-        self._commit(shares, [], batch, None)
+        rest, nowhere, routed = self._divided(self.decoder.decode(batch.records), batch, done)
+        shares = self._shares(routed.values(), batch, done)
+        self._commit(shares, [], batch, done, None)
         lines = self.ledger.write_replay(batch, [rest, *(share.entry for share in shares)], done)
         return lines, [*nowhere, *(one for share in shares for one in share.dead)]
 
@@ -123,18 +128,17 @@ class Landing:
 
     def _divided(
         self, decoded: Decoded, batch: Batch, done: dict[str, int]
-    ) -> tuple[LedgerEntry, list[DeadLetter], Routed, list[TableBatch]]:
-        """The records that name no table: their line, and those that are dead letters; the others by table, and the tables' shares."""
+    ) -> tuple[LedgerEntry, list[DeadLetter], Routed]:
+        """The records that name no table: their line, and those that are dead letters; the others by table."""
         routing = self._router.route(decoded)
         routed = routing.tables
         compacted = self._deletions.give(decoded.unmet, routed, done)
-        shares = self._shares(routed.values(), batch, done)
         nowhere = [*decoded.dead, *routing.dead, *compacted.dead]
         rest = LedgerEntry(self.config.job, batch.number, None, offsets=listed(batch.ranges))
         rest.ignored = len(decoded.ignored) + decoded.tombstones + compacted.ignored + routing.ignored.records
         rest.dead = len({id(letter.record) for letter in nowhere})
         rest.records = rest.ignored + rest.dead
-        return rest, nowhere, routed, shares
+        return rest, nowhere, routed
 
     def _shares(
         self, routed: Iterable[tuple[TargetTable, ChangeSet]], batch: Batch, done: dict[str, int]
@@ -166,14 +170,26 @@ class Landing:
         shares: Sequence[TableBatch],
         by_tasks: Sequence[TaskShare],
         batch: Batch,
+        done: dict[str, int],
         there: SharesOfBatch | None,
-    ) -> None:
-        """Commit all shares, so many at a time; what one raises is raised when all are done."""
-        waiting = [share for share in shares if share.frame is not None]
-        failed: dict[str, BaseException] = {}
+    ) -> list[TableBatch]:
+        """Commit all shares, so many at a time; what one raises is raised when all are done.
+
+        The tables that could not land in parts, as tasks found, and landed whole.
+        """
+        failed, late = dict[str, BaseException](), list[TableBatch]()
         if there is not None:
-            failed |= there.commit(by_tasks, self._apply)
-            self.by_tasks.forget(share.table.name for share in shares)
+
+            def take(doubts: Mapping[str, str]) -> None:
+                routed: Routed = {}
+                there.take(doubts, routed)
+                found = self._shares(routed.values(), batch, done)
+                self.ledger.write_letters([one for share in found for one in share.dead], batch.ranges)
+                late.extend(found)
+
+            failed |= there.commit(by_tasks, self._apply, take)
+            self.by_tasks.forget(share.table.name for share in (*shares, *late))
+        waiting = [share for share in (*shares, *late) if share.frame is not None]
         if waiting:
             with ThreadPoolExecutor(self.config.parallel_tables, "safewrite-cdc") as pool:
                 futures = [(share, pool.submit(self._apply, share)) for share in waiting]
@@ -184,6 +200,7 @@ class Landing:
             log.error("table %s of batch %s failed: %s", name, batch.number, error)
         if failed:
             raise next(iter(failed.values()))
+        return late
 
     def _apply(self, share: TableBatch | TaskShare) -> None:
         share.apply()

@@ -1,16 +1,18 @@
-"""Lands batches by tasks on executors: what the driver knows of tables goes there, what tasks say of them comes back.
+"""Lands batches by tasks: what is known of tables goes there, what tasks say of them comes back.
 
-A batch of which something is not as tasks knew it, or cannot be landed by them, is landed again: nothing of it was committed, or
-what was is found by the tables' positions.  So is one whose changes are gone with an executor.
+A table's changes are applied in parts.  Where something takes all of them together, or the table is not as tasks knew it, they are
+read again whole, and land in one part.  A batch is landed again if an executor is gone: what it committed is found by the tables'
+positions.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import safewrite as sw
@@ -23,9 +25,10 @@ from safewrite.cdc.routing.routing import Router
 from safewrite.cdc.table.decode_task import DecodeReport, DecodeTask, union
 from safewrite.cdc.table.shares import ShareTold, Sharing, TableView
 from safewrite.cdc.table.table_batch import JobParts
-from safewrite.cdc.table.task_shares import LandAgainError, TaskShare, view_of
-from safewrite.changes.members.shared_jobs import DoubtedError, SharedJobs
-from safewrite.engine.abc import Engine
+from safewrite.cdc.table.task_shares import TaskShare, view_of
+from safewrite.changes.members.shared_jobs import SharedJobs
+from safewrite.changes.members.table_chunks import UnfitError
+from safewrite.engine.abc import Engine, Mapped
 from safewrite.intake.duck import duckdb_version
 
 log = logging.getLogger("safewrite")
@@ -35,9 +38,7 @@ DECODED = 5000
 _PIECES_MAX = 4
 """They come in so many pieces at most, so that heavy records do not gather."""
 TURNS = 4
-"""A batch is landed at most this many times; the last time the driver lands all of it."""
-BY_DRIVER = 20
-"""A table that tasks cannot land is the driver's for one batch, and for twice as many each time that it is so again; at most for so many."""
+"""A batch is landed at most this many times; the last time all of it comes whole."""
 PART_ROWS, TASK_ROWS = 25_000, 100_000
 """About this many changes of a table are dealt to one part, and of all tables to one task."""
 BUCKETS = 128
@@ -46,7 +47,9 @@ AT_ONCE = 32
 SMALL_ROWS = 500
 """Fewer changes than this are worth no task of their own."""
 
-BY_DRIVER_TEXT = "batch %s: the driver has landed %s records of %s tables (%s), because %s"
+ONE_PART = "batch %s: %s records of %s tables (%s) landed in one part, because %s"
+
+Routed = dict[str, tuple[TargetTable, ChangeSet]]
 
 Finish = Callable[[Decoded, "SharesOfBatch"], list[LedgerEntry]]
 
@@ -67,44 +70,49 @@ class ExecutorWork:
     rows_a_batch: int | None = None
 
 
+class LandAgainError(Exception):
+    """A batch has to be landed again, because an executor is gone; what it committed is found there."""
+
+
 @dataclass
 class SharesOfBatch:
-    """The changes of a batch that are with executors; ``doubts`` says why the driver lands the other tables."""
+    """The changes of a batch that are in parts; ``doubts`` says why others are whole."""
 
     landing: TaskLanding
     batch: Batch
     done: Mapping[str, int]
     share_reports: Mapping[str, ShareTold]
+    records: Mapping[str, int]
+    """How many records of each table are in parts."""
     jobs: SharedJobs[Any]
     sharing: Sharing | None
-    doubts: Mapping[str, str]
-    by_driver: dict[str, int] = field(default_factory=dict)
-    """How many records of which table the driver lands."""
+    doubts: dict[str, str]
+    decode: Callable[[frozenset[str]], Decoded]
+    """Decodes what some tables get, which comes whole."""
 
-    def prepared(self, by_driver: Mapping[str, tuple[TargetTable, ChangeSet]]) -> list[TaskShare]:
+    def prepared(self, routed: Routed) -> list[TaskShare]:
         """The tables of these changes with the columns that they bring; so many at a time.
 
+        What is not to be applied in parts is added to the changes that came whole, ``routed``.
+
         Raises:
-            LandAgainError: a table is not as tasks knew it, or the driver has to land its changes.
+            LandAgainError: an executor is gone.
         """
-        self.by_driver = {name: given.records for name, (_, given) in by_driver.items()}
-        both = {name: self._why(name) for name in by_driver if name in self.share_reports}
-        if both:
-            raise LandAgainError(both)
-        if not self.share_reports:
-            return []
-        again = LandAgainError()
-        with ThreadPoolExecutor(self.landing.at_once, "safewrite-cdc") as pool:
-            futures = [pool.submit(self._prepared, report) for report in self.share_reports.values()]
+        doubts = {
+            name: self._why(name) for name in self.records if name in routed or name not in self.share_reports
+        }
+        reports = [one for name, one in self.share_reports.items() if name not in doubts]
         shares = []
-        for one in futures:
-            try:
-                shares.append(one.result())
-            except LandAgainError as error:
-                again.by_driver |= error.by_driver
-                again.views |= error.views
-        if again.by_driver or again.views:
-            raise again
+        if reports:
+            with ThreadPoolExecutor(self.landing.at_once, "safewrite-cdc") as pool:
+                futures = [pool.submit(self._prepared, report) for report in reports]
+            for report, one in zip(reports, futures, strict=True):
+                try:
+                    shares.append(one.result())
+                except UnfitError as error:
+                    doubts[report.table.name] = str(error)
+        if doubts:
+            self.take(doubts, routed)
         if rest := [rows for share in shares for rows in share.rest]:
             try:
                 self.jobs.add(rest)
@@ -112,30 +120,54 @@ class SharesOfBatch:
                 raise LandAgainError from error
         return shares
 
+    def take(self, doubts: Mapping[str, str], routed: Routed) -> None:
+        """Read the records of tables again, and add their changes to those that came whole.
+
+        Raises:
+            StorageError: the records did not come again.
+            LandAgainError: an executor is gone.
+        """
+        self.doubts |= doubts
+        found = self.landing.router.route(self.decode(frozenset(doubts))).tables
+        for name in doubts:
+            alone = [one for one in routed[name][1].rows if one.is_tombstone] if name in routed else []
+            told = self.records[name] + (routed[name][1].records - len(alone) if name in routed else 0)
+            given = found[name][1] if name in found else ChangeSet()
+            if given.records != told:
+                raise sw.StorageError(
+                    f"The batch {self.batch.number} has {told} records of {name}, and {given.records} came when they were read again. Nothing "
+                    "of them was committed. Start the job again; it goes on from its tables."
+                )
+            given.rows += alone
+            routed[name] = found[name][0], given
+
     def _why(self, name: str) -> str:
-        """Why the driver lands a table, or some of its changes."""
+        """Why the changes of a table are in one part."""
         if self.sharing is None:
-            return "tasks did not come to an end with the batch"
+            return "executors went with rows of the batch"
         return self.doubts.get(name, "tombstones came without their deletes")
 
-    def tell(self) -> None:
-        """Say once a batch and table, by reason, why the driver has landed what it has."""
+    def tell(self, routed: Mapping[str, int]) -> None:
+        """Say once a batch, by reason, which tables landed in one part, for so many records."""
         reasons: dict[str, list[str]] = {}
-        for name in self.by_driver:
+        for name in routed:
             reasons.setdefault(self._why(name), []).append(name)
         for why, names in reasons.items():
-            count = sum(self.by_driver[name] for name in names)
-            log.info(BY_DRIVER_TEXT, self.batch.number, count, len(names), ", ".join(sorted(names)), why)
+            count = sum(routed[name] for name in names)
+            log.info(ONE_PART, self.batch.number, count, len(names), ", ".join(sorted(names)), why)
 
     def commit(
-        self, shares: Sequence[TaskShare], apply: Callable[[TaskShare], None]
+        self,
+        shares: Sequence[TaskShare],
+        apply: Callable[[TaskShare], None],
+        take: Callable[[Mapping[str, str]], None],
     ) -> dict[str, BaseException]:
         """See :meth:`TaskLanding.commit`."""
         if not shares:
             return {}
         of_batch = self.batch.number, sum(one.report.records for one in shares), len(shares)
         log.info("batch %s: executors land %s records of %s tables", *of_batch)
-        errors = self.landing.commit(shares, self.jobs, apply)
+        errors = self.landing.commit(shares, self.jobs, apply, take)
         log.info("batch %s: executors have landed %s records of %s tables", *of_batch)
         return errors
 
@@ -143,20 +175,6 @@ class SharesOfBatch:
         assert self.sharing is not None
         view = self.sharing.view_of(report.table)
         return TaskShare.prepared(self.landing.job, report, view, self.batch, done=self.done, jobs=self.jobs)
-
-
-@dataclass
-class _Held:
-    """A table that tasks could not land: why, and for how many batches the driver lands it, of so many since."""
-
-    why: str
-    left: int = 1
-    length: int = 1
-
-    def again(self, why: str) -> _Held:
-        """The table, which tasks could not land again."""
-        length = min(BY_DRIVER, 2 * self.length)
-        return _Held(why, length, length)
 
 
 @dataclass
@@ -168,35 +186,26 @@ class TaskLanding:
     landed: Callable[[Mapping[str, int]], list[TargetTable]]
     """The tables that the job has landed rows in, by the positions of its ledger."""
     views: dict[str, TableView] = field(default_factory=dict)
-    by_driver: dict[str, _Held] = field(default_factory=dict)
-    """Tables that tasks could not land."""
+    unreached: dict[str, str] = field(default_factory=dict)
+    """Tables whose files tasks cannot reach, and why."""
 
     def land(
         self, batch: Batch, done: Mapping[str, int], work: ExecutorWork, finish: Finish
     ) -> list[LedgerEntry]:
-        """Land a batch: ``finish`` lands what came to the driver, and commits what is with executors.
+        """Land a batch: ``finish`` lands what came whole, and commits what is in parts.
 
         Raises:
             SafewriteError: as ``finish``; the schema registry is away, or Spark could not run the tasks.
         """
-        for held in self.by_driver.values():
-            held.left -= 1
-        self._look(done)
         for turn in range(1, TURNS + 1):
+            self._look(done)
             sharing = self._sharing(batch, work) if turn < TURNS else None
             try:
                 return self._landed(batch, done, work, finish, sharing)
             except LandAgainError as again:
                 log.info(
-                    "batch %s of %s is landed again: %s",
-                    batch.number,
-                    self.job.config.job,
-                    again.__cause__ or again,
+                    "batch %s of %s is landed again: %s", batch.number, self.job.config.job, again.__cause__
                 )
-                self.views |= again.views
-                for name, why in again.by_driver.items():
-                    known = self.by_driver.get(name)
-                    self.by_driver[name] = _Held(why) if known is None else known.again(why)
                 if turn == TURNS:
                     raise again.__cause__ or again from None
         raise AssertionError("unreachable")
@@ -220,41 +229,50 @@ class TaskLanding:
             decoder.fewest,
             sharing,
         )
+        source = work.engine.gathered(work.source, _tasks(batch, work.rows_a_batch))
+
+        def decode(names: frozenset[str]) -> Decoded:
+            with ExitStack() as stack:
+                return _decoded(stack, work, source, replace(task, only=names))[0]
+
         with ExitStack() as stack:
-            source = work.engine.gathered(work.source, _tasks(batch, work.rows_a_batch))
-            try:
-                mapped = stack.enter_context(work.engine.map(source, task, work.rows_a_batch))
-            except sw.StorageError as error:
-                raise LandAgainError from error
-            reports: list[DecodeReport] = mapped.bodies()
+            decoded, reports, mapped = _decoded(stack, work, source, task)
             work.learn(reports)
-            pieces: list[bytes] = []
-            if any(one.by_columns or one.others for one in reports):
-                try:
-                    pieces = work.engine.taken(mapped.rows)
-                except sw.StorageError as error:
-                    raise LandAgainError from error
-            decoded = union(pieces, reports, work.prefixes)
-            share_reports = _by_table(reports)
+            share_reports, records, doubts = _by_table(reports)
             parts = _parts(sum(one.rows for one in share_reports.values()), work.at_once)
             jobs = SharedJobs(work.engine, mapped.rows, parts, work.at_once, self.at_once)
             stack.callback(jobs.close)
-            doubts = {name: why for one in reports for name, why in one.doubts.items()}
-            shares = SharesOfBatch(self, batch, done, share_reports, jobs, sharing, doubts)
-            lines = finish(decoded, shares)
-            shares.tell()
-            return lines
+            doubts |= {name: why for one in reports for name, why in one.doubts.items()}
+            return finish(
+                decoded,
+                SharesOfBatch(self, batch, done, share_reports, records, jobs, sharing, doubts, decode),
+            )
 
     def commit(
-        self, shares: Sequence[TaskShare], jobs: SharedJobs[Any], apply: Callable[[TaskShare], None]
+        self,
+        shares: Sequence[TaskShare],
+        jobs: SharedJobs[Any],
+        apply: Callable[[TaskShare], None],
+        take: Callable[[Mapping[str, str]], None],
     ) -> dict[str, BaseException]:
         """Commit shares by ``apply``, all at once; the errors of those that failed.
 
+        ``take`` prepares tables that are not to be applied in parts, and why, before the others go on where that is known by then.
+
         Raises:
-            LandAgainError: tasks cannot land them, or an executor is gone with their changes.
+            LandAgainError: an executor is gone with their changes.
         """
-        if not shares:
-            return {}
+        taken: dict[str, str] = {}
+        failed: list[Exception] = []
+
+        def taking(doubts: Mapping[str, str]) -> None:
+            taken.update(doubts)
+            try:
+                take(doubts)
+            except Exception as error:
+                failed.append(error)
+                raise
+
         for share in shares:
             jobs.join(share.table.name, share.doubts)
 
@@ -264,23 +282,27 @@ class TaskLanding:
 
         with ThreadPoolExecutor(len(shares), "safewrite-cdc-tables") as pool:
             futures = {share.table.name: pool.submit(working, share) for share in shares}
-            jobs.serve()
+            jobs.serve(taking)
         errors = {name: error for name, one in futures.items() if (error := one.exception()) is not None}
-        doubts = [error for error in errors.values() if isinstance(error, DoubtedError)]
-        if doubts and len(doubts) == len(errors):
-            raise LandAgainError({name: why for error in doubts for name, why in error.doubts.items()})
-        if jobs.broken is not None and all(error is jobs.broken for error in errors.values()):
+        unfit = {name: str(error) for name, error in errors.items() if isinstance(error, UnfitError)}
+        errors = {name: error for name, error in errors.items() if name not in unfit}
+        if failed or (errors and all(error is jobs.broken for error in errors.values())):
+            self.views |= {share.table.name: share.view_after(share.parts) for share in shares}
+            if failed:
+                raise failed[0]
             raise LandAgainError from jobs.broken
         for share in shares:
-            if share.table.name not in errors:
-                self.by_driver.pop(share.table.name, None)
+            if share.table.name not in errors and share.table.name not in unfit:
                 self.views[share.table.name] = share.view_after(_buckets(share.report.rows))
             else:
                 self.views.pop(share.table.name, None)
+        if unreached := {name: why for name, why in unfit.items() if name not in taken}:
+            self.unreached |= unreached
+            take(unreached)
         return errors
 
     def forget(self, names: Iterable[str]) -> None:
-        """Look at these tables again before the next batch: the driver landed them."""
+        """Look at these tables again before the next batch: they landed in one part."""
         for name in names:
             self.views.pop(name, None)
 
@@ -295,15 +317,12 @@ class TaskLanding:
         unknown = [
             table
             for table in self.landed(done)
-            if table.name not in self.views and not self._is_held(table.name)
+            if table.name not in self.views and table.name not in self.unreached
         ]
         if not unknown:
             return
         with ThreadPoolExecutor(self.at_once, "safewrite-cdc") as pool:
             self.views |= dict(pool.map(self._looked, unknown))
-
-    def _is_held(self, name: str) -> bool:
-        return name in self.by_driver and self.by_driver[name].left > 0
 
     def _looked(self, table: TargetTable) -> tuple[str, TableView]:
         try:
@@ -321,21 +340,39 @@ class TaskLanding:
             config.decimals,
             tuple(batch.ranges),
             dict(self.views),
-            {name: held.why for name, held in self.by_driver.items() if held.left > 0},
+            dict(self.unreached),
             duckdb_version(),
             min(_buckets(most), 1 << (work.at_once - 1).bit_length()),
         )
 
 
-def _by_table(reports: Sequence[DecodeReport]) -> dict[str, ShareTold]:
-    """What all tasks say of each table.
+def _decoded(
+    stack: ExitStack, work: ExecutorWork, source: Any, task: DecodeTask
+) -> tuple[Decoded, list[DecodeReport], Mapped[Any]]:
+    """What came whole of a source, and what tasks report; the rest stays where it is as long as the stack does."""
+    try:
+        mapped = stack.enter_context(work.engine.map(source, task, work.rows_a_batch))
+    except sw.StorageError as error:
+        raise LandAgainError from error
+    reports: list[DecodeReport] = mapped.bodies()
+    pieces: list[bytes] = []
+    if any(one.by_columns or one.others for one in reports):
+        try:
+            pieces = work.engine.taken(mapped.rows)
+        except sw.StorageError as error:
+            raise LandAgainError from error
+    return union(pieces, reports, work.prefixes), reports, mapped
 
-    Raises:
-        LandAgainError: what they say does not go together.
-    """
+
+def _by_table(
+    reports: Sequence[DecodeReport],
+) -> tuple[dict[str, ShareTold], dict[str, int], dict[str, str]]:
+    """What all tasks say of each table, how many records it has, and why some are not to be applied in parts."""
     found: dict[str, ShareTold] = {}
+    records: Counter[str] = Counter()
     doubts: dict[str, str] = {}
     for name, report in ((name, report) for one in reports for name, report in one.shares.items()):
+        records[name] += report.records
         known = found.get(name)
         if known is None:
             found[name] = report
@@ -343,9 +380,7 @@ def _by_table(reports: Sequence[DecodeReport]) -> dict[str, ShareTold]:
             doubts[name] = why
         else:
             known.add(report)
-    if doubts:
-        raise LandAgainError(doubts)
-    return found
+    return {name: one for name, one in found.items() if name not in doubts}, dict(records), doubts
 
 
 def _buckets(rows: int) -> int:

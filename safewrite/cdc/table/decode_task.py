@@ -1,8 +1,8 @@
 """Decodes the records of a Kafka partition on an executor, and puts together what all partitions came to.
 
-A task decodes as the driver would.  Changes that are sure to land alike wherever they are go from task to
-task (``safewrite.cdc.table.shares``).  The rest comes to the driver: column batches packed; changes that were read one by one,
-dead letters and tombstones as they are.  The report has counts, so that nothing that a task read is missed.
+Changes that are sure to land alike in any number of parts go from task to task (``safewrite.cdc.table.shares``).  The others come whole
+to the process that commits: column batches packed; changes that were read one by one, dead letters and tombstones as they are.  The
+report has counts, so that nothing that a task read is missed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from safewrite.cdc.records.change_set import ChangeSet, Place
 from safewrite.cdc.records.packed import PackedBatch, unpacked
 from safewrite.cdc.records.prefixes import Prefixes
 from safewrite.cdc.records.records import KafkaRecords
-from safewrite.cdc.table.shares import DriverLandsError, ShareTold, Sharing
+from safewrite.cdc.table.shares import ShareTold, Sharing
+from safewrite.changes.members.table_chunks import UnfitError
 from safewrite.engine.abc import Given, TaskAttempt
 from safewrite.engine.exchange import CHUNKS, Aside
 
@@ -40,7 +41,7 @@ _CHANGES = 5000
 class DecodeReport:
     """What a task read.
 
-    ``by_columns`` and ``others`` are how many records its rows for the driver have, ``passed`` those that say nothing about a row;
+    ``by_columns`` and ``others`` are how many records came whole, ``passed`` those that say nothing about a row;
     ``shares`` tell of the others, by table.  ``size`` are the bytes of the records, and ``cut`` those of prefixes that were
     cut off before.
     """
@@ -57,7 +58,7 @@ class DecodeReport:
     """What precedes the payloads of keys and values that were met."""
     shares: Mapping[str, ShareTold] = field(default_factory=dict)
     doubts: Mapping[str, str] = field(default_factory=dict)
-    """The tables whose changes came to the driver, and why."""
+    """The tables whose changes came whole, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,8 @@ class DecodeTask:
         starts: the offsets from which records are wanted, by partition, and none of others; None: all.
         ended: the deletes that partitions ended with in the batch before.
         fewest: at least this many records of one schema are read by columns.
-        sharing: shares changes out among tables; None: all of them come to the driver.
+        sharing: shares changes out among tables; None: all of them come whole.
+        only: the tables whose changes come, whole, and nothing else does; None: all that there is.
     """
 
     envelope: str
@@ -79,6 +81,7 @@ class DecodeTask:
     ended: Mapping[Place, int] = field(default_factory=dict)
     fewest: int = FEWEST
     sharing: Sharing | None = None
+    only: frozenset[str] | None = None
 
     @property
     def columns(self) -> pa.Schema:
@@ -103,17 +106,29 @@ class DecodeTask:
         decoder = _decoder(self.envelope, self.settings)
         decoder.fewest = self.fewest
         found = decoder.decode(records, self.ended)
+        if self.only is not None:
+            found = self._of_only(found)
+            yield from _whole(found)
+            return DecodeReport(
+                found.records, found.by_columns, _records_in(found), places=[*records.partitions()]
+            )
         shares, doubts, ignored = yield from self._shared(found, at, decoder)
-        for batch in found.columns:
-            yield _piece(PackedBatch.of(batch))
-        for rest in _pieces(found):
-            yield _piece(rest)
+        yield from _whole(found)
         return DecodeReport(
             len(records), found.by_columns, _records_in(found), len(found.ignored) + found.tombstones + ignored,
             records.data.nbytes + records.cut_bytes, records.cut_bytes,
             [*records.partitions()], found.endings,
             (self._new(decoder.keys), self._new(decoder.values)), shares, doubts,
         )  # fmt: skip
+
+    def _of_only(self, found: Decoded) -> Decoded:
+        """The changes of the tables that are asked for."""
+        assert self.sharing is not None
+        tables = self.sharing.router.route(ChangeSet(found.rows, found.columns)).tables
+        given = [one for name, (_, one) in tables.items() if name in (self.only or ())]
+        return Decoded(
+            [row for one in given for row in one.rows], [batch for one in given for batch in one.columns]
+        )
 
     def _shared(
         self, found: Decoded, at: TaskAttempt, decoder: Decoder
@@ -129,7 +144,7 @@ class DecodeTask:
             try:
                 report, rows = self.sharing.share(table, given, at.part, decoder)
                 yield from rows
-            except DriverLandsError as error:
+            except UnfitError as error:
                 doubts[name] = str(error)
             else:
                 shares[name] = report
@@ -153,6 +168,14 @@ def _decoder(envelope: str, settings: EnvelopeSettings) -> Decoder:
         before_image=settings.before_image,
         route_field=settings.route_field,
     )
+
+
+def _whole(found: Decoded) -> Iterator[Aside]:
+    """What comes whole to the process that commits."""
+    for batch in found.columns:
+        yield _piece(PackedBatch.of(batch))
+    for rest in _pieces(found):
+        yield _piece(rest)
 
 
 def _piece(what: PackedBatch | Decoded) -> Aside:

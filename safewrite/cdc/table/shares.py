@@ -1,4 +1,4 @@
-"""Packs one table's changes for executors, or says why it cannot: all of them must land alike wherever they are."""
+"""Deals one table's changes to parts, or says why they must all be in one: they land alike wherever they are."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from safewrite.cdc.rows.rows_by_key import rows_with
 from safewrite.cdc.rows.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.rows.table_changes import TableChanges
 from safewrite.cdc.rows.unavailable_values import Key, key_of
-from safewrite.changes.members.table_chunks import KeysTold, dealt, hashes_of
+from safewrite.changes.members.table_chunks import KeysTold, UnfitError, dealt, hashes_of
 from safewrite.engine.exchange import Dealt
 from safewrite.intake.duck import duckdb_version
 from safewrite.values.objects import array_of, column_of
@@ -93,7 +93,7 @@ class ShareTold:
     """Whether a row lacks a value that the table is to put in."""
 
     def doubt(self, other: ShareTold) -> str | None:
-        """Why these changes and further ones cannot land by tasks together; None if they can."""
+        """Why these changes and further ones must be in one part; None if they need not."""
         if self.key_values is None or other.key_values is None:
             return None
         if self.keys != other.keys:
@@ -123,8 +123,8 @@ class ShareTold:
             self.key_values.add(other.key_values)
 
     @property
-    def rest(self) -> str | None:
-        """Why the driver has to land these changes, as all tasks know them together; None if it has not."""
+    def unfit(self) -> str | None:
+        """Why these changes must be in one part, as all tasks know them together; None if they need not."""
         if self.key_values is None:
             return "none of its records is a row"
         if self.moves.is_scattered and self.moves.asked:
@@ -139,7 +139,7 @@ class ShareTold:
         Also how many of these rows are late, for their inserts have landed before.
 
         Raises:
-            DriverLandsError: the driver has to land all changes.
+            UnfitError: all changes must be in one part.
         """
         schema = None if found is None else found.schema
         columns = dict.fromkeys(() if schema is None else schema.names)
@@ -161,7 +161,7 @@ class ShareTold:
         (part,) = _parts(made, [*enumerate(rows, _LAST_PLACES)], types_of(self.table, self.types, schema), 0)
         keys = KeysTold.of(part.keys, part.hashes)
         if self.key_values is None or keys.schema != self.key_values.schema:
-            raise DriverLandsError("its keys have several types")
+            raise UnfitError("its keys have several types")
         self.key_values.add(keys)
         self.rows += len(rows)
         return filled, [dealt(self.table.name, part.rows, part.hashes, parts)], late
@@ -171,17 +171,13 @@ def _newest(*times: int | None) -> int | None:
     return max((at for at in times if at is not None), default=None)
 
 
-class DriverLandsError(Exception):
-    """Changes of a table that the driver has to land, and why."""
-
-
 @dataclass(frozen=True)
 class Sharing:
     """Shares out the changes of a task among their tables.
 
     Args:
         views: the tables that are known; others are taken not to be there yet.
-        by_driver: the tables that the driver lands, and why.
+        unreached: the tables whose files tasks cannot reach, and why.
         duckdb: the driver's version; another may compute something else.
         parts: how many parts the changes of a table that is not known are dealt to.
     """
@@ -191,7 +187,7 @@ class Sharing:
     decimals: DecimalMode | None
     partitions: tuple[Partition, ...]
     views: Mapping[str, TableView]
-    by_driver: Mapping[str, str]
+    unreached: Mapping[str, str]
     duckdb: str | None = None
     parts: int = 1
 
@@ -205,7 +201,7 @@ class Sharing:
         """What the driver must know of a table's changes, and their rows.
 
         Raises:
-            DriverLandsError: the driver has to land them.
+            UnfitError: they must all be in one part.
         """
         view = self.view_of(table)
         changes, strange = self._own(table, view, given)
@@ -216,12 +212,12 @@ class Sharing:
         first = task * _TASK_PLACES - _TASK_PLACES // 2
         placed = [*zip(range(first, first + len(rows.rows)), rows.rows, strict=True)]
         if any(needs_rank(table, row) for row in rows.rows):
-            raise DriverLandsError("the place of deletes is looked for in the table (precombine_key)")
+            raise UnfitError("the place of deletes is looked for in the table (precombine_key)")
         if table.expressions and any(row.lacks for row in rows.rows):
-            raise DriverLandsError(f"{OF_SQL}, and its source left values out")
+            raise UnfitError(f"{OF_SQL}, and its source left values out")
         dead = [*strange, *rows.dead]
         if len(dead) > _LETTERS_MAX:
-            raise DriverLandsError("many of its records are dead letters")
+            raise UnfitError("many of its records are dead letters")
         types = ColumnTypes.of(rows)
         one_by_one = [one for one in placed if one[1].op is not Op.TRUNCATE]
         parts = [*_parts(rows, one_by_one, types_of(table, types, view.schema), task)]
@@ -267,23 +263,23 @@ class Sharing:
         self, table: TargetTable, view: TableView, given: ChangeSet
     ) -> tuple[ChangeSet, list[DeadLetter]]:
         """The changes of the table's source, and dead letters of the others."""
-        if table.name in self.by_driver:
-            raise DriverLandsError(self.by_driver[table.name])
+        if table.name in self.unreached:
+            raise UnfitError(self.unreached[table.name])
         if table.mode != "upsert":
-            raise DriverLandsError(f"its mode is {table.mode}")
+            raise UnfitError(f"its mode is {table.mode}")
         if table.deleted_column is not None:
-            raise DriverLandsError("its deleted rows stay")
+            raise UnfitError("its deleted rows stay")
         if table.expressions and (version := duckdb_version()) != self.duckdb:
-            raise DriverLandsError(
+            raise UnfitError(
                 f"{OF_SQL}, and executors have {'no DuckDB' if version is None else f'DuckDB {version}'}, the driver {self.duckdb}"
             )
         ends = {(one.topic, one.number): view.positions.get(one.name(self.job), 0) for one in self.partitions}
         if given.since(ends).records != given.records:
-            raise DriverLandsError("some of its records have landed before")
+            raise UnfitError("some of its records have landed before")
         sources = given.counts()
         origin = TableSource.of(table, view.positions, sources)
         if origin.source is not None and not origin.is_recorded and {*sources} != {origin.source}:
-            raise DriverLandsError("it has records of several sources, and none is recorded yet")
+            raise UnfitError("it has records of several sources, and none is recorded yet")
         return origin.split(given)
 
 
@@ -338,13 +334,13 @@ def _of_keys(
 
 def _kind(kinds: Mapping[str, pa.DataType], name: str) -> pa.DataType:
     if name not in kinds:
-        raise DriverLandsError("the type of its key is not known")
+        raise UnfitError("the type of its key is not known")
     return kinds[name]
 
 
 def _part(rows: pa.Table, keys: Mapping[str, tuple[Any, Mapping[int, str]]]) -> _Part:
     if any(misfits for _, misfits in keys.values()):
-        raise DriverLandsError("some of its keys do not fit the table")
+        raise UnfitError("some of its keys do not fit the table")
     made = pa.table({name: values for name, (values, _) in keys.items()})
     return _Part(rows, made, hashes_of(made))
 

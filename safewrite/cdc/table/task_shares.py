@@ -33,7 +33,7 @@ from safewrite.cdc.rows.moved_keys import Filled
 from safewrite.cdc.rows.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.sql.computing import ChunkSql
 from safewrite.cdc.table.counts import count_dead
-from safewrite.cdc.table.shares import LACKS, OP, PLACE, ROW, DriverLandsError, ShareTold, TableView
+from safewrite.cdc.table.shares import LACKS, OP, PLACE, ROW, ShareTold, TableView
 from safewrite.cdc.table.table_batch import JobParts
 from safewrite.cdc.table.versions import next_revision
 from safewrite.changes.members.shared_jobs import SharedChanges, SharedJobs
@@ -42,23 +42,6 @@ from safewrite.engine.abc import TaskReport
 from safewrite.engine.exchange import Dealt
 
 LISTS = pa.list_(pa.string())
-
-
-class LandAgainError(Exception):
-    """A batch has to be landed again, of which nothing was committed but what it finds there.
-
-    ``by_driver`` are the tables that the driver lands then, and why; ``views`` are tables that are not as tasks knew them.
-    """
-
-    def __init__(
-        self, by_driver: Mapping[str, str] | None = None, views: Mapping[str, TableView] | None = None
-    ) -> None:
-        self.by_driver, self.views = dict(by_driver or {}), dict(views or {})
-        super().__init__()
-
-    def __str__(self) -> str:
-        changed = [f"{name} is not as tasks knew it" for name in self.views]
-        return "; ".join([*(f"{name}: {why}" for name, why in self.by_driver.items()), *changed])
 
 
 def view_of(job: str, found: sw.Table | None, positions: Mapping[str, int], parts: int) -> TableView:
@@ -86,7 +69,7 @@ class ChunkFit:
         """The changes, and their places in the batch.
 
         Raises:
-            UnfitError: a value does not fit; the driver says of which record.
+            UnfitError: a value does not fit; who has all records says of which.
         """
         operations = chunk.column(OP)
         lacks: Any = pa.nulls(chunk.num_rows, LISTS)
@@ -116,7 +99,7 @@ class ChunkFit:
 
 @dataclass(frozen=True)
 class Doubts:
-    """Says of what tasks decided whether the driver has to look at each change.
+    """Says of what tasks decided whether each change must be looked at, among all of them.
 
     ``is_late``: all changes being late tells of a source that was set back; ``is_any_late``: so may one that is, but for ``given`` rows
     that are sure to be: those under a new key whose insert has landed before.
@@ -129,7 +112,7 @@ class Doubts:
     given: int = 0
 
     def __call__(self, reports: Sequence[TaskReport]) -> str | None:
-        """Why the driver has to look at the changes; None if it has not."""
+        """Why each change must be looked at; None if it need not."""
         if self.lacking and any(isinstance(report.error, sw.InvalidInputError) for report in reports):
             return "the source left values out that the table does not have"
         late = sum(report.body.answer.counts.late for report in reports if report.error is None)
@@ -181,39 +164,35 @@ class TaskShare:
         """A table with the columns that its changes bring.
 
         Raises:
-            LandAgainError: the table is not as tasks knew it, or the driver has to land its changes.
+            UnfitError: the table is not as tasks knew it, or its changes must all be in one part.
         """
         name, table = job.config.job, report.table
         try:
             found, positions = job.targets.position(table)
         except sw.InvalidInputError as error:  # a name that no table can have
-            raise LandAgainError({table.name: str(error)}) from error
+            raise UnfitError(str(error)) from error
         landed = done.get(job.ledger.mark(table.name), 0)
         refuse_made_anew(name, table, job.targets, positions, landed=landed)
         refuse_set_back(name, table, job.ledger.checked(table, found, positions, landed=landed))
-        now = view_of(name, found, positions, view.parts)
-        if now != view:
-            raise LandAgainError(views={table.name: now})
+        if view_of(name, found, positions, view.parts) != view:
+            raise UnfitError("it is not as it was when its records were read")
         refuse_other_key(table, view.keys, view.schema)
         refuse_other_names(name, table, found, positions)
         refuse_key_in_order(table, report.keys)
-        if (why := report.rest) is not None:
-            raise LandAgainError({table.name: why})
+        if (why := report.unfit) is not None:
+            raise UnfitError(why)
         assert report.key_values is not None
         origin = TableSource.of(table, positions, report.sources)
         if origin.source is not None and {*report.sources} != {origin.source}:
-            raise LandAgainError({table.name: "it has records of several sources"})
-        try:
-            filled, rest, late = report.follow(found, view.parts)
-        except DriverLandsError as error:
-            raise LandAgainError({table.name: str(error)}) from None
+            raise UnfitError("it has records of several sources")
+        filled, rest, late = report.follow(found, view.parts)
         try:
             sql, types = ChunkSql.of(table, report.types, found, report.keys)
         except sw.InvalidInputError as error:
-            raise LandAgainError({table.name: str(error)}) from error
+            raise UnfitError(str(error)) from error
         fit = ColumnFit.of(table, types, found, report.keys)
         if fit.clashes:
-            raise LandAgainError({table.name: "columns cannot be as they come"})
+            raise UnfitError("columns cannot be as they come")
         added = fit.added(view.schema)
         if found is None or added:
             try:
@@ -221,10 +200,10 @@ class TaskShare:
                     refuse_unknown_partitions(table, added)
                 found = with_columns(job.targets, table, report.keys, found, added)
             except (sw.InvalidInputError, sw.WouldAlterError) as error:
-                raise LandAgainError({table.name: str(error)}) from error
+                raise UnfitError(str(error)) from error
         kinds = [fit.types.get(key) for key in report.keys]
         if kinds != report.key_values.schema.types:
-            raise LandAgainError({table.name: "its keys have several types"})
+            raise UnfitError("its keys have several types")
         entry = LedgerEntry(name, batch.number, table.name, report.records, offsets=listed(batch.ranges))
         entry.source_time_ms, entry.by_executors = report.newest_ms, report.records
         entry.ignored, entry.one_by_one = report.ignored, report.one_by_one
@@ -239,7 +218,7 @@ class TaskShare:
 
     @property
     def doubts(self) -> Doubts:
-        """What asks whether the driver has to look at the changes."""
+        """What asks whether each change must be looked at."""
         table, newest = self.table, self.report.landing_ms
         known = self.positions.get(f"{self.job.config.job}/{SOURCE_TIME}")
         again = known is not None and newest is not None and newest <= known
@@ -255,7 +234,7 @@ class TaskShare:
         """Commit the changes, with the offsets of the batch.
 
         Raises:
-            DoubtedError: the driver has to land them; nothing was committed.
+            UnfitError: they must all be in one part; nothing was committed.
         """
         name, table, report = self.job.config.job, self.table, self.report
         boundary = SnapshotBoundary.of(self.ranges, name, table, self.positions)

@@ -18,12 +18,12 @@ import pyarrow as pa
 
 from safewrite.changes.meaning.reading import check_target, loose, parsed, read_batch
 from safewrite.changes.meaning.spec import Spec
-from safewrite.changes.members.table_chunks import KeysTold
+from safewrite.changes.members.table_chunks import KeysTold, UnfitError
 from safewrite.changes.members.table_pool import Decisions, GivenRows, LookUps, Read, Runs, TaskOfTable
 from safewrite.changes.tasks.read_task import OF_CHANGES, ReadBatch, ReadReport, lists_of, no_truncates
 from safewrite.engine.abc import Engine, Mapped, Task, TaskReport, bodies
 from safewrite.engine.exchange import Dealt
-from safewrite.errors import NotCommittedError, StorageError
+from safewrite.errors import StorageError
 from safewrite.frames.fingerprint import Fingerprint
 from safewrite.protocol.keys import OFFSETS
 
@@ -32,17 +32,6 @@ Fit = Callable[[pa.Table], tuple[pa.Table, pa.ChunkedArray]]
 """Puts changes under their table's types, and gives the places of its changes in the batch; picklable."""
 Doubt = Callable[[Sequence[TaskReport]], str | None]
 """Says of the reports of a decision why it is not to be committed; None if it is."""
-
-
-class DoubtedError(NotCommittedError):
-    """Changes of some tables are not to be applied by tasks: ``doubts`` says of which, and why.  Nothing was committed."""
-
-    def __init__(self, doubts: Mapping[str, str]) -> None:
-        told = "; ".join(f"{name}: {why}" for name, why in doubts.items())
-        super().__init__(
-            f"Tasks cannot apply the changes of these tables: {told}. Nothing of this call was committed."
-        )
-        self.doubts = dict(doubts)
 
 
 # --- what a table asks for -----------------------------------------------------------------------------
@@ -196,7 +185,7 @@ class SharedJobs(Generic[S]):
         """Wait for a job that has the tasks of a call.
 
         Raises:
-            DoubtedError: changes of a table of the job are not to be applied by tasks.
+            UnfitError: the table's changes are not to be applied in parts.
             StorageError: the engine could not run it.
         """
         self._working.release()
@@ -213,8 +202,11 @@ class SharedJobs(Generic[S]):
         return call.answer
 
     # --- the thread that runs jobs ------------------------------------------------------------------
-    def serve(self) -> None:
-        """Run jobs until no table takes part any more."""
+    def serve(self, take: Callable[[Mapping[str, str]], None]) -> None:
+        """Run jobs until no table takes part any more.
+
+        ``take`` takes the changes of tables that are not to be applied in parts (why, by table), before another table of the job goes on.
+        """
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: all(seat.call is not None for seat in self.seats.values()))
@@ -224,11 +216,12 @@ class SharedJobs(Generic[S]):
                 first = min(call.kind for call in calls.values())
                 chosen = {name: call for name, call in calls.items() if call.kind is first}
             try:
-                self._run(first, chosen)
+                self._run(first, chosen, take)
             except Exception as error:  # noqa: BLE001 - each thread raises it
                 self.broken = error if isinstance(error, StorageError) else self.broken
                 for call in chosen.values():
                     call.answer, call.error = None, error
+            chosen = {name: call for name, call in chosen.items() if not call.done.is_set()}
             with self._changed:
                 for name in chosen:
                     self.seats[name].call = None
@@ -239,10 +232,14 @@ class SharedJobs(Generic[S]):
         """Let the engine forget all rows."""
         self._stack.close()
 
-    def _run(self, kind: _Kind, calls: Mapping[str, _Call]) -> None:
+    def _run(
+        self, kind: _Kind, calls: Mapping[str, _Call], take: Callable[[Mapping[str, str]], None]
+    ) -> None:
         """Answer calls of one kind by one job."""
         if kind is _Kind.DECIDE:
-            self._decide(calls)
+            if doubts := self._decide(calls):
+                self._refuse(doubts, calls)
+                take(doubts)
             return
         work = [
             TaskOfTable(name, number, call.tasks[0 if kind is _Kind.LOOK_UP else number])
@@ -264,7 +261,8 @@ class SharedJobs(Generic[S]):
         for name, call in calls.items():
             call.answer = found[name], rows
 
-    def _decide(self, calls: Mapping[str, _Call]) -> None:
+    def _decide(self, calls: Mapping[str, _Call]) -> Mapping[str, str]:
+        """Answer calls; why the others are not to be."""
         sources: dict[int, S] = {}
         for call in calls.values():
             for part in call.source.parts:
@@ -285,10 +283,22 @@ class SharedJobs(Generic[S]):
         for name, reports in found.items():
             if name not in doubts and (why := self.seats[name].doubt(reports)) is not None:
                 doubts[name] = why
-        if doubts:
-            raise DoubtedError(doubts)
         for name, call in calls.items():
-            call.answer = found[name], None
+            if name not in doubts:
+                call.answer = found[name], None
+        return doubts
+
+    def _refuse(self, doubts: Mapping[str, str], calls: Mapping[str, _Call]) -> None:
+        """Let tables take part no more."""
+        for name, why in doubts.items():
+            calls[name].error = UnfitError(why)
+            calls[name].done.set()
+        with self._changed:
+            self._changed.wait_for(
+                lambda: all(
+                    name not in self.seats or self.seats[name].call is not calls[name] for name in doubts
+                )
+            )
 
 
 # --- changes of one table --------------------------------------------------------------------------------

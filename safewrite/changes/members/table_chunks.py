@@ -15,13 +15,14 @@ import pyarrow as pa
 from safewrite.changes.lookup.key_index import Hashes, ascending, indexable, key_hashes
 from safewrite.changes.tasks.read_task import CHANGES, ends_of, few_of
 from safewrite.engine.exchange import Dealt
+from safewrite.errors import NotCommittedError
 
 HASHES_MAX = 1_000_000
 """The hashes of more keys are not sent: all rows of files that may have such a key are looked at then."""
 
 
-class UnfitError(Exception):
-    """Changes that a task cannot take as they are; their table's writer has another way."""
+class UnfitError(NotCommittedError):
+    """Changes of a table that are not to be applied in parts, and why; whoever has all of them together can."""
 
 
 # --- keys ----------------------------------------------------------------------------------------------

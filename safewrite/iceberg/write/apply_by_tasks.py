@@ -13,7 +13,7 @@ import pyarrow as pa
 from safewrite.changes.lookup.candidate_rows import GoneRows
 from safewrite.changes.lookup.table_files import LiveFile
 from safewrite.changes.meaning.accounting import check_accounts, check_result
-from safewrite.changes.members.shared_jobs import DoubtedError
+from safewrite.changes.members.table_chunks import UnfitError
 from safewrite.changes.tasks.apply_job import AppliedBatch, ApplyJob, Given
 from safewrite.errors import InternalError
 from safewrite.frames.replace_where import EVERYTHING
@@ -86,12 +86,12 @@ def shared(
     """As :func:`plan_of`, for changes that wait in an engine together with those of other tables.
 
     Raises:
-        DoubtedError: executors cannot reach the table's files.
+        UnfitError: executors cannot reach the table's files.
     """
     operation, name = named
     address = address_of(head, catalog)
     if address is None or operation.changes is None:
-        raise DoubtedError({given.name: "executors lack the credentials of its store"})
+        raise UnfitError("executors lack the credentials of its store")
     with plan_of(planner, address, head, given, (operation.changes, name)) as plan:
         plan.properties = {**operation.properties, **given.properties}
         plan.positions = operation.positions
