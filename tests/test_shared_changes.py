@@ -360,7 +360,7 @@ def test_a_leader_that_dies_is_succeeded(place: Place, step: str, side: str) -> 
 
 
 def test_a_member_that_stays_in_the_queue_is_never_applied_again(place: Place) -> None:
-    """M20: the key is looked for in every commit since its base."""
+    """D2: the key is looked for in every commit since its base."""
     owner = joining(place)
     body: list[tuple[str, bytes]] = []
 

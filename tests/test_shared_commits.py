@@ -136,7 +136,7 @@ def test_batches_of_one_app_are_committed_in_their_order(place: Place) -> None:
 
 
 def test_a_member_that_stays_in_the_queue_is_never_carried_again(place: Place) -> None:
-    """D4, M17, M20: its removal is lost, and its rows are compacted, before the next writer leads."""
+    """D4: its removal is lost, and its rows are compacted, before the next writer leads."""
     table = joining(place)
     table.world = Without(table.world, Delete, Ok())
     table.append(rows(1), key="event")

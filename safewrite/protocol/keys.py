@@ -297,7 +297,7 @@ def of_batch(app_id: str, version: int) -> str:
 
 
 def must_match(key: str, committed: str, offered: str, version: int) -> None:
-    """A key that was committed before is a repeat only with the same rows (promise 6, E2, M12)."""
+    """A key that was committed before is a repeat only with the same rows (promise 6, E2)."""
     if committed and _kind(committed) != _kind(offered):
         raise ReplayMismatchError(
             f"Key {key!r} was committed in version {version} and is known by another kind of fingerprint ({committed}; "

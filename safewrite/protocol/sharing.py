@@ -7,7 +7,7 @@ the key of each in that version.  The commit under way is the time in which memb
 The queue is a hint and the log is the truth, so every step may be lost, repeated, or done by two at once:
 
 - A try at version N carries a member only if the leader has examined every commit after the member's *base* for its key, so no
-  two leaders commit one member (D2, M20); and only a few versions after its base, so that a member whose upload arrives
+  two leaders commit one member (D2); and only a few versions after its base, so that a member whose upload arrives
   late, or whose owner is long dead, cannot come in some day.
 - A member's owner learns from the log alone what became of it (D3).  That its member is gone from the queue says nothing: it
   looks at the log, and goes on by itself if its key is not there (D4).

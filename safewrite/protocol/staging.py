@@ -1,4 +1,4 @@
-"""Uploads data files before a commit, and checks them again when the commit names them (B1, G5, M27).
+"""Uploads data files before a commit, and checks them again when the commit names them (B1, G5).
 
 Nothing here is ever deleted: a file that no commit names is invisible, and one that a lost commit
 may name must stay (promise 7).

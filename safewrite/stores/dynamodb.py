@@ -34,7 +34,7 @@ def spark_path(uri: str) -> str:
 
 
 class DynamoDBLocks:
-    """Commit entries; every read is consistent, every create conditional (A13, A14, M1, M30).
+    """Commit entries; every read is consistent, every create conditional (A13, A14).
 
     deltalake before 1.6 spells the table path as its user does, mostly ``s3://...``: see ``respell``.
     """

@@ -21,7 +21,6 @@ from bench.stress.writers import change_log
 from bench.stress.writers.change_log import COLUMNS, ChangeLog, LogPlan, draw
 from safewrite.testing.faults import FaultKind, Request, RequestStep, classify
 from tests.bench.runs import arm, mutant, stress
-from tests.mutants.changes import CHANGE_MUTANTS
 
 pytestmark = pytest.mark.xdist_group("stress-changes")  # one worker makes the run that these tests look at
 
@@ -382,7 +381,13 @@ def test_the_page_has_a_section_and_the_sentence_says_what_became_of_the_keys(sm
     assert 'href="#side-by-side"' not in page
 
 
-FORGETFUL = next(known for known in CHANGE_MUTANTS if known.id == "M25")
+FORGETFUL = {
+    "changes/meaning/decide.py": (
+        "            np.sort(self.place[winners[deletes]]),\n",
+        "            np.zeros(0, np.int64),\n",
+    )
+}
+"""No deleted key is remembered (I3)."""
 _NOTED = """            self.is_stale = True
         if self.active is not None:
             self.active = self.active.advance(version, commit)
@@ -408,8 +413,7 @@ def test_a_run_whose_plans_ignore_what_rivals_wrote_is_invalid(tmp_path: Path) -
 
 @pytest.mark.long
 def test_a_run_without_tombstones_is_invalid(tmp_path: Path) -> None:
-    flaws = {FORGETFUL.file: FORGETFUL.edits[0]}
-    code, report = run_without(flaws, tmp_path, "--arms", "changes-dynamodb")
+    code, report = run_without(FORGETFUL, tmp_path, "--arms", "changes-dynamodb")
     assert (code, report["verdict"]) == (1, "INVALID")
     assert arm(report, "changes-dynamodb")["changes"]["flaws"]["revived"] > 0
 

@@ -96,7 +96,7 @@ BLINDERS = {
         "    if accepted and change.landed_in(head):\n",
     ),
 }
-"""Whoever gets no clear answer does not look for a commit of its own, neither by its id nor by its key (M5)."""
+"""Whoever gets no clear answer does not look for a commit of its own, neither by its id nor by its key (C3)."""
 
 
 @pytest.mark.parametrize("flaws", [BLINDERS, test_stress_spark.DEAF])

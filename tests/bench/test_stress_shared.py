@@ -26,7 +26,7 @@ KEYLESS = {
         "    if False:\n",
     )
 }
-"""Who leads commits a member again whose writer was committed already, but not taken out of the queue (M20)."""
+"""Who leads commits a member again whose writer was committed already, but not taken out of the queue (D2)."""
 
 
 @pytest.mark.parametrize("name", ["safewrite-shared", "safewrite-shared-sql"])

@@ -153,7 +153,7 @@ def test_partition_values_are_read_back_equal_with_all_their_rows(kind: str, tmp
     assert all("p" not in pq.read_schema(io.BytesIO(file.body)).names for file in files)
 
 
-def test_null_and_nan_partitions_keep_their_rows(tmp_path: Path) -> None:  # H5, M21
+def test_null_and_nan_partitions_keep_their_rows(tmp_path: Path) -> None:  # H5
     table = pa.table({"id": range(4), "p": [None, math.nan, 1.0, None], "q": ["x", None, None, None]})
     files = write_table(tmp_path, table, partition_by=["p", "q"])
     assert [(f.partition_values, f.rows) for f in files] == [

@@ -70,7 +70,7 @@ def test_a_member_comes_back_as_it_was_written(table: Table) -> None:
 
 
 def test_those_that_a_commit_since_their_base_carries_are_refused(table: Table) -> None:
-    """D2, M20: whichever of the commits it is."""
+    """D2: whichever of the commits it is."""
     for version in (1, 2, 3):
         there = replace(table, known=table.known | {version: {"writes": [{"key": "there"}]}})
         assert there.fitting(there.offer("there"), there.offer("new")) == (["new"], {"there"})

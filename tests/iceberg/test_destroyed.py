@@ -36,7 +36,7 @@ def destroy(lab: CatalogLab) -> None:
 
 @pytest.mark.parametrize("lab", ["rest", "glue"], indirect=True)
 def test_plain_pyiceberg_leaves_an_unreadable_table(lab: CatalogLab, place: Place) -> None:
-    """C1, M14: it deletes the manifest list of the snapshot that landed."""
+    """C1: it deletes the manifest list of the snapshot that landed."""
     place.create(1, properties=HASTY)
     destroy(lab)
     with pytest.raises(CommitFailedException):

@@ -68,7 +68,7 @@ def test_a_commit_that_a_rival_overwrote_is_not_acked(
 def test_a_pyiceberg_that_drops_the_version_id_cannot_commit(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C4, M15: the guard on the client stops the request, so nothing is in doubt."""
+    """C4: the guard on the client stops the request, so nothing is in doubt."""
     table = place.create(1)
 
     def forgets(

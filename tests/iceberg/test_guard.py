@@ -1,4 +1,4 @@
-"""No update leaves for Glue without the version id that Glue compares (C4, M15)."""
+"""No update leaves for Glue without the version id that Glue compares (C4)."""
 
 from __future__ import annotations
 

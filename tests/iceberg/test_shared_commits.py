@@ -165,7 +165,7 @@ def test_a_key_that_waits_twice_is_committed_once(lake: Lake) -> None:
 
 
 def test_a_member_that_stays_in_the_queue_is_never_carried_again(lake: Lake) -> None:
-    """D4, M20: its removal is lost; the key is in the metadata."""
+    """D4: its removal is lost; the key is in the metadata."""
     table = lake.joining()
     table.world = Without(table.world, Delete, Ok())
     table.append(rows(1), key="event")

@@ -85,7 +85,7 @@ SAMPLED_CALLS = some(product(KINDS, CALLS, KINDS_LOST), every=3)
 def test_a_users_call_whose_answer_is_lost_is_done_once(
     lab: CatalogLab, place: Place, name: str, kind: FaultKind
 ) -> None:
-    """C1, M14: it is done once, is told so, and PyIceberg's clean-up removes nothing that is in use."""
+    """C1: it is done once, is told so, and PyIceberg's clean-up removes nothing that is in use."""
     place.create(1)
     place.open().append(rows(2), key="second")
     call = CALLS[name]
@@ -137,7 +137,7 @@ def test_a_table_that_is_made_with_rows_in_it_is_made_once(
 def test_a_users_append_in_doubt_deletes_nothing_and_says_so_in_pyicebergs_words(
     lab: CatalogLab, place: Place
 ) -> None:
-    """C1, M14: the commit landed, its answer was lost, and no look is answered."""
+    """C1: the commit landed, its answer was lost, and no look is answered."""
     place.create(1)
     catalog = SafeCatalog(
         place.through(lab, {"glue.max-retries": 1}).catalog(), limits=Limits(asks=2, timeout_s=20)

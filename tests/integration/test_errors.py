@@ -165,7 +165,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_written(
 
 @pytest.mark.sweep("object-store")
 def test_when_others_take_every_version_the_write_gives_up_and_is_absent(s3_place: Place) -> None:
-    """C8, M28."""
+    """C8."""
     s3_place.open(create=True).append(rows(0), key="before")
     taken: list[int] = []
 

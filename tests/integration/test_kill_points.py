@@ -283,7 +283,7 @@ def test_a_temp_file_that_nobody_claimed_is_harmless(nursery: Nursery, guarded: 
 
 
 def test_a_claimed_commit_whose_temp_file_is_gone_is_not_closed_as_if_it_had_landed(guarded: Place) -> None:
-    """A7, M9: no temp and no N.json: the log would have a hole under a completed entry."""
+    """A7: no temp and no N.json: the log would have a hole under a completed entry."""
     KEYED.prepare(guarded)
     crash_at(guarded.open(), "commit.put_entry", "after", rows(MINE), key="left")
     temp = f"_delta_log/{guarded.entries()[-1]['tempPath']['S']}"

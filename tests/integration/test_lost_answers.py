@@ -264,7 +264,7 @@ def test_a_commit_that_cannot_be_read_back_is_unknown_never_called_absent(
 def test_a_commit_that_is_always_told_to_ask_again_is_known_to_be_absent(
     new_place: Callable[[str], Place], fault_proxy: PlannedProxy
 ) -> None:
-    """A18, M6: 409 is neither "exists" nor "perhaps"."""
+    """A18: 409 is neither "exists" nor "perhaps"."""
     place = new_place("object-store")
     place.open(create=True).append(rows(1), key="before")
     table = impatient(place.through(fault_proxy).open())

@@ -89,7 +89,7 @@ def test_our_rows_are_once_where_the_others_lose_theirs(guarded: Place) -> None:
 
 
 def test_a_commit_of_ours_that_is_replaced_is_not_acked(s3_place: Place) -> None:
-    """A11, A12, M3: somebody copies over N.json between our create and our read-back."""
+    """A11, A12: somebody copies over N.json between our create and our read-back."""
     s3_place.open(create=True).append(rows(0), key="before")
     table = s3_place.open()
     body = b'{"commitInfo":{"operation":"WRITE"}}\n'
@@ -209,7 +209,7 @@ def test_an_arbiter_recorded_while_we_had_the_table_open_is_seen_before_our_comm
 
 # --- A15: spellings ------------------------------------------------------------------------------------
 def test_every_spelling_of_an_address_is_one_table_and_one_lock_domain(guarded: Place) -> None:
-    """A15, M29."""
+    """A15."""
     rest = guarded.uri.removeprefix("s3://")
     bucket, _, prefix = rest.partition("/")
     spellings = [f"s3://{rest}", f"s3a://{rest}", f"s3n://{rest}/", f"s3://{bucket}//{prefix}//"]

@@ -74,7 +74,7 @@ def test_the_same_small_store_is_accepted_when_it_is_honest() -> None:
 def test_a_lock_table_that_ignores_conditions_is_refused_and_left_clean(
     guarded: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A14, M1: as floci did with legacy conditions."""
+    """A14: as floci did with legacy conditions."""
     table = guarded.open(create=True)
     client = table._format.connection.world.locks.client.here()  # type: ignore[union-attr]
     honest = client.put_item

@@ -1,8 +1,6 @@
-"""What a mutant is, what kills it, and how both are brought together.
+"""What must notice a fault or a mutant, a model of the explorer or a test, and the process in which it runs.
 
-A mutant is a patch of the text of modules of safewrite, so production code has no unsafe switches; a text
-that is not found exactly once is an error, so a mutant cannot quietly stop mutating.  A killer is a model of
-the explorer or a test.
+Faults and mutants live in a forked process and end with it, so production code has no unsafe switches.
 """
 
 from __future__ import annotations
@@ -41,52 +39,23 @@ class Killer:
         return replace(self, arguments=(*self.arguments, "-k", test))
 
 
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """One protection taken away: in ``file``, each of ``edits`` replaces an old text by a new one.
-
-    ``file`` may be a folder, where the text is in one of its modules.
-    ``told`` is what the killer prints when it notices.
-    """
-
-    id: str
-    without: str
-    file: str
-    edits: tuple[tuple[str, str], ...]
-    killer: Killer
-    told: str
-
-
 def model(name: str, faults: int) -> Killer:
     """A model of the explorer, with so many faults."""
     return Killer("safewrite.testing.explorer", ("--model", name, "--faults", str(faults)))
 
 
-def pytest(node: str) -> Killer:
-    """Tests of a module, or of a function."""
-    return Killer("pytest", ("-q", "-p", "no:cacheprovider", f"tests/{node}"))
-
-
 def alone(node: str) -> Killer:
-    """The same for tests that need none of the shared fixtures."""
-    return Killer("pytest", ("-q", "-p", "no:cacheprovider", "--noconftest", f"tests/{node}"))
+    """Tests of a module, or of a function, that need none of the shared fixtures; until the first failure."""
+    return Killer("pytest", ("-q", "-x", "-p", "no:cacheprovider", "--noconftest", f"tests/{node}"))
+
+
+def sharing(node: str) -> Killer:
+    """The same for tests that need some of the shared fixtures."""
+    return Killer("pytest", ("-q", "-x", "-p", "no:cacheprovider", f"tests/{node}"))
 
 
 HISTORIES = Killer("tests.stateful.histories", ("0", "12"))
 """Random histories of some seeds, on memory stores against a dict oracle."""
-
-
-def mutated(mutant: Mutant) -> dict[str, str]:
-    """The text of each module that a mutant changes; raises if an old text is not there exactly once."""
-    place = ROOT / "safewrite" / mutant.file
-    texts = {path: path.read_text() for path in (sorted(place.rglob("*.py")) if place.is_dir() else [place])}
-    changed: dict[str, str] = {}
-    for old, new in mutant.edits:
-        found = [path for path, text in texts.items() for _ in range(text.count(old))]
-        if len(found) != 1:
-            raise LookupError(f"{mutant.id}: {len(found)} times in {mutant.file}: {old!r}")
-        texts[found[0]] = changed[str(found[0])] = texts[found[0]].replace(old, new)
-    return changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +73,13 @@ class Run:
 
 
 class Warm:
-    """A process from which a child is forked for each mutant; see ``tests.mutants.warm``."""
+    """A process from which a child is forked for each mutant; see ``tests.mutants.warm``.
+
+    With ``imports`` it has imported these modules of safewrite, too, and its children switch faults on in them.
+    """
+
+    def __init__(self, *imports: str) -> None:
+        self.imports = imports
 
     def __enter__(self) -> Warm:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
@@ -118,7 +93,7 @@ class Warm:
             "OPENBLAS_NUM_THREADS": "1",  # a thread would not live on in a forked child
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.mutants.warm"],
+            [sys.executable, "-m", "tests.mutants.warm", *self.imports],
             cwd=ROOT,
             env=kept | settings,
             stdin=subprocess.PIPE,
@@ -137,14 +112,20 @@ class Warm:
         self._process.stdout.close()
 
     def run(
-        self, killers: Sequence[Killer], texts: Mapping[str, str] | None = None, *, limit_s: float = LIMIT_S
+        self,
+        killers: Sequence[Killer],
+        texts: Mapping[str, str] | None = None,
+        *,
+        fault: str = "",
+        limit_s: float = LIMIT_S,
     ) -> Run:
-        """Run killers until one fails, in a child in which the files named in ``texts`` have these texts."""
+        """Run killers until one fails, in a child in which the files named in ``texts`` have these texts, or a fault is on."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         request = {
             "killers": [(killer.module, killer.arguments) for killer in killers],
             "texts": dict(texts or {}),
+            "fault": fault,
             "limit_s": limit_s * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)),
         }
         self._process.stdin.write(json.dumps(request) + "\n")

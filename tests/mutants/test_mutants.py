@@ -10,76 +10,49 @@ from pathlib import Path
 import pytest
 
 from safewrite.testing.explorer.__main__ import MODELS
-from tests.mutants.catalogue import MUTANTS, PROTOCOL
-from tests.mutants.cdc import CDC_MUTANTS
-from tests.mutants.changes import CHANGE_MUTANTS
-from tests.mutants.groups import GROUP_MUTANTS
-from tests.mutants.iceberg import ICEBERG_MUTANTS
-from tests.mutants.killers import HISTORIES, ROOT, Killer, Mutant, Warm, mutated
-from tests.mutants.medallion import MEDALLION_MUTANTS
-from tests.mutants.positions import POSITION_MUTANTS
-from tests.mutants.row_sql import ROW_SQL_MUTANTS
-from tests.mutants.secure import SECURE_MUTANTS
-from tests.mutants.sharing import SHARING_MUTANTS
-from tests.mutants.spark import SPARK_MUTANTS
+from tests.mutants.faults import FAULTS
+from tests.mutants.killers import ROOT, Killer, Warm
+from tests.mutants.seams import Fault, Seam
 
-ROOMS = (
-    MUTANTS,
-    ICEBERG_MUTANTS,
-    GROUP_MUTANTS,
-    SHARING_MUTANTS,
-    CHANGE_MUTANTS,
-    POSITION_MUTANTS,
-    MEDALLION_MUTANTS,
-    CDC_MUTANTS,
-    ROW_SQL_MUTANTS,
-    SECURE_MUTANTS,
-    SPARK_MUTANTS,
-)
-ALL = tuple(mutant for room in ROOMS for mutant in room)
-KILLERS = list(dict.fromkeys(mutant.killer for mutant in ALL))
-TESTS = [killer for killer in KILLERS if killer.is_test]
-WAYS = list(dict.fromkeys(killer.arguments[:-1] for killer in TESTS))
-"""How pytest is called; its last argument says what is run."""
-
-
-GATE = {"M2-repair", "M20", "M25"}
-"""Mutants that ``make test`` has too: by a model, by a test of the stores, by one of changes; the others are ``long``."""
-SAMPLE = [
-    pytest.param(mutant, id=mutant.id, marks=() if mutant.id in GATE else pytest.mark.long) for mutant in ALL
-]
+SLOW = {"C1", "C5", "C9", "D3", "D5", "D6", "I6", "I9", "I10"}
+"""Faults that are ``long``: those who notice take more than a second of processor time."""
+SAMPLE = [pytest.param(one, id=str(one), marks=pytest.mark.long if one.id in SLOW else ()) for one in FAULTS]
+TESTS = [one for one in FAULTS if one.killer.is_test]
 
 
 @pytest.fixture(scope="module")
 def warm() -> Iterator[Warm]:
+    """A process that has imported safewrite, for faults."""
+    with Warm(
+        "tests.mutants.faults", "safewrite.tables", "safewrite.delta.format", "safewrite.iceberg.format"
+    ) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def bare() -> Iterator[Warm]:
+    """A process that has imported nothing of safewrite, for other texts of modules."""
     with Warm() as process:
         yield process
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("way", WAYS, ids=" ".join)
-def test_killers_that_are_tests_pass_on_the_code_as_it_is(way: tuple[str, ...], warm: Warm) -> None:
-    """Those of their tests that a mutant names: the others are tests of the suite as any."""
-    nodes = [killer.arguments[-1] for killer in TESTS if killer.arguments[:-1] == way]
-    names = {name_of(mutant) for mutant in ALL if mutant.killer.is_test}
-    done = warm.run([Killer("pytest", (*way, *nodes, "-k", " or ".join(sorted(names))))])
-    assert done.code == 0, done.printed
-
-
-def name_of(mutant: Mutant) -> str:
-    """The test that must fail."""
-    node = mutant.killer.arguments[-1].rpartition("::")[2]
-    return mutant.told if mutant.told.startswith("test_") else node
+@pytest.mark.parametrize("fault", SAMPLE)
+def test_the_fault_is_noticed(fault: Fault, warm: Warm) -> None:
+    done = warm.run([fault.killer], fault=str(fault))
+    assert done.code == 1, done.printed
+    assert fault.says in done.printed
+    assert "was never reached" not in done.printed
 
 
 @pytest.mark.long
-def test_random_histories_pass_on_the_code_as_it_is(warm: Warm) -> None:
-    done = warm.run([HISTORIES])
+@pytest.mark.parametrize("fault", TESTS, ids=str)
+def test_what_notices_it_passes_on_the_code_as_it_is(fault: Fault, warm: Warm) -> None:
+    done = warm.run([fault.killer])
     assert done.code == 0, done.printed
 
 
-def test_killers_that_are_models_are_explored_by_tests_with_as_many_faults_on_the_code_as_it_is() -> None:
-    found = [killer for killer in KILLERS if not killer.is_test and killer != HISTORIES]
+def test_models_that_notice_faults_are_explored_by_tests_with_as_many_faults_on_the_code_as_it_is() -> None:
+    found = [one.killer for one in FAULTS if not one.killer.is_test]
     assert found
     for killer in found:
         _, name, _, faults = killer.arguments
@@ -87,25 +60,24 @@ def test_killers_that_are_models_are_explored_by_tests_with_as_many_faults_on_th
         assert not MODELS[name].flaw
 
 
-@pytest.mark.parametrize("mutant", SAMPLE)
-def test_the_mutant_is_killed(mutant: Mutant, warm: Warm) -> None:
-    killer = mutant.killer.only(mutant.told) if mutant.told.startswith("test_") else mutant.killer
-    done = warm.run([killer], mutated(mutant))
-    assert done.code == 1, done.printed
-    assert mutant.told in done.printed
+def test_every_seam_and_every_killer_is_there() -> None:
+    """Those of ``long`` faults too: code that moves takes its seams along."""
+    for one in FAULTS:
+        assert callable(one.seam.found()[2]), one
+    for one in TESTS:
+        file, _, test = one.killer.arguments[-1].partition("::")
+        assert f"def {test}(" in (ROOT / file).read_text(), one
 
 
-def test_every_mutants_text_is_there_and_its_killer_too() -> None:
-    """Those that are ``long`` too: code that moves takes its mutants along."""
-    assert all(mutated(mutant) for mutant in ALL)
-    nodes = {killer.arguments[-1].partition("::")[0] for killer in TESTS}
-    assert [node for node in nodes if not (ROOT / node).exists()] == []
+def test_a_seam_that_has_gone_is_an_error() -> None:
+    gone = replace(FAULTS[0], seam=Seam.of("stores.s3:S3Objects.no_such_method"))
+    with pytest.raises(AttributeError, match="no_such_method"):
+        gone.switch_on([])
 
 
-def test_a_mutant_whose_text_has_gone_is_an_error() -> None:
-    gone = replace(MUTANTS[0], file=PROTOCOL, edits=(("no such text in there", ""),))
-    with pytest.raises(LookupError, match="0 times in protocol"):
-        mutated(gone)
+def test_a_fault_that_is_not_reached_is_told(warm: Warm) -> None:
+    done = warm.run([Killer("this", ())], fault=str(FAULTS[0]))
+    assert (done.code, f"{FAULTS[0]} was never reached" in done.printed) == (0, True)
 
 
 # --- the process that runs them -----------------------------------------------------------------------
@@ -113,39 +85,29 @@ ERRORS = str(ROOT / "safewrite" / "errors.py")
 TELLS = Killer("safewrite.errors", ())
 
 
-def test_a_mutated_text_is_run_and_leaves_no_trace(warm: Warm, tmp_path: Path) -> None:
+def test_a_mutated_text_is_run_and_leaves_no_trace(bare: Warm, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in (ROOT / "safewrite").rglob("errors*.py*")}
-    assert warm.run([TELLS]).code == 0
-    done = warm.run([TELLS], {ERRORS: "raise SystemExit(3)\n"})
+    assert bare.run([TELLS]).code == 0
+    done = bare.run([TELLS], {ERRORS: "raise SystemExit(3)\n"})
     assert (done.code, done.killer) == (3, 0)
-    assert warm.run([TELLS]).code == 0
+    assert bare.run([TELLS]).code == 0
     assert {path: path.read_bytes() for path in (ROOT / "safewrite").rglob("errors*.py*")} == before
 
 
-def test_killers_run_until_one_fails(warm: Warm) -> None:
+def test_killers_run_until_one_fails(bare: Warm) -> None:
     fails = Killer("json.tool", ("no-such-file",))
-    done = warm.run([TELLS, fails, TELLS])
+    done = bare.run([TELLS, fails, TELLS])
     assert done.killer == 1
     assert done.code != 0
     assert "no-such-file" in done.printed
 
 
-def test_a_child_that_hangs_is_killed(warm: Warm) -> None:
-    done = warm.run([TELLS], {ERRORS: "while True:\n    pass\n"}, limit_s=0.5)
+def test_a_child_that_hangs_is_killed(bare: Warm) -> None:
+    done = bare.run([TELLS], {ERRORS: "while True:\n    pass\n"}, limit_s=0.5)
     assert done.code == -signal.SIGKILL
-    assert warm.run([TELLS]).code == 0
+    assert bare.run([TELLS]).code == 0
 
 
-def test_a_mutated_module_that_nothing_imports_is_told(warm: Warm) -> None:
-    done = warm.run([Killer("this", ())], {ERRORS: ""})
+def test_a_mutated_module_that_nothing_imports_is_told(bare: Warm) -> None:
+    done = bare.run([Killer("this", ())], {ERRORS: ""})
     assert (done.code, f"{ERRORS} was never imported" in done.printed) == (0, True)
-
-
-def test_every_protection_of_delta_appends_has_a_mutant() -> None:
-    wanted = {*(f"M{n}" for n in (*range(1, 10), 11, 12, 13, 21, 22, 23, 24, 27, 28, 30))}
-    assert {mutant.id.partition("-")[0] for mutant in MUTANTS if mutant.id.startswith("M")} == wanted
-
-
-def test_every_protection_that_iceberg_has_of_its_own_has_a_mutant() -> None:
-    named = {mutant.id.partition("-")[0] for mutant in ICEBERG_MUTANTS}
-    assert named >= {"M14", "M15", "M16", "M27", "M28"}

@@ -6,6 +6,7 @@ import copy
 import hashlib
 import io
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,10 @@ from safewrite.errors import (
     ReplayMismatchError,
     RetriesExhaustedError,
     StorageError,
+    UnsafeConfigError,
 )
 from safewrite.protocol import keys
+from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.claim import LOG, commit_path
 from safewrite.protocol.delta.commit import Arbiter
 from safewrite.protocol.effects import (
@@ -31,6 +34,7 @@ from safewrite.protocol.effects import (
     Effect,
     Exists,
     LedgerCommit,
+    Missing,
     Ok,
     Outcome,
     Put,
@@ -38,8 +42,9 @@ from safewrite.protocol.effects import (
     Unknown,
 )
 from safewrite.protocol.values import Entry
-from safewrite.stores.aws import classify_error
+from safewrite.stores.aws import ServerClock, classify_error
 from safewrite.stores.dynamodb import DynamoDBLocks
+from safewrite.stores.probe import probe_locks
 from safewrite.stores.s3 import S3Objects
 from safewrite.stores.world import Performer, run
 from safewrite.testing.explorer.immutable import Store
@@ -86,7 +91,7 @@ def locks() -> DynamoDBLocks:
     return DynamoDBLocks(LateDynamoDB(), "locks", "s3a://lake/orders")
 
 
-def test_a_second_claim_of_a_version_is_refused(locks: DynamoDBLocks) -> None:  # A13, M1
+def test_a_second_claim_of_a_version_is_refused(locks: DynamoDBLocks) -> None:  # A13
     assert locks.put_entry_if_absent(_entry(1, "mine")) == Ok()
     assert locks.put_entry_if_absent(_entry(1, "other")) == Exists()
     held = locks.get_entry("00000000000000000001.json")
@@ -94,12 +99,12 @@ def test_a_second_claim_of_a_version_is_refused(locks: DynamoDBLocks) -> None:  
     assert held.value == _entry(1, "mine")
 
 
-def test_the_newest_entry_is_never_a_stale_one(locks: DynamoDBLocks) -> None:  # M30
+def test_the_newest_entry_is_never_a_stale_one(locks: DynamoDBLocks) -> None:  # A3
     locks.put_entry_if_absent(_entry(1, "mine"))
     assert locks.newest() == Ok(_entry(1, "mine"))
 
 
-def test_who_holds_a_version_is_never_a_stale_answer(locks: DynamoDBLocks) -> None:  # A3, M30
+def test_who_holds_a_version_is_never_a_stale_answer(locks: DynamoDBLocks) -> None:  # A3
     locks.put_entry_if_absent(_entry(1, "mine"))
     assert locks.get_entry("00000000000000000001.json") == Ok(_entry(1, "mine"))
 
@@ -120,7 +125,7 @@ class HonestS3:
         return {"Body": io.BytesIO(self.blobs[Key])}
 
 
-def test_a_second_create_of_a_commit_file_is_refused() -> None:  # A1, M2
+def test_a_second_create_of_a_commit_file_is_refused() -> None:  # A1
     objects = S3Objects(HonestS3(), "lake", "orders")
     assert objects.put_if_absent(commit_path(1), b"mine") == Ok()
     assert objects.put_if_absent(commit_path(1), b"other") == Exists()
@@ -167,7 +172,7 @@ def test_a_damaged_download_is_not_believed() -> None:  # A19, G5
     [{}, {"ETag": '"0-2"'}, {"ETag": f'"{_md5(b"rows")}"', "ServerSideEncryption": "aws:kms"}],
     ids=["no tag", "of parts", "encrypted"],
 )
-def test_an_upload_proves_its_bytes_by_their_md5_only(shown: dict[str, str]) -> None:  # G5, M27
+def test_an_upload_proves_its_bytes_by_their_md5_only(shown: dict[str, str]) -> None:  # G5
     class Showing(HonestS3):
         def put_object(self, **given: Any) -> dict[str, Any]:
             return {**super().put_object(**given), **shown}
@@ -212,9 +217,31 @@ def test_every_page_of_a_listing_is_read() -> None:
 
 
 @pytest.mark.parametrize("code", ["ConditionalRequestConflict", "OperationAborted"])
-def test_409_means_ask_again(code: str) -> None:  # A18, M6
+def test_409_means_ask_again(code: str) -> None:  # A18
     assert isinstance(classify_error(_refused(code, 409), write=True), Busy)
     assert classify_error(_refused("PreconditionFailed", 412), write=True) == Exists()
+
+
+def test_a_refused_read_does_not_mean_that_nothing_is_there() -> None:  # G10
+    assert isinstance(classify_error(_refused("AccessDenied", 403), write=False), Unknown)
+    assert classify_error(_refused("NoSuchKey", 404), write=False) == Missing()
+
+
+def test_a_wrong_clock_is_put_right_by_the_server() -> None:  # A10
+    clock = ServerClock(lambda: 0)
+    clock.observe({"date": "Fri, 02 Jan 1970 00:00:00 GMT"})
+    assert clock() == 86_400_000
+
+
+def test_a_lock_table_that_ignores_conditions_is_refused() -> None:  # A14
+    class Careless(LateDynamoDB):
+        def put_item(self, *, ConditionExpression: str, **given: Any) -> None:  # noqa: N803
+            super().put_item(**given)
+
+    world, _ = TABLE.world()
+    for client, liar in ((LateDynamoDB(), False), (Careless(), True)):
+        with pytest.raises(UnsafeConfigError) if liar else nullcontext():
+            probe_locks(DynamoDBLocks(client, "locks", "s3a://lake/probe"), world, Limits())
 
 
 # --- the steps of a commit --------------------------------------------------------------------------
@@ -237,7 +264,7 @@ def _append(world: Performer, arbiter: Arbiter) -> int:
 
 
 @pytest.mark.parametrize("replacement", [OTHER, body_of("mine", "mine")[:9]])
-def test_a_commit_that_was_replaced_before_its_ack_is_not_acked(replacement: bytes) -> None:  # A1, A19, M3
+def test_a_commit_that_was_replaced_before_its_ack_is_not_acked(replacement: bytes) -> None:  # A1, A19
     def replace(effect: Effect, world: Performer) -> Outcome | None:
         if not isinstance(effect, PutIfAbsent):
             return None
@@ -249,7 +276,7 @@ def test_a_commit_that_was_replaced_before_its_ack_is_not_acked(replacement: byt
         _append(Meddler(world, replace), Arbiter(lock_table=False))
 
 
-def test_an_entry_without_temp_file_and_commit_is_reported() -> None:  # A7, M9
+def test_an_entry_without_temp_file_and_commit_is_reported() -> None:  # A7
     world, _ = TABLE._replace(entries=(_entry(1, ".tmp/gone"),)).world()
     with pytest.raises(StorageError) as told:
         _append(world, Arbiter(lock_table=True))
@@ -263,7 +290,7 @@ def test_an_entry_without_temp_file_is_closed_if_its_commit_stands() -> None:  #
     assert all(entry.complete for entry in taken().entries)
 
 
-def test_giving_up_is_an_error() -> None:  # C8, M28
+def test_giving_up_is_an_error() -> None:  # C8
     def take_every_version(effect: Effect, world: Performer) -> Outcome | None:
         if isinstance(effect, PutIfAbsent):
             world.perform(Put(effect.path, OTHER))
@@ -286,7 +313,7 @@ def _local(tmp_path: Path, meddle: Callable[[Effect, Performer], Outcome | None]
     return table
 
 
-def test_a_retry_finds_its_rows_although_the_ledger_never_heard_of_the_commit(tmp_path: Path) -> None:  # M13
+def test_a_retry_finds_its_rows_although_the_ledger_never_heard_of_the_commit(tmp_path: Path) -> None:  # E2
     def forget(effect: Effect, world: Performer) -> Outcome | None:
         return Unknown("cut") if isinstance(effect, LedgerCommit) else None
 
@@ -321,7 +348,7 @@ def test_a_retry_finds_its_rows_while_another_writer_fills_the_ledger_with_older
 @pytest.mark.parametrize("damage", ["removed", "truncated"])
 def test_a_data_file_that_was_removed_before_the_commit_is_noticed(
     tmp_path: Path, damage: str
-) -> None:  # B1, G5, M27
+) -> None:  # B1, G5
     def vacuum(effect: Effect, world: Performer) -> Outcome | None:
         if not isinstance(effect, Put) or not effect.path.endswith(".parquet"):
             return None

@@ -88,12 +88,12 @@ class MutatedModules(MetaPathFinder):
         return spec
 
 
-def serve() -> None:
+def serve(imports: Sequence[str]) -> None:
     """Answer requests until the input ends."""
-    for name in SLOW_IMPORTS:
+    for name in (*SLOW_IMPORTS, *imports):
         importlib.import_module(name)
     early = sorted(name for name in sys.modules if name.partition(".")[0] == "safewrite")
-    if early:
+    if early and not imports:
         raise RuntimeError(f"imported before any mutant: {early}")
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page that it shares
@@ -145,6 +145,10 @@ def _be_child(request: dict[str, Any], folder: Path) -> None:
         _live_in(folder)
         finder = MutatedModules(request["texts"])
         sys.meta_path.insert(0, finder)
+        reached: list[str] = []
+        if request["fault"]:
+            faults = importlib.import_module("tests.mutants.faults")
+            faults.named(request["fault"]).switch_on(reached)
         for number, (module, arguments) in enumerate(request["killers"]):
             (folder / "killer").write_text(str(number))
             code = _run(module, arguments)
@@ -152,6 +156,8 @@ def _be_child(request: dict[str, Any], folder: Path) -> None:
                 break
         for path in sorted(request["texts"].keys() - finder.found):
             sys.stdout.write(f"{path} was never imported\n")
+        if request["fault"] and not reached:
+            sys.stdout.write(f"{request['fault']} was never reached\n")
     except BaseException:  # noqa: BLE001 - the child ends here, whatever it was
         traceback.print_exc()
     finally:
@@ -201,4 +207,4 @@ def _run(module: str, arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    serve()
+    serve(sys.argv[1:])

@@ -137,7 +137,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 def test_spark_reads_partition_values_of_every_type(
     spark: Spark, ministack: Ministack, bucket: str, tmp_path: Path
 ) -> None:
-    """H5, M21: on S3, where names of directories are object keys; NULL, signs, slashes and long texts."""
+    """H5: on S3, where names of directories are object keys; NULL, signs, slashes and long texts."""
     place = Place(f"s3://{bucket}/odd names/t", "object-store", ministack.storage_options())
     written = frame(PARTITIONS)
     place.open(create=True, partition_by=tuple(PARTITIONS)).append(written)

@@ -1,7 +1,7 @@
 """Spells partition values as Delta does, names directories after them, and groups rows by them.
 
 Source: Delta PROTOCOL.md, "Partition Value Serialization".  Rows are grouped by the spelled values,
-with NULL and NaN as groups of their own: nothing is dropped (H5, M21).
+with NULL and NaN as groups of their own: nothing is dropped (H5).
 """
 
 from __future__ import annotations

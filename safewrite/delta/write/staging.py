@@ -1,4 +1,4 @@
-"""Uploads the data files of a Delta write, and checks them before each commit (B1, G5, M27)."""
+"""Uploads the data files of a Delta write, and checks them before each commit (B1, G5)."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class Transaction:
 
     # --- what is written ------------------------------------------------------------------------
     def body(self, version: int) -> bytes:
-        """The bytes of the commit file; they hold the key (M13) and a commit id that is in no other.
+        """The bytes of the commit file; they hold the key and a commit id that is in no other.
 
         Raises:
             MembersMetError: other commits carry some of the members.

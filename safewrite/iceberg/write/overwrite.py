@@ -1,7 +1,7 @@
 """Replaces the rows for which ``where`` is true by the rows of a frame, in one snapshot.
 
 The plan is made on the same snapshot that the new one follows: a catalog that accepts the commit attests that
-nothing happened in between.  After a conflict the plan is made again (C9, M16).  Copy-on-write: a file with
+nothing happened in between.  After a conflict the plan is made again (C9).  Copy-on-write: a file with
 only matching rows is removed, a file with some is rewritten without them.
 """
 

@@ -1,4 +1,4 @@
-"""Uploads the data files of an Iceberg write, and checks them before each commit (B1, M27)."""
+"""Uploads the data files of an Iceberg write, and checks them before each commit (B1)."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def write_temp(entry: Entry, body: bytes, limits: Limits) -> Generator[Effect, O
 
 
 def claim(entry: Entry, limits: Limits, started_s: float) -> Generator[Effect, Outcome, Claim]:
-    """Put E(N) if absent; after any answer but a clear one, read who holds it (A3, M4).
+    """Put E(N) if absent; after any answer but a clear one, read who holds it (A3).
 
     Raises:
         StorageError: the claim was certainly not made.
@@ -137,7 +137,7 @@ def _copy(entry: Entry, body: bytes, limits: Limits) -> Generator[Effect, Outcom
 
 
 def _must_exist(entry: Entry, limits: Limits) -> Generator[Effect, Outcome, None]:
-    """A missing temp file says nothing about ``N.json``: look (A7, M9)."""
+    """A missing temp file says nothing about ``N.json``: look (A7)."""
     get = Get(LOG + entry.file_name, name="repair.get_commit")
     found = yield from ask(get, limits)
     if isinstance(found, Missing):

@@ -234,7 +234,7 @@ def _spread(state: Try, version: int, now_s: float) -> Backoff:
 
 
 def check_patience(state: Try, elapsed_s: float) -> None:
-    """Give up only between attempts, when nothing is in doubt (C8, M28)."""
+    """Give up only between attempts, when nothing is in doubt (C8)."""
     late = elapsed_s > state.limits.timeout_s or state.started_s + elapsed_s > state.limits.until_s
     if state.attempts >= state.limits.attempts or late:
         why = (
@@ -250,7 +250,7 @@ def check_patience(state: Try, elapsed_s: float) -> None:
 
 # --- PREPARE, COMMIT, VERIFY, ACKNOWLEDGE -----------------------------------------------------------
 def _recheck(state: Try, now_s: float) -> Steps:
-    """Check the data files unless that was done lately; always once before the first claim (M27)."""
+    """Check the data files unless that was done lately; always once before the first claim (B1)."""
     if state.checked_s is None or now_s - state.checked_s > state.limits.recheck_s:
         opening, state.opening = state.opening, None
         recheck = state.candidate.recheck()
@@ -347,7 +347,7 @@ def _put_commit(
 
 
 def _verify(state: Try, version: int, body: bytes, entry: Entry | None) -> Steps:
-    """VERIFY before the ack: what stands under our version must be our bytes (A11, A12, A19, M3)."""
+    """VERIFY before the ack: what stands under our version must be our bytes (A11, A12, A19)."""
     get = Get(claims.commit_path(version), name="commit.verify")
     remembering = [keys.committing(record, version) for record in state.records]
     closing = _closing(state, entry)

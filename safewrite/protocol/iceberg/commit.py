@@ -267,7 +267,7 @@ def load(limits: Limits) -> Generator[Effect, Outcome, TableVersion]:
 
 
 def _check_patience(done: Swapped, limits: Limits, started_s: float) -> Generator[Effect, Outcome, None]:
-    """Give up only between attempts, when nothing is in doubt (C8, M28)."""
+    """Give up only between attempts, when nothing is in doubt (C8)."""
     if done.attempts >= limits.attempts or (yield from overdue(limits, started_s)):
         raise RetriesExhaustedError(
             f"Gave up after {done.attempts} attempts: other writers changed the table before each of them "

@@ -1,0 +1,661 @@
+"""The protections that must not be missing: each fault takes one away, and its killer must notice.
+
+A fault stands for a row of docs/failure-modes.md, by its id.  `make mutants` draws many more, by machine.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.changes.meaning.decide import ChangeOp
+from safewrite.errors import CommitUnknownError, ForeignWriterError, InternalError, RetriesExhaustedError
+from safewrite.medallion.files.file_versions import last_of
+from safewrite.protocol.delta.candidate import Landed
+from safewrite.protocol.effects import (
+    Busy,
+    CompleteEntry,
+    Delete,
+    Effect,
+    Exists,
+    Failed,
+    Get,
+    Missing,
+    Ok,
+    Put,
+    PutIfAbsent,
+    Unknown,
+)
+from safewrite.protocol.iceberg.settle import SettledChange
+from tests.mutants.killers import model, sharing
+from tests.mutants.seams import FAULTS, Fault, fault, meddled, no_steps
+
+OWN = "mutants/test_protections.py::"
+LOG, PLACING, CATALOG = (f"protocol/test_{name}.py::" for name in ("log", "placing", "catalog"))
+DECIDE, TABLES = "changes/test_decide.py::", "changes/test_tables.py::"
+ICEBERG, SHARED = "iceberg/test_protocol.py::", "test_shared_commits.py::"
+CONFORM, SOURCE = "frames/test_conform.py::", "frames/test_source.py::"
+
+
+def named(name: str) -> Fault:
+    """The fault that is called so."""
+    return next(one for one in FAULTS if str(one) == name)
+
+
+def without_condition(effect: Effect) -> Effect:
+    """A create that replaces what is there."""
+    return Put(effect.path, effect.body, name=effect.name) if isinstance(effect, PutIfAbsent) else effect
+
+
+# --- A: Delta's commit protocol ----------------------------------------------------------------------
+@fault("A1", "stores.s3:S3Objects.put_if_absent", OWN + "test_a_second_create_of_a_commit_file_is_refused")
+def a_create_has_no_condition(_: Any, self: Any, path: str, body: bytes) -> Any:
+    return self.put(path, body)
+
+
+@fault(
+    "A2", "protocol.delta.commit:_put_commit", PLACING + "test_a_version_is_ours_once_our_bytes_are_read_back"
+)
+def an_own_commit_is_taken_for_anothers(was: Any, *args: Any) -> Any:
+    return meddled(was(*args), lambda one: Ok(b"other") if one.name == "commit.read_back" else one)
+
+
+@fault(
+    "A3",
+    "protocol.delta.claim:claim",
+    LOG + "test_who_holds_a_version_is_read_after_any_answer_but_a_clear_one",
+)
+def an_own_claim_is_taken_for_anothers(was: Any, entry: Any, *args: Any) -> Any:
+    other = Ok(replace(entry, temp_path="other"))
+    return meddled(was(entry, *args), lambda one: other if one.name == "commit.get_entry" else one)
+
+
+@fault(
+    "A4",
+    "protocol.delta.commit:try_version",
+    PLACING + "test_a_temp_file_that_no_entry_names_does_not_stay_in_another_table",
+)
+def a_temp_file_stays_in_another_table(was: Any, *args: Any) -> Any:
+    return meddled(was(*args), lambda one: Ok() if isinstance(one, Delete) else one)
+
+
+@fault("A5", "protocol.delta.claim:finish", LOG + "test_an_entry_of_this_table_is_finished_whoever_made_it")
+def a_claim_that_was_left_is_not_finished(*_: Any) -> Any:
+    return no_steps()
+
+
+@fault("A6", "protocol.delta.catch_up:catch_up", LOG + "test_an_open_entry_whose_commit_stands_is_closed")
+def an_entry_stays_open(was: Any, *args: Any) -> Any:
+    return meddled(was(*args), lambda one: Ok() if isinstance(one, CompleteEntry) else one)
+
+
+@fault(
+    "A7", "protocol.delta.claim:_must_exist", OWN + "test_an_entry_without_temp_file_and_commit_is_reported"
+)
+def a_missing_temp_file_counts_as_copied(*_: Any) -> Any:
+    return no_steps()
+
+
+@fault("A8", "protocol.delta.claim:finish", model("put", 1), "replaced:")
+def a_repair_puts_over_a_commit(was: Any, *args: Any) -> Any:
+    return meddled(was(*args), without_condition)
+
+
+@fault("A9", "protocol.delta.claim:complete", LOG + "test_an_entry_outlives_two_days")
+def an_entry_expires_at_once(was: Any, entry: Any) -> Any:
+    return replace(was(entry), entry_ttl_s=0)
+
+
+@fault("A10", "stores.aws:ServerClock.observe", OWN + "test_a_wrong_clock_is_put_right_by_the_server")
+def the_writers_own_clock_counts(*_: Any) -> None:
+    return
+
+
+@fault(
+    "A11",
+    "protocol.delta.commit:_verify",
+    OWN + "test_a_commit_that_was_replaced_before_its_ack_is_not_acked",
+)
+def a_commit_is_acked_unseen(*_: Any) -> Any:
+    return no_steps()
+
+
+@fault(
+    "A12", "protocol.delta.catch_up:_some_unclaimed", LOG + "test_a_version_that_nobody_claimed_is_noticed"
+)
+def writers_without_the_lock_table_are_not_noticed(*_: Any) -> bool:
+    return False
+
+
+@fault(
+    "A13",
+    "stores.dynamodb:DynamoDBLocks.put_entry_if_absent",
+    OWN + "test_a_second_claim_of_a_version_is_refused",
+)
+def a_claim_has_no_condition(was: Any, self: Any, entry: Any) -> Any:
+    def put_item(*, ConditionExpression: str = "", **given: Any) -> Any:  # noqa: N803
+        return client.put_item(**given)
+
+    client, self.client = self.client, SimpleNamespace(put_item=put_item)
+    try:
+        return was(self, entry)
+    finally:
+        self.client = client
+
+
+@fault("A14", "stores.probe:_judge", OWN + "test_a_lock_table_that_ignores_conditions_is_refused")
+def a_store_that_ignores_conditions_is_taken(*_: Any) -> None:
+    return
+
+
+@fault(
+    "A17",
+    "protocol.delta.catch_up:_prove",
+    LOG + "test_a_listing_without_the_version_that_was_seen_is_another_log",
+)
+def another_log_is_taken_for_this_one(*_: Any) -> Any:
+    return no_steps()
+
+
+@fault("A18", "stores.aws:classify_error", OWN + "test_409_means_ask_again")
+def a_409_means_exists(was: Any, *args: Any, **kwargs: Any) -> Any:
+    outcome = was(*args, **kwargs)
+    return Exists() if isinstance(outcome, Busy) else outcome
+
+
+@fault("A19", "delta.log.actions:_action", "delta/test_state.py::test_a_torn_entry_is_an_error")
+def a_torn_line_is_passed_over(was: Any, *args: Any) -> Any:
+    try:
+        return was(*args)
+    except Exception:  # noqa: BLE001 - whatever it says
+        return {}
+
+
+@fault("A20", "protocol.iceberg.settle:settle_creation", CATALOG + "test_a_table_is_ours_if_its_id_is")
+def another_creators_table_is_taken_for_ours(was: Any, *args: Any) -> Any:
+    settled = yield from was(*args)
+    return replace(settled, landed=True)
+
+
+# --- B: upkeep of the log ----------------------------------------------------------------------------
+@fault("B1", "protocol.staging:check", OWN + "test_a_data_file_that_was_removed_before_the_commit_is_noticed")
+def files_are_not_looked_at_before_the_commit(*_: Any) -> Any:
+    return no_steps([])
+
+
+@fault(
+    "B2",
+    "delta.log.checkpoint:write_checkpoint",
+    "delta/test_checkpoint.py::test_a_checkpoint_that_stands_is_never_replaced",
+)
+def a_checkpoint_is_put_over_another(was: Any, *args: Any, **kwargs: Any) -> Any:
+    return meddled(was(*args, **kwargs), without_condition)
+
+
+@fault(
+    "B3",
+    "delta.log.checkpoint:_point_at",
+    "delta/test_checkpoint.py::test_the_hint_never_moves_back_and_garbage_in_it_is_replaced",
+)
+def the_hint_moves_back(was: Any, *args: Any) -> Any:
+    return meddled(was(*args), lambda one: Missing() if isinstance(one, Get) else one)
+
+
+@fault(
+    "B6", "delta.log.features:_refuse", "delta/test_features.py::test_an_unknown_feature_is_refused_by_name"
+)
+def a_feature_that_is_not_known_is_passed_over(*_: Any) -> None:
+    return
+
+
+# --- C: Iceberg catalogs -----------------------------------------------------------------------------
+@fault("C1", "protocol.iceberg.settle:settle", ICEBERG + "test_a_commit_in_doubt_may_land_later_and_is_whole")
+def files_of_a_commit_in_doubt_are_cleaned_up(was: Any, change: Any, *args: Any) -> Any:
+    try:
+        return (yield from was(change, *args))
+    except CommitUnknownError:
+        for path in change.written:
+            yield Delete(path)
+        raise
+
+
+@fault(
+    "C2",
+    "protocol.iceberg.settle:_judge",
+    CATALOG + "test_a_change_that_nothing_is_known_of_is_asked_for_again",
+)
+def a_change_that_is_not_there_yet_counts_as_lost(was: Any, change: Any, looked: Any, *args: Any) -> Any:
+    settled = yield from was(change, looked, *args)
+    return SettledChange(False, looked.value) if settled is None and isinstance(looked, Ok) else settled
+
+
+@fault("C3", "protocol.iceberg.settle:_judge", model("iceberg-two", 1), "alarm:")
+def an_own_snapshot_is_not_recognised(was: Any, change: Any, *args: Any) -> Any:
+    return was(Blind(change), *args)
+
+
+class Blind:
+    """A change that does not know its own snapshots."""
+
+    def __init__(self, change: Any) -> None:
+        self.change = change
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.change, name)
+
+    def landed_in(self, _: Any) -> bool:
+        return False
+
+
+@fault(
+    "C4",
+    "iceberg.catalog.glue:_Entries.complete",
+    "iceberg/test_guard.py::test_an_update_without_a_version_id_is_not_sent",
+)
+def glue_is_updated_without_a_version_id(*_: Any, **__: Any) -> None:
+    return
+
+
+@fault(
+    "C5", "protocol.iceberg.settle:settle", ICEBERG + "test_an_accepted_commit_that_was_set_over_is_an_alarm"
+)
+def an_acceptance_is_believed(was: Any, change: Any, *args: Any) -> Any:
+    try:
+        return (yield from was(change, *args))
+    except ForeignWriterError:
+        return SettledChange(True, change.base)
+
+
+@fault("C8", "protocol.delta.commit:commit", OWN + "test_giving_up_is_an_error")
+def giving_up_is_swallowed(was: Any, candidate: Any, seen: int, **kwargs: Any) -> Any:
+    try:
+        return (yield from was(candidate, seen, **kwargs))
+    except RetriesExhaustedError:
+        return Landed(seen, 0, already=False, contended=True)
+
+
+@fault("C6", "iceberg.connect:_refuse_unguarded", "test_slips.py::test_a_catalog_of_files_alone_is_refused")
+def a_catalog_of_files_alone_is_taken(*_: Any) -> None:
+    return
+
+
+@fault(
+    "C9",
+    "iceberg.write.overwrite:ReplacePlan._plan",
+    ICEBERG + "test_an_overwrite_is_planned_anew_on_a_rivals_snapshot",
+)
+def an_overwrite_keeps_its_first_plan(was: Any, self: Any, *args: Any) -> Any:
+    return no_steps() if self.attempt else was(self, *args)
+
+
+@fault(
+    "C10", "iceberg.data.datafiles:encode", "iceberg/test_datafiles.py::test_paths_of_two_writes_never_meet"
+)
+def two_writes_name_one_file(was: Any, *args: Any, write_id: str, **kwargs: Any) -> Any:
+    return was(*args, write_id="w", **kwargs)
+
+
+# --- D: pauses and turns -----------------------------------------------------------------------------
+@fault(
+    "D1",
+    "protocol.ticket_queue:outlasted",
+    "protocol/test_slow_plans.py::test_an_iceberg_plan_that_outlasted_its_turn_waits_for_another",
+)
+def a_turn_is_never_outlasted(*_: Any) -> bool:
+    return False
+
+
+@fault(
+    "D2",
+    "delta.write.waiting:is_there",
+    SHARED + "test_a_member_that_stays_in_the_queue_is_never_carried_again",
+)
+def a_members_key_is_not_looked_for(*_: Any) -> bool:
+    return False
+
+
+@fault("D3", "delta.write.members:carried", SHARED + "test_a_leader_that_dies_at_any_step_is_succeeded")
+def a_write_that_another_committed_is_not_found(*_: Any) -> Any:
+    return {}
+
+
+@fault(
+    "D4",
+    "protocol.delta.commit:commit",
+    SHARED + "test_who_gives_up_leaves_the_queue_after_its_doubt_is_recorded",
+)
+def a_member_leaves_the_queue_before_its_doubt_is_recorded(was: Any, *args: Any, **kwargs: Any) -> Any:
+    return was(*args, **{**kwargs, "doubting": None})
+
+
+@fault(
+    "D5",
+    "protocol.sharing:in_doubt",
+    SHARED + "test_who_gives_up_ends_in_doubt_for_a_leader_may_have_read_its_member",
+)
+def who_gives_up_says_that_nothing_landed(_: Any, __: Any, ___: Any, error: Exception, **____: Any) -> Any:
+    return error
+
+
+@fault(
+    "D6",
+    "table.writer:Writer._answering",
+    "test_append_many.py::test_each_member_has_its_answer_in_the_order_of_the_call",
+)
+def one_bad_member_fails_them_all(_: Any, __: Any, ___: Any, step: Any) -> None:
+    step()
+
+
+@fault(
+    "D8",
+    "protocol.ticket_queue:wait_turn",
+    "protocol/test_slow_plans.py::test_a_dead_holder_is_waited_for_as_long_as_it_asked_and_no_longer",
+)
+def a_dead_holder_is_waited_for_too_long(was: Any, limits: Any) -> Any:
+    return was(replace(limits, lease_s=600.0))
+
+
+# --- E: Spark, streams and sources -------------------------------------------------------------------
+@fault("E1", "delta.write.recalled:recall_txn", TABLES + "test_a_batch_of_a_stream_is_applied_once")
+def a_batch_is_not_recognised(*_: Any) -> Any:
+    return no_steps()
+
+
+@fault(
+    "E2",
+    "protocol.keys:must_match",
+    "protocol/test_keys.py::test_other_rows_under_a_key_are_refused_with_advice_that_fits",
+)
+def other_rows_under_a_key_are_a_repeat(*_: Any) -> None:
+    return
+
+
+@fault("E3", "delta.write.conflicts:check_batch", OWN + "test_two_writers_of_one_app_id_are_told")
+def two_writers_may_use_one_app_id(*_: Any) -> None:
+    return
+
+
+@fault(
+    "E4",
+    "delta.log.features:check_retention",
+    "delta/test_features.py::test_a_log_retention_shorter_than_the_horizon_is_refused",
+)
+def a_table_may_forget_keys_too_soon(*_: Any, **__: Any) -> None:
+    return
+
+
+@fault(
+    "E6",
+    "frames.written:check_files",
+    "delta/test_tasks.py::test_a_union_that_lacks_or_doubles_something_is_refused",
+)
+def files_of_two_attempts_are_both_taken(*_: Any) -> None:
+    return
+
+
+@fault(
+    "E7",
+    "protocol.positions:must_stand",
+    "test_positions.py::test_a_commit_moves_a_position_only_from_where_it_stands",
+)
+def a_position_moves_from_anywhere(*_: Any) -> None:
+    return
+
+
+@fault(
+    "E8",
+    "delta.log.segment:LogSegment.commits_after",
+    "delta/test_state.py::test_a_hole_in_the_log_is_an_error",
+)
+def a_hole_in_the_log_is_passed_over(_: Any, self: Any, version: int, at: int | None) -> Any:
+    return tuple(one for one in self.commits if one > version and (at is None or one <= at))
+
+
+# --- G: stores in trouble ----------------------------------------------------------------------------
+@fault(
+    "G1",
+    "protocol.ask:Patience.again",
+    sharing(
+        "stores/test_call_limit.py::test_a_storm_of_sixty_seconds_is_outlasted_within_the_time_of_the_call"
+    ),
+)
+def a_throttled_request_is_given_up(was: Any, self: Any, *outcomes: Any) -> Any:
+    return was(
+        self, *(replace(one, throttled=False) if isinstance(one, Busy | Unknown) else one for one in outcomes)
+    )
+
+
+@fault(
+    "G2",
+    "stores.aws:classify_error",
+    sharing("stores/test_call_limit.py::test_a_store_that_throttles_says_so"),
+)
+def a_503_is_an_error_for_good(was: Any, *args: Any, **kwargs: Any) -> Any:
+    outcome = was(*args, **kwargs)
+    return Failed(outcome.detail) if isinstance(outcome, Unknown) else outcome
+
+
+@fault(
+    "G4",
+    "protocol.ask:ask",
+    "protocol/test_asking.py::test_a_clear_answer_is_taken_and_others_are_asked_for_again",
+)
+def a_lost_answer_is_not_asked_for_again(was: Any, effect: Any, limits: Any) -> Any:
+    return was(effect, replace(limits, asks=1))
+
+
+@fault("G5", "stores.s3:S3Objects._write", OWN + "test_a_damaged_upload_is_not_believed")
+def a_damaged_upload_is_believed(was: Any, *args: Any) -> Any:
+    outcome = was(*args)
+    return Ok() if isinstance(outcome, Busy | Unknown) else outcome
+
+
+@fault("G10", "stores.aws:classify_error", OWN + "test_a_refused_read_does_not_mean_that_nothing_is_there")
+def a_refused_read_means_missing(was: Any, *args: Any, **kwargs: Any) -> Any:
+    outcome = was(*args, **kwargs)
+    return Missing() if isinstance(outcome, Unknown) else outcome
+
+
+# --- H: values that change silently ------------------------------------------------------------------
+@fault(
+    "H1",
+    "frames.conform:_check_fields",
+    CONFORM + "test_an_extra_column_is_refused_with_a_hint_at_its_spelling",
+)
+def a_column_that_the_table_lacks_is_dropped(*_: Any, **__: Any) -> None:
+    return
+
+
+@fault("H2", "frames.conform:conform", CONFORM + "test_columns_go_by_name_and_not_by_position")
+def columns_go_by_position(was: Any, piece: pa.Table, target: pa.Schema, **kwargs: Any) -> Any:
+    return was(piece.rename_columns(target.names), target, **kwargs)
+
+
+@fault("H3", "values.casts:_cast", CONFORM + "test_a_value_that_would_change_is_refused_by_row_and_value")
+def casts_are_not_checked(_: Any, values: pa.Array, target: pa.DataType) -> Any:
+    return values.cast(target, safe=False)
+
+
+@fault(
+    "H4", "values.casts:_to_timestamp", CONFORM + "test_a_value_that_would_change_is_refused_by_row_and_value"
+)
+def nanoseconds_are_cut_off(_: Any, values: pa.Array, target: pa.DataType) -> Any:
+    return values.cast(target, safe=False)
+
+
+@fault(
+    "H5",
+    "delta.data.partitions:groups",
+    "delta/test_datafiles.py::test_null_and_nan_partitions_keep_their_rows",
+)
+def rows_of_null_partitions_are_dropped(was: Any, *args: Any) -> Any:
+    return [part for part in was(*args) if None not in part.values.values()]
+
+
+@fault(
+    "H6",
+    "frames.columns:ObjectColumn.piece",
+    SOURCE + "test_an_integer_column_with_gaps_keeps_all_digits_wherever_the_gap_is",
+)
+def integers_with_gaps_go_through_floats(was: Any, *args: Any) -> Any:
+    return pc.cast(pc.cast(was(*args), pa.float64(), safe=False), pa.int64())
+
+
+@fault(
+    "H7",
+    "delta.data.stats:FileStats._add",
+    "delta/test_datafiles.py::test_nan_leaves_out_the_bounds_and_infinity_is_spelled_as_spark_does",
+)
+def bounds_are_made_of_all_but_nan(was: Any, self: Any, path: Any, leaf: pa.ChunkedArray) -> None:
+    was(self, path, leaf.filter(pc.invert(pc.is_nan(leaf))))
+
+
+@fault(
+    "H8",
+    "frames.conform:conform",
+    "frames/test_prepare.py::test_empty_frames_are_fine_but_their_names_are_checked",
+)
+def a_frame_without_rows_is_not_looked_at(was: Any, piece: pa.Table, target: pa.Schema, **kwargs: Any) -> Any:
+    return was(piece, target, **kwargs) if piece.num_rows else target.empty_table()
+
+
+@fault(
+    "H9",
+    "delta.write.transaction:Transaction.check_conflict",
+    "delta/test_overwrite.py::test_a_change_of_schema_meanwhile_is_a_conflict",
+)
+def a_change_of_the_schema_is_no_conflict(*_: Any) -> None:
+    return
+
+
+@fault(
+    "H10",
+    "iceberg.data.datafiles:encode",
+    "iceberg/test_datafiles.py::test_rows_that_go_missing_on_the_way_are_noticed",
+)
+def rows_go_missing(was: Any, *args: Any, **kwargs: Any) -> Any:
+    with suppress(InternalError):
+        yield from was(*args, **kwargs)
+
+
+# --- I: change logs ----------------------------------------------------------------------------------
+@fault(
+    "I1",
+    "changes.meaning.decide:_Decider._refused",
+    DECIDE + "test_a_key_that_is_in_the_table_twice_is_named",
+)
+def a_key_may_come_twice(*_: Any) -> Any:
+    return KeyError()
+
+
+@fault(
+    "I2",
+    "changes.meaning.decide:decide",
+    DECIDE + "test_the_last_change_by_sequence_wins_in_whatever_order_batches_come",
+)
+def the_sequence_of_a_row_does_not_count(was: Any, batch: Any, known: Any) -> Any:
+    rows = known.rows
+    for name in batch.sequence_by:
+        column = pa.nulls(rows.num_rows, rows.schema.field(name).type)
+        rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+    return was(batch, replace(known, rows=rows))
+
+
+@fault("I3", "changes.meaning.decide:decide", DECIDE + "test_a_late_change_does_not_revive_a_deleted_row")
+def a_deleted_key_is_forgotten(was: Any, batch: Any, known: Any) -> Any:
+    return was(batch, replace(known, tombstones=known.tombstones.slice(0, 0)))
+
+
+@fault(
+    "I4",
+    "changes.meaning.decide:decide",
+    DECIDE + "test_within_a_batch_the_place_decides_between_a_delete_and_an_insert",
+)
+def the_first_change_of_a_batch_wins(was: Any, batch: Any, known: Any) -> Any:
+    turned = np.arange(batch.table.num_rows)[::-1]
+    return was(replace(batch, table=batch.table.take(pa.array(turned)), ops=batch.ops[turned]), known)
+
+
+@fault(
+    "I5",
+    "cdc.envelopes.debezium.events:Debezium._checked",
+    "cdc/test_debezium.py::test_the_two_events_of_a_changed_key_name_each_other",
+)
+def the_old_row_of_a_changed_key_stays(was: Any, *args: Any) -> Any:
+    return [replace(change, moved=None) for change in was(*args)]
+
+
+@fault(
+    "I6",
+    "cdc.envelopes.tombstones:unmet",
+    "cdc/test_compacted.py::test_its_table_is_told_by_the_topic_or_by_its_key",
+)
+def a_tombstone_without_its_delete_is_passed_over(*_: Any) -> Any:
+    return iter(())
+
+
+@fault(
+    "I7",
+    "delta.write.apply:ApplyTransaction.check_conflict",
+    TABLES + "test_two_writers_never_insert_one_new_key_twice",
+)
+def changes_keep_their_first_plan(*_: Any) -> None:
+    return
+
+
+@fault("I8", "changes.meaning.decide:decide", DECIDE + "test_deletes_are_guarded_as_updates_are")
+def an_older_delete_takes_a_newer_row(was: Any, batch: Any, known: Any) -> Any:
+    decision = was(batch, known)
+    takes = (batch.ops == ChangeOp.DELETE).all()
+    return replace(decision, dropped=np.arange(known.rows.num_rows)) if takes else decision
+
+
+@fault(
+    "I9",
+    "medallion.files.rows:_sequence",
+    "medallion/test_jobs.py::test_a_full_load_never_beats_a_change_or_a_deletion",
+)
+def a_full_load_beats_changes(was: Any, *args: Any) -> Any:
+    return pc.abs(was(*args))
+
+
+@fault(
+    "I10",
+    "medallion.files.file_versions:tag_of",
+    "medallion/test_restarts.py::test_the_third_load_wins_with_the_content_of_the_first",
+)
+def a_content_that_came_back_is_known(_: Any, __: Any, content: str, known: Any, *___: Any) -> Any:
+    return last_of(content, known) or content
+
+
+@fault(
+    "I11",
+    "changes.meaning.decide:_Decider._equal",
+    DECIDE + "test_equal_rows_of_one_sequence_are_duplicates_and_unequal_ones_are_refused_with_the_key",
+)
+def unequal_changes_of_one_sequence_are_equal(_: Any, __: Any, left: Any, ___: Any) -> Any:
+    return np.ones(len(left), np.bool_)
+
+
+@fault(
+    "I12",
+    "cdc.connect.placeholder:Placeholder.stands_in",
+    "cdc/test_debezium.py::test_what_the_source_left_out_is_told_from_null_by_kind",
+)
+def a_value_that_was_left_out_is_a_value(*_: Any) -> bool:
+    return False
+
+
+@fault(
+    "I13",
+    "delta.write.restored_positions:check_in_effect",
+    "delta/test_restores.py::test_no_batch_follows_a_position_whose_rows_were_restored_away",
+)
+def a_restore_behind_a_position_is_not_looked_for(*_: Any) -> Any:
+    return no_steps()
