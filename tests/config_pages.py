@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic.json_schema import GenerateJsonSchema
-
+from safewrite.intake.settings import Strict, json_schema_of
 from safewrite.intake.tables import TableAccess
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -23,23 +22,13 @@ _TABLE = "table."
 """Stands before the fields of one of the job's tables."""
 
 
-class _Schema(GenerateJsonSchema):
-    """A function stands in JSON as the text that names it."""
-
-    def callable_schema(self, schema: Any) -> dict[str, Any]:
-        return {"type": "string"}
-
-
 def schemas() -> dict[Path, dict[str, Any]]:
     """The JSON schema behind each page."""
     from safewrite.cdc.config import Config as ChangeData
     from safewrite.medallion.config import Config as Medallion
 
-    pages = {"cdc": ChangeData, "medallion": Medallion}
-    return {
-        DOCS / name / "configuration.md": model.model_json_schema(schema_generator=_Schema)
-        for name, model in pages.items()
-    }
+    pages: dict[str, type[Strict]] = {"cdc": ChangeData, "medallion": Medallion}
+    return {DOCS / name / "configuration.md": json_schema_of(model) for name, model in pages.items()}
 
 
 def fields(schema: dict[str, Any]) -> dict[str, dict[str, str]]:

@@ -21,6 +21,7 @@ from safewrite.cli.shared import (
     pairs,
     plain,
     show_converted,
+    text_of,
     write_page,
 )
 
@@ -135,31 +136,15 @@ def convert(
         from safewrite.cdc.config.recipe import convert as made_of
 
         given = _arguments_in(arguments) | _extra(context.args)
-        found = made_of(_text_of(tables), given)
+        found = made_of(text_of(tables), given)
         show_converted(screen, found.to_dict(), write, ("in the recipe", "safewrite cdc check"))
-
-
-def _text_of(path: str) -> str:
-    if "://" in path:
-        raise InvalidInputError(
-            f"The table file {path} is in a bucket. Nothing was written. Copy it first: `aws s3 cp {path} table.json`."
-        )
-    try:
-        found = Path(path).read_text("utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise InvalidInputError(
-            f"The table file {path} cannot be read ({error}). Nothing was written. Give the recipe's JSON file."
-        ) from error
-    if not found.strip():
-        raise InvalidInputError(f"The file {path} is empty. Nothing was written. Give a file of JSON.")
-    return found
 
 
 def _arguments_in(path: Path | None) -> dict[str, str]:
     """The arguments in a file; Glue's answer has them inside."""
     if path is None:
         return {}
-    text = _text_of(str(path))
+    text = text_of(path)
     try:
         found = json.loads(text)
         found = found.get("Job", found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -18,9 +19,9 @@ from safewrite.cli.shared import (
     grid_of,
     plain,
     show_converted,
+    text_of,
     write_page,
 )
-from safewrite.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,7 +45,11 @@ class FormatOption(StrEnum):
 
 ConfigOption = Annotated[
     Path,
-    typer.Option("--config", envvar="SAFEWRITE_MEDALLION_CONFIG", help="The job's configuration, in JSON."),
+    typer.Option(
+        "--config",
+        envvar="SAFEWRITE_MEDALLION_CONFIG",
+        help="JSON file of the job; `medallion schema` says what is in it.",
+    ),
 ]
 TableOption = Annotated[
     list[str] | None, typer.Option("--table", help="Only this table (schema.table); may be repeated.")
@@ -142,14 +147,22 @@ def from_dms(
         from safewrite.medallion.config.from_dms import from_dms as made_of
 
         made = made_of(
-            _text_of(endpoint),
-            _text_of(task),
+            text_of(endpoint),
+            text_of(task),
             Lake(lake, table_format.value, catalog),
-            columns=None if columns is None else _text_of(columns),
+            columns=None if columns is None else text_of(columns),
             job=job,
             names=(endpoint_name, task_name),
         )
         show_converted(screen, made.to_dict(), write, ("at DMS", "safewrite medallion check"))
+
+
+@medallion.command()
+def schema() -> None:
+    """Print the JSON schema of a configuration."""
+    from safewrite.medallion import json_schema
+
+    typer.echo(json.dumps(json_schema(), indent=1))
 
 
 @medallion.command("run")
@@ -293,15 +306,6 @@ def verify(
     clean = all(one.clean for one in audits)
     screen.show({"clean": clean, "tables": [one.to_dict() for one in audits]}, text)
     raise typer.Exit(0 if clean else EXIT_LOST)
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text("utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise InvalidInputError(
-            f"{path} cannot be read ({error}). Nothing was written. Give a file of text."
-        ) from error
 
 
 def pipeline_of(config: Path, namespace: str | None = None, engine: RunsOn = RunsOn.LOCAL) -> Pipeline:

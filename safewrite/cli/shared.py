@@ -435,6 +435,27 @@ def show_steps(screen: Screen, table: str, steps: Sequence[Step], nothing: str) 
     raise typer.Exit(EXIT_LOST if unmended else 0)
 
 
+def text_of(path: Path | str) -> str:
+    """The text of a file of another tool's settings.
+
+    Raises:
+        InvalidInputError: it is in a bucket, cannot be read, or is empty.
+    """
+    if "://" in str(path):
+        raise InvalidInputError(
+            f"The file {path} is in a bucket. Nothing was written. Copy it first: `aws s3 cp {path} {Path(path).name}`."
+        )
+    try:
+        found = Path(path).read_text("utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(
+            f"The file {path} cannot be read ({error}). Nothing was written. Give a file of text."
+        ) from error
+    if not found.strip():
+        raise InvalidInputError(f"The file {path} is empty. Nothing was written. Give one with its settings.")
+    return found
+
+
 def show_converted(
     screen: Screen, made: Mapping[str, Any], write: Path | None, words: tuple[str, str]
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.json_schema import GenerateJsonSchema
 
 from safewrite.errors import InvalidInputError
 
@@ -30,6 +31,7 @@ class Strict(BaseModel):
 
 
 ConfigT = TypeVar("ConfigT", bound=Strict)
+NameT = TypeVar("NameT", str, tuple[str, str])
 
 
 def read(
@@ -60,6 +62,24 @@ def read(
         raise InvalidInputError(
             f"The configuration{f' {path}' if path else ''} cannot be read ({error}). Nothing was read or written. Give a file of JSON."
         ) from error
+
+
+class _Schema(GenerateJsonSchema):
+    """A function stands in JSON as the text that names it."""
+
+    def callable_schema(self, schema: Any) -> dict[str, Any]:
+        return {"type": "string"}
+
+
+def json_schema_of(model: type[Strict]) -> dict[str, Any]:
+    """The JSON schema of a configuration."""
+    found = model.model_json_schema(schema_generator=_Schema)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
+
+
+def twice(names: Sequence[NameT]) -> list[NameT]:
+    """What stands more than once in a list that has each thing once."""
+    return sorted({one for one in names if names.count(one) > 1})
 
 
 def path_of(given: object) -> Path | None:
@@ -100,10 +120,8 @@ def resolved(given: Mapping[str, str], field: str) -> dict[str, str]:
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """JSON lets a name come twice, and readers keep the last: a table would be left out in silence."""
-    names = [name for name, _ in pairs]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"{twice} comes twice in one object")
+    if again := twice([name for name, _ in pairs]):
+        raise ValueError(f"{again} comes twice in one object")
     return dict(pairs)
 
 

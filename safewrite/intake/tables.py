@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Collection, Iterator, Set
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -22,6 +22,17 @@ READ_VECTORS: frozenset[Reader] = frozenset({"databricks", "deltalake", "duckdb"
 """Readers that leave out rows which a deletion vector takes away."""
 READ_WIDENED: frozenset[Reader] = frozenset({"databricks", "spark"})
 """Readers that know Delta's type widening; deltalake (1.6.6) and polars refuse such a table, and nothing is known of the others."""
+
+
+def all_read_vectors(readers: Collection[Reader]) -> bool:
+    """Whether engines are named, and each of them reads deletion vectors."""
+    return bool(readers) and {*readers} <= READ_VECTORS
+
+
+def check_readers(readers: Collection[Reader], table_format: TableFormat) -> None:
+    """Refuse readers where they decide nothing.  Raises ValueError, for pydantic."""
+    if readers and table_format != "delta":
+        raise ValueError("readers is of Delta tables, and does nothing for format iceberg")
 
 
 @cache

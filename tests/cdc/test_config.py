@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import safewrite as sw
-from safewrite.cdc.config.job import json_schema, load
+from safewrite.cdc.config.job import load
 from tests.each import each
 
 
@@ -304,14 +304,6 @@ def test_msk_by_iam_sets_its_options() -> None:
     options = load(config(kafka={"security": "msk-iam"})).kafka.spark_options()
     assert options["kafka.sasl.mechanism"] == "AWS_MSK_IAM"
     assert options["failOnDataLoss"] == "true"
-
-
-def test_the_published_schema_describes_every_field() -> None:
-    schema = json_schema()
-    assert schema["additionalProperties"] is False
-    tables = schema["$defs"]["TargetTable"]["properties"]
-    assert {"database", "primary_key", "epoch", "all_late", "dead_letters"} <= set(tables)
-    assert json.dumps(schema)
 
 
 def test_the_example_is_a_configuration() -> None:

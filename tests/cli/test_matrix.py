@@ -26,7 +26,7 @@ from tests.cli.zygote import COLUMNS
 
 ERROR = re.compile(r"^\w+Error \((\w+)\):.*", re.MULTILINE)
 USAGE = re.compile(r"^Error: .+", re.MULTILINE)
-NOT_JSON = {"stress", "cdc schema", "dashboard"}
+NOT_JSON = {"stress", "cdc schema", "medallion schema", "dashboard"}
 """Commands that print a document of their own, or hand over."""
 NOTES = {"0", "or", "empty", "in", "every", "row:", "What", "is", "left", "out."}
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 import safewrite as sw
+from safewrite.cli.app import app
 from safewrite.intake import duck
 from safewrite.intake.reporting import command, report
 from safewrite.intake.tables import TableAccess
@@ -44,6 +47,24 @@ def test_a_report_is_a_line_with_numbers_and_an_event(caplog: pytest.LogCaptureF
         "stream",
     )
     assert (heard, second.getMessage()) == ([event], first.getMessage())
+
+
+@pytest.mark.parametrize(
+    ("job", "table", "fields", "needed"),
+    [
+        ("cdc", "TargetTable", {"database", "primary_key", "dead_letters"}, ["database", "table"]),
+        ("medallion", "TableConfig", {"bronze", "keys", "quality"}, []),
+    ],
+)
+def test_a_schema_describes_every_field_of_a_job(
+    job: str, table: str, fields: set[str], needed: list[str]
+) -> None:
+    """What ``defaults`` may give a table is not asked of each."""
+    schema = json.loads(CliRunner().invoke(app, [job, "schema"]).stdout)
+    assert schema["additionalProperties"] is schema["$defs"][table]["additionalProperties"] is False
+    assert {"catalog", "ignored_tables", "defaults", "tables"} <= {*schema["properties"]}
+    assert fields <= {*schema["$defs"][table]["properties"]}
+    assert schema["$defs"][table].get("required", []) == needed
 
 
 def test_a_command_can_be_copied_into_a_shell() -> None:

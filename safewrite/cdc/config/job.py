@@ -13,7 +13,7 @@ from safewrite.cdc.connect.placeholder import UNAVAILABLE_TEXT
 from safewrite.cdc.envelopes.registry import KINDS
 from safewrite.errors import without_secrets
 from safewrite.intake.partitioning import partition_columns
-from safewrite.intake.settings import Strict, Text, from_environment, read
+from safewrite.intake.settings import Strict, Text, from_environment, json_schema_of, read, twice
 from safewrite.intake.tables import TableAccess, TableFormat
 
 _OURS = frozenset(
@@ -275,9 +275,8 @@ class Config(TableAccess):
             ([table.source or table.table for table in self.tables], "source"),
             ([table.location.rstrip("/") for table in self.tables if table.location is not None], "location"),
         ):
-            twice = sorted({name for name in names if names.count(name) > 1})
-            if twice:
-                raise ValueError(f"tables has the {what} {', '.join(twice)} twice")
+            if again := twice(names):
+                raise ValueError(f"tables has the {what} {', '.join(again)} twice")
         return self
 
     def _contradictions(self) -> list[tuple[bool, str]]:
@@ -393,4 +392,4 @@ def load(given: Any) -> Config:
 
 def json_schema() -> dict[str, Any]:
     """The JSON schema of a configuration."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}
+    return json_schema_of(Config)

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 from safewrite.cdc.config.job import load
 from safewrite.errors import without_secrets
 from safewrite.intake.conversion import Converted
-from safewrite.intake.settings import Strict, Text, meant, read, refused
+from safewrite.intake.settings import Strict, Text, meant, read, refused, twice
 
 _NAMES = {
     "JOB_NAME": "jobname", "aws_region": "region", "config_s3_path": "tablejsonfile", "mskconnect": "glueconnect",
@@ -43,8 +43,8 @@ def _listed(given: Any) -> list[str]:
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
         raise ValueError("give a text with commas, or a list of texts")
     found = [one for one in (part.strip() for part in parts) if one]
-    if twice := sorted({one for one in found if found.count(one) > 1}):
-        raise ValueError(f"{', '.join(twice)} comes twice")
+    if again := twice(found):
+        raise ValueError(f"{', '.join(again)} comes twice")
     return found
 
 

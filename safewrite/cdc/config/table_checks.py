@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from safewrite.intake.partitioning import partition_columns
-from safewrite.intake.tables import READ_VECTORS, READ_WIDENED
+from safewrite.intake.tables import READ_VECTORS, READ_WIDENED, check_readers
 
 if TYPE_CHECKING:
     from safewrite.cdc.config.table_config import TableOptions
@@ -39,8 +39,7 @@ def check_format(table: TableOptions) -> None:
             )
             + ". Name all engines that read the table in readers, or leave widen out: values that do not fit are dead letters then"
         )
-    if table.readers and table.format != "delta":
-        raise ValueError("readers is of Delta tables, and does nothing for format iceberg")
+    check_readers(table.readers, table.format)
     if table.format_version is not None and table.format == "delta":
         raise ValueError("format_version is of Iceberg tables, and does nothing for format delta")
     if table.sort_by and table.format == "delta":

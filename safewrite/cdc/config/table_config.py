@@ -14,8 +14,8 @@ from safewrite.cdc.config.own_columns import INSTANT, OwnColumn, OwnNames, check
 from safewrite.cdc.config.table_checks import check_columns, check_format
 from safewrite.cdc.connect.misfits import OnMisfit
 from safewrite.intake.partitioning import check_partitions
-from safewrite.intake.settings import Text
-from safewrite.intake.tables import READ_VECTORS, Reader, TableFormat
+from safewrite.intake.settings import Text, twice
+from safewrite.intake.tables import Reader, TableFormat, all_read_vectors
 from safewrite.values.limits import DECIMAL_DIGITS_MAX
 from safewrite.values.widening import Way
 
@@ -222,7 +222,7 @@ class TableOptions(ColumnOptions):
     def marks_rows(self) -> bool:
         """Whether rows that go are marked in a table that is created, and no file is rewritten for them."""
         if self.format == "delta":
-            return bool(self.readers) and {*self.readers} <= READ_VECTORS and not self.is_appended
+            return all_read_vectors(self.readers) and not self.is_appended
         return self.write_mode == "merge-on-read"
 
     @property
@@ -330,8 +330,8 @@ class TargetTable(TableOptions):
             raise ValueError("branch is of Iceberg tables, and a table of format delta has none")
         for field in ("primary_key", "precombine_key"):
             names = getattr(self, field) or []
-            if twice := sorted({name for name in names if names.count(name) > 1}):
-                raise ValueError(f"{field} has {', '.join(twice)} twice")
+            if again := twice(names):
+                raise ValueError(f"{field} has {', '.join(again)} twice")
         keys, order = set(self.primary_key or ()), set(self.precombine_key or ())
         if keys & order:
             raise ValueError(

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from safewrite.medallion.config.job import Config, load
+from safewrite.medallion.config.job import Config, json_schema, load
 
-__all__ = ["Config", "load"]
+__all__ = ["Config", "json_schema", "load"]

@@ -11,8 +11,8 @@ import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from safewrite.errors import without_secrets
-from safewrite.intake.settings import Strict, Text, read
-from safewrite.intake.tables import READ_VECTORS, Reader, TableAccess, TableFormat, is_like
+from safewrite.intake.settings import Strict, Text, json_schema_of, read, twice
+from safewrite.intake.tables import Reader, TableAccess, TableFormat, all_read_vectors, check_readers, is_like
 from safewrite.medallion.config.bronze_columns import BRONZE_COLUMNS, COMMIT_DATE, STORED_FILE, UNCHANGED
 from safewrite.medallion.config.column_types import arrow_type
 from safewrite.medallion.config.commit_columns import Partitions, check_commit_columns, commit_fields
@@ -110,8 +110,7 @@ class TableConfig(Strict):
             unknown = sorted(named - set(names))
             if unknown:
                 raise ValueError(f"quality: {unknown} are not among columns")
-        if self.readers and self.format != "delta":
-            raise ValueError("readers: of Delta tables, and does nothing for format iceberg")
+        check_readers(self.readers, self.format)
         check_commit_columns(
             self.partition_by, self.format, None if self.columns is None else names, commit_time=self.commit_time,
             is_synced=self.sync is not None, has_time=self.files.timestamp is not None,
@@ -124,7 +123,7 @@ class TableConfig(Strict):
     @property
     def marks_rows(self) -> bool:
         """Whether rows that go are marked in a silver that is created, and no file is rewritten for them."""
-        return bool(self.readers) and {*self.readers} <= READ_VECTORS
+        return all_read_vectors(self.readers)
 
     @property
     def commit_fields(self) -> list[pa.Field]:
@@ -207,9 +206,8 @@ class Config(TableAccess):
             addresses += [(table.format, plain(table.bronze)), (table.format, plain(table.silver))]
             if name in self.ignored_tables:
                 raise ValueError(f"ignored_tables: {name} is configured too")
-        twice = sorted({address for address in addresses if addresses.count(address) > 1})
-        if twice:
-            raise ValueError(f"tables: {twice[0][1]} is the address of two tables")
+        if again := twice(addresses):
+            raise ValueError(f"tables: {again[0][1]} is the address of two tables")
         if ("raw" in self.model_fields_set) != bool(self.landed):
             raise ValueError("raw: needed for tables with files, and of no use where all have sync")
         raw, state = plain(self.raw.location), plain(self.state)
@@ -290,6 +288,17 @@ def load(source: str | Path | Mapping[str, Any]) -> Config:
         InvalidInputError: it cannot be used; every wrong field is named.
     """
     return read(source, Config, lambda given: Config.model_validate(_with_defaults(given)), more=MORE)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of a configuration; what a table needs may stand in ``defaults``."""
+    found = json_schema_of(Config)
+    del found["$defs"]["TableConfig"]["required"]
+    found["properties"]["defaults"] = {
+        "$ref": "#/$defs/TableConfig",
+        "description": "Settings that all tables share; {schema} and {table} in addresses are those of the source.",
+    }
+    return found
 
 
 def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
