@@ -34,6 +34,7 @@ def destroy(lab: CatalogLab) -> None:
     )
 
 
+@pytest.mark.sweep("rest")
 @pytest.mark.parametrize("lab", ["rest", "glue"], indirect=True)
 def test_plain_pyiceberg_leaves_an_unreadable_table(lab: CatalogLab, place: Place) -> None:
     """C1: it deletes the manifest list of the snapshot that landed."""
@@ -60,7 +61,7 @@ def test_plain_pyiceberg_on_sql_raises_the_drivers_error_and_a_repeat_doubles_th
     assert place.ids() == once(1, 2, 2)
 
 
-@pytest.mark.sweep("glue")
+@pytest.mark.sweep("glue", "rest")
 def test_a_users_own_append_through_safecatalog_is_once_and_readable(lab: CatalogLab, place: Place) -> None:
     """C1: the same call on a table that a SafeCatalog gave out."""
     place.create(1, properties=HASTY)
@@ -73,7 +74,7 @@ def test_a_users_own_append_through_safecatalog_is_once_and_readable(lab: Catalo
     assert len(place.plain().snapshots()) == 2
 
 
-@pytest.mark.sweep("glue")
+@pytest.mark.sweep("glue", "rest-delete", "rest-overwrite", "sql-append")
 @pytest.mark.parametrize("verb", ["append", "overwrite", "delete"])
 def test_a_write_of_safewrite_is_once_and_readable(lab: CatalogLab, place: Place, verb: str) -> None:
     place.create(1, 5, properties=HASTY)
@@ -91,7 +92,7 @@ def test_a_write_of_safewrite_is_once_and_readable(lab: CatalogLab, place: Place
     assert place.history() == ["before", "event"]
 
 
-@pytest.mark.sweep("sql")
+@pytest.mark.sweep("rest", "sql")
 def test_every_attempt_landing_as_a_conflict_makes_one_snapshot_each(lab: CatalogLab, place: Place) -> None:
     """C3: a conflict with oneself is no conflict."""
     table = place.create(0)
@@ -103,7 +104,7 @@ def test_every_attempt_landing_as_a_conflict_makes_one_snapshot_each(lab: Catalo
     check(place, 0, 1, 2, 3)
 
 
-@pytest.mark.sweep("sql")
+@pytest.mark.sweep("glue", "sql")
 def test_a_commit_in_doubt_deletes_nothing_and_the_same_key_decides(lab: CatalogLab, place: Place) -> None:
     """C1: neither the commit nor any look is answered."""
     place.create(1)

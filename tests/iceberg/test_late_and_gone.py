@@ -116,7 +116,7 @@ def test_a_snapshot_that_landed_and_was_expired_before_the_look_is_acked_once(
     assert landed[0] not in {s.snapshot_id for s in place.plain().snapshots()}
 
 
-@pytest.mark.sweep("glue")
+@pytest.mark.sweep("glue", "rest")
 def test_a_snapshot_that_was_rolled_back_before_the_look_is_not_acked(place: Place) -> None:
     place.create(1)
     before = current(place)
@@ -148,7 +148,7 @@ def test_a_table_that_is_dropped_before_a_lost_answer_is_examined_leaves_the_com
         table.append(rows(2), key="event")
 
 
-@pytest.mark.sweep("glue")
+@pytest.mark.sweep("glue", "rest")
 @pytest.mark.parametrize("step", ["swap.commit", "swap.look"])
 def test_a_table_that_is_dropped_and_made_anew_during_a_write_is_a_conflict(place: Place, step: str) -> None:
     """A17: the rows are not in the new table, which has another UUID under the old name."""
@@ -166,6 +166,7 @@ def test_a_table_that_is_dropped_and_made_anew_during_a_write_is_a_conflict(plac
     check(place, 5)
 
 
+@pytest.mark.sweep("rest")
 @pytest.mark.parametrize("lab", ["rest", "sql"], indirect=True)
 def test_a_table_that_is_renamed_during_a_write_is_not_found_and_keeps_its_rows(place: Place) -> None:
     table, renamed = place.create(1), place.another()

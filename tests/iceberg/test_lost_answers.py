@@ -67,7 +67,15 @@ def check_each(place: Place, ids: list[int]) -> None:
 SAMPLED_COMMITS = short_and_long(product(KINDS, (*PERFORMED, *REFUSED)), FEW, MANY, every=3)
 
 
-@pytest.mark.sweep("glue-error_502", "glue-lost_answer_502", "sql-error_504", "sql-lost_answer_504")
+@pytest.mark.sweep(
+    "glue-error_502",
+    "glue-lost_answer_502",
+    "rest-cut",
+    "rest-throttle",
+    "sql-error_500",
+    "sql-error_504",
+    "sql-lost_answer_504",
+)
 @pytest.mark.parametrize(("lab", "kind", "faults"), SAMPLED_COMMITS, indirect=["lab"])
 def test_commits_whose_answer_is_lost_or_wrong_are_once_and_acked(
     lab: CatalogLab, place: Place, kind: FaultKind, faults: int
@@ -92,7 +100,7 @@ TRANSFERS = (FaultKind.LOST_ANSWER, FaultKind.ERROR_503, FaultKind.CUT)
 SAMPLED_TRANSFERS = short_and_long(product(KINDS, TRANSFERS), FEW_STEPS, MANY_STEPS, every=3)
 
 
-@pytest.mark.sweep("glue-cut")
+@pytest.mark.sweep("glue-cut", "sql")
 @pytest.mark.parametrize(("lab", "kind", "faults"), SAMPLED_TRANSFERS, indirect=["lab"])
 def test_uploads_and_downloads_whose_answer_is_lost_change_nothing(
     lab: CatalogLab, place: Place, monkeypatch: pytest.MonkeyPatch, kind: FaultKind, faults: int
@@ -115,6 +123,7 @@ def test_uploads_and_downloads_whose_answer_is_lost_change_nothing(
     check_each(place, ids)
 
 
+@pytest.mark.sweep("rest", "sql")
 @pytest.mark.parametrize(("lab", "kind", "faults"), SAMPLED_TRANSFERS, indirect=["lab"])
 def test_loads_of_the_table_that_fail_never_decide_a_commit(
     lab: CatalogLab, place: Place, kind: FaultKind, faults: int
@@ -135,7 +144,7 @@ LEDGERS = (FaultKind.LOST_ANSWER, FaultKind.ERROR_500, FaultKind.CUT)
 SAMPLED_LEDGERS = short_and_long(product(("sql", "glue"), LEDGERS), FEW_STEPS, MANY_STEPS, every=2)
 
 
-@pytest.mark.sweep("sql-cut")
+@pytest.mark.sweep("glue", "sql-cut")
 @pytest.mark.parametrize(("lab", "kind", "faults"), SAMPLED_LEDGERS, indirect=["lab"])
 def test_ledgers_and_queues_whose_answer_is_lost_change_nothing(
     lab: CatalogLab, place: Place, lock_table: str, kind: FaultKind, faults: int
@@ -159,6 +168,7 @@ def test_ledgers_and_queues_whose_answer_is_lost_change_nothing(
     check_each(place, ids)
 
 
+@pytest.mark.sweep("glue")
 @pytest.mark.parametrize("lab", ["sql", "glue"], indirect=True)
 def test_a_repeat_is_recognised_though_the_ledger_answers_every_other_time(
     lab: CatalogLab, place: Place, lock_table: str

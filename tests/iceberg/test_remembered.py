@@ -24,6 +24,7 @@ def expire_all(place: Place) -> None:
     assert [s.snapshot_id for s in place.plain().snapshots()] == [last.snapshot_id]
 
 
+@pytest.mark.sweep("rest", "glue")
 def test_a_streams_batch_is_recognised_after_every_old_snapshot_was_expired(place: Place) -> None:
     """E2: the table's properties keep the last batch of each app."""
     place.create(1)
@@ -37,6 +38,7 @@ def test_a_streams_batch_is_recognised_after_every_old_snapshot_was_expired(plac
     assert place.ids() == once(1, 2, 4, 99)
 
 
+@pytest.mark.sweep("rest", "glue")
 def test_a_stream_that_lost_its_checkpoint_is_told_and_loses_no_rows_in_silence(place: Place) -> None:
     """E2: its batches begin at 0 again, with other rows, under the same app id."""
     place.create(1)
@@ -52,6 +54,7 @@ def test_a_stream_that_lost_its_checkpoint_is_told_and_loses_no_rows_in_silence(
     assert place.ids() == once(1, 10, 11, 12, 20, 99)
 
 
+@pytest.mark.sweep("rest", "glue")
 @pytest.mark.parametrize("lab", ["sql", "glue", "rest"], indirect=True)
 def test_a_key_in_the_ledger_survives_the_expiry_of_its_snapshot(
     lab: CatalogLab, place: Place, lock_table: str

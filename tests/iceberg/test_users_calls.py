@@ -79,7 +79,15 @@ SAMPLED_CALLS = some(product(KINDS, CALLS, KINDS_LOST), every=3)
 
 
 @pytest.mark.sweep(
-    "glue-overwrite", "glue-set_properties", "glue-transaction", "rest-delete", "sql-append", "sql-upsert"
+    "glue-overwrite",
+    "glue-set_properties",
+    "glue-transaction",
+    "glue-update_schema-precondition_412",
+    "rest-delete",
+    "rest-expire_snapshots-lost_answer",
+    "rest-upsert-lost_answer",
+    "sql-append",
+    "sql-upsert",
 )
 @pytest.mark.parametrize(("lab", "name", "kind"), SAMPLED_CALLS, indirect=["lab"])
 def test_a_users_call_whose_answer_is_lost_is_done_once(
@@ -111,7 +119,7 @@ def _wide(number: int) -> pa.Table:
     return rows(number).append_column("note", pa.array(["x"]))
 
 
-@pytest.mark.sweep("sql")
+@pytest.mark.sweep("glue-precondition_412", "rest-lost_answer", "rest-precondition_412", "sql")
 @LOST
 def test_a_table_that_is_made_with_rows_in_it_is_made_once(
     lab: CatalogLab, place: Place, kind: FaultKind
@@ -133,7 +141,7 @@ def test_a_table_that_is_made_with_rows_in_it_is_made_once(
     assert place.ids() == once(1, 2)
 
 
-@pytest.mark.sweep("sql")
+@pytest.mark.sweep("glue", "sql")
 def test_a_users_append_in_doubt_deletes_nothing_and_says_so_in_pyicebergs_words(
     lab: CatalogLab, place: Place
 ) -> None:
