@@ -409,6 +409,7 @@ def test_rows_come_to_python_unweighed_where_no_value_is_large(
     assert tallied.rows_a_batch(spark.session.sql(f"SELECT {columns} FROM range(3)")) == rows
 
 
+@pytest.mark.sweep("BINARY")
 @pytest.mark.parametrize("kind", ["STRING", "BINARY"])
 def test_a_large_row_lets_spark_weigh_all_rows_from_then_on(
     spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -437,6 +438,7 @@ def test_a_large_row_lets_spark_weigh_all_rows_from_then_on(
     assert sorted(pc.binary_length(found["a.b"]).to_pylist()) == [half] * 6 + [half + 1] * 3
 
 
+@pytest.mark.sweep("partition_by0")
 @pytest.mark.parametrize("partition_by", [[], ["s"]])
 def test_what_a_user_observes_of_a_frame_comes_with_its_append(
     spark: Spark, tmp_path: Path, partition_by: list[str]

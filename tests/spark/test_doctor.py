@@ -64,6 +64,7 @@ def test_instants_that_spark_writes_as_int96_are_found_where_others_misread_them
     assert list(found(tmp_path / "late")) == ["instants_out_of_range"]
 
 
+@pytest.mark.sweep("true")
 @pytest.mark.parametrize("statistics", ["true", "false"])
 def test_instants_without_statistics_are_read(spark: Spark, tmp_path: Path, statistics: str) -> None:
     with settings(spark, outputTimestampType="INT96"):

@@ -33,6 +33,7 @@ def end(
     return delta(hooked("dynamodb")) if request.param == "delta" else iceberg(lakes("rest"))
 
 
+@pytest.mark.sweep("rest")
 def test_a_key_is_written_once_and_known_by_its_rows(end: End) -> None:
     with end.spark.careless():
         first = end.open().append(end.frame(1, 2, 3), key="k")
@@ -250,7 +251,7 @@ def meanwhile(end: End, table: sw.Table | IcebergTable, act: Callable[[], object
     return world
 
 
-@pytest.mark.sweep("bucket(2, id)-shorter")
+@pytest.mark.sweep("bucket(2, id)-shorter", "truncate(2, id)-shorter")
 @pytest.mark.parametrize(
     ("partition_by", "damage"),
     [("truncate(2, id)", "gone"), ("truncate(2, id)", "shorter"), ("bucket(2, id)", "shorter")],

@@ -85,6 +85,7 @@ def lake(lakes: Callable[[CatalogKind], Lake]) -> Lake:
     return lakes("rest")
 
 
+@pytest.mark.sweep("1")
 @pytest.mark.parametrize("version", ["1", "2"])
 def test_spark_and_pyiceberg_read_every_type_value_by_value(spark: Spark, lake: Lake, version: str) -> None:
     written = frame(KINDS)

@@ -129,6 +129,7 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("kind", FORMATS)
 def test_variant_is_refused_by_name_by_every_verb(
     kind: str, spark: Spark, lakes: Lakes, hooked: Hooked, tmp_path: Any
@@ -148,7 +149,7 @@ def test_variant_is_refused_by_name_by_every_verb(
     assert table.refresh().version == before
 
 
-@pytest.mark.sweep("value-iceberg", "variant-delta", "variant-iceberg")
+@pytest.mark.sweep("failure-iceberg", "value-iceberg", "variant-delta", "variant-iceberg")
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("what", ["variant", "value", "failure"])
 def test_a_first_write_that_is_refused_leaves_no_table(
@@ -179,6 +180,7 @@ def test_a_first_write_that_is_refused_leaves_no_table(
         assert opened().append(spark.session.sql("SELECT id, 2 AS seq, 'x' AS v FROM range(2)")).rows == 2
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize(("kind", "odd"), [("delta", "_metadata"), ("iceberg", "_metadata")])
 def test_a_column_called_as_sparks_own_is_a_column(  # noqa: PLR0917 - fixtures
     kind: str, odd: str, spark: Spark, lakes: Lakes, hooked: Hooked, tmp_path: Any
