@@ -293,6 +293,7 @@ def test_what_tasks_alone_do_is_refused_with_the_remedy_where_they_cannot(
     assert (table.row_count(), len(tallied._lacking)) == (0, 0)
 
 
+@pytest.mark.long
 def test_two_halves_of_a_batch_do_not_pass_for_one_another(spark: Spark, tmp_path: Path) -> None:
     """E3: they have the same offsets and as many rows, and the first of them makes the table."""
     feed = Feed(spark, tmp_path)

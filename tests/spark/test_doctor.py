@@ -78,6 +78,7 @@ def test_instants_without_statistics_are_read(spark: Spark, tmp_path: Path, stat
     assert list(found(tmp_path / "late")) == ["instants_out_of_range"]
 
 
+@pytest.mark.long
 def test_days_in_the_old_calendar_are_found(spark: Spark, tmp_path: Path) -> None:
     legacy = {"outputTimestampType": "TIMESTAMP_MICROS", "datetimeRebaseModeInWrite": "LEGACY"}
     with settings(spark, **legacy):
@@ -159,6 +160,7 @@ def named(table: IcebergTable) -> list[str]:
     return sorted(code for code in codes if code not in ("other_writers", "retention_unset"))
 
 
+@pytest.mark.long
 def test_what_spark_staged_is_named_until_it_is_published(spark: Spark, lakes: Lakes) -> None:
     lake = lakes("sql")
     table = lake.create(rows(1).schema)

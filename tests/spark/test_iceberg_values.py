@@ -145,6 +145,7 @@ def test_spark_finds_rows_by_values_that_partitions_are_made_of(
             assert spark.filtered(lake.sql(table), list(filters)) == filters, name
 
 
+@pytest.mark.long
 def test_of_partitions_of_floats_spark_loses_nan_as_it_does_in_tables_of_its_own(
     spark: Spark, lake: Lake
 ) -> None:

@@ -105,6 +105,7 @@ def test_a_table_made_anew_under_its_name_is_not_taken_for_the_old_one(spark: Sp
     assert spark.ids({"t": cached.sql(table)}) == {"t": once(2)}
 
 
+@pytest.mark.long
 def test_a_loaded_table_serves_for_a_time(
     spark: Spark, cached: Lake, loads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

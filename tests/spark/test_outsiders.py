@@ -126,6 +126,7 @@ def test_rows_in_the_old_calendar_are_not_rewritten_as_other_days(
     assert spark.sql(f"SELECT * FROM delta.`{path}`").num_rows == 0
 
 
+@pytest.mark.long
 def test_changes_by_days_of_the_old_calendar_are_refused_until_spark_has_written_the_file_again(
     spark: Spark, tmp_path: Path
 ) -> None:
@@ -153,6 +154,7 @@ def test_changes_by_days_of_the_old_calendar_are_refused_until_spark_has_written
     ]
 
 
+@pytest.mark.long
 def test_old_files_whose_remaining_days_are_new_are_rewritten(spark: Spark, tmp_path: Path) -> None:
     path = tmp_path / "t"
     with settings(spark, spark__sql__parquet__datetimeRebaseModeInWrite="LEGACY"), spark.careless():
@@ -216,6 +218,7 @@ def test_the_length_of_a_varchar_is_kept(spark: Spark, tmp_path: Path) -> None:
     assert found == [good.to_pylist()[0], {"id": 2, "v": None, "c": None, "s": None}]
 
 
+@pytest.mark.long
 def test_the_length_of_a_varchar_is_kept_by_frames_of_spark(spark: Spark, hooked: Hooked) -> None:
     made = hooked("object-store")
     spark.run(f"CREATE TABLE delta.`{made.uri}` (id BIGINT, c CHAR(3)) USING delta")
@@ -230,6 +233,7 @@ def test_the_length_of_a_varchar_is_kept_by_frames_of_spark(spark: Spark, hooked
     assert history[0]["etl.run"] == "7"
 
 
+@pytest.mark.long
 def test_partition_values_that_deltalake_cannot_read_are_refused_in_frames_of_spark(
     spark: Spark, hooked: Hooked
 ) -> None:

@@ -61,6 +61,7 @@ def test_a_table_is_made_and_filled_by_sql(hooked: Hooked) -> None:
     assert visible(table.readers()) == once(1, 2, 3)
 
 
+@pytest.mark.long
 def test_checkpoints_and_checksums_are_written_as_delta_writes_them(hooked: Hooked) -> None:
     table = hooked("object-store")
     table.run(
@@ -101,6 +102,7 @@ def test_a_row_that_a_rival_deleted_is_not_updated_back_into_the_table(hooked: H
     assert visible(table.readers()) == once(2)
 
 
+@pytest.mark.long
 def test_a_table_recorded_for_another_arbiter_is_refused(hooked: Hooked) -> None:
     """A12: a session by conditional PUT alone must not write a table that a lock table guards."""
     table = hooked("dynamodb")
@@ -113,6 +115,7 @@ def test_a_table_recorded_for_another_arbiter_is_refused(hooked: Hooked) -> None
     assert other.ids() == once(5)
 
 
+@pytest.mark.long
 def test_a_session_that_names_no_arbiter_takes_the_one_that_the_table_records(hooked: Hooked) -> None:
     from safewrite.spark import attach
 

@@ -49,7 +49,7 @@ def test_each_two_settings_come_together_in_some_set() -> None:
 SHORT = [("delta", 0), ("delta", 1), ("iceberg", 0)]
 
 
-@pytest.mark.sweep("delta-0", "delta-1")
+@pytest.mark.sweep("delta-0", "delta-1", "iceberg-0")
 @pytest.mark.parametrize(("format_", "number"), SHORT)
 def test_all_settings_in_few_sets_keep_every_row(
     format_: str, number: int, bench: Callable[[Program], Bench]

@@ -155,6 +155,7 @@ def test_our_jar_missing_damaged_or_of_another_version_is_an_error(
         logstore_jar()
 
 
+@pytest.mark.long
 def test_the_jar_is_what_its_source_gives_byte_for_byte(tmp_path: Path) -> None:
     command = ["mvn", "-q", "-B", "-f", str(JAVA / "pom.xml"), "package", f"-Dbuilt={tmp_path}"]
     subprocess.run(command, check=True, timeout=300)

@@ -25,6 +25,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.long)])
 def test_filters_on_edge_values_find_their_rows(spark: Spark, root: Path, stride: int) -> None:
     expected = dict(list(FILTERS.items())[::stride])

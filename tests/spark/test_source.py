@@ -135,6 +135,7 @@ def halves(sink: Sink) -> list[Batches]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", [pytest.param("delta", marks=pytest.mark.long), "iceberg"], indirect=True)
 def test_a_replayed_batch_is_known_by_its_offsets_when_its_values_are_others(way: tuple[Feed, End]) -> None:
     """E1, with ``uuid()`` in the batch."""
