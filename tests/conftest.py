@@ -110,20 +110,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def leave_to_the_sweep(test: str, items: list[pytest.Item], *, is_all: bool) -> None:
-    """Mark as ``long`` the cases that a test names in its ``sweep`` marker: by a name, its beginning, or a parameter in it."""
+    """Mark as ``long`` the cases that a test names in its ``sweep`` marker: by a name, its beginning, or a parameter in it.
+
+    A module's marker is that of its tests that have such cases, and leaves each of them a case.
+    """
     named = {item.nodeid.partition("[")[2].removesuffix("]"): item for item in items}
+    of_test = {text for mark in items[0].own_markers if mark.name == "sweep" for text in mark.args}
     for beginning in (text for mark in items[0].iter_markers("sweep") for text in mark.args):
         found = (
             [beginning]
             if beginning in named
             else [name for name in named if name.startswith(beginning) or f"-{beginning}-" in f"-{name}-"]
         )
-        if is_all and not found:
+        if is_all and not found and beginning in of_test:
             raise pytest.UsageError(
                 f"no case of {test} begins with {beginning!r}, which it leaves to the sweep"
             )
+        if beginning not in of_test and not any(is_short(named[name]) for name in named.keys() - found):
+            continue
         for name in found:
             named[name].add_marker(pytest.mark.long)
+
+
+def is_short(item: pytest.Item) -> bool:
+    return item.get_closest_marker("long") is None
 
 
 def needs_rest(item: pytest.Item) -> bool:

@@ -21,6 +21,8 @@ from safewrite.stores.world import Performer
 from tests.iceberg import v3_tables
 from tests.test_cli import run_json
 
+pytestmark = pytest.mark.sweep("iceberg")  # both formats go one way
+
 Ids = Callable[[], list[int]]
 
 

@@ -16,6 +16,8 @@ from pyiceberg.catalog import load_catalog
 
 import safewrite as sw
 
+pytestmark = pytest.mark.sweep("iceberg")  # both formats go one way
+
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("amount", pa.float64()), ("at", pa.timestamp("us", tz="UTC")), ("tag", pa.string())]
 )

@@ -14,6 +14,8 @@ import safewrite as sw
 from tests.every_call import KINDS, Bench, Lab, row
 from tests.oddities import ANYTHING, deep, raising
 
+pytestmark = pytest.mark.sweep("iceberg")  # both formats go one way
+
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:

@@ -16,6 +16,8 @@ from safewrite.delta.write.members import INLINE_BYTES_MAX
 from safewrite.iceberg.write.members import INLINE_CHARS_MAX
 from tests.test_append_many import Place, told
 
+pytestmark = pytest.mark.sweep("iceberg")  # both formats go one way
+
 START = pd.Timestamp("2026-11-22T10:00:00Z")
 attempts = iter(range(1_000_000))
 

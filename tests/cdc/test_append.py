@@ -252,6 +252,7 @@ def test_a_column_of_the_source_is_not_written_over(tmp_path: Path) -> None:
         assert "columns that the job keeps (k_at)" in job.letters()[0]["reason"]
 
 
+@pytest.mark.sweep("one by one")
 @pytest.mark.parametrize("schemas", [True, False], ids=["by columns", "one by one"])
 def test_executors_tell_of_records_as_the_driver_does(tmp_path: Path, schemas: bool) -> None:
     metadata = {**WHERE, "seen": "source_time", "lsn": "position"}

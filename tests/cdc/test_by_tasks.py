@@ -65,7 +65,7 @@ def landed(job: Job, batches: list[list[KafkaRecord]], executors: Executors | No
     return lines
 
 
-@pytest.mark.sweep("25")
+@pytest.mark.sweep("24", "25")
 @pytest.mark.parametrize(
     ("seed", "how"),
     [

@@ -210,6 +210,7 @@ def test_what_is_read_one_by_one_lands_the_same_by_executors(
     assert sum(line.by_executors for line in lines) > 0
 
 
+@pytest.mark.sweep("12-iceberg-80")
 @pytest.mark.parametrize(
     ("seed", "form", "fewest"),
     [

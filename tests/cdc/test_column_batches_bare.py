@@ -145,6 +145,7 @@ TABLES = [
     "booleans-debezium",
     "lists of booleans-debezium",
     "lists of numbers-debezium",
+    "lists of texts-debezium",
     "lists of texts-dms",
     "nulls-debezium",
     "numbers-dms",
@@ -270,6 +271,7 @@ def test_tables_of_one_topic_have_each_their_columns(make: Make) -> None:
     assert "no table of the configuration takes rows" in found.dead[1]
 
 
+@pytest.mark.sweep("maxwell", "unwrapped")
 def test_changes_of_rows_are_read_alike(make: Make) -> None:
     row = {"id": 1, "v": "x"}
     records = [
@@ -288,7 +290,7 @@ def test_changes_of_rows_are_read_alike(make: Make) -> None:
     equal([*records, *(replace(one, offset=one.offset + 100, partition=1) for one in records)])
 
 
-@pytest.mark.sweep("dms", "maxwell", "unwrapped")
+@pytest.mark.sweep("debezium-binary numbers", "debezium-nulls", "dms", "maxwell", "unwrapped")
 @pytest.mark.parametrize("table", [
     {"name_mapping": {"v": "w"}}, {"name_mapping": {"v": "id"}}, {"leave_out": ["v"]}, {"timestamp_fields": {"v": "epoch_ms"}}, {"timestamp_fields": {"v": "iso8601"}}, {"decimal_fields": {"v": [6, 2]}},
     {"sequence": "precombine", "precombine_key": ["v"]}, {"epoch": 3}, {"primary_key": ["v"]}, {"format": "iceberg"},

@@ -41,6 +41,8 @@ from tests.changes.test_marks import change, data, marked
 from tests.changes.test_tables import SCHEMA, Lake, apply
 from tests.changes.test_vectors import commit, of
 
+pytestmark = pytest.mark.sweep("delta vectors", "iceberg")  # both formats go one way
+
 KINDS = ["delta", "delta vectors", "iceberg", "merge-on-read"]
 FINDS_DATA = ("apply.get_data", "keys.get_tail", "keys.get_range", "apply.read_rows")
 

@@ -17,6 +17,8 @@ from safewrite.testing.steps import At, Stepwise
 from tests.changes.test_decide import OTHER, K, down, up
 from tests.changes.test_tables import COMMIT, HOW, SCHEMA, Lake, apply, frame, lake
 
+pytestmark = pytest.mark.sweep("iceberg")  # both formats go one way
+
 __all__ = ["lake"]
 THIRD = (3, "x")
 

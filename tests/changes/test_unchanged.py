@@ -16,6 +16,8 @@ import safewrite as sw
 from safewrite.testing.reading import rows_of
 from tests.changes.test_tables import Lake as Tables
 
+pytestmark = pytest.mark.sweep("iceberg")  # both formats go one way
+
 SCHEMA = pa.schema(
     [
         pa.field("id", pa.int64(), False),
