@@ -72,6 +72,7 @@ def late_changes(seed: int, count: int) -> list[KafkaRecord]:
     return found
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize(
     ("form", "seed", "schemas"),
     [

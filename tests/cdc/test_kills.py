@@ -16,6 +16,7 @@ from tests.cdc.killed import CHANGES, KINDS
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("form", "kills", "kind"),
     [

@@ -76,7 +76,7 @@ AGAIN = ["the same batch", "other batches", "one whole batch"]
 DEATHS = [(form, *step, again) for form in ("delta", "iceberg") for step in STEPS for again in AGAIN]
 
 
-@pytest.mark.sweep("iceberg-2-_apply-the same", "iceberg-3-ledger-other")
+@pytest.mark.sweep("iceberg-1", "iceberg-2-_apply-the same", "iceberg-3-ledger-other")
 @pytest.mark.parametrize(("job", "after", "step", "again"), some(DEATHS, every=3), indirect=["job"])
 def test_a_driver_that_died_between_commits_loses_and_doubles_nothing(
     job: Job, monkeypatch: pytest.MonkeyPatch, after: int, step: str, again: str

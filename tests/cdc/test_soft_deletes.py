@@ -32,6 +32,7 @@ def expected(records: list[KafkaRecord]) -> Rows:
     return found
 
 
+@pytest.mark.sweep("iceberg")
 @FORM_AND_SCHEMAS
 def test_deleted_rows_stay_as_they_were(tmp_path: Path, form: str, schemas: bool) -> None:
     """A random source, whose rows change their keys and come again; drivers die after a commit, batches come twice."""

@@ -43,6 +43,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sweep("sql")
 @pytest.mark.parametrize(("lab", "faulty", "size"), CASES, indirect=["lab"])
 def test_of_many_processes_every_acked_row_is_there_once_and_no_refused_one(  # noqa: PLR0917 - fixtures, and a table
     nursery: Nursery, lab: CatalogLab, place: Place, tmp_path: Path, faulty: bool, size: tuple[int, int]

@@ -54,6 +54,7 @@ def test_a_location_that_is_cut_is_refused_by_name_and_nothing_is_made(tmp_path:
         assert all(not catalog.list_tables(one) for one in catalog.list_namespaces())
 
 
+@pytest.mark.sweep("the table's name")
 @pytest.mark.filterwarnings("ignore::polars.exceptions.PerformanceWarning")
 @pytest.mark.parametrize(
     "where", PLACES[:2] + [pytest.param(one, marks=pytest.mark.long) for one in PLACES[2:]]

@@ -67,6 +67,7 @@ def test_the_other_version_writes_once_while_every_third_commit_loses_its_answer
     assert place.ids()[7] == 2
 
 
+@pytest.mark.long
 def test_the_other_version_writes_a_sql_catalog_on_sqlite(tmp_path: Path) -> None:
     properties = {
         "type": "sql",

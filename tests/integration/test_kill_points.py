@@ -225,8 +225,10 @@ def test_a_keyed_append_has_the_plain_steps(new_place: Callable[[str], Place]) -
     "dynamodb-checkpoint-False",
     "dynamodb-contended",
     "dynamodb-creating",
+    "dynamodb-queued",
     "dynamodb-repairing-False",
     "dynamodb-unkeyed",
+    "object-store-contended",
     "object-store-creating",
     "object-store-txn",
 )

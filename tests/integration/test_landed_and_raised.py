@@ -56,7 +56,9 @@ def expected(place: Place, verb: str) -> Any:
 SAMPLED_VERBS = some(product(("object-store", "dynamodb"), VERBS), every=2)
 
 
-@pytest.mark.sweep("dynamodb-delete", "local-append in a stream", "local-delete", "object-store-overwrite")
+@pytest.mark.sweep(
+    "dynamodb-delete", "local-append", "local-append in a stream", "local-delete", "object-store-overwrite"
+)
 @pytest.mark.parametrize(("arbiter", "verb"), [*product(["local"], VERBS), *SAMPLED_VERBS])
 def test_whatever_is_raised_at_any_step_the_rows_are_there_once_or_not_at_all(
     new_place: Callable[[str], Place], arbiter: str, verb: str
