@@ -1,4 +1,4 @@
-"""Stress runs by their command, on this checkout or on a copy of it with a protection taken out."""
+"""Stress runs by their command, with faults switched on in its writers, or on a copy with another example."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+FAULTY = Path(__file__).with_name("faulty")
 _FOLDERS = {"SAFEWRITE_JARS": "jars", "SAFEWRITE_ARMS_DIR": ".envs"}
 """What a run uses of this checkout, or of elsewhere if the environment says so; a copy has neither."""
 
 
 def stress(
-    folder: Path, *options: str, checkout: Path = ROOT, limit_s: int = 300
+    folder: Path, *options: str, checkout: Path = ROOT, faults: Sequence[str] = (), limit_s: int = 300
 ) -> tuple[int, dict[str, Any], str]:
-    """Run the command; its exit code, its report, and the page."""
+    """Run the command, its writers with ``faults`` switched on; its exit code, its report, and the page."""
     command = [sys.executable, "-m", "bench.stress", "--output", "json", "--out", str(folder), *options]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SAFEWRITE_")}
     folders = {name: os.environ.get(name, str(ROOT / default)) for name, default in _FOLDERS.items()}
+    paths = [str(FAULTY), str(checkout)] if faults else [str(checkout)]
+    switched = {"PYTHONPATH": os.pathsep.join(paths), "FAULTS_OF_THE_RUN": " ".join(faults)}
     done = subprocess.run(
-        command, cwd=checkout, env={**clean, **folders, "PYTHONPATH": str(checkout)}, capture_output=True,
-        text=True, timeout=limit_s, check=False,
+        command, cwd=checkout, env={**clean, **folders, **switched}, capture_output=True, text=True, timeout=limit_s,
+        check=False,
     )  # fmt: skip
     assert done.stdout, done.stderr
     (page,) = folder.glob("*/report.html")

@@ -20,7 +20,7 @@ from bench.stress.plans.plan import Settings, place_traps
 from bench.stress.writers import change_log
 from bench.stress.writers.change_log import COLUMNS, ChangeLog, LogPlan, draw
 from safewrite.testing.faults import FaultKind, Request, RequestStep, classify
-from tests.bench.runs import arm, mutant, stress
+from tests.bench.runs import arm, stress
 
 pytestmark = pytest.mark.xdist_group("stress-changes")  # one worker makes the run that these tests look at
 
@@ -381,41 +381,20 @@ def test_the_page_has_a_section_and_the_sentence_says_what_became_of_the_keys(sm
     assert 'href="#side-by-side"' not in page
 
 
-FORGETFUL = {
-    "changes/meaning/decide.py": (
-        "            np.sort(self.place[winners[deletes]]),\n",
-        "            np.zeros(0, np.int64),\n",
-    )
-}
-"""No deleted key is remembered (I3)."""
-_NOTED = """            self.is_stale = True
-        if self.active is not None:
-            self.active = self.active.advance(version, commit)
-"""
-STALE_PLANS = {"delta/write/apply.py": (_NOTED, "            pass\n")}
-"""Plans stay as they are, whatever rivals have committed meanwhile, and do not hear which files are gone."""
-
-
-def run_without(flaws: dict[str, tuple[str, str]], folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
-    """A run of a copy of the code that lacks a protection."""
-    checkout = mutant(folder, flaws)
-    code, report, _ = stress(folder / "out", *SMALL, *QUIET, *options, checkout=checkout)
-    return code, report
-
-
 @pytest.mark.long
-def test_a_run_whose_plans_ignore_what_rivals_wrote_is_invalid(tmp_path: Path) -> None:
-    arms = ("--arms", "changes-object-store", "--changes", "320", "--limit-s", "120")
-    code, report = run_without(STALE_PLANS, tmp_path, *arms)
+@pytest.mark.parametrize(
+    ("fault", "arm_name", "options", "flaw"),
+    [
+        ("I7-changes_keep_their_first_plan", "changes-object-store", ("--changes", "320"), "doubled"),
+        ("I3-a_deleted_key_is_forgotten", "changes-dynamodb", (), "revived"),
+    ],
+)
+def test_a_run_with_a_fault_is_invalid(
+    fault: str, arm_name: str, options: tuple[str, ...], flaw: str, tmp_path: Path
+) -> None:
+    code, report, _ = stress(tmp_path, *SMALL, *QUIET, *options, "--arms", arm_name, faults=(fault,))
     assert (code, report["verdict"]) == (1, "INVALID")
-    assert arm(report, "changes-object-store")["changes"]["flaws"]["doubled"] > 0
-
-
-@pytest.mark.long
-def test_a_run_without_tombstones_is_invalid(tmp_path: Path) -> None:
-    code, report = run_without(FORGETFUL, tmp_path, "--arms", "changes-dynamodb")
-    assert (code, report["verdict"]) == (1, "INVALID")
-    assert arm(report, "changes-dynamodb")["changes"]["flaws"]["revived"] > 0
+    assert arm(report, arm_name)["changes"]["flaws"][flaw] > 0
 
 
 @pytest.mark.long

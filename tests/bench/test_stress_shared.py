@@ -14,19 +14,14 @@ from bench.stress.plans import leaders
 from bench.stress.plans.menu import make_arm
 from bench.stress.plans.plan import Settings, place_traps
 from bench.stress.writers import common
-from tests.bench.runs import mutant, stress
+from tests.bench.runs import stress
 
 SMALL = (
     "--seed", "12", "--writers", "8", "--appends", "12", "--rows", "20", "--arms", "safewrite-shared", "--pause-s", "2",
     "--steps", "commit.put_commit,share.get_member,lead.put_commit,lead.verify,share.delete", "--limit-s", "250",
 )  # fmt: skip
-KEYLESS = {
-    "delta/write/waiting.py": (
-        "    if any(keys is not None and key in keys for keys in between):\n",
-        "    if False:\n",
-    )
-}
-"""Who leads commits a member again whose writer was committed already, but not taken out of the queue (D2)."""
+KEYLESS = ("D2-a_members_key_is_not_looked_for",)
+"""Who leads commits a member again whose writer was committed already, but not taken out of the queue."""
 
 
 @pytest.mark.parametrize("name", ["safewrite-shared", "safewrite-shared-sql"])
@@ -95,10 +90,6 @@ def test_a_commit_is_that_of_a_leader_once_members_were_read(monkeypatch: pytest
     ]  # fmt: skip
 
 
-def test_what_the_long_run_takes_out_is_there(tmp_path: Path) -> None:
-    assert mutant(tmp_path, KEYLESS).is_dir()
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("catalog", ["sql", "rest", "glue"])
 def test_writers_of_an_iceberg_table_share_snapshots_while_those_who_lead_are_killed(
@@ -115,12 +106,12 @@ def test_writers_of_an_iceberg_table_share_snapshots_while_those_who_lead_are_ki
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("flaws", "verdict"), [({}, "valid"), (KEYLESS, "INVALID")])
+@pytest.mark.parametrize(("faults", "verdict"), [((), "valid"), (KEYLESS, "INVALID")])
 def test_kills_of_leaders_commit_rows_again_only_where_leaders_look_for_no_key(
-    tmp_path: Path, flaws: dict[str, tuple[str, str]], verdict: str
+    tmp_path: Path, faults: tuple[str, ...], verdict: str
 ) -> None:
-    _, report, _ = stress(tmp_path, *SMALL, checkout=mutant(tmp_path, flaws))
+    _, report, _ = stress(tmp_path, *SMALL, faults=faults)
     assert report["verdict"] == verdict, report["reasons"]
     assert report["arms"][0]["fired"][leaders.KILLED] >= 4
-    if flaws:
+    if faults:
         assert any("recommitted" in reason for reason in report["reasons"])

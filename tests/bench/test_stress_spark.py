@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.runs import mutant, stress
+from tests.bench.runs import stress
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]
 SMALL = (
@@ -15,17 +15,9 @@ SMALL = (
 )  # fmt: skip
 
 
-DEAF = {
-    "delta/spark/hook.py": (
-        "return LANDED if self.commits.commit(path, body) else EXISTS",
-        "self.commits.commit(path, body); return LANDED",
-    )
-}
-"""Spark is told that its commit stands there, though another's does."""
-
-
 def test_a_run_in_which_spark_is_not_told_of_rivals_is_invalid(tmp_path: Path) -> None:
+    deaf = "A2-an_engine_is_told_that_anothers_commit_is_its_own"
     options = ("--arms", "safewrite-dynamodb", "--spark-kills", "0", "--appends", "12", "--no-spark-reader")
-    code, report, _ = stress(tmp_path, *SMALL, *options, checkout=mutant(tmp_path, DEAF), limit_s=900)
+    code, report, _ = stress(tmp_path, *SMALL, *options, faults=(deaf,), limit_s=900)
     assert (code, report["verdict"]) == (1, "INVALID")
     assert any("lost" in reason for reason in report["reasons"])

@@ -15,7 +15,7 @@ import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,6 +81,10 @@ EVENTS = (
     quick("cdc/test_schemas.py"),
     quick("cdc/test_landing.py").only("not s3"),
 )
+VALUES = (quick("frames/test_conform.py", "frames/test_objects.py", "values"),)
+LOG = (
+    quick("delta/test_log.py", "delta/test_state.py", "delta/test_checkpoint.py", "delta/test_features.py"),
+)
 PARTS: tuple[tuple[str, tuple[Killer, ...]], ...] = (
     ("protocol/iceberg", (OWN, *ICEBERG)),
     ("protocol/delta", (OWN, *DELTA)),
@@ -141,6 +145,29 @@ PARTS: tuple[tuple[str, tuple[Killer, ...]], ...] = (
             "records/prefixes",
         )
     ),
+    ("frames/conform.py", VALUES),
+    ("values/casts.py", VALUES),
+    ("values/decimals.py", VALUES),
+    ("delta/data/partitions.py", (quick("delta/test_datafiles.py"),)),
+    ("delta/data/stats.py", (quick("delta/test_datafiles.py"),)),
+    ("delta/data/vectors.py", (quick("changes/test_vectors.py", "changes/test_marks.py"),)),
+    ("delta/log/segment.py", LOG),
+    ("delta/log/snapshot.py", LOG),
+    ("delta/log/checkpoint.py", LOG),
+    ("delta/log/features.py", LOG),
+    ("delta/write/members.py", (quick("test_append_many.py"),)),
+    ("delta/write/waiting.py", (quick("delta/test_waiting.py", "test_shared_commits.py"),)),
+    ("delta/write/conflicts.py", (quick("delta/test_overwrite.py"), quick("test_positions.py"))),
+    ("delta/write/restored_positions.py", (quick("delta/test_restores.py"),)),
+    ("delta/read/added.py", (quick("test_added_since.py"),)),
+    ("iceberg/read/added.py", (quick("test_added_since.py"),)),
+    ("iceberg/write/waiting.py", (quick("iceberg/test_shared_commits.py"),)),
+    ("cdc/sql", (quick("cdc/test_computing.py"),)),
+    ("cdc/envelopes/tombstones.py", (quick("cdc/test_compacted.py"),)),
+    ("medallion/files/file_versions.py", (quick("medallion/test_restarts.py"),)),
+    ("medallion/files/rows.py", (quick("medallion/test_jobs.py", "medallion/test_types.py"),)),
+    ("medallion/files/records.py", (quick("medallion/test_records.py"),)),
+    ("stores/inside.py", (quick("test_inside.py"),)),
     ("stores/memory.py", (*DELTA[:1], HISTORIES)),
     ("stores/dynamodb.py", DELTA[:1]),
     ("stores/dynamodb_ledger.py", DELTA[:1]),
@@ -166,7 +193,7 @@ class Drawn:
         return f"{self.file}: {self.change.at} | {self.change}"
 
 
-def drawable(only: Sequence[str] = ()) -> Iterator[Drawn]:
+def drawable(only: Collection[str] = ()) -> Iterator[Drawn]:
     """Every mutant of every part, or of the files whose names begin with one of ``only``."""
     seen: set[str] = set()
     for part, killers in PARTS:

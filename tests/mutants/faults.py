@@ -67,6 +67,15 @@ def an_own_commit_is_taken_for_anothers(was: Any, *args: Any) -> Any:
 
 
 @fault(
+    "A2",
+    "protocol.delta.place:place",
+    "test_place.py::test_another_commit_at_the_version_is_left_and_no_later_version_is_tried",
+)
+def an_engine_is_told_that_anothers_commit_is_its_own(was: Any, *args: Any, **kwargs: Any) -> Any:
+    return replace((yield from was(*args, **kwargs)), landed=True)
+
+
+@fault(
     "A3",
     "protocol.delta.claim:claim",
     LOG + "test_who_holds_a_version_is_read_after_any_answer_but_a_clear_one",
@@ -251,6 +260,15 @@ class Blind:
 
     def landed_in(self, _: Any) -> bool:
         return False
+
+
+@fault(
+    "C3",
+    "iceberg.write.summary:find",
+    ICEBERG + "test_another_attempt_that_was_expired_between_two_looks_is_found",
+)
+def an_own_key_is_not_found_in_the_table(*_: Any) -> None:
+    return
 
 
 @fault(

@@ -87,9 +87,9 @@ def fault(id: str, seam: str, killer: str | Killer, says: str = "") -> Callable[
     """Add a fault, whose replacement is what is decorated; ``killer`` is a model, or a test that stands for itself."""
 
     def add(replacement: Replacement) -> Replacement:
-        test = str(killer).partition("::")[2]
         by = alone(killer) if isinstance(killer, str) else killer
-        FAULTS.append(Fault(id, replacement.__name__, Seam.of(seam), replacement, by, says or f" {test}"))
+        failed = f"FAILED {by.arguments[-1]}" if by.is_test else ""
+        FAULTS.append(Fault(id, replacement.__name__, Seam.of(seam), replacement, by, says or failed))
         return replacement
 
     return add
