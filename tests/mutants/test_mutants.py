@@ -80,11 +80,12 @@ def test_a_fault_that_is_not_reached_is_told(warm: Warm) -> None:
     assert (done.code, f"{FAULTS[0]} was never reached" in done.printed) == (0, True)
 
 
-# --- the process that runs them -----------------------------------------------------------------------
+# --- the process that runs what a machine draws --------------------------------------------------------
 ERRORS = str(ROOT / "safewrite" / "errors.py")
 TELLS = Killer("safewrite.errors", ())
 
 
+@pytest.mark.long
 def test_a_mutated_text_is_run_and_leaves_no_trace(bare: Warm, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in (ROOT / "safewrite").rglob("errors*.py*")}
     assert bare.run([TELLS]).code == 0
@@ -94,6 +95,7 @@ def test_a_mutated_text_is_run_and_leaves_no_trace(bare: Warm, tmp_path: Path) -
     assert {path: path.read_bytes() for path in (ROOT / "safewrite").rglob("errors*.py*")} == before
 
 
+@pytest.mark.long
 def test_killers_run_until_one_fails(bare: Warm) -> None:
     fails = Killer("json.tool", ("no-such-file",))
     done = bare.run([TELLS, fails, TELLS])
@@ -102,12 +104,14 @@ def test_killers_run_until_one_fails(bare: Warm) -> None:
     assert "no-such-file" in done.printed
 
 
+@pytest.mark.long
 def test_a_child_that_hangs_is_killed(bare: Warm) -> None:
     done = bare.run([TELLS], {ERRORS: "while True:\n    pass\n"}, limit_s=0.5)
     assert done.code == -signal.SIGKILL
     assert bare.run([TELLS]).code == 0
 
 
+@pytest.mark.long
 def test_a_mutated_module_that_nothing_imports_is_told(bare: Warm) -> None:
     done = bare.run([Killer("this", ())], {ERRORS: ""})
     assert (done.code, f"{ERRORS} was never imported" in done.printed) == (0, True)
