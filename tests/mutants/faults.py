@@ -244,9 +244,13 @@ def a_change_that_is_not_there_yet_counts_as_lost(was: Any, change: Any, looked:
     return SettledChange(False, looked.value) if settled is None and isinstance(looked, Ok) else settled
 
 
-@fault("C3", "protocol.iceberg.settle:_judge", model("iceberg-two", 1), "alarm:")
-def an_own_snapshot_is_not_recognised(was: Any, change: Any, *args: Any) -> Any:
-    return was(Blind(change), *args)
+@fault(
+    "C3",
+    "protocol.iceberg.settle:_judge",
+    CATALOG + "test_a_change_that_the_table_shows_has_landed_whatever_the_answer_was",
+)
+def an_own_snapshot_is_not_recognised(was: Any, change: Any, looked: Any, accepted: bool, *args: Any) -> Any:
+    return was(change if accepted else Blind(change), looked, accepted, *args)
 
 
 class Blind:
