@@ -24,12 +24,8 @@ CLASS_LINES_MAX = 520
 # Classes that are longer than they may be, and why; none is to come.
 _MERGE = "an apply of changes is an overwrite that decides by key: decision 0050"
 LONG_CLASSES = {
-    "safewrite.delta.write.row_files.RowFilesTransaction": _MERGE,
     "safewrite.delta.write.apply.ApplyTransaction": _MERGE,
     "safewrite.delta.write.apply_shared.SharedApplyTransaction": _MERGE,
-    "safewrite.delta.write.apply_by_tasks.TasksApplyTransaction": _MERGE,
-    "safewrite.iceberg.write.apply_by_tasks.TasksApplyPlan": _MERGE,
-    "safewrite.iceberg.write.row_files.RowFilesPlan": _MERGE,
     "safewrite.iceberg.write.apply.ApplyPlan": _MERGE,
 }
 

@@ -25,8 +25,8 @@ from safewrite.table.mismatch import in_one_call
 from safewrite.text.rendering import shown
 
 if TYPE_CHECKING:
+    from safewrite.changes.meaning.member_batches import MemberChanges
     from safewrite.changes.meaning.reading import Changes
-    from safewrite.changes.members.member_batches import MemberChanges
     from safewrite.frames import Prepared
 
 Answer = Receipt | SafewriteError
@@ -185,7 +185,7 @@ def _groups(groups: Iterable[Hashable] | None, count: int) -> list[Hashable]:
 
 def changes_of(members: Iterable[Member]) -> tuple[MemberChanges, ...]:
     """The changes of members, in their order."""
-    from safewrite.changes.members.member_batches import MemberChanges
+    from safewrite.changes.meaning.member_batches import MemberChanges
 
     return tuple(
         MemberChanges(member.write.key, member.changes, member.ordered_in)

@@ -17,10 +17,8 @@ from hypothesis import strategies as st
 
 import safewrite as sw
 from safewrite.changes.lookup import candidate_rows as touched
-from safewrite.changes.lookup.candidate_rows import Touched, filtered
+from safewrite.changes.lookup.candidate_rows import BatchKeys, filtered
 from safewrite.changes.meaning.decide import ChangeBatch, ChangeOp
-from safewrite.changes.meaning.memory import Memory
-from safewrite.changes.meaning.unchanged_values import COLUMN
 from safewrite.delta.data.rows import read_rows
 from safewrite.delta.write import overwrite as delta_overwrite
 from safewrite.frames import parallel as side_by_side
@@ -257,15 +255,12 @@ def test_columns_are_written_without_a_dictionary_if_hardly_a_value_comes_twice(
 def test_rows_that_only_their_keys_were_looked_at_are_looked_at_again_once_values_are_carried_on() -> None:
     """A rival may bring the first carried value between two plans."""
     row = pa.Table.from_pylist([{"a": 0, "b": "x", "s": 2, "t": 0, "value": "q"}], SCHEMA)
-    seen = Touched[str](ChangeBatch(row, np.array([ChangeOp.UPSERT], np.int8), KEYS, SEQUENCE), SCHEMA)
-    memory = Memory.empty(KEYS, SEQUENCE, SCHEMA)
-    assert seen.unseen(["f"], memory) == ["f"]
+    seen = BatchKeys(ChangeBatch(row, np.array([ChangeOp.UPSERT], np.int8), KEYS, SEQUENCE), SCHEMA)
+    assert seen.unseen(["f"], carries=False) == ["f"]
     narrow = pa.table({"a": [0], "b": ["x"], "s": [1], "t": [0]}, SCHEMA.remove(4))
     seen.note("f", seen.search(narrow))
-    assert seen.unseen(["f"], memory) == []
-    carried = pa.table({"a": [0], "b": ["x"], COLUMN: ["value"], "s": [0], "t": [0]}, memory.carried.schema)
-    more = Memory(KEYS, SEQUENCE, memory.tombstones, carried)
-    assert seen.unseen(["f"], more) == ["f"]
+    assert seen.unseen(["f"], carries=False) == []
+    assert seen.unseen(["f"], carries=True) == ["f"]
 
 
 # --- memory -------------------------------------------------------------------------------------------

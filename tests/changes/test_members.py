@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import safewrite as sw
 from safewrite.changes.meaning.decide import KnownRows
+from safewrite.changes.meaning.member_batches import MemberChanges, one_by_one
 from safewrite.changes.meaning.memory import Memory
 from safewrite.changes.meaning.reading import read
 from safewrite.changes.meaning.spec import Spec
 from safewrite.changes.meaning.unchanged_values import nothing_carried
-from safewrite.changes.members.member_batches import MemberChanges, one_by_one
 from safewrite.testing.changes import Change, Oracle, RefusedError
 from safewrite.testing.steps import Answers, At
 from tests.changes.test_decide import KEYS, OTHER, SEQUENCE, K, changes, down, up

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import KEPT_BYTES, Hits, Sought
+from safewrite.changes.lookup.candidate_rows import KEPT_BYTES, Before, Hits, Sought
 from safewrite.changes.lookup.key_index import Hashes, HashSet, KeyIndex, key_hashes
-from safewrite.changes.meaning.positions import Numbers, Position
+from safewrite.changes.meaning.positions import Flags, Numbers
 from safewrite.errors import InvalidInputError, UnsupportedTableError, WouldAlterError
+from safewrite.protocol.effects import Effect, Outcome
+
+T = TypeVar("T")
 
 LOOK_FILES = 64
 """How many files a task looks through at most, or writes again."""
@@ -33,10 +36,6 @@ def of_table() -> Iterator[None]:
         raise UnsupportedTableError(error.message) from error
 
 
-Before: TypeAlias = tuple[tuple[str, ...], Position]
-"""The columns of a sequence, and a position: rows before it go."""
-
-
 @dataclass(frozen=True)
 class LiveFile:
     """A live data file, as a task is given it: ``handle`` is what the format knows of it, picklable."""
@@ -44,16 +43,6 @@ class LiveFile:
     name: str
     handle: Any
     nbytes: int
-
-
-def looked_name(number: int, name: str) -> str:
-    """A file's name among those of all look-ups."""
-    return f"{number}/{name}"
-
-
-def plain_name(looked: str) -> str:
-    """The name of a file that a look-up names."""
-    return looked.partition("/")[2]
 
 
 @dataclass(frozen=True)
@@ -75,17 +64,12 @@ class WantedKeys:
         return None if self.hashes is None else HashSet(self.hashes)
 
 
-@dataclass
-class FoundKeys(Sought[str]):
+class FoundKeys(Sought):
     """Looks for keys by their hashes, without the batch: what is found may have other keys, of the same hash."""
 
-    wanted: WantedKeys
-    found: list[tuple[str, Hits]] = field(default_factory=list)
-    read: dict[str, tuple[Any, int]] = field(default_factory=dict)
-    """What was read of some files that may be rewritten, and its size."""
-
-    def __post_init__(self) -> None:
-        super().__init__(self.wanted.keys, self.wanted.sequence_by, self.wanted.schema)
+    def __init__(self, wanted: WantedKeys) -> None:
+        super().__init__(wanted.keys, wanted.sequence_by, wanted.schema)
+        self.wanted = wanted
 
     def search(self, table: pa.Table) -> Hits:
         """See :class:`Sought`."""
@@ -105,12 +89,6 @@ class FoundKeys(Sought[str]):
         """See :class:`Sought`."""
         return hits.is_whole or not self.wanted.whole
 
-    def note(self, file: str, hits: Hits, read: object = None, size: int = 0) -> None:
-        """See :class:`Sought`."""
-        self.found.append((file, hits))
-        if len(hits.numbers) and size and size + sum(each for _, each in self.read.values()) <= KEPT_BYTES:
-            self.read[file] = (read, size)
-
 
 @dataclass
 class SmallReads:
@@ -118,13 +96,19 @@ class SmallReads:
 
     read: dict[str, tuple[Any, int]] = field(default_factory=dict)
 
-    def keep(self, found: FoundKeys) -> None:
-        """Keep what was read of files while there is room."""
+    def keep(self, sought: Sought) -> None:
+        """Take what was read of files while there is room."""
         left = KEPT_BYTES - sum(size for _, size in self.read.values())
-        for name, (read, size) in found.read.items():
+        for name, (read, size) in sought.read.items():
             if size <= left:
-                self.read[plain_name(name)] = (read, size)
+                self.read[name] = (read, size)
                 left -= size
+        sought.read.clear()
+
+    def follow(self, name: str, after: str) -> None:
+        """A file with the same data has another name now."""
+        if name in self.read:
+            self.read[after] = self.read.pop(name)
 
     def pop(self, name: str) -> Any:
         """What was read of a file, once; None if it has to be read again."""
@@ -148,28 +132,55 @@ class RowsThatCame:
 
 @dataclass(frozen=True)
 class Rest:
-    """What is left of a file: so many rows of those that it had, and the files that have them now, if it lost any."""
+    """What is left of a file: so many rows of those that it had, and the files that have them now, if it lost any.
+
+    ``changes`` are files of the table's change data feed: the rows that a truncate took.
+    """
 
     rows: int
     of: int
     files: tuple[Any, ...] = ()
+    changes: tuple[Any, ...] = ()
+
+
+Followed: TypeAlias = tuple[str, str, Flags]
+"""The names of a file before and after rows were taken from it, and which of its rows stay."""
 
 
 class TableFiles(Protocol):
-    """Reads and writes the data files of a table in a task; picklable.  It decides nothing about the table's log."""
+    """Reads and writes the data files of a table, where a plan is made or in a task; picklable.  It decides nothing about the table's log.
+
+    What it does are effects: a plan performs them among its own, and a task by :meth:`run`.
+    """
+
+    @property
+    def small(self) -> SmallReads:
+        """What look-ups read of small files."""
 
     def named(self, write_id: str) -> TableFiles:
         """The same under another name of the write: no file of the one has the name of a file of the other."""
 
-    def look_up(self, files: Sequence[LiveFile], wanted: WantedKeys) -> Iterator[tuple[str, Hits]]:
-        """The rows of each file that have keys of a batch; their numbers are those among its live rows.
+    def run(self, steps: Generator[Effect, Outcome, T]) -> T:
+        """Perform the effects of a task in its process."""
+
+    def look_up(self, files: Sequence[LiveFile], sought: Sought) -> Generator[Effect, Outcome, None]:
+        """Note the rows of each file that have keys of a batch; their numbers are those among its live rows.
 
         Raises:
             UnsupportedTableError: a row cannot be read as the table has it.
             StorageError: a file is gone or not what the log says, or the store gave no answer.
         """
 
-    def write(self, come: pa.Table, gone: pa.Table, at: str) -> RowsThatCame:
+    def followed(
+        self, before: Sequence[LiveFile], after: Sequence[LiveFile]
+    ) -> Generator[Effect, Outcome, Sequence[Followed]]:
+        """The files that have the data of one before, less some rows.
+
+        Raises:
+            StorageError: as :meth:`look_up`.
+        """
+
+    def write(self, come: pa.Table, gone: pa.Table, at: str) -> Generator[Effect, Outcome, RowsThatCame]:
         """Write rows to new files; ``gone`` are the rows that they take the place of, and those that are deleted.
 
         ``at`` is in the names of files: no other call has the same.
@@ -180,7 +191,7 @@ class TableFiles(Protocol):
 
     def rewrite(
         self, work: Sequence[tuple[LiveFile, Numbers]], before: Before | None, at: str
-    ) -> dict[str, Rest]:
+    ) -> Generator[Effect, Outcome, dict[str, Rest]]:
         """Write the rows of files again that stay, by name: of each those at some places go, and those whose sequence is ``before``.
 
         Raises:

@@ -9,32 +9,34 @@ goes on with them once they are read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
-from safewrite.changes.lookup.table_files import (
-    LOOK_FILES,
-    Before,
-    LiveFile,
-    Rest,
-    TableFiles,
-    WantedKeys,
-    looked_name,
-    plain_name,
-)
+from safewrite.changes.lookup.candidate_rows import Before
+from safewrite.changes.lookup.table_files import LOOK_FILES, LiveFile, Rest, TableFiles, WantedKeys
+from safewrite.changes.meaning.accounting import check_result
 from safewrite.changes.meaning.decide import Decision
+from safewrite.changes.meaning.member_batches import GroupOutcome
 from safewrite.changes.meaning.memory import Memory
 from safewrite.changes.meaning.positions import Numbers
 from safewrite.changes.meaning.reading import check_target, parsed
 from safewrite.changes.meaning.spec import Spec
-from safewrite.changes.tasks.apply_tasks import AppliedPart, ApplyPart, Looked, LookUp, Rewrite
+from safewrite.changes.tasks.apply_tasks import (
+    AppliedPart,
+    ApplyPart,
+    Looked,
+    LookUp,
+    Rewrite,
+    looked_name,
+    plain_name,
+)
 from safewrite.changes.tasks.by_part import Answer, joined
+from safewrite.changes.tasks.one_part import AppliedBatch
 from safewrite.changes.tasks.part_sums import (
-    BatchEffect,
     effect_of_truncates,
     needs_whole,
     question_of,
@@ -46,6 +48,8 @@ from safewrite.engine.exchange import parts_for
 from safewrite.engine.local import LocalEngine
 from safewrite.errors import InternalError
 from safewrite.frames.fingerprint import Fingerprint
+from safewrite.frames.predicate import Predicate
+from safewrite.protocol.effects import Effect, Outcome
 
 S = TypeVar("S")
 
@@ -107,21 +111,6 @@ class GivenRows(Generic[S]):
 
 
 @dataclass(frozen=True)
-class AppliedBatch:
-    """What tasks did for a batch.  ``counts`` has, by file that was looked through, how many live rows it has.
-
-    ``frame`` are the rows that were written, where they were asked for, as long as the job is open.
-    """
-
-    effect: BatchEffect
-    files: tuple[Any, ...]
-    change_files: tuple[Any, ...]
-    rows: int
-    counts: Mapping[str, int]
-    frame: Any = None
-
-
-@dataclass(frozen=True)
 class _KeyLook:
     """A look-up: the rows that it gave, and what it says of files; ``number`` tells its files from those of others."""
 
@@ -133,7 +122,10 @@ class _KeyLook:
 
 @dataclass
 class ApplyJob:
-    """One batch of changes on its way.  ``source`` has its changes; ``new_id`` names files."""
+    """One batch of changes on its way.  ``source`` has its changes; ``new_id`` names files.
+
+    ``shown`` makes of rows that were written what a caller's check is given; None where none is asked.
+    """
 
     engine: Engine[Any]
     changes: ReadBatch
@@ -142,7 +134,7 @@ class ApplyJob:
     new_id: Callable[[], str]
     whole: bool = False
     """Whether rows are always looked up with all columns."""
-    gives_rows: bool = False
+    shown: Callable[[Any], Any] | None = None
     _looks: list[_KeyLook] = field(default_factory=list, repr=False)
     _known: dict[str, _KeyLook] = field(default_factory=dict, repr=False)
     """The look-up that says what is in a file, by the file's name."""
@@ -153,19 +145,32 @@ class ApplyJob:
         """Let the engine forget the rows that were looked up."""
         self._stack.close()
 
+    @property
+    def values(self) -> Mapping[str, pa.Array]:
+        """The values of key columns that have few."""
+        return self.changes.values
+
+    @property
+    def bounds(self) -> Predicate:
+        """A condition that rows with keys of the batch satisfy."""
+        return self.changes.bounds
+
     # --- a plan -------------------------------------------------------------------------------------
-    def apply(self, memory: Memory, files: Sequence[LiveFile]) -> AppliedBatch:
-        """Decide about all changes on the files that may have rows of their keys, and write what comes.
+    def apply(
+        self, memory: Memory, files: Sequence[LiveFile], now_ms: int
+    ) -> Generator[Effect, Outcome, AppliedBatch]:
+        """See :class:`safewrite.changes.tasks.one_part.OnePart`; the rows that come are in files.
 
         Raises:
             InvalidInputError: as ``safewrite.changes.meaning.decide.decide``.
             StorageError: the engine could not run it, a file is gone or differs, or the store gave no answer.
             InternalError: counts do not add up; nothing was committed.
         """
+        yield from ()
         cuts = effect_of_truncates(self.changes, memory)
         whole = self.whole or needs_whole(self.changes, memory)
         live = {file.name: file for file in files}
-        if not self._looks and not self.gives_rows:
+        if not self._looks and self.shown is None:
             self._bring_here(files)
         self._look_up(
             [file for name, file in live.items() if not self._knows(name, whole=whole)], whole=whole
@@ -179,19 +184,21 @@ class ApplyJob:
             self._look_up([live[name] for name in sorted(ties)], whole=True)
             answer, written, frame = self._decided(memory, live, cuts, whole=True)
         effect = summed(self.changes, memory, answer, cuts)
-        goes = {plain_name(name): places for name, places in effect.goes.items()}
         rows = sum(one.written.rows for one in written)
         if answer.ties or rows != answer.counts.inserted + answer.counts.updated:
             raise InternalError(
                 f"Tasks wrote {rows} rows, and decided about others. Nothing was committed. Please report it."
             )
+        shown = None if self.shown is None else self.shown(frame)
+        check_result(self.changes.spec, effect.settled.decision, shown)
         made = AppliedBatch(
-            replace(effect, goes=goes),
-            tuple(file for one in written for file in one.written.files),
-            tuple(file for one in written for file in one.written.changes),
+            GroupOutcome(effect.settled, effect.after(memory, now_ms)),
             rows,
+            {plain_name(name): places for name, places in effect.goes.items()},
+            effect.cut,
             self._counts(live),
-            frame,
+            files=tuple(file for one in written for file in one.written.files),
+            change_files=tuple(file for one in written for file in one.written.changes),
         )
         self._last = (self._mark(live), memory, made)
         return made
@@ -225,15 +232,14 @@ class ApplyJob:
         if not files:
             return
         number, report, spec = len(self._looks), self.changes.report, self.changes.spec
-        named = [replace(file, name=looked_name(number, file.name)) for file in files]
-        groups = in_groups(named, LOOK_BYTES, LOOK_FILES)
+        groups = in_groups(files, LOOK_BYTES, LOOK_FILES)
         wanted = WantedKeys(spec.keys, spec.sequence_by, self.changes.schema, report.key_hashes(), whole)
-        task = LookUp(self.files, groups, wanted, self._parts)
+        task = LookUp(self.files, groups, wanted, self._parts, number)
         mapped = self._stack.enter_context(self.engine.map(self.engine.numbers(len(groups)), task))
         found = Looked({}, {})
         for one in mapped.bodies():
-            found.of.update({plain_name(name): count for name, count in one.of.items()})
-            found.given.update({plain_name(name): count for name, count in one.given.items()})
+            found.of.update(one.of)
+            found.given.update(one.given)
         if found.of.keys() != {file.name for file in files}:
             raise InternalError(
                 f"{len(files)} files were to be looked through, and {len(found.of)} were. Nothing was committed. Please report it."
@@ -261,7 +267,7 @@ class ApplyJob:
             self.files.named(self.new_id()),
             question_of(self.changes, memory, whole=whole),
             gone,
-            self.gives_rows,
+            self.shown is not None,
         )
         source = self.engine.together([self.source, *(look.source for look in looks)])
         mapped = self._stack.enter_context(self.engine.map(self.engine.exchange(source, self._parts), task))
@@ -277,16 +283,19 @@ class ApplyJob:
                 "Nothing was committed. Please report it."
             )
         answer = joined((one.answer for one in applied), cuts.counts)
-        return answer, applied, mapped.rows if self.gives_rows else None
+        return answer, applied, None if self.shown is None else mapped.rows
 
     # --- files that lose rows -------------------------------------------------------------------------
-    def rewrite(self, work: Sequence[tuple[LiveFile, Numbers]], before: Before | None) -> dict[str, Rest]:
+    def rewrite(
+        self, work: Sequence[tuple[LiveFile, Numbers]], before: Before | None
+    ) -> Generator[Effect, Outcome, dict[str, Rest]]:
         """Write the rows of files again that stay.
 
         Raises:
             UnsupportedTableError: a row cannot be written again without loss.
             StorageError: as :meth:`apply`.
         """
+        yield from ()
         gone = {file.name: numbers for file, numbers in work}
         files, rests = self.files.named(self.new_id()), dict[str, Rest]()
         groups = in_groups([file for file, _ in work], REWRITE_BYTES, LOOK_FILES)

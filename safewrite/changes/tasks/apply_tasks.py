@@ -9,9 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.lookup.candidate_rows import Hits
+from safewrite.changes.lookup.candidate_rows import Before, Hits
 from safewrite.changes.lookup.key_index import key_hashes
-from safewrite.changes.lookup.table_files import Before, LiveFile, Rest, RowsThatCame, TableFiles, WantedKeys
+from safewrite.changes.lookup.table_files import (
+    LOOK_FILES,
+    FoundKeys,
+    LiveFile,
+    Rest,
+    RowsThatCame,
+    TableFiles,
+    WantedKeys,
+    of_table,
+)
 from safewrite.changes.meaning.positions import Numbers, meeting
 from safewrite.changes.meaning.reading import loose
 from safewrite.changes.tasks.by_part import FILE, OF_ROWS, POS, Answer, Question, answered
@@ -19,6 +28,7 @@ from safewrite.changes.tasks.read_task import CHANGES, OF_CHANGES, ROWS
 from safewrite.engine.abc import Given, TaskAttempt
 from safewrite.engine.exchange import CHUNKS, Dealt, Share
 from safewrite.frames.columns import filled
+from safewrite.frames.parallel import LOOKED_BYTES, windows
 
 GIVEN_ROWS = 100_000
 """Rows of several files are dealt together up to so many."""
@@ -32,14 +42,28 @@ class Looked:
     given: dict[str, int]
 
 
+def looked_name(number: int, name: str) -> str:
+    """A file's name among those of all look-ups."""
+    return f"{number}/{name}"
+
+
+def plain_name(looked: str) -> str:
+    """The name of a file that a look-up names."""
+    return looked.partition("/")[2]
+
+
 @dataclass(frozen=True)
 class LookUp:
-    """Gives the rows of groups of files that have keys of a batch; its input are numbers of groups."""
+    """Gives the rows of groups of files that have keys of a batch; its input are numbers of groups.
+
+    ``number`` tells the files of this look-up from those of others.
+    """
 
     files: TableFiles
     groups: tuple[tuple[LiveFile, ...], ...]
     wanted: WantedKeys
     buckets: int
+    number: int = 0
     columns: pa.Schema = CHUNKS
 
     def __call__(self, batches: Iterable[pa.RecordBatch], at: TaskAttempt) -> Generator[Given, None, Looked]:
@@ -62,7 +86,16 @@ class LookUp:
     def _hits(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, Hits]]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from self.files.look_up(self.groups[number], self.wanted)
+                yield from self._found_in(self.groups[number])
+
+    def _found_in(self, files: tuple[LiveFile, ...]) -> Iterator[tuple[str, Hits]]:
+        """What is found in files: all rows of some, where keys are not known by their hashes."""
+        bytes_max = LOOKED_BYTES * (1 if self.wanted.hashes is None else len(files))
+        for some in windows(files, lambda file: file.nbytes, files=LOOK_FILES, bytes_max=bytes_max):
+            found = FoundKeys(self.wanted)
+            with of_table():
+                self.files.run(self.files.look_up(some, found))
+            yield from found.found.items()
 
     def _dealt(self, some: list[tuple[str, Hits]]) -> Dealt:
         wanted = self.wanted
@@ -70,7 +103,7 @@ class LookUp:
         if not wanted.whole:
             rows = rows.select([*wanted.keys, *wanted.sequence_by])
         counts = [hits.rows.num_rows for _, hits in some]
-        files = pa.array([name for name, _ in some], pa.string())
+        files = pa.array([looked_name(self.number, name) for name, _ in some], pa.string())
         files = files.take(pa.array(np.repeat(np.arange(len(some)), counts)))
         places = pa.array(np.concatenate([hits.numbers for _, hits in some]), pa.int64())
         rows = rows.append_column(FILE, files).append_column(POS, places)
@@ -124,7 +157,8 @@ class ApplyPart:
         decision = answered(changes, self._asked(changes, rows), question)
         written = RowsThatCame()
         if not decision.answer.ties:
-            written = self.files.write(decision.come, decision.gone.drop_columns(OF_ROWS.names), str(at))
+            gone = decision.gone.drop_columns(OF_ROWS.names)
+            written = self.files.run(self.files.write(decision.come, gone, str(at)))
         if self.gives_rows:
             yield from decision.come.to_batches()
         return AppliedPart(decision.answer, written, *counts)
@@ -158,4 +192,5 @@ class Rewrite:
     ) -> Generator[pa.RecordBatch, None, dict[str, Rest]]:
         """Rewrite these files."""
         yield from ()
-        return self.files.rewrite(self.work, self.before, str(at))
+        with of_table():
+            return self.files.run(self.files.rewrite(self.work, self.before, str(at)))

@@ -204,7 +204,14 @@ class ReadBatch:
     @property
     def bounds(self) -> Predicate:
         """A condition that rows with keys of the batch satisfy."""
-        parts: list[Predicate] = []
-        for name, ends in self.report.ends.items():
-            parts += [Compare(name, ">=", ends[0].as_py()), Compare(name, "<=", ends[-1].as_py())]
-        return Both(tuple(parts)) if parts else EVERYTHING
+        return within(self.report.ends)
+
+
+def within(values: Mapping[str, pa.Array]) -> Predicate:
+    """A condition that rows with such values in each of these columns satisfy, by the least and the greatest of each."""
+    parts: list[Predicate] = []
+    for name, some in values.items():
+        if len(some):
+            low, high = ends_of(some).to_pylist()
+            parts += [Compare(name, ">=", low), Compare(name, "<=", high)]
+    return Both(tuple(parts)) if parts else EVERYTHING

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import FileT, Hits, Sought
+from safewrite.changes.lookup.candidate_rows import Hits, Sought
 from safewrite.changes.lookup.key_index import IndexName, KeyIndex
 from safewrite.changes.meaning.positions import Numbers
 from safewrite.delta.data.column_reads import FILES_PLANNED, Body, bodies, planned_reads
@@ -34,19 +34,20 @@ KEY_BYTES = 4 * LOOKED_BYTES
 
 
 def look_through(
-    files: Mapping[FileT, Action],
-    touched: Sought[FileT],
+    files: Mapping[str, Action],
+    touched: Sought,
     state: Snapshot,
     vectors: Vectors,
     limits: Limits,
 ) -> Generator[Effect, Outcome, None]:
-    """Note in ``touched`` the rows of these files that have keys of its batch; their vectors are fetched before.
+    """Note in ``touched`` the rows of these files that have keys of its batch.
 
     Raises:
         StorageError: a file is gone or not what the log says, or the store gave no answer.
     """
+    yield from vectors.fetch(files.values(), limits)
     names = {key: _name(add, state, vectors, touched.columns) for key, add in files.items()}
-    unread, whole = list[FileT](), list[FileT]()
+    unread, whole = list[str](), list[str]()
     for key, add in files.items():
         index = touched.known_index(names[key])
         if index is None:
@@ -78,8 +79,8 @@ def look_through(
 
 
 def _read_whole(
-    files: Mapping[FileT, Action],
-    touched: Sought[FileT],
+    files: Mapping[str, Action],
+    touched: Sought,
     state: Snapshot,
     vectors: Vectors,
     limits: Limits,
@@ -99,7 +100,7 @@ def _read_whole(
 
 
 def _looked(
-    touched: Sought[FileT], body: Body, named: tuple[IndexName, Action], state: Snapshot, vectors: Vectors
+    touched: Sought, body: Body, named: tuple[IndexName, Action], state: Snapshot, vectors: Vectors
 ) -> Hits | None:
     """The rows of a file by its key columns; None if these are not enough, and no others were fetched.  It runs in a thread."""
     _, add = named
@@ -113,9 +114,7 @@ def _looked(
     return _searched(touched, body, add, state, vectors) if isinstance(body, bytes) else None
 
 
-def _index(
-    touched: Sought[FileT], body: Body, named: tuple[IndexName, Action], state: Snapshot
-) -> KeyIndex | None:
+def _index(touched: Sought, body: Body, named: tuple[IndexName, Action], state: Snapshot) -> KeyIndex | None:
     """The index of a file's rows, deleted ones too, if it is worth one; None where one of these rows cannot be read."""
     name, add = named
     if not touched.asks_again(name):
@@ -126,9 +125,7 @@ def _index(
         return None
 
 
-def _keys(
-    touched: Sought[FileT], body: Body, add: Action, state: Snapshot, gone: BitMap64 | None
-) -> pa.Table:
+def _keys(touched: Sought, body: Body, add: Action, state: Snapshot, gone: BitMap64 | None) -> pa.Table:
     """The keys and sequences of a file's rows, without those that are ``gone``.
 
     Raises:
@@ -139,7 +136,7 @@ def _keys(
     return rows
 
 
-def _searched(touched: Sought[FileT], body: bytes, add: Action, state: Snapshot, vectors: Vectors) -> Hits:
+def _searched(touched: Sought, body: bytes, add: Action, state: Snapshot, vectors: Vectors) -> Hits:
     rows, footer = whole_rows(body, add, state, None, vectors.of(add))
     check_days(
         footer, rows.select([name for name in touched.columns if name in _in_file(rows, state)]), add["path"]

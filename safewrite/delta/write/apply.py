@@ -12,38 +12,35 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Container, Generator, Iterable, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import GoneRows, Touched, wanted
+from safewrite.changes.lookup.candidate_rows import GoneRows
 from safewrite.changes.meaning.accounting import check_accounts
-from safewrite.changes.meaning.decide import ChangeBatch
+from safewrite.changes.meaning.member_batches import GroupOutcome
 from safewrite.changes.meaning.memory import Memory
-from safewrite.changes.meaning.reading import Changes
 from safewrite.changes.meaning.spec import Spec
-from safewrite.changes.meaning.unchanged_values import TableEffect
-from safewrite.changes.members.member_batches import GroupOutcome as Decided
-from safewrite.changes.members.member_batches import MemberChanges, alone, one_by_one, whole
-from safewrite.delta.data.key_lookup import look_through
+from safewrite.changes.tasks.one_part import AppliedBatch, BatchWork, OnePart
 from safewrite.delta.data.pruning import Pruning
 from safewrite.delta.data.rows import check_within, damaged
+from safewrite.delta.data.spans import Bounded
+from safewrite.delta.data.vector_files import marked
 from safewrite.delta.log.actions import Action, Commit, FileKey
 from safewrite.delta.log.features import check_overwrite, feeds_changes
 from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.write.change_feed import change_rows, staged_changes
 from safewrite.delta.write.conflicts import check_moved
-from safewrite.delta.write.overwrite import (
-    FileVerdict,
-    OverwriteTransaction,
-)
-from safewrite.delta.write.row_files import RowFilesTransaction
-from safewrite.delta.write.staging import stage
+from safewrite.delta.write.overwrite import FileVerdict, OverwriteTransaction
+from safewrite.delta.write.row_files import MadeOfFile, RowRemoval, live_file
+from safewrite.delta.write.staging import StagedFile, stage
 from safewrite.delta.write.transaction import Write
 from safewrite.errors import InternalError
 from safewrite.frames import Prepared, prepare
+from safewrite.frames.predicate import columns, possible
+from safewrite.frames.replace_where import EVERYTHING
 from safewrite.protocol import staging
 from safewrite.protocol.effects import Effect, Get, Missing, NewId, Ok, Outcome
 from safewrite.protocol.fetch import fetch_one
@@ -68,20 +65,17 @@ def memory_path(number: int) -> str:
 
 
 @dataclass
-class ApplyTransaction(RowFilesTransaction):
+class ApplyTransaction(OverwriteTransaction):
     """Changes to be applied; the plan is made once no earlier call is known to have applied them."""
 
     operation: str = "MERGE"
-    changes: Changes | None = None
-    group: tuple[MemberChanges, ...] = ()
-    """The changes of the members, where the write is a group."""
+    work: BatchWork | None = None
     spec: Spec | None = None
     memory_number: int = -1
     """Names the file of what is to be remembered after this commit; drawn at random."""
     known_files: KnownFiles = field(default_factory=KnownFiles, repr=False)
     known_memory: dict[str, bytes] = field(default_factory=dict, repr=False)
-    settled: TableEffect | None = None
-    decided: Decided | None = None
+    applied: AppliedBatch | None = None
     remembers: bool = False
     """Whether this commit changes what is remembered."""
     encode: Callable[[Prepared, str], Iterable[DataFile]] | None = None
@@ -89,31 +83,29 @@ class ApplyTransaction(RowFilesTransaction):
     is_stale: bool = False
     """Whether commits came since the plan that add or remove rows, or change what is remembered."""
     plans: int = 0
-    _touched: Touched[FileKey] | None = field(default=None, repr=False)
-    _seen_as: dict[FileKey, Action] = field(default_factory=dict, repr=False)
-    """The files that were looked through, as the log named them then."""
+    _removal: RowRemoval | None = field(default=None, repr=False)
     _memory: Memory | None = field(default=None, repr=False)
     _memory_of: int | None = None
     """Which file ``_memory`` is of."""
 
     # --- what is written ------------------------------------------------------------------------
     def upserts(self) -> Prepared:
-        """The rows that are written: those that win."""
+        """The rows that are still to be written, of those that win."""
         assert self.state is not None
-        return prepare(
-            self._given().rows, self.state.schema, partition_by=self.state.partition_by, stored=True
-        )
+        come = self._given().come
+        rows = self.state.schema.empty_table() if come is None else come
+        return prepare(rows, self.state.schema, partition_by=self.state.partition_by, stored=True)
 
     def regrouped(self, files: int) -> Write:
         """See ``Transaction.regrouped``: its members say what became of their changes, and rows count once."""
-        assert self.decided is not None
-        return described_members(self.write, self.decided, files)
+        return described_members(self.write, self._given().outcome, files)
 
     def without(self, known: Container[str], commit_id: str) -> None:
         """Go on without the members of these keys, as another commit with other files."""
         super().without(known, commit_id)
-        self.group = tuple(member for member in self.group if member.key not in known)
-        self._made, self.rewritten = {}, ()
+        assert isinstance(self.work, OnePart)
+        self.work.leave_out(known)
+        self._removal, self.rewritten = None, ()
 
     def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
         """``operationParameters`` as Spark writes them for MERGE."""
@@ -123,8 +115,7 @@ class ApplyTransaction(RowFilesTransaction):
 
     def metrics(self) -> dict[str, int]:
         """``operationMetrics`` as Spark names them for MERGE."""
-        assert self.settled is not None
-        counts, files = self.settled.decision.counts, self.file_metrics()
+        counts, files = self._given().outcome.settled.decision.counts, self.file_metrics()
         return {
             "numSourceRows": counts.changes,
             "numTargetRowsInserted": counts.inserted,
@@ -146,25 +137,10 @@ class ApplyTransaction(RowFilesTransaction):
         """Whether the batch takes the place of all rows and of all that is remembered."""
         return self.spec is not None and self.spec.full_refresh
 
-    def _given(self) -> TableEffect:
-        if self.settled is None:
+    def _given(self) -> AppliedBatch:
+        if self.applied is None:
             raise InternalError("Changes were committed before they were planned. Please report it.")
-        return self.settled
-
-    def _batch(self) -> ChangeBatch:
-        """The changes that are to be applied, of all members."""
-        if self.group:
-            return whole(self.group)
-        assert self.changes is not None
-        return self.changes.batch
-
-    def _decide(self, touched: Touched[FileKey], memory: Memory) -> Decided:
-        assert self.spec is not None
-        known = touched.known(memory)
-        if self.group:
-            return one_by_one(self.group, self.spec, known, memory, self.timestamp_ms)
-        assert self.changes is not None
-        return alone(self.changes, self.spec, known, memory, self.timestamp_ms)
+        return self.applied
 
     # --- the plan ---------------------------------------------------------------------------------
     def prepare(self) -> Generator[Effect, Outcome, None]:
@@ -195,51 +171,62 @@ class ApplyTransaction(RowFilesTransaction):
         """
         if not self.is_stale or self.met:  # the body of a commit is not made while members were met
             return
-        before = self.settled
+        before = self.applied
         yield from self._plan()
         if self.met:
             raise MembersMetError("Members of this group are at fault. Nothing of it was committed.")
-        settled = self._given()
-        if before is None or self.encode is None:
+        applied = self._given()
+        if before is None:
             raise InternalError("Changes were committed before they were planned. Please report it.")
-        if not settled.has_rows_of(before):
-            files = self.encode(self.upserts(), f"{self.commit_id}-plan{self.plans}")
+        if not applied.comes_as(before):
+            files = self.encoded_rows()
             self.files = yield from stage(files, self.timestamp_ms, self.limits)
             count = len(self.files)
-            self.write = self.regrouped(count) if self.group else replace(self.write, files=count)
+            self.write = self.regrouped(count) if applied.outcome.counts else replace(self.write, files=count)
         if (put := self.member_file) is not None:  # its list says what the new plan did
             yield from staging.upload([put], self.limits)
 
+    def encoded_rows(self) -> Iterable[DataFile]:
+        """The files of the rows of this plan."""
+        if self.encode is None:
+            raise InternalError("Changes were committed before they were planned. Please report it.")
+        return self.encode(self.upserts(), f"{self.commit_id}-plan{self.plans}")
+
     def _plan(self) -> Generator[Effect, Outcome, None]:
-        assert self.state is not None
+        work, state, spec = self._parts()
         self.is_stale, self.plans = False, self.plans + 1
         memory = yield from self._recall_memory()
-        feeds = feeds_changes(self.state)
-        touched = self._touched or Touched[FileKey](self._batch(), self.state.schema, needs_whole=feeds)
-        self._touched = touched
-        if not self.refreshes:
-            yield from self._look(touched, memory)
-        self.decided = decided = self._decide(touched, memory)
-        if decided.faults:
-            self.met |= decided.faults
+        live = self.planned().adds
+        looked = {} if self.refreshes else {key: live[key] for key in holding(work, live, state)}
+        for add in looked.values():
+            check_within(add)
+        files = {(file := live_file(key, add)).name: (key, file) for key, add in looked.items()}
+        applied = yield from work.apply(memory, [file for _, file in files.values()], self.timestamp_ms)
+        if applied.outcome.faults:
+            self.applied = applied
+            self.met |= applied.outcome.faults
             return  # the others are planned without them
-        self.settled = settled = decided.settled
-        decision = settled.decision
-        touched.decided(decision, memory)
-        if self.refreshes:
-            self._remove_all()
-        else:
-            yield from self._replace(touched)
+        self.applied, decision = applied, applied.outcome.settled.decision
+        gone = applied.gone_rows(spec.sequence_by, {name: key for name, (key, _) in files.items()})
+        fed = yield from self._replace(work, state, gone)
+        if applied.come is None:
+            self.files = applied.files
         self.change_files = ()
-        if feeds:
-            yield from self._feed_changes(touched, settled)
-        if not touched.is_cut and not self.refreshes:
-            check_accounts(decision, settled.rows.num_rows + decided.again, self.removed_rows())
-        yield from self._remember(memory, decided.memory)
-        if self.group:
+        if feeds_changes(state):
+            yield from self._feed_changes(applied, fed)
+        if not gone.is_cut and not self.refreshes:
+            check_accounts(decision, applied.rows + applied.outcome.again, self.removed_rows())
+        yield from self._remember(memory, applied.outcome.memory)
+        if applied.outcome.counts:
             self.write = self.regrouped(self.write.files)
         else:
-            self.write = replace(self.write, rows=settled.rows.num_rows, changes=decision.counts.to_dict())
+            count, counts = len(self.files), decision.counts.to_dict()
+            self.write = replace(self.write, rows=applied.rows, files=count, changes=counts)
+
+    def _parts(self) -> tuple[BatchWork, Snapshot, Spec]:
+        if self.work is None or self.state is None or self.spec is None:
+            raise InternalError("Changes were committed before they were read. Please report it.")
+        return self.work, self.state, self.spec
 
     def _recall_memory(self) -> Generator[Effect, Outcome, Memory]:
         assert self.state is not None
@@ -282,76 +269,46 @@ class ApplyTransaction(RowFilesTransaction):
             yield from staging.upload([staging.of_data(path, body)], self.limits)
             self._know(path, body)
 
-    # --- rows that are there ----------------------------------------------------------------------
-    def _look(self, touched: Touched[FileKey], memory: Memory) -> Generator[Effect, Outcome, None]:
-        """Read the files that may have keys of the batch."""
-        assert self.state is not None
-        keys, live = wanted(self._batch()), self.planned().adds
-        pruning = Pruning(keys, self.state)
-        yield from self._follow(touched)
-        new = [key for key in touched.unseen(live, memory) if pruning.may_hold(live[key])]
-        for key in new:
-            check_within(live[key])
-        yield from self.vectors.fetch([live[key] for key in new], self.limits)
-        files = {key: live[key] for key in new}
-        yield from look_through(files, touched, self.state, self.vectors, self.limits)
-        self._seen_as |= files
-
-    def _follow(self, touched: Touched[FileKey]) -> Generator[Effect, Outcome, None]:
-        """Take what was found in files over to their next deletion vectors: the data are the same, and are not read again.
-
-        Rows that the next vector takes away are found no more, so none is marked twice; our vector holds both parts.
-        """
-        live = self.planned().adds
-        before = {path: (path, vector) for path, vector in self._seen_as if (path, vector) not in live}
-        after = [key for key in live if key[0] in before and not touched.found_in(key)]
-        yield from self.vectors.fetch([live[key] for key in after], self.limits)
-        for key in after:
-            old = before[key[0]]
-            stays = self.vectors.stays(self._seen_as[old], live[key]) if touched.found_in(old) else None
-            if stays is not None:
-                touched.follow(old, key, stays)
-                self._seen_as[key] = live[key]
-        self._seen_as = {key: add for key, add in self._seen_as.items() if key in live}
-
     # --- what goes --------------------------------------------------------------------------------
-    def _replace(self, touched: GoneRows[FileKey]) -> Generator[Effect, Outcome, None]:
-        """Take rows out of the files that lose some."""
-        assert self.state is not None
+    def _replace(
+        self, work: BatchWork, state: Snapshot, gone: GoneRows[FileKey]
+    ) -> Generator[Effect, Outcome, list[StagedFile]]:
+        """Take rows out of the files that lose some, or let all files go; returns change files of rows that a truncate took."""
         live = self.planned().adds
-        self.verdicts = dict.fromkeys(live, FileVerdict.KEEP)
-        losing = [key for key in live if touched.may_lose(key)]
-        if losing:
-            check_overwrite(self.state)
-        for key in losing:
-            check_within(live[key])
-        yield from self.vectors.fetch([live[key] for key in losing], self.limits)
-        yield from self._take_out(losing, touched)
+        made = dict[FileKey, MadeOfFile]()
+        self.verdicts = dict.fromkeys(live, FileVerdict.REMOVE if self.refreshes else FileVerdict.KEEP)
+        if not self.refreshes:
+            self._removal = self._removal or RowRemoval(state, work, self.vectors, self.limits)
+            losing = {key: add for key, add in live.items() if gone.may_lose(key)}
+            made = yield from self._removal.take_out(losing, gone)
+        self.verdicts |= {key: one.verdict for key, one in made.items()}
+        self.kept = {key: one.rows for key, one in made.items()}
+        self.rewritten = tuple(file for one in made.values() for file in one.files)
+        self.marked = {
+            key: marked(live[key], one.vector) for key, one in made.items() if one.vector is not None
+        }
+        return [file for one in made.values() for file in one.changes]
 
     def _feed_changes(
-        self, touched: Touched[FileKey], settled: TableEffect
+        self, applied: AppliedBatch, fed: Sequence[StagedFile]
     ) -> Generator[Effect, Outcome, None]:
-        """Upload change files, unless rows only come, or all go in files that a reader of the feed takes whole."""
-        assert self.state is not None
-        assert self.spec is not None
-        if self.refreshes and not self.loses_marked():
-            return
-        if self.refreshes:
-            files = yield from self.rows_of_files(self.replaced())
-            gone = pa.concat_tables(files.values())
-        else:
-            gone = self._gone_rows(touched)
-        if gone.num_rows:
-            rows = change_rows(gone, settled.rows, self.spec.keys)
-            name = f"{self.commit_id}-changes{self.plans}"
-            self.change_files = yield from staged_changes(
-                rows, self.state, name, self.timestamp_ms, self.limits
-            )
+        """Upload change files, unless rows only come, or all go in files that a reader of the feed takes whole.
 
-    def _remove_all(self) -> None:
-        """Let all live files go, with their rows unread."""
-        self.verdicts = dict.fromkeys(self.planned().adds, FileVerdict.REMOVE)
-        self.rewritten, self.kept, self.marked = (), {}, {}
+        ``fed`` are those of rows that a truncate took.
+        """
+        _, state, spec = self._parts()
+        nothing = state.schema.empty_table()
+        gone = applied.gone
+        if self.refreshes:
+            files = (yield from self.rows_of_files(self.replaced())) if self.loses_marked() else {}
+            gone = pa.concat_tables([nothing, *files.values()])
+        if not (fed or applied.goes or (gone is not None and gone.num_rows)):
+            return
+        self.change_files = (*applied.change_files, *fed)
+        if gone is not None:  # tasks have written the files of rows that they told
+            rows = change_rows(gone, nothing if applied.come is None else applied.come, spec.keys)
+            name = f"{self.commit_id}-changes{self.plans}"
+            self.change_files += yield from staged_changes(rows, state, name, self.timestamp_ms, self.limits)
 
     # --- what others wrote --------------------------------------------------------------------------
     def _check_moved(self, version: int, commit: Commit) -> None:
@@ -380,7 +337,20 @@ class ApplyTransaction(RowFilesTransaction):
         return state
 
 
-def described_members(group: Write, decided: Decided, files: int) -> Write:
+def holding(work: BatchWork, live: Mapping[FileKey, Action], state: Snapshot) -> list[FileKey]:
+    """The live files that may have a row with a key of a batch."""
+    bounds, values = work.bounds, work.values
+    if bounds == EVERYTHING:  # truncates alone
+        return []
+    pruning = Pruning(values, state)
+    found = [key for key, add in live.items() if pruning.may_hold(add)]
+    if len(values) == len(columns(bounds)):
+        return found
+    bounded = Bounded.of(state.schema, columns(bounds))
+    return [key for key in found if True in possible(bounds, bounded.spans(live[key]))]
+
+
+def described_members(group: Write, decided: GroupOutcome, files: int) -> Write:
     """A group whose members say what became of their changes; rows that a later member replaced are not its own."""
     members = [
         replace(one, rows=decided.rows[one.key], changes=decided.counts[one.key].to_dict())

@@ -11,7 +11,9 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from safewrite.changes.members.member_batches import MemberChanges
+from safewrite.changes.meaning.member_batches import MemberChanges
+from safewrite.changes.meaning.reading import Changes
+from safewrite.changes.tasks.one_part import OnePart
 from safewrite.delta.log.features import check_overwrite
 from safewrite.delta.write.apply import ApplyTransaction
 from safewrite.delta.write.recalled import DeltaDone
@@ -19,7 +21,7 @@ from safewrite.delta.write.staging import StagedFile, discard, stage
 from safewrite.delta.write.waiting_changes import BATCH_BYTES_MAX, ChangesToShare, WaitingChanges
 from safewrite.delta.write.withdrawal import withdrawn
 from safewrite.delta.write.write import write
-from safewrite.errors import CommitUnknownError, InternalError
+from safewrite.errors import CommitUnknownError
 from safewrite.protocol import staging
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Arbiter
@@ -40,6 +42,7 @@ ROUNDS_MAX = 4
 class SharedApplyTransaction(ApplyTransaction):
     """Changes of one call, with those of others that its commit applies after them."""
 
+    changes: Changes | None = None
     joined: tuple[WaitingChanges, ...] = ()
     left_out: frozenset[str] = frozenset()
     """Paths of members that no plan can be made with."""
@@ -63,10 +66,11 @@ class SharedApplyTransaction(ApplyTransaction):
         if [one.path for one in taken] == [one.path for one in self.joined]:
             return
         assert self.changes is not None
+        assert isinstance(self.work, OnePart)
         own = MemberChanges(self.write.key, self.changes)
         self.joined = tuple(taken)
-        self.group = (own, *(one.changes for one in taken)) if taken else ()
-        self._touched, self._seen_as, self.is_stale = None, {}, True
+        self.work.join((own, *(one.changes for one in taken)) if taken else ())
+        self.is_stale = True
 
     @property
     def whole(self) -> Write:
@@ -74,16 +78,16 @@ class SharedApplyTransaction(ApplyTransaction):
         if not self.joined:
             return super().whole
         others = [self._described(one.write, self.write.files) for one in self.joined]
-        return replace(self.write.carrying(others), rows=self._given().rows.num_rows)
+        return replace(self.write.carrying(others), rows=self._given().rows)
 
     def regrouped(self, files: int) -> Write:
         """See ``Transaction.regrouped``: our own write."""
         return self._described(self.write, files)
 
     def _described(self, one: Write, files: int) -> Write:
-        assert self.decided is not None
-        counts = self.decided.counts[one.key].to_dict()
-        return replace(one, rows=self.decided.rows[one.key], changes=counts, files=files)
+        decided = self._given().outcome
+        counts = decided.counts[one.key].to_dict()
+        return replace(one, rows=decided.rows[one.key], changes=counts, files=files)
 
     # --- the plan -------------------------------------------------------------------------------
     def prepare(self) -> Steps:
@@ -97,7 +101,7 @@ class SharedApplyTransaction(ApplyTransaction):
 
     def renew(self) -> Steps:
         """Plan, or plan again, with the members that the next try carries."""
-        if self.settled is None:
+        if self.applied is None:
             yield from self._first_plan()
         elif self.is_stale:  # a plan that is made again uploads its list
             yield from super().renew()
@@ -109,11 +113,9 @@ class SharedApplyTransaction(ApplyTransaction):
 
     def _first_plan(self) -> Steps:
         assert self.state is not None
-        if self.encode is None:
-            raise InternalError("Changes were committed before they were planned. Please report it.")
         self.active = yield from self.known_files.load(self.state, self.limits)
         yield from self._plan()
-        files = self.encode(self.upserts(), f"{self.commit_id}-plan{self.plans}")
+        files = self.encoded_rows()
         self.files = yield from stage(files, self.timestamp_ms, self.limits, leaves_last=True)
         self.write = replace(self.write, files=len(self.files))
         yield from self.recheck()

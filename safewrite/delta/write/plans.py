@@ -30,17 +30,21 @@ from safewrite.version import __version__
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from safewrite.changes.meaning.member_batches import MemberChanges
     from safewrite.changes.meaning.reading import Changes
     from safewrite.changes.meaning.spec import Spec
+    from safewrite.changes.tasks.one_part import OnePart
     from safewrite.delta.data.datafiles import DataFile, FileLayout
     from safewrite.delta.data.partitions import Room
     from safewrite.delta.data.vector_files import Vectors
     from safewrite.delta.write.apply import ApplyTransaction
     from safewrite.delta.write.overwrite import OverwriteTransaction
     from safewrite.delta.write.staging import StagedFile
+    from safewrite.delta.write.table_files import DeltaTableFiles
     from safewrite.engine.written import TableInTasks
     from safewrite.frames.fingerprint import Counted, Fingerprint
     from safewrite.frames.where import Where
+    from safewrite.stores.travel import StoreAddress
     from safewrite.table.group import Member
     from safewrite.table.operation import Operation
 
@@ -77,7 +81,7 @@ class Planner:
             spec, state = _changing(operation, state)
             changing = self.apply_changes(data, spec, state, name)
             changing.encode = lambda rows, name: self.encode(rows, changing, name)
-            return changing, lambda: self.encode(changing.upserts(), changing) if changing.settled else ()
+            return changing, lambda: self.encode(changing.upserts(), changing) if changing.applied else ()
         prepared = self.prepare(data, state, operation.schema_mode, operation.volatile)
         if operation.verb == "append":
             candidate = self.append(prepared, self.name(prepared, name, state), state)
@@ -251,8 +255,44 @@ class Planner:
         from safewrite.delta.write.apply_shared import SharedApplyTransaction
 
         changes = self._changes(data, spec, state)
-        return SharedApplyTransaction(
+        made = SharedApplyTransaction(
             **self.applying(changes.fingerprint, spec, state, name), changes=changes, spec=spec
+        )
+        made.work = self._one_part(made, spec, changes=changes)
+        return made
+
+    def _one_part(
+        self,
+        made: ApplyTransaction,
+        spec: Spec,
+        *,
+        changes: Changes | None = None,
+        group: tuple[MemberChanges, ...] = (),
+    ) -> OnePart:
+        """Changes that are decided about where the transaction is."""
+        from safewrite.changes.tasks.one_part import OnePart
+
+        state = made.state
+        assert state is not None
+        files = self.table_files(state, spec.keys, made.vectors).named(made.commit_id)
+        return OnePart(spec, state.schema, files, changes, group, whole=features.feeds_changes(state))
+
+    def table_files(
+        self, state: Snapshot, keys: tuple[str, ...], vectors: Vectors, store: StoreAddress | None = None
+    ) -> DeltaTableFiles:
+        """How changes read and write the table's data files: here, or in tasks that reach them at an address."""
+        from safewrite.delta.write.table_files import DeltaTableFiles
+
+        return DeltaTableFiles(
+            state.version,
+            state.protocol,
+            state.metadata,
+            self.layout(state.schema, state),
+            keys,
+            self.connection.world.wall_ms(),
+            self.limits if store is None else self.limits.elsewhere(),
+            vectors,
+            store,
         )
 
     def _changes(self, data: Any, spec: Spec, state: Snapshot) -> Changes:
@@ -318,7 +358,8 @@ class Planner:
 
         writes = [member.write for member in members if isinstance(member.write, Write)]
         group = Write.group(keys.generated(self.new_id(), state.version), writes)
-        made = ApplyTransaction(**self._applying(group, state), group=changes_of(members), spec=spec)
+        made = ApplyTransaction(**self._applying(group, state), spec=spec)
+        made.work = self._one_part(made, spec, group=changes_of(members))
         made.encode = lambda rows, name: self.encode(rows, made, name)
         return made, lambda left: self.encode(made.upserts(), made)
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import FileT, GoneRows, filtered
-from safewrite.changes.meaning.positions import Flags
-from safewrite.delta.data.rows import contents, size_of, whole_rows
-from safewrite.delta.data.vector_files import marked
+from safewrite.changes.lookup.candidate_rows import GoneRows, filtered
+from safewrite.changes.lookup.table_files import LiveFile, Rest
+from safewrite.changes.meaning.positions import Flags, Numbers
+from safewrite.delta.data.rows import check_within, contents, size_of, whole_rows
 from safewrite.delta.log.actions import Action, FileKey
-from safewrite.delta.log.features import feeds_changes, marks_rows
+from safewrite.delta.log.features import check_overwrite, marks_rows
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.delta.write.overwrite import FileVerdict, OverwriteTransaction
+from safewrite.delta.write.overwrite import FileVerdict
 from safewrite.delta.write.staging import StagedFile, stage
 from safewrite.frames import Prepared, prepare
 from safewrite.frames.parallel import Begun, Handed, given_back, windows
@@ -27,17 +27,15 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 
 if TYPE_CHECKING:
-    import pyarrow.parquet as pq
-
+    from safewrite.changes.tasks.one_part import BatchWork
     from safewrite.delta.data.datafiles import DataFile
     from safewrite.delta.data.vector_files import Vectors
 
 
 @dataclass(frozen=True, slots=True)
 class FileRest:
-    """What becomes of a file, how many of its rows stay, of how many, and the files that they are in then."""
+    """How many rows of a file stay, of how many, and the files that they are in then; ``gone`` are rows that were asked for."""
 
-    verdict: FileVerdict
     rows: int
     of: int
     files: Sequence[DataFile] = ()
@@ -52,90 +50,82 @@ class MadeOfFile:
     rows: int
     files: Sequence[StagedFile] = ()
     vector: Action | None = None
-    gone: pa.Table | None = None
-    """The rows that a truncate took, where the table's change data feed is on."""
-    of: int = 0
-    """How many rows the file had, where they were read."""
+    changes: Sequence[StagedFile] = ()
+    """Files of the change data feed: the rows that a truncate took."""
+
+
+def live_file(key: FileKey, add: Action) -> LiveFile:
+    """A live file as it is looked through and rewritten."""
+    return LiveFile(f"{key[0]}#{key[1] or ''}", add, size_of(add))
 
 
 @dataclass
-class RowFilesTransaction(OverwriteTransaction):
-    """A write that takes single rows out of files.  What was made of a file serves every plan in which the same rows stay."""
+class RowRemoval:
+    """Takes rows out of the files of a table.  What was made of a file serves every plan in which the same rows stay."""
 
+    state: Snapshot
+    work: BatchWork
+    vectors: Vectors
+    limits: Limits
     _made: dict[tuple[Any, ...], MadeOfFile] = field(default_factory=dict, repr=False)
-    _rests: int = 0
-    """How many files were rewritten so far, in all plans."""
 
-    def _take_out(
-        self, losing: Sequence[FileKey], touched: GoneRows[FileKey]
-    ) -> Generator[Effect, Outcome, None]:
-        """Take rows out of files: by deletion vectors where the table wants them, else by files without these rows."""
-        live, staged = self.planned().adds, list[StagedFile]()
-        yield from self._mark([key for key in losing if touched.mark(key) not in self._made], touched)
-        yield from self._make([key for key in losing if touched.mark(key) not in self._made], touched)
-        self.marked = {}
-        for key in losing:
-            made = self._made[touched.mark(key)]
-            self.verdicts[key], self.kept[key] = made.verdict, made.rows
-            staged += made.files
-            if made.vector is not None:
-                self.marked[key] = marked(live[key], made.vector)
-        self.rewritten = tuple(staged)
+    def take_out(
+        self, losing: Mapping[FileKey, Action], gone: GoneRows[FileKey]
+    ) -> Generator[Effect, Outcome, dict[FileKey, MadeOfFile]]:
+        """Take rows out of files: by deletion vectors where the table wants them, else by files without these rows.
 
-    def _gone_rows(self, touched: GoneRows[FileKey]) -> pa.Table:
-        """The rows that the commit takes away; all columns of them, where files were looked through so."""
-        if not touched.is_cut:
-            return touched.gone_rows()
-        made = [self._made[touched.mark(key)] for key in self.planned().adds if touched.may_lose(key)]
-        return pa.concat_tables(
-            [touched.gone_rows().slice(0, 0), *(one.gone for one in made if one.gone is not None)]
-        )
+        Raises:
+            UnsupportedTableError: a file is of another table too, or a row cannot be written again without loss.
+            StorageError: a file is gone or damaged, or the store gave no answer.
+        """
+        if losing:
+            check_overwrite(self.state)
+        for add in losing.values():
+            check_within(add)
+        yield from self.vectors.fetch(losing.values(), self.limits)
+        if marks_rows(self.state) and not gone.is_cut:  # after a truncate the rows must be looked at
+            yield from self._mark(self._lacking(losing, gone), gone)
+        left = self._lacking(losing, gone)
+        work = {key: live_file(key, add) for key, add in left.items()}
+        rests = yield from self._rests([(file, gone.places(key)) for key, file in work.items()], gone)
+        for key, file in work.items():
+            rest = rests[file.name]
+            verdict = FileVerdict.REWRITE if rest.rows else FileVerdict.REMOVE
+            verdict = FileVerdict.KEEP if rest.rows == rest.of else verdict
+            self._made[gone.mark(key)] = MadeOfFile(verdict, rest.rows, rest.files, changes=rest.changes)
+        return {key: self._made[gone.mark(key)] for key in losing}
+
+    def _lacking(self, losing: Mapping[FileKey, Action], gone: GoneRows[FileKey]) -> dict[FileKey, Action]:
+        return {key: add for key, add in losing.items() if gone.mark(key) not in self._made}
+
+    def _rests(
+        self, work: Sequence[tuple[LiveFile, Numbers]], gone: GoneRows[FileKey]
+    ) -> Generator[Effect, Outcome, dict[str, Rest]]:
+        return (yield from self.work.rewrite(work, gone.before)) if work else {}
 
     def _mark(
-        self, losing: Sequence[FileKey], touched: GoneRows[FileKey]
+        self, losing: Mapping[FileKey, Action], gone: GoneRows[FileKey]
     ) -> Generator[Effect, Outcome, None]:
         """Store the next vectors of files that keep most of their rows; one that loses all goes without a look."""
-        assert self.state is not None
-        if touched.is_cut or not marks_rows(self.state):  # after a truncate the rows must be looked at
-            return
-        live, wider, rows = self.planned().adds, {}, {}
-        for key in losing:
-            gone = touched.gone(key)
-            assert gone is not None
-            rows[key] = touched.rows_of(key) - len(gone)
-            vector = self.vectors.widened(live[key], gone) if rows[key] else None
+        wider, rows = {}, {}
+        for key, add in losing.items():
+            rows[key] = gone.counts[key] - len(gone.places(key))
+            vector = self.vectors.widened(add, gone.places(key)) if rows[key] else None
             if vector is not None:
                 wider[key] = vector
             elif not rows[key]:
-                self._made[touched.mark(key)] = MadeOfFile(FileVerdict.REMOVE, 0)
+                self._made[gone.mark(key)] = MadeOfFile(FileVerdict.REMOVE, 0)
         stored = yield from self.vectors.store(wider, self.limits)
         for key, named in stored.items():
-            self._made[touched.mark(key)] = MadeOfFile(FileVerdict.MARK, rows[key], vector=named)
-
-    def _make(
-        self, losing: Sequence[FileKey], touched: GoneRows[FileKey]
-    ) -> Generator[Effect, Outcome, None]:
-        """Make and upload the files of rows that stay."""
-        assert self.state is not None
-        live, first = self.planned().adds, self._rests
-        self._rests += len(losing)
-        remaking = Remaking(
-            self.state,
-            self.vectors,
-            self.limits,
-            self.timestamp_ms,
-            lambda add, number, kept: self.remainder(add, kept, first + number),
-            keeps_gone=touched.is_cut and feeds_changes(self.state),
-        )
-        made = yield from remaking.made({key: live[key] for key in losing}, touched.stays, touched.kept)
-        self._made |= {touched.mark(key): one for key, one in made.items()}
+            self._made[gone.mark(key)] = MadeOfFile(FileVerdict.MARK, rows[key], vector=named)
 
 
 @dataclass(frozen=True)
 class Remaking:
     """Makes and uploads the files of rows that stay: a few at a time, while those before go up and those after come.
 
-    ``encode`` makes the files that take the place of a file, which has a number among the others.
+    ``encode`` makes the files that take the place of a file, which has a number among the others.  ``feed`` uploads rows for the change
+    data feed.
     """
 
     state: Snapshot
@@ -143,23 +133,23 @@ class Remaking:
     limits: Limits
     now_ms: int
     encode: Callable[[Action, int, Prepared], Iterable[DataFile]]
-    keeps_gone: bool = False
-    """Whether rows that go are given."""
+    feed: Callable[[pa.Table, int], Generator[Effect, Outcome, tuple[StagedFile, ...]]]
 
     def made(
         self,
-        files: Mapping[FileT, Action],
-        stays: Callable[[FileT, pa.Table], Flags],
-        kept: Callable[[FileT], bytes | None],
-    ) -> Generator[Effect, Outcome, dict[FileT, MadeOfFile]]:
-        """What becomes of each file; ``kept`` are the bytes of one that was read before.
+        files: Mapping[str, Action],
+        stays: Callable[[str, pa.Table], Flags],
+        kept: Callable[[str], bytes | None],
+        fed: Callable[[str, pa.Table], Flags] | None,
+    ) -> Generator[Effect, Outcome, dict[str, Rest]]:
+        """What becomes of each file; ``kept`` are the bytes of one that was read before, ``fed`` its rows for the change data feed.
 
         Raises:
             UnsupportedTableError: a row cannot be written again without loss.
             StorageError: a file is gone, or the store gave no answer.
         """
-        found, number = dict[FileT, MadeOfFile](), 0
-        before: tuple[list[FileT], Begun[FileRest]] | None = None
+        found, number = dict[str, Rest](), 0
+        before: tuple[list[str], Begun[FileRest]] | None = None
         try:
             for some in windows([*files], lambda key: size_of(files[key])):
                 bodies = yield from self._bodies({key: files[key] for key in some}, kept)
@@ -167,7 +157,13 @@ class Remaking:
                 calls = [
                     partial(
                         given_back,
-                        partial(self._rest, files[key], number + place, partial(stays, key), Handed(body)),
+                        partial(
+                            self._rest,
+                            (files[key], number + place),
+                            Handed(body),
+                            partial(stays, key),
+                            None if fed is None else partial(fed, key),
+                        ),
                         size_of(files[key]),
                     )
                     for place, (key, body) in enumerate(zip(some, bodies, strict=True))
@@ -176,10 +172,11 @@ class Remaking:
                 last, before = before, (some, Begun(calls, alone=len(files) == 1))
                 del bodies, calls
                 if last:
-                    found.update(zip(last[0], (yield from self._uploaded(rests)), strict=True))
+                    made = yield from self._uploaded(rests, len(found))
+                    found.update(zip(last[0], made, strict=True))
                 del rests, last
             if before:
-                made = yield from self._uploaded(before[1].results())
+                made = yield from self._uploaded(before[1].results(), len(found))
                 found.update(zip(before[0], made, strict=True))
         finally:
             if before:
@@ -187,7 +184,7 @@ class Remaking:
         return found
 
     def _bodies(
-        self, some: Mapping[FileT, Action], kept: Callable[[FileT], bytes | None]
+        self, some: Mapping[str, Action], kept: Callable[[str], bytes | None]
     ) -> Generator[Effect, Outcome, list[bytes]]:
         known = {key: kept(key) for key in some}
         lacking = [key for key, body in known.items() if body is None]
@@ -196,53 +193,40 @@ class Remaking:
         asked = dict(zip(lacking, fetched, strict=True))
         return [asked[key] if body is None else body for key, body in known.items()]
 
-    def _uploaded(self, rests: Sequence[FileRest]) -> Generator[Effect, Outcome, list[MadeOfFile]]:
+    def _uploaded(self, rests: Sequence[FileRest], first: int) -> Generator[Effect, Outcome, list[Rest]]:
         files = [file for rest in rests for file in rest.files]
-        staged = iter((yield from stage(files, self.now_ms, self.limits)))
-        return [
-            MadeOfFile(
-                rest.verdict, rest.rows, tuple(next(staged) for _ in rest.files), gone=rest.gone, of=rest.of
-            )
-            for rest in rests
-        ]
+        staged, made = iter((yield from stage(files, self.now_ms, self.limits))), []
+        for number, rest in enumerate(rests, first):
+            of_feed: tuple[StagedFile, ...] = ()
+            if rest.gone is not None and rest.gone.num_rows:
+                of_feed = yield from self.feed(rest.gone, number)
+            made.append(Rest(rest.rows, rest.of, tuple(next(staged) for _ in rest.files), of_feed))
+        return made
 
     def _rest(
-        self, add: Action, number: int, stays: Callable[[pa.Table], Flags], body: Handed[bytes]
+        self,
+        file: tuple[Action, int],
+        body: Handed[bytes],
+        stays: Callable[[pa.Table], Flags],
+        fed: Callable[[pa.Table], Flags] | None,
     ) -> FileRest:
-        """What becomes of a file that may lose rows.  Pure: it runs in a thread."""
-        read = whole_rows(body.taken(), add, self.state, None, self.vectors.of(add))
-        encode = partial(self.encode, add, number)
-        return rest_of(read, add, self.state, stays, encode, keeps_gone=self.keeps_gone)
+        """What becomes of a file that may lose rows.  Pure: it runs in a thread.
 
+        Raises:
+            UnsupportedTableError: a row cannot be written again without loss.
+        """
+        from safewrite.delta.data.julian_dates import check_calendar
 
-def rest_of(
-    read: tuple[pa.Table, pq.FileMetaData],
-    add: Action,
-    state: Snapshot,
-    stays_of: Callable[[pa.Table], Flags],
-    encode: Callable[[Prepared], Iterable[DataFile]],
-    *,
-    keeps_gone: bool = False,
-) -> FileRest:
-    """What becomes of a file that may lose rows, of which the live ones and the footer were read.
-
-    Raises:
-        UnsupportedTableError: a row cannot be written again without loss.
-    """
-    from safewrite.delta.data.julian_dates import check_calendar
-
-    table, footer = read
-    stays = stays_of(table)
-    if stays.all():
-        return FileRest(FileVerdict.KEEP, table.num_rows, table.num_rows)
-    gone = table.filter(pa.array(~stays)) if keeps_gone else None
-    if not stays.any():
-        return FileRest(FileVerdict.REMOVE, 0, table.num_rows, gone=gone)
-    schema = pa.schema([f for f in state.schema if f.name not in state.partition_by])
-    columns = [table.column(name) for name in schema.names]
-    of = table.num_rows
-    del read, table
-    kept = filtered(columns, schema, stays)
-    check_calendar(footer, kept, add["path"])
-    files = tuple(encode(prepare(kept, schema, stored=True)))
-    return FileRest(FileVerdict.REWRITE, kept.num_rows, of, files, gone)
+        (add, number), state = file, self.state
+        table, footer = whole_rows(body.taken(), add, state, None, self.vectors.of(add))
+        flags, of = stays(table), table.num_rows
+        gone = None if fed is None else table.filter(pa.array(fed(table)))
+        if flags.all() or not flags.any():
+            return FileRest(int(flags.sum()), of, gone=gone)
+        schema = pa.schema([f for f in state.schema if f.name not in state.partition_by])
+        columns = [table.column(name) for name in schema.names]
+        del table
+        kept = filtered(columns, schema, flags)
+        check_calendar(footer, kept, add["path"])
+        files = tuple(self.encode(add, number, prepare(kept, schema, stored=True)))
+        return FileRest(kept.num_rows, of, files, gone)

@@ -1,50 +1,45 @@
-"""Reads and writes the data files of a Delta table in a task, by the code that does so in this process."""
+"""Reads and writes the data files of a Delta table, where a plan is made or in a task."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import Hits, staying
-from safewrite.changes.lookup.table_files import (
-    LOOK_FILES,
-    Before,
-    FoundKeys,
-    LiveFile,
-    Rest,
-    RowsThatCame,
-    SmallReads,
-    WantedKeys,
-    of_table,
-)
-from safewrite.changes.meaning.positions import Numbers
+from safewrite.changes.lookup.candidate_rows import Before, Sought, cut_off, staying
+from safewrite.changes.lookup.table_files import Followed, LiveFile, Rest, RowsThatCame, SmallReads
+from safewrite.changes.meaning.positions import Flags, Numbers
 from safewrite.delta.data.datafiles import DataFile, FileLayout, encoded
-from safewrite.delta.data.key_lookup import KEY_BYTES, look_through
+from safewrite.delta.data.key_lookup import look_through
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log.actions import Action
 from safewrite.delta.log.features import feeds_changes
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.delta.write.change_feed import change_rows, staged_changes
+from safewrite.delta.write.change_feed import change_rows, staged_changes, typed
 from safewrite.delta.write.overwrite import remainder
 from safewrite.delta.write.row_files import Remaking
 from safewrite.delta.write.staging import StagedFile, stage
+from safewrite.errors import InternalError
 from safewrite.frames import Prepared, prepare
-from safewrite.frames.parallel import windows
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.stores.travel import StoreAddress
 from safewrite.stores.world import run
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class DeltaTableFiles:
-    """See :class:`safewrite.changes.lookup.table_files.TableFiles`; files are ``StagedFile``, handles are ``add`` actions."""
+    """See :class:`safewrite.changes.lookup.table_files.TableFiles`; files are ``StagedFile``, handles are ``add`` actions.
 
-    store: StoreAddress
+    ``store`` is where tasks perform their effects; None where a plan does.
+    """
+
     version: int
     protocol: Action = field(repr=False)
     metadata: Action = field(repr=False)
@@ -52,6 +47,8 @@ class DeltaTableFiles:
     keys: tuple[str, ...]
     now_ms: int
     limits: Limits
+    vectors: Vectors
+    store: StoreAddress | None = None
     small: SmallReads = field(default_factory=SmallReads, repr=False, compare=False)
 
     @cached_property
@@ -60,71 +57,88 @@ class DeltaTableFiles:
         return Snapshot(self.version, self.protocol, self.metadata)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "state"}
+        kept = {name: value for name, value in self.__dict__.items() if name != "state"}
+        return kept | {"vectors": Vectors(self.vectors.root)}
 
     def named(self, write_id: str) -> DeltaTableFiles:
         """See the class."""
         return replace(self, layout=replace(self.layout, write_id=write_id))
 
-    def look_up(self, files: Sequence[LiveFile], wanted: WantedKeys) -> Iterator[tuple[str, Hits]]:
+    def run(self, steps: Generator[Effect, Outcome, T]) -> T:
         """See the class."""
-        bytes_max = KEY_BYTES if wanted.hashes is None else len(files) * KEY_BYTES
-        vectors = Vectors(self.store.root)
-        for some in windows(files, lambda file: file.nbytes, files=LOOK_FILES, bytes_max=bytes_max):
-            found = FoundKeys(wanted)
-            with of_table():
-                run(
-                    self._looked({file.name: file.handle for file in some}, found, vectors),
-                    self.store.world(),
-                )
-            self.small.keep(found)
-            yield from found.found
+        if self.store is None:
+            raise InternalError(
+                "A task does not know where its table is. Nothing was committed. Please report it."
+            )
+        return run(steps, self.store.world())
 
-    def _looked(
-        self, files: dict[str, Action], found: FoundKeys, vectors: Vectors
-    ) -> Generator[Effect, Outcome, None]:
-        yield from vectors.fetch(files.values(), self.limits)
-        yield from look_through(files, found, self.state, vectors, self.limits)
-
-    def write(self, come: pa.Table, gone: pa.Table, at: str) -> RowsThatCame:
+    def look_up(self, files: Sequence[LiveFile], sought: Sought) -> Generator[Effect, Outcome, None]:
         """See the class."""
-        return run(self._written(come, gone, at), self.store.world())
+        handles = {file.name: file.handle for file in files}
+        yield from look_through(handles, sought, self.state, self.vectors, self.limits)
+        self.small.keep(sought)
 
-    def _written(self, come: pa.Table, gone: pa.Table, at: str) -> Generator[Effect, Outcome, RowsThatCame]:
+    def followed(
+        self, before: Sequence[LiveFile], after: Sequence[LiveFile]
+    ) -> Generator[Effect, Outcome, Sequence[Followed]]:
+        """See the class: those that have another deletion vector now.
+
+        Rows that the next vector takes away are found no more, so none is marked twice; our vector holds both parts.
+        """
+        old = {file.handle["path"]: file for file in before}
+        pairs = [(old[path], file) for file in after if (path := file.handle["path"]) in old]
+        yield from self.vectors.fetch([file.handle for _, file in pairs], self.limits)
+        stays = [self.vectors.stays(file.handle, now.handle) for file, now in pairs]
+        return [
+            (file.name, now.name, one)
+            for (file, now), one in zip(pairs, stays, strict=True)
+            if one is not None
+        ]
+
+    def write(self, come: pa.Table, gone: pa.Table, at: str) -> Generator[Effect, Outcome, RowsThatCame]:
+        """See the class."""
         layout = replace(self.layout, attempt=at)
         prepared = prepare(come, layout.schema, partition_by=layout.partition_by, stored=True)
         files = yield from stage(encoded(prepared, layout), self.now_ms, self.limits)
         changes: tuple[StagedFile, ...] = ()
         if feeds_changes(self.state) and (come.num_rows or gone.num_rows):
-            rows, name = change_rows(gone, come, self.keys), f"{layout.write_id}-changes-{at}"
-            changes = yield from staged_changes(rows, self.state, name, self.now_ms, self.limits)
+            changes = yield from self._fed(change_rows(gone, come, self.keys), at)
         return RowsThatCame(prepared.rows, files, changes)
+
+    def _fed(self, rows: pa.Table, at: str) -> Generator[Effect, Outcome, tuple[StagedFile, ...]]:
+        name = f"{self.layout.write_id}-changes-{at}"
+        return (yield from staged_changes(rows, self.state, name, self.now_ms, self.limits))
 
     def rewrite(
         self, work: Sequence[tuple[LiveFile, Numbers]], before: Before | None, at: str
-    ) -> dict[str, Rest]:
-        """See the class."""
-        with of_table():
-            return run(self._rewritten(work, before, at), self.store.world())
-
-    def _rewritten(
-        self, work: Sequence[tuple[LiveFile, Numbers]], before: Before | None, at: str
     ) -> Generator[Effect, Outcome, dict[str, Rest]]:
-        files, gone = (
-            {file.name: file.handle for file, _ in work},
-            {file.name: places for file, places in work},
-        )
-        vectors, (names, cut) = Vectors(self.store.root), before or ((), None)
-        yield from vectors.fetch(files.values(), self.limits)
+        """See the class."""
+        files = {file.name: file.handle for file, _ in work}
+        gone = {file.name: places for file, places in work}
+        yield from self.vectors.fetch(files.values(), self.limits)
         schema = pa.schema([one for one in self.state.schema if one.name not in self.state.partition_by])
         layout = replace(self.layout, schema=schema, partition_by=(), room=None)
 
-        def encode(add: Action, number: int, kept: Prepared) -> Iterator[DataFile]:
-            return iter(remainder(add, kept, replace(layout, attempt=f"{at}-kept{number}")))
+        def encode(add: Action, number: int, kept: Prepared) -> Iterable[DataFile]:
+            return remainder(add, kept, replace(layout, attempt=f"{at}-kept{number}"))
 
-        made = yield from Remaking(self.state, vectors, self.limits, self.now_ms, encode).made(
-            files,
-            lambda name, table: staying(table, gone[name], names, cut),
-            self.small.pop,
+        def stays(name: str, table: pa.Table) -> Flags:
+            return staying(table, gone[name], before)
+
+        def fed(name: str, table: pa.Table) -> Flags:
+            """What a truncate alone took: rows that go by their keys are told with those that come."""
+            assert before is not None
+            flags = cut_off(table, before)
+            flags[gone[name]] = np.False_
+            return flags
+
+        remaking = Remaking(
+            self.state,
+            self.vectors,
+            self.limits,
+            self.now_ms,
+            encode,
+            lambda rows, number: self._fed(typed(rows, "delete"), f"{at}-kept{number}"),
         )
-        return {name: Rest(one.rows, one.of, tuple(one.files)) for name, one in made.items()}
+        feeds = before is not None and feeds_changes(self.state)
+        return (yield from remaking.made(files, stays, self.small.pop, fed if feeds else None))

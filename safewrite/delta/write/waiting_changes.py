@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from safewrite.changes.members.member_batches import MemberChanges
+from safewrite.changes.meaning.member_batches import MemberChanges
 from safewrite.changes.members.member_changes import packed_batch, unpacked_batch
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.transaction import Write

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.expressions.visitors import (
     _InclusiveMetricsEvaluator,
     _StrictMetricsEvaluator,
@@ -33,8 +32,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from safewrite.frames.predicate import Both, Compare, Predicate
-from safewrite.frames.replace_where import EVERYTHING
+from safewrite.frames.predicate import Predicate
 from safewrite.iceberg.data.expressions import may_match, must_match
 from safewrite.iceberg.data.known_manifests import bound_of
 from safewrite.iceberg.data.partitions import typed
@@ -92,16 +90,6 @@ class Pruning:
         """Whether a partition field can decide a predicate: not where its column was dropped since."""
         known = field.source_id in self._schema._lazy_id_to_field  # noqa: SLF001 - find_field raises instead
         return known and not isinstance(fields.find_type(field.field_id), DoubleType)
-
-
-def within(values: Mapping[str, pa.Array]) -> Predicate:
-    """A condition that rows with such values in each of these columns satisfy, by the least and the greatest of each."""
-    parts: list[Predicate] = []
-    for name, some in values.items():
-        if len(some):
-            ends = pc.min_max(some)
-            parts += [Compare(name, ">=", ends["min"].as_py()), Compare(name, "<=", ends["max"].as_py())]
-    return Both(tuple(parts)) if parts else EVERYTHING
 
 
 _ORDERED = (IntegerType, LongType, DateType, TimestampType, TimestamptzType, DecimalType, StringType)

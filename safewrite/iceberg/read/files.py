@@ -9,10 +9,11 @@ import pyarrow as pa
 
 from safewrite.changes.meaning.positions import Flags
 from safewrite.changes.meaning.reading import loose
+from safewrite.changes.tasks.read_task import within
 from safewrite.frames.parallel import LOOKED_AT_ONCE, LOOKED_BYTES, windows
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.iceberg.data.known_manifests import KnownManifests
-from safewrite.iceberg.data.pruning import Pruning, holding, within
+from safewrite.iceberg.data.pruning import Pruning, holding
 from safewrite.iceberg.data.reading import WHOLE_BYTES, planned, rows_of
 from safewrite.iceberg.data.schema import read_schema
 from safewrite.iceberg.data.vectors import vector_of

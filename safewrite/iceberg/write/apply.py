@@ -15,34 +15,34 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import GoneRows, Touched, wanted
+from safewrite.changes.lookup.candidate_rows import GoneRows
+from safewrite.changes.lookup.table_files import LiveFile
 from safewrite.changes.meaning.accounting import check_accounts
-from safewrite.changes.meaning.decide import ChangeBatch, KnownRows
 from safewrite.changes.meaning.memory import Memory
-from safewrite.changes.meaning.reading import Changes
 from safewrite.changes.meaning.spec import Spec
-from safewrite.changes.meaning.unchanged_values import TableEffect
-from safewrite.changes.members.member_batches import GroupOutcome as Decided
-from safewrite.changes.members.member_batches import MemberChanges, alone, one_by_one, whole
+from safewrite.changes.tasks.one_part import AppliedBatch, BatchWork, OnePart
 from safewrite.errors import InternalError, Kind, StorageError
 from safewrite.frames.predicate import Predicate
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.iceberg import branch_properties
-from safewrite.iceberg.data.pruning import holding, within
+from safewrite.iceberg.data.pruning import holding
 from safewrite.iceberg.data.reading import planned
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.own_properties import MEMORY, MEMORY_OF, memory_of
 from safewrite.iceberg.write import puffin
-from safewrite.iceberg.write.row_files import Mark, RowFilesPlan
+from safewrite.iceberg.write.overwrite import ReplacePlan
+from safewrite.iceberg.write.row_files import Mark, RowRemoval, live_file, mark_of
+from safewrite.iceberg.write.staging import Staging, seen
 from safewrite.iceberg.write.summary import Write
+from safewrite.iceberg.write.table_files import PlannedTable
 from safewrite.protocol.ask import ask, unanswered
 from safewrite.protocol.effects import Effect, Get, Missing, Ok, Outcome, Put, WallClock
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.members import MembersMetError
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile
+    from pyiceberg.manifest import DataFile, ManifestFile
     from pyiceberg.table import FileScanTask
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Operation
@@ -53,19 +53,24 @@ BLOB = "safewrite-changes-v1"
 
 
 @dataclass
-class ApplyPlan(RowFilesPlan):
+class ApplyPlan(ReplacePlan):
     """Changes to be applied.  Files that were rewritten serve every attempt in which the same rows stay."""
 
-    changes: Changes | None = None
-    group: tuple[MemberChanges, ...] = ()
-    """The changes of the members, where the write is a group."""
+    work: BatchWork | None = None
     spec: Spec | None = None
+    planned_table: PlannedTable = field(default_factory=PlannedTable, repr=False)
+    """What the work is told of this plan."""
     _memory: puffin.Puffin | None = field(default=None, repr=False)
     _memory_location: str = ""
-    _touched: Touched[Mark] | None = field(default=None, repr=False)
-    _inserted: dict[bytes | None, Sequence[DataFile]] = field(default_factory=dict, repr=False)
+    _removal: RowRemoval | None = field(default=None, repr=False)
+    _inserted: tuple[AppliedBatch, Sequence[DataFile]] | None = field(default=None, repr=False)
+    _stores: int = 0
     _known: tuple[str, Memory] | None = field(default=None, repr=False)
     """What a file of what is remembered says; none is ever changed."""
+    _deletes: list[DataFile] = field(default_factory=list, repr=False)
+    """Delete files that the snapshot adds."""
+    _dropped_rows: int | None = 0
+    _copied_bytes: int | None = None
 
     @property
     def operation(self) -> Operation:
@@ -74,75 +79,82 @@ class ApplyPlan(RowFilesPlan):
 
         return Operation.OVERWRITE
 
+    def removed_rows(self) -> int | None:
+        """How many rows the snapshot removes; None where a file that goes whole has delete files."""
+        return self._dropped_rows
+
+    def copied_bytes(self) -> int | None:
+        """The bytes of new files that hold rows of replaced ones."""
+        return self._copied_bytes
+
     # --- the plan -----------------------------------------------------------------------------------
     def _plan(self, head: TableVersion) -> Generator[Effect, Outcome, None]:
         """Decide about every change on the files of the base that may hold its key."""
-        if self.spec is None or (self.changes is None and not self.group):
-            raise InternalError("Changes were committed before they were read. Please report it.")
+        work, spec = self._parts()
+        self.planned_table.version = head
         schema = arrow_schema(table_of(head).metadata.schema())
-        memory = yield from self._recalled(head, self.spec, schema)
-        refreshes = self.spec.full_refresh
-        values = wanted(self._batch())
-        tasks = yield from self._tasks(head, EVERYTHING if refreshes else within(values))
-        if not refreshes:
-            left = holding([*tasks.values()], values, table_of(head).metadata)
-            tasks = {mark_of(task): task for task in left}
-        touched = self._touched = self._touched or Touched[Mark](self._batch(), schema)
-        if not refreshes:
-            yield from self._look(head, tasks, touched, memory)
+        memory = yield from self._recalled(head, spec, schema)
+        tasks: dict[Mark, FileScanTask] = {}
+        looked: dict[Mark, LiveFile] = {}
+        if spec.full_refresh:
+            tasks = yield from self._tasks(head, EVERYTHING)
+        elif work.bounds != EVERYTHING:  # else there are truncates alone
+            tasks = yield from self._tasks(head, work.bounds)
+            held = holding([*tasks.values()], work.values, table_of(head).metadata)
+            looked = {mark_of(task): live_file(mark_of(task), task) for task in held}
         clock = yield WallClock()
         assert isinstance(clock, Ok)
         assert isinstance(clock.value, int)
-        decided = self._decide(self.spec, touched.known(memory), memory, clock.value)
-        if decided.faults:
-            self.met |= decided.faults
+        applied = yield from work.apply(memory, [*looked.values()], clock.value)
+        outcome = applied.outcome
+        if outcome.faults:
+            self.met |= outcome.faults
             raise MembersMetError("Members of this group are at fault. Nothing of it was committed.")
-        settled = decided.settled
-        decision = settled.decision
-        touched.decided(decision, memory)
-        yield from self._take_out(head, tasks, touched, schema, refreshes=refreshes)
-        yield from self._insert(head, settled, schema)
-        if not touched.is_cut and not refreshes:
-            check_accounts(decision, settled.rows.num_rows + decided.again, self._dropped_rows)
-        yield from self._remember(head, memory, decided.memory)
-        self.write = _described(self.write, decided, len(self._rewritten))
+        gone = applied.gone_rows(spec.sequence_by, {file.name: mark for mark, file in looked.items()})
+        yield from self._take_out(head, tasks, gone)
+        self._rewritten += yield from self._insert(head, applied, schema)
+        if not gone.is_cut and not spec.full_refresh:
+            check_accounts(outcome.settled.decision, applied.rows + outcome.again, self._dropped_rows)
+        yield from self._remember(head, memory, outcome.memory)
+        self.write = _described(self.write, applied, len(self._rewritten))
+
+    def _parts(self) -> tuple[BatchWork, Spec]:
+        if self.work is None or self.spec is None:
+            raise InternalError("Changes were committed before they were read. Please report it.")
+        return self.work, self.spec
 
     def _take_out(
-        self,
-        head: TableVersion,
-        tasks: dict[Mark, FileScanTask],
-        touched: GoneRows[Mark],
-        schema: pa.Schema,
-        *,
-        refreshes: bool,
+        self, head: TableVersion, tasks: dict[Mark, FileScanTask], gone: GoneRows[Mark]
     ) -> Generator[Effect, Outcome, None]:
-        """Plan, from the start, the files that go and those that lose rows; ``tasks`` are those that were looked through."""
-        if touched.is_cut and not refreshes:
+        """Plan, from the start, the files that go and those that lose rows; ``tasks`` are those that may have the keys."""
+        work, spec = self._parts()
+        if gone.is_cut and not spec.full_refresh:
             tasks = yield from self._tasks(head, EVERYTHING)
-        self._removed, self._rewritten, self._deletes, self._dropped_rows, self._kept = [], [], [], 0, 0
-        if refreshes:
-            self._remove_all(tasks)
-        else:
-            yield from self._replace(head, tasks, touched, schema)
-
-    def _batch(self) -> ChangeBatch:
-        """The changes that are to be applied, of all members."""
-        if self.group:
-            return whole(self.group)
-        assert self.changes is not None
-        return self.changes.batch
-
-    def _decide(self, spec: Spec, known: KnownRows, memory: Memory, now_ms: int) -> Decided:
-        if self.group:
-            return one_by_one(self.group, spec, known, memory, now_ms)
-        assert self.changes is not None
-        return alone(self.changes, spec, known, memory, now_ms)
+        self._removed, self._rewritten, self._deletes, self._kept, self._copied_bytes = [], [], [], 0, 0
+        if spec.full_refresh:  # all files go, with their rows unread
+            self._removed, self._copied_bytes = [task.file for task in tasks.values()], None
+            unsure = any(task.delete_files for task in tasks.values())
+            self._dropped_rows = None if unsure else sum(file.record_count for file in self._removed)
+            return
+        losing = {file: task for file, task in tasks.items() if gone.may_lose(file)}
+        live = self.planned_table.live
+        self._removal = self._removal or RowRemoval(work, self.write_id, self.limits, live)
+        losses = yield from self._removal.take_out(head, losing, gone)
+        self._dropped_rows = sum(loss.rows for loss in losses.values())
+        for file, loss in losses.items():
+            self._copied_bytes += sum(one.file_size_in_bytes for one in loss.rest)
+            self._rewritten += loss.rest
+            self._kept += loss.kept
+            self._deletes += loss.deletes
+            if loss.removes:
+                self._removed.append(tasks[file].file)
 
     def without(self, known: Container[str], write_id: str) -> None:
         """Go on without the members of these keys, as another snapshot with other files."""
         super().without(known, write_id)
-        self.group = tuple(member for member in self.group if member.key not in known)
-        self._losses, self._inserted = {}, {}
+        assert isinstance(self.work, OnePart)
+        self.work.leave_out(known)
+        self._removal = self._inserted = None
 
     def _tasks(
         self, head: TableVersion, predicate: Predicate
@@ -151,17 +163,43 @@ class ApplyPlan(RowFilesPlan):
         return {mark_of(task): task for task in tasks}
 
     def _insert(
-        self, head: TableVersion, settled: TableEffect, schema: pa.Schema
-    ) -> Generator[Effect, Outcome, None]:
-        """Upload the rows that win; they serve every attempt in which the same changes win as they came."""
-        rows = settled.rows
-        if not rows.num_rows:
-            return
-        wins = settled.decision.upserts.tobytes() if settled.is_as_it_came else None
-        if wins is None or wins not in self._inserted:
-            files = yield from self._stored(head, rows, schema)
-            self._inserted = {wins: files}
-        self._rewritten += self._inserted[wins]
+        self, head: TableVersion, applied: AppliedBatch, schema: pa.Schema
+    ) -> Generator[Effect, Outcome, Sequence[DataFile]]:
+        """The files of the rows that win; they serve every attempt in which the same changes win as they came."""
+        if applied.come is None:
+            return (yield from seen(applied.files, self.limits))
+        if not applied.rows:
+            return ()
+        if self._inserted is None or not applied.comes_as(self._inserted[0]):
+            self._stores += 1
+            staging = Staging(self.limits)
+            yield from staging.upload(self.encoded(applied.come, head, schema, self._stores))
+            yield from staging.complete(())
+            self._inserted = applied, tuple(staging.data_files)
+        return self._inserted[1]
+
+    # --- manifests ------------------------------------------------------------------------------------
+    @property
+    def counted(self) -> Sequence[DataFile]:
+        """Every file that the summary counts as added."""
+        return [*self.added, *self._deletes]
+
+    def new_manifests(
+        self, head: TableVersion
+    ) -> Generator[Effect, Outcome, tuple[list[ManifestFile], tuple[Put, ...]]]:
+        """The manifests of the snapshot on this base, those of delete files last."""
+        from safewrite.iceberg.write import position_deletes
+
+        manifests, puts = yield from super().new_manifests(head)
+        for spec_id in sorted({one.spec_id for one in self._deletes}):
+            location = self.new_location(head, f"{self.write_id}-{self.attempt}-d{spec_id}.avro")
+            files = [one for one in self._deletes if one.spec_id == spec_id]
+            made, body = position_deletes.manifest(
+                table_of(head).metadata, self.schema, self.snapshot_id, files, location
+            )
+            manifests.append(made)
+            puts = (*puts, Put(location, body, name="stage.put_manifest"))
+        return manifests, puts
 
     # --- what is remembered ---------------------------------------------------------------------------
     def _recalled(
@@ -267,18 +305,14 @@ def _forgotten(location: str, why: str) -> StorageError:
     )
 
 
-def _described(write: Write, decided: Decided, files: int) -> Write:
+def _described(write: Write, applied: AppliedBatch, files: int) -> Write:
     """A write that says what became of its changes; of a group each member does, and rows count once."""
-    rows = decided.settled.rows.num_rows
+    outcome = applied.outcome
     if not write.members:
-        return replace(write, rows=rows, files=files, changes=decided.settled.decision.counts.to_dict())
+        counts = outcome.settled.decision.counts.to_dict()
+        return replace(write, rows=applied.rows, files=files, changes=counts)
     members = [
-        replace(one, rows=decided.rows[one.key], changes=decided.counts[one.key].to_dict())
+        replace(one, rows=outcome.rows[one.key], changes=outcome.counts[one.key].to_dict())
         for one in write.members
     ]
-    return replace(Write.group(write.key, members, files), rows=rows)
-
-
-def mark_of(task: FileScanTask) -> Mark:
-    """The file, and its delete files."""
-    return (task.file.file_path, *sorted(one.file_path for one in task.delete_files))
+    return replace(Write.group(write.key, members, files), rows=applied.rows)

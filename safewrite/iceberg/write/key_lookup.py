@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import FileT, Sought
+from safewrite.changes.lookup.candidate_rows import Sought
 from safewrite.changes.lookup.key_index import IndexName
 from safewrite.frames.parallel import windows
 from safewrite.iceberg.data.reading import WHOLE_BYTES, rows_of
@@ -30,7 +30,7 @@ LOOKED_BYTES = 8 * 2**20
 
 
 @dataclass
-class Looking(Generic[FileT]):
+class Looking:
     """One look at files of a table version.
 
     ``live`` takes, of each file that has rows which are marked as gone, which are live; None where that is not known.
@@ -38,11 +38,9 @@ class Looking(Generic[FileT]):
 
     head: TableVersion
     limits: Limits
-    live: dict[FileT, UnmarkedRows | None] = field(default_factory=dict)
+    live: dict[str, UnmarkedRows | None] = field(default_factory=dict)
 
-    def look(
-        self, tasks: Mapping[FileT, FileScanTask], sought: Sought[FileT]
-    ) -> Generator[Effect, Outcome, None]:
+    def look(self, tasks: Mapping[str, FileScanTask], sought: Sought) -> Generator[Effect, Outcome, None]:
         """Look through files: keys and sequences first, of small files all columns at once."""
         new = yield from self._not_indexed(tasks, sought)
         small = {
@@ -55,7 +53,7 @@ class Looking(Generic[FileT]):
             yield from self._read(files, columns, sought)
 
     def _read(
-        self, tasks: Mapping[FileT, FileScanTask], columns: tuple[str, ...] | None, sought: Sought[FileT]
+        self, tasks: Mapping[str, FileScanTask], columns: tuple[str, ...] | None, sought: Sought
     ) -> Generator[Effect, Outcome, None]:
         bytes_max = LOOKED_BYTES // 4 if columns is None else LOOKED_BYTES
         for some in windows(
@@ -76,8 +74,8 @@ class Looking(Generic[FileT]):
         return arrow_schema(table_of(self.head).metadata.schema())
 
     def _not_indexed(
-        self, tasks: Mapping[FileT, FileScanTask], sought: Sought[FileT]
-    ) -> Generator[Effect, Outcome, dict[FileT, FileScanTask]]:
+        self, tasks: Mapping[str, FileScanTask], sought: Sought
+    ) -> Generator[Effect, Outcome, dict[str, FileScanTask]]:
         """Note what kept indexes tell of files; those that must be read are left."""
         left = {}
         for file, task in tasks.items():
@@ -96,7 +94,7 @@ class Looking(Generic[FileT]):
         return left
 
     def _live_rows(
-        self, tasks: Mapping[FileT, FileScanTask], columns: tuple[str, ...] | None, sought: Sought[FileT]
+        self, tasks: Mapping[str, FileScanTask], columns: tuple[str, ...] | None, sought: Sought
     ) -> Generator[Effect, Outcome, list[pa.Table]]:
         """As ``rows_of``; where rows are marked as gone we leave them out, for PyIceberg takes longer to do so than to read."""
         from pyiceberg.table import FileScanTask

@@ -36,8 +36,10 @@ from safewrite.values.widening import wider_fields
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
+    from safewrite.changes.meaning.member_batches import MemberChanges
     from safewrite.changes.meaning.reading import Changes
     from safewrite.changes.meaning.spec import Spec
+    from safewrite.changes.tasks.one_part import OnePart
     from safewrite.engine.written import TableInTasks
     from safewrite.frames.fingerprint import Counted, Fingerprint
     from safewrite.frames.predicate import Predicate
@@ -124,7 +126,26 @@ class Planner:
         from safewrite.iceberg.write.apply import ApplyPlan
 
         changes = _read(data, spec, head)
-        return ApplyPlan(**self.applying(changes.fingerprint, spec, head, name), changes=changes, spec=spec)
+        plan = ApplyPlan(**self.applying(changes.fingerprint, spec, head, name), spec=spec)
+        plan.work = self._one_part(plan, spec, head, changes=changes)
+        return plan
+
+    def _one_part(
+        self,
+        plan: ApplyPlan,
+        spec: Spec,
+        head: TableVersion,
+        *,
+        changes: Changes | None = None,
+        group: tuple[MemberChanges, ...] = (),
+    ) -> OnePart:
+        """Changes that are decided about where the plan is."""
+        from safewrite.changes.tasks.one_part import OnePart
+        from safewrite.iceberg.write.table_files import IcebergTableFiles
+
+        size, table = self.target_bytes(head), plan.planned_table
+        files = IcebergTableFiles(plan.write_id, size, self.limits, planned=table)
+        return OnePart(spec, _schema(head), files, changes, group)
 
     def applying(
         self, fingerprint: Fingerprint, spec: Spec, head: TableVersion, name: Identity
@@ -157,9 +178,8 @@ class Planner:
         writes = [member.write for member in members if isinstance(member.write, Write)]
         key = keys.generated(self.new_id(), base_of(head))
         common = self._common(Write.group(key, writes), head, None)
-        plan = ApplyPlan(
-            **common, target_file_size=self.target_bytes(head), group=changes_of(members), spec=spec
-        )
+        plan = ApplyPlan(**common, target_file_size=self.target_bytes(head), spec=spec)
+        plan.work = self._one_part(plan, spec, head, group=changes_of(members))
         return plan, lambda left: ()
 
     def _overwrite(

@@ -6,35 +6,34 @@ Files are read, and made, a few at a time: in memory are those that are worked o
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import FileT, GoneRows, Touched, filtered
-from safewrite.changes.meaning.memory import Memory
+from safewrite.changes.lookup.candidate_rows import GoneRows, filtered
+from safewrite.changes.lookup.table_files import LiveFile, Rest
 from safewrite.changes.meaning.positions import Flags, Numbers
 from safewrite.frames.parallel import Begun, given_back, windows
 from safewrite.iceberg.data.reading import fetched
 from safewrite.iceberg.metadata import table_of
-from safewrite.iceberg.write.key_lookup import Looking, live_of, marks, size_of
-from safewrite.iceberg.write.overwrite import ReplacePlan
-from safewrite.iceberg.write.staging import Staging
+from safewrite.iceberg.write.key_lookup import live_of, marks, size_of
+from safewrite.iceberg.write.staging import Staging, UploadedFile, seen
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, Outcome, Put
+from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile, ManifestFile
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table import FileScanTask
 
+    from safewrite.changes.tasks.one_part import BatchWork
     from safewrite.iceberg.data.datafiles import StagedFile
     from safewrite.iceberg.write.position_deletes import UnmarkedRows
 
 _MARKED_AT_ONCE = 64
-StoredT = TypeVar("StoredT")
-_Left: TypeAlias = "tuple[Loss, Sequence[StagedFile]]"
+_Left: TypeAlias = "tuple[int, int, Sequence[StagedFile]]"
 Mark = tuple[str, ...]
 """A data file and its delete files."""
 
@@ -49,192 +48,101 @@ class Loss:
     deletes: Sequence[DataFile] = ()
     kept: int = 0
     """How many rows ``rest`` has."""
-    of: int = 0
-    """How many rows the file had, where they were read."""
 
 
 @dataclass
-class RowFilesPlan(ReplacePlan):
-    """A plan that takes single rows out of files.  What was made of a file serves every attempt in which the same rows stay."""
+class RowRemoval:
+    """Takes rows out of the files of a table.  What was made of a file serves every attempt in which the same rows stay.
 
+    ``write_id`` makes the names of delete files unique; of rows that are marked as gone already ``live`` says which others are live.
+    """
+
+    work: BatchWork
+    write_id: str
+    limits: Limits
+    live: dict[str, UnmarkedRows | None]
     _losses: dict[tuple[Any, ...], Loss] = field(default_factory=dict, repr=False)
-    _deletes: list[DataFile] = field(default_factory=list, repr=False)
-    """Delete files that the snapshot adds."""
-    _live: dict[Mark, UnmarkedRows | None] = field(default_factory=dict, repr=False)
-    """Which rows of a file are live, where rows of it are marked as gone; None where that is not known."""
     _stores: int = 0
-    _dropped_rows: int | None = 0
-    _copied_bytes: int | None = None
 
-    def removed_rows(self) -> int | None:
-        """How many rows the snapshot removes; None where a file that goes whole has delete files."""
-        return self._dropped_rows
-
-    def copied_bytes(self) -> int | None:
-        """The bytes of new files that hold rows of replaced ones."""
-        return self._copied_bytes
-
-    def _remove_all(self, tasks: Mapping[Mark, FileScanTask]) -> None:
-        """Let files go, with their rows unread."""
-        self._removed = [task.file for task in tasks.values()]
-        unsure = any(task.delete_files for task in tasks.values())
-        self._dropped_rows = None if unsure else sum(file.record_count for file in self._removed)
-
-    # --- rows that are there ----------------------------------------------------------------------
-    def _look(
-        self,
-        head: TableVersion,
-        tasks: dict[Mark, FileScanTask],
-        touched: Touched[Mark],
-        memory: Memory,
-    ) -> Generator[Effect, Outcome, None]:
-        """Look through those of these files that were not looked through before."""
-        new = {file: tasks[file] for file in touched.unseen(tasks, memory)}
-        yield from Looking(head, self.limits, self._live).look(new, touched)
-
-    # --- what goes and what comes --------------------------------------------------------------------
-    def _replace(
-        self,
-        head: TableVersion,
-        tasks: dict[Mark, FileScanTask],
-        touched: GoneRows[Mark],
-        schema: pa.Schema,
-    ) -> Generator[Effect, Outcome, None]:
+    def take_out(
+        self, head: TableVersion, losing: Mapping[Mark, FileScanTask], gone: GoneRows[Mark]
+    ) -> Generator[Effect, Outcome, dict[Mark, Loss]]:
         """Rewrite the files that lose rows, or mark these as gone."""
-        losing = {file: touched.mark(file) for file in tasks if touched.may_lose(file)}
-        new = [file for file, mark in losing.items() if mark not in self._losses]
-        yield from self._mark_all(head, [file for file in new if marks(head, tasks[file])], tasks, touched)
-        left = [file for file in new if losing[file] not in self._losses]
-        yield from self._rewrite_all(head, left, tasks, touched, schema)
-        dropped, self._copied_bytes = 0, 0
-        for file, mark in losing.items():
-            loss = self._losses[mark]
-            dropped += loss.rows
-            self._copied_bytes += sum(one.file_size_in_bytes for one in loss.rest)
-            self._rewritten += loss.rest
-            self._kept += loss.kept
-            self._deletes += loss.deletes
-            if loss.removes:
-                self._removed.append(tasks[file].file)
-        self._dropped_rows = dropped
+        new = self._lacking(losing, gone)
+        if not gone.is_cut:  # after a truncate the rows must be looked at
+            yield from self._mark_all(
+                head, {file: task for file, task in new.items() if marks(head, task)}, gone
+            )
+        left = self._lacking(losing, gone)
+        work = {file: live_file(file, task) for file, task in left.items()}
+        rests: dict[str, Rest] = {}
+        if work:
+            rests = yield from self.work.rewrite(
+                [(live, gone.places(file)) for file, live in work.items()], gone.before
+            )
+        stored = yield from seen([one for rest in rests.values() for one in rest.files], self.limits)
+        files = iter(stored)
+        made = {name: tuple(next(files) for _ in rest.files) for name, rest in rests.items()}
+        for file, live in work.items():
+            rest = rests[live.name]
+            loss = Loss(rest.of - rest.rows, removes=True, rest=made[live.name], kept=rest.rows)
+            self._losses[gone.mark(file)] = loss if not rest.of or rest.rows < rest.of else Loss()
+        return {file: self._losses[gone.mark(file)] for file in losing}
+
+    def _lacking(self, losing: Mapping[Mark, FileScanTask], gone: GoneRows[Mark]) -> dict[Mark, FileScanTask]:
+        return {file: task for file, task in losing.items() if gone.mark(file) not in self._losses}
 
     def _mark_all(
-        self,
-        head: TableVersion,
-        files: Sequence[Mark],
-        tasks: dict[Mark, FileScanTask],
-        touched: GoneRows[Mark],
+        self, head: TableVersion, tasks: Mapping[Mark, FileScanTask], gone: GoneRows[Mark]
     ) -> Generator[Effect, Outcome, None]:
         """Upload delete files of the rows that go; a file that loses all goes itself."""
-        for some in windows(files, lambda file: 0, files=_MARKED_AT_ONCE):
+        for some in windows([*tasks], lambda file: 0, files=_MARKED_AT_ONCE):
             marked: list[tuple[Mark, int, StagedFile]] = []
             for file in some:
-                gone = touched.gone(file)
-                if gone is None:
-                    continue  # after a truncate its rows must be looked at
-                if len(gone) == touched.rows_of(file):
-                    self._losses[touched.mark(file)] = Loss(len(gone), removes=True)
+                task, places = tasks[file], gone.places(file)
+                if gone.loses_all(file):
+                    self._losses[gone.mark(file)] = Loss(len(places), removes=True)
                     continue
-                live = self._live.get(file)
-                if (
-                    live is None and file not in self._live and tasks[file].delete_files
-                ):  # tasks looked through it
-                    live = self._live[file] = yield from live_of(tasks[file], self.limits)
-                if live is not None and len(live) == touched.rows_of(file):
-                    places = live.places(gone)
-                elif tasks[file].delete_files or touched.rows_of(file) != tasks[file].file.record_count:
+                name = live_file(file, task).name
+                if name not in self.live and task.delete_files:  # tasks looked through it
+                    self.live[name] = yield from live_of(task, self.limits)
+                live = self.live.get(name)
+                if live is not None and len(live) == gone.counts[file]:
+                    in_file = live.places(places)
+                elif task.delete_files or gone.counts[file] != task.file.record_count:
                     continue
                 else:
-                    places = gone
-                marked.append((file, len(gone), self._delete_file(head, tasks[file], places)))
+                    in_file = places
+                marked.append((file, len(places), self._delete_file(head, task, in_file)))
             staging = Staging(self.limits)
             yield from staging.upload([staged for _, _, staged in marked])
             yield from staging.complete(())
             for file, rows, staged in marked:
-                self._losses[touched.mark(file)] = Loss(rows, deletes=(staged.data_file,))
-
-    def _rewrite_all(
-        self,
-        head: TableVersion,
-        files: Sequence[Mark],
-        tasks: dict[Mark, FileScanTask],
-        touched: GoneRows[Mark],
-        schema: pa.Schema,
-    ) -> Generator[Effect, Outcome, None]:
-        """Make and upload the files of rows that stay."""
-        encoders = (self._encoder(head, schema) for _ in files)
-
-        def store(made: Sequence[StagedFile]) -> Generator[Effect, Outcome, Sequence[DataFile]]:
-            staging = Staging(self.limits)
-            yield from staging.upload(made)
-            yield from staging.complete(())
-            return [one.data_file for one in made]
-
-        remaking = Remaking(head, schema, self.limits, encoders, store)
-        made = yield from remaking.made({file: tasks[file] for file in files}, touched.stays, touched.kept)
-        for file, (loss, rest) in made.items():
-            self._losses[touched.mark(file)] = replace(loss, rest=rest)
-
-    def _encoder(self, head: TableVersion, schema: pa.Schema) -> Callable[[pa.Table], Iterable[StagedFile]]:
-        number = self._next()  # now, and not in a thread: names go by the order of files
-        return lambda rows: self.encoded(rows, head, schema, number)
-
-    def _next(self) -> int:
-        self._stores += 1
-        return self._stores
-
-    def marked_as_gone(
-        self, head: TableVersion, task: FileScanTask, positions: Numbers
-    ) -> Generator[Effect, Outcome, DataFile]:
-        """Upload a delete file of some rows of a data file."""
-        staged = self._delete_file(head, task, positions)
-        staging = Staging(self.limits)
-        yield from staging.upload([staged])
-        yield from staging.complete(())
-        return staged.data_file
+                self._losses[gone.mark(file)] = Loss(rows, deletes=(staged.data_file,))
 
     def _delete_file(self, head: TableVersion, task: FileScanTask, positions: Numbers) -> StagedFile:
         from safewrite.iceberg.write import position_deletes
 
-        name = f"{self.write_id}-d{self._next()}-deletes.parquet"
+        self._stores += 1
+        name = f"{self.write_id}-d{self._stores}-deletes.parquet"
         path = table_of(head).location_provider().new_data_location(name)
         return position_deletes.encoded(task.file, positions, path)
 
-    def _stored(
-        self, head: TableVersion, rows: pa.Table, schema: pa.Schema
-    ) -> Generator[Effect, Outcome, Sequence[DataFile]]:
-        """Data files of rows."""
-        staging = Staging(self.limits)
-        yield from staging.upload(self._encoder(head, schema)(rows))
-        yield from staging.complete(())
-        return tuple(staging.data_files)
 
-    # --- manifests ------------------------------------------------------------------------------------
-    @property
-    def counted(self) -> Sequence[DataFile]:
-        """Every file that the summary counts as added."""
-        return [*self.added, *self._deletes]
+def mark_of(task: FileScanTask) -> Mark:
+    """The file, and its delete files."""
+    return (task.file.file_path, *sorted(one.file_path for one in task.delete_files))
 
-    def new_manifests(
-        self, head: TableVersion
-    ) -> Generator[Effect, Outcome, tuple[list[ManifestFile], tuple[Put, ...]]]:
-        """The manifests of the snapshot on this base, those of delete files last."""
-        from safewrite.iceberg.write import position_deletes
 
-        manifests, puts = yield from super().new_manifests(head)
-        for spec_id in sorted({one.spec_id for one in self._deletes}):
-            location = self.new_location(head, f"{self.write_id}-{self.attempt}-d{spec_id}.avro")
-            files = [one for one in self._deletes if one.spec_id == spec_id]
-            made, body = position_deletes.manifest(
-                table_of(head).metadata, self.schema, self.snapshot_id, files, location
-            )
-            manifests.append(made)
-            puts = (*puts, Put(location, body, name="stage.put_manifest"))
-        return manifests, puts
+def live_file(file: Mark, task: FileScanTask) -> LiveFile:
+    """A live file as it is looked through and rewritten."""
+    from pyiceberg.table import FileScanTask
+
+    return LiveFile("#".join(file), FileScanTask(task.file, task.delete_files), size_of(task))
 
 
 @dataclass(frozen=True)
-class Remaking(Generic[StoredT]):
+class Remaking:
     """Makes and uploads the files of rows that stay: a few at a time, while those before go up and those after come.
 
     ``encoders`` make the files that take the place of one after another; ``store`` uploads files.
@@ -244,21 +152,21 @@ class Remaking(Generic[StoredT]):
     schema: pa.Schema
     limits: Limits
     encoders: Iterator[Callable[[pa.Table], Iterable[StagedFile]]]
-    store: Callable[[Sequence[StagedFile]], Generator[Effect, Outcome, Sequence[StoredT]]]
+    store: Callable[[Sequence[StagedFile]], Generator[Effect, Outcome, Sequence[UploadedFile]]]
 
     def made(
         self,
-        files: Mapping[FileT, FileScanTask],
-        stays: Callable[[FileT, pa.Table], Flags],
-        kept: Callable[[FileT], pa.Table | None],
-    ) -> Generator[Effect, Outcome, dict[FileT, tuple[Loss, Sequence[StoredT]]]]:
-        """What becomes of each file, and the files of its other rows; ``kept`` are the rows of one that was read before.
+        files: Mapping[str, FileScanTask],
+        stays: Callable[[str, pa.Table], Flags],
+        kept: Callable[[str], pa.Table | None],
+    ) -> Generator[Effect, Outcome, dict[str, Rest]]:
+        """What is left of each file; ``kept`` are the rows of one that was read before.
 
         Raises:
             StorageError: a file is gone, or the store gave no answer.
         """
-        found: dict[FileT, tuple[Loss, Sequence[StoredT]]] = {}
-        before: tuple[list[FileT], Begun[_Left]] | None = None
+        found: dict[str, Rest] = {}
+        before: tuple[list[str], Begun[_Left]] | None = None
         try:
             for some in windows([*files], lambda file: size_of(files[file])):
                 asked = {file: files[file] for file in some}
@@ -285,11 +193,9 @@ class Remaking(Generic[StoredT]):
                 before[1].forget()
         return found
 
-    def _uploaded(
-        self, left: Sequence[_Left]
-    ) -> Generator[Effect, Outcome, list[tuple[Loss, Sequence[StoredT]]]]:
-        stored = iter((yield from self.store([file for _, files in left for file in files])))
-        return [(loss, tuple(next(stored) for _ in files)) for loss, files in left]
+    def _uploaded(self, left: Sequence[_Left]) -> Generator[Effect, Outcome, list[Rest]]:
+        stored = iter((yield from self.store([file for _, _, files in left for file in files])))
+        return [Rest(rows, of, tuple(next(stored) for _ in files)) for rows, of, files in left]
 
 
 def _left(
@@ -297,15 +203,12 @@ def _left(
     stays_of: Callable[[pa.Table], Flags],
     encoded: Callable[[pa.Table], Iterable[StagedFile]],
 ) -> _Left:
-    """What becomes of a file that may lose rows, and the files of its other rows.  Pure: it runs in a thread."""
+    """How many rows of a file stay, of how many, and the files of these.  Pure: it runs in a thread."""
     table = read()
     stays = stays_of(table)
-    if stays.all() and table.num_rows:
-        return Loss(of=len(stays)), ()
-    if not stays.any():
-        return Loss(len(stays), removes=True, of=len(stays)), ()
+    if stays.all() or not stays.any():
+        return int(stays.sum()), len(stays), ()
     columns, schema = table.columns, table.schema
     del table
     rows = filtered(columns, schema, stays)
-    loss = Loss(len(stays) - rows.num_rows, removes=True, kept=rows.num_rows, of=len(stays))
-    return loss, tuple(encoded(rows))
+    return rows.num_rows, len(stays), tuple(encoded(rows))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,15 +19,54 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UploadedFile:
-    """A data file that is in the store, and what its end must look like; picklable."""
+    """A data file that is in the store, and what its end must look like; picklable.
+
+    ``is_seen``: this process has seen it there.
+    """
 
     mark: Mark
     data_file: DataFile
+    is_seen: bool = False
 
     @property
     def rows(self) -> int:
         """How many rows it has."""
         return int(self.data_file.record_count)
+
+
+def secured(
+    files: Iterable[StagedFile], limits: Limits
+) -> Generator[Effect, Outcome, tuple[UploadedFile, ...]]:
+    """As :func:`uploaded`, and make sure that they are there.
+
+    Raises:
+        StorageError: as :meth:`Staging.complete`.
+    """
+    made, marks = Staging(limits), list[Mark]()
+
+    def marked() -> Iterator[StagedFile]:
+        for file in files:
+            marks.append(_mark(file))
+            yield file
+
+    yield from made.upload(marked())
+    yield from made.complete(())
+    return tuple(
+        UploadedFile(mark, file, is_seen=True) for mark, file in zip(marks, made.data_files, strict=True)
+    )
+
+
+def seen(files: Iterable[UploadedFile], limits: Limits) -> Generator[Effect, Outcome, tuple[DataFile, ...]]:
+    """What manifests say of files, once all of them were seen in the store.
+
+    Raises:
+        StorageError: as :meth:`Staging.complete`.
+    """
+    files, staging = [*files], Staging(limits)
+    staging.take(file for file in files if not file.is_seen)
+    if staging.data_files:
+        yield from staging.complete(())
+    return tuple(file.data_file for file in files)
 
 
 def uploaded(

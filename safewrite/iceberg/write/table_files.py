@@ -1,108 +1,140 @@
-"""Reads and writes the data files of an Iceberg table in a task, by the code that does so in this process."""
+"""Reads and writes the data files of an Iceberg table, where a plan is made or in a task."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import Hits, staying
-from safewrite.changes.lookup.table_files import (
-    LOOK_FILES,
-    Before,
-    FoundKeys,
-    LiveFile,
-    Rest,
-    RowsThatCame,
-    SmallReads,
-    WantedKeys,
-    of_table,
-)
+from safewrite.changes.lookup.candidate_rows import Before, Sought, staying
+from safewrite.changes.lookup.table_files import Followed, LiveFile, Rest, RowsThatCame, SmallReads
 from safewrite.changes.meaning.positions import Numbers
+from safewrite.errors import InternalError
 from safewrite.frames import prepare
-from safewrite.frames.parallel import windows
-from safewrite.iceberg.catalog.travel import OpenedTable, TableAddress
+from safewrite.iceberg.catalog.travel import TableAddress
 from safewrite.iceberg.data.datafiles import StagedFile, encode
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
-from safewrite.iceberg.write.key_lookup import LOOKED_BYTES, Looking
+from safewrite.iceberg.write.key_lookup import Looking
 from safewrite.iceberg.write.row_files import Remaking
-from safewrite.iceberg.write.staging import UploadedFile, uploaded
+from safewrite.iceberg.write.staging import UploadedFile, secured, uploaded
 from safewrite.protocol.ask import Limits
+from safewrite.protocol.effects import Effect, Outcome
+from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.stores.world import run
+
+if TYPE_CHECKING:
+    from safewrite.iceberg.write.position_deletes import UnmarkedRows
+
+T = TypeVar("T")
+
+
+@dataclass
+class PlannedTable:
+    """The version that a plan is made on, and what look-ups found out of files.
+
+    ``live`` says, by file, which rows are live where some are marked as gone; None where that is not known.
+    """
+
+    version: TableVersion | None = None
+    live: dict[str, UnmarkedRows | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class IcebergTableFiles:
-    """See :class:`safewrite.changes.lookup.table_files.TableFiles`; files are ``UploadedFile``, handles are ``FileScanTask``."""
+    """See :class:`safewrite.changes.lookup.table_files.TableFiles`; files are ``UploadedFile``, handles are ``FileScanTask``.
 
-    table: TableAddress
+    ``table`` is how tasks reach the files; None where a plan does.
+    """
+
     write_id: str
     target_file_size: int
     limits: Limits
+    table: TableAddress | None = None
+    planned: PlannedTable = field(default_factory=PlannedTable, repr=False, compare=False)
     small: SmallReads = field(default_factory=SmallReads, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"planned": PlannedTable()}
+
+    @property
+    def head(self) -> TableVersion:
+        """The version of the table: a plan's own, or that which a task was told."""
+        if self.table is not None:
+            return self.table.open().head
+        if self.planned.version is None:
+            raise InternalError("Changes were applied before they were planned. Please report it.")
+        return self.planned.version
 
     def named(self, write_id: str) -> IcebergTableFiles:
         """See the class."""
         return replace(self, write_id=write_id)
 
-    def look_up(self, files: Sequence[LiveFile], wanted: WantedKeys) -> Iterator[tuple[str, Hits]]:
+    def run(self, steps: Generator[Effect, Outcome, T]) -> T:
         """See the class."""
-        opened = self.table.open()
-        for some in windows(files, lambda file: file.nbytes, files=LOOK_FILES, bytes_max=LOOKED_BYTES):
-            found = FoundKeys(wanted)
-            looking = Looking[str](opened.head, self.limits)
-            with of_table():
-                run(looking.look({file.name: file.handle for file in some}, found), opened.world)
-            self.small.keep(found)
-            yield from found.found
+        if self.table is None:
+            raise InternalError(
+                "A task does not know where its table is. Nothing was committed. Please report it."
+            )
+        return run(steps, self.table.open().world)
 
-    def write(self, come: pa.Table, gone: pa.Table, at: str) -> RowsThatCame:
+    def look_up(self, files: Sequence[LiveFile], sought: Sought) -> Generator[Effect, Outcome, None]:
         """See the class."""
-        return RowsThatCame(come.num_rows, self._stored(self.table.open(), come, at))
+        live = self.planned.live if self.table is None else {}
+        yield from Looking(self.head, self.limits, live).look(
+            {file.name: file.handle for file in files}, sought
+        )
+        self.small.keep(sought)
+
+    def followed(
+        self, before: Sequence[LiveFile], after: Sequence[LiveFile]
+    ) -> Generator[Effect, Outcome, Sequence[Followed]]:
+        """See the class: a file that others deleted rows of is read again."""
+        yield from ()
+        return ()
+
+    def write(self, come: pa.Table, gone: pa.Table, at: str) -> Generator[Effect, Outcome, RowsThatCame]:
+        """See the class."""
+        files = self._encoded(come, at=at) if come.num_rows else ()
+        return RowsThatCame(come.num_rows, (yield from self._stored(files)))
 
     def rewrite(
         self, work: Sequence[tuple[LiveFile, Numbers]], before: Before | None, at: str
-    ) -> dict[str, Rest]:
+    ) -> Generator[Effect, Outcome, dict[str, Rest]]:
         """See the class."""
-        opened, (names, cut) = self.table.open(), before or ((), None)
         gone = {file.name: places for file, places in work}
-        with of_table():
-            made = run(
-                Remaking(
-                    opened.head,
-                    self._schema(opened),
-                    self.limits,
-                    (partial(self._encoded, opened, at=f"{at}-kept{number}") for number in range(len(work))),
-                    partial(uploaded, limits=self.limits),
-                ).made(
-                    {file.name: file.handle for file, _ in work},
-                    lambda name, rows: staying(rows, gone[name], names, cut),
-                    self.small.pop,
-                ),
-                opened.world,
+        remaking = Remaking(
+            self.head,
+            self._schema,
+            self.limits,
+            (partial(self._encoded, at=f"{at}-kept{number}") for number in range(len(work))),
+            self._stored,
+        )
+        return (
+            yield from remaking.made(
+                {file.name: file.handle for file, _ in work},
+                lambda name, rows: staying(rows, gone[name], before),
+                self.small.pop,
             )
-        return {
-            name: Rest(loss.of - loss.rows, loss.of, tuple(files)) for name, (loss, files) in made.items()
-        }
+        )
 
-    def _stored(self, opened: OpenedTable, rows: pa.Table, at: str) -> tuple[UploadedFile, ...]:
-        if not rows.num_rows:
-            return ()
-        return run(uploaded(self._encoded(opened, rows, at=at), self.limits), opened.world)
+    def _stored(self, files: Iterable[StagedFile]) -> Generator[Effect, Outcome, tuple[UploadedFile, ...]]:
+        """Upload files; those of a plan are looked at at once, and those of a task by the plan that gets its report."""
+        return (yield from (secured if self.table is None else uploaded)(files, self.limits))
 
-    def _encoded(self, opened: OpenedTable, rows: pa.Table, *, at: str) -> Iterable[StagedFile]:
-        table = table_of(opened.head)
+    def _encoded(self, rows: pa.Table, *, at: str) -> Iterable[StagedFile]:
+        table = table_of(self.head)
         return encode(
-            prepare(rows, self._schema(opened), stored=True),
+            prepare(rows, self._schema, stored=True),
             metadata=table.metadata,
             location=table.location_provider(),
             write_id=f"{self.write_id}-{at}",
             target_file_size=self.target_file_size,
         )
 
-    @staticmethod
-    def _schema(opened: OpenedTable) -> pa.Schema:
-        return arrow_schema(table_of(opened.head).metadata.schema())
+    @property
+    def _schema(self) -> pa.Schema:
+        return arrow_schema(table_of(self.head).metadata.schema())

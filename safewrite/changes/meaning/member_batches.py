@@ -67,17 +67,6 @@ def whole(members: Sequence[MemberChanges]) -> ChangeBatch:
     return replace(first, table=table, ops=np.concatenate([batch.ops for batch in batches]), absent=absent)
 
 
-def alone(changes: Changes, spec: Spec, known: KnownRows, memory: Memory, now_ms: int) -> GroupOutcome:
-    """What one batch does.
-
-    Raises:
-        InvalidInputError: it is refused.
-    """
-    settled = settle(changes.batch, known)
-    check_result(spec, settled.decision, settled.rows)
-    return GroupOutcome(settled, memory.after(changes.batch, settled, now_ms))
-
-
 def one_by_one(
     members: Sequence[MemberChanges], spec: Spec, known: KnownRows, memory: Memory, now_ms: int
 ) -> GroupOutcome:

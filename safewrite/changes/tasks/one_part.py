@@ -1,0 +1,195 @@
+"""Applies the changes of a batch, or of many members, where they are all together: looks keys up, decides, and writes what stays.
+
+What it does are effects, so a plan of this process performs them among its own.  A plan may be made again for a later version of
+the table.  Data files never change, so what was found in one serves every plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from safewrite.changes.lookup.candidate_rows import BatchKeys, Before, FileT, GoneRows, Hits
+from safewrite.changes.lookup.table_files import LiveFile, Rest, TableFiles
+from safewrite.changes.meaning.accounting import check_result
+from safewrite.changes.meaning.decide import ChangeBatch, KnownRows
+from safewrite.changes.meaning.member_batches import GroupOutcome, MemberChanges, one_by_one, whole
+from safewrite.changes.meaning.memory import Memory
+from safewrite.changes.meaning.positions import Numbers, Position
+from safewrite.changes.meaning.reading import Changes
+from safewrite.changes.meaning.spec import Spec
+from safewrite.changes.meaning.unchanged_values import settle
+from safewrite.changes.tasks.read_task import within
+from safewrite.errors import InternalError
+from safewrite.frames.predicate import Predicate
+from safewrite.protocol.effects import Effect, Outcome
+
+if TYPE_CHECKING:
+    from safewrite.changes.tasks.apply_job import ApplyJob
+
+
+@dataclass(frozen=True)
+class AppliedBatch:
+    """What becomes of a batch: ``rows`` come, and those at the places of ``goes`` go, by file; before ``cut`` all go, where a truncate came.
+
+    ``counts`` has, by file that was looked through, how many live rows it has.  Of the rows that come ``come`` has those that are still to
+    be written, and ``files`` those that tasks wrote; so for the change data feed ``gone``, the rows that go by their keys, and ``change_files``.
+    """
+
+    outcome: GroupOutcome
+    rows: int
+    goes: Mapping[str, Numbers]
+    cut: Position | None
+    counts: Mapping[str, int]
+    come: pa.Table | None = None
+    gone: pa.Table | None = None
+    files: tuple[Any, ...] = ()
+    change_files: tuple[Any, ...] = ()
+
+    def gone_rows(self, sequence_by: tuple[str, ...], files: Mapping[str, FileT]) -> GoneRows[FileT]:
+        """What goes, by the files that have these names."""
+        return GoneRows(
+            sequence_by,
+            {files[name]: places for name, places in self.goes.items()},
+            self.cut,
+            {files[name]: count for name, count in self.counts.items()},
+        )
+
+    def comes_as(self, other: AppliedBatch) -> bool:
+        """Whether files of its rows that were made of another plan's serve this one too."""
+        return self.outcome.settled.has_rows_of(other.outcome.settled)
+
+
+@dataclass
+class OnePart:
+    """Changes that are all together: those of one batch, or the ``group`` of many members, which are decided about one after another.
+
+    ``whole``: all columns of rows are looked up, for the change data feed has those that go.
+    """
+
+    spec: Spec
+    schema: pa.Schema
+    files: TableFiles
+    changes: Changes | None = None
+    group: tuple[MemberChanges, ...] = ()
+    whole: bool = False
+    _seen: dict[str, LiveFile] = field(default_factory=dict, repr=False)
+    """The files that the last plan looked at."""
+    _rewrites: int = 0
+
+    # --- whose changes ------------------------------------------------------------------------------
+    def leave_out(self, keys: Container[str]) -> None:
+        """Go on without the members of these keys."""
+        self.group = tuple(member for member in self.group if member.key not in keys)
+
+    def join(self, group: tuple[MemberChanges, ...]) -> None:
+        """Apply the changes of these members, or of none but the call's own."""
+        self.group, self._seen = group, {}
+        self.__dict__.pop("sought", None)
+
+    @property
+    def batch(self) -> ChangeBatch:
+        """The changes of all members."""
+        if self.group:
+            return whole(self.group)
+        if self.changes is None:
+            raise InternalError("Changes were committed before they were read. Please report it.")
+        return self.changes.batch
+
+    @cached_property
+    def sought(self) -> BatchKeys:
+        """The keys of the changes, and what was found of them."""
+        return BatchKeys(self.batch, self.schema, needs_whole=self.whole)
+
+    @property
+    def values(self) -> Mapping[str, pa.Array]:
+        """The values of each key column."""
+        return self.sought.values
+
+    @property
+    def bounds(self) -> Predicate:
+        """A condition that rows with keys of the changes satisfy."""
+        return within(self.values)
+
+    # --- a plan -------------------------------------------------------------------------------------
+    def apply(
+        self, memory: Memory, files: Sequence[LiveFile], now_ms: int
+    ) -> Generator[Effect, Outcome, AppliedBatch]:
+        """Decide about all changes on the files that may have rows of their keys; nothing is written.
+
+        Raises:
+            InvalidInputError: the batch must be refused; of a group the outcome names the members that must be.
+            StorageError: a file is gone or differs, or the store gave no answer.
+        """
+        yield from self._look(files, memory)
+        sought, names = self.sought, [file.name for file in files]
+        rows, keys, sequence_by = sought.rows(names), [*self.spec.keys], [*self.spec.sequence_by]
+        stones = memory.tombstones.select([*keys, *sequence_by])
+        known = KnownRows(rows, stones, memory.floor, memory.forgotten, memory.carried)
+        outcome = self._decided(known, memory, now_ms)
+        decision, come = outcome.settled.decision, outcome.settled.rows
+        return AppliedBatch(
+            outcome,
+            come.num_rows,
+            _by_file({name: sought.found[name] for name in names}, decision.dropped),
+            decision.floor if decision.floor != memory.floor else None,
+            {name: sought.found[name].of for name in names},
+            come,
+            rows.take(pa.array(decision.dropped)) if self.whole else None,
+        )
+
+    def _decided(self, known: KnownRows, memory: Memory, now_ms: int) -> GroupOutcome:
+        if self.group:
+            return one_by_one(self.group, self.spec, known, memory, now_ms)
+        batch = self.batch
+        settled = settle(batch, known)
+        check_result(self.spec, settled.decision, settled.rows)
+        return GroupOutcome(settled, memory.after(batch, settled, now_ms))
+
+    def _look(self, files: Sequence[LiveFile], memory: Memory) -> Generator[Effect, Outcome, None]:
+        """Look through the files that were not looked through before."""
+        sought, live = self.sought, {file.name: file for file in files}
+        before = [file for name, file in self._seen.items() if name not in live and name in sought.found]
+        if before:
+            after = [file for name, file in live.items() if name not in sought.found]
+            for name, now, stays in (yield from self.files.followed(before, after)):
+                sought.follow(name, now, stays)
+                self.files.small.follow(name, now)
+        new = sought.unseen(live, carries=memory.carried.num_rows > 0)
+        if new:
+            yield from self.files.look_up([live[name] for name in new], sought)
+        self._seen = live
+
+    # --- files that lose rows -----------------------------------------------------------------------
+    def rewrite(
+        self, work: Sequence[tuple[LiveFile, Numbers]], before: Before | None
+    ) -> Generator[Effect, Outcome, dict[str, Rest]]:
+        """Write the rows of files again that stay; what is written once is written under another name than before.
+
+        Raises:
+            UnsupportedTableError: a row cannot be written again without loss.
+            StorageError: as :meth:`apply`.
+        """
+        self._rewrites += 1
+        return (yield from self.files.rewrite(work, before, str(self._rewrites)))
+
+
+BatchWork: TypeAlias = "OnePart | ApplyJob"
+"""Changes on their way: where they are all together, or by tasks of an engine.  A plan asks both the same."""
+
+
+def _by_file(hits: Mapping[str, Hits], dropped: Numbers) -> dict[str, Numbers]:
+    """The places in their files of the rows with these numbers, which ascend."""
+    goes, first = dict[str, Numbers](), 0
+    for name, one in hits.items():
+        end = first + len(one.numbers)
+        low, high = np.searchsorted(dropped, (first, end))
+        if low < high:
+            goes[name] = np.sort(one.numbers[dropped[low:high] - first])
+        first = end
+    return goes
