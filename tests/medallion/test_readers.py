@@ -37,5 +37,5 @@ def test_silver_is_marked_where_every_reader_reads_marks(tmp_path: Path, readers
 def test_readers_of_iceberg_are_refused(tmp_path: Path) -> None:
     job = shop(tmp_path, "iceberg")
     set_in(job, "defaults", "readers", to=["duckdb"])
-    with pytest.raises(InvalidInputError, match="readers: of Delta tables"):
+    with pytest.raises(InvalidInputError, match="readers is of Delta tables"):
         load(job.config)
