@@ -93,12 +93,11 @@ def test_a_feature_that_only_readers_list_is_not_overlooked():
 @pytest.mark.parametrize(
     "name",
     [
-        "v2Checkpoint",
+        "materializePartitionColumns",
         "catalogManaged",
         "catalogOwned-preview",
         "coordinatedCommits-preview",
         "managedCommit-dev",
-        "clustering",
     ],
 )
 def test_features_that_are_not_honoured_are_refused_by_name(name):
@@ -124,6 +123,8 @@ def test_a_commit_coordinator_in_the_properties_is_refused_whatever_the_protocol
         "timestampNtz",
         "typeWidening",
         "typeWidening-preview",
+        "v2Checkpoint",
+        "clustering",
         "vacuumProtocolCheck",
         "invariants",
         "checkConstraints",

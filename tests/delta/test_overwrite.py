@@ -442,13 +442,26 @@ def test_an_append_to_a_partition_that_cannot_match_is_no_conflict_for_a_rewrite
     )
 
 
-def test_a_change_of_schema_meanwhile_is_a_conflict(table):
-    """H9."""
+def clustered(*columns: str) -> dict:
+    told = json.dumps({"clusteringColumns": [[name] for name in columns]})
+    return {"domainMetadata": {"domain": "delta.clustering", "configuration": told, "removed": False}}
+
+
+@pytest.mark.parametrize("change", [metadata(partition_by=("day",)), clustered("n")])
+def test_a_change_of_schema_or_of_clustering_meanwhile_is_a_conflict(table, change):
+    """H9; our files lack statistics of columns by which the table is clustered since."""
     wanted, encode_rows = candidate(table, rows((9, "a")))
-    at_commit(table, lambda: table.commit(metadata(partition_by=("day",))))
+    at_commit(table, lambda: table.commit(change))
     with pytest.raises(ConflictError) as caught:
         run(table, wanted, encode_rows)
     assert caught.value.kind is Kind.SCHEMA_CHANGED
+
+
+def test_a_table_that_is_clustered_by_the_same_columns_once_more_is_no_conflict(table):
+    table.commit(clustered("n"))
+    wanted, encode_rows = candidate(table, rows((9, "a")))
+    at_commit(table, lambda: table.commit(clustered("n")))
+    assert run(table, wanted, encode_rows).attempts == 2
 
 
 # --- once -------------------------------------------------------------------------------------------------

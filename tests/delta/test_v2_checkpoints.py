@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -181,58 +182,92 @@ def lake(tmp_path: Path, name: str, sidecars: int) -> Path:
 
 
 @pytest.mark.parametrize(("name", "sidecars"), [("classic", 2), ("parquet", 1), ("json", 0)])
-def test_such_a_table_is_opened_read_and_called_sound_and_refused_at_the_first_write(
-    tmp_path, name, sidecars
-):
-    """T4-D1, T4-D4: no `log_hole`, no garbled `_last_checkpoint`, and the way out is named once."""
+def test_such_a_table_is_opened_read_called_sound_and_written_by_every_verb(tmp_path, name, sidecars):
+    """T4-D1, T4-D4: no `log_hole`, no garbled `_last_checkpoint`.  Our checkpoint is a classic one, and stands for all before it."""
     root = lake(tmp_path, name, sidecars)
     table = sw.open(root)
     assert table.rows(where="n >= 1").sort_by("n").to_pylist() == [{"n": 1, "v": "v1"}, {"n": 2, "v": "v2"}]
     assert table.row_count() == 3
     assert sum(one.read().num_rows for one in table.added_since(None)) == 3
     assert len(table.history()) == 1
-    before = set(root.rglob("*"))
-    for write in (
-        lambda: table.append([{"n": 9, "v": "x"}]),
-        lambda: table.append_many([("k9", [{"n": 9, "v": "x"}])]),
-        lambda: table.overwrite([{"n": 9, "v": "x"}]),
-        lambda: table.delete("n = 1"),
-        lambda: table.apply_changes([{"n": 9, "v": "x"}], keys=["n"], sequence_by=["v"]),
-        lambda: table.sink(app_id="s")([{"n": 9, "v": "x"}], 1),
-        table.check_writable,
-    ):
-        with pytest.raises(
-            UnsupportedTableError, match=r"v2Checkpoint.*Unity Catalog.*DROP FEATURE v2Checkpoint"
-        ):
-            write()
-    assert set(root.rglob("*")) == before, "nothing was uploaded"
-    (only,) = examine(inspect_table(root), environment={})
-    assert (only.severity.value, only.code) == ("info", "unsupported_feature")
-    assert "DROP FEATURE" in only.mend
-    assert "DROP FEATURE" not in only.message
-    assert only.details["reads"] is True
+    assert examine(inspect_table(root), environment={}) == []
+    table.check_writable()
+    table.append([{"n": 9, "v": "x"}], key="late")
+    assert table.append([{"n": 9, "v": "x"}], key="late").outcome == "already_committed"
+    table.append_many([("k9", [{"n": 10, "v": "x"}])])
+    table.apply_changes([{"n": 0, "v": "z"}], keys=["n"], sequence_by=["v"])
+    table.delete("n = 1")
+    table.overwrite([{"n": 2, "v": "w"}], where=[("n", "=", 2)])
+    table.sink(app_id="s")([{"n": 11, "v": "x"}], 1)
+    assert table.checkpoint() is True
+    (root / actions.LAST_CHECKPOINT).unlink()
+    for path in root.glob("_delta_log/*"):
+        if ".checkpoint." not in path.name or path.name < f"{table.refresh().version:020}":
+            path.unlink() if path.is_file() else None
+    expected = [(0, "z"), (2, "w"), (9, "x"), (10, "x"), (11, "x")]
+    query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(root))
+    read = pa.table(query.execute("SELECT n, v FROM t").read_all()).to_pylist()
+    assert sorted((row["n"], row["v"]) for row in read) == expected
+    assert sorted((row["n"], row["v"]) for row in sw.open(root).rows(where="true").to_pylist()) == expected
+
+
+def test_statistics_that_a_sidecar_has_in_types_alone_stay_in_our_checkpoint(tmp_path):
+    """Readers skip no less, and a clustered table keeps what its files must have."""
+    root = lake(tmp_path, "json", 1)
+    (sidecar,) = root.glob("_delta_log/_sidecars/*")
+    rows = pq.read_table(sidecar).column("add").drop_null().to_pylist()
+    bounds = pa.struct({"n": pa.int64(), "v": pa.string()})
+    kind = pa.struct(
+        {"numRecords": pa.int64(), "minValues": bounds, "maxValues": bounds, "nullCount": bounds}
+    )
+    texts = [row.pop("stats") for row in rows]
+    bare = SCHEMA.field("add").type
+    typed = pa.struct([*bare, pa.field("stats_parsed", kind)])
+    told = [{**json.loads(text), "nullCount": {"n": 0, "v": "0"}} for text in texts]
+    found = [{**row, "stats_parsed": one} for row, one in zip(rows, told, strict=True)]
+    pq.write_table(pa.table({"add": pa.array(found, typed)}), sidecar)
+    (manifest,) = root.glob("_delta_log/*.checkpoint.*.json")
+    lines = [json.loads(line) for line in manifest.read_text().splitlines()]
+    for line in lines:
+        if "sidecar" in line:
+            line["sidecar"]["sizeInBytes"] = sidecar.stat().st_size
+    manifest.write_bytes(body(*lines))
+    table = sw.open(root)
+    table.append([{"n": 9, "v": "x"}])
+    assert table.checkpoint() is True
+    made = pq.read_table(root / "_delta_log" / f"{table.version:020}.checkpoint.parquet")
+    kept = [json.loads(one["stats"]) for one in made.column("add").drop_null().to_pylist()]
+    assert sorted((one["numRecords"], one["minValues"]["n"]) for one in kept) == [
+        (1, 0),
+        (1, 1),
+        (1, 2),
+        (1, 9),
+    ]
 
 
 def test_an_object_opened_for_reading_writes_once_the_feature_is_dropped(tmp_path):
-    root = lake(tmp_path, "json", 1)
+    root = tmp_path / "t"
+    sw.open(root, create=True).append([{"n": 1, "v": "x"}])
+    listed = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["materializePartitionColumns"]}
+    (root / actions.commit_path(1)).write_bytes(body({"commitInfo": {}}, {"protocol": listed}))
     table = sw.open(root)
-    with pytest.raises(UnsupportedTableError):
+    with pytest.raises(UnsupportedTableError, match="DROP FEATURE materializePartitionColumns"):
         table.append([{"n": 9, "v": "x"}], key="late")
     dropped = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
-    (root / actions.commit_path(4)).write_bytes(body({"commitInfo": {"operation": "DROP FEATURE"}}, dropped))
+    (root / actions.commit_path(2)).write_bytes(body({"commitInfo": {"operation": "DROP FEATURE"}}, dropped))
     assert table.append([{"n": 9, "v": "x"}], key="late").outcome == "committed"
     assert table.append([{"n": 9, "v": "x"}], key="late").outcome == "already_committed"
     assert table.checkpoint() is True
-    assert sw.open(root).row_count() == 4
+    assert sw.open(root).row_count() == 2
 
 
-def test_a_writer_that_meets_the_feature_writes_no_more_and_reads_on(tmp_path):
+def test_a_writer_that_meets_the_feature_goes_on(tmp_path):
+    """Unity turns it on for tables that are there."""
     root = tmp_path / "t"
     table = sw.open(root, create=True)
     table.append([{"n": 1}])
     (root / actions.commit_path(1)).write_bytes(
         body({"commitInfo": {"operation": "SET TBLPROPERTIES"}}, PROTOCOL)
     )
-    with pytest.raises(UnsupportedTableError, match="v2Checkpoint"):
-        table.append([{"n": 2}])
-    assert table.refresh().row_count() == 1
+    table.append([{"n": 2}])
+    assert sw.open(root).row_count() == 2

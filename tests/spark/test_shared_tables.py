@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import pyarrow as pa
@@ -99,10 +101,8 @@ def test_spark_sees_what_a_delete_left_and_the_delete_in_its_history(spark: Spar
 REFUSED = {
     "checkConstraints": ["CREATE TABLE {} (id BIGINT) USING delta", "ALTER TABLE {} ADD CONSTRAINT c CHECK (id > 0)"],
     "generatedColumns": ["CREATE TABLE {} (id BIGINT, twice BIGINT GENERATED ALWAYS AS (id * 2)) USING delta"],
-    "clustering": ["CREATE TABLE {} (id BIGINT) USING delta CLUSTER BY (id)"],
     "rowTracking": ["CREATE TABLE {} (id BIGINT) USING delta TBLPROPERTIES ('delta.enableRowTracking' = 'true')"],
     "columnMapping": ["CREATE TABLE {} (id BIGINT) USING delta TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"],
-    "v2Checkpoint": ["CREATE TABLE {} (id BIGINT) USING delta TBLPROPERTIES ('delta.checkpointPolicy' = 'v2')"],
 }  # fmt: skip
 
 
@@ -117,3 +117,60 @@ def test_a_table_that_spark_made_with_an_unsupported_feature_is_refused_by_its_n
     with pytest.raises(sw.UnsupportedTableError, match=feature):
         sw.open(str(tmp_path / "t")).append(pa.table({"id": [1]}))
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+@pytest.mark.long
+def test_a_table_as_unity_makes_it_is_written_by_every_verb_while_spark_goes_on(
+    spark: Spark, tmp_path: Path
+) -> None:
+    """V2 checkpoints, clustering beyond the columns that have statistics, vectors: each of our files has what OPTIMIZE needs."""
+    source, root = f"delta.`{tmp_path / 't'}`", tmp_path / "t"
+    given = {"checkpointPolicy": "v2", "checkpointInterval": "3", "enableDeletionVectors": "true"}
+    given["dataSkippingStatsColumns"] = "id,z,n.x"
+    told = ", ".join(f"'delta.{name}' = '{value}'" for name, value in given.items())
+    spark.run(
+        f"CREATE TABLE {source} (id BIGINT, seq BIGINT, v STRING, z STRING, n STRUCT<x: INT>) USING delta CLUSTER BY (z, n.x) "
+        f"TBLPROPERTIES ({told})"
+    )
+    spark.run(f"ALTER TABLE {source} SET TBLPROPERTIES ('delta.dataSkippingStatsColumns' = 'id,z,n.x')")
+
+    def row(number: int, v: str = "ours", seq: int = 1) -> dict[str, Any]:
+        return {"id": number, "seq": seq, "v": v, "z": f"z{number}", "n": {"x": number}}
+
+    def frame(*given: dict[str, Any]) -> Any:
+        counted = pa.struct({"x": pa.int32()})
+        columns = {"id": pa.int64(), "seq": pa.int64(), "v": pa.string(), "z": pa.string(), "n": counted}
+        with spark.careless():
+            return spark.session.createDataFrame(pa.Table.from_pylist(list(given), pa.schema(columns)))
+
+    more = f"INSERT INTO {source} SELECT id, 1, 'spark', concat('z', id), named_struct('x', CAST(id AS INT)) FROM range({{}}, {{}})"
+    spark.run(more.format(0, 10))
+    table = sw.open(root)
+    table.append([row(20), row(21)], key="a")
+    table.apply_changes([row(1, "changed", 2), row(22)], keys=["id"], sequence_by=["seq"], key="b")
+    with spark.careless():
+        table.append(frame(*(row(number) for number in range(40, 44))), key="frame")
+    spark.run(f"UPDATE {source} SET v = 'updated', seq = 3 WHERE id IN (2, 20)")
+    table.delete("id = 3")
+    table.overwrite([row(4, "over")], where="id = 4")
+    spark.run(f"OPTIMIZE {source}")
+    spark.run(more.format(10, 12))
+    with spark.careless():
+        table.apply_changes(frame(row(5, "by tasks", 2), row(23)), keys=["id"], sequence_by=["seq"], key="c")
+    assert table.checkpoint() in (True, False)
+    spark.run(f"DELETE FROM {source} WHERE id = 6")
+    table.refresh().append([row(24)], key="d")
+    expected = dict.fromkeys((0, 7, 8, 9, 10, 11), "spark")
+    expected |= dict.fromkeys((21, 22, 23, 24, 40, 41, 42, 43), "ours")
+    expected |= {1: "changed", 2: "updated", 20: "updated", 4: "over", 5: "by tasks"}
+    found = {one["id"]: one["v"] for one in spark.sql(f"SELECT id, v FROM {source}").to_pylist()}
+    assert found == expected
+    assert {one["id"]: one["v"] for one in sw.open(root).rows(where="true").to_pylist()} == expected
+    query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(root))
+    read = pa.table(query.execute("SELECT id, v FROM t").read_all()).to_pylist()
+    assert {one["id"]: one["v"] for one in read} == expected
+    for path in (root / "_delta_log").glob("*.json"):
+        for line in map(json.loads, path.read_text().splitlines()):
+            if "add" in line and path.name[0] == "0" and ".checkpoint." not in path.name:
+                stats = json.loads(line["add"]["stats"])
+                assert {"z", "n"} <= stats["nullCount"].keys(), path

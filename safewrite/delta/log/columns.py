@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.delta.log import actions
+from safewrite.delta.log import actions, ranges
 from safewrite.delta.log.actions import FileKey
 
 
@@ -55,6 +55,9 @@ def _column(part: bytes, root: str, kind: pa.StructType) -> pa.StructArray:
     wanted = [f"{root}.{there.field(i).name}" for i in range(there.num_fields)]
     known = [name for name in wanted if kind.get_field_index(name.partition(".")[2]) >= 0]
     found = file.read(columns=known).column(root).combine_chunks().drop_null()
+    in_types = f"{root}.{ranges.STATS_PARSED}" in wanted and kind.get_field_index(ranges.STATS_PARSED) < 0
+    if in_types and (f"{root}.stats" not in known or found.field("stats").null_count):
+        raise NotPlainError("some statistics are in the table's own types only")
     return as_type(found, kind)
 
 

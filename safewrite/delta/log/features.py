@@ -43,10 +43,8 @@ CLOSED: Mapping[str, str] = {
 
 REFUSED: Mapping[str, str] = {
     **CLOSED,
-    "v2Checkpoint": "checkpoints of its form are read and not written yet",
     "coordinatedCommits-preview": "its commits belong to a coordinator, which would not know of ours",
     "managedCommit-dev": "its commits belong to a coordinator, which would not know of ours",
-    "clustering": "new files would need statistics on its clustering columns",
     "materializePartitionColumns": "new files would need the partition columns in them",
 }
 """Features that are known and not honoured by writes, with the reason, whether or not the table uses them."""
@@ -422,6 +420,15 @@ def _indexed_columns(state: Snapshot) -> str | None:
     return None
 
 
+def _clustering(state: Snapshot) -> str | None:
+    """New files need statistics of the columns by which the table is clustered."""
+    try:
+        indexing.clustering_of(state.domains)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 RULES: Mapping[str, Rule] = {
     "checkConstraints": _constraints,
     "invariants": _refuse_columns(
@@ -447,6 +454,7 @@ RULES: Mapping[str, Rule] = {
     **{name: _iceberg_compat(name) for name in ICEBERG},
     "char and varchar": _text_limits,
     "statistics": _indexed_columns,
+    "clustering": _clustering,
 }
 """Features that are honoured as long as the table does not use them, and how use is found."""
 
@@ -473,10 +481,7 @@ READ = frozenset(
 
 _COPY = "copy the rows to a table without it, or write with an engine that has it"
 WAYS_OUT: Mapping[str, str] = {
-    "v2Checkpoint": "v2Checkpoint: Unity Catalog turns it on, for new tables since May 2026 and for existing ones since July 2026. "
-    "ALTER TABLE t SET TBLPROPERTIES ('delta.checkpointPolicy' = 'classic'), then ALTER TABLE t DROP FEATURE v2Checkpoint.",
-    "clustering": "clustering: Unity Catalog clusters new tables by itself since May 2026. Create the table with CLUSTER BY NONE; of one "
-    "that is there: ALTER TABLE t CLUSTER BY NONE, then ALTER TABLE t DROP FEATURE clustering.",
+    "clustering": "clustering: name the columns again, ALTER TABLE t CLUSTER BY (c), or none: ALTER TABLE t CLUSTER BY NONE.",
     "rowTracking": "rowTracking: Databricks turns it on for materialized views and for Iceberg v3. ALTER TABLE t SET TBLPROPERTIES "
     "('delta.enableRowTracking' = 'false'), then ALTER TABLE t DROP FEATURE rowTracking.",
     "inCommitTimestamp": "inCommitTimestamp: catalog-managed tables of Databricks bring it. ALTER TABLE t SET TBLPROPERTIES "
@@ -526,6 +531,7 @@ HONOURED = frozenset(
         "timestampNtz",
         "typeWidening",
         "typeWidening-preview",
+        "v2Checkpoint",  # followed in every form; such a table may have classic checkpoints, and ours are
         "vacuumProtocolCheck",  # concerns VACUUM only
         *RULES,
     }

@@ -1,24 +1,30 @@
-"""Chooses the columns that a table wants statistics of, by its properties for data skipping.
+"""Chooses the columns that a table wants statistics of: by its properties for data skipping, and those that it is clustered by.
 
 Spark's ``StatisticsCollection`` says what the properties mean; PROTOCOL.md does not.  Too few statistics are no
 small matter: deltalake (1.6.6) takes those that a table's properties promise, and that a file lacks, for NULL,
-and its PyArrow dataset then leaves the file out.
+and its PyArrow dataset then leaves the file out.  Files of a clustered table have statistics of the clustering columns, wherever
+these stand (PROTOCOL.md, "Clustered Table").
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from types import MappingProxyType
 
 import pyarrow as pa
 
 NUM_INDEXED_COLS = "delta.dataSkippingNumIndexedCols"
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 DEFAULT = 32
+CLUSTERING = "delta.clustering"
+"""The domain that names the columns by which a table is clustered."""
 
 Path = tuple[str, ...]
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
 _INT_MAX = 2**31 - 1
@@ -29,33 +35,57 @@ _NUMBER = re.compile(r"[0-9]+(?:[LSYDF]|BD|E[0-9]+[DF]?)?", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """Columns with statistics: the first ``count`` leaves of the schema (below 0: all), or those under ``named``.
+    """Columns with statistics: the first ``count`` leaves of the schema (below 0: all) or those under ``named``, and the ``clustered``.
 
     Leaves are the columns without their structs; a list or a map is one leaf.  Partition columns do not count.
     """
 
     count: int = DEFAULT
     named: tuple[Path, ...] | None = None
+    clustered: tuple[Path, ...] = ()
+    """Columns with statistics whatever else is chosen."""
 
     def leaves(self, schema: pa.Schema) -> frozenset[Path]:
         """Paths of the leaves with statistics; ``schema`` is the table's, without its partition columns."""
+        by_cluster = _under(schema, _lowered(self.clustered), ())
         if self.named is not None:
-            lowered = [tuple(part.lower() for part in path) for path in self.named]
-            return frozenset(_under(schema, lowered, ()))
+            return frozenset(_under(schema, _lowered(self.named), ())).union(by_cluster)
         every = (leaf for field in schema for leaf in _leaves(field, ()))
-        return frozenset(every if self.count < 0 else islice(every, self.count))
+        return frozenset(every if self.count < 0 else islice(every, self.count)).union(by_cluster)
 
 
-def of(properties: Mapping[str, str]) -> Indexed:
-    """The columns that a table's properties choose.
+def of(properties: Mapping[str, str], domains: Mapping[str, str] = _NONE) -> Indexed:
+    """The columns that a table's properties and domains choose.
 
     Raises:
-        ValueError: a property has a value that Spark cannot read either; the text says why.
+        ValueError: one has a value that Spark cannot read either; the text says why.
     """
+    clustered = clustering_of(domains)
     text = properties.get(STATS_COLUMNS)
     if text is not None:
-        return Indexed(named=_parsed(text))
-    return Indexed(_number(properties.get(NUM_INDEXED_COLS, str(DEFAULT))))
+        return Indexed(named=_parsed(text), clustered=clustered)
+    return Indexed(_number(properties.get(NUM_INDEXED_COLS, str(DEFAULT))), clustered=clustered)
+
+
+def clustering_of(domains: Mapping[str, str]) -> tuple[Path, ...]:
+    """The columns by which a table is clustered, as files name them; () where it is not.
+
+    Spark writes each as a list of the parts of its name; PROTOCOL.md's example has plain names.
+
+    Raises:
+        ValueError: the domain names no columns.
+    """
+    text = domains.get(CLUSTERING)
+    if text is None:
+        return ()
+    try:
+        named = json.loads(text)["clusteringColumns"]
+        paths = tuple((one,) if isinstance(one, str) else tuple(one) for one in named)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        paths = ((),)
+    if not all(path and all(isinstance(part, str) for part in path) for path in paths):
+        raise ValueError(f"the domain {CLUSTERING} is {text!r}, which names no columns")
+    return paths
 
 
 def check(properties: Mapping[str, str], schema: pa.Schema, partition_by: Sequence[str]) -> str | None:
@@ -115,6 +145,10 @@ def _unreadable(text: str) -> ValueError:
     return ValueError(
         f"{STATS_COLUMNS} is {text!r}, which is no list of columns (odd names in backticks); Spark cannot read it either"
     )
+
+
+def _lowered(paths: Iterable[Path]) -> list[Path]:
+    return [tuple(part.lower() for part in path) for path in paths]
 
 
 # --- the schema -----------------------------------------------------------------------------------------

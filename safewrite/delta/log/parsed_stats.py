@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.delta.log.snapshot import Snapshot
+from safewrite.delta.log.stats_text import stats_text
 
 STATS, VALUES = "stats_parsed", "partitionValues_parsed"
 _BOUNDS = ("minValues", "maxValues")
@@ -89,7 +90,7 @@ def completed(rows: pa.StructArray) -> pa.StructArray:
     if texts.null_count:
         told = texts.to_pylist()
         for at, text in enumerate(told):
-            told[at] = _json(parsed[at]) if text is None else text
+            told[at] = stats_text(parsed[at].as_py()) if text is None else text
         arrays["stats"] = pa.array(told, pa.string())
     if VALUES in names:
         arrays[VALUES] = of_values(
@@ -156,26 +157,3 @@ def _of_text(text: str | None, kind: pa.DataType) -> Any:
         return None
     told: Any = text.lower() == "true" if pa.types.is_boolean(kind) else text
     return _tree(told, kind)
-
-
-# --- values to texts --------------------------------------------------------------------------------
-def _json(one: pa.StructScalar) -> str | None:
-    return None if not one.is_valid else _text(one.as_py())
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        parts = {name: part for name, part in value.items() if part is not None}
-        inner = ",".join(
-            f"{json.dumps(name, ensure_ascii=False)}:{_text(part)}" for name, part in parts.items()
-        )
-        return "{" + inner + "}"
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    if isinstance(value, dt.datetime):
-        return json.dumps(
-            f"{value.replace(tzinfo=None).isoformat(timespec='milliseconds')}{'Z' if value.tzinfo else ''}"
-        )
-    if isinstance(value, dt.date):
-        return json.dumps(value.isoformat())
-    return json.dumps(value, ensure_ascii=False)

@@ -9,6 +9,8 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
+from safewrite.delta.log.stats_text import stats_text
+
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
@@ -29,8 +31,9 @@ REQUIRED = {
 """A field that every action of a kind has: where it is NULL, there is no such action (PROTOCOL.md)."""
 MAPS = frozenset({"options", "configuration", "partitionValues", "tags"})
 """Fields that are maps in the checkpoint schema; Arrow shows a map as a list of pairs."""
-PARSED = frozenset({"stats_parsed", "partitionValues_parsed"})
-"""Copies of other fields in the table's own types; reading them would need the table's schema."""
+STATS_PARSED = "stats_parsed"
+PARSED = frozenset({STATS_PARSED, "partitionValues_parsed"})
+"""Copies of other fields in the table's own types.  Statistics may be there in this form alone (``delta.checkpoint.writeStatsAsJson``)."""
 
 
 class UnreadableError(Exception):
@@ -162,10 +165,27 @@ def actions(file: pq.ParquetFile, root: str) -> list[dict[str, Any]]:
     leaves = [chunk.path_in_schema for chunk in _chunks(file.metadata, 0) if _root(chunk) == root]
     columns = sorted({".".join(leaf.split(".")[:2]) for leaf in leaves if leaf.split(".")[1] not in PARSED})
     try:
-        values = file.read_row_groups(groups, columns=columns, use_threads=False).column(root)
-        return [plain(value) for value in values.drop_null().to_pylist() if value is not None]
+        values = file.read_row_groups(groups, columns=columns, use_threads=False).column(root).drop_null()
+        found = [plain(value) for value in values.to_pylist() if value is not None]
+        parsed = f"{root}.{STATS_PARSED}"
+        if any(leaf.startswith(f"{parsed}.") for leaf in leaves) and not all("stats" in one for one in found):
+            _add_stats(found, file.read_row_groups(groups, columns=[parsed], use_threads=False).column(root))
+        return found
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UnreadableError(str(error)) from error
+
+
+def _add_stats(found: list[dict[str, Any]], parsed: pa.ChunkedArray) -> None:
+    """Give actions without a text of their statistics what the checkpoint has of them in the table's own types."""
+    for action, one in zip(found, parsed.drop_null(), strict=True):
+        if "stats" in action:
+            continue
+        try:
+            text = stats_text(one.as_py()[STATS_PARSED])
+        except (ValueError, TypeError):  # Python has no such value: a missing bound costs time, no rows
+            text = None
+        if text is not None:
+            action["stats"] = text
 
 
 def plain(value: dict[str, Any]) -> dict[str, Any]:

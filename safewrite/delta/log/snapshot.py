@@ -1,4 +1,4 @@
-"""Loads the part of a snapshot that a write depends on: protocol, metadata and transactions.
+"""Loads the part of a snapshot that a write depends on: protocol, metadata, domains and transactions.
 
 A blind append never needs the list of files.  A cold read takes three rounds of requests
 (``_last_checkpoint``; listing and footer; column chunks and later commits), whatever the length of
@@ -43,12 +43,12 @@ class _VanishedError(Exception):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Protocol, metadata and transactions of a table at one version.
+    """Protocol, metadata, domains and transactions of a table at one version.
 
     ``protocol`` and ``metadata`` are the raw actions; ``txns`` maps app id to its last version;
     ``checkpoint`` is the newest checkpoint that this snapshot knows of; ``anchor`` proves that a log is still
     the one that the snapshot was read from. ``restores`` are those among the commits that were read, which begin
-    with ``read_from``.
+    with ``read_from``. ``domains`` maps the name of a metadata domain to its configuration.
     """
 
     version: int
@@ -59,6 +59,7 @@ class Snapshot:
     anchor: Anchor | None = None
     restores: tuple[Restore, ...] = ()
     read_from: int = 0
+    domains: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -118,20 +119,28 @@ class Snapshot:
         if version != self.version + 1:
             raise actions.corrupt(f"Version {version} of the log does not follow version {self.version}.")
         anchor = _anchor(version, commit.digest)
-        if not (commit.protocol or commit.metadata or commit.txns or restore_of(commit)):
+        changed = commit.protocol or commit.metadata or commit.domain_metadata
+        if not (changed or commit.txns or restore_of(commit)):
             # Most commits only add files.
             return self._moved(version=version, anchor=anchor)
-        draft = _Partial(self.protocol, self.metadata, dict(self.txns), list(self.restores), self.read_from)
+        draft = _Partial(
+            self.protocol,
+            self.metadata,
+            dict(self.txns),
+            list(self.restores),
+            self.read_from,
+            dict(self.domains),
+        )
         draft.apply(commit)
         moved = draft.state(version, self.checkpoint, anchor)
-        return moved if commit.protocol or commit.metadata else self._kept_by(moved)
+        return moved if changed else self._kept_by(moved)
 
     def with_checkpoint(self, checkpoint: Checkpoint) -> Snapshot:
         """The same snapshot, read from a newer checkpoint next time."""
         return self._moved(checkpoint=checkpoint)
 
     def derived(self, make: Callable[[Snapshot], T]) -> T:
-        """What follows from protocol and metadata: made once for all versions that have the same."""
+        """What follows from protocol, metadata and domains: made once for all versions that have the same."""
         known = self.__dict__.setdefault("derived_by", {})
         if make not in known:
             known[make] = make(self)
@@ -158,6 +167,7 @@ class _Partial:
     txns: dict[str, int] = field(default_factory=dict)
     restores: list[Restore] = field(default_factory=list)
     read_from: int = 0
+    domains: dict[str, str] = field(default_factory=dict)
 
     def apply(self, commit: Commit) -> None:
         restored = restore_of(commit)
@@ -165,10 +175,15 @@ class _Partial:
             self.restores.append(restored)
         self.protocol = commit.protocol or self.protocol
         self.metadata = commit.metadata or self.metadata
-        self.remember(commit.txns)
+        self.remember(commit.txns, commit.domain_metadata)
 
-    def remember(self, txns: Sequence[Action]) -> None:
+    def remember(self, txns: Sequence[Action], domains: Sequence[Action]) -> None:
         self.txns.update((txn["appId"], txn["version"]) for txn in txns)
+        for domain in domains:
+            if domain.get("removed"):
+                self.domains.pop(domain["domain"], None)
+            else:
+                self.domains[domain["domain"]] = domain.get("configuration") or ""
 
     def state(self, version: int, checkpoint: Checkpoint | None, anchor: Anchor | None) -> Snapshot:
         if not _complete(self.protocol, "minReaderVersion", "minWriterVersion"):
@@ -186,6 +201,7 @@ class _Partial:
             anchor,
             tuple(self.restores),
             self.read_from,
+            MappingProxyType(self.domains),
         )
 
 
@@ -363,7 +379,7 @@ def _from_commits(found: LogSegment, at: int | None, limits: Limits) -> Reading[
 def _from_checkpoint(
     base: Checkpoint, tails: Mapping[str, Tail], found: LogSegment, at: int | None, limits: Limits
 ) -> Reading[Snapshot]:
-    """Read protocol, metaData and txn of a checkpoint by ranges, and the commits after it at once."""
+    """Read protocol, metaData, domains and txn of a checkpoint by ranges, and the commits after it at once."""
     versions = found.commits_after(base.version, at)
     files = yield from _open_parts(base, tails, limits)
     wanted: list[Effect] = []
@@ -371,7 +387,7 @@ def _from_checkpoint(
         meta = ranges.open_file(part).metadata
         wanted += [
             GetRange(path, start, length, name="state.checkpoint_range")
-            for start, length in ranges.ranges(meta, ("protocol", "metaData", "txn"))
+            for start, length in ranges.ranges(meta, ("protocol", "metaData", "txn", "domainMetadata"))
             if part.piece(start, length) is None
         ]
     gets = [*wanted, *map(_get_commit, versions)]
@@ -398,7 +414,7 @@ def _from_json(base: Checkpoint, found: LogSegment, at: int | None, limits: Limi
     except StorageError as error:
         raise ranges.UnreadableError(error.message) from error
     draft.protocol, draft.metadata = whole.protocol, whole.metadata
-    draft.remember(whole.txns)
+    draft.remember(whole.txns, whole.domain_metadata)
     return _after(base, draft, dict(zip(versions, bodies, strict=True)), found)
 
 
@@ -445,4 +461,4 @@ def _read_into(draft: _Partial, part: ranges.RangedFile) -> None:
     protocols, metadata = ranges.actions(file, "protocol"), ranges.actions(file, "metaData")
     draft.protocol = protocols[-1] if protocols else draft.protocol
     draft.metadata = metadata[-1] if metadata else draft.metadata
-    draft.remember(ranges.actions(file, "txn"))
+    draft.remember(ranges.actions(file, "txn"), ranges.actions(file, "domainMetadata"))

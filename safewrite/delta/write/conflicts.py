@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from safewrite.delta.log.actions import Action, Commit
+from safewrite.delta.log.indexing import CLUSTERING
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.errors import ConflictError, Kind, ReplayMismatchError, UnsafeConfigError
 from safewrite.protocol.positions import Moves, moved
@@ -43,6 +44,23 @@ def check_protocol(state: Snapshot | None, version: int, commit: Commit) -> None
     if commit.protocol is not None and state is not None and commit.protocol != state.protocol:
         raise ConflictError(
             f"Version {version} changed the table's protocol while this write was under way. Nothing was "
+            "committed; call again.",
+            kind=Kind.SCHEMA_CHANGED,
+        )
+
+
+def clusters(commit: Commit) -> bool:
+    """Whether a commit says by which columns the table is clustered."""
+    return any(domain["domain"] == CLUSTERING for domain in commit.domain_metadata)
+
+
+def check_clustering(state: Snapshot | None, version: int, commit: Commit) -> None:
+    """Refuse to follow a change of the columns that files must have statistics of (PROTOCOL.md, "Clustered Table")."""
+    if state is None or not clusters(commit):
+        return
+    if state.advance(state.version + 1, commit).domains.get(CLUSTERING) != state.domains.get(CLUSTERING):
+        raise ConflictError(
+            f"Version {version} changed the columns by which the table is clustered while this write was under way. Nothing was "
             "committed; call again.",
             kind=Kind.SCHEMA_CHANGED,
         )

@@ -375,6 +375,7 @@ class Planner:
                 "A candidate has neither a table nor the metadata of a new one. Please report it."
             )
         properties = metadata.get("configuration") or {}
+        domains = candidate.state.domains if candidate.state else {}
         return encode(
             prepared,
             partition_by=tuple(metadata.get("partitionColumns") or ()),
@@ -382,7 +383,7 @@ class Planner:
             room=self._room,
             target_file_size=file_properties.target_bytes(properties, self.target_file_size),
             compression=file_properties.compression(properties),
-            indexed=indexing.of(properties),
+            indexed=indexing.of(properties, domains),
         )
 
     def layout(self, schema: pa.Schema, state: Snapshot | None) -> FileLayout:
@@ -397,7 +398,7 @@ class Planner:
             self.new_id(),
             target_file_size=file_properties.target_bytes(properties, self.target_file_size),
             compression=file_properties.compression(properties),
-            indexed=indexing.of(properties),
+            indexed=indexing.of(properties, {} if state is None else state.domains),
             room=self._room,
         )
 

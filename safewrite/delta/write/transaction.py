@@ -280,6 +280,7 @@ class Transaction:
     def check_conflict(self, version: int, commit: Commit) -> None:
         """Raise if a commit that landed first makes this write invalid (H9)."""
         conflicts.check_protocol(self.state, version, commit)
+        conflicts.check_clustering(self.state, version, commit)
         if commit.metadata is not None:
             self._check_metadata(version, commit.metadata)
 

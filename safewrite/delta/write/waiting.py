@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.delta.log import actions
 from safewrite.delta.log.actions import Action, Commit, rows_of
+from safewrite.delta.log.indexing import CLUSTERING
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.delta.write.conflicts import significant
+from safewrite.delta.write.conflicts import clusters, significant
 from safewrite.delta.write.members import ENGINE, carried, keys_by_hash, own_info
 from safewrite.protocol import member_queue, members
 from safewrite.protocol.effects import Put
@@ -98,7 +99,7 @@ def keys_in(commit: Commit) -> Mapping[str, Any] | None:
 
     No member from before such a commit is carried after it: its owner may have ended with that conflict.
     """
-    if commit.metadata is not None or commit.protocol is not None:
+    if commit.metadata is not None or commit.protocol is not None or clusters(commit):
         return None
     return (commit.commit_info or {}).get(ENGINE) or {}
 
@@ -132,7 +133,10 @@ def decoded(offer: Offer, state: Snapshot, make: type[Write], table: str = "") -
 def layout(state: Snapshot) -> str:
     """A digest of all that the files of an append depend on."""
     metadata: Action = significant(state.metadata)
-    text = json.dumps([metadata, state.protocol], sort_keys=True)
+    told: list[Any] = [metadata, state.protocol]
+    if CLUSTERING in state.domains:
+        told.append(state.domains[CLUSTERING])
+    text = json.dumps(told, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
