@@ -111,6 +111,22 @@ def test_the_change_feed_has_what_tasks_did(marks: bool, tmp_path: Path) -> None
     }
 
 
+def test_the_feed_of_a_refresh_by_tasks_has_no_row_that_was_gone_before(tmp_path: Path) -> None:
+    """Of a file that goes with its deletion vector readers take the vector's rows, but for the change files."""
+    uri = str(tmp_path / "t")
+    table = sw.create(uri, SCHEMA, properties=FEED | {"delta.enableDeletionVectors": "true"})
+    apply(table, [up((1, 0), "a"), up((1, 0), "b", OTHER), up((1, 0), "d", (9, "z"))])
+    assert apply(table, [down((2, 0), OTHER)]).changes["deleted"] == 1
+    with by_tasks():
+        version = apply(sw.open(uri), [up((3, 0), "c")], full_refresh=True).version
+    rows = pa.table(deltalake.DeltaTable(uri).load_cdf(starting_version=version).read_all()).to_pylist()
+    assert sorted((one["_change_type"], one["value"]) for one in rows) == [
+        ("delete", "a"),
+        ("delete", "d"),
+        ("insert", "c"),
+    ]
+
+
 def test_a_rival_makes_a_plan_look_through_its_files_alone(tmp_path: Path) -> None:
     lake = Lake("delta", tmp_path)
     apply(lake.open(), [up((1, 0), "old")])
