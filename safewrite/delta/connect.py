@@ -53,8 +53,8 @@ class Connection:
         """The spelling of the table's path that claims use; '' without a lock table."""
         return str(getattr(self.world.locks, "table_path", ""))
 
-    def store(self, *, here: bool = False) -> StoreAddress | None:
-        """The table's objects, as tasks of this process or of others reach them; None where another cannot."""
+    def store(self) -> StoreAddress | None:
+        """The table's objects, as another process reaches them; None where it cannot."""
         from safewrite.engine.travel import travelling
         from safewrite.stores.travel import StoreAddress
 
@@ -62,9 +62,7 @@ class Connection:
         if not address.is_s3:
             return StoreAddress(address.uri)
         client = getattr(self.world.objects, "client", None)
-        options = self.storage_options or {} if here else None
-        if not here and self.travels:
-            options = travelling(self.storage_options, client)
+        options = travelling(self.storage_options, client) if self.travels else None
         if options is None:
             return None
         return StoreAddress(

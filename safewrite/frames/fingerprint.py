@@ -107,15 +107,6 @@ class Fingerprinter:
         self._volatile = tuple(volatile)
         self._columns: dict[str, int] = {}
 
-    @classmethod
-    def of(
-        cls, rows: int, sums: list[int], columns: dict[str, int], volatile: Sequence[str]
-    ) -> Fingerprinter:
-        """What was added up elsewhere."""
-        found = cls(volatile)
-        found.rows, found._sums, found._columns = rows, sums, columns
-        return found
-
     def update(self, conformed: pa.Table) -> None:
         """Add the rows of a table that has canonical types (as ``conform`` returns it)."""
         self.rows += conformed.num_rows
@@ -184,15 +175,6 @@ class PartsFingerprinter:
         lanes = zip(self._rows, *(lane.tolist() for lane in self._sums), strict=True)
         alone = [Fingerprint(rows, f"{first:016x}{second:016x}") for rows, first, second in lanes]
         return [one.leaving_out(self._volatile) for one in alone]
-
-    def each(self) -> list[Fingerprinter]:
-        """What one of each part alone has added up."""
-        columns = {name: sums.tolist() for name, sums in self._columns.items()}
-        lanes = zip(self._rows, *(lane.tolist() for lane in self._sums), strict=True)
-        return [
-            Fingerprinter.of(rows, sums, {name: own[part] for name, own in columns.items()}, self._volatile)
-            for part, (rows, *sums) in enumerate(lanes)
-        ]
 
     def column_digests(self) -> list[str]:
         """Short digests of the columns of each part; see ``safewrite.frames.column_digests``."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
-from safewrite.errors import ConflictError, InternalError, Kind, SafewriteError
+from safewrite.errors import ConflictError, InternalError, Kind
 from safewrite.frames.conform import conform
-from safewrite.frames.fingerprint import Fingerprinter, PartsFingerprinter
+from safewrite.frames.fingerprint import Fingerprinter
 from safewrite.frames.prepare import Prepared, check_partition_values
 from safewrite.frames.tally import PIECE_BYTES, Tally
 from safewrite.protocol.staging import Mark
@@ -20,8 +19,6 @@ from safewrite.protocol.staging import Mark
 if TYPE_CHECKING:
     from safewrite.engine.abc import TaskAttempt
     from safewrite.engine.written import Again, WrittenRows
-
-_SMALL_BYTES = 2**20
 
 
 class TaskFiles(Protocol):
@@ -76,55 +73,22 @@ class MemberWriter:
     ) -> Iterator[pa.Table]:
         some: list[pa.Table] = []
         size = 0
-        for small in _small_together(rows):
-            for piece in self._counted(small, counts):
-                some.append(piece)
-                size += piece.nbytes
+        for name, table in rows:
+            count = counts.setdefault(name, Fingerprinter())
+            piece = conform(table, self.schema, first_row=count.rows)
+            check_partition_values(piece, self.partition_by, count.rows)
+            count.update(piece)
+            some.append(piece)
+            size += piece.nbytes
             if size >= self.piece_bytes:
                 yield pa.concat_tables(some).combine_chunks()
                 some, size = [], 0
         if any(piece.num_rows for piece in some):
             yield pa.concat_tables(some).combine_chunks()
 
-    def _counted(
-        self, some: Sequence[tuple[str, pa.Table]], counts: dict[str, Fingerprinter]
-    ) -> list[pa.Table]:
-        """Check tables, all in one pass if they are good, and count them; what is wrong is found in each alone."""
-        own = [counts.setdefault(name, Fingerprinter()) for name, _ in some]
-        if len(some) > 1:
-            with suppress(SafewriteError, pa.ArrowException):
-                piece = conform(pa.concat_tables([table for _, table in some]), self.schema)
-                check_partition_values(piece, self.partition_by, 0)
-                together = PartsFingerprinter([table.num_rows for _, table in some])
-                together.update(piece)
-                for count, one in zip(own, together.each(), strict=True):
-                    count.add(one)
-                return [piece]
-        found = []
-        for count, (_, table) in zip(own, some, strict=True):
-            piece = conform(table, self.schema, first_row=count.rows)
-            check_partition_values(piece, self.partition_by, count.rows)
-            count.update(piece)
-            found.append(piece)
-        return found
-
     def group(self, written: Sequence[WrittenRows], again: Again) -> WrittenGroup:
         """See ``safewrite.engine.written.TaskWriter``."""
         return WrittenGroup(self.schema, self.layout, again, *union(written))
-
-
-def _small_together(rows: Iterable[tuple[str, pa.Table]]) -> Iterator[list[tuple[str, pa.Table]]]:
-    """Tables that follow one another, as many as are cheap to join."""
-    some: list[tuple[str, pa.Table]] = []
-    size = 0
-    for one in rows:
-        if size + one[1].nbytes > _SMALL_BYTES and some:
-            yield some
-            some, size = [], 0
-        some.append(one)
-        size += one[1].nbytes
-    if some:
-        yield some
 
 
 @dataclass(frozen=True)

@@ -71,8 +71,8 @@ class Plans(Protocol[VersionT_contra, PlanT_co]):
     def count(self, data: Any, operation: Operation, on: VersionT_contra, /) -> Prepared:
         """The rows under the table's schema, which may have more columns than they."""
 
-    def in_tasks(self, on: VersionT_contra, /, *, here: bool) -> TableInTasks | None:
-        """How tasks reach the table, of this process alone if they run ``here``; None where another cannot reach it as this one does."""
+    def in_tasks(self, on: VersionT_contra, /) -> TableInTasks | None:
+        """How tasks reach the table; None where another process cannot reach it as this one does."""
 
     def name(self, counted: Counted, name: Identity, on: VersionT_contra, /) -> Named:
         """Name the write by the caller's key or batch, or by a generated key."""

@@ -105,12 +105,9 @@ class Table:
         return self._own().properties
 
     @verb
-    def in_tasks(self, *, here: bool = False) -> TableInTasks | None:
-        """The pipelines' own: how tasks write for :meth:`append_many`, and read what was added; None where that cannot travel.
-
-        ``here``: the tasks run in this process, and use what it reaches the table by.
-        """
-        return self._writer.in_tasks(here=here)
+    def in_tasks(self) -> TableInTasks | None:
+        """The pipelines' own: how tasks write for :meth:`append_many`, and read what was added; None where that cannot travel."""
+        return self._writer.in_tasks()
 
     def _own(self) -> Format[Any, Any, Any]:
         """What this process knows of the table, not what it was forked with."""

@@ -70,10 +70,10 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
         """The world that performs the effects of a write."""
         return self._format.world
 
-    def in_tasks(self, *, here: bool) -> TableInTasks | None:
+    def in_tasks(self) -> TableInTasks | None:
         """How tasks reach the known version."""
         on = self._format.planned_on(Operation("append"), None, alone=False)
-        return self._format.planner.in_tasks(on, here=here)
+        return self._format.planner.in_tasks(on)
 
     # --- one write ----------------------------------------------------------------------------------
     @told

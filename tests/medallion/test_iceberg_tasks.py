@@ -47,18 +47,14 @@ def twins(delta_twins: Callable[..., Twin]) -> Callable[..., Twin]:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What tasks of the engine did, each time from what was sent to them."""
+    """What tasks did, each time from what was sent to them."""
     found, write, look = list[str](), IcebergFiles.write, IcebergReader.__call__
 
     def written(self: IcebergFiles, *given: Any) -> Any:
-        if self.table.here is not None:
-            return write(self, *given)
         found.append("write")
         return pickle.loads(pickle.dumps(write(pickle.loads(pickle.dumps(self)), *given)))
 
     def looked(self: IcebergReader, *given: Any) -> Any:
-        if self.table.here is not None:
-            return look(self, *given)
         found.append("read")
         return look(pickle.loads(pickle.dumps(self)), *given)
 

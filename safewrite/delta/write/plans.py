@@ -402,13 +402,13 @@ class Planner:
             room=self._room,
         )
 
-    def in_tasks(self, state: Snapshot | None, *, here: bool) -> TableInTasks | None:
+    def in_tasks(self, state: Snapshot | None) -> TableInTasks | None:
         """How tasks reach this version; None where another process cannot reach its store."""
         from safewrite.delta.read.task_reader import DeltaReader
         from safewrite.delta.write.tasks import DeltaFiles
         from safewrite.engine.written import TableInTasks
 
-        store = None if state is None else self.connection.store(here=here)
+        store = None if state is None else self.connection.store()
         if state is None or store is None:
             return None
         limits, layout = self.limits.elsewhere(), self.layout(state.schema, state)

@@ -58,12 +58,10 @@ class TableAddress:
     """The properties of a catalog that lends credentials: they may run out before a task has its turn."""
     lent_s: float = 0.0
     """The time of the last loan."""
-    here: OpenedTable | None = field(default=None, repr=False, compare=False)
-    """The table itself, for tasks of this process; it is not sent."""
 
     def open(self) -> OpenedTable:
         """The table in this process."""
-        return self.here or _opened(self, os.getpid())
+        return _opened(self, os.getpid())
 
 
 @dataclass(frozen=True)
@@ -99,14 +97,6 @@ class _BorrowingWorld(FilesWorld):
         catalog = load(str(lender.pop("name")), **lender)
         self.table.io = catalog.load_table(self.table.name()).io
         self._lent_s = time.time()
-
-
-def address_here(head: TableVersion) -> TableAddress:
-    """A version of a table for tasks of this process, which use its own FileIO."""
-    table = table_of(head)
-    name = tuple(table.name())
-    opened = OpenedTable(head, FilesWorld(table, name))
-    return TableAddress(name, table.metadata_location, "", ("", ""), (), here=opened)
 
 
 def address_of(head: TableVersion, catalog: Catalog) -> TableAddress | None:

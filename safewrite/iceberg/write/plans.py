@@ -305,16 +305,14 @@ class Planner:
             target_file_size=self.target_bytes(head),
         )
 
-    def in_tasks(self, head: TableVersion, *, here: bool) -> TableInTasks | None:
+    def in_tasks(self, head: TableVersion) -> TableInTasks | None:
         """How tasks reach this version; None where another process cannot reach its files."""
         from safewrite.engine.written import TableInTasks
-        from safewrite.iceberg.catalog.travel import address_here, address_of
+        from safewrite.iceberg.catalog.travel import address_of
         from safewrite.iceberg.read.task_reader import IcebergReader
         from safewrite.iceberg.write.tasks import IcebergFiles, piece_bytes
 
-        address = address_here(head) if here else None
-        if not here and self.catalog is not None:
-            address = address_of(head, self.catalog)
+        address = None if self.catalog is None else address_of(head, self.catalog)
         if address is None:
             return None
         metadata, limits = table_of(head).metadata, self.limits.elsewhere()

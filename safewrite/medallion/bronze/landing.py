@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from safewrite import Outcome, Receipt
-from safewrite.engine.local import LocalEngine
 from safewrite.errors import InvalidInputError, ReplayMismatchError, SafewriteError
 from safewrite.medallion.bronze.known_files import catch_up, count_file
 from safewrite.medallion.bronze.reading import FileRead, key_of_touch, read_file, records_of, tag_in
@@ -33,14 +32,13 @@ from safewrite.medallion.files.file_versions import content_of
 from safewrite.medallion.files.layout import SourceFile
 from safewrite.medallion.files.mixed import MixedFiles
 from safewrite.medallion.files.rows import BronzeRows, FileRows, all_bad, bronze_schema
-from safewrite.medallion.tables.engine import reached
 from safewrite.medallion.tables.job import TableJob, quarantine_rows, short_key
 
 FILES_MAX = 64
 BYTES_MAX = 128 * 2**20
-"""So much of raw files goes into one commit that tasks of this process write, or whose files it splits."""
+"""So much of raw files goes into one commit."""
 TASK_FILES_MAX, TASK_BYTES_MAX = 1000, 64 * 2**30
-"""And so much where executors write the rows."""
+"""And so much where tasks write the rows."""
 
 
 @dataclass
@@ -66,16 +64,22 @@ class LandedFiles:
         self.quarantined += quarantined
 
 
-def tasks_of(job: TableJob, mixed: MixedFiles, state: BronzeState) -> FileTasks:
-    """What lands files: tasks of the job's engine, or of this process where executors cannot reach what it reaches."""
-    raw = None if job.places.engine is None else job.places.raw.travelling()
-    engine, bronze = reached(job.bronze, None if raw is None else job.places.engine)
+def tasks_of(job: TableJob, mixed: MixedFiles, state: BronzeState) -> FileTasks | None:
+    """What lands files by tasks; None where this process reads and writes all of them.
+
+    Raises:
+        InvalidInputError: executors cannot reach what this process reaches.
+    """
+    if job.places.engine is None:
+        return None
+    raw, bronze = job.places.raw.travelling(), job.bronze.in_tasks()
+    if raw is None or bronze is None:
+        return None
 
     def again(source: SourceFile) -> BronzeRows:
         return read_file(job, source, mixed, state.contents(source.path)).rows(job)
 
-    storage = job.places.raw if raw is None else raw
-    return FileTasks(job, engine, storage, bronze.writer, mixed, again)
+    return FileTasks(job, job.places.engine, raw, bronze.writer, again)
 
 
 def is_news(state: BronzeState | None, sources: Sequence[SourceFile]) -> bool:
@@ -97,23 +101,22 @@ def land(
     """
     news = [source for source in sources if not state.knows(source.raw, is_load=source.is_load)]
     tasks = tasks_of(job, mixed, state)
-    is_here = isinstance(tasks.engine, LocalEngine)
-    for number, group in enumerate(_groups(iter(news), is_here=is_here)):
+    for number, group in enumerate(_groups(iter(news), by_tasks=tasks is not None)):
         if number:  # another run, of a later configuration, may have landed files of the next task meanwhile
             job.lineage.look()
             catch_up(job, state, landed.versions)
         check_epoch(job, state, group, again=landed.again)
-        _land_group(job, state, group, tasks, landed)
+        _land_group(job, state, group, (mixed, tasks), landed)
 
 
-def _groups(sources: Iterator[SourceFile], *, is_here: bool = True) -> Iterator[list[SourceFile]]:
-    """The files of each commit.  Beside executors files of all tables, which this process splits, have commits of their own."""
+def _groups(sources: Iterator[SourceFile], *, by_tasks: bool = False) -> Iterator[list[SourceFile]]:
+    """The files of each commit.  Files of all tables, which this process splits, have commits of their own."""
     group: list[SourceFile] = []
     size = 0
     for source in sources:
-        is_there = not is_here and not source.is_mixed
+        is_there = by_tasks and not source.is_mixed
         files_max, bytes_max = (TASK_FILES_MAX, TASK_BYTES_MAX) if is_there else (FILES_MAX, BYTES_MAX)
-        is_other = not is_here and group and group[-1].is_mixed != source.is_mixed
+        is_other = by_tasks and group and group[-1].is_mixed != source.is_mixed
         if group and (is_other or len(group) == files_max or size + source.raw.size > bytes_max):
             yield group
             group, size = [], 0
@@ -127,11 +130,16 @@ def _land_group(
     job: TableJob,
     state: BronzeState,
     group: Sequence[SourceFile],
-    tasks: FileTasks,
+    readers: tuple[MixedFiles, FileTasks | None],
     landed: LandedFiles,
 ) -> None:
-    mixed = tasks.mixed
-    ready = tasks.land(list(_tagged(job, state, group, mixed, landed)))
+    mixed, tasks = readers
+    ready: Sequence[FileRows]
+    if tasks is not None and not group[0].is_mixed:
+        ready = tasks.land(list(_tagged(job, state, group, mixed, landed)))
+    else:
+        found = (_read(job, state, source, mixed, landed) for source in group)
+        ready = [rows for rows in found if rows is not None]
     check_order(job, state, ready)
     _check_share(job, ready)
     _quarantine(job, ready)
@@ -251,14 +259,21 @@ def _key(one: FileRows, state: BronzeState) -> str:
     )
 
 
+def _read(
+    job: TableJob, state: BronzeState, source: SourceFile, mixed: MixedFiles, landed: LandedFiles
+) -> BronzeRows | None:
+    """The rows of a file; None where nothing is to be landed."""
+    file = read_file(job, source, mixed, state.contents(source.path))
+    return file.rows(job) if _is_new(job, state, (source, file.tag), lambda: file, landed) else None
+
+
 def _tagged(
     job: TableJob, state: BronzeState, group: Sequence[SourceFile], mixed: MixedFiles, landed: LandedFiles
 ) -> Iterator[tuple[SourceFile, str]]:
     """The files of which rows are to be landed, and the tags of what they hold."""
     for source in group:
         known = state.contents(source.path)
-        content = mixed.get(source).tag if source.is_mixed else job.places.raw.tag(source.raw)
-        tag = tag_in(job, source, content, known)
+        tag = tag_in(job, source, job.places.raw.tag(source.raw), known)
         if _is_new(job, state, (source, tag), partial(read_file, job, source, mixed, known), landed):
             yield source, tag
 

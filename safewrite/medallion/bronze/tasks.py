@@ -1,7 +1,4 @@
-"""Reads raw files in tasks, which convert their records, write them to data files of bronze, and report what they did.
-
-Tasks run in this process, or on the executors of Spark; what a file becomes does not depend on it.
-"""
+"""Reads raw files in tasks, which convert their records, write them to data files of bronze, and report what they did."""
 
 from __future__ import annotations
 
@@ -20,7 +17,6 @@ from safewrite.errors import InvalidInputError
 from safewrite.medallion.config.job import TableConfig
 from safewrite.medallion.config.rules import Quality
 from safewrite.medallion.files.layout import SourceFile
-from safewrite.medallion.files.mixed import MixedFiles, Part
 from safewrite.medallion.files.parts import (
     PART_BYTES,
     FilePart,
@@ -138,10 +134,7 @@ class LandParts:
         for part, tag in self.parts:
             records, rows, bad, span = 0, 0, list[BadRecord](), None
             for some in records_of_part(self.storage, part, self.table.files, names, self.owner_columns):
-                owners = self.owner_columns if part.source.is_mixed else ()
-                piece = bronze_rows(
-                    part.source, tag, some, self.table, self.source_columns, owner_columns=owners
-                )
+                piece = bronze_rows(part.source, tag, some, self.table, self.source_columns)
                 records += some.count
                 rows += piece.count
                 bad += piece.bad
@@ -164,7 +157,6 @@ class FileTasks:
     engine: Engine[Any]
     storage: Storage
     writer: TaskWriter
-    mixed: MixedFiles
     again: Callable[[SourceFile], BronzeRows]
     """Reads a file in this process."""
 
@@ -181,9 +173,7 @@ class FileTasks:
         while wrong := _wrongly_cut(landed):
             log.info("medallion: %s: %s is read at once", self.job.name, ", ".join(sorted(wrong)))
             parts = {
-                path: [FilePart.whole(own[0].source, at_once=True, share=own[0].share)]
-                if path in wrong
-                else own
+                path: [FilePart.whole(own[0].source, at_once=True)] if path in wrong else own
                 for path, own in parts.items()
             }
             landed = self._landed(parts, tags)
@@ -211,7 +201,7 @@ class FileTasks:
     def _parts(self, sources: Sequence[SourceFile]) -> dict[str, list[FilePart]]:
         """The parts of each file; large ones are looked through by tasks first."""
         files = self.job.config.files
-        parts = {source.path: [FilePart.whole(source, share=self._share(source))] for source in sources}
+        parts = {source.path: [FilePart.whole(source)] for source in sources}
         looks = [look for source in sources if source.kind == files.kind for look in self._looks(source)]
         found: dict[str, list[tuple[int, Any]]] = {}
         for look, report in zip(looks, bodies(self.engine.run(looks)), strict=True):
@@ -224,18 +214,10 @@ class FileTasks:
                 parts[source.path] = csv_parts(source, files, starts, reports) or parts[source.path]
         return parts
 
-    def _share(self, source: SourceFile) -> Part | None:
-        return self.mixed.get(source).parts[self.job.name] if source.is_mixed else None
-
     def _looks(self, source: SourceFile) -> Iterator[LookThrough]:
         size, is_quoted = source.raw.size, self.job.config.files.rfc4180 is not False
         is_packed = source.raw.name.lower().endswith(".gz")
-        if (
-            source.is_mixed
-            or size <= PART_BYTES * 3 // 2
-            or is_packed
-            or not may_be_cut(source, self.job.config.files)
-        ):
+        if size <= PART_BYTES * 3 // 2 or is_packed or not may_be_cut(source, self.job.config.files):
             return
         if source.kind == "parquet":
             yield LookThrough(self.storage, source, 0, size, is_quoted)
@@ -252,8 +234,13 @@ class FileTasks:
             LandParts(self.storage, tuple(some), table, self.job.columns, owner_columns, self.writer)
             for some in _dealt([(part, tags[path]) for path, own in parts.items() for part in own])
         ]
-        is_small = sum(part.nbytes for own in parts.values() for part in own) <= SMALL_BYTES
+        is_small = sum(map(_nbytes, itertools.chain.from_iterable(parts.values()))) <= SMALL_BYTES
         return bodies((LocalEngine() if is_small else self.engine).run(tasks))
+
+
+def _nbytes(part: FilePart) -> int:
+    """About what is read of a file for a part."""
+    return part.end - part.start if part.source.kind == "csv" else part.source.raw.size
 
 
 def _dealt(parts: Sequence[tuple[FilePart, str]]) -> Iterator[list[tuple[FilePart, str]]]:
@@ -261,7 +248,7 @@ def _dealt(parts: Sequence[tuple[FilePart, str]]) -> Iterator[list[tuple[FilePar
     some: list[tuple[FilePart, str]] = []
     size = 0
     for part, tag in parts:
-        length = _OVERHEAD_BYTES + part.nbytes
+        length = _OVERHEAD_BYTES + _nbytes(part)
         if some and size + length > PART_BYTES:
             yield some
             some, size = [], 0
