@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
+from tests.changes.tasked import by_tasks
 
 SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), False), pa.field("n", pa.int64()), pa.field("seq", pa.int64(), False)]
@@ -28,8 +30,17 @@ def change(number: int, n: int, seq: int) -> dict[str, int]:
     return {"id": number, "n": n, "seq": seq}
 
 
+@pytest.mark.parametrize("decided", [nullcontext, by_tasks])
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
-def test_a_check_sees_the_rows_that_will_stand_and_stops_the_write(table_format: str, tmp_path: Path) -> None:
+def test_a_check_sees_the_rows_that_will_stand_and_stops_the_write(
+    table_format: str, decided: Any, tmp_path: Path
+) -> None:
+    """Where the changes are decided here, and by tasks."""
+    with decided():
+        _judge(table_format, tmp_path)
+
+
+def _judge(table_format: str, tmp_path: Path) -> None:
     place = table(tmp_path, table_format)
     place.apply_changes([change(1, 10, 1), change(2, 20, 1)], **HOW)
     seen: list[tuple[list[dict[str, Any]], dict[str, int]]] = []

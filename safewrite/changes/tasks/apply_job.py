@@ -24,7 +24,7 @@ from safewrite.changes.meaning.member_batches import GroupOutcome
 from safewrite.changes.meaning.memory import Memory
 from safewrite.changes.meaning.positions import Numbers
 from safewrite.changes.meaning.reading import check_target, parsed
-from safewrite.changes.meaning.spec import Spec
+from safewrite.changes.meaning.spec import Check, Spec
 from safewrite.changes.tasks.apply_tasks import (
     AppliedPart,
     ApplyPart,
@@ -110,6 +110,12 @@ class GivenRows(Generic[S]):
             yield ReadBatch(spec, schema, report, self.named(report.fingerprint)), mapped.rows
 
 
+def judged(spec: Spec, given: Given, columns: pa.Schema) -> Check | None:
+    """A caller's check, of rows that were written as the engine of these changes has them; None where there is none."""
+    check = spec.check
+    return None if check is None else lambda rows, counts: check(given.shown(rows, columns), counts)
+
+
 @dataclass(frozen=True)
 class _KeyLook:
     """A look-up: the rows that it gave, and what it says of files; ``number`` tells its files from those of others."""
@@ -124,7 +130,7 @@ class _KeyLook:
 class ApplyJob:
     """One batch of changes on its way.  ``source`` has its changes; ``new_id`` names files.
 
-    ``shown`` makes of rows that were written what a caller's check is given; None where none is asked.
+    ``check`` judges rows that were written, as the engine has them; None where no caller's check is asked.
     """
 
     engine: Engine[Any]
@@ -134,7 +140,7 @@ class ApplyJob:
     new_id: Callable[[], str]
     whole: bool = False
     """Whether rows are always looked up with all columns."""
-    shown: Callable[[Any], Any] | None = None
+    check: Check | None = None
     _looks: list[_KeyLook] = field(default_factory=list, repr=False)
     _known: dict[str, _KeyLook] = field(default_factory=dict, repr=False)
     """The look-up that says what is in a file, by the file's name."""
@@ -170,7 +176,7 @@ class ApplyJob:
         cuts = effect_of_truncates(self.changes, memory)
         whole = self.whole or needs_whole(self.changes, memory)
         live = {file.name: file for file in files}
-        if not self._looks and self.shown is None:
+        if not self._looks and self.check is None:
             self._bring_here(files)
         self._look_up(
             [file for name, file in live.items() if not self._knows(name, whole=whole)], whole=whole
@@ -189,8 +195,7 @@ class ApplyJob:
             raise InternalError(
                 f"Tasks wrote {rows} rows, and decided about others. Nothing was committed. Please report it."
             )
-        shown = None if self.shown is None else self.shown(frame)
-        check_result(self.changes.spec, effect.settled.decision, shown)
+        check_result(replace(self.changes.spec, check=self.check), effect.settled.decision, frame)
         made = AppliedBatch(
             GroupOutcome(effect.settled, effect.after(memory, now_ms)),
             rows,
@@ -267,7 +272,7 @@ class ApplyJob:
             self.files.named(self.new_id()),
             question_of(self.changes, memory, whole=whole),
             gone,
-            self.shown is not None,
+            self.check is not None,
         )
         source = self.engine.together([self.source, *(look.source for look in looks)])
         mapped = self._stack.enter_context(self.engine.map(self.engine.exchange(source, self._parts), task))
@@ -283,7 +288,7 @@ class ApplyJob:
                 "Nothing was committed. Please report it."
             )
         answer = joined((one.answer for one in applied), cuts.counts)
-        return answer, applied, None if self.shown is None else mapped.rows
+        return answer, applied, None if self.check is None else mapped.rows
 
     # --- files that lose rows -------------------------------------------------------------------------
     def rewrite(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from safewrite.changes.tasks.apply_job import ApplyJob, Given
+from safewrite.changes.tasks.apply_job import ApplyJob, Given, judged
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log.features import feeds_changes
 from safewrite.delta.write.apply import ApplyTransaction
@@ -37,7 +37,7 @@ def transaction(
             planner.table_files(state, spec.keys, Vectors(store.root), store),
             planner.new_id,
             whole=feeds_changes(state),
-            shown=None if spec.check is None else lambda rows: given.shown(rows, state.schema),
+            check=judged(spec, given, state.schema),
         )
         with closing(job):
             yield ApplyTransaction(

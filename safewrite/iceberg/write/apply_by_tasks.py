@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from safewrite.changes.members.table_chunks import UnfitError
-from safewrite.changes.tasks.apply_job import ApplyJob, Given
+from safewrite.changes.tasks.apply_job import ApplyJob, Given, judged
 from safewrite.iceberg.catalog.travel import address_of
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
@@ -48,7 +48,7 @@ def plan_of(
                 planner.new_id(), planner.target_bytes(head), planner.limits.elsewhere(), address
             ),
             planner.new_id,
-            shown=None if spec.check is None else lambda rows: given.shown(rows, schema),
+            check=judged(spec, given, schema),
         )
         with closing(job):
             yield ApplyPlan(**planner.applying(changes.fingerprint, spec, head, name), spec=spec, work=job)
