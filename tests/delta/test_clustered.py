@@ -93,6 +93,8 @@ def test_a_domain_that_names_no_columns_is_refused_with_the_way_out(tmp_path):
         "{}",
         "[]",
         "x",
+        '{"clusteringColumns": "ab"}',
+        '{"clusteringColumns": null}',
         json.dumps({"clusteringColumns": [[]]}),
         json.dumps({"clusteringColumns": [3]}),
     ):
@@ -103,3 +105,18 @@ def test_a_domain_that_names_no_columns_is_refused_with_the_way_out(tmp_path):
         table.append([row(1, "b")])
     assert clustering_of({}) == ()
     assert clustering_of({CLUSTERING: json.dumps({"clusteringColumns": []})}) == ()
+
+
+def test_a_domain_without_a_name_says_nothing(tmp_path):
+    """No engine writes one; the table is read and written, and gets checkpoints, as without it."""
+    clustered(tmp_path / "t", ["z"])
+    nameless = [
+        {"domainMetadata": {"configuration": "x", "removed": False}},
+        {"domainMetadata": {"domain": None}},
+    ]
+    (tmp_path / "t" / actions.commit_path(2)).write_bytes(body({"commitInfo": {}}, *nameless))
+    table = sw.open(tmp_path / "t")
+    table.append([row(1, "b")])
+    assert table.checkpoint()
+    assert sw.open(tmp_path / "t").row_count() == 1
+    assert "z" in stats(tmp_path / "t", 3)[0]["nullCount"]

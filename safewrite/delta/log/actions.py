@@ -181,8 +181,8 @@ class Commit:
 
     @property
     def domain_metadata(self) -> list[Action]:
-        """``domainMetadata`` actions, tombstones (``removed``) among them."""
-        return self.of("domainMetadata")
+        """``domainMetadata`` actions, tombstones (``removed``) among them; one without a name says nothing."""
+        return [one for one in self.of("domainMetadata") if isinstance(one.get("domain"), str)]
 
     @cached_property
     def _adds(self) -> tuple[Action, ...]:

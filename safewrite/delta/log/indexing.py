@@ -80,12 +80,14 @@ def clustering_of(domains: Mapping[str, str]) -> tuple[Path, ...]:
         return ()
     try:
         named = json.loads(text)["clusteringColumns"]
-        paths = tuple((one,) if isinstance(one, str) else tuple(one) for one in named)
+        paths = [(one,) if isinstance(one, str) else tuple(one) for one in named]
     except (ValueError, KeyError, TypeError, RecursionError):
-        paths = ((),)
-    if not all(path and all(isinstance(part, str) for part in path) for path in paths):
+        named, paths = None, []
+    if not isinstance(named, list) or not all(
+        path and all(isinstance(part, str) for part in path) for path in paths
+    ):
         raise ValueError(f"the domain {CLUSTERING} is {text!r}, which names no columns")
-    return paths
+    return tuple(paths)
 
 
 def check(properties: Mapping[str, str], schema: pa.Schema, partition_by: Sequence[str]) -> str | None:

@@ -129,7 +129,7 @@ class Snapshot:
             dict(self.txns),
             list(self.restores),
             self.read_from,
-            dict(self.domains),
+            self.domains,
         )
         draft.apply(commit)
         moved = draft.state(version, self.checkpoint, anchor)
@@ -167,7 +167,7 @@ class _Partial:
     txns: dict[str, int] = field(default_factory=dict)
     restores: list[Restore] = field(default_factory=list)
     read_from: int = 0
-    domains: dict[str, str] = field(default_factory=dict)
+    domains: Mapping[str, str] = field(default_factory=dict)
 
     def apply(self, commit: Commit) -> None:
         restored = restore_of(commit)
@@ -179,11 +179,7 @@ class _Partial:
 
     def remember(self, txns: Sequence[Action], domains: Sequence[Action]) -> None:
         self.txns.update((txn["appId"], txn["version"]) for txn in txns)
-        for domain in domains:
-            if domain.get("removed"):
-                self.domains.pop(domain["domain"], None)
-            else:
-                self.domains[domain["domain"]] = domain.get("configuration") or ""
+        self.domains = domains_after(self.domains, domains)
 
     def state(self, version: int, checkpoint: Checkpoint | None, anchor: Anchor | None) -> Snapshot:
         if not _complete(self.protocol, "minReaderVersion", "minWriterVersion"):
@@ -203,6 +199,14 @@ class _Partial:
             self.read_from,
             MappingProxyType(self.domains),
         )
+
+
+def domains_after(domains: Mapping[str, str], actions: Sequence[Action]) -> Mapping[str, str]:
+    """The configurations of metadata domains after some ``domainMetadata`` actions, by the names of domains."""
+    if not actions:
+        return domains
+    told = {one["domain"]: None if one.get("removed") else one.get("configuration") or "" for one in actions}
+    return {name: text for name, text in {**domains, **told}.items() if text is not None}
 
 
 def _anchor(version: int, digest: str) -> Anchor:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from safewrite.delta.log.actions import Action, Commit
 from safewrite.delta.log.indexing import CLUSTERING
-from safewrite.delta.log.snapshot import Snapshot
+from safewrite.delta.log.snapshot import Snapshot, domains_after
 from safewrite.errors import ConflictError, Kind, ReplayMismatchError, UnsafeConfigError
 from safewrite.protocol.positions import Moves, moved
 
@@ -56,9 +56,9 @@ def clusters(commit: Commit) -> bool:
 
 def check_clustering(state: Snapshot | None, version: int, commit: Commit) -> None:
     """Refuse to follow a change of the columns that files must have statistics of (PROTOCOL.md, "Clustered Table")."""
-    if state is None or not clusters(commit):
+    if state is None:
         return
-    if state.advance(state.version + 1, commit).domains.get(CLUSTERING) != state.domains.get(CLUSTERING):
+    if domains_after(state.domains, commit.domain_metadata).get(CLUSTERING) != state.domains.get(CLUSTERING):
         raise ConflictError(
             f"Version {version} changed the columns by which the table is clustered while this write was under way. Nothing was "
             "committed; call again.",
