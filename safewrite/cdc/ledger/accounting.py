@@ -84,7 +84,7 @@ def verify(job: str, ledger: pa.Table, letters: pa.Table | None = None) -> Verdi
 
 def states_of(letters: pa.Table) -> Counter[str]:
     """How many letters are in each state; those of an earlier version all wait."""
-    return Counter(one or "waiting" for one in _states(letters))
+    return Counter(_states(letters))
 
 
 def dead_letters_waiting(letters: pa.Table | None, job: str) -> Counter[str | None]:
@@ -93,12 +93,16 @@ def dead_letters_waiting(letters: pa.Table | None, job: str) -> Counter[str | No
         return Counter()
     rows = letters.filter(pc.equal(letters.column("job"), job))
     pairs = zip(rows.column("table").to_pylist(), _states(rows), strict=True)
-    return Counter(table for table, state in pairs if (state or "waiting") in LEFT)
+    return Counter(table for table, state in pairs if state in LEFT)
 
 
-def _states(letters: pa.Table) -> list[str | None]:
+def _states(letters: pa.Table) -> list[str]:
     known = "state" in letters.column_names
-    return letters.column("state").to_pylist() if known else [None] * letters.num_rows
+    return (
+        [one or "waiting" for one in letters.column("state").to_pylist()]
+        if known
+        else ["waiting"] * letters.num_rows
+    )
 
 
 def _replays(lines: Sequence[LedgerEntry], states: Mapping[str, int], *, gone: bool) -> list[str]:

@@ -24,9 +24,8 @@ from safewrite.changes.meaning.positions import Numbers, Position
 from safewrite.changes.meaning.reading import Changes
 from safewrite.changes.meaning.spec import Spec
 from safewrite.changes.meaning.unchanged_values import settle
-from safewrite.changes.tasks.read_task import within
 from safewrite.errors import InternalError
-from safewrite.frames.predicate import Predicate
+from safewrite.frames.predicate import Predicate, within
 from safewrite.protocol.effects import Effect, Outcome
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from safewrite.changes.meaning.spec import Spec
 from safewrite.engine.abc import Given, TaskAttempt
 from safewrite.engine.exchange import CHUNKS, Dealt
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
-from safewrite.frames.predicate import Both, Compare, Predicate
-from safewrite.frames.replace_where import EVERYTHING
+from safewrite.frames.predicate import Predicate, within
 
 OP, PLACE, ABSENT = "_safewrite_op", "_safewrite_place", "_safewrite_absent"
 OF_CHANGES = pa.schema([(OP, pa.int8()), (PLACE, pa.int64()), (ABSENT, pa.list_(pa.string()))])
@@ -205,13 +204,3 @@ class ReadBatch:
     def bounds(self) -> Predicate:
         """A condition that rows with keys of the batch satisfy."""
         return within(self.report.ends)
-
-
-def within(values: Mapping[str, pa.Array]) -> Predicate:
-    """A condition that rows with such values in each of these columns satisfy, by the least and the greatest of each."""
-    parts: list[Predicate] = []
-    for name, some in values.items():
-        if len(some):
-            low, high = ends_of(some).to_pylist()
-            parts += [Compare(name, ">=", low), Compare(name, "<=", high)]
-    return Both(tuple(parts)) if parts else EVERYTHING

@@ -411,22 +411,17 @@ def _true(state: Snapshot, key: str) -> bool:
     return state.properties.get(key, "false").strip().lower() == "true"
 
 
-def _indexed_columns(state: Snapshot) -> str | None:
-    """Spark can neither read nor write a table whose property for statistics it cannot read."""
-    try:
-        indexing.of(state.properties)
-    except ValueError as error:
-        return str(error)
-    return None
+def _read_by(read: Callable[[Snapshot], object]) -> Rule:
+    """Why what says of which columns files need statistics forbids it: it cannot be read, by Spark neither."""
 
+    def rule(state: Snapshot) -> str | None:
+        try:
+            read(state)
+        except ValueError as error:
+            return str(error)
+        return None
 
-def _clustering(state: Snapshot) -> str | None:
-    """New files need statistics of the columns by which the table is clustered."""
-    try:
-        indexing.clustering_of(state.domains)
-    except ValueError as error:
-        return str(error)
-    return None
+    return rule
 
 
 RULES: Mapping[str, Rule] = {
@@ -453,8 +448,8 @@ RULES: Mapping[str, Rule] = {
     "types": _unread,
     **{name: _iceberg_compat(name) for name in ICEBERG},
     "char and varchar": _text_limits,
-    "statistics": _indexed_columns,
-    "clustering": _clustering,
+    "statistics": _read_by(lambda state: indexing.of(state.properties)),
+    "clustering": _read_by(lambda state: indexing.clustering_of(state.domains)),
 }
 """Features that are honoured as long as the table does not use them, and how use is found."""
 

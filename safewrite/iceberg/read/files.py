@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from safewrite.changes.meaning.positions import Flags
 from safewrite.changes.meaning.reading import loose
-from safewrite.changes.tasks.read_task import within
 from safewrite.frames.parallel import LOOKED_AT_ONCE, LOOKED_BYTES, windows
+from safewrite.frames.predicate import within
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.data.pruning import Pruning, holding

@@ -80,12 +80,11 @@ class RowRemoval:
             rests = yield from self.work.rewrite(
                 [(live, gone.places(file)) for file, live in work.items()], gone.before
             )
-        stored = yield from seen([one for rest in rests.values() for one in rest.files], self.limits)
-        files = iter(stored)
-        made = {name: tuple(next(files) for _ in rest.files) for name, rest in rests.items()}
+        yield from seen([one for rest in rests.values() for one in rest.files], self.limits)
         for file, live in work.items():
             rest = rests[live.name]
-            loss = Loss(rest.of - rest.rows, removes=True, rest=made[live.name], kept=rest.rows)
+            files = tuple(one.data_file for one in rest.files)
+            loss = Loss(rest.of - rest.rows, removes=True, rest=files, kept=rest.rows)
             self._losses[gone.mark(file)] = loss if not rest.of or rest.rows < rest.of else Loss()
         return {file: self._losses[gone.mark(file)] for file in losing}
 

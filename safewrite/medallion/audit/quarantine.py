@@ -49,6 +49,11 @@ class AsideRecord(Letter):
     tag: str = ""
     text: str | None = None
 
+    @property
+    def place(self) -> Place:
+        file, _, line = self.name.rpartition("#")
+        return file, self.tag, int(line)
+
     def content(self) -> dict[str, Any]:
         return {"tag": self.tag, "text": self.text}
 
@@ -76,10 +81,8 @@ class Quarantine(Letters[AsideRecord]):
         for row in rows:
             if row["stage"] == RETIRED or not is_met(row):
                 continue
-            owner, note = (
-                row["table"] or self._owner(row["file"]),
-                closed.get((row["table"], row["stage"], *_place(row))),
-            )
+            owner = row["table"] or self._owner(row["file"])
+            note = closed.get((row["table"], row["stage"], *_place(row)))
             one = AsideRecord(
                 f"{row['file']}#{row['line']}", owner, "waiting" if note is None else "retired", row["reason"], note, row["stage"],
                 tag=row["tag"], text=row["text"],
@@ -90,7 +93,7 @@ class Quarantine(Letters[AsideRecord]):
         for owner, group in sorted(of_tables.items()):
             taken = self._taken(owner, group)
             for one in group:
-                key = (one.stage or "", _of_letter(one))
+                key = (one.stage or "", one.place)
                 state = taken.get(key, one.state) if one.note is None else one.state
                 found[owner, *key] = replace(one, state=state)  # the last reason of several counts
         return [one for _, one in sorted(found.items(), key=lambda pair: pair[0]) if one.state in states]
@@ -122,12 +125,10 @@ class Quarantine(Letters[AsideRecord]):
     def _retire(self, letters: Sequence[AsideRecord], note: str) -> int:
         places, count = self._pipeline.places, 0
         for one in (record for record in letters if record.state == "waiting"):
-            file, _, line = one.name.rpartition("#")
+            file, tag, line = one.place
             owner = one.table if one.table in self._pipeline.config.tables else ""
-            rows = quarantine_rows(
-                owner or "", RETIRED, file, one.tag, [BadRecord(int(line), note, one.stage)]
-            )
-            key = short_key(f"{places.config.job}/{RETIRED}/{one.stage}/{one.name}#{one.tag}/{_hash(note)}")
+            rows = quarantine_rows(owner or "", RETIRED, file, tag, [BadRecord(line, note, one.stage)])
+            key = short_key(f"{places.config.job}/{RETIRED}/{one.stage}/{one.name}#{tag}/{_hash(note)}")
             receipt = places.quarantine.append(rows, key=key)
             count += receipt.outcome != sw.Outcome.ALREADY_COMMITTED
         return count
@@ -163,9 +164,7 @@ class Quarantine(Letters[AsideRecord]):
             return {}
         places = JobPlaces(self._pipeline.config, path=self._pipeline.places.path, read_only=True)
         job = TableJob(table, config, places)
-        aside = {
-            stage: {_of_letter(one) for one in letters if one.stage == stage} for stage in ("raw", "silver")
-        }
+        aside = {stage: {one.place for one in letters if one.stage == stage} for stage in ("raw", "silver")}
         try:
             there = _Aside(job, aside["raw"] | aside["silver"])
             states = there.in_silver(aside["silver"])
@@ -320,13 +319,8 @@ def _place(row: dict[str, Any]) -> Place:
     return row["file"], row["tag"], row["line"]
 
 
-def _of_letter(one: AsideRecord) -> Place:
-    file, _, line = one.name.rpartition("#")
-    return file, one.tag, int(line)
-
-
 def _identity(one: AsideRecord) -> tuple[str | None, str | None, Place]:
-    return one.table, one.stage, _of_letter(one)
+    return one.table, one.stage, one.place
 
 
 def _hash(text: str) -> str:
