@@ -550,7 +550,7 @@ def a_frame_without_rows_is_not_looked_at(was: Any, piece: pa.Table, target: pa.
 @fault(
     "H9",
     "delta.write.transaction:Transaction.check_conflict",
-    "delta/test_overwrite.py::test_a_change_of_schema_meanwhile_is_a_conflict",
+    "delta/test_overwrite.py::test_a_change_of_schema_or_of_clustering_meanwhile_is_a_conflict",
 )
 def a_change_of_the_schema_is_no_conflict(*_: Any) -> None:
     return
