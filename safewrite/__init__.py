@@ -39,6 +39,7 @@ if _TYPE_CHECKING:
 
     # `safewrite.open` is the name users know; not in __all__, so that a star import leaves the built-in alone.
     from safewrite.tables import open as open  # noqa: A004 - exported for type checkers
+    from safewrite.upkeep.report import MaintainReport
 
 __all__ = [
     "AddedRows",
@@ -53,6 +54,7 @@ __all__ = [
     "InternalError",
     "InvalidInputError",
     "Kind",
+    "MaintainReport",
     "MissingExtraError",
     "NotCommittedError",
     "Outcome",
@@ -79,6 +81,8 @@ def __getattr__(name: str) -> object:
         found = getattr(_imported("tables"), name)
     elif name == "Table":
         found = _imported("table.verbs").Table
+    elif name == "MaintainReport":
+        found = _imported("upkeep.report").MaintainReport
     else:
         from safewrite.boundary.habits import of_attribute
 

@@ -120,7 +120,12 @@ def patience(timeout_s: Any) -> float | None:
     Raises:
         InvalidInputError: it is no positive number.
     """
-    return None if timeout_s is None else _seconds("timeout_s", timeout_s)
+    return seconds("timeout_s", timeout_s)
+
+
+def seconds(name: str, value: Any) -> float | None:
+    """A limit of seconds, or None for none.  Raises as :func:`patience`."""
+    return None if value is None else _seconds(name, value)
 
 
 def _seconds(name: str, value: Any) -> float:

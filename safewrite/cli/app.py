@@ -1,5 +1,5 @@
-"""Runs the commands of ``safewrite``: doctor, resolve, history, repair, adopt, checkpoint, fast-forward, locks, verify,
-dashboard, cdc, medallion, stress.
+"""Runs the commands of ``safewrite``: doctor, resolve, history, repair, maintain, adopt, checkpoint, fast-forward, locks,
+verify, dashboard, cdc, medallion, stress.
 
 Exit codes: 0 all is well, 1 rows are lost, doubled or unknown (doctor: a danger was found), 2 wrong
 usage or settings.  Options that say where tables are and how commands look at them can be set as
@@ -28,6 +28,7 @@ from safewrite.cli.fast_forward import fast_forward
 from safewrite.cli.history import history
 from safewrite.cli.letters import CDC, MEDALLION, commands
 from safewrite.cli.locks import locks
+from safewrite.cli.maintain import maintain
 from safewrite.cli.medallion import medallion
 from safewrite.cli.shared import EXIT_USAGE, Output, OutputOption, answering, filled
 from safewrite.cli.stress import bench_app, stress
@@ -163,6 +164,7 @@ app.command()(doctor)
 app.command()(resolve)
 app.command()(history)
 app.command()(repair)
+app.command()(maintain)
 app.command()(adopt)
 app.command()(checkpoint)
 app.command()(fast_forward)

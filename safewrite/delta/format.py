@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from safewrite.boundary.public import after_ack
 from safewrite.delta import history, nested
 from safewrite.delta.arbiter import PROPERTY_ARBITER, check_arbiter
 from safewrite.delta.connect import Connection
 from safewrite.delta.log.features import unwritable
+from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.delta.opening import (
     already_there,
@@ -30,10 +33,19 @@ from safewrite.delta.write.group_commit import Group, write_many
 from safewrite.delta.write.plans import Planner
 from safewrite.delta.write.recalled import DeltaDone
 from safewrite.delta.write.resolve import recorded, resolve
+from safewrite.delta.write.staging import discard
 from safewrite.delta.write.steps import steps_of
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.write import write
-from safewrite.errors import ConflictError, InvalidInputError, Kind, WouldAlterError, not_yet
+from safewrite.errors import (
+    CommitUnknownError,
+    ConflictError,
+    InvalidInputError,
+    Kind,
+    SafewriteError,
+    WouldAlterError,
+    not_yet,
+)
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Arbiter
 from safewrite.protocol.effects import Effect, Outcome
@@ -57,6 +69,9 @@ if TYPE_CHECKING:
     from safewrite.changes.members.task_changes import TaskChanges
     from safewrite.frames.spark.held import Held
     from safewrite.table.lookup import RowFilter
+    from safewrite.upkeep.groups import Group as FileGroup
+    from safewrite.upkeep.groups import Inventory
+    from safewrite.upkeep.maintain import Compacted
 
 T = TypeVar("T")
 log = logging.getLogger("safewrite")
@@ -336,6 +351,42 @@ class DeltaFormat:
             plan.properties = {**operation.properties, **given.properties}
             plan.positions = operation.positions
             return self.commit(plan, operation, tuple, queue_first=queue_first), plan.write
+
+    # --- upkeep -------------------------------------------------------------------------------------
+    def inventory(self) -> Inventory:
+        from safewrite.delta.write.compaction import inventory
+
+        self.refresh()
+        self.check_writable()
+        known, size = KnownFiles(files_max=sys.maxsize), self.planner.target_file_size
+        return self._run(inventory(self._existing(), known, size, self.limits))
+
+    def compact(self, groups: Sequence[FileGroup], on: Inventory) -> Compacted:
+        assert isinstance(on.listing, KnownFiles)
+        self.refresh()
+        self.check_writable()
+        plan = self.planner.compaction(groups, self._existing(), on.listing)
+        try:
+            done = self.commit(plan, Operation("compact"), tuple, queue_first=False)
+        except CommitUnknownError as error:
+            landed = self._landed_in_doubt(error)
+            return plan.compacted(landed, error.key if landed is None else None)
+        except ConflictError as error:
+            if error.kind is not Kind.CONFLICT:
+                raise
+            return plan.compacted(None)
+        finally:
+            with after_ack(self.uri):  # files that are left over are harmless
+                self._run(discard(plan.never_named()))
+        self.after(done, 0.0)
+        return plan.compacted(done.version)
+
+    def _landed_in_doubt(self, error: CommitUnknownError) -> int | None:
+        """The version of a commit that ended in doubt, if the log shows it now."""
+        with suppress(SafewriteError):
+            found = None if error.key is None else self.resolve(error.key)
+            return None if found is None else found[0]
+        return None
 
     # --- Spark --------------------------------------------------------------------------------------
     def in_session(self, catalog: str | None) -> str | None:

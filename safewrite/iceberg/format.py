@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from safewrite.arguments.reading import spark_catalog as check_catalog
-from safewrite.errors import Kind, TableNotFoundError, WouldAlterError
+from safewrite.errors import Kind, TableNotFoundError, UnsupportedTableError, WouldAlterError
 from safewrite.iceberg import branches, features, history, ledger_place
 from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from safewrite.iceberg.spark.write import CachedSparkTable
     from safewrite.stores.world import Performer
     from safewrite.table.lookup import RowFilter
+    from safewrite.upkeep.groups import Group as FileGroup
+    from safewrite.upkeep.groups import Inventory
+    from safewrite.upkeep.maintain import Compacted
 
 
 class IcebergFormat:
@@ -348,6 +351,16 @@ class IcebergFormat:
         head = self.planned_on(operation, None)
         with shared(self.planner, self.connection.catalog, head, given, (operation, name)) as plan:
             return self.commit(plan, operation, tuple, queue_first=queue_first), plan.write
+
+    # --- upkeep -------------------------------------------------------------------------------------
+    def inventory(self) -> Inventory:
+        raise UnsupportedTableError(
+            f"{self.uri} is an Iceberg table, and maintain() puts together files of Delta tables only, for now. Nothing was written. Let "
+            "Spark's rewrite_data_files do it, or the service that keeps the catalog."
+        )
+
+    def compact(self, groups: Sequence[FileGroup], on: Inventory) -> Compacted:
+        raise UnsupportedTableError("No files of Iceberg tables are put together. Nothing was written.")
 
     # --- Spark --------------------------------------------------------------------------------------
     def in_session(self, catalog: str | None) -> str | None:

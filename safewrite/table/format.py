@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from safewrite.table.history import CommittedWrite, HistoryEntry
     from safewrite.table.lookup import RowFilter
     from safewrite.table.new_table import Layout
+    from safewrite.upkeep.groups import Group as FileGroup
+    from safewrite.upkeep.groups import Inventory
+    from safewrite.upkeep.maintain import Compacted
 
 VersionT = TypeVar("VersionT")
 VersionT_contra = TypeVar("VersionT_contra", contravariant=True)
@@ -175,6 +178,21 @@ class Format(Protocol[VersionT, PlanT, DoneT]):
 
         Raises:
             UnfitError: tasks cannot reach the table's files, or cannot take its changes.
+        """
+
+    # --- upkeep -----------------------------------------------------------------------------------
+    def inventory(self) -> Inventory:
+        """The live files of the newest version.
+
+        Raises:
+            UnsupportedTableError: they may not be put together.
+        """
+
+    def compact(self, groups: Sequence[FileGroup], on: Inventory) -> Compacted:
+        """Put the files of each group together, in one commit of those groups that are still there.
+
+        Raises:
+            ConflictError: kind SCHEMA_CHANGED; another writer changed what new files must be like.
         """
 
     # --- Spark ------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ NamedT_co = TypeVar("NamedT_co", bound=Named, covariant=True)
 class Operation:
     """What a write does with its rows: append them, or replace those where ``where`` is true (None: all)."""
 
-    verb: Literal["append", "overwrite", "delete", "apply_changes"]
+    verb: Literal["append", "overwrite", "delete", "apply_changes", "compact"]
     where: Where | None = None
     schema_mode: SchemaMode | None = None
     spark_catalog: str | None = None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from safewrite.arguments.options import GENERATED, Key, Txn, identity, known_key, patience
+from safewrite.arguments.options import GENERATED, Key, Txn, flag, identity, known_key, patience, seconds
 from safewrite.arguments.properties import checked as check_properties
 from safewrite.arguments.reading import SchemaMode
 from safewrite.arguments.reading import schema_mode as check_mode
@@ -17,7 +17,7 @@ from safewrite.errors import InvalidInputError
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.positions import check as check_positions
 from safewrite.receipt import Receipt
-from safewrite.stores.world import Performer
+from safewrite.stores.world import Performer, monotonic_s
 from safewrite.table.added import AddedFile, AddedRows, checked_position
 from safewrite.table.format import Format
 from safewrite.table.group import Answer, Group
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
     from safewrite.engine.written import TableInTasks
     from safewrite.frames.where import Where
+    from safewrite.upkeep.groups import Group as FileGroup
+    from safewrite.upkeep.groups import Inventory
+    from safewrite.upkeep.maintain import Compacted
+    from safewrite.upkeep.report import MaintainReport
 
 
 class Table:
@@ -570,6 +574,47 @@ class Table:
             ),
         )
         return self._writer.write_many(Group(members, groups, verb="apply_changes_many"), operation)
+
+    # --- upkeep -----------------------------------------------------------------------------------
+    @public
+    def maintain(
+        self, *, dry_run: bool = False, budget_s: float | None = None, budget_bytes: int | None = None
+    ) -> MaintainReport:
+        """Put small data files together, and those with many deleted rows, beside writers.  No row changes.
+
+        Files of a partition that follow each other become one, up to the table's target size; groups that are not worth their work
+        stay.  Cold partitions come first.  Each commit is small, and never makes another write wait.  A group of which others took
+        files first is left out and counted, and the rest goes on; so two calls at once do no harm.
+
+        Args:
+            dry_run: only say what would be done.
+            budget_s: no group is begun after so many seconds.
+            budget_bytes: at most so many bytes of data files are read and written again.
+
+        Returns:
+            What was done, and what was left and why.  docs/maintain.md has the words.
+
+        Raises:
+            UnsupportedTableError: the table may not be written to; the error names the feature.
+            TableNotFoundError, StorageError: before there is a table; no answer.  What was committed before stands.
+        """
+        from safewrite.upkeep.maintain import Upkept, checked_bytes, maintain
+
+        table = Upkept(self.uri, self._inventory, self._compact, lambda: monotonic_s(self.world))
+        return maintain(
+            table,
+            dry_run=flag("dry_run", dry_run),
+            budget_s=seconds("budget_s", budget_s),
+            budget_bytes=checked_bytes(budget_bytes),
+        )
+
+    @verb
+    def _inventory(self) -> Inventory:
+        return self._format.inventory()
+
+    @verb
+    def _compact(self, groups: Sequence[FileGroup], on: Inventory) -> Compacted:
+        return self._format.compact(groups, on)
 
     @verb
     def sink(

@@ -115,6 +115,14 @@ def read_rows(
     return prepare(table, schema, schema_mode="merge", stored=True), footer
 
 
+def decoded(
+    body: bytes, add: Action, state: Snapshot, gone: BitMap64 | None
+) -> tuple[pa.Table, pq.FileMetaData]:
+    """The live rows of a data file as its columns have them, without partition columns, and its footer: not yet under the table's schema."""
+    table, _, footer = _decoded(body, add, state, None, gone)
+    return table, footer
+
+
 def stored_rows(
     body: bytes | RangedFile,
     add: Action,

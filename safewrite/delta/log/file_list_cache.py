@@ -22,6 +22,7 @@ class KnownFiles:
     """The live files of one table; empty at first."""
 
     replay: LogReplay | None = None
+    files_max: int = FILES_MAX
 
     def load(self, state: Snapshot, limits: Limits) -> Generator[Effect, Outcome, LogReplay]:
         """The live files at ``state.version``, perhaps without tombstones and transactions.
@@ -39,7 +40,7 @@ class KnownFiles:
         """Keep the list of a version that stands in the log."""
         # Tombstones and transactions are for checkpoints, which read the log themselves: here they would only pile up.
         kept = replace(found, tombstones={}, txns={})
-        self.replay = kept if len(kept.adds) <= FILES_MAX else None
+        self.replay = kept if len(kept.adds) <= self.files_max else None
 
     def _since(self, state: Snapshot, limits: Limits) -> Generator[Effect, Outcome, LogReplay | None]:
         """The list by the commits after the one that is known; None if all must be read."""

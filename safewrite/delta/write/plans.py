@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from safewrite.delta.data.partitions import Room
     from safewrite.delta.data.vector_files import Vectors
     from safewrite.delta.write.apply import ApplyTransaction
+    from safewrite.delta.write.compaction import CompactionTransaction
     from safewrite.delta.write.overwrite import OverwriteTransaction
     from safewrite.delta.write.staging import StagedFile
     from safewrite.delta.write.table_files import DeltaTableFiles
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from safewrite.stores.travel import StoreAddress
     from safewrite.table.group import Member
     from safewrite.table.operation import Operation
+    from safewrite.upkeep.groups import Group
 
 FEW_ROWS = 10_000
 """An append of at most this many rows, most of which are new, is encoded before the ledger is asked for its key."""
@@ -240,6 +242,21 @@ class Planner:
             target_file_size=file_properties.target_bytes(state.properties, self.target_file_size),
             vectors=self.vectors(),
         )
+
+    def compaction(
+        self, groups: Sequence[Group], state: Snapshot, known: KnownFiles
+    ) -> CompactionTransaction:
+        """A transaction that puts the files of each group together."""
+        import pyarrow as pa
+
+        from safewrite.delta.write.compaction import CompactionTransaction, Regrouping
+
+        nothing = self.prepare(state.schema.empty_table(), state)
+        common = self._common(nothing, self.name(nothing, Identity(), state), state)
+        stored = pa.schema([one for one in state.schema if one.name not in state.partition_by])
+        layout = replace(self.layout(stored, state), partition_by=(), room=None, write_id=common["commit_id"])
+        regrouping = Regrouping(state, layout, self.vectors(), common["timestamp_ms"], self.limits)
+        return CompactionTransaction(**common, groups=groups, known_files=known, regrouping=regrouping)
 
     def vectors(self) -> Vectors:
         from safewrite.delta.data.vector_files import Vectors

@@ -16,6 +16,8 @@ def steps_of(
     """Write what was planned, once; the settings are those of ``safewrite.delta.write.write.write``."""
     if verb == "append":
         return write(plan, encode, fresh=fresh, **how)
+    if verb == "compact":  # it reads and writes for long before its first try
+        return write(plan, encode, **how)
     if verb == "apply_changes":
         from safewrite.delta.write.apply_shared import apply
 

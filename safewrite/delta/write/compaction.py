@@ -1,0 +1,346 @@
+"""Puts data files together in one commit that changes no row: groups of files that are still there become fewer files.
+
+The rows of a group are read file after file, without those that deletion vectors take away, and written in that order.  A commit of
+others that takes a file of a group, or names it again, takes the group out of ours: it is not made again, and the rest goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from safewrite.delta.data.datafiles import DataFile, FileLayout
+from safewrite.delta.data.julian_dates import check_calendar
+from safewrite.delta.data.rows import check_within, contents, decoded, size_of
+from safewrite.delta.data.vector_files import Vectors
+from safewrite.delta.log import file_properties
+from safewrite.delta.log.actions import Action, Commit, FileKey, file_key, stats_of
+from safewrite.delta.log.features import check_append
+from safewrite.delta.log.file_list_cache import KnownFiles
+from safewrite.delta.log.replay import commits_since
+from safewrite.delta.log.snapshot import Snapshot
+from safewrite.delta.write.overwrite import removal
+from safewrite.delta.write.staging import StagedFile, discard, stage
+from safewrite.delta.write.transaction import Transaction
+from safewrite.errors import (
+    ConflictError,
+    DataFileError,
+    InvalidInputError,
+    Kind,
+    NotCommittedError,
+    StorageError,
+    UnsupportedTableError,
+    WouldAlterError,
+)
+from safewrite.frames import prepare
+from safewrite.frames.parallel import Begun, Handed, given_back, windows
+from safewrite.frames.parquet import Roll
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.effects import Effect, Outcome
+from safewrite.stores.inside import is_inside
+from safewrite.upkeep.groups import Group, Inventory, StoredFile
+from safewrite.upkeep.maintain import Compacted
+
+OPERATION = "OPTIMIZE"
+"""As Spark and deltalake call it."""
+TAKEN = "other writers took its files first"
+HOT_COMMITS = 20
+"""So many of the last commits tell which partitions are hot."""
+CHUNK_BYTES = 64 * 2**20
+"""Rows of so many bytes in memory are written together, as a row group."""
+_ORDERED_TAGS = ("ZCUBE", "OPTIMIZE")
+"""How tags begin by which Spark knows files whose rows it has put in order."""
+
+
+# --- what the table has ---------------------------------------------------------------------------------
+def inventory(
+    state: Snapshot, known: KnownFiles, target_file_size: int | None, limits: Limits
+) -> Generator[Effect, Outcome, Inventory]:
+    """The live files of a version.
+
+    Raises:
+        UnsupportedTableError: by the name of every feature that forbids writing.
+        StorageError: the log cannot be read.
+    """
+    check_append(state)
+    replay = yield from known.load(state, limits)
+    first = max(state.version - HOT_COMMITS, -1)
+    commits = (yield from commits_since(first, state.version, limits)) or []
+    target = file_properties.target_bytes(state.properties, target_file_size)
+    files = [_stored(key, add) for key, add in replay.adds.items()]
+    return Inventory(state.version, files, target, _heat(commits), known)
+
+
+def _stored(key: FileKey, add: Action) -> StoredFile:
+    rows, vector = stats_of(add).get("numRecords"), add.get("deletionVector") or {}
+    return StoredFile(
+        key,
+        _partition(add),
+        size_of(add),
+        rows if type(rows) is int else None,
+        int(vector.get("cardinality") or 0),
+        int(bool(vector)),
+        _why_it_stays(add),
+    )
+
+
+def _why_it_stays(add: Action) -> str:
+    if not is_inside(add["path"]):
+        return "it lies outside the table (a shallow clone)"
+    if add.get("clusteringProvider") or any(tag.startswith(_ORDERED_TAGS) for tag in add.get("tags") or ()):
+        return "its rows are in an order (ZORDER, clustering)"
+    return ""
+
+
+def _partition(action: Action) -> Hashable:
+    return tuple(sorted((action.get("partitionValues") or {}).items()))
+
+
+def _heat(commits: Sequence[Commit]) -> Mapping[Hashable, int]:
+    """In how many of these commits rows of each partition went: there others may take a file while it is written again."""
+    found: dict[Hashable, int] = {}
+    for commit in commits:
+        gone = [one for one in commit.removes() if one.get("dataChange", True)]
+        for partition in {_partition(one) for one in gone}:
+            found[partition] = found.get(partition, 0) + 1
+    return found
+
+
+# --- one group ------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Regrouped:
+    """The files that take the place of others, and how many rows they have."""
+
+    files: tuple[StagedFile, ...]
+    rows: int
+
+
+@dataclass(frozen=True)
+class Regrouping:
+    """Reads the live rows of some files and writes them in fewer; it decides nothing, so that it may run anywhere."""
+
+    state: Snapshot
+    layout: FileLayout
+    vectors: Vectors
+    now_ms: int
+    limits: Limits
+
+    def made(self, adds: Sequence[Action], at: str) -> Generator[Effect, Outcome, Regrouped]:
+        """The uploaded files of a group; ``at`` makes their names unique.
+
+        Raises:
+            UnsupportedTableError, WouldAlterError: a row cannot be written again without loss; nothing of the group stays.
+            StorageError: a file is gone or damaged, or the store gave no answer.
+        """
+        staged: list[StagedFile] = []
+        try:
+            return (yield from self._made(adds, at, staged))
+        except NotCommittedError:
+            yield from discard(staged)  # no commit names them
+            raise
+
+    def _made(
+        self, adds: Sequence[Action], at: str, staged: list[StagedFile]
+    ) -> Generator[Effect, Outcome, Regrouped]:
+        for add in adds:
+            check_within(add)
+        yield from self.vectors.fetch(adds, self.limits)
+        layout = replace(self.layout, attempt=at)
+        roll = Roll(layout.target_file_size, layout.begin)
+        pending = _Pending(self.state, layout)
+        for some in windows(adds, size_of):
+            bodies = yield from contents(some, self.limits, name="compact.get_data")
+            calls = [
+                partial(given_back, partial(self._rows, add, Handed(body)), size_of(add))
+                for add, body in zip(some, bodies, strict=True)
+            ]
+            del bodies
+            for table in Begun(calls, alone=len(calls) == 1).results():
+                for chunk in pending.add(table):
+                    for full in roll.write(chunk):
+                        staged += yield from self._staged(adds[0], layout.file(len(staged), {}, *full))
+        for chunk in pending.rest():
+            for full in roll.write(chunk):
+                staged += yield from self._staged(adds[0], layout.file(len(staged), {}, *full))
+        for full in roll.close():
+            staged += yield from self._staged(adds[0], layout.file(len(staged), {}, *full))
+        return Regrouped(tuple(staged), pending.rows)
+
+    def _rows(self, add: Action, body: Handed[bytes]) -> pa.Table:
+        """The live rows of a file, as its columns have them.  Pure: it runs in a thread."""
+        table, footer = decoded(body.taken(), add, self.state, self.vectors.of(add))
+        check_calendar(footer, table, unquote(add["path"]))
+        return table
+
+    def _staged(self, add: Action, file: DataFile) -> Generator[Effect, Outcome, tuple[StagedFile, ...]]:
+        """Upload a file into the folder of those whose rows it has."""
+        path = unquote(add["path"])
+        folder, values = path[: path.rfind("/") + 1], dict(add.get("partitionValues") or {})
+        made = yield from stage(
+            [replace(file, path=folder + file.path, partition_values=values)], self.now_ms, self.limits
+        )
+        return tuple(replace(one, action={"add": {**one.action["add"], "dataChange": False}}) for one in made)
+
+
+@dataclass
+class _Pending:
+    """Rows that wait to be written together: of files with equal columns, until they are a row group."""
+
+    state: Snapshot
+    layout: FileLayout
+    rows: int = 0
+    _tables: list[pa.Table] = field(default_factory=list)
+    _size: int = 0
+
+    def add(self, table: pa.Table) -> Iterator[pa.Table]:
+        """Take rows; what is to be written now."""
+        self.rows += table.num_rows
+        if self._tables and not self._tables[0].schema.equals(table.schema):
+            yield from self.rest()
+        self._tables.append(table)
+        self._size += table.nbytes
+        if self._size >= CHUNK_BYTES:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[pa.Table]:
+        """What still waits, under the table's schema.
+
+        Raises:
+            UnsupportedTableError, WouldAlterError: a value that safewrite does not write.
+        """
+        tables, self._tables, self._size = self._tables, [], 0
+        if tables and sum(one.num_rows for one in tables):
+            whole = pa.concat_tables(tables).combine_chunks()
+            del tables
+            prepared = prepare(whole, self.layout.schema, schema_mode="merge", stored=True)
+            yield from map(self.layout.stored, prepared.tables())
+
+
+# --- one commit -----------------------------------------------------------------------------------------
+@dataclass
+class CompactionTransaction(Transaction):
+    """Groups of files, each of which goes as a whole or not at all."""
+
+    operation: str = OPERATION
+    mode: str = "Compact"
+    groups: Sequence[Group] = ()
+    known_files: KnownFiles = field(default_factory=KnownFiles, repr=False)
+    regrouping: Regrouping | None = None
+    dropped: dict[int, str] = field(default_factory=dict)
+    """Why groups are left out, by their number."""
+    unnamed: list[StagedFile] = field(default_factory=list, repr=False)
+    """Files of groups that were left out before any try of a commit: no commit names them."""
+    _made: dict[int, Regrouped] = field(default_factory=dict, repr=False)
+    _taken: dict[int, list[Action]] = field(default_factory=dict, repr=False)
+    """The files of each group, as they were live when they were read."""
+
+    # --- what is written ------------------------------------------------------------------------
+    def standing(self) -> list[int]:
+        """The groups that are not left out."""
+        return [number for number in self._made if number not in self.dropped]
+
+    def file_actions(self) -> list[dict[str, Any]]:
+        """``add`` actions of the files that come, and ``remove`` actions of those that go; none of them changes data."""
+        removes = [removal(add, self.timestamp_ms)["remove"] for add in self._gone()]
+        adds = [file.action for number in self.standing() for file in self._made[number].files]
+        return [*adds, *({"remove": {**one, "dataChange": False}} for one in removes)]
+
+    def _gone(self) -> list[Action]:
+        return [add for number in self.standing() for add in self._taken[number]]
+
+    def kept_rows(self) -> int:
+        """How many rows of replaced files the new files have, by the plan."""
+        return sum(self._made[number].rows for number in self.standing())
+
+    def metrics(self) -> dict[str, int]:
+        """``operationMetrics`` as Spark names them."""
+        gone = self._gone()
+        return {
+            "numRemovedFiles": len(gone),
+            "numRemovedBytes": sum(map(size_of, gone)),
+            "numAddedFiles": len(self.files),
+            "numAddedBytes": sum(file.mark.size for file in self.files),
+            "numDeletionVectorsRemoved": sum(1 for add in gone if add.get("deletionVector")),
+        }
+
+    def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
+        """``operationParameters`` as Spark writes them."""
+        return {"predicate": "[]", "zOrderBy": "[]", "clusterBy": "[]", "auto": "false"}
+
+    # --- the plan ---------------------------------------------------------------------------------
+    def prepare(self) -> Generator[Effect, Outcome, None]:
+        """Read the files of the groups that are still there, and write them again.
+
+        Raises:
+            ConflictError: kind CONFLICT; no group is left.
+            StorageError: the store gave no answer.
+        """
+        yield from super().prepare()
+        assert self.state is not None
+        assert self.regrouping is not None
+        check_append(self.state)
+        live = (yield from self.known_files.load(self.state, self.limits)).adds
+        for number, group in enumerate(self.groups):
+            adds = [live[file.name] for file in group.files if file.name in live]  # type: ignore[index]
+            if len(adds) < len(group.files):
+                self.dropped[number] = TAKEN
+                continue
+            try:
+                self._made[number] = yield from self.regrouping.made(adds, f"group{number}")
+            except (DataFileError, UnsupportedTableError, WouldAlterError, InvalidInputError) as error:
+                self.dropped[number] = error.message
+                continue
+            except StorageError as error:
+                if error.kind is not Kind.DATA_FILE_DAMAGED:
+                    raise
+                self.dropped[number] = error.message
+                continue
+            self._taken[number] = adds
+            self.files = (*self.files, *self._made[number].files)
+        self._check_left()
+
+    def _check_left(self) -> None:
+        if not self.standing():
+            raise ConflictError("No group of files is left to be put together. Nothing was committed.")
+
+    # --- what others wrote --------------------------------------------------------------------------
+    def check_conflict(self, version: int, commit: Commit) -> None:
+        """Leave out the groups of which a commit took or named a file.
+
+        Raises:
+            ConflictError: kind CONFLICT where no group is left; SCHEMA_CHANGED as for appends.
+        """
+        super().check_conflict(version, commit)
+        touched = {file_key(one) for one in (*commit.removes(), *commit.adds())}
+        if not self._made:
+            return  # they are looked for in the newest version, before they are read
+        for number in self.standing():
+            if any(file_key(add) in touched for add in self._taken[number]):
+                self._leave_out(number)
+        self._check_left()
+
+    def _leave_out(self, number: int) -> None:
+        self.dropped[number] = TAKEN
+        gone = {file.mark.path for file in self._made[number].files}
+        if not self._bodies:  # no try of a commit has named them
+            self.unnamed += [file for file in self.files if file.mark.path in gone]
+        self.files = tuple(file for file in self.files if file.mark.path not in gone)
+
+    def never_named(self) -> list[StagedFile]:
+        """The uploaded files that no commit names and none ever will, once the write has ended without a doubt or with one."""
+        return [*self.unnamed, *(self.files if not self._bodies else ())]
+
+    # --- how it ended -----------------------------------------------------------------------------
+    def compacted(self, version: int | None, in_doubt: str | None = None) -> Compacted:
+        """What the commit came to."""
+        reasons = tuple(self.dropped.values())
+        if version is None:
+            return Compacted(dropped=reasons, in_doubt=in_doubt)
+        done = tuple(self.groups[number] for number in self.standing())
+        size = sum(file.mark.size for file in self.files)
+        return Compacted(version, done, reasons, len(self.files), size, self.kept_rows())

@@ -1,0 +1,215 @@
+"""Runs the upkeep of one table: group by group, within a budget, one commit after another.
+
+A commit of upkeep changes no row.  A group of which others took a file first is left out, and the rest goes on: nothing is tried
+again blindly, and nobody waits for it.  Whoever else maintains the table takes other groups, or the same ones, of which one commit
+stands.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from safewrite.errors import ConflictError, InvalidInputError, Kind, RetriesExhaustedError
+from safewrite.text.rendering import shown
+from safewrite.upkeep.groups import Group, Inventory, groups_of
+from safewrite.upkeep.report import MaintainReport
+
+log = logging.getLogger("safewrite")
+
+GROUPS_MAX = 32
+"""At most this many small groups share a commit."""
+PLANS_MAX = 5
+"""How often groups are chosen again when others change the schema or the properties of the table."""
+
+OVER_TIME, OVER_BYTES = "the budget of seconds was used up", "they are beyond the budget of bytes"
+BUSY = "writers were first at every version"
+DOUBT = "a commit before them is in doubt"
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What one commit of some groups came to; ``version`` is None where there is none.
+
+    ``done`` are the groups that it put together, ``dropped`` why others are not among them.
+    """
+
+    version: int | None = None
+    done: tuple[Group, ...] = ()
+    dropped: tuple[str, ...] = ()
+    files: int = 0
+    size: int = 0
+    rows: int | None = 0
+    in_doubt: str | None = None
+
+
+@dataclass(frozen=True)
+class Upkept:
+    """A table as upkeep sees it: it tells what it has, and commits groups.  ``now_s`` is a monotonic clock."""
+
+    uri: str
+    inventory: Callable[[], Inventory]
+    compact: Callable[[Sequence[Group], Inventory], Compacted]
+    now_s: Callable[[], float]
+
+
+@dataclass
+class _Run:
+    """What was done so far, and what was left."""
+
+    table: Upkept
+    budget_s: float | None
+    budget_bytes: int | None
+    started_s: float
+    commits: list[Compacted] = field(default_factory=list)
+    left: Counter[str] = field(default_factory=Counter)
+    spent: int = 0
+
+    def work_through(self, groups: Sequence[Group], on: Inventory) -> None:
+        """Commit all groups that the budget allows.
+
+        Raises:
+            ConflictError: kind SCHEMA_CHANGED; groups are to be chosen again.
+        """
+        waiting = deque(groups)
+        while waiting:
+            if self.budget_s is not None and self.table.now_s() - self.started_s >= self.budget_s:
+                self.left[OVER_TIME] += len(waiting)
+                return
+            some = self.taken(waiting, on.target)
+            stopped = self._commit(some, on) if some else ""
+            if stopped:
+                self.left[stopped] += len(waiting)
+                return
+
+    def taken(self, waiting: deque[Group], target: int) -> list[Group]:
+        """The next groups for one commit: one that is large, or some that are as large together; those beyond the budget are counted."""
+        some: list[Group] = []
+        while waiting and len(some) < GROUPS_MAX and sum(one.size for one in some) < target:
+            group = waiting.popleft()
+            if self.budget_bytes is not None and self.spent + group.size > self.budget_bytes:
+                self.left[OVER_BYTES] += 1
+                continue
+            self.spent += group.size
+            some.append(group)
+        return some
+
+    def _commit(self, groups: Sequence[Group], on: Inventory) -> str:
+        """Commit some groups, and note what became of them; why nothing may follow, or ''."""
+        try:
+            made = self.table.compact(groups, on)
+        except RetriesExhaustedError:
+            self.left[BUSY] += len(groups)
+            return BUSY
+        self.commits.append(made)
+        if made.version is not None:
+            text = "%d groups were put together in version %d"
+            log.info(text, len(made.done), made.version, extra={"table": self.table.uri})
+        return "" if made.in_doubt is None else DOUBT
+
+
+def maintain(
+    table: Upkept, *, dry_run: bool = False, budget_s: float | None = None, budget_bytes: int | None = None
+) -> MaintainReport:
+    """Put small files together, within a budget; see ``Table.maintain``."""
+    run = _Run(table, budget_s, budget_bytes, table.now_s())
+    first = found = table.inventory()
+    if dry_run:
+        return _foreseen(run, first)
+    for turn in range(1, PLANS_MAX + 1):
+        try:
+            run.work_through(groups_of(found), found)
+            break
+        except ConflictError as error:
+            if error.kind is not Kind.SCHEMA_CHANGED or turn == PLANS_MAX:
+                raise
+            run.left.clear()
+            found = table.inventory()
+    return _report(run, first, table.inventory() if run.commits else found)
+
+
+def _foreseen(run: _Run, found: Inventory) -> MaintainReport:
+    """What a run would do, if nobody else wrote meanwhile."""
+    waiting, groups = deque(groups_of(found)), list[Group]()
+    while waiting:
+        groups += run.taken(waiting, found.target)
+    outputs, size = sum(one.outputs for one in groups), sum(one.live_bytes for one in groups)
+    files_in, bytes_in = sum(len(one.files) for one in groups), sum(one.size for one in groups)
+    return MaintainReport(
+        run.table.uri,
+        found.version,
+        True,
+        len(found.files),
+        found.size,
+        len(found.files) - files_in + outputs,
+        found.size - bytes_in + size,
+        groups=len(groups),
+        files_in=files_in,
+        bytes_in=bytes_in,
+        files_out=outputs,
+        bytes_out=size,
+        rows=_rows(groups),
+        deleted_rows=_gone(groups),
+        requests_saved=sum(one.requests_saved for one in groups),
+        left=dict(run.left),
+        elapsed_s=run.table.now_s() - run.started_s,
+    )
+
+
+def _report(run: _Run, first: Inventory, last: Inventory) -> MaintainReport:
+    done = [group for one in run.commits for group in one.done]
+    dropped = Counter(why for one in run.commits for why in one.dropped)
+    return MaintainReport(
+        run.table.uri,
+        last.version,
+        False,
+        len(first.files),
+        first.size,
+        len(last.files),
+        last.size,
+        groups=len(done),
+        commits=tuple(one.version for one in run.commits if one.version is not None),
+        files_in=sum(len(one.files) for one in done),
+        bytes_in=sum(one.size for one in done),
+        files_out=sum(one.files for one in run.commits),
+        bytes_out=sum(one.size for one in run.commits),
+        rows=_summed(one.rows for one in run.commits),
+        deleted_rows=_gone(done),
+        requests_saved=sum(one.requests_saved for one in done),
+        dropped=dict(dropped),
+        left=dict(run.left),
+        in_doubt=next((one.in_doubt for one in run.commits if one.in_doubt is not None), None),
+        elapsed_s=run.table.now_s() - run.started_s,
+    )
+
+
+def _rows(groups: Sequence[Group]) -> int | None:
+    return _summed(
+        None if file.rows is None else file.rows - file.gone for one in groups for file in one.files
+    )
+
+
+def _gone(groups: Sequence[Group]) -> int:
+    return sum(file.gone for one in groups for file in one.files)
+
+
+def _summed(counts: Iterable[int | None]) -> int | None:
+    found = [*counts]
+    return None if None in found else sum(one for one in found if one is not None)
+
+
+def checked_bytes(budget_bytes: object) -> int | None:
+    """``budget_bytes=`` as it was given.
+
+    Raises:
+        InvalidInputError: it is neither None nor a whole number from 1.
+    """
+    if budget_bytes is None:
+        return None
+    if type(budget_bytes) is not int or budget_bytes < 1:
+        raise InvalidInputError(
+            f"budget_bytes= is None or a whole number of bytes from 1, not {shown(budget_bytes)}. Nothing was written."
+        )
+    return budget_bytes

@@ -1,0 +1,374 @@
+"""Small files of a Delta table are put together beside its writers, and no row changes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from decimal import Decimal
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+import safewrite as sw
+from safewrite.errors import InvalidInputError, UnsupportedTableError
+from safewrite.protocol.effects import Busy, Unknown
+from safewrite.table.verbs import Table
+from safewrite.testing.steps import Answers, At, Recorder, points, side_of
+from tests.each import each
+
+VECTORS = {"delta.enableDeletionVectors": "true"}
+FEED = {"delta.enableChangeDataFeed": "true"}
+READ, COMMIT = "compact.get_data", "commit.put_commit"
+
+
+def made(
+    folder: Path, files: int = 4, days: tuple[str | None, ...] = ("a", "b", None), **properties: str
+) -> Table:
+    """A table of ``files`` files for each day, each of five rows."""
+    schema = pa.schema({"n": pa.int64(), "day": pa.string()})
+    table = sw.create(str(folder), schema, partition_by=["day"] if days else [], properties=properties)
+    for number in range(files):
+        rows = [{"n": 100 * number + n, "day": day} for day in days or ("",) for n in range(5)]
+        table.append(rows)
+    return table
+
+
+def rows(folder: Path) -> list[tuple[Any, ...]]:
+    """The rows in their order, as deltalake reads them, with deletion vectors."""
+    found = QueryBuilder().register("t", DeltaTable(folder)).execute("SELECT * FROM t").read_all()
+    return sorted((tuple(one.values()) for one in pa.table(found).to_pylist()), key=str)
+
+
+def live(folder: Path) -> int:
+    return len(DeltaTable(folder).file_uris())
+
+
+def actions(folder: Path, version: int, name: str) -> list[dict[str, Any]]:
+    lines = (folder / f"_delta_log/{version:020}.json").read_text().splitlines()
+    return [one[name] for one in map(json.loads, lines) if name in one]
+
+
+def parquet(folder: Path) -> int:
+    return len([*folder.rglob("part-*.parquet")])
+
+
+# --- what it does ----------------------------------------------------------------------------------------
+def test_each_partition_has_one_file_afterwards_and_every_reader_sees_the_same_rows(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table = made(path)
+    before = rows(path)
+    foreseen = table.maintain(dry_run=True)
+    assert (live(path), table.version) == (12, 4)
+    report = table.maintain()
+    assert (report.files_before, report.files_in, report.files_out, report.files_after) == (12, 12, 3, 3)
+    assert (
+        (foreseen.groups, foreseen.files_out, foreseen.rows) == (report.groups, 3, report.rows) == (3, 3, 60)
+    )
+    assert (report.commits, report.dropped, report.left, report.in_doubt) == ((5,), {}, {}, None)
+    assert rows(path) == before
+    assert sorted(pl.read_delta(str(path)).select("n", "day").rows(), key=str) == before
+    assert (
+        sorted((tuple(one.values()) for one in sw.open(path).rows(where="true").to_pylist()), key=str)
+        == before
+    )
+    assert (
+        sorted((tuple(one.values()) for one in DeltaTable(path).to_pyarrow_table().to_pylist()), key=str)
+        == before
+    )
+    assert table.maintain().groups == 0
+
+
+def test_rows_keep_their_order_and_all_their_values(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    some = pa.table(
+        {
+            "n": pa.array([1, None, 3]),
+            "x": [1.5, float("nan"), -0.0],
+            "d": [Decimal("1.10"), None, Decimal("-2.00")],
+            "at": pa.array(
+                [dt.datetime(1969, 1, 1, tzinfo=dt.UTC), None, dt.datetime(2400, 1, 1, tzinfo=dt.UTC)],
+                pa.timestamp("us", "UTC"),
+            ),
+            "nested": [{"a": [1, 2]}, None, {"a": None}],
+            "b": [b"\x00", b"", None],
+        }
+    )
+    table = sw.open(str(path), create=True)
+    for _ in range(3):
+        table.append(some)
+    table.append(some.append_column("late", pa.array(["x", None, "y"])), schema_mode="merge")
+    before = sorted(DeltaTable(path).to_pyarrow_table().to_pylist(), key=str)
+    (version,) = table.maintain().commits
+    after = DeltaTable(path)
+    assert len(after.file_uris()) == 1
+    assert str(sorted(after.to_pyarrow_table().to_pylist(), key=str)) == str(
+        before
+    )  # NaN is equal to nothing
+    assert after.to_pyarrow_table().column("n").to_pylist() == [1, None, 3] * 4
+    (add,) = actions(path, version, "add")
+    stats = json.loads(add["stats"])
+    assert (stats["numRecords"], stats["minValues"]["n"], stats["nullCount"]["late"]) == (12, 1, 10)
+    assert add["dataChange"] is False
+    assert not any(one["dataChange"] for one in actions(path, version, "remove"))
+
+
+def test_deletion_vectors_are_applied_and_small_files_with_all_rows_gone_go(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table = made(path, **VECTORS)
+    table.delete("n in (0, 1, 100, 101) or n >= 300")
+    before = rows(path)
+    report = table.maintain()
+    assert report.deleted_rows == 12
+    assert rows(path) == before
+    assert live(path) == 3
+    assert not any(one.get("deletionVector") for one in actions(path, table.version, "add"))
+
+
+def test_a_change_data_feed_shows_nothing_and_a_reader_of_what_came_nothing_new(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table = made(path, **FEED)
+    table.maintain()
+    feed = pa.table(DeltaTable(path).load_cdf(starting_version=5, ending_version=5).read_all())
+    assert feed.num_rows == 0
+    assert table.added_since(4) == []
+    assert (table.history(1)[0].rows_added, table.history(1)[0].operation) == (0, "OPTIMIZE")
+
+
+def test_changes_by_key_find_their_rows_afterwards(tmp_path: Path) -> None:
+    path, how = tmp_path / "t", {"keys": ["id"], "sequence_by": ["s"], "delete_when": "op = 'd'"}
+    for properties in (VECTORS, {}):
+        place = path / str(len(properties))
+        table = sw.create(
+            str(place),
+            pa.schema({"id": pa.int64(), "s": pa.int64(), "v": pa.string()}),
+            properties=properties,
+        )
+        for number in range(6):
+            table.apply_changes(
+                [{"id": number, "s": 1, "v": "old", "op": "u"}, {"id": 9, "s": number, "v": "x", "op": "d"}],
+                **how,
+            )
+        table.maintain()
+        batch = [
+            {"id": 2, "s": 2, "v": "new", "op": "u"},
+            {"id": 3, "s": 2, "v": None, "op": "d"},
+            {"id": 4, "s": 0, "v": "late", "op": "u"},
+            {"id": 9, "s": 3, "v": "back", "op": "u"},
+        ]
+        receipt = table.apply_changes(batch, **how)
+        assert receipt.changes is not None
+        assert (receipt.changes["updated"], receipt.changes["deleted"], receipt.changes["late"]) == (1, 1, 2)
+        assert sorted(row[0] for row in rows(place)) == [0, 1, 2, 4, 5]
+
+
+def test_a_key_is_known_after_the_files_of_its_rows_are_gone(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", files=2)
+    first = table.append([{"n": 1, "day": "a"}], key="event-1")
+    table.maintain()
+    assert table.append([{"n": 1, "day": "a"}], key="event-1").version == first.version
+    assert table.resolve("event-1") is not None
+
+
+# --- budgets ---------------------------------------------------------------------------------------------
+def test_a_budget_ends_the_work_and_what_is_left_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table = made(path)
+    size = max(len(one.read_bytes()) for one in path.rglob("part-*.parquet"))
+    report = table.maintain(budget_bytes=5 * size)
+    assert (report.groups, report.left) == (1, {"they are beyond the budget of bytes": 2})
+    late = table.maintain(budget_s=1e-9)
+    assert (late.groups, late.left) == (0, {"the budget of seconds was used up": 2})
+    assert table.maintain().groups == 2
+
+
+def test_a_budget_that_is_none_is_refused(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", files=1)
+    for wrong in ({"budget_s": 0}, {"budget_bytes": 0}, {"budget_bytes": 1.5}, {"dry_run": "yes"}):
+        with pytest.raises(InvalidInputError, match="Nothing was written"):
+            table.maintain(**wrong)  # type: ignore[arg-type]
+
+
+# --- beside others ---------------------------------------------------------------------------------------
+def appended(path: Path) -> None:
+    sw.open(path).append([{"n": 1_000, "day": "a"}])
+
+
+def deleted(path: Path) -> None:
+    sw.open(path).delete("day = 'a' and n = 0")
+
+
+def overwritten(path: Path) -> None:
+    sw.open(path).overwrite([{"n": 7, "day": "a"}], where="day = 'a'")
+
+
+def compacted(path: Path) -> None:
+    DeltaTable(path).optimize.compact(partition_filters=[("day", "=", "a")])
+
+
+def restored(path: Path) -> None:
+    DeltaTable(path).restore(2)
+
+
+def widened(path: Path) -> None:
+    sw.open(path).append([{"n": 1, "day": "a", "more": 1}], schema_mode="merge")
+
+
+RIVALS: dict[str, tuple[Callable[[Path], None], int]] = {
+    "an append": (appended, 0),
+    "a delete": (deleted, 1),
+    "an overwrite": (overwritten, 1),
+    "another compaction": (compacted, 1),
+    "a restore": (restored, 3),
+    "a new column": (widened, 0),
+}
+
+
+@each(
+    ("rival", "vectors", "step"),
+    [*product(RIVALS, (False,), (COMMIT,)), *product(("a delete",), (True,), (READ, COMMIT))],
+)
+def test_a_group_of_which_a_rival_took_files_is_left_out_and_the_rest_goes_on(
+    tmp_path: Path, rival: str, vectors: bool, step: str
+) -> None:
+    """The rival commits before the files are read, or when the commit is about to be made."""
+    act, lost = RIVALS[rival]
+    path, oracle = (tmp_path / f"{rival}-{vectors}-{step}-{name}" for name in ("t", "oracle"))
+    for place in (path, oracle):
+        table = made(place, **(VECTORS if vectors else {}))
+    act(oracle)
+    table = sw.open(path)
+    table.world = At(table.world, step, "before", lambda: act(path))  # type: ignore[assignment]
+    report = table.maintain()
+    assert rows(path) == rows(oracle)
+    assert (report.groups, sum(report.dropped.values())) == (3 - lost, lost)
+
+
+def test_files_of_a_group_that_was_left_out_before_any_try_are_gone(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table = made(path)
+    before = parquet(path)
+    table.world = At(table.world, READ, "after", lambda: deleted(path))  # type: ignore[assignment]
+    report = table.maintain()
+    assert report.dropped == {"other writers took its files first": 1}
+    assert parquet(path) == before + 1 + 2  # that of the delete, and those of two groups
+
+
+def test_two_at_once_do_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    made(path, files=6)
+    before, reports = rows(path), list[Any]()
+    start = threading.Barrier(3)
+
+    def run() -> None:
+        table = sw.open(path)
+        start.wait()
+        reports.append(table.maintain())
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert rows(path) == before
+    assert live(path) == 3
+    assert sum(one.groups for one in reports) == 3
+
+
+# --- what it does not touch --------------------------------------------------------------------------------
+def test_tables_that_may_not_be_written_to_are_refused_and_append_only_ones_are_not(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    made(path, **{"delta.appendOnly": "true"}).maintain()
+    assert live(path) == 3
+    log = max((path / "_delta_log").glob("0*.json"))
+    mapped = actions(path, 0, "metaData")[0]
+    mapped["configuration"]["delta.columnMapping.mode"] = "name"
+    (log.parent / f"{int(log.stem) + 1:020}.json").write_text(json.dumps({"metaData": mapped}) + "\n")
+    with pytest.raises(UnsupportedTableError, match="columnMapping"):
+        sw.open(path).maintain()
+
+
+def test_a_file_that_is_gone_keeps_its_group_and_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    made(path)
+    next((path / "day=a").glob("*.parquet")).unlink()
+    report = sw.open(path).maintain()
+    ((why, count),) = report.dropped.items()
+    assert (report.groups, count) == (2, 1)
+    assert "it is gone" in why
+
+
+@each("more", [{"tags": {"ZCUBE_ID": "1"}}, {"clusteringProvider": "liquid"}])
+def test_files_whose_rows_another_engine_put_in_order_stay(tmp_path: Path, more: dict[str, Any]) -> None:
+    path = tmp_path / next(iter(more))
+    table = made(path, days=())
+    log = path / f"_delta_log/{table.version + 1:020}.json"
+    adds = [one for version in range(1, 5) for one in actions(path, version, "add")]
+    log.write_text(
+        "".join(json.dumps({"add": {**one, **more, "dataChange": False}}) + "\n" for one in adds[:3])
+    )
+    assert sw.open(path).maintain(dry_run=True).groups == 0
+
+
+# --- faults ----------------------------------------------------------------------------------------------
+def test_a_lost_answer_is_found_and_a_commit_in_doubt_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table = made(path)
+    before, plain = rows(path), table.world
+    table.world = Answers(plain, COMMIT, Unknown("lost"), times=1)  # type: ignore[assignment]
+    assert table.maintain().groups == 3
+    for day in ("a", "b"):
+        table.append([{"n": 1, "day": day}])
+    before = rows(path)
+    table.world = Answers(plain, "commit.read_back", Busy("slow"))  # type: ignore[assignment]
+    lost = Answers(table.world, COMMIT, Unknown("lost"), perform=False)
+    table.world, table.limits = lost, table.limits.__class__(timeout_s=0.2)  # type: ignore[assignment]
+    report = table.maintain()
+    assert (report.groups, report.commits) == (0, ())
+    assert report.in_doubt is not None
+    assert rows(path) == before
+
+
+def lively(place: Path) -> Table:
+    table = made(place, files=2, days=("a",), **VECTORS)
+    table.delete("n = 0")
+    return table
+
+
+def steps(folder: Path) -> list[str]:
+    """The points of a run at which it writes or commits."""
+    table = lively(folder)
+    recorder = Recorder(table.world)
+    table.world = recorder  # type: ignore[assignment]
+    table.maintain()
+    return [one for one in points(recorder.steps) if one.startswith(("compact.", "stage.", "commit."))]
+
+
+def test_whatever_step_fails_the_rows_stay_and_the_next_run_ends_it(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    whole = rows(Path(lively(tmp_path / "whole").uri))
+    found = steps(tmp_path / "steps")
+    assert any("stage.put_data" in one for one in found)
+    for number, point in enumerate(found):
+        with subtests.test(point):
+            path = tmp_path / str(number)
+            table = lively(path)
+
+            def fail() -> None:
+                raise ConnectionError("the machine is gone")
+
+            table.world = At(table.world, *side_of(point), fail)  # type: ignore[assignment]
+            with suppress(sw.SafewriteError):
+                table.maintain()
+            assert rows(path) == whole
+            sw.open(path).maintain()
+            assert rows(path) == whole
+            assert live(path) == 1
