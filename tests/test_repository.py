@@ -25,7 +25,6 @@ CLASS_LINES_MAX = 520
 _MERGE = "an apply of changes is an overwrite that decides by key: decision 0050"
 LONG_CLASSES = {
     "safewrite.delta.write.apply.ApplyTransaction": _MERGE,
-    "safewrite.delta.write.apply_shared.SharedApplyTransaction": _MERGE,
     "safewrite.iceberg.write.apply.ApplyPlan": _MERGE,
 }
 

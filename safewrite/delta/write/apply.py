@@ -13,16 +13,16 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from safewrite.changes.lookup.candidate_rows import GoneRows
 from safewrite.changes.meaning.accounting import check_accounts
-from safewrite.changes.meaning.member_batches import GroupOutcome
 from safewrite.changes.meaning.memory import Memory
 from safewrite.changes.meaning.spec import Spec
+from safewrite.changes.members.joined_changes import JoinedChanges, Planned, described, plan_with_others
 from safewrite.changes.tasks.one_part import AppliedBatch, BatchWork, OnePart
 from safewrite.delta.data.pruning import Pruning
 from safewrite.delta.data.rows import check_within, damaged
@@ -34,14 +34,20 @@ from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.write.change_feed import change_rows, staged_changes
 from safewrite.delta.write.conflicts import check_moved
 from safewrite.delta.write.overwrite import FileVerdict, OverwriteTransaction
+from safewrite.delta.write.recalled import DeltaDone
 from safewrite.delta.write.row_files import MadeOfFile, RowRemoval, live_file
-from safewrite.delta.write.staging import StagedFile, stage
+from safewrite.delta.write.staging import StagedFile, discard, stage
 from safewrite.delta.write.transaction import Write
+from safewrite.delta.write.waiting_changes import ChangesToShare
+from safewrite.delta.write.withdrawal import or_withdrawn
+from safewrite.delta.write.write import write
 from safewrite.errors import InternalError
 from safewrite.frames import Prepared, prepare
 from safewrite.frames.predicate import columns, possible
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.protocol import staging
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.delta.candidate import Arbiter
 from safewrite.protocol.effects import Effect, Get, Missing, NewId, Ok, Outcome
 from safewrite.protocol.fetch import fetch_one
 from safewrite.protocol.keys import MEMORY_APP
@@ -71,6 +77,10 @@ class ApplyTransaction(OverwriteTransaction):
     operation: str = "MERGE"
     work: BatchWork | None = None
     spec: Spec | None = None
+    joined: JoinedChanges[Write] | None = None
+    """The changes as those that others may apply, and those of others; None where they are applied alone."""
+    plans_late: bool = False
+    """Whether it is planned before its first try, not before it waits: another may commit it."""
     memory_number: int = -1
     """Names the file of what is to be remembered after this commit; drawn at random."""
     known_files: KnownFiles = field(default_factory=KnownFiles, repr=False)
@@ -96,9 +106,20 @@ class ApplyTransaction(OverwriteTransaction):
         rows = self.state.schema.empty_table() if come is None else come
         return prepare(rows, self.state.schema, partition_by=self.state.partition_by, stored=True)
 
+    @property
+    def sharer(self) -> ChangesToShare | None:
+        """The changes as those that others may apply; None where the commit does more than that."""
+        alone = self.metadata or self.protocol or self.positions or self.properties or self.state is None
+        return None if alone or self.joined is None else ChangesToShare(self, self.joined)
+
+    @property
+    def whole(self) -> Write:
+        """All that the commit carries."""
+        return self.write if self.joined is None else self.joined.whole(self.write, self.applied)
+
     def regrouped(self, files: int) -> Write:
-        """See ``Transaction.regrouped``: its members say what became of their changes, and rows count once."""
-        return described_members(self.write, self._given().outcome, files)
+        """See ``Transaction.regrouped``: it says what became of the changes."""
+        return described(self.write, self._given(), files)
 
     def without(self, known: Container[str], commit_id: str) -> None:
         """Go on without the members of these keys, as another commit with other files."""
@@ -144,7 +165,7 @@ class ApplyTransaction(OverwriteTransaction):
 
     # --- the plan ---------------------------------------------------------------------------------
     def prepare(self) -> Generator[Effect, Outcome, None]:
-        """Decide about every change on the files that may hold its key; rewrite those that do.
+        """Decide about every change on the files that may hold its key; rewrite those that do, unless that is put off.
 
         Only now: on a table that has these changes already they would be late, and refused as such.
 
@@ -154,37 +175,42 @@ class ApplyTransaction(OverwriteTransaction):
             StorageError: no answer, or a file that is not what the log says.
         """
         assert self.state is not None
+        self.is_stale, self.active = True, None
+        if self.plans_late:
+            check_overwrite(self.state)
+            return
         if self.refreshes:
             self.check_positions()  # rows that a RESTORE took away are none of this batch
         else:
             yield from super().prepare()
         check_overwrite(self.state)
-        self.active = yield from self.known_files.load(self.state, self.limits)
         yield from self._plan()
 
     def renew(self) -> Generator[Effect, Outcome, None]:
-        """Plan again after commits of others: only files that are new since the last plan are read.
+        """Plan with the members that the next try carries, or again after commits of others: only files that are new are read.
 
         Raises:
             As :meth:`prepare`.
             MembersMetError: members were committed meanwhile, or are at fault now.
         """
-        if not self.is_stale or self.met:  # the body of a commit is not made while members were met
+        if self.met:  # the body of a commit is not made while members were met
             return
-        before = self.applied
-        yield from self._plan()
-        if self.met:
-            raise MembersMetError("Members of this group are at fault. Nothing of it was committed.")
-        applied = self._given()
-        if before is None:
-            raise InternalError("Changes were committed before they were planned. Please report it.")
-        if not applied.comes_as(before):
-            files = self.encoded_rows()
-            self.files = yield from stage(files, self.timestamp_ms, self.limits)
-            count = len(self.files)
-            self.write = self.regrouped(count) if applied.outcome.counts else replace(self.write, files=count)
-        if (put := self.member_file) is not None:  # its list says what the new plan did
+        is_stale, before = self.is_stale, self.applied
+        if is_stale:
+            yield from self._plan()
+            if self.met:
+                raise MembersMetError("Members of this group are at fault. Nothing of it was committed.")
+            if before is None or not self._given().comes_as(before):
+                self.files = yield from stage(self.encoded_rows(), self.timestamp_ms, self.limits)
+            self.write = self.regrouped(len(self.files))
+        # Its list says what the new plan did; each try with others has a list of its own name.
+        has_others = self.joined is not None and self.joined.others
+        if (is_stale or has_others) and (put := self.member_file) is not None:
             yield from staging.upload([put], self.limits)
+
+    def unnamed(self) -> list[StagedFile]:
+        """Files of a plan that no attempt has named yet."""
+        return [*self.files, *self.rewritten, *self.change_files]
 
     def encoded_rows(self) -> Iterable[DataFile]:
         """The files of the rows of this plan."""
@@ -193,20 +219,26 @@ class ApplyTransaction(OverwriteTransaction):
         return self.encode(self.upserts(), f"{self.commit_id}-plan{self.plans}")
 
     def _plan(self) -> Generator[Effect, Outcome, None]:
+        joined = self.joined
+        self.met |= yield from (
+            self._plan_once() if joined is None else plan_with_others(joined, self._plan_once)
+        )
+
+    def _plan_once(self) -> Planned:
         work, state, spec = self._parts()
         self.is_stale, self.plans = False, self.plans + 1
+        if self.active is None:
+            self.active = yield from self.known_files.load(state, self.limits)
         memory = yield from self._recall_memory()
-        live = self.planned().adds
+        live = self.active.adds
         looked = {} if self.refreshes else {key: live[key] for key in holding(work, live, state)}
         for add in looked.values():
             check_within(add)
         files = {(file := live_file(key, add)).name: (key, file) for key, add in looked.items()}
         applied = yield from work.apply(memory, [file for _, file in files.values()], self.timestamp_ms)
-        if applied.outcome.faults:
-            self.applied = applied
-            self.met |= applied.outcome.faults
-            return  # the others are planned without them
         self.applied, decision = applied, applied.outcome.settled.decision
+        if applied.outcome.faults:
+            return applied.outcome.faults  # the others are planned without them
         gone = applied.gone_rows(spec.sequence_by, {name: key for name, (key, _) in files.items()})
         fed = yield from self._replace(work, state, gone)
         if applied.come is None:
@@ -217,11 +249,10 @@ class ApplyTransaction(OverwriteTransaction):
         if not gone.is_cut and not self.refreshes:
             check_accounts(decision, applied.rows + applied.outcome.again, self.removed_rows())
         yield from self._remember(memory, applied.outcome.memory)
-        if applied.outcome.counts:
-            self.write = self.regrouped(self.write.files)
-        else:
-            count, counts = len(self.files), decision.counts.to_dict()
-            self.write = replace(self.write, rows=applied.rows, files=count, changes=counts)
+        self.write = self.regrouped(len(self.files))
+        if self.joined is not None and self.joined.others:
+            self.upserts()
+        return {}
 
     def _parts(self) -> tuple[BatchWork, Snapshot, Spec]:
         if self.work is None or self.state is None or self.spec is None:
@@ -350,10 +381,26 @@ def holding(work: BatchWork, live: Mapping[FileKey, Action], state: Snapshot) ->
     return [key for key in found if True in possible(bounds, bounded.spans(live[key]))]
 
 
-def described_members(group: Write, decided: GroupOutcome, files: int) -> Write:
-    """A group whose members say what became of their changes; rows that a later member replaced are not its own."""
-    members = [
-        replace(one, rows=decided.rows[one.key], changes=decided.counts[one.key].to_dict())
-        for one in group.members
-    ]
-    return replace(Write.group(group.key, members, files), rows=decided.settled.rows.num_rows)
+def apply(
+    plan: ApplyTransaction,
+    encode: Callable[[], Iterable[DataFile]],
+    *,
+    arbiter: Arbiter,
+    limits: Limits,
+    queue_first: bool,
+    fresh: bool,
+) -> Generator[Effect, Outcome, DeltaDone]:
+    """Apply changes once, as ``safewrite.delta.write.write.write`` writes.
+
+    Raises:
+        As ``write`` does; a refusal only once no other writer can apply the changes any more.
+    """
+    how: dict[str, Any] = {"arbiter": arbiter, "limits": limits}
+    plan.plans_late = queue_first and arbiter.shares > 0 and plan.sharer is not None
+    steps = write(plan, encode, queue_first=queue_first, fresh=fresh, **how)
+    if plan.joined is None:
+        return (yield from steps)
+    done = yield from or_withdrawn(steps, plan, **how)
+    if not done.led_by_us and not done.attempts:
+        yield from discard(plan.unnamed())
+    return done

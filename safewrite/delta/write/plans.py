@@ -269,13 +269,13 @@ class Planner:
         Raises:
             As :meth:`applying`.
         """
-        from safewrite.delta.write.apply_shared import SharedApplyTransaction
+        from safewrite.changes.members.joined_changes import sharing
+        from safewrite.delta.write.apply import ApplyTransaction
 
         changes = self._changes(data, spec, state)
-        made = SharedApplyTransaction(
-            **self.applying(changes.fingerprint, spec, state, name), changes=changes, spec=spec
-        )
+        made = ApplyTransaction(**self.applying(changes.fingerprint, spec, state, name), spec=spec)
         made.work = self._one_part(made, spec, changes=changes)
+        made.joined = sharing(made.write.key, changes, spec, made.work)
         return made
 
     def _one_part(

@@ -19,7 +19,7 @@ def steps_of(
     if verb == "compact":  # it reads and writes for long before its first try
         return write(plan, encode, **how)
     if verb == "apply_changes":
-        from safewrite.delta.write.apply_shared import apply
+        from safewrite.delta.write.apply import apply
 
         return apply(plan, encode, fresh=fresh, **how)
     from safewrite.delta.write.overwrite import overwrite

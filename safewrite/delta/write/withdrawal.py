@@ -31,6 +31,7 @@ from safewrite.protocol.delta.commit import commit
 from safewrite.protocol.effects import Effect, NewId, Ok, Outcome, Put
 from safewrite.protocol.members import Found
 from safewrite.protocol.values import LedgerRecord
+from safewrite.table.operation import keyed_until_landed
 
 log = logging.getLogger("safewrite")
 REFUSALS = (InvalidInputError, WouldAlterError, UnsupportedTableError)
@@ -46,6 +47,16 @@ class Withdrawal(Transaction):
 
     def _txns(self, version: int) -> list[Action]:
         return []
+
+
+def or_withdrawn(
+    steps: Generator[Effect, Outcome, DeltaDone], plan: Transaction, *, arbiter: Arbiter, limits: Limits
+) -> Generator[Effect, Outcome, DeltaDone]:
+    """Write, and take back what is refused while others may hold it."""
+    try:
+        return (yield from steps)
+    except CommitUnknownError as error:
+        return (yield from keyed_until_landed(withdrawn(plan, error, arbiter, limits), plan))
 
 
 def withdrawn(

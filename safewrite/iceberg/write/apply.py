@@ -20,6 +20,7 @@ from safewrite.changes.lookup.table_files import LiveFile
 from safewrite.changes.meaning.accounting import check_accounts
 from safewrite.changes.meaning.memory import Memory
 from safewrite.changes.meaning.spec import Spec
+from safewrite.changes.members.joined_changes import described
 from safewrite.changes.tasks.one_part import AppliedBatch, BatchWork, OnePart
 from safewrite.errors import InternalError, Kind, StorageError
 from safewrite.frames.predicate import Predicate
@@ -34,7 +35,6 @@ from safewrite.iceberg.write import puffin
 from safewrite.iceberg.write.overwrite import ReplacePlan
 from safewrite.iceberg.write.row_files import Mark, RowRemoval, live_file, mark_of
 from safewrite.iceberg.write.staging import Staging, seen
-from safewrite.iceberg.write.summary import Write
 from safewrite.iceberg.write.table_files import PlannedTable
 from safewrite.protocol.ask import ask, unanswered
 from safewrite.protocol.effects import Effect, Get, Missing, Ok, Outcome, Put, WallClock
@@ -116,7 +116,7 @@ class ApplyPlan(ReplacePlan):
         if not gone.is_cut and not spec.full_refresh:
             check_accounts(outcome.settled.decision, applied.rows + outcome.again, self._dropped_rows)
         yield from self._remember(head, memory, outcome.memory)
-        self.write = _described(self.write, applied, len(self._rewritten))
+        self.write = described(self.write, applied, len(self._rewritten))
 
     def _parts(self) -> tuple[BatchWork, Spec]:
         if self.work is None or self.spec is None:
@@ -303,16 +303,3 @@ def _forgotten(location: str, why: str) -> StorageError:
         "file, or the table could not tell late changes from new ones.",
         kind=Kind.DATA_FILE_DAMAGED,
     )
-
-
-def _described(write: Write, applied: AppliedBatch, files: int) -> Write:
-    """A write that says what became of its changes; of a group each member does, and rows count once."""
-    outcome = applied.outcome
-    if not write.members:
-        counts = outcome.settled.decision.counts.to_dict()
-        return replace(write, rows=applied.rows, files=files, changes=counts)
-    members = [
-        replace(one, rows=outcome.rows[one.key], changes=outcome.counts[one.key].to_dict())
-        for one in write.members
-    ]
-    return replace(Write.group(write.key, members, files), rows=applied.rows)

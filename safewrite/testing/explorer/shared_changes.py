@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from safewrite.delta.write.apply_shared import or_withdrawn, planned
+from safewrite.changes.members.joined_changes import Planned, plan_with_others
 from safewrite.delta.write.members import own_info
 from safewrite.delta.write.recalled import DeltaDone
 from safewrite.delta.write.transaction import Write
 from safewrite.delta.write.waiting import WITHDRAWN, fitting
+from safewrite.delta.write.withdrawal import or_withdrawn
 from safewrite.delta.write.write import write
-from safewrite.errors import InternalError, InvalidInputError, StorageError
+from safewrite.errors import InternalError, InvalidInputError, SafewriteError, StorageError
 from safewrite.protocol.ask import ask
 from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.commit import Arbiter, Found
@@ -52,7 +53,7 @@ class SharedChange(SharedRow):
     ledger_seen: bool = True
     kind: str = CHANGES
     change: Change = NOTHING
-    joined: tuple[Joining, ...] = ()
+    others: tuple[Joining, ...] = ()
     newest: State = NOTHING
     """The key in the last version that was examined."""
     planned: State = NOTHING
@@ -68,29 +69,26 @@ class SharedChange(SharedRow):
 
     def renew(self) -> Generator[Effect, Outcome, None]:
         if self.stale:
-            yield from planned(self)
+            yield from plan_with_others(self, self.plan_once)
 
-    def plan_together(self) -> Generator[Effect, Outcome, set[str]]:
-        at_fault = set[str]()
-        self.planned = self.newest
+    def plan_once(self) -> Planned:
+        self.planned, self.stale = self.newest, False
+        faults = dict[str, SafewriteError]()
         for key, change in self.changes_by_key().items():
             if refuses(self.planned, change):
-                at_fault.add(key)
+                faults[key] = InvalidInputError(
+                    "The batch has unequal changes with one sequence. Nothing was written."
+                )
             else:
                 self.planned = applied(self.planned, change)
-        self.stale = False
+        if faults and not self.others:
+            raise faults[self.write.key]
         yield from ()
-        return {one.write.key for one in self.joined} if self.write.key in at_fault else at_fault
-
-    def plan_alone(self) -> Generator[Effect, Outcome, None]:
-        if refuses(self.newest, self.change):
-            raise InvalidInputError("The batch has unequal changes with one sequence. Nothing was written.")
-        self.stale, self.planned = False, applied(self.newest, self.change)
-        yield from ()
+        return faults
 
     def changes_by_key(self) -> dict[str, Change]:
         """Our change and those that joined, by the keys of their writes."""
-        return {self.write.key: self.change} | {one.write.key: one.change for one in self.joined}
+        return {self.write.key: self.change} | {one.write.key: one.change for one in self.others}
 
     def member(self, base: int) -> bytes | None:
         body = SharedRow.member(self, base)
@@ -108,15 +106,17 @@ class SharedChange(SharedRow):
         }
         left = [offer for offer in offered if offer.path not in self.left_out]
         taken, refused = fitting(self.write, left, _read, version=self.reached, txns={}, known=known)
-        if taken or self.joined:
+        if taken or self.others:
             self.attempt = commit_id
         self.join(taken)
         return tuple(one.path for one in taken), refused
 
-    def join(self, taken: Sequence[Joining]) -> None:
-        self.stale |= tuple(taken) != self.joined
-        self.joined = tuple(taken)
+    def join(self, taken: Sequence[Joining]) -> bool:
+        is_other = tuple(taken) != self.others
+        self.stale |= is_other
+        self.others = tuple(taken)
         self.carried = tuple((one.write.key, one.write.offer) for one in taken)
+        return is_other
 
     def suffices(self, summary: str) -> bool:
         return False
@@ -188,8 +188,8 @@ def sharing_changes(
     how: dict[str, Any] = {"arbiter": arbiter, "limits": LIMITS}
     steps = write(plan, tuple, queue_first=queue_first, fresh=fresh and not again, **how)
     done: DeltaDone = yield from or_withdrawn(steps, plan, **how)
-    if done.led_by_us and not done.already and done.members != 1 + len(row.joined):
-        raise InternalError(f"{key} was committed with {len(row.joined)} others, and tells {done.members}.")
+    if done.led_by_us and not done.already and done.members != 1 + len(row.others):
+        raise InternalError(f"{key} was committed with {len(row.others)} others, and tells {done.members}.")
     if done.changes is None or done.changes["sequence"] != change[0]:
         raise InternalError(f"{key} was answered with {done.changes}.")
     return done.version
