@@ -33,6 +33,7 @@ class Receipt:
     where the write was named by one.
     ``members`` is how many writes became visible in that version, of this process and others (1: this one alone; None: not counted),
     ``led_by_us`` whether this process committed it (None: a repeat), ``waited_s`` how long the write waited for another to commit it or for its turn.
+    ``rebased`` counts the tries before which the plan was brought to a newer base: what had been decided stood, but for keys that others changed.
     """
 
     outcome: Outcome
@@ -51,6 +52,7 @@ class Receipt:
     members: int | None = None
     led_by_us: bool | None = True
     waited_s: float = 0.0
+    rebased: int = 0
 
     @classmethod
     def recalled(cls, table: str, version: int, entry: Mapping[str, Any], elapsed_s: float) -> Receipt:
@@ -80,7 +82,7 @@ class Receipt:
 
     def as_repeat(self) -> Receipt:
         """The receipt of the same write, given once more."""
-        return replace(self, outcome=Outcome.ALREADY_COMMITTED, attempts=0, led_by_us=None)
+        return replace(self, outcome=Outcome.ALREADY_COMMITTED, attempts=0, led_by_us=None, rebased=0)
 
     def to_json(self) -> str:
         """The receipt as one line of JSON."""
@@ -153,6 +155,7 @@ class Done:
     members: int | None = field(default=None, kw_only=True)
     led_by_us: bool = field(default=True, kw_only=True)
     waited_s: float = field(default=0.0, kw_only=True)
+    rebased: int = field(default=0, kw_only=True)
 
     def receipt(self, table: str, write: Named, elapsed_s: float) -> Receipt:
         """Make the caller's receipt."""
@@ -173,4 +176,5 @@ class Done:
             members=self.members,
             led_by_us=None if self.already else self.led_by_us,
             waited_s=self.waited_s,
+            rebased=self.rebased,
         )

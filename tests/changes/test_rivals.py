@@ -58,7 +58,7 @@ def contend(lake: Lake, wanted: Rows, writers: int, first: Path) -> None:
     batch = [up((2, 0), f"new {mine}", (mine, "x")), down((2, 0), (100 + mine, "x"))]
     receipt = change(lake, wanted, batch, table=table)
     assert reads.paths.count(first.name) == 1, "the file that others marked was read again"
-    assert receipt.removed_rows == 2
+    assert (receipt.removed_rows, receipt.rebased) == (2, mine > 0)
     assert cardinalities(lake, receipt.version) == [None, 2 * writers]
     (gone,) = of(lake, receipt.version, "remove")
     assert (gone.get("deletionVector") or {}).get("cardinality", 0) == 2 * mine
@@ -153,6 +153,22 @@ def test_a_kill_after_the_merged_vector_was_stored_leaves_the_rivals_table(tmp_p
     receipt = change(lake, wanted, batch, key="a")
     assert cardinalities(lake, receipt.version) == [None, 3]
     assert lake.rows() == wanted
+
+
+def test_delete_files_serve_on_where_a_rival_marks_other_rows_of_the_file(tmp_path: Path) -> None:
+    """Iceberg, merge-on-read: the data file is read once, and of the rival's try only its delete file is."""
+    lake = Lake("iceberg", tmp_path, vectors=True)
+    apply(lake.open(), [up((1, 0), "old", (number, "x")) for number in range(20)])
+    table, rival = lake.open(), lake.open()
+    table.world = At(table.world, "swap.commit", "before", lambda: apply(rival, [down((2, 0), (1, "x"))]))
+    receipt = apply(table, [up((2, 0), "new", (2, "x")), down((2, 0), (3, "x"))])
+    assert (receipt.removed_rows, receipt.rebased, receipt.attempts) == (2, 1, 2)
+    assert lake.rows() == {(number, "x"): "old" for number in range(4, 20)} | {
+        (0, "x"): "old",
+        (2, "x"): "new",
+    }
+    ours = list(tmp_path.rglob("*-deletes.parquet"))
+    assert len(ours) == 2, "the rows of a file were marked a second time"
 
 
 # --- which rows are left ------------------------------------------------------------------------------------

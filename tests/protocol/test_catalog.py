@@ -300,6 +300,8 @@ def test_a_creation_is_in_doubt_unless_it_was_denied() -> None:
 class Finds:
     """A plan that is found where snapshot 9 is, and stages nothing."""
 
+    rebased: int = 0
+
     def examine(self, at: TableVersion) -> int | None:
         return 9 if 9 in at.parents else None
 

@@ -44,6 +44,7 @@ class Rows:
 
     table_id: str | None = "id"
     accounted: int = 3
+    rebased: int = 0
     anchor: Anchor | None = None
     own: Sequence[int] = ()
     examined: list[tuple[int, str]] = field(default_factory=list)

@@ -35,6 +35,7 @@ class Planned:
     plan_s: float
     table_id: str | None = "t"
     accounted: int = -1
+    rebased: int = 0
     anchor: Anchor | None = None
     is_stale: bool = False
 

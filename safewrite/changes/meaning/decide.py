@@ -130,7 +130,8 @@ class Decision:
 
     ``upserts`` are rows of the batch to be written, ``dropped`` rows of ``KnownRows.rows`` to be removed.  Where ``floor``
     moved, every row of the table before it goes too.  Tombstones are to be kept of ``kept``, rows of
-    ``KnownRows.tombstones``, and of ``deletes``, rows of the batch.
+    ``KnownRows.tombstones``, and of ``deletes``, rows of the batch.  ``status`` says what became of each change of one
+    batch; it is empty where several decisions were summed up.
     """
 
     counts: ChangeCounts
@@ -139,6 +140,15 @@ class Decision:
     kept: Numbers
     deletes: Numbers
     floor: Position | None
+    status: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8), repr=False)
+
+
+def counted(status: npt.NDArray[np.int8]) -> ChangeCounts:
+    """How many changes did what."""
+    told = np.bincount(status, minlength=len(ChangeStatus))
+    return ChangeCounts(
+        **{field.name: int(told[ChangeStatus[field.name.upper()]]) for field in fields(ChangeCounts)}
+    )
 
 
 def decide(batch: ChangeBatch, known: KnownRows) -> Decision:
@@ -273,12 +283,13 @@ class _Decider:
         dropped = row_of_key[wins | (stale & touched)]
         gone = self.is_row & ~self.stands
         return Decision(
-            self._counts(),
+            counted(self.status),
             np.sort(self.place[winners[~deletes]]),
             np.sort(np.concatenate([self.place[dropped[dropped >= 0]], self.place[gone]])),
             self._kept(wins),
             np.sort(self.place[winners[deletes]]),
             self.floor,
+            self.status,
         )
 
     def _position_at(self, entries: Numbers) -> Numbers:
@@ -373,12 +384,6 @@ class _Decider:
         stays[self.stones] = False
         stays[self.place[kept]] = True
         return np.flatnonzero(stays)
-
-    def _counts(self) -> ChangeCounts:
-        told = np.bincount(self.status, minlength=len(ChangeStatus))
-        return ChangeCounts(
-            **{field.name: int(told[ChangeStatus[field.name.upper()]]) for field in fields(ChangeCounts)}
-        )
 
     def _refused(self, which: Flags, why: str, cure: str = _FIRST) -> InvalidInputError:
         found = self.entries.select(self.batch.keys).filter(pa.array(which))

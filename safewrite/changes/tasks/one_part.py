@@ -1,7 +1,8 @@
 """Applies the changes of a batch, or of many members, where they are all together: looks keys up, decides, and writes what stays.
 
 What it does are effects, so a plan of this process performs them among its own.  A plan may be made again for a later version of
-the table.  Data files never change, so what was found in one serves every plan.
+the table.  Data files never change, so what was found in one serves every plan, and what was decided about a key stands for as long as
+nothing of that key came or went (``rebase``).
 """
 
 from __future__ import annotations
@@ -11,10 +12,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import BatchKeys, Before, FileT, GoneRows, Hits
+from safewrite.changes.lookup.candidate_rows import BatchKeys, Before, FileT, GoneRows
 from safewrite.changes.lookup.table_files import LiveFile, Rest, TableFiles
 from safewrite.changes.meaning.accounting import check_result
 from safewrite.changes.meaning.decide import ChangeBatch, KnownRows
@@ -24,6 +24,7 @@ from safewrite.changes.meaning.positions import Numbers, Position
 from safewrite.changes.meaning.reading import Changes
 from safewrite.changes.meaning.spec import Spec
 from safewrite.changes.meaning.unchanged_values import settle
+from safewrite.changes.tasks.rebase import DecidedBatch, FollowedFile, Rebase
 from safewrite.errors import InternalError
 from safewrite.frames.predicate import Predicate, within
 from safewrite.protocol.effects import Effect, Outcome
@@ -38,6 +39,7 @@ class AppliedBatch:
 
     ``counts`` has, by file that was looked through, how many live rows it has.  Of the rows that come ``come`` has those that are still to
     be written, and ``files`` those that tasks wrote; so for the change data feed ``gone``, the rows that go by their keys, and ``change_files``.
+    ``is_rebased``: what was decided on an earlier base was taken over.
     """
 
     outcome: GroupOutcome
@@ -49,6 +51,7 @@ class AppliedBatch:
     gone: pa.Table | None = None
     files: tuple[Any, ...] = ()
     change_files: tuple[Any, ...] = ()
+    is_rebased: bool = False
 
     def gone_rows(self, sequence_by: tuple[str, ...], files: Mapping[str, FileT]) -> GoneRows[FileT]:
         """What goes, by the files that have these names."""
@@ -79,17 +82,20 @@ class OnePart:
     whole: bool = False
     _seen: dict[str, LiveFile] = field(default_factory=dict, repr=False)
     """The files that the last plan looked at."""
+    _last: DecidedBatch | None = field(default=None, repr=False)
+    """What the last plan decided; None where members are decided about one after another."""
     _rewrites: int = 0
 
     # --- whose changes ------------------------------------------------------------------------------
     def leave_out(self, keys: Container[str]) -> None:
         """Go on without the members of these keys."""
-        self.group = tuple(member for member in self.group if member.key not in keys)
+        self.group, self._last = tuple(one for one in self.group if one.key not in keys), None
 
     def join(self, group: tuple[MemberChanges, ...]) -> None:
         """Apply the changes of these members, or of none but the call's own."""
-        self.group, self._seen = group, {}
-        self.__dict__.pop("sought", None)
+        self.group, self._seen, self._last = group, {}, None
+        for name in ("sought", "bounds"):
+            self.__dict__.pop(name, None)
 
     @property
     def batch(self) -> ChangeBatch:
@@ -110,7 +116,7 @@ class OnePart:
         """The values of each key column."""
         return self.sought.values
 
-    @property
+    @cached_property
     def bounds(self) -> Predicate:
         """A condition that rows with keys of the changes satisfy."""
         return within(self.values)
@@ -125,24 +131,31 @@ class OnePart:
             InvalidInputError: the batch must be refused; of a group the outcome names the members that must be.
             StorageError: a file is gone or differs, or the store gave no answer.
         """
-        yield from self._look(files, memory)
+        followed = yield from self._look(files, memory)
         sought, names = self.sought, [file.name for file in files]
-        rows, keys, sequence_by = sought.rows(names), [*self.spec.keys], [*self.spec.sequence_by]
-        stones = memory.tombstones.select([*keys, *sequence_by])
-        known = KnownRows(rows, stones, memory.floor, memory.forgotten, memory.carried)
-        outcome = self._decided(known, memory, now_ms)
-        decision, come = outcome.settled.decision, outcome.settled.rows
+        hits = {name: sought.found[name] for name in names}
+        decided = None
+        if self._last is not None:
+            decided = Rebase(self.batch, self.spec, self._last, followed).on(memory, hits, now_ms)
+        is_rebased = decided is not None
+        if decided is None:
+            decided = DecidedBatch.of(memory, self._decided(sought.rows(names), memory, now_ms), hits)
+        self._last = None if self.group else decided
+        decision, come = decided.outcome.settled.decision, decided.outcome.settled.rows
         return AppliedBatch(
-            outcome,
+            decided.outcome,
             come.num_rows,
-            _by_file({name: sought.found[name] for name in names}, decision.dropped),
+            decided.places(),
             decision.floor if decision.floor != memory.floor else None,
-            {name: sought.found[name].of for name in names},
+            {name: one.of for name, one in hits.items()},
             come,
-            rows.take(pa.array(decision.dropped)) if self.whole else None,
+            sought.rows(names).take(pa.array(decision.dropped)) if self.whole else None,
+            is_rebased=is_rebased,
         )
 
-    def _decided(self, known: KnownRows, memory: Memory, now_ms: int) -> GroupOutcome:
+    def _decided(self, rows: pa.Table, memory: Memory, now_ms: int) -> GroupOutcome:
+        stones = memory.tombstones.select([*self.spec.keys, *self.spec.sequence_by])
+        known = KnownRows(rows, stones, memory.floor, memory.forgotten, memory.carried)
         if self.group:
             return one_by_one(self.group, self.spec, known, memory, now_ms)
         batch = self.batch
@@ -150,19 +163,26 @@ class OnePart:
         check_result(self.spec, settled.decision, settled.rows)
         return GroupOutcome(settled, memory.after(batch, settled, now_ms))
 
-    def _look(self, files: Sequence[LiveFile], memory: Memory) -> Generator[Effect, Outcome, None]:
-        """Look through the files that were not looked through before."""
+    def _look(
+        self, files: Sequence[LiveFile], memory: Memory
+    ) -> Generator[Effect, Outcome, dict[str, FollowedFile]]:
+        """Look through the files that were not looked through before; returns those that another one goes on as."""
         sought, live = self.sought, {file.name: file for file in files}
         before = [file for name, file in self._seen.items() if name not in live and name in sought.found]
+        followed = dict[str, FollowedFile]()
         if before:
             after = [file for name, file in live.items() if name not in sought.found]
             for name, now, stays in (yield from self.files.followed(before, after)):
+                if len(stays) != sought.found[name].of:
+                    continue  # the file has other rows than its entry says
                 sought.follow(name, now, stays)
                 self.files.small.follow(name, now)
+                followed[name] = FollowedFile(now, stays)
         new = sought.unseen(live, carries=memory.carried.num_rows > 0)
         if new:
             yield from self.files.look_up([live[name] for name in new], sought)
         self._seen = live
+        return followed
 
     # --- files that lose rows -----------------------------------------------------------------------
     def rewrite(
@@ -180,15 +200,3 @@ class OnePart:
 
 BatchWork: TypeAlias = "OnePart | ApplyJob"
 """Changes on their way: where they are all together, or by tasks of an engine.  A plan asks both the same."""
-
-
-def _by_file(hits: Mapping[str, Hits], dropped: Numbers) -> dict[str, Numbers]:
-    """The places in their files of the rows with these numbers, which ascend."""
-    goes, first = dict[str, Numbers](), 0
-    for name, one in hits.items():
-        end = first + len(one.numbers)
-        low, high = np.searchsorted(dropped, (first, end))
-        if low < high:
-            goes[name] = np.sort(one.numbers[dropped[low:high] - first])
-        first = end
-    return goes

@@ -2,8 +2,9 @@
 
 Copy-on-write: files that hold keys of the batch are rewritten without their old rows, and the new rows go into files of
 their own; where the table wants deletion vectors these take the old rows away instead.  After any commit in between that
-touches files the plan is made anew before the next try, within the writer's turn where there is one, so two writers never
-insert one key twice (C9).  Data files never change, so only new ones are read: a file that others marked is the same file.
+touches files the plan is brought to the new base before the next try, within the writer's turn where there is one, so two
+writers never insert one key twice (C9).  Data files never change, so only new ones are read: a file that others marked is the
+same file.  Only keys whose rows or tombstones came or went are decided again (decision 0068).
 The memory of deleted keys is an immutable file that a ``txn`` action names: checkpoints keep it, and no reader or
 writer needs a table feature for it.
 """
@@ -93,6 +94,8 @@ class ApplyTransaction(OverwriteTransaction):
     is_stale: bool = False
     """Whether commits came since the plan that add or remove rows, or change what is remembered."""
     plans: int = 0
+    _holds: tuple[object, dict[FileKey, bool]] = field(default=(None, {}), repr=False)
+    """For the values of which keys, and whether a file may have a row with one of these."""
     _removal: RowRemoval | None = field(default=None, repr=False)
     _memory: Memory | None = field(default=None, repr=False)
     _memory_of: int | None = None
@@ -187,7 +190,7 @@ class ApplyTransaction(OverwriteTransaction):
         yield from self._plan()
 
     def renew(self) -> Generator[Effect, Outcome, None]:
-        """Plan with the members that the next try carries, or again after commits of others: only files that are new are read.
+        """Bring the plan to the base that commits of others made, with the members that the next try carries: only new files are read.
 
         Raises:
             As :meth:`prepare`.
@@ -200,7 +203,9 @@ class ApplyTransaction(OverwriteTransaction):
             yield from self._plan()
             if self.met:
                 raise MembersMetError("Members of this group are at fault. Nothing of it was committed.")
-            if before is None or not self._given().comes_as(before):
+            applied = self._given()
+            self.rebased += applied.is_rebased
+            if before is None or not applied.comes_as(before):
                 self.files = yield from stage(self.encoded_rows(), self.timestamp_ms, self.limits)
             self.write = self.regrouped(len(self.files))
         # Its list says what the new plan did; each try with others has a list of its own name.
@@ -231,7 +236,7 @@ class ApplyTransaction(OverwriteTransaction):
             self.active = yield from self.known_files.load(state, self.limits)
         memory = yield from self._recall_memory()
         live = self.active.adds
-        looked = {} if self.refreshes else {key: live[key] for key in holding(work, live, state)}
+        looked = {} if self.refreshes else {key: live[key] for key in self._holding(work, live, state)}
         for add in looked.values():
             check_within(add)
         files = {(file := live_file(key, add)).name: (key, file) for key, add in looked.items()}
@@ -253,6 +258,16 @@ class ApplyTransaction(OverwriteTransaction):
         if self.joined is not None and self.joined.others:
             self.upserts()
         return {}
+
+    def _holding(self, work: BatchWork, live: Mapping[FileKey, Action], state: Snapshot) -> Iterable[FileKey]:
+        """The live files that may have a row with a key of the batch; no file is asked about twice."""
+        values, known = work.values, self._holds[1]
+        if values is not self._holds[0]:
+            known = {}
+        new = {key: add for key, add in live.items() if key not in known}
+        found = {*holding(work, new, state)} if new else set()
+        self._holds = values, {key: known.get(key, key in found) for key in live}
+        return (key for key, holds in self._holds[1].items() if holds)
 
     def _parts(self) -> tuple[BatchWork, Snapshot, Spec]:
         if self.work is None or self.state is None or self.spec is None:

@@ -238,9 +238,7 @@ class OverwriteTransaction(Transaction):
     def planned(self) -> LogReplay:
         """The live files that the plan was made on."""
         if self.active is None:
-            raise InternalError(
-                "An overwrite or delete was committed before it was planned. Please report it."
-            )
+            raise InternalError("A write was committed before it was planned. Please report it.")
         return self.active
 
     def _rewrite(

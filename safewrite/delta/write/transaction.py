@@ -79,6 +79,8 @@ class Transaction:
     positions: Moves = field(default_factory=dict)
     """How far this commit takes the caller's sources."""
     accounted: int = -1
+    rebased: int = 0
+    """How often the plan was brought to a new base, where what was decided on the last one held."""
     table_id: str | None = None
     few_rows: bool = False
     """They may be encoded before it is known whether an earlier call wrote them."""

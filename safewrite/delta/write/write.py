@@ -272,6 +272,7 @@ def committed(
         members=landed.members,
         waited_s=landed.waited_s,
         may_share=landed.may_share,
+        rebased=candidate.rebased,
     )
 
 

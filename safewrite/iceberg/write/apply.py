@@ -110,6 +110,7 @@ class ApplyPlan(ReplacePlan):
         if outcome.faults:
             self.met |= outcome.faults
             raise MembersMetError("Members of this group are at fault. Nothing of it was committed.")
+        self.rebased += applied.is_rebased
         gone = applied.gone_rows(spec.sequence_by, {file.name: mark for mark, file in looked.items()})
         yield from self._take_out(head, tasks, gone)
         self._rewritten += yield from self._insert(head, applied, schema)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from safewrite.changes.lookup.candidate_rows import Sought
-from safewrite.changes.lookup.key_index import IndexName
+from safewrite.changes.lookup.key_index import IndexName, ascending
 from safewrite.frames.parallel import windows
 from safewrite.iceberg.data.reading import WHOLE_BYTES, rows_of
 from safewrite.iceberg.data.schema import arrow_schema
@@ -135,6 +135,26 @@ def live_of(task: FileScanTask, limits: Limits) -> Generator[Effect, Outcome, Un
     answers = yield from fetch(gets, limits, name="apply.get_all_deletes")
     bodies = [one.value for one in answers if isinstance(one, Ok) and isinstance(one.value, bytes)]
     return position_deletes.live_rows(task, bodies) if len(bodies) == len(gets) else None
+
+
+def more_gone(
+    had: UnmarkedRows, before: FileScanTask, after: FileScanTask, limits: Limits
+) -> Generator[Effect, Outcome, UnmarkedRows | None]:
+    """Which rows of a file are live that has more delete files than ``before``, by the new ones alone; None as :func:`live_of`.
+
+    None as well where a delete file is gone: rows may have come back.
+    """
+    from pyiceberg.table import FileScanTask
+
+    from safewrite.iceberg.write.position_deletes import UnmarkedRows
+
+    known = {one.file_path for one in before.delete_files}
+    if not known <= {one.file_path for one in after.delete_files}:
+        return None
+    new = {one for one in after.delete_files if one.file_path not in known}
+    live = yield from live_of(FileScanTask(after.file, new), limits)
+    same = live is not None and live.in_file == had.in_file
+    return UnmarkedRows(had.in_file, ascending(had.gone, live.gone)) if live is not None and same else None
 
 
 def _index_name(head: TableVersion, task: FileScanTask, columns: tuple[str, ...]) -> IndexName:

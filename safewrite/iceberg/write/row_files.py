@@ -62,6 +62,8 @@ class RowRemoval:
     limits: Limits
     live: dict[str, UnmarkedRows | None]
     _losses: dict[tuple[Any, ...], Loss] = field(default_factory=dict, repr=False)
+    _deletes: dict[tuple[str, bytes], DataFile] = field(default_factory=dict, repr=False)
+    """Delete files by data file and places in it: they serve whatever other rows of the file others mark as gone."""
     _stores: int = 0
 
     def take_out(
@@ -96,7 +98,8 @@ class RowRemoval:
     ) -> Generator[Effect, Outcome, None]:
         """Upload delete files of the rows that go; a file that loses all goes itself."""
         for some in windows([*tasks], lambda file: 0, files=_MARKED_AT_ONCE):
-            marked: list[tuple[Mark, int, StagedFile]] = []
+            marked: list[tuple[Mark, tuple[str, bytes], int]] = []
+            new: dict[tuple[str, bytes], StagedFile] = {}
             for file in some:
                 task, places = tasks[file], gone.places(file)
                 if gone.loses_all(file):
@@ -112,12 +115,16 @@ class RowRemoval:
                     continue
                 else:
                     in_file = places
-                marked.append((file, len(places), self._delete_file(head, task, in_file)))
+                named = task.file.file_path, in_file.tobytes()
+                if named not in self._deletes:
+                    new[named] = self._delete_file(head, task, in_file)
+                marked.append((file, named, len(places)))
             staging = Staging(self.limits)
-            yield from staging.upload([staged for _, _, staged in marked])
+            yield from staging.upload([*new.values()])
             yield from staging.complete(())
-            for file, rows, staged in marked:
-                self._losses[gone.mark(file)] = Loss(rows, deletes=(staged.data_file,))
+            self._deletes |= {named: staged.data_file for named, staged in new.items()}
+            for file, named, rows in marked:
+                self._losses[gone.mark(file)] = Loss(rows, deletes=(self._deletes[named],))
 
     def _delete_file(self, head: TableVersion, task: FileScanTask, positions: Numbers) -> StagedFile:
         from safewrite.iceberg.write import position_deletes

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from safewrite.changes.lookup.candidate_rows import Before, Sought, staying
@@ -18,7 +19,7 @@ from safewrite.iceberg.catalog.travel import TableAddress
 from safewrite.iceberg.data.datafiles import StagedFile, encode
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
-from safewrite.iceberg.write.key_lookup import Looking
+from safewrite.iceberg.write.key_lookup import Looking, marks, more_gone
 from safewrite.iceberg.write.row_files import Remaking
 from safewrite.iceberg.write.staging import UploadedFile, secured, uploaded
 from safewrite.protocol.ask import Limits
@@ -92,9 +93,28 @@ class IcebergTableFiles:
     def followed(
         self, before: Sequence[LiveFile], after: Sequence[LiveFile]
     ) -> Generator[Effect, Outcome, Sequence[Followed]]:
-        """See the class: a file that others deleted rows of is read again."""
-        yield from ()
-        return ()
+        """See the class: those that have more position delete files now, which alone are read."""
+        if self.table is not None:
+            return ()
+        found, old = list[Followed](), {file.handle.file.file_path: file for file in before}
+        for now in after:
+            file = old.get(now.handle.file.file_path)
+            if file is None or not (marks(self.head, file.handle) and marks(self.head, now.handle)):
+                continue
+            had = self._known_live(file)
+            has = None if had is None else (yield from more_gone(had, file.handle, now.handle, self.limits))
+            if had is not None and has is not None:
+                self.planned.live[now.name] = has
+                found.append((file.name, now.name, has.flags()[had.flags()]))
+        return found
+
+    def _known_live(self, file: LiveFile) -> UnmarkedRows | None:
+        """Which rows of a file were live that was looked through; None where that is not known."""
+        from safewrite.iceberg.write.position_deletes import UnmarkedRows
+
+        if file.handle.delete_files:
+            return self.planned.live.get(file.name)
+        return UnmarkedRows(file.handle.file.record_count, np.zeros(0, np.int64))
 
     def write(self, come: pa.Table, gone: pa.Table, at: str) -> Generator[Effect, Outcome, RowsThatCame]:
         """See the class."""

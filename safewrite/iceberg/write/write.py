@@ -183,6 +183,7 @@ def committed(
         members=swapped.members,
         waited_s=swapped.waited_s,
         may_share=swapped.may_share,
+        rebased=swapped.rebased,
     )
 
 

@@ -39,6 +39,8 @@ class Candidate(Protocol):
     table_id: str | None
     accounted: int
     """The version that the candidate was made from; earlier commits are examined for its key only."""
+    rebased: int
+    """How often it was renewed for what the commits of others changed alone; such a conflict may be met as often as it comes."""
 
     @property
     def anchor(self) -> Anchor | None:

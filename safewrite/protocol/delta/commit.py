@@ -236,7 +236,7 @@ def _spread(state: Try, version: int, now_s: float) -> Backoff:
 def check_patience(state: Try, elapsed_s: float) -> None:
     """Give up only between attempts, when nothing is in doubt (C8)."""
     late = elapsed_s > state.limits.timeout_s or state.started_s + elapsed_s > state.limits.until_s
-    if state.attempts >= state.limits.attempts or late:
+    if state.attempts - state.candidate.rebased >= state.limits.attempts or late:
         why = (
             f"other writers took every version up to {state.seen}"
             if state.attempts

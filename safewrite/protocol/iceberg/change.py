@@ -85,6 +85,9 @@ class Creation(Protocol):
 class Plan(Protocol):
     """A write to be committed, on any base."""
 
+    rebased: int
+    """How often it was staged again for what the commits of others changed alone; such a conflict may be met as often as it comes."""
+
     def examine(self, head: TableVersion) -> int | None:
         """The snapshot that already carries this write, if there is one.
 

@@ -47,6 +47,8 @@ class Swapped:
     """How long the write waited for another writer to commit it, or for its turn to lead."""
     may_share: bool | None = None
     """Whether the queue of members can be used with these permissions; None if that was not seen."""
+    rebased: int = 0
+    """How many of the attempts were staged again for what the commits of others changed alone."""
 
 
 @dataclass(slots=True)
@@ -206,6 +208,7 @@ def _commit(state: CatalogTry, queue_first: bool) -> Steps:
         yield from turn.hold()
         yield from sharing.gather(state)
         change = yield from plan.stage(done.head)
+        done.rebased = plan.rebased
         settled = yield from settle(change, turn.limits, state.started_s, state.closing)
         done.head = settled.head
         if settled.landed:
@@ -268,7 +271,7 @@ def load(limits: Limits) -> Generator[Effect, Outcome, TableVersion]:
 
 def _check_patience(done: Swapped, limits: Limits, started_s: float) -> Generator[Effect, Outcome, None]:
     """Give up only between attempts, when nothing is in doubt (C8)."""
-    if done.attempts >= limits.attempts or (yield from overdue(limits, started_s)):
+    if done.attempts - done.rebased >= limits.attempts or (yield from overdue(limits, started_s)):
         raise RetriesExhaustedError(
             f"Gave up after {done.attempts} attempts: other writers changed the table before each of them "
             "could land. Nothing was committed. Call again with the same key, raise the limits, or write "

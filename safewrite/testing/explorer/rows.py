@@ -33,6 +33,7 @@ class RowCandidate:
     write: Write
     attempt: str
     accounted: int
+    rebased: int = 0
     creating: bool = False
     is_light: bool = True
     ledger_seen: bool = True

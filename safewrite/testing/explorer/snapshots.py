@@ -54,6 +54,7 @@ class RowPlan:
     bound: TableVersion | None = None
     met: dict[str, Met | ReplayMismatchError] = field(default_factory=dict)
     tries: int = 0
+    rebased: int = 0
     through: int | None = None
 
     @property

@@ -1,0 +1,202 @@
+"""``python -m bench.perf.starving``: one large batch of changes alone, then beside a writer of few other keys that never stops."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from . import change_tables
+from .change_tables import SCATTERED, TABLE, Load, catalog, rows_of
+from .changes_child import MERGE, ON_DELTA, OURS_DELTA, OURS_ICEBERG, OURS_MARKED, OURS_VECTORS, merge
+
+ARMS = {
+    "vectors": OURS_VECTORS,
+    "delta": OURS_DELTA,
+    "marked": OURS_MARKED,
+    "iceberg": OURS_ICEBERG,
+    "merge": MERGE,
+}
+"""What is measured, by what the command line calls it."""
+RIVAL_KEYS = 50
+CALLS_MAX = 50
+"""A MERGE is called again so often."""
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def compare(
+    *,
+    rows: Annotated[int, typer.Option(help="Rows of the table.")] = 1_000_000,
+    files: Annotated[int, typer.Option(help="Files of the table.")] = 8,
+    changes: Annotated[int, typer.Option(help="Changes of the large batch.")] = 200_000,
+    pause_s: Annotated[float, typer.Option(help="Between two calls of the small writer.")] = 0.2,
+    equal: Annotated[
+        bool, typer.Option(help="Half of the small writer's keys are the large batch's.")
+    ] = False,
+    arms: Annotated[str, typer.Option(help=f"Comma-separated, of: {', '.join(ARMS)}.")] = "vectors,marked",
+) -> None:
+    """Print tries, seconds and CPU of the batch, alone and beside the small writer, and how often that one landed."""
+    load = Load(rows=rows, files=files, changes=changes, rounds=2, keys=SCATTERED)
+    print(f"{changes:,} changes in {rows:,} rows of {files} files; {RIVAL_KEYS} other keys every {pause_s} s")
+    print(f"{'arm':8} {'':7} {'tries':>5} {'rebased':>7} {'wall s':>7} {'CPU s':>6}  rival: calls, wall s")
+    for arm in arms.split(","):
+        with tempfile.TemporaryDirectory() as here:
+            first = Path(here) / "first"
+            _make(load, first, ARMS[arm])
+            alone, _ = _run(arm, load, first, None, equal=equal)
+            shutil.rmtree(first)
+            _make(load, first, ARMS[arm])
+            beside, rival = _run(arm, load, first, pause_s, equal=equal)
+        for name, took in (("alone", alone), ("beside", beside)):
+            told = f"{rival['calls']}, {rival['wall_s']:.3f}" if name == "beside" else ""
+            print(
+                f"{arm:8} {name:7} {took['attempts']:5} {took['rebased']:7} {took['wall_s']:7.2f} {took['cpu_s']:6.2f}  {told}"
+            )
+        print(
+            f"{arm:8} ratio   {'':13} {beside['wall_s'] / alone['wall_s']:7.2f} {beside['cpu_s'] / alone['cpu_s']:6.2f}"
+        )
+
+
+def _make(load: Load, folder: Path, arm: str) -> None:
+    if arm in (*ON_DELTA, MERGE):
+        change_tables.make_delta(load, folder, vectors=arm == OURS_VECTORS)
+    else:
+        change_tables.make_iceberg(load, folder, "merge-on-read" if arm == OURS_MARKED else "copy-on-write")
+
+
+def _run(
+    arm: str, load: Load, folder: Path, pause_s: float | None, *, equal: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the large batch took, and of the small writer how many calls landed and their median."""
+    plan = {
+        "arm": ARMS[arm],
+        "load": load.to_dict(),
+        "folder": str(folder),
+        "pause_s": pause_s,
+        "equal": equal,
+    }
+    large = _child("large", plan)
+    assert large.stdin is not None
+    assert large.stdout is not None
+    large.stdout.readline()  # it has opened the table and written to it once
+    rival = None if pause_s is None else _child("rival", plan)
+    if rival is not None:
+        assert rival.stdout is not None
+        rival.stdout.readline()
+    large.stdin.write("go\n")
+    large.stdin.flush()
+    took = json.loads(large.stdout.readline())
+    large.wait()
+    calls = [0.0]
+    if rival is not None:
+        assert rival.stdin is not None
+        assert rival.stdout is not None
+        rival.stdin.close()
+        calls = json.loads(rival.stdout.readline())
+        rival.wait()
+    return took, {"calls": len(calls), "wall_s": sorted(calls)[len(calls) // 2]}
+
+
+def _child(role: str, plan: dict[str, Any]) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        "-m",
+        __name__ if __name__ != "__main__" else "bench.perf.starving",
+        role,
+        json.dumps(plan),
+    ]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+# --- the children -------------------------------------------------------------------------------------
+def _opened(plan: dict[str, Any]) -> Any:
+    """What applies changes; a MERGE is called again until it lands."""
+    import safewrite as sw
+
+    folder = Path(plan["folder"])
+    if plan["arm"] == MERGE:
+        return _merging(folder)
+    address = str(folder) if plan["arm"] in ON_DELTA else TABLE
+    how = {} if plan["arm"] in ON_DELTA else {"catalog": catalog(folder)}
+    table = sw.open(address, group="never", **how)
+    keyed: dict[str, Any] = {
+        "keys": ["id"],
+        "sequence_by": ["lsn"],
+        "delete_when": [("op", "=", "d")],
+        "all_late": "count",
+    }
+    return lambda rows: table.apply_changes(rows, **keyed).to_dict()
+
+
+def _merging(folder: Path) -> Any:
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    def apply(rows: Any) -> dict[str, Any]:
+        for attempt in range(1, CALLS_MAX + 1):
+            try:
+                merge(DeltaTable(str(folder)), rows)
+            except DeltaError:
+                continue
+            return {"attempts": attempt}
+        return {"attempts": CALLS_MAX}
+
+    return apply
+
+
+def _large(plan: dict[str, Any]) -> None:
+    """The first batch of the load: scattered even ids."""
+    import numpy as np
+    import pyarrow as pa
+
+    apply, load = _opened(plan), Load(**plan["load"])
+    apply(rows_of(np.array([-1]), 1).append_column("op", pa.array(["c"])))
+    rows = change_tables.batch(load, 0)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    began, cpu_s = time.monotonic(), _cpu_s()
+    receipt = apply(rows)
+    took = {"wall_s": time.monotonic() - began, "cpu_s": _cpu_s() - cpu_s}
+    told = {"attempts": receipt["attempts"], "rebased": receipt.get("rebased", 0)}
+    print(json.dumps(took | told), flush=True)
+
+
+def _rival(plan: dict[str, Any]) -> None:
+    """Updates of few odd ids, again and again until stdin ends."""
+    import select
+
+    import numpy as np
+    import pyarrow as pa
+
+    apply, load, calls, number = _opened(plan), Load(**plan["load"]), list[float](), 2
+    rng = np.random.default_rng(7)
+    print("ready", flush=True)
+    while not select.select([sys.stdin], [], [], plan["pause_s"])[0]:
+        ids = np.unique(rng.integers(0, load.rows // 2, RIVAL_KEYS) * 2 + 1)
+        if plan["equal"]:
+            ids = np.unique(ids - np.arange(len(ids)) % 2)
+        began, number = time.monotonic(), number + 1
+        apply(rows_of(ids, number).append_column("op", pa.array(["u"] * len(ids))))
+        calls.append(time.monotonic() - began)
+    print(json.dumps(calls or [0.0]), flush=True)
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1 and sys.argv[1] in {"large", "rival"}:
+        {"large": _large, "rival": _rival}[sys.argv[1]](json.loads(sys.argv[2]))
+    else:
+        app()
