@@ -107,6 +107,9 @@ class Engine(Protocol[S]):
             EngineError: the engine could not get them.
         """
 
+    def at_hand(self, source: S) -> list[Any] | None:
+        """What tasks gave, where it is in this process; None where it is with executors."""
+
     def exchange(self, source: S, parts: int) -> S:
         """Bring rows together: input ``i`` of the result has those whose part modulo ``parts`` is ``i``.
 

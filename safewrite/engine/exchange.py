@@ -21,7 +21,8 @@ PART, DATA = "part", "data"
 CHUNKS = pa.schema([(PART, pa.int32()), (DATA, pa.binary())])
 """The rows of an exchange as they are packed: the part that they go to, NULL if they go to none, and many rows of any schema.
 
-A task whose ``columns`` these are gives :class:`Dealt` and :class:`Aside`, and one behind an exchange is given :class:`Share`.
+A task whose ``columns`` these are gives :class:`Dealt` and :class:`Aside`, and one behind it or behind an exchange is given
+:class:`Share`.
 """
 BUCKETS = 128
 """Keys are dealt to so many buckets, a power of two, and a part has the same number of them as any other: so how many parts
@@ -84,6 +85,10 @@ class Dealt:
     first: int = 0
     name: str = ""
     kind: int = 0
+
+    def table(self) -> pa.Table:
+        """See :class:`Share`: a task may follow another one in the same place."""
+        return self.rows
 
     def to_parts(self, parts: int) -> Iterator[tuple[int, Share]]:
         """See :class:`Travelling`; the order of the rows stays."""

@@ -47,6 +47,10 @@ class LocalEngine:
     def here(self, source: Source) -> None:
         """See :class:`safewrite.engine.abc.Engine`; they are in this process."""
 
+    def at_hand(self, source: Source) -> list[Any] | None:
+        """See :class:`safewrite.engine.abc.Engine`."""
+        return [*itertools.chain.from_iterable(source)]
+
     def exchange(self, source: Source, parts: int) -> Source:
         """See :class:`safewrite.engine.abc.Engine`."""
         found: list[list[Share]] = [[] for _ in range(parts)]

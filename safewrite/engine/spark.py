@@ -129,6 +129,9 @@ class SparkEngine:
         with spark_errors("get what tasks gave"):
             return [[*unpacked(arrow_of(source).to_batches())]]
 
+    def at_hand(self, source: DataFrame) -> None:
+        """See :class:`safewrite.engine.abc.Engine`."""
+
     def exchange(self, source: DataFrame, parts: int) -> DataFrame:
         """See :class:`safewrite.engine.abc.Engine`."""
         import pyspark.sql.functions as f

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,9 @@ import pytest
 from bench.medallion.dms import COLUMNS, Dms, same
 from bench.medallion.harness import lab
 from bench.servers.servers import Ministack
-from safewrite.engine.abc import TaskReport
-from safewrite.engine.local import LocalEngine
 from safewrite.medallion import Pipeline
 from safewrite.medallion.files.storage import storage
+from tests.medallion.test_tasks import by_tasks
 from tests.servers import CatalogLab, PlannedProxy
 
 REQUESTS_MAX = 5
@@ -47,19 +45,6 @@ def config(dms: Dms, bucket: str, options: dict[str, str], **more: Any) -> dict[
         "tables": {name: {"files": table.settings()} for name, table in dms.tables.items()},
     }  # fmt: skip
     return found | more
-
-
-class TravellingTasks(LocalEngine):
-    """Runs tasks as another process gets them."""
-
-    def run(self, tasks: Sequence[Any]) -> list[TaskReport]:
-        return super().run(pickle.loads(pickle.dumps(tasks)))
-
-
-def by_tasks(job: dict[str, Any]) -> Pipeline:
-    pipeline = Pipeline(job)
-    pipeline.places.engine = TravellingTasks()
-    return pipeline
 
 
 def tell(

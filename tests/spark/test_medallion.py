@@ -6,7 +6,7 @@ import logging
 import os
 import random
 import signal
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from safewrite.engine.abc import TaskAttempt
 from safewrite.engine.spark import SparkEngine
 from safewrite.medallion import Pipeline, verify
 from safewrite.medallion.audit import accounting
-from safewrite.medallion.bronze import tasks
+from safewrite.medallion.bronze import landing, tasks
 from safewrite.medallion.silver import apply
 from safewrite.medallion.silver import tasks as silver_tasks
 from tests.medallion.test_jobs import Shop, set_in
@@ -71,11 +71,11 @@ def test_a_killed_worker_leaves_no_row_and_what_is_read_once_more_is_what_one_pr
     put(2)
     plain, there = jobs
     assert Pipeline(plain.config).run().ok
-    run, mapped = SparkEngine.run, SparkEngine.map
+    mapped = SparkEngine.map
 
-    def dying(engine: SparkEngine, given: Sequence[Any]) -> list[Any]:
-        is_last = isinstance(given[0], tasks.LandParts)
-        return run(engine, [Dies(task, tmp_path / "noted") for task in given] if is_last else given)
+    def dying(engine: SparkEngine, source: Any, task: Any) -> Any:
+        writes = isinstance(task, tasks.WriteRows)
+        return mapped(engine, source, Dies(task, tmp_path / "noted") if writes else task)
 
     def deciding(engine: SparkEngine, source: Any, task: Any) -> Any:
         decides = isinstance(task, ApplyPart)
@@ -87,7 +87,7 @@ def test_a_killed_worker_leaves_no_row_and_what_is_read_once_more_is_what_one_pr
         mock.patch.object(tasks, "SMALL_BYTES", 0),
         mock.patch.object(apply_job, "FEW_ROWS", -1),
     ):
-        with mock.patch.object(SparkEngine, "run", dying):
+        with mock.patch.object(SparkEngine, "map", dying), mock.patch.object(landing, "TRIES", 1):
             failed = Pipeline(there.config, engine="spark").run()
         assert "could not run the tasks" in str(failed.tables[0].error)
         lost = {*(there.folder / "bronze/orders").rglob("*.parquet")}

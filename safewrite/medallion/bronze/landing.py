@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from safewrite import Outcome, Receipt
+from safewrite.engine.abc import EngineError
+from safewrite.engine.local import LocalEngine
 from safewrite.errors import InvalidInputError, ReplayMismatchError, SafewriteError
 from safewrite.medallion.bronze.known_files import catch_up, count_file
 from safewrite.medallion.bronze.reading import FileRead, key_of_touch, read_file, records_of, tag_in
@@ -34,11 +37,14 @@ from safewrite.medallion.files.mixed import MixedFiles
 from safewrite.medallion.files.rows import BronzeRows, FileRows, all_bad, bronze_schema
 from safewrite.medallion.tables.job import TableJob, quarantine_rows, short_key
 
+log = logging.getLogger("safewrite")
+TRIES = 3
+"""Tasks read files for a commit at most this many times."""
 FILES_MAX = 64
 BYTES_MAX = 128 * 2**20
-"""So much of raw files goes into one commit."""
-TASK_FILES_MAX, TASK_BYTES_MAX = 1000, 64 * 2**30
-"""And so much where tasks write the rows."""
+"""So much of raw files goes into one commit, whose rows are in the memory of this process."""
+TASK_FILES_MAX, TASK_BYTES_MAX = 1000, 16 * 2**30
+"""And so much where executors have the rows, in memory or on their disks."""
 
 
 @dataclass
@@ -64,22 +70,20 @@ class LandedFiles:
         self.quarantined += quarantined
 
 
-def tasks_of(job: TableJob, mixed: MixedFiles, state: BronzeState) -> FileTasks | None:
-    """What lands files by tasks; None where this process reads and writes all of them.
+def tasks_of(job: TableJob, mixed: MixedFiles, state: BronzeState) -> FileTasks:
+    """What reads files: tasks of the job's engine, or of this process where executors cannot reach what it reaches.
 
     Raises:
-        InvalidInputError: executors cannot reach what this process reaches.
+        InvalidInputError: the columns of bronze do not fit.
     """
-    if job.places.engine is None:
-        return None
-    raw, bronze = job.places.raw.travelling(), job.bronze.in_tasks()
-    if raw is None or bronze is None:
-        return None
+    raw, engine = job.places.raw.travelling(), job.places.engine
+    if engine is None or raw is None or job.bronze.in_tasks() is None:
+        raw, engine = job.places.raw, LocalEngine()
 
     def again(source: SourceFile) -> BronzeRows:
         return read_file(job, source, mixed, state.contents(source.path)).rows(job)
 
-    return FileTasks(job, job.places.engine, raw, bronze.writer, again)
+    return FileTasks(job, engine, raw, mixed, again)
 
 
 def is_news(state: BronzeState | None, sources: Sequence[SourceFile]) -> bool:
@@ -101,22 +105,23 @@ def land(
     """
     news = [source for source in sources if not state.knows(source.raw, is_load=source.is_load)]
     tasks = tasks_of(job, mixed, state)
-    for number, group in enumerate(_groups(iter(news), by_tasks=tasks is not None)):
+    is_here = isinstance(tasks.engine, LocalEngine)
+    for number, group in enumerate(_groups(iter(news), is_here=is_here)):
         if number:  # another run, of a later configuration, may have landed files of the next task meanwhile
             job.lineage.look()
             catch_up(job, state, landed.versions)
         check_epoch(job, state, group, again=landed.again)
-        _land_group(job, state, group, (mixed, tasks), landed)
+        _land_group(job, state, group, tasks, landed)
 
 
-def _groups(sources: Iterator[SourceFile], *, by_tasks: bool = False) -> Iterator[list[SourceFile]]:
-    """The files of each commit.  Files of all tables, which this process splits, have commits of their own."""
+def _groups(sources: Iterator[SourceFile], *, is_here: bool = True) -> Iterator[list[SourceFile]]:
+    """The files of each commit.  Where executors read, files of all tables, which this process splits, have commits of their own."""
     group: list[SourceFile] = []
     size = 0
     for source in sources:
-        is_there = by_tasks and not source.is_mixed
+        is_there = not is_here and not source.is_mixed
         files_max, bytes_max = (TASK_FILES_MAX, TASK_BYTES_MAX) if is_there else (FILES_MAX, BYTES_MAX)
-        is_other = by_tasks and group and group[-1].is_mixed != source.is_mixed
+        is_other = not is_here and group and group[-1].is_mixed != source.is_mixed
         if group and (is_other or len(group) == files_max or size + source.raw.size > bytes_max):
             yield group
             group, size = [], 0
@@ -127,24 +132,12 @@ def _groups(sources: Iterator[SourceFile], *, by_tasks: bool = False) -> Iterato
 
 
 def _land_group(
-    job: TableJob,
-    state: BronzeState,
-    group: Sequence[SourceFile],
-    readers: tuple[MixedFiles, FileTasks | None],
-    landed: LandedFiles,
+    job: TableJob, state: BronzeState, group: Sequence[SourceFile], tasks: FileTasks, landed: LandedFiles
 ) -> None:
-    mixed, tasks = readers
-    ready: Sequence[FileRows]
-    if tasks is not None and not group[0].is_mixed:
-        ready = tasks.land(list(_tagged(job, state, group, mixed, landed)))
-    else:
-        found = (_read(job, state, source, mixed, landed) for source in group)
-        ready = [rows for rows in found if rows is not None]
-    check_order(job, state, ready)
-    _check_share(job, ready)
-    _quarantine(job, ready)
-    members = [one for one in ready if one.count or not one.source.is_mixed]
-    answers = job.bronze.append_many([(_key(one, state), one.data) for one in members]) if members else []
+    mixed = tasks.mixed
+    files = list(_tagged(job, state, group, mixed, landed))
+    ready, answers = _read_and_written(job, state, tasks, files)
+    members = [one for one in ready if _is_member(one)]
     _repair(
         job, state, [one for one, answer in zip(members, answers, strict=True) if _is_repeat(answer)], landed
     )
@@ -162,6 +155,38 @@ def _land_group(
     for one in ready:
         if not one.count and one.source.is_mixed:
             _note(job, state, one, landed)
+
+
+def _read_and_written(
+    job: TableJob, state: BronzeState, tasks: FileTasks, files: Sequence[tuple[SourceFile, str]]
+) -> tuple[list[FileRows], list[Receipt | SafewriteError]]:
+    """Read files, judge them, and append their rows: bronze gets no file before all of a commit's are judged.
+
+    An executor that dies takes with it what its tasks gave, which is read again.
+    """
+    if not files:
+        return [], []
+    left = TRIES - 1
+    while True:
+        try:
+            with tasks.read(files) as found:
+                check_order(job, state, found.files)
+                _check_share(job, found.files)
+                _quarantine(job, found.files)
+                members = [one for one in found.files if _is_member(one)]
+                rows = found.members(job, members) if members else []
+                keyed = [(_key(one, state), data) for one, data in zip(members, rows, strict=True)]
+                return found.files, job.bronze.append_many(keyed) if members else []
+        except EngineError as error:
+            if not left:
+                raise
+            left -= 1
+            log.warning("files of %s are read once more: %s", job.name, error)
+
+
+def _is_member(one: FileRows) -> bool:
+    """Whether a file is named in bronze: one of all tables is not where it has nothing of this table."""
+    return bool(one.count) or not one.source.is_mixed
 
 
 def _is_repeat(answer: object) -> bool:
@@ -259,21 +284,14 @@ def _key(one: FileRows, state: BronzeState) -> str:
     )
 
 
-def _read(
-    job: TableJob, state: BronzeState, source: SourceFile, mixed: MixedFiles, landed: LandedFiles
-) -> BronzeRows | None:
-    """The rows of a file; None where nothing is to be landed."""
-    file = read_file(job, source, mixed, state.contents(source.path))
-    return file.rows(job) if _is_new(job, state, (source, file.tag), lambda: file, landed) else None
-
-
 def _tagged(
     job: TableJob, state: BronzeState, group: Sequence[SourceFile], mixed: MixedFiles, landed: LandedFiles
 ) -> Iterator[tuple[SourceFile, str]]:
     """The files of which rows are to be landed, and the tags of what they hold."""
     for source in group:
         known = state.contents(source.path)
-        tag = tag_in(job, source, job.places.raw.tag(source.raw), known)
+        content = mixed.get(source).tag if source.is_mixed else job.places.raw.tag(source.raw)
+        tag = tag_in(job, source, content, known)
         if _is_new(job, state, (source, tag), partial(read_file, job, source, mixed, known), landed):
             yield source, tag
 

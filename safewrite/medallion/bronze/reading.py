@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-import numpy as np
-import pyarrow as pa
-
-from safewrite.errors import InvalidInputError
 from safewrite.medallion.bronze.restore_rows import key_of_content
 from safewrite.medallion.files.file_versions import Content, content_of, last_of, tag_of
 from safewrite.medallion.files.layout import SourceFile
-from safewrite.medallion.files.mixed import MixedFiles, numbered
-from safewrite.medallion.files.records import RFC_ADVICE, BadRecord, Records, split
+from safewrite.medallion.files.mixed import MixedFiles
+from safewrite.medallion.files.records import Records, split
 from safewrite.medallion.files.rows import BronzeRows, bronze_rows
 from safewrite.medallion.tables.job import TableJob
 
@@ -66,31 +62,4 @@ def records_of(job: TableJob, source: SourceFile, mixed: MixedFiles) -> tuple[Re
         content, tag = job.places.raw.read(source.raw)
         return split(source, content, files, columns, owner_columns), tag
     whole = mixed.get(source)
-    part = whole.parts[job.name]
-    # Unpacked already, and numbered as in the whole file.
-    plain = replace(source, raw=replace(source.raw, path=source.path.removesuffix(".gz").removesuffix(".GZ")))
-    found = split(plain, bytes(part.data), files, columns, owner_columns)
-    if found.count != len(part.lines):
-        raise InvalidInputError(
-            f"{source.path} cannot be read: two readers find {found.count} and {len(part.lines)} records of {job.name} in it, "
-            f"as where a quote stands within a value that is not in quotes. Nothing of it was written. {RFC_ADVICE}. Else mend the file."
-        )
-    numbers = numbered(part.lines)
-    bad = [BadRecord(int(numbers[one.line - 1]), one.reason, one.text) for one in found.bad]
-    records = replace(found, lines=numbers[found.lines - 1], bad=bad)
-    return _without(records, set(part.doubtful)) if part.doubtful else records, whole.tag
-
-
-def _without(records: Records, doubtful: Set[int]) -> Records:
-    """The records, but for those that may have swallowed records of other tables."""
-    reason = (
-        f"a value in quotes goes over lines that would be records of tables if quotes were text. {RFC_ADVICE}"
-    )
-    taken = np.asarray([line not in doubtful for line in records.lines.tolist()], np.bool_)
-    aside = [
-        BadRecord(int(records.lines[row]), reason, records.text(row))
-        for row in np.flatnonzero(~taken).tolist()
-    ]
-    bad = sorted([*records.bad, *aside], key=lambda one: one.line)
-    rows = records.rows.filter(pa.array(taken, pa.bool_()))
-    return replace(records, rows=rows, lines=records.lines[taken], bad=bad)
+    return whole.parts[job.name].records(source, files, columns, owner_columns), whole.tag

@@ -1,22 +1,28 @@
-"""Reads raw files in tasks, which convert their records, write them to data files of bronze, and report what they did."""
+"""Reads raw files in tasks, which convert their records and report what they read; once that is judged, the rows are written.
+
+The engine says where tasks run, and rows stay there: those in this process are appended as frames, for others tasks write data files.
+"""
 
 from __future__ import annotations
 
 import itertools
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from safewrite.engine.abc import Engine, TaskAttempt, bodies
+from safewrite.engine.exchange import CHUNKS, Dealt, Share
 from safewrite.engine.local import LocalEngine
 from safewrite.engine.written import TaskWriter, WrittenRows
-from safewrite.errors import InvalidInputError
+from safewrite.errors import InternalError, InvalidInputError
 from safewrite.medallion.config.job import TableConfig
 from safewrite.medallion.config.rules import Quality
 from safewrite.medallion.files.layout import SourceFile
+from safewrite.medallion.files.mixed import MixedFiles, Part
 from safewrite.medallion.files.parts import (
     PART_BYTES,
     FilePart,
@@ -29,7 +35,7 @@ from safewrite.medallion.files.parts import (
     row_groups_of,
 )
 from safewrite.medallion.files.records import BadRecord
-from safewrite.medallion.files.rows import BronzeRows, Span, bronze_rows, span_of
+from safewrite.medallion.files.rows import BronzeRows, FileRows, Span, bronze_rows, bronze_schema, span_of
 from safewrite.medallion.files.storage import Storage
 from safewrite.medallion.tables.job import TableJob
 
@@ -37,19 +43,18 @@ log = logging.getLogger("safewrite")
 _OVERHEAD_BYTES = 2**16
 """What a file costs beyond its bytes: so that a task has not too many small ones."""
 SMALL_BYTES = 2**22
-"""Files of so few bytes together are landed by the task in this process: a job of Spark's costs more."""
+"""Files of so few bytes together are read by tasks in this process: a job of Spark's costs more."""
 
 
 @dataclass(frozen=True)
-class WrittenFile:
-    """What became of a file whose rows tasks wrote; see ``safewrite.medallion.files.rows.FileRows``."""
+class FileElsewhere:
+    """What becomes of a file whose rows are where tasks read them; see ``safewrite.medallion.files.rows.FileRows``."""
 
     source: SourceFile
     tag: str
     count: int
     bad: list[BadRecord]
     span: Span | None
-    data: Any = field(repr=False)
     again: Callable[[], BronzeRows] = field(repr=False)
 
 
@@ -62,14 +67,6 @@ class PartRead:
     rows: int
     bad: tuple[BadRecord, ...]
     span: Span | None
-
-
-@dataclass(frozen=True)
-class PartsLanded:
-    """What a task read, and what it wrote."""
-
-    parts: tuple[PartRead, ...]
-    written: WrittenRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,47 +97,66 @@ class LookThrough:
         return ends_of(self.storage, self.source.raw, self.start, self.end, is_quoted=self.is_quoted)
 
 
+Parts = tuple[tuple[FilePart, str], ...]
+"""What a task reads, each part with the tag of its file's content."""
+
+
 @dataclass(frozen=True)
-class LandParts:
-    """Reads parts of files, converts their records, and writes those that can be taken to data files of bronze."""
+class ReadParts:
+    """Reads parts of files, converts their records, and gives those that can be taken; its input are numbers of ``parts``."""
 
     storage: Storage
-    parts: tuple[tuple[FilePart, str], ...]
-    """Each with the tag of its file's content."""
+    parts: tuple[Parts, ...]
     table: TableConfig
     source_columns: pa.Schema
     owner_columns: tuple[str, ...]
     """Columns of files of all tables, which those of one table do not have."""
-    writer: TaskWriter
-    columns: None = None
+    columns: pa.Schema = CHUNKS
 
     def __call__(
         self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
-    ) -> Generator[pa.RecordBatch, None, PartsLanded | NotRead]:
-        """Write all rows; the names of files tell the attempt."""
-        yield from ()
+    ) -> Generator[Dealt, None, list[PartRead] | NotRead]:
+        """Read, and write nothing."""
         read: list[PartRead] = []
-        try:
-            written = self.writer.write(self._rows(read), at)
-        except InvalidInputError:
-            part, _ = self.parts[len(read)]
-            if part.at_once:
-                raise
-            return NotRead(part.source.path)
-        return PartsLanded(tuple(read), written)
+        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+            for part, tag in self.parts[number]:
+                try:
+                    read.append((yield from self._read(part, tag, number)))
+                except InvalidInputError:
+                    if part.at_once:
+                        raise
+                    return NotRead(part.source.path)
+        return read
 
-    def _rows(self, read: list[PartRead]) -> Iterator[tuple[str, pa.Table]]:
-        names = self.source_columns.names
-        for part, tag in self.parts:
-            records, rows, bad, span = 0, 0, list[BadRecord](), None
-            for some in records_of_part(self.storage, part, self.table.files, names, self.owner_columns):
-                piece = bronze_rows(part.source, tag, some, self.table, self.source_columns)
-                records += some.count
-                rows += piece.count
-                bad += piece.bad
-                span = _joined(span, span_of(piece.rows))
-                yield part.source.path, piece.rows
-            read.append(PartRead(part, records, rows, tuple(bad), span))
+    def _read(self, part: FilePart, tag: str, number: int) -> Generator[Dealt, None, PartRead]:
+        records, rows, bad, span = 0, 0, list[BadRecord](), None
+        source, names = part.source, self.source_columns.names
+        owners = self.owner_columns if source.is_mixed else ()
+        for some in records_of_part(self.storage, part, self.table.files, names, self.owner_columns):
+            piece = bronze_rows(source, tag, some, self.table, self.source_columns, owner_columns=owners)
+            records += some.count
+            rows += piece.count
+            bad += piece.bad
+            span = _joined(span, span_of(piece.rows))
+            yield Dealt(piece.rows, None, first=number, name=source.path)
+        return PartRead(part, records, rows, tuple(bad), span)
+
+
+@dataclass(frozen=True)
+class WriteRows:
+    """Writes rows of files that other tasks gave to data files of bronze; the names of these tell the attempt."""
+
+    writer: TaskWriter
+    paths: frozenset[str]
+    """Those of the raw files whose rows are to be written."""
+    columns: None = None
+
+    def __call__(
+        self, given: Iterable[Share], at: TaskAttempt
+    ) -> Generator[pa.RecordBatch, None, WrittenRows]:
+        """Write all rows."""
+        yield from ()
+        return self.writer.write(((one.name, one.table()) for one in given if one.name in self.paths), at)
 
 
 def _joined(one: Span | None, other: Span | None) -> Span | None:
@@ -150,18 +166,50 @@ def _joined(one: Span | None, other: Span | None) -> Span | None:
 
 
 @dataclass(frozen=True)
+class FilesRead:
+    """Files that tasks read, and their rows, which are where the tasks ran until they are committed."""
+
+    files: list[FileRows]
+    engine: Engine[Any] = field(repr=False)
+    rows: Any = field(repr=False)
+
+    def members(self, job: TableJob, wanted: Sequence[FileRows]) -> list[Any]:
+        """The rows of some of the files, as ``append_many`` takes them; those of another process tasks write there.
+
+        Raises:
+            EngineError: the rows are gone with an executor, or the tasks could not be run.
+            SafewriteError: the table does not hold them, or its store gave no answer.
+        """
+        if not any(isinstance(one, FileElsewhere) for one in wanted):
+            return [one.again().rows for one in wanted]
+        way = job.bronze.in_tasks()
+        if way is None:
+            raise InternalError(f"Tasks reached {job.bronze.uri} no longer. Please report it.")
+        writer = way.writer
+
+        def written(paths: Sequence[str]) -> list[WrittenRows]:
+            with self.engine.map(self.rows, WriteRows(writer, frozenset(paths))) as done:
+                return done.bodies()
+
+        group = writer.group(written([one.source.path for one in wanted if one.count]), written)
+        nothing = bronze_schema(job.config, job.columns).empty_table()
+        return [group.member(one.source.path) if one.count else nothing for one in wanted]
+
+
+@dataclass(frozen=True)
 class FileTasks:
-    """Lands files of one table by an engine's tasks."""
+    """Reads files of one table by an engine's tasks."""
 
     job: TableJob
     engine: Engine[Any]
     storage: Storage
-    writer: TaskWriter
+    mixed: MixedFiles
     again: Callable[[SourceFile], BronzeRows]
     """Reads a file in this process."""
 
-    def land(self, files: Sequence[tuple[SourceFile, str]]) -> list[WrittenFile]:
-        """Let tasks write the rows of files, each with the tag of its content; they are in no table before their commit.
+    @contextmanager
+    def read(self, files: Sequence[tuple[SourceFile, str]]) -> Iterator[FilesRead]:
+        """Let tasks read files, each with the tag of its content; what they gave is kept until the end of the block.
 
         Raises:
             InvalidInputError: a file cannot be read, or has other columns.
@@ -169,39 +217,61 @@ class FileTasks:
         """
         parts = self._parts([source for source, _ in files])
         tags = {source.path: tag for source, tag in files}
-        landed = self._landed(parts, tags)
-        while wrong := _wrongly_cut(landed):
+        while True:
+            task = self._task(parts, tags)
+            engine = self._engine(parts)
+            with engine.map(engine.numbers(len(task.parts)), task) as mapped:
+                read = mapped.bodies()
+                wrong = _wrongly_cut(read)
+                if not wrong:
+                    yield self._read(files, read, engine, mapped.rows)
+                    return
             log.info("medallion: %s: %s is read at once", self.job.name, ", ".join(sorted(wrong)))
             parts = {
-                path: [FilePart.whole(own[0].source, at_once=True)] if path in wrong else own
+                path: [FilePart.whole(own[0].source, at_once=True, share=own[0].share)]
+                if path in wrong
+                else own
                 for path, own in parts.items()
             }
-            landed = self._landed(parts, tags)
 
-        def once_more(paths: Sequence[str]) -> list[WrittenRows]:
-            again = self._landed({path: parts[path] for path in paths}, tags)
-            return [one.written for one in again if isinstance(one, PartsLanded)]
-
-        done = [one for one in landed if isinstance(one, PartsLanded)]
-        group = self.writer.group([one.written for one in done], once_more)
-        read = _by_path(done)
-        return [
-            self._file(source, tag, read[source.path], group.member(source.path)) for source, tag in files
+    def _read(
+        self,
+        files: Sequence[tuple[SourceFile, str]],
+        read: Sequence[list[PartRead]],
+        engine: Engine[Any],
+        rows: Any,
+    ) -> FilesRead:
+        by_path, here = _by_path(read), engine.at_hand(rows)
+        if here is None:
+            return FilesRead(
+                [self._elsewhere(one, tag, by_path[one.path]) for one, tag in files], engine, rows
+            )
+        pieces: dict[str, list[pa.Table]] = {}
+        for one in here:
+            pieces.setdefault(one.name, []).append(one.rows)
+        found = [
+            BronzeRows(one, tag, pa.concat_tables(pieces[one.path]), _bad(by_path[one.path]))
+            for one, tag in files
         ]
+        return FilesRead([*found], engine, rows)
 
-    def _file(self, source: SourceFile, tag: str, parts: Sequence[PartRead], data: Any) -> WrittenFile:
+    def _elsewhere(self, source: SourceFile, tag: str, parts: Sequence[PartRead]) -> FileElsewhere:
         span: Span | None = None
         for one in parts:
             span = _joined(span, one.span)
-        bad = [*itertools.chain.from_iterable(one.bad for one in parts)]
-        return WrittenFile(
-            source, tag, sum(one.rows for one in parts), bad, span, data, lambda: self.again(source)
-        )
+        count = sum(one.rows for one in parts)
+        return FileElsewhere(source, tag, count, _bad(parts), span, lambda: self.again(source))
+
+    def _engine(self, parts: dict[str, list[FilePart]]) -> Engine[Any]:
+        """What reads: this process few bytes, and what it has split already."""
+        own = [*itertools.chain.from_iterable(parts.values())]
+        is_small = sum(one.nbytes for one in own) <= SMALL_BYTES
+        return LocalEngine() if is_small or any(one.share is not None for one in own) else self.engine
 
     def _parts(self, sources: Sequence[SourceFile]) -> dict[str, list[FilePart]]:
         """The parts of each file; large ones are looked through by tasks first."""
         files = self.job.config.files
-        parts = {source.path: [FilePart.whole(source)] for source in sources}
+        parts = {source.path: [FilePart.whole(source, share=self._share(source))] for source in sources}
         looks = [look for source in sources if source.kind == files.kind for look in self._looks(source)]
         found: dict[str, list[tuple[int, Any]]] = {}
         for look, report in zip(looks, bodies(self.engine.run(looks)), strict=True):
@@ -214,10 +284,13 @@ class FileTasks:
                 parts[source.path] = csv_parts(source, files, starts, reports) or parts[source.path]
         return parts
 
+    def _share(self, source: SourceFile) -> Part | None:
+        return self.mixed.get(source).parts[self.job.name] if source.is_mixed else None
+
     def _looks(self, source: SourceFile) -> Iterator[LookThrough]:
         size, is_quoted = source.raw.size, self.job.config.files.rfc4180 is not False
-        is_packed = source.raw.name.lower().endswith(".gz")
-        if size <= PART_BYTES * 3 // 2 or is_packed or not may_be_cut(source, self.job.config.files):
+        is_whole = source.is_mixed or source.raw.name.lower().endswith(".gz")
+        if size <= PART_BYTES * 3 // 2 or is_whole or not may_be_cut(source, self.job.config.files):
             return
         if source.kind == "parquet":
             yield LookThrough(self.storage, source, 0, size, is_quoted)
@@ -227,20 +300,11 @@ class FileTasks:
         for start, end in itertools.pairwise(places):
             yield LookThrough(self.storage, source, start, end, is_quoted)
 
-    def _landed(self, parts: dict[str, list[FilePart]], tags: dict[str, str]) -> list[PartsLanded | NotRead]:
+    def _task(self, parts: dict[str, list[FilePart]], tags: dict[str, str]) -> ReadParts:
         table = self.job.config.model_copy(update={"quality": Quality()})  # functions of rules may not travel
+        dealt = _dealt([(part, tags[path]) for path, own in parts.items() for part in own])
         owner_columns = self.job.places.config.owner_columns
-        tasks = [
-            LandParts(self.storage, tuple(some), table, self.job.columns, owner_columns, self.writer)
-            for some in _dealt([(part, tags[path]) for path, own in parts.items() for part in own])
-        ]
-        is_small = sum(map(_nbytes, itertools.chain.from_iterable(parts.values()))) <= SMALL_BYTES
-        return bodies((LocalEngine() if is_small else self.engine).run(tasks))
-
-
-def _nbytes(part: FilePart) -> int:
-    """About what is read of a file for a part."""
-    return part.end - part.start if part.source.kind == "csv" else part.source.raw.size
+        return ReadParts(self.storage, tuple(map(tuple, dealt)), table, self.job.columns, owner_columns)
 
 
 def _dealt(parts: Sequence[tuple[FilePart, str]]) -> Iterator[list[tuple[FilePart, str]]]:
@@ -248,7 +312,7 @@ def _dealt(parts: Sequence[tuple[FilePart, str]]) -> Iterator[list[tuple[FilePar
     some: list[tuple[FilePart, str]] = []
     size = 0
     for part, tag in parts:
-        length = _OVERHEAD_BYTES + _nbytes(part)
+        length = _OVERHEAD_BYTES + part.nbytes
         if some and size + length > PART_BYTES:
             yield some
             some, size = [], 0
@@ -258,22 +322,26 @@ def _dealt(parts: Sequence[tuple[FilePart, str]]) -> Iterator[list[tuple[FilePar
         yield some
 
 
-def _by_path(landed: Iterable[PartsLanded]) -> dict[str, list[PartRead]]:
+def _bad(parts: Iterable[PartRead]) -> list[BadRecord]:
+    return [*itertools.chain.from_iterable(one.bad for one in parts)]
+
+
+def _by_path(read: Iterable[list[PartRead]]) -> dict[str, list[PartRead]]:
     found: dict[str, list[PartRead]] = {}
-    for one in itertools.chain.from_iterable(one.parts for one in landed):
+    for one in itertools.chain.from_iterable(read):
         found.setdefault(one.part.source.path, []).append(one)
     for parts in found.values():
         parts.sort(key=lambda one: one.part.first_line)
     return found
 
 
-def _wrongly_cut(landed: Iterable[PartsLanded | NotRead]) -> set[str]:
+def _wrongly_cut(read: Iterable[list[PartRead] | NotRead]) -> set[str]:
     """The files of which a part could not be read, or did not begin where the one before it ends."""
-    landed = [*landed]
-    found = {one.path for one in landed if isinstance(one, NotRead)}
+    read = [*read]
+    found = {one.path for one in read if isinstance(one, NotRead)}
     if found:
         return found  # tasks that broke off say nothing of their other files
-    for path, parts in _by_path(one for one in landed if isinstance(one, PartsLanded)).items():
+    for path, parts in _by_path(one for one in read if not isinstance(one, NotRead)).items():
         for one, following in itertools.pairwise(parts):
             if one.part.first_line + one.records != following.part.first_line:
                 found.add(path)

@@ -6,16 +6,26 @@ import csv
 import io
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import pyarrow as pa
 
 from safewrite.errors import InvalidInputError
-from safewrite.medallion.config.files import REST
+from safewrite.medallion.config.files import REST, Files
 from safewrite.medallion.config.job import Config
 from safewrite.medallion.files.layout import SourceFile
-from safewrite.medallion.files.records import RFC_ADVICE, TEXT_MAX, BadRecord, any_length, ends_in, unpacked
+from safewrite.medallion.files.records import (
+    RFC_ADVICE,
+    TEXT_MAX,
+    BadRecord,
+    Records,
+    any_length,
+    ends_in,
+    split,
+    unpacked,
+)
 from safewrite.medallion.files.storage import Storage
 
 BYTES_KEPT = 256 * 2**20
@@ -26,10 +36,43 @@ BYTES_KEPT = 256 * 2**20
 class Part:
     """The records of one table in a mixed file, and their numbers in that file."""
 
-    data: bytearray = field(default_factory=bytearray)
-    lines: list[int] = field(default_factory=list)
+    table: str
+    data: bytearray = field(default_factory=bytearray, repr=False)
+    lines: list[int] = field(default_factory=list, repr=False)
     doubtful: list[int] = field(default_factory=list)
     """Of these numbers those of records that may have swallowed others."""
+
+    def records(
+        self, source: SourceFile, files: Files, columns: Sequence[str], owner_columns: Sequence[str]
+    ) -> Records:
+        """The records, numbered as in the whole file.  Raises InvalidInputError where two readers find others."""
+        plain = source.raw.path.removesuffix(".gz").removesuffix(".GZ")  # unpacked already
+        source = replace(source, raw=replace(source.raw, path=plain))
+        found = split(source, bytes(self.data), files, columns, owner_columns)
+        if found.count != len(self.lines):
+            raise InvalidInputError(
+                f"{source.path} cannot be read: two readers find {found.count} and {len(self.lines)} records of {self.table} in it, "
+                f"as where a quote stands within a value that is not in quotes. Nothing of it was written. {RFC_ADVICE}. Else mend the file."
+            )
+        numbers = np.asarray(self.lines, np.int64)
+        bad = [BadRecord(int(numbers[one.line - 1]), one.reason, one.text) for one in found.bad]
+        records = replace(found, lines=numbers[found.lines - 1], bad=bad)
+        return _without(records, set(self.doubtful)) if self.doubtful else records
+
+
+def _without(records: Records, doubtful: Set[int]) -> Records:
+    """The records, but for those that may have swallowed records of other tables."""
+    reason = (
+        f"a value in quotes goes over lines that would be records of tables if quotes were text. {RFC_ADVICE}"
+    )
+    taken = np.asarray([line not in doubtful for line in records.lines.tolist()], np.bool_)
+    aside = [
+        BadRecord(int(records.lines[row]), reason, records.text(row))
+        for row in np.flatnonzero(~taken).tolist()
+    ]
+    bad = sorted([*records.bad, *aside], key=lambda one: one.line)
+    rows = records.rows.filter(pa.array(taken, pa.bool_()))
+    return replace(records, rows=rows, lines=records.lines[taken], bad=bad)
 
 
 @dataclass(frozen=True)
@@ -102,7 +145,7 @@ def split_mixed(source: SourceFile, tag: str, data: bytes, config: Config) -> Mi
     at_schema, at_table = (
         head.index(str(name)) for name in (config.raw.schema_column, config.raw.table_column)
     )
-    parts: dict[str, Part] = {name: Part() for name in config.landed}
+    parts: dict[str, Part] = {name: Part(name) for name in config.landed}
     strangers: list[BadRecord] = []
     ignored = line = 0
     is_quoted = files.rfc4180 is not False
@@ -163,8 +206,3 @@ def _first(record: bytes, delimiter: str, count: int, *, is_quoted: bool) -> lis
         return text.split(delimiter, count)[:count]
     with any_length():
         return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])[:count]
-
-
-def numbered(lines: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Numbers of records as an array."""
-    return np.asarray(lines, np.int64)

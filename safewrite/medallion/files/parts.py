@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from safewrite.medallion.config.files import Files
 from safewrite.medallion.files.layout import SourceFile
+from safewrite.medallion.files.mixed import Part
 from safewrite.medallion.files.parquet import ParquetRows
 from safewrite.medallion.files.records import (
     BYTE_ORDER_MARK,
@@ -48,7 +49,8 @@ Places = npt.NDArray[np.int64]
 class FilePart:
     """A part of a file that a task reads: bytes of a CSV file, row groups of a Parquet file.
 
-    ``names`` are the columns of a part that comes after the header; ``at_once``: all of the file, in memory.
+    ``names`` are the columns of a part that comes after the header; ``at_once``: all of the file, in memory.  ``share``: the records
+    of one table in a file of all tables, which this process has split.
     """
 
     source: SourceFile
@@ -57,11 +59,21 @@ class FilePart:
     first_line: int = 1
     names: tuple[str, ...] | None = None
     at_once: bool = False
+    share: Part | None = None
 
     @classmethod
-    def whole(cls, source: SourceFile, *, at_once: bool = False) -> FilePart:
-        """All of a file."""
-        return cls(source, 0, source.raw.size if source.kind == "csv" else 2**31, at_once=at_once)
+    def whole(cls, source: SourceFile, *, at_once: bool = False, share: Part | None = None) -> FilePart:
+        """All of a file, or of what it has of a table."""
+        return cls(
+            source, 0, source.raw.size if source.kind == "csv" else 2**31, at_once=at_once, share=share
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """About what is read for it."""
+        if self.share is not None:
+            return len(self.share.data)
+        return self.end - self.start if self.source.kind == "csv" else self.source.raw.size
 
 
 class RawStream(io.RawIOBase):
@@ -114,8 +126,10 @@ def records_of_part(
         StorageError: it is gone, or is no longer what was listed.
     """
     source = part.source
-    if part.at_once or source.kind != files.kind or not may_be_cut(source, files) or _is_small(part):
-        content, _ = storage.read(source.raw)
+    if part.share is not None:
+        yield part.share.records(source, files, columns, owner_columns)
+    elif part.at_once or source.kind != files.kind or not may_be_cut(source, files) or _is_small(part):
+        content = storage.read_part(source.raw, 0, source.raw.size)
         yield split(source, content, files, columns, owner_columns)
     elif files.kind == "parquet":
         yield from _parquet(storage, part)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -54,11 +54,6 @@ class BronzeRows:
     bad: list[BadRecord] = field(default_factory=list)
 
     @property
-    def data(self) -> Any:
-        """The rows, as ``append_many`` takes them."""
-        return self.rows
-
-    @property
     def count(self) -> int:
         """How many rows there are for bronze."""
         return int(self.rows.num_rows)
@@ -82,8 +77,6 @@ class FileRows(Protocol):
     def tag(self) -> str: ...
     @property
     def bad(self) -> list[BadRecord]: ...
-    @property
-    def data(self) -> Any: ...
     @property
     def count(self) -> int: ...
     @property
