@@ -336,7 +336,8 @@ class Pipeline:
                 land_lost(job, sources, mixed, run.landed)
         except BaseException:
             with suppress(SafewriteError):  # the run reports what stopped it
-                self._note_landed(job, state, run.landed)
+                if job.has_bronze:
+                    self._note_landed(job, state, run.landed)
             raise
         if task.is_truncate:
             run.warning = None

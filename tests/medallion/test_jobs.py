@@ -45,6 +45,8 @@ class Shop:
         return Pipeline(self.config).run()
 
     def rows(self, table: str) -> list[dict[str, Any]]:
+        if not (self.folder / table).exists():  # bronze is made once files are judged
+            return []
         found = deltalake.DeltaTable(str(self.folder / table)).to_pyarrow_table()
         return [
             {k: v for k, v in row.items() if not k.startswith("_")} for row in pa.table(found).to_pylist()

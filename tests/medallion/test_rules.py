@@ -50,7 +50,6 @@ def test_declared_types_may_change_between_a_crash_and_the_next_run(
 
     with monkeypatch.context() as patch:
         patch.setattr(TableJob, "bronze", property(crash))
-        patch.setattr("safewrite.medallion.pipeline.known_state", lambda job, state: state_of_nothing())
         assert not job.run().ok
     assert len(job.rows("aside")) == 2
     set_in(job, "tables", "shop.orders", "columns", to={"id": "int64", "price": "string"})
@@ -60,10 +59,18 @@ def test_declared_types_may_change_between_a_crash_and_the_next_run(
     assert audits(job) == [[]]
 
 
-def state_of_nothing() -> Any:
-    from safewrite.medallion.bronze.state import BronzeState
-
-    return BronzeState()
+def test_declared_types_may_be_corrected_after_a_first_run_that_was_refused(tmp_path: Path) -> None:
+    """Bronze has the types of the first files that are taken, and not of those that were refused."""
+    job = Shop(tmp_path)
+    set_in(job, "defaults", "quality", to={"quarantined_share_max": 0.1})
+    job.put("shop/orders/20261101-000000001.csv", HEAD + "I,1,1.00,10\nI,2,two,11\n")
+    assert "quarantined_share_max" in str(job.run().tables[0].error)
+    assert not (tmp_path / "bronze").exists()
+    set_in(job, "tables", "shop.orders", "columns", to={"id": "int64", "price": "string"})
+    assert job.run().ok
+    assert job.silver() == {1: "1.00", 2: "two"}
+    assert audits(job) == [[]]
+    assert not job.run().tables[0].news
 
 
 def test_a_replay_under_other_rules_takes_what_was_put_aside(tmp_path: Path) -> None:
@@ -103,7 +110,7 @@ def test_a_quote_within_a_value_of_a_mixed_file_is_told(tmp_path: Path) -> None:
     job.put("cdc/20261101-000000001.csv", 'I,orders,shop,1,5" pipe,10\nI,orders,shop,2,6" nail,11\n')
     run = job.run()
     assert "two readers find 2 and 1 records of shop.orders" in str(run.tables[0].error)
-    assert job.rows("bronze/orders") == []
+    assert not (tmp_path / "bronze").exists()
     set_in(job, "defaults", "files", "rfc4180", to=False)
     assert job.run().ok
     assert job.silver() == {1: '5" pipe', 2: '6" nail'}

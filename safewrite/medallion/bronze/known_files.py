@@ -24,6 +24,9 @@ def known_state(job: TableJob, state: BronzeState | None) -> BronzeState:
     Raises:
         SafewriteError: bronze cannot be read.
     """
+    if not job.has_bronze:  # it is made once the first files are judged
+        _ = job.places.quarantine  # which makes it
+        return BronzeState()
     lineage = job.lineage
     lineage.look()
     if state is not None and state.bronze_id == lineage.table_id and catch_up(job, state):
@@ -49,6 +52,7 @@ def catch_up(job: TableJob, state: BronzeState, own: Set[int] = frozenset()) -> 
     lineage = job.lineage
     if not lineage.is_same(state.bronze_head, state.bronze_stamp):
         return False
+    state.bronze_id = state.bronze_id or lineage.table_id
     if state.bronze_head != lineage.head:
         try:
             commits = lineage.since(state.bronze_head)

@@ -77,7 +77,7 @@ def tasks_of(job: TableJob, mixed: MixedFiles, state: BronzeState) -> FileTasks:
         InvalidInputError: the columns of bronze do not fit.
     """
     raw, engine = job.places.raw.travelling(), job.places.engine
-    if engine is None or raw is None or job.bronze.in_tasks() is None:
+    if engine is None or raw is None or (job.has_bronze and job.bronze.in_tasks() is None):
         raw, engine = job.places.raw, LocalEngine()
 
     def again(source: SourceFile) -> BronzeRows:
@@ -107,7 +107,9 @@ def land(
     tasks = tasks_of(job, mixed, state)
     is_here = isinstance(tasks.engine, LocalEngine)
     for number, group in enumerate(_groups(iter(news), is_here=is_here)):
-        if number:  # another run, of a later configuration, may have landed files of the next task meanwhile
+        if (
+            number and job.has_bronze
+        ):  # another run, of a later configuration, may have landed files of the next task meanwhile
             job.lineage.look()
             catch_up(job, state, landed.versions)
         check_epoch(job, state, group, again=landed.again)

@@ -18,7 +18,7 @@ from safewrite.engine.abc import Engine, TaskAttempt, bodies
 from safewrite.engine.exchange import CHUNKS, Dealt, Share
 from safewrite.engine.local import LocalEngine
 from safewrite.engine.written import TaskWriter, WrittenRows
-from safewrite.errors import InternalError, InvalidInputError
+from safewrite.errors import InvalidInputError
 from safewrite.medallion.config.job import TableConfig
 from safewrite.medallion.config.rules import Quality
 from safewrite.medallion.files.layout import SourceFile
@@ -176,15 +176,16 @@ class FilesRead:
     def members(self, job: TableJob, wanted: Sequence[FileRows]) -> list[Any]:
         """The rows of some of the files, as ``append_many`` takes them; those of another process tasks write there.
 
+        They are read again here where bronze was made since, and tasks cannot reach it.
+
         Raises:
             EngineError: the rows are gone with an executor, or the tasks could not be run.
             SafewriteError: the table does not hold them, or its store gave no answer.
         """
-        if not any(isinstance(one, FileElsewhere) for one in wanted):
-            return [one.again().rows for one in wanted]
-        way = job.bronze.in_tasks()
+        is_here = not any(isinstance(one, FileElsewhere) for one in wanted)
+        way = None if is_here else job.bronze.in_tasks()
         if way is None:
-            raise InternalError(f"Tasks reached {job.bronze.uri} no longer. Please report it.")
+            return [one.again().rows for one in wanted]
         writer = way.writer
 
         def written(paths: Sequence[str]) -> list[WrittenRows]:

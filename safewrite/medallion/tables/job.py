@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -187,6 +187,16 @@ class TableJob:
     name: str
     config: TableConfig
     places: JobPlaces
+    _bronze: sw.Table | None = field(default=None, init=False, repr=False)
+    """Bronze as it was found, until it is asked for."""
+
+    @property
+    def has_bronze(self) -> bool:
+        """Whether bronze was made.  Raises as ``safewrite.open`` does."""
+        if "bronze" not in self.__dict__ and self._bronze is None:
+            with suppress(TableNotFoundError):
+                self._bronze = self.places.open(self.config.bronze, self.config.format, None)
+        return "bronze" in self.__dict__ or self._bronze is not None
 
     @cached_property
     def columns(self) -> pa.Schema:
@@ -209,7 +219,12 @@ class TableJob:
 
     @cached_property
     def bronze(self) -> sw.Table:
-        """Every change.  Raises as ``safewrite.open`` does, and InvalidInputError for columns that do not fit."""
+        """Every change; it is made where it is not there.
+
+        Raises:
+            InvalidInputError: its columns do not fit.
+            SafewriteError: as ``safewrite.open``.
+        """
         wanted = bronze_schema(self.config, self.columns)
         return self._open(self.config.bronze, wanted, self.config.partition_by.bronze, of_bronze=True)
 
@@ -229,7 +244,9 @@ class TableJob:
         *,
         of_bronze: bool = False,
     ) -> sw.Table:
-        found = self.places.open(address, self.config.format, wanted, properties=properties, partition_by=by)
+        found = (self._bronze if of_bronze else None) or self.places.open(
+            address, self.config.format, wanted, properties=properties, partition_by=by
+        )
         if by and not alike(by, found.partition_by):
             log.warning(
                 "medallion: %s: %s is partitioned by %s and stays so; partition_by is of tables that are created",
