@@ -93,6 +93,9 @@ class TableEngine(Generic[S]):
     def here(self, source: Any) -> None:
         """See :class:`safewrite.engine.abc.Engine`; a job is not this table's alone."""
 
+    def at_hand(self, source: Any) -> None:
+        """See :class:`safewrite.engine.abc.Engine`; the rows are with those of other tables."""
+
     def exchange(self, source: Any, parts: int) -> Any:
         """See :class:`safewrite.engine.abc.Engine`; there are as many parts as all tables have together."""
         return source
