@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -37,15 +37,7 @@ from safewrite.delta.write.staging import discard
 from safewrite.delta.write.steps import steps_of
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.write import write
-from safewrite.errors import (
-    CommitUnknownError,
-    ConflictError,
-    InvalidInputError,
-    Kind,
-    SafewriteError,
-    WouldAlterError,
-    not_yet,
-)
+from safewrite.errors import ConflictError, InvalidInputError, Kind, WouldAlterError, not_yet
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Arbiter
 from safewrite.protocol.effects import Effect, Outcome
@@ -362,31 +354,23 @@ class DeltaFormat:
         return self._run(inventory(self._existing(), known, size, self.limits))
 
     def compact(self, groups: Sequence[FileGroup], on: Inventory) -> Compacted:
+        from safewrite.upkeep.maintain import ended
+
         assert isinstance(on.listing, KnownFiles)
         self.refresh()
         self.check_writable()
         plan = self.planner.compaction(groups, self._existing(), on.listing)
-        try:
+
+        def commit() -> int:
             done = self.commit(plan, Operation("compact"), tuple, queue_first=False)
-        except CommitUnknownError as error:
-            landed = self._landed_in_doubt(error)
-            return plan.compacted(landed, error.key if landed is None else None)
-        except ConflictError as error:
-            if error.kind is not Kind.CONFLICT:
-                raise
-            return plan.compacted(None)
+            self.after(done, 0.0)
+            return done.version
+
+        try:
+            return ended(plan, commit, lambda key: (self.resolve(key) or (None,))[0])
         finally:
             with after_ack(self.uri):  # files that are left over are harmless
                 self._run(discard(plan.never_named()))
-        self.after(done, 0.0)
-        return plan.compacted(done.version)
-
-    def _landed_in_doubt(self, error: CommitUnknownError) -> int | None:
-        """The version of a commit that ended in doubt, if the log shows it now."""
-        with suppress(SafewriteError):
-            found = None if error.key is None else self.resolve(error.key)
-            return None if found is None else found[0]
-        return None
 
     # --- Spark --------------------------------------------------------------------------------------
     def in_session(self, catalog: str | None) -> str | None:

@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from safewrite.arguments.reading import spark_catalog as check_catalog
-from safewrite.errors import Kind, TableNotFoundError, UnsupportedTableError, WouldAlterError
+from safewrite.boundary.public import after_ack
+from safewrite.errors import Kind, TableNotFoundError, WouldAlterError
 from safewrite.iceberg import branches, features, history, ledger_place
 from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
@@ -354,13 +355,30 @@ class IcebergFormat:
 
     # --- upkeep -------------------------------------------------------------------------------------
     def inventory(self) -> Inventory:
-        raise UnsupportedTableError(
-            f"{self.uri} is an Iceberg table, and maintain() puts together files of Delta tables only, for now. Nothing was written. Let "
-            "Spark's rewrite_data_files do it, or the service that keeps the catalog."
-        )
+        from safewrite.iceberg.write.compaction import inventory
+
+        head = self._admit(self.refresh())
+        known, target = self.planner.known, self.planner.target_bytes(head)
+        return self._cached.run(inventory(head, known, target, self.limits))
 
     def compact(self, groups: Sequence[FileGroup], on: Inventory) -> Compacted:
-        raise UnsupportedTableError("No files of Iceberg tables are put together. Nothing was written.")
+        from safewrite.upkeep.maintain import ended
+
+        plan = self.planner.compaction(groups, self._admit(self.refresh()))
+
+        def commit() -> int:
+            done = self.commit(plan, Operation("compact"), tuple, queue_first=False)
+            with after_ack(self.uri):  # files that are left over are harmless
+                for delete in plan.never_named():
+                    self.world.perform(delete)
+            self.after(done, 0.0)
+            return done.version
+
+        def resolve(key: str) -> int | None:
+            found = self._cached.resolve(key, self.limits)
+            return None if found is None else found.snapshot_id
+
+        return ended(plan, commit, resolve)
 
     # --- Spark --------------------------------------------------------------------------------------
     def in_session(self, catalog: str | None) -> str | None:

@@ -9,10 +9,19 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from safewrite.errors import ConflictError, InvalidInputError, Kind, RetriesExhaustedError
+from safewrite.errors import (
+    CommitUnknownError,
+    ConflictError,
+    InvalidInputError,
+    Kind,
+    RetriesExhaustedError,
+    SafewriteError,
+)
 from safewrite.text.rendering import shown
 from safewrite.upkeep.groups import Group, Inventory, groups_of
 from safewrite.upkeep.report import MaintainReport
@@ -24,6 +33,7 @@ GROUPS_MAX = 32
 PLANS_MAX = 5
 """How often groups are chosen again when others change the schema or the properties of the table."""
 
+TAKEN = "other writers took its files first"
 OVER_TIME, OVER_BYTES = "the budget of seconds was used up", "they are beyond the budget of bytes"
 BUSY = "writers were first at every version"
 DOUBT = "a commit before them is in doubt"
@@ -43,6 +53,38 @@ class Compacted:
     size: int = 0
     rows: int | None = 0
     in_doubt: str | None = None
+
+
+class Plan(Protocol):
+    """A commit of some groups, in a format."""
+
+    def compacted(self, version: int | None, in_doubt: str | None = None, /) -> Compacted:
+        """What it came to; ``version`` is None where there is no commit, as far as is known."""
+
+
+def left_out(groups: Sequence[Group], dropped: Mapping[int, str], in_doubt: str | None) -> Compacted:
+    """What groups came to of which none was committed; those in doubt are neither done nor left out."""
+    others = len(groups) - len(dropped) if in_doubt is None else 0
+    return Compacted(dropped=(*dropped.values(), *[TAKEN] * others), in_doubt=in_doubt)
+
+
+def ended(plan: Plan, commit: Callable[[], int], resolve: Callable[[str], int | None]) -> Compacted:
+    """Commit a plan; one that ended in doubt is looked for once, and not tried again.
+
+    Raises:
+        ConflictError: kind SCHEMA_CHANGED.
+    """
+    try:
+        return plan.compacted(commit())
+    except CommitUnknownError as error:
+        found = None
+        with suppress(SafewriteError):
+            found = None if error.key is None else resolve(error.key)
+        return plan.compacted(found, error.key if found is None else None)
+    except ConflictError as error:
+        if error.kind is not Kind.CONFLICT:
+            raise
+        return plan.compacted(None)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import safewrite as sw
 from safewrite.errors import InvalidInputError, UnsupportedTableError
 from safewrite.protocol.effects import Busy, Unknown
 from safewrite.table.verbs import Table
-from safewrite.testing.steps import Answers, At, Recorder, points, side_of
+from safewrite.testing.steps import Answers, At, Recorder, side_of
 from tests.each import each
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
@@ -348,7 +348,10 @@ def steps(folder: Path) -> list[str]:
     recorder = Recorder(table.world)
     table.world = recorder  # type: ignore[assignment]
     table.maintain()
-    return [one for one in points(recorder.steps) if one.startswith(("compact.", "stage.", "commit."))]
+    named = [
+        one for one in recorder.steps if "#" not in one and one.startswith(("compact.", "stage.", "commit."))
+    ]
+    return [*(f"{one}:before" for one in named), "commit.put_commit:after"]
 
 
 def test_whatever_step_fails_the_rows_stay_and_the_next_run_ends_it(

@@ -44,11 +44,10 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.stores.inside import is_inside
 from safewrite.upkeep.groups import Group, Inventory, StoredFile
-from safewrite.upkeep.maintain import Compacted
+from safewrite.upkeep.maintain import TAKEN, Compacted, left_out
 
 OPERATION = "OPTIMIZE"
 """As Spark and deltalake call it."""
-TAKEN = "other writers took its files first"
 HOT_COMMITS = 20
 """So many of the last commits tell which partitions are hot."""
 CHUNK_BYTES = 64 * 2**20
@@ -338,9 +337,8 @@ class CompactionTransaction(Transaction):
     # --- how it ended -----------------------------------------------------------------------------
     def compacted(self, version: int | None, in_doubt: str | None = None) -> Compacted:
         """What the commit came to."""
-        reasons = tuple(self.dropped.values())
         if version is None:
-            return Compacted(dropped=reasons, in_doubt=in_doubt)
+            return left_out(self.groups, self.dropped, in_doubt)
         done = tuple(self.groups[number] for number in self.standing())
         size = sum(file.mark.size for file in self.files)
-        return Compacted(version, done, reasons, len(self.files), size, self.kept_rows())
+        return Compacted(version, done, tuple(self.dropped.values()), len(self.files), size, self.kept_rows())

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
     from pyiceberg.table.metadata import TableMetadata
-    from pyiceberg.table.snapshots import Operation, Snapshot
+    from pyiceberg.table.snapshots import Operation as SnapshotOperation
+    from pyiceberg.table.snapshots import Snapshot
 
     from safewrite.iceberg.data.known_manifests import KnownManifests
 
@@ -166,7 +167,7 @@ def entries_of(
 
 def snapshot(
     metadata: TableMetadata,
-    operation: Operation,
+    operation: SnapshotOperation,
     *,
     snapshot_id: int,
     parent_id: int | None,
@@ -185,6 +186,7 @@ def snapshot(
     """
     from pyiceberg.manifest import DataFileContent
     from pyiceberg.table.snapshots import (
+        Operation,
         Snapshot,
         SnapshotSummaryCollector,
         Summary,
@@ -200,10 +202,11 @@ def snapshot(
     for file in removed:
         collector.remove_file(file, partition_spec=specs[file.spec_id], schema=schema)
     parent = metadata.snapshot_by_id(parent_id) if parent_id is not None else None
-    summary = update_snapshot_summaries(
-        summary=Summary(operation=operation, **collector.build(), **properties),
+    summed = update_snapshot_summaries(  # PyIceberg (0.12.0) sums up no REPLACE, whose sums are those of an OVERWRITE
+        summary=Summary(operation=Operation.OVERWRITE, **collector.build(), **properties),
         previous_summary=parent.summary if parent is not None else None,
     )
+    summary = Summary(operation=operation, **summed.additional_properties)
     return Snapshot.model_validate(
         {
             "snapshot-id": snapshot_id,

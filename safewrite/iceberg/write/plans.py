@@ -47,9 +47,11 @@ if TYPE_CHECKING:
     from safewrite.iceberg.connect import Connection
     from safewrite.iceberg.data.datafiles import StagedFile
     from safewrite.iceberg.write.apply import ApplyPlan
+    from safewrite.iceberg.write.compaction import CompactionPlan
     from safewrite.iceberg.write.overwrite import ReplacePlan
     from safewrite.table.group import Member
     from safewrite.table.operation import Operation
+    from safewrite.upkeep.groups import Group
 
 
 @dataclass
@@ -304,6 +306,14 @@ class Planner:
             deletes=deletes,
             target_file_size=self.target_bytes(head),
         )
+
+    def compaction(self, groups: Sequence[Group], head: TableVersion) -> CompactionPlan:
+        """A plan that puts the files of each group together."""
+        from safewrite.iceberg.write.compaction import CompactionPlan
+
+        nothing, _ = self.prepare(_schema(head).empty_table(), head)
+        common = self._common(self.name(nothing, Identity(), head), head, None)
+        return CompactionPlan(**common, target_file_size=self.target_bytes(head), groups=groups)
 
     def in_tasks(self, head: TableVersion) -> TableInTasks | None:
         """How tasks reach this version; None where another process cannot reach its files."""

@@ -124,6 +124,11 @@ def _is_of(deletes: DataFile, path: str) -> bool:
     return all((ends or {}).get(PATH_ID) == bound for ends in (deletes.lower_bounds, deletes.upper_bounds))
 
 
+def rows_taken(deletes: DataFile, path: str) -> int:
+    """How many rows of a data file a delete file takes, if it is of that file alone; else 0, for it does not say."""
+    return int(deletes.record_count) if is_plain_delete(deletes) and _is_of(deletes, path) else 0
+
+
 def is_plain(task: FileScanTask) -> bool:
     """Whether rows have places that a delete file can name, and no deletion is of another kind."""
     return task.file.file_format == FileFormat.PARQUET and all(map(is_plain_delete, task.delete_files))

@@ -1,0 +1,223 @@
+"""Small files of an Iceberg table are put together beside its writers, and no row changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.transforms import IdentityTransform
+
+import safewrite as sw
+from safewrite.errors import UnsupportedTableError
+from safewrite.protocol.effects import Unknown
+from safewrite.table.verbs import Table
+from safewrite.testing.steps import Answers, At, Recorder, side_of
+from tests.each import each
+
+SCHEMA = pa.schema({"n": pa.int64(), "s": pa.int64(), "day": pa.string()})
+MARKS = {"write.merge.mode": "merge-on-read"}
+HOW: dict[str, Any] = {"keys": ["n", "day"], "sequence_by": ["s"], "delete_when": "op = 'd'"}
+READ, COMMIT = "apply.get_data", "swap.commit"
+
+
+class Lake:
+    """A catalog of its own with one table of three days, each of some files of five rows."""
+
+    def __init__(
+        self, folder: Path, files: int = 3, days: tuple[str | None, ...] = ("a", "b", None), **properties: str
+    ) -> None:
+        folder.mkdir(parents=True)
+        self.catalog = SqlCatalog("local", uri=f"sqlite:///{folder}/c.db", warehouse=folder.as_uri())
+        sw.create("db.t", SCHEMA, catalog=self.catalog, partition_by=["day"], properties=properties)
+        table = self.open()
+        for number in range(files):
+            table.append([{"n": 100 * number + n, "s": 1, "day": day} for day in days for n in range(5)])
+
+    def open(self) -> Table:
+        return sw.open("db.t", catalog=self.catalog)
+
+    @property
+    def scan(self) -> Any:
+        return self.catalog.load_table("db.t").scan()
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return sorted((tuple(one.values()) for one in self.scan.to_arrow().to_pylist()), key=str)
+
+    def live(self) -> int:
+        return len([*self.scan.plan_files()])
+
+
+def delete(lake: Lake, *numbers: int) -> None:
+    """Deletes by key: in position delete files where the table is merge-on-read, else by rewritten files."""
+    lake.open().apply_changes([{"n": n, "s": 2, "day": "a", "op": "d"} for n in numbers], **HOW)
+
+
+def test_each_partition_has_one_file_afterwards_and_every_reader_sees_the_same_rows(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "t", **MARKS)
+    delete(lake, 0, 101)
+    before, table = lake.rows(), lake.open()
+    foreseen = table.maintain(dry_run=True)
+    report = table.maintain()
+    assert (report.files_before, report.files_in, report.files_out, report.files_after) == (9, 9, 3, 3)
+    assert (foreseen.groups, foreseen.rows, report.rows, report.deleted_rows) == (3, 43, 43, 2)
+    assert lake.rows() == before
+    assert not any(task.delete_files for task in lake.scan.plan_files())
+    there = lake.catalog.load_table("db.t")
+    summary = there.current_snapshot().summary
+    assert (summary.operation.value, summary["total-data-files"], summary["added-records"]) == (
+        "replace",
+        "3",
+        "43",
+    )
+    found = (
+        duckdb.sql(f"SELECT n, s, day FROM iceberg_scan('{there.metadata_location}')")
+        if _has_iceberg()
+        else None
+    )
+    assert found is None or sorted(found.fetchall(), key=str) == before
+    assert (table.maintain().groups, table.row_count(), table.added_since(report.commits[0])) == (0, 43, [])
+    assert (table.history(1)[0].rows_added, table.history(1)[0].rows_removed) == (0, 0)
+
+
+def _has_iceberg() -> bool:
+    with suppress(duckdb.Error):
+        duckdb.sql("LOAD iceberg")
+        return True
+    return False
+
+
+def test_changes_by_key_and_repeats_find_their_rows_afterwards(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "t", **MARKS)
+    table = lake.open()
+    first = table.append([{"n": 9, "s": 1, "day": "a"}], key="event-1")
+    delete(lake, 0)
+    table.maintain()
+    assert table.append([{"n": 9, "s": 1, "day": "a"}], key="event-1").version == first.version
+    late = [
+        {"n": 0, "s": 1, "day": "a", "op": "u"},
+        {"n": 9, "s": 2, "day": "a", "op": "u"},
+        {"n": 1, "s": 3, "day": "a", "op": "d"},
+    ]
+    changes = table.apply_changes(late, **HOW).changes
+    assert changes is not None
+    assert (changes["late"], changes["updated"], changes["deleted"]) == (1, 1, 1)
+    position = table.version
+    table.maintain()
+    assert table.refresh().added_since(position) == []
+
+
+def appended(lake: Lake) -> None:
+    lake.open().append([{"n": 1_000, "s": 1, "day": "a"}])
+
+
+def overwritten(lake: Lake) -> None:
+    lake.open().overwrite([{"n": 7, "s": 1, "day": "a"}], where="day = 'a'")
+
+
+def compacted(lake: Lake) -> None:
+    lake.open().maintain()
+
+
+def widened(lake: Lake) -> None:
+    lake.open().append([{"n": 1, "s": 1, "day": "a", "more": 1}], schema_mode="merge")
+
+
+RIVALS: dict[str, tuple[Callable[[Lake], object], int]] = {
+    "an append": (appended, 0),
+    "a delete": (lambda lake: delete(lake, 1), 1),
+    "an overwrite": (overwritten, 1),
+    "another compaction": (compacted, 3),
+    "a new column": (widened, 0),
+}
+
+
+@each(
+    ("rival", "marks", "step"),
+    [*((one, {}, COMMIT) for one in RIVALS), ("a delete", MARKS, READ), ("a delete", MARKS, COMMIT)],
+)
+def test_a_group_of_which_a_rival_took_files_is_left_out_and_the_rest_goes_on(
+    tmp_path: Path, rival: str, marks: dict[str, str], step: str
+) -> None:
+    """The rival commits before the files are read, or when the commit is about to be made."""
+    act, lost = RIVALS[rival]
+    lake, oracle = (
+        Lake(tmp_path / f"{rival}-{len(marks)}-{step}-{name}", **marks) for name in ("t", "oracle")
+    )
+    act(oracle)
+    table = lake.open()
+    table.world = At(table.world, step, "before", lambda: act(lake))  # type: ignore[assignment]
+    report = table.maintain()
+    assert lake.rows() == oracle.rows()
+    assert (report.groups, sum(report.dropped.values())) == (3 - lost, lost)
+    assert lake.open().maintain().dropped == {}
+    assert lake.rows() == oracle.rows()
+
+
+def test_files_of_an_older_partition_spec_stay_and_a_sort_order_holds(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "t")
+    there = lake.catalog.load_table("db.t")
+    with there.update_spec() as update:
+        update.add_field("n", IdentityTransform())
+    before, table = lake.rows(), lake.open()
+    assert table.maintain().groups == 0
+    for _ in range(3):
+        table.append([{"n": 1, "s": 5, "day": "a"}])
+    assert (table.maintain().files_in, lake.live()) == (3, 10)
+    assert len(lake.rows()) == len(before) + 3
+
+
+def test_a_lost_answer_is_found(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "t")
+    before, table = lake.rows(), lake.open()
+    table.world = Answers(table.world, COMMIT, Unknown("lost"), times=1)  # type: ignore[assignment]
+    assert table.maintain().groups == 3
+    assert lake.rows() == before
+
+
+def test_a_table_that_may_not_be_written_to_is_refused(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "t")
+    with lake.catalog.load_table("db.t").transaction() as change:
+        change.set_properties({"encryption.key-id": "key"})
+    with pytest.raises(UnsupportedTableError, match="encryption"):
+        lake.open().maintain()
+
+
+def test_whatever_step_fails_the_rows_stay_and_the_next_run_ends_it(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    def lively(name: str) -> Lake:
+        lake = Lake(tmp_path / name, files=2, days=("a",), **MARKS)
+        delete(lake, 0)
+        return lake
+
+    known = lively("steps")
+    whole, table = known.rows(), known.open()
+    recorder = Recorder(table.world)
+    table.world = recorder  # type: ignore[assignment]
+    table.maintain()
+    steps = [
+        one for one in recorder.steps if "#" not in one and one.startswith(("apply.", "stage.", "swap."))
+    ]
+    found = [*(f"{one}:before" for one in steps), "swap.commit:after"]
+    assert {"stage.put_data:before", "swap.commit:before"} <= {*found}
+    for number, point in enumerate(found):
+        with subtests.test(point):
+            lake = lively(str(number))
+            table = lake.open()
+
+            def fail() -> None:
+                raise ConnectionError("the machine is gone")
+
+            table.world = At(table.world, *side_of(point), fail)  # type: ignore[assignment]
+            with suppress(sw.SafewriteError):
+                table.maintain()
+            assert lake.rows() == whole
+            lake.open().maintain()
+            assert lake.rows() == whole
+            assert lake.live() == 1
