@@ -8,7 +8,7 @@ file doubles, and a partition keeps few files.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -105,6 +105,11 @@ class Inventory:
     def size(self) -> int:
         """The bytes of all files."""
         return sum(one.size for one in self.files)
+
+
+def untouched(groups: Mapping[int, Group], touched: Container[Hashable]) -> list[int]:
+    """Those of some groups, by their numbers, of which no file was touched: the others would bring rows back that others changed (B4)."""
+    return [number for number, group in groups.items() if not any(one.name in touched for one in group.files)]
 
 
 def groups_of(found: Inventory) -> list[Group]:

@@ -216,6 +216,29 @@ def the_hint_moves_back(was: Any, *args: Any) -> Any:
     return meddled(was(*args), lambda one: Missing() if isinstance(one, Get) else one)
 
 
+@fault("B4", "upkeep.groups:untouched", model("compact-objects", 0), "revived:")
+def a_group_goes_on_whose_file_others_took(_: Any, groups: Any, touched: Any) -> Any:
+    return [*groups]
+
+
+@fault(
+    "B4",
+    "delta.write.compaction:CompactionTransaction.check_conflict",
+    "upkeep/test_delta.py::test_files_of_a_group_that_was_left_out_before_any_try_are_gone",
+)
+def a_compaction_does_not_look_at_what_others_took(*_: Any) -> Any:
+    return None
+
+
+@fault(
+    "B4",
+    "iceberg.write.compaction:CompactionPlan._plan",
+    "upkeep/test_iceberg.py::test_a_row_that_was_deleted_meanwhile_does_not_come_back",
+)
+def a_compaction_keeps_its_first_plan(was: Any, self: Any, *args: Any) -> Any:
+    return no_steps() if self.attempt else was(self, *args)
+
+
 @fault(
     "B6", "delta.log.features:_refuse", "delta/test_features.py::test_an_unknown_feature_is_refused_by_name"
 )

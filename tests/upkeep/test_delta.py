@@ -252,6 +252,7 @@ def test_a_group_of_which_a_rival_took_files_is_left_out_and_the_rest_goes_on(
 
 
 def test_files_of_a_group_that_was_left_out_before_any_try_are_gone(tmp_path: Path) -> None:
+    """What was deleted does not come back (B4)."""
     path = tmp_path / "t"
     table = made(path)
     before = parquet(path)

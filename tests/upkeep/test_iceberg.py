@@ -159,6 +159,16 @@ def test_a_group_of_which_a_rival_took_files_is_left_out_and_the_rest_goes_on(
     assert lake.rows() == oracle.rows()
 
 
+def test_a_row_that_was_deleted_meanwhile_does_not_come_back(tmp_path: Path) -> None:
+    """(B4)"""
+    lake = Lake(tmp_path / "t", files=2, days=("a", "b"), **MARKS)
+    table = lake.open()
+    table.world = At(table.world, COMMIT, "before", lambda: delete(lake, 0))  # type: ignore[assignment]
+    report = table.maintain()
+    assert (0, 1, "a") not in lake.rows()
+    assert (report.groups, len(lake.rows())) == (1, 19)
+
+
 def test_files_of_an_older_partition_spec_stay_and_a_sort_order_holds(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "t")
     there = lake.catalog.load_table("db.t")

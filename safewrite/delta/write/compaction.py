@@ -43,7 +43,7 @@ from safewrite.frames.parquet import Roll
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.stores.inside import is_inside
-from safewrite.upkeep.groups import Group, Inventory, StoredFile
+from safewrite.upkeep.groups import Group, Inventory, StoredFile, untouched
 from safewrite.upkeep.maintain import TAKEN, Compacted, left_out
 
 OPERATION = "OPTIMIZE"
@@ -318,9 +318,9 @@ class CompactionTransaction(Transaction):
         touched = {file_key(one) for one in (*commit.removes(), *commit.adds())}
         if not self._made:
             return  # they are looked for in the newest version, before they are read
-        for number in self.standing():
-            if any(file_key(add) in touched for add in self._taken[number]):
-                self._leave_out(number)
+        stands = {number: self.groups[number] for number in self.standing()}
+        for number in stands.keys() - {*untouched(stands, touched)}:
+            self._leave_out(number)
         self._check_left()
 
     def _leave_out(self, number: int) -> None:

@@ -86,26 +86,35 @@ def told_by(body: bytes) -> tuple[tuple[Change, ...], State] | None:
     return tuple((one[0], one[1]) for one in said["changes"]), (makes[0], makes[1])
 
 
-def changing(
-    key: str, change: Change, attempt: str, arbiter: Arbiter, *, again: bool, fresh: bool, queue_first: bool
-) -> Program:
-    """One call of ``apply_changes``; a first call has opened the table long ago, at version 0."""
-    seen, table_id, newest = 0, "table", NOTHING
-    if again:
-        seen, table_id = yield from opened(attempt)
-        there = yield from ask(Get(claims.commit_path(seen), name="open.get_newest"), LIMITS)
-        if not isinstance(there, Ok):
-            raise StorageError("The newest version could not be read.")
-        assert isinstance(there.value, bytes)
-        told = told_by(there.value)
-        newest = NOTHING if told is None else told[1]
-    row = Changing(Write(key, "1:0", 1), attempt, seen, table_id=table_id, change=change, newest=newest)
+def begun(attempt: str, *, again: bool) -> Generator[Effect, Outcome, tuple[int, str, State]]:
+    """The version that a call knows, the table's id and the key there; a first call has opened the table long ago, at version 0."""
+    if not again:
+        return 0, "table", NOTHING
+    seen, table_id = yield from opened(attempt)
+    there = yield from ask(Get(claims.commit_path(seen), name="open.get_newest"), LIMITS)
+    if not isinstance(there, Ok):
+        raise StorageError("The newest version could not be read.")
+    assert isinstance(there.value, bytes)
+    told = told_by(there.value)
+    return seen, table_id, NOTHING if told is None else told[1]
+
+
+def written(row: Changing, arbiter: Arbiter, **how: bool) -> Program:
+    """Write a candidate once."""
     done: DeltaDone = yield from write_once(
         row,  # type: ignore[arg-type]
         tuple,
         arbiter=arbiter,
         limits=LIMITS,
-        queue_first=queue_first,
-        fresh=fresh and not again,
+        **how,
     )
     return done.version
+
+
+def changing(
+    key: str, change: Change, attempt: str, arbiter: Arbiter, *, again: bool, fresh: bool, queue_first: bool
+) -> Program:
+    """One call of ``apply_changes``."""
+    seen, table_id, newest = yield from begun(attempt, again=again)
+    row = Changing(Write(key, "1:0", 1), attempt, seen, table_id=table_id, change=change, newest=newest)
+    return (yield from written(row, arbiter, queue_first=queue_first, fresh=fresh and not again))

@@ -9,6 +9,7 @@ from safewrite.protocol.delta.commit import Arbiter
 from safewrite.testing.explorer import peers
 from safewrite.testing.explorer.automaton import Program
 from safewrite.testing.explorer.changes import NOTHING, Change, changing
+from safewrite.testing.explorer.compaction import compacting
 from safewrite.testing.explorer.groups import group
 from safewrite.testing.explorer.immutable import Store
 from safewrite.testing.explorer.invariants import Judge
@@ -18,6 +19,8 @@ from safewrite.testing.explorer.sharing import resolving, sharing
 
 PEERS = {"conditional-put": peers.conditional_put, "spark": peers.spark, "old-locks": peers.lock_table}
 
+COMPACTION = "compacting"
+"""The program that changes no row, and may be left out."""
 
 _OURS = [
     "safewrite",
@@ -29,9 +32,10 @@ _OURS = [
     "branch",
     "forward",
     "sharing-changes",
+    COMPACTION,
 ]
 ROW_PROGRAMS = {"group": group, "sharing": sharing}
-CHANGE_PROGRAMS = {"changes": changing, "sharing-changes": sharing_changes}
+CHANGE_PROGRAMS = {"changes": changing, "sharing-changes": sharing_changes, COMPACTION: compacting}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,11 @@ class WriterProcess:
     def keys(self) -> tuple[str, ...]:
         """Its key, or those of its group."""
         return tuple(self.key.split("+"))
+
+    @property
+    def may_be_left_out(self) -> bool:
+        """Whether it may end without a commit because another writer was first."""
+        return self.program == COMPACTION
 
     @property
     def ours(self) -> bool:

@@ -61,7 +61,8 @@ class Judge:
             case Absent() if held := [at for at, (keys, _) in commits.items() if key in keys.split("+")]:
                 return f"misled: resolve did not find key {key}, and it is in versions {held}"
             case NotCommitted(kind) if kind not in FORESEEN and not (
-                kind == Kind.INVALID_INPUT.value and self._refused(node.slot, states)
+                (kind == Kind.INVALID_INPUT.value and self._refused(node.slot, states))
+                or (kind == Kind.CONFLICT.value and self.model.writers[node.slot].may_be_left_out)
             ):
                 return f"alarm: {attempt} ended with {kind}"
             case NotCommitted() if any(

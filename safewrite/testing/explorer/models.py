@@ -33,6 +33,7 @@ _GROUP, _MEMBER = WriterProcess("group", "a+b"), WriterProcess("group", "b")
 _OTHER = WriterProcess("group", "b+c", restarts=0, fresh=True)
 _DELETE = WriterProcess("changes", "delete", change=(5, True))
 _INSERT = WriterProcess("changes", "insert", change=(3, False), fresh=True)
+_COMPACT = WriterProcess("compacting", "compact")
 _SHARED_DELETE = replace(_DELETE, program="sharing-changes", queue_first=True)
 _SHARED_INSERT = replace(_INSERT, program="sharing-changes", queue_first=True)
 _SHARED_UPDATE = replace(_SHARED_INSERT, key="update", change=(4, False), restarts=0)
@@ -146,6 +147,27 @@ MODELS = {
             (replace(_DELETE, queue_first=True), _INSERT),
             LEASED,
             1,
+            1,
+        ),
+        Model(
+            "compact-objects",
+            "a compaction, and a delete of the row that it moves, object store",
+            (_COMPACT, _DELETE),
+            OBJECTS,
+            1,
+            2,
+        ),
+        Model("compact-locks", "the same with a lock table", (_COMPACT, _DELETE), LOCKS, 0, 2),
+        Model(
+            "compact-twice",
+            "two compactions, and a delete of the row that they move, object store",
+            (
+                replace(_COMPACT, restarts=0),
+                replace(_COMPACT, key="again", restarts=0),
+                replace(_DELETE, restarts=0),
+            ),
+            OBJECTS,
+            0,
             1,
         ),
         Model(
