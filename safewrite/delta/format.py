@@ -372,6 +372,15 @@ class DeltaFormat:
             with after_ack(self.uri):  # files that are left over are harmless
                 self._run(discard(plan.never_named()))
 
+    def settle(self, *, changed: bool) -> int | None:
+        """Make a checkpoint: after upkeep it is small, and else readers read the old one and all that went since."""
+        from safewrite.delta.log.checkpoint import is_behind
+
+        self.refresh()
+        state = self._existing()
+        wanted = self.checkpoints and (changed or is_behind(state, state.version))
+        return self.version if wanted and self.checkpoint() else None
+
     # --- Spark --------------------------------------------------------------------------------------
     def in_session(self, catalog: str | None) -> str | None:
         """Refuse a name for the table's catalog, for it has none."""

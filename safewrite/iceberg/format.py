@@ -380,6 +380,10 @@ class IcebergFormat:
 
         return ended(plan, commit, resolve)
 
+    def settle(self, *, changed: bool) -> int | None:
+        """See :class:`safewrite.table.format.Format`: Iceberg has no checkpoints."""
+        return None
+
     # --- Spark --------------------------------------------------------------------------------------
     def in_session(self, catalog: str | None) -> str | None:
         """Check a Spark session's name for the table's catalog."""

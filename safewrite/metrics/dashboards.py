@@ -31,6 +31,7 @@ from safewrite.metrics.measures import (
     TABLE_BATCH,
     TABLE_RUN,
     TURN_WAIT,
+    UPKEEP,
     Metric,
 )
 from safewrite.text.rendering import shown
@@ -74,6 +75,11 @@ SECTIONS = (
         Panel("Checkpoints: time", (CHECKPOINT_TIME,)),
         Panel("Checkpoints that could not be made", (CHECKPOINT_FAILURES,)),
         Panel("Claims that are stuck", (STUCK_ENTRIES,), LOCK_TABLE),
+    )),
+    Section("Upkeep", "Files that grow in number ask for `safewrite maintain` more often.", (
+        Panel("Live data files", _some(UPKEEP, "files_after")),
+        Panel("Files put together", _some(UPKEEP, "files_in")),
+        Panel("Time of upkeep", _some(UPKEEP, "elapsed_s")),
     )),
     Section("Change data", "Failures and dead letters are to be 0. A lag that grows asks for more executors.", (
         Panel("Streams that ended by an error", _some(STREAM, "failed"), JOB),

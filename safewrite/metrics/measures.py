@@ -92,17 +92,23 @@ TABLE_BATCH = {
     "valid_through_s": Metric("ValidThrough", "Seconds", "safewrite.cdc.valid.through", "s", "when that change was made, in seconds since 1970", is_level=True),
 }  # fmt: skip
 """Of a table's share of a batch of change data, by the detail of its event."""
+UPKEEP = {
+    "files_in": Metric("FilesCompacted", "Count", "safewrite.upkeep.files", "{file}", "small data files that `maintain` put together"),
+    "files_after": Metric("LiveFiles", "Count", "safewrite.upkeep.live.files", "{file}", "live data files of the table when `maintain` had ended", is_level=True),
+    "elapsed_s": Metric("UpkeepTime", "Seconds", "safewrite.upkeep.time", "s", "time that a call of `maintain` took"),
+}  # fmt: skip
+"""Of the upkeep of a table, by the detail of its event."""
 STREAM = {
     "lag_records": Metric("LagRecords", "Count", "safewrite.cdc.lag.records", "{record}", "records in the topics that had not landed when a batch ended", is_level=True),
     "batch_s": Metric("BatchTime", "Seconds", "safewrite.cdc.batch.time", "s", "time that a batch took, from its offsets to its end"),
     "failed": Metric("StreamFailures", "Count", "safewrite.cdc.failures", "{stream}", "1 if the stream ended by an error"),
 }  # fmt: skip
 """Of the stream of a job of change data, by the detail of its event."""
-_OF_DETAILS = {"table_run": TABLE_RUN, "table_batch": TABLE_BATCH, "stream": STREAM}
+_OF_DETAILS = {"table_run": TABLE_RUN, "table_batch": TABLE_BATCH, "stream": STREAM, "upkeep": UPKEEP}
 METRICS = (
     COMMIT_ATTEMPTS, COMMIT_CONFLICTS, COMMIT_FAILURES, ROWS_COMMITTED, COMMIT_LATENCY, TURN_WAIT, SHARED_MEMBERS,
     SHARED_WAIT, SHARED_TAKEOVERS, CHECKPOINT_TIME, CHECKPOINT_FAILURES, STUCK_ENTRIES,
-    *TABLE_RUN.values(), *TABLE_BATCH.values(), *STREAM.values(),
+    *UPKEEP.values(), *TABLE_RUN.values(), *TABLE_BATCH.values(), *STREAM.values(),
 )  # fmt: skip
 
 

@@ -35,7 +35,17 @@ from safewrite.text.rendering import said, shown
 log = logging.getLogger("safewrite")
 
 Kind: TypeAlias = Literal[
-    "retry", "wait", "turn", "repair", "commit", "failed", "checkpoint", "table_run", "table_batch", "stream"
+    "retry",
+    "wait",
+    "turn",
+    "repair",
+    "commit",
+    "failed",
+    "checkpoint",
+    "upkeep",
+    "table_run",
+    "table_batch",
+    "stream",
 ]
 _DETAIL_MAX = 300
 
@@ -48,7 +58,7 @@ class Event:
     for), ``"turn"`` (it came, after ``wait_s``), ``"repair"`` (another writer's unfinished commit was finished, or its
     turn was passed over), ``"commit"`` (a write was acknowledged; details as in its receipt), ``"failed"`` (a write
     raised; ``error`` is the error's kind), ``"checkpoint"`` (one was made after a write, in a thread of its own, or could not be
-    made: then it has an ``error``), ``"table_run"`` (a medallion job is done with a table for now),
+    made: then it has an ``error``), ``"upkeep"`` (``maintain`` has ended; details as in its report), ``"table_run"`` (a medallion job is done with a table for now),
     ``"table_batch"`` (a job of change data landed a batch in a table) or ``"stream"`` (how far its stream is, or that it
     ended by an error); more kinds may come.  ``table`` is the table's address or name, ``text`` a sentence, ``details`` its numbers by name.
     """
@@ -210,6 +220,14 @@ def _is_of_the_wait(effect: Effect) -> bool:
 
 
 # --- how a write ended ------------------------------------------------------------------------------
+def tell(world: Any, event: Event) -> None:
+    """Tell a table's listener, if it has one."""
+    listener = getattr(world, "listener", None)
+    if listener is not None:
+        with suppress(Exception):
+            listener(event)
+
+
 W = TypeVar("W", bound=Callable[..., Any])
 
 

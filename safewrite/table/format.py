@@ -195,6 +195,9 @@ class Format(Protocol[VersionT, PlanT, DoneT]):
             ConflictError: kind SCHEMA_CHANGED; another writer changed what new files must be like.
         """
 
+    def settle(self, *, changed: bool) -> int | None:
+        """End a run of upkeep, which made commits if ``changed``: the version whose checkpoint it made, if it made one."""
+
     # --- Spark ------------------------------------------------------------------------------------
     def in_session(self, catalog: str | None) -> str | None:
         """Check a Spark session's name for the table's catalog."""

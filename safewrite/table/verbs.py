@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from safewrite.arguments.options import GENERATED, Key, Txn, flag, identity, known_key, patience, seconds
@@ -17,6 +18,7 @@ from safewrite.errors import InvalidInputError
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.positions import check as check_positions
 from safewrite.receipt import Receipt
+from safewrite.stores.events import Event, tell
 from safewrite.stores.world import Performer, monotonic_s
 from safewrite.table.added import AddedFile, AddedRows, checked_position
 from safewrite.table.format import Format
@@ -600,13 +602,15 @@ class Table:
         """
         from safewrite.upkeep.maintain import Upkept, checked_bytes, maintain
 
-        table = Upkept(self.uri, self._inventory, self._compact, lambda: monotonic_s(self.world))
-        return maintain(
-            table,
+        now_s = partial(monotonic_s, self.world)
+        report = maintain(
+            Upkept(self.uri, self._inventory, self._compact, self._settle, now_s),
             dry_run=flag("dry_run", dry_run),
             budget_s=seconds("budget_s", budget_s),
             budget_bytes=checked_bytes(budget_bytes),
         )
+        tell(self.world, Event("upkeep", self.uri, str(report), report.to_dict()))
+        return report
 
     @verb
     def _inventory(self) -> Inventory:
@@ -615,6 +619,10 @@ class Table:
     @verb
     def _compact(self, groups: Sequence[FileGroup], on: Inventory) -> Compacted:
         return self._format.compact(groups, on)
+
+    @verb
+    def _settle(self, changed: bool) -> int | None:
+        return self._format.settle(changed=changed)
 
     @verb
     def sink(

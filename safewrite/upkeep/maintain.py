@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from safewrite.boundary.public import after_ack
 from safewrite.errors import (
     CommitUnknownError,
     ConflictError,
@@ -89,11 +90,12 @@ def ended(plan: Plan, commit: Callable[[], int], resolve: Callable[[str], int | 
 
 @dataclass(frozen=True)
 class Upkept:
-    """A table as upkeep sees it: it tells what it has, and commits groups.  ``now_s`` is a monotonic clock."""
+    """A table as upkeep sees it: it tells what it has, commits groups, and ends a run.  ``now_s`` is a monotonic clock."""
 
     uri: str
     inventory: Callable[[], Inventory]
     compact: Callable[[Sequence[Group], Inventory], Compacted]
+    settle: Callable[[bool], int | None]
     now_s: Callable[[], float]
 
 
@@ -169,7 +171,10 @@ def maintain(
                 raise
             run.left.clear()
             found = table.inventory()
-    return _report(run, first, table.inventory() if run.commits else found)
+    checkpoint = None
+    with after_ack(table.uri):  # the next writer makes one
+        checkpoint = table.settle(any(one.version is not None for one in run.commits))
+    return _report(run, first, table.inventory() if run.commits else found, checkpoint)
 
 
 def _foreseen(run: _Run, found: Inventory) -> MaintainReport:
@@ -200,7 +205,7 @@ def _foreseen(run: _Run, found: Inventory) -> MaintainReport:
     )
 
 
-def _report(run: _Run, first: Inventory, last: Inventory) -> MaintainReport:
+def _report(run: _Run, first: Inventory, last: Inventory, checkpoint: int | None) -> MaintainReport:
     done = [group for one in run.commits for group in one.done]
     dropped = Counter(why for one in run.commits for why in one.dropped)
     return MaintainReport(
@@ -222,6 +227,7 @@ def _report(run: _Run, first: Inventory, last: Inventory) -> MaintainReport:
         requests_saved=sum(one.requests_saved for one in done),
         dropped=dict(dropped),
         left=dict(run.left),
+        checkpoint=checkpoint,
         in_doubt=next((one.in_doubt for one in run.commits if one.in_doubt is not None), None),
         elapsed_s=run.table.now_s() - run.started_s,
     )

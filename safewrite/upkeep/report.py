@@ -14,7 +14,7 @@ class MaintainReport:
     ``groups`` were put together, in ``commits`` (Delta versions or Iceberg snapshot ids): ``files_in`` of ``bytes_in`` became
     ``files_out`` of ``bytes_out``, with ``rows`` rows and without ``deleted_rows`` that were marked as deleted.  One scan makes
     ``requests_saved`` requests less.  ``dropped`` counts groups that were left out, by reason: others took their files first, or they cannot be
-    written again.  ``left`` counts groups that were not begun, by reason.  ``in_doubt`` is the key of a commit that ended in doubt:
+    written again.  ``left`` counts groups that were not begun, by reason.  ``checkpoint`` is the Delta version of which a checkpoint was made.  ``in_doubt`` is the key of a commit that ended in doubt:
     the rows are the same whether it landed or not.  ``files`` and ``bytes`` are all that the table has, before and after, and what
     others wrote meanwhile is among them.
     """
@@ -37,6 +37,7 @@ class MaintainReport:
     requests_saved: int = 0
     dropped: Mapping[str, int] = field(default_factory=dict)
     left: Mapping[str, int] = field(default_factory=dict)
+    checkpoint: int | None = None
     in_doubt: str | None = None
     elapsed_s: float = 0.0
 

@@ -152,10 +152,15 @@ def test_a_key_of_a_long_list_that_stands_by_itself_too_is_found_and_named(tmp_p
     assert findings(tmp_path)["key_committed_twice"].details == {"keys": {"k": [1, 2]}, "count": 1}
 
 
-def test_a_long_log_without_a_checkpoint_is_found(tmp_path: Path) -> None:
-    names = [f"f{number}" for number in range(101)]
+def test_a_long_log_without_a_checkpoint_and_many_small_files_are_found(tmp_path: Path) -> None:
+    names = [f"f{number}" for number in range(102)]
     with_files(table_of(tmp_path, *[(add(name),) for name in names]), *names)
-    assert findings(tmp_path)["long_log"].details == {"commits": 102}
+    found = findings(tmp_path)
+    assert found["long_log"].details == {"commits": 103}
+    assert (found["small_files"].details["requests_saved"], found["small_files"].mend) == (
+        101,
+        f"safewrite maintain {tmp_path}",
+    )
 
 
 @pytest.mark.parametrize(

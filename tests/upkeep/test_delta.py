@@ -19,6 +19,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 import safewrite as sw
 from safewrite.errors import InvalidInputError, UnsupportedTableError
+from safewrite.metrics.measures import measured
 from safewrite.protocol.effects import Busy, Unknown
 from safewrite.table.verbs import Table
 from safewrite.testing.steps import Answers, At, Recorder, side_of
@@ -73,6 +74,7 @@ def test_each_partition_has_one_file_afterwards_and_every_reader_sees_the_same_r
         (foreseen.groups, foreseen.files_out, foreseen.rows) == (report.groups, 3, report.rows) == (3, 3, 60)
     )
     assert (report.commits, report.dropped, report.left, report.in_doubt) == ((5,), {}, {}, None)
+    assert (report.checkpoint, len([*path.glob("_delta_log/*5.checkpoint.parquet")])) == (5, 1)
     assert rows(path) == before
     assert sorted(pl.read_delta(str(path)).select("n", "day").rows(), key=str) == before
     assert (
@@ -175,6 +177,16 @@ def test_a_key_is_known_after_the_files_of_its_rows_are_gone(tmp_path: Path) -> 
     table.maintain()
     assert table.append([{"n": 1, "day": "a"}], key="event-1").version == first.version
     assert table.resolve("event-1") is not None
+
+
+def test_a_listener_is_told_and_metrics_are_made_of_it(tmp_path: Path) -> None:
+    path, seen = tmp_path / "t", list[sw.Event]()
+    made(path)
+    sw.open(path, on_event=seen.append).maintain()
+    (event,) = [one for one in seen if one.kind == "upkeep"]
+    counts = {metric.name: number for metric, number in measured(event).items()}
+    assert (counts["FilesCompacted"], counts["LiveFiles"]) == (12, 3)
+    assert "12 files" in event.text
 
 
 # --- budgets ---------------------------------------------------------------------------------------------

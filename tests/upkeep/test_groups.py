@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safewrite.upkeep.groups import Inventory, StoredFile, groups_of
+from safewrite.upkeep.shape import examine
 
 MB = 2**20
 TARGET = 128 * MB
@@ -83,3 +84,13 @@ def test_a_table_that_is_kept_in_shape_has_few_files_and_copies_a_row_seldom(rou
     doublings = (appended // MB).bit_length()
     assert len(live) <= doublings + 1
     assert copied <= appended * doublings
+
+
+def test_a_table_is_told_of_where_a_scan_makes_four_times_the_requests_that_would_do() -> None:
+    def found(*sizes: int) -> list[str]:
+        return [one.code for one in examine(Inventory(0, files(*sizes), TARGET, {}), "s3://lake/t")]
+
+    assert found(*[1] * 102) == ["small_files"]
+    assert found(*[1] * 100) == found(*[1] * 110, *[TARGET] * 60) == found() == []
+    (one,) = examine(Inventory(0, files(*[1] * 102), TARGET, {}), "s3://lake/t")
+    assert one.mend == "safewrite maintain s3://lake/t"

@@ -16,15 +16,18 @@ from safewrite.delta.data.footers import Footer, Leaf
 from safewrite.delta.data.vectors import path_of
 from safewrite.delta.log import actions
 from safewrite.delta.log.actions import Action, stats_of
+from safewrite.delta.log.features import unwritable
 from safewrite.delta.log.replay import load_files
 from safewrite.delta.maintenance import vanished, zoneless
 from safewrite.delta.maintenance.inspection import ASKS, Inspection
+from safewrite.delta.write.compaction import listed
 from safewrite.errors import SafewriteError, UnsupportedTableError
 from safewrite.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, some
 from safewrite.progress import watched
 from safewrite.protocol.effects import GetTail, Missing, Ok, Outcome
 from safewrite.protocol.values import Tail
 from safewrite.stores.world import run
+from safewrite.upkeep import shape
 
 SAMPLE = 64
 """How many data files are looked at, newest first, unless ``deep`` asks for all."""
@@ -63,6 +66,8 @@ def examine(found: Inspection, *, deep: bool) -> Findings:
         ends = list(ends)
         sizes = _sizes(ends)
         looked_for = {path: live[path] for path in newest}
+    if not unwritable(found.state):
+        yield from shape.examine(listed(files), found.address.uri)
     yield from zoneless.examine(found.state, files.adds.values())
     yield from _missing(looked_for, sizes)
     yield from _vectors(found, files.adds.values(), sizes if deep else None)

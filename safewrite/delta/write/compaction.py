@@ -22,7 +22,7 @@ from safewrite.delta.log import file_properties
 from safewrite.delta.log.actions import Action, Commit, FileKey, file_key, stats_of
 from safewrite.delta.log.features import check_append
 from safewrite.delta.log.file_list_cache import KnownFiles
-from safewrite.delta.log.replay import commits_since
+from safewrite.delta.log.replay import LogReplay, commits_since
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.overwrite import removal
 from safewrite.delta.write.staging import StagedFile, discard, stage
@@ -70,9 +70,14 @@ def inventory(
     replay = yield from known.load(state, limits)
     first = max(state.version - HOT_COMMITS, -1)
     commits = (yield from commits_since(first, state.version, limits)) or []
-    target = file_properties.target_bytes(state.properties, target_file_size)
+    return replace(listed(replay, target_file_size), heat=_heat(commits), listing=known)
+
+
+def listed(replay: LogReplay, target_file_size: int | None = None) -> Inventory:
+    """The live files of a list, without what the last commits tell."""
+    target = file_properties.target_bytes(replay.state.properties, target_file_size)
     files = [_stored(key, add) for key, add in replay.adds.items()]
-    return Inventory(state.version, files, target, _heat(commits), known)
+    return Inventory(replay.state.version, files, target, {})
 
 
 def _stored(key: FileKey, add: Action) -> StoredFile:

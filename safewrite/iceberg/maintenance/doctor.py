@@ -6,18 +6,27 @@ Findings about its files are in ``missing_files``, those about its snapshots in 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from safewrite.errors import NotCommittedError, StorageError, UnsafeConfigError, UnsupportedTableError
+from safewrite.errors import (
+    NotCommittedError,
+    SafewriteError,
+    StorageError,
+    UnsafeConfigError,
+    UnsupportedTableError,
+)
 from safewrite.findings import DANGER, INFO, WARNING, Finding, Findings, Severity
 from safewrite.iceberg import branches, features, ledger_place, nested, retention
 from safewrite.iceberg.catalog.foreign import load_table
 from safewrite.iceberg.catalog.outcomes import classify_error
 from safewrite.iceberg.catalog.s3 import direct
 from safewrite.iceberg.connect import Connection, kind_of
+from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.maintenance import aws, history, missing_files, waiting_writes
+from safewrite.iceberg.maintenance.snapshot_files import ASKS
 from safewrite.iceberg.metadata import head_of
 from safewrite.iceberg.opening import probe as probe_catalog
 from safewrite.iceberg.retention import HORIZON_MS
@@ -27,12 +36,16 @@ from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.iceberg.settle import METADATA_READ_MAX
 from safewrite.stores import lifecycle
 from safewrite.stores.s3 import S3Objects
+from safewrite.stores.world import run
 from safewrite.text.rendering import said
+from safewrite.upkeep import shape
 from safewrite.values import kept_names
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
+
+    from safewrite.stores.world import Performer
 
 BACK_MS_MAX = 60 * 1000
 """How far times in a table's logs may go back before Iceberg's Java library refuses the table."""
@@ -72,6 +85,8 @@ def examine(connection: Connection, *, deep: bool = False, probe: bool = False) 
     world = connection.world(head)
     world.table = table
     findings += waiting_writes.examine(world, head, connection.branch)
+    if not features.unwritable(metadata):
+        findings += _shape(connection, head, world)
     findings += _within(next(nested.above(world, metadata.location), None))
     if probe:
         findings += _probe(connection, head)
@@ -81,6 +96,17 @@ def examine(connection: Connection, *, deep: bool = False, probe: bool = False) 
 def _sorted(findings: list[Finding]) -> list[Finding]:
     order = list(Severity)
     return sorted(findings, key=lambda finding: order.index(finding.severity))
+
+
+def _shape(connection: Connection, head: TableVersion, world: Performer) -> Findings:
+    """What many small files cost; files that cannot be read others find."""
+    from safewrite.iceberg.data.datafiles import target_file_size
+    from safewrite.iceberg.write.compaction import inventory
+
+    with suppress(SafewriteError):
+        target = target_file_size(head.properties)
+        found = run(inventory(head, KnownManifests(), target, ASKS), world)
+        yield from shape.examine(found, f"{connection.table_name} --catalog {connection.catalog.name}")
 
 
 # --- the catalog and its table --------------------------------------------------------------------------
