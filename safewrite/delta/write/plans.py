@@ -251,7 +251,7 @@ class Planner:
 
         from safewrite.delta.write.compaction import CompactionTransaction, Regrouping
 
-        nothing = self.prepare(state.schema.empty_table(), state)
+        nothing = Prepared.kept(pa.Table.from_batches([], state.schema), state.partition_by)
         common = self._common(nothing, self.name(nothing, Identity(), state), state)
         stored = pa.schema([one for one in state.schema if one.name not in state.partition_by])
         layout = replace(self.layout(stored, state), partition_by=(), room=None, write_id=common["commit_id"])

@@ -311,7 +311,7 @@ class Planner:
         """A plan that puts the files of each group together."""
         from safewrite.iceberg.write.compaction import CompactionPlan
 
-        nothing, _ = self.prepare(_schema(head).empty_table(), head)
+        nothing = Prepared.kept(pa.Table.from_batches([], _schema(head)))
         common = self._common(self.name(nothing, Identity(), head), head, None)
         return CompactionPlan(**common, target_file_size=self.target_bytes(head), groups=groups)
 
