@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench.medallion.engines import Declined, killing
+from bench.medallion.engines import Together, killing
 from bench.medallion.truth import Verdict, tell_story
 from bench.screen import screen
 
@@ -43,7 +43,7 @@ def medallion(  # noqa: PLR0917 - typer calls it, by name
     place = folder or Path(tempfile.mkdtemp(prefix="medallion-"))
     began_s = time.monotonic()
     formats = ("delta", "iceberg") if table_format == "both" else (table_format,)
-    verdicts, stack, declined = [], ExitStack(), Declined()
+    verdicts, stack, together = [], ExitStack(), Together()
     killed = (
         stack.enter_context(killing(place / "cluster", executor_kills, seed)) if engine == "spark" else None
     )
@@ -63,7 +63,7 @@ def medallion(  # noqa: PLR0917 - typer calls it, by name
     _show(console, verdicts)
     if killed is not None:
         console.print(f"killed meanwhile: {dict(killed)}")
-    console.print(f"declined by tasks: {dict(declined.found)}")
+    console.print(f"together in one task: {dict(together.found)}")
     console.print(f"seed {seed}, {time.monotonic() - began_s:.0f} s")
     clean = not any(one.flaws or one.wrong_tables for one in verdicts)
     if folder is None and clean:
@@ -77,14 +77,13 @@ def _show(console: Console, verdicts: Sequence[Verdict]) -> None:
     grid = Table(title="silver against the truth")
     for name in (
         "format", "change files", "tables", "files", "deliveries", "runs", "killed", "rows in files", "landed", "put aside",
-        "silver", "truth", "wrong tables", "by the driver", "by tasks", "recipe: lost, ghosts, stale", "its MERGE alone",
+        "silver", "truth", "wrong tables", "recipe: lost, ghosts, stale", "its MERGE alone",
     ):  # fmt: skip
         grid.add_column(name)
     for one in verdicts:
         counts = (
             one.tables, one.files, one.deliveries, one.runs, one.killed, one.rows_in_files, one.landed, one.put_aside,
-            one.silver_rows, one.truth_rows, one.wrong_tables, one.by_driver,
-            one.by_tasks,
+            one.silver_rows, one.truth_rows, one.wrong_tables,
         )  # fmt: skip
         harms = [
             "" if harm is None else f"{harm.lost}, {harm.ghosts}, {harm.stale}"

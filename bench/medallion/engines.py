@@ -112,8 +112,8 @@ def leave_executors() -> None:
             session.stop()
 
 
-class Declined(logging.Handler):
-    """Counts commits of silver that tasks were asked for and declined, by what they said; of runs of this process."""
+class Together(logging.Handler):
+    """Counts runs in which one task had to have all rows of a commit of silver, by what the others said; of runs of this process."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -123,7 +123,7 @@ class Declined(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Count one."""
-        if "for tasks do not" in str(record.msg):
+        if "one task has all rows" in str(record.msg):
             _, why = record.args or (None, None)
             self.found[re.sub(r"[0-9]+", "n", str(why))[:80]] += 1
 

@@ -40,10 +40,6 @@ class Verdict:
     deliveries: int = 0
     kills: dict[str, int] = field(default_factory=dict)
     runs: int = 0
-    by_driver: int = 0
-    """Rows that this process brought to silver where tasks might have, few as they were or declined; of runs that were not killed."""
-    by_tasks: int = 0
-    """Rows that tasks brought; of these runs."""
     rows_in_files: int = 0
     landed: int = 0
     put_aside: int = 0
@@ -122,9 +118,6 @@ class Story:
         self.verdict.runs += 1
         if not killed:
             run = ran(self.job.config, self.engine)
-            here = sum(one.refined.by_driver for one in run.tables)
-            self.verdict.by_driver += here
-            self.verdict.by_tasks += sum(one.refined.rows for one in run.tables) - here
             errors = [*run.errors, *(f"{one.table}: {one.error}" for one in run.tables if one.error)]
             told = [one for one in errors if refuses is not None and refuses in one]
             if refuses is not None and not told:

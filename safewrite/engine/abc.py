@@ -110,6 +110,13 @@ class Engine(Protocol[S]):
     def at_hand(self, source: S) -> list[Any] | None:
         """What tasks gave, where it is in this process; None where it is with executors."""
 
+    def collected(self, source: S, columns: pa.Schema) -> pa.Table:
+        """All rows of a source, in this process, under the types of these columns.
+
+        Raises:
+            EngineError: the engine could not get them.
+        """
+
     def exchange(self, source: S, parts: int) -> S:
         """Bring rows together: input ``i`` of the result has those whose part modulo ``parts`` is ``i``.
 

@@ -51,6 +51,11 @@ class LocalEngine:
         """See :class:`safewrite.engine.abc.Engine`."""
         return [*itertools.chain.from_iterable(source)]
 
+    def collected(self, source: Source, columns: pa.Schema) -> pa.Table:
+        """See :class:`safewrite.engine.abc.Engine`."""
+        tables = [pa.Table.from_batches([one]).cast(columns) for one in itertools.chain.from_iterable(source)]
+        return pa.concat_tables([columns.empty_table(), *tables])
+
     def exchange(self, source: Source, parts: int) -> Source:
         """See :class:`safewrite.engine.abc.Engine`."""
         found: list[list[Share]] = [[] for _ in range(parts)]

@@ -132,6 +132,12 @@ class SparkEngine:
     def at_hand(self, source: DataFrame) -> None:
         """See :class:`safewrite.engine.abc.Engine`."""
 
+    def collected(self, source: DataFrame, columns: pa.Schema) -> pa.Table:
+        """See :class:`safewrite.engine.abc.Engine`."""
+        with spark_errors("get the rows"):
+            rows = arrow_of(source)
+        return rows.cast(columns) if rows.num_rows else columns.empty_table()
+
     def exchange(self, source: DataFrame, parts: int) -> DataFrame:
         """See :class:`safewrite.engine.abc.Engine`."""
         import pyspark.sql.functions as f

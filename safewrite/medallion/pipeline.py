@@ -72,8 +72,8 @@ class Pipeline:
 
     Args:
         config: a path of a JSON file, what such a file holds, or a :class:`Config`.
-        engine: ``local``: this process reads and writes everything; ``spark``: the executors of its Spark session read the files
-            and write bronze, which needs Python with safewrite on each of them.
+        engine: where tasks read and write. ``local``: in this process; ``spark``: on the executors of its Spark session, each of
+            which needs Python with safewrite.
         on_event: is called with an event ``table_run`` for each table of a run, and with those of ``safewrite.open`` for the
             writes to its tables; ``safewrite.metrics`` makes metrics of them.
 
@@ -91,8 +91,9 @@ class Pipeline:
         on_event: OnEvent | None = None,
     ) -> None:
         self.config = config if isinstance(config, Config) else load(config)
-        tasks = engine_of(engine)
-        self.places = JobPlaces(self.config, path=path_of(config), on_event=on_event, engine=tasks)
+        self.places = JobPlaces(
+            self.config, path=path_of(config), on_event=on_event, engine=engine_of(engine)
+        )
 
     def check(self) -> None:
         """Look for what every run would refuse, and ask no store and no catalog.

@@ -23,7 +23,7 @@ from safewrite.changes.members.table_pool import Decisions, GivenRows, LookUps, 
 from safewrite.changes.tasks.read_task import OF_CHANGES, ReadBatch, ReadReport, lists_of, no_truncates
 from safewrite.engine.abc import Engine, Mapped, Task, TaskReport, bodies
 from safewrite.engine.exchange import Dealt
-from safewrite.errors import StorageError
+from safewrite.errors import InternalError, StorageError
 from safewrite.frames.fingerprint import Fingerprint
 from safewrite.protocol.keys import OFFSETS
 
@@ -95,6 +95,12 @@ class TableEngine(Generic[S]):
 
     def at_hand(self, source: Any) -> None:
         """See :class:`safewrite.engine.abc.Engine`; the rows are with those of other tables."""
+
+    def collected(self, source: Any, columns: pa.Schema) -> pa.Table:
+        """See :class:`safewrite.engine.abc.Engine`; rows of other tables are among them, so no check is asked."""
+        raise InternalError(
+            "Rows of many tables were to be checked. Nothing was committed. Please report it."
+        )
 
     def exchange(self, source: Any, parts: int) -> Any:
         """See :class:`safewrite.engine.abc.Engine`; there are as many parts as all tables have together."""

@@ -225,7 +225,7 @@ def _unlike(
     job: TableJob, comparison: Comparison, heads: tuple[int, int], here: Callable[[], Unlike]
 ) -> Unlike:
     """What is unlike, as tasks find where there are many rows, and ``here`` where they cannot."""
-    engine, tasks = job.places.engine, min(TASKS_MAX, -(-comparison.shares.count // TASK_SHARES))
+    engine, tasks = job.places.elsewhere, min(TASKS_MAX, -(-comparison.shares.count // TASK_SHARES))
     if engine is not None and tasks > 1 and job.bronze.in_tasks() is not None:
         task = CompareShares(job.places.config, job.name, comparison, heads, tasks)
         try:

@@ -76,7 +76,8 @@ def tasks_of(job: TableJob, mixed: MixedFiles, state: BronzeState) -> FileTasks:
     Raises:
         InvalidInputError: the columns of bronze do not fit.
     """
-    raw, engine = job.places.raw.travelling(), job.places.engine
+    engine = job.places.elsewhere
+    raw = None if engine is None else job.places.raw.travelling()
     if engine is None or raw is None or (job.has_bronze and job.bronze.in_tasks() is None):
         raw, engine = job.places.raw, LocalEngine()
 

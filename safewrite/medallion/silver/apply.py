@@ -14,25 +14,15 @@ import safewrite as sw
 from safewrite.engine.abc import EngineError
 from safewrite.errors import InternalError, InvalidInputError, SafewriteError
 from safewrite.medallion.config.bronze_columns import UNCHANGED
-from safewrite.medallion.config.commit_columns import with_commit_columns
 from safewrite.medallion.config.full_load_epochs import truncating
-from safewrite.medallion.silver.changes import DELETE, TRUNCATE, changes_of, with_truncates
-from safewrite.medallion.silver.judging import (
-    Aside,
-    check_loads,
-    loads_of,
-    log_unknown_keys,
-    moved_without_value,
-    put_aside,
-    put_aside_before,
-    taken_out,
-    updates_in,
-)
+from safewrite.medallion.config.rules import Result
+from safewrite.medallion.silver.changes import DELETE, TRUNCATE
+from safewrite.medallion.silver.judging import Aside, put_aside, put_aside_before, taken_out
 from safewrite.medallion.silver.load_keys import LoadKeys, ReadAgainError
 from safewrite.medallion.silver.positions import RESET, TRUNCATED, is_under_way
-from safewrite.medallion.silver.quality import RuleError, check_result, faults
-from safewrite.medallion.silver.tasks import STEP_ROWS, ByDriverError, SilverTasks, tasks_of
-from safewrite.medallion.silver.unfit import last_of_ties, unfit
+from safewrite.medallion.silver.quality import RuleError, check_result
+from safewrite.medallion.silver.tasks import STEP_ROWS, RowsRead, SilverTasks, StepRead, tasks_of
+from safewrite.medallion.silver.unfit import Record, unfit
 from safewrite.medallion.tables.job import TableJob, short_key
 
 log = logging.getLogger("safewrite")
@@ -40,9 +30,13 @@ log = logging.getLogger("safewrite")
 ROWS_MAX = 1_000_000
 """At most this many rows of bronze, or those of one data file if it has more, go into one commit of silver."""
 SMALL_ROWS = 5_000
-"""Up to this many rows are applied by this process also where tasks could: a job of Spark's costs more."""
+"""Tasks for up to this many rows run in this process: a job of Spark's costs more."""
 TRIES = 3
 """Tasks bring rows to silver at most this many times: an executor that dies takes with it what its tasks gave, and Spark makes that no second time."""
+
+
+class _TogetherError(Exception):
+    """Tasks that have some rows each cannot say which are at fault: one is to have all.  Nothing was committed."""
 
 
 class _NeedlessError(SafewriteError):
@@ -71,8 +65,6 @@ class Refined:
     """Silver's position of :data:`TRUNCATED`."""
     watermark: int | None = None
     """Of a sync by time: the newest time that silver took, in microseconds since 1970."""
-    by_driver: int = 0
-    """Of a job with an engine: rows of bronze that this process read, and no task."""
     same_key: int = 0
     """Rows of full loads that a later row of their load shares its key with; those of this run are among ``quarantined``."""
     late: int = 0
@@ -104,14 +96,15 @@ def refine(job: TableJob, done: Refined, *, again: bool = False, reset: bool = F
         InvalidInputError: the quality gate refuses the batch, or two changes contradict each other.
         SafewriteError: as ``apply_changes``.
     """
+    tasks = tasks_of(job)
     try:
-        _refine(job, done, tasks_of(job), again=again, reset=reset)
-    except ByDriverError as why:
-        log.info("medallion: %s: this process brings bronze to silver, for tasks do not: %s", job.name, why)
-        _refine(job, done, None, again=again, reset=reset)
+        _refine(job, done, tasks, again=again, reset=reset)
+    except _TogetherError as why:
+        log.info("medallion: %s: one task has all rows of a commit: %s", job.name, why)
+        _refine(job, done, replace(tasks, is_whole=True), again=again, reset=reset)
 
 
-def _refine(job: TableJob, done: Refined, tasks: SilverTasks | None, *, again: bool, reset: bool) -> None:
+def _refine(job: TableJob, done: Refined, tasks: SilverTasks, *, again: bool, reset: bool) -> None:
     lineage = job.lineage
     lineage.look()
     name = lineage.position_name
@@ -126,7 +119,7 @@ def _refine(job: TableJob, done: Refined, tasks: SilverTasks | None, *, again: b
         raise lineage.gap(
             f"silver took version {at}, and bronze has another commit of that number: it was put back since"
         )
-    rows_max = ROWS_MAX if tasks is None else STEP_ROWS
+    rows_max = ROWS_MAX if tasks.is_whole else STEP_ROWS
     if again or at is None:
         steps = list(_all(lineage.whole(), lineage.head, rows_max))
         if again:
@@ -155,8 +148,9 @@ def refine_since(job: TableJob, done: Refined, since_ms: int) -> None:
     named = f"again/{uuid.uuid4()}"
     steps = list(_new(lineage.from_time(since_ms), lineage.head, ROWS_MAX))
     loads = LoadKeys.of(job, [one for step in steps for one in step.brought], is_whole=False)
+    tasks = replace(tasks_of(job), is_whole=True)
     for number, step in enumerate(steps):
-        _apply(job, replace(step, to=None), done, f"{named}/{number}", (None, loads))
+        _apply(job, replace(step, to=None), done, f"{named}/{number}", (tasks, loads))
 
 
 def _resetting(steps: Sequence[_CommitStep], head: int, resets: int, *, reset: bool) -> list[_CommitStep]:
@@ -209,11 +203,7 @@ def _new(commits: Sequence[sw.AddedRows], head: int, rows_max: int) -> Iterator[
 
 
 def _apply(
-    job: TableJob,
-    step: _CommitStep,
-    done: Refined,
-    batch: str,
-    readers: tuple[SilverTasks | None, LoadKeys],
+    job: TableJob, step: _CommitStep, done: Refined, batch: str, readers: tuple[SilverTasks, LoadKeys]
 ) -> None:
     name, (tasks, loads) = job.lineage.position_name, readers
     moves: dict[str, tuple[int | None, int]] = {}
@@ -232,12 +222,8 @@ def _apply(
         batch = f"{batch}/epoch-{step.truncates[-1]}"
     key = short_key(f"medallion/{job.places.config.job}/{job.name}/{name}/{done.position}/{batch}")
 
-    rows = sum(one.row_count for one in step.brought)
-    if tasks is not None and rows > SMALL_ROWS:
-        _take_by_tasks(job, step, done, (key, moves), (tasks, loads))
-    else:
-        _take(job, step, done, (key, moves), loads)
-        done.by_driver += rows if job.places.engine is not None else 0
+    is_few = sum(one.row_count for one in step.brought) <= SMALL_ROWS
+    _take(job, step, done, (key, moves), (tasks.here() if is_few else tasks, loads))
     if step.to is not None:
         done.position = step.to
         done.stamp = done.stamp if stamp is None else stamp
@@ -251,73 +237,76 @@ def _take(
     step: _CommitStep,
     done: Refined,
     named: tuple[str, Mapping[str, tuple[int | None, int]]],
-    loads: LoadKeys,
-) -> None:
-    """Read the rows of a step, judge them, and commit their changes."""
-    key, moves = named
-    rows = job.lineage.read(step.brought)
-    found = loads.bad(rows) | moved_without_value(rows, job.config.keys)
-    rows, aside = taken_out(rows, faults(rows, job.config.quality, job.name, unfit=found))
-    done.quarantined += put_aside(job, aside)
-    _note_same_key(done, loads, aside)
-    check_loads(job, loads_of(rows))
-    log_unknown_keys(job, updates_in(rows))
-    good = last_of_ties(rows, job.config)
-    behind = rows.num_rows - good.num_rows
-    done.rows += behind
-    done.changes["superseded"] = done.changes.get("superseded", 0) + behind
-
-    def take(rows: pa.Table, key: str) -> None:
-        rows = with_commit_columns(rows, job.config.commit_fields)
-        changes, split = changes_of(rows, job.config.keys, job.silver_schema.names)
-        changes, truncates = with_truncates(changes, step.truncates)
-        write(job, changes, done, key=key, moves=moves or None, split=split + truncates, reset=step.reset)
-
-    try:
-        take(good, key)
-    except RuleError:
-        raise
-    except InvalidInputError:
-        bad = unfit(job, good, put_aside_before(job), reset=step.reset, epochs=step.truncates)
-        if not bad:
-            raise
-        good, aside = taken_out(good, bad)
-        done.quarantined += put_aside(job, aside)
-        take(good, f"{key}/{len(bad)} aside")
-
-
-def _take_by_tasks(
-    job: TableJob,
-    step: _CommitStep,
-    done: Refined,
-    named: tuple[str, Mapping[str, tuple[int | None, int]]],
     readers: tuple[SilverTasks, LoadKeys],
 ) -> None:
-    """As :func:`_take`, where the rows are.
+    """Let tasks read the rows of a step and judge them, and commit their changes.
 
     Raises:
-        ByDriverError: this process has to do it; nothing was committed.
+        _TogetherError: one task is to have all rows; nothing was committed.
     """
     (key, moves), (tasks, loads) = named, readers
-    left = TRIES - 1
+    refused, tries = frozenset[Record](), 1
     while True:
-        taken = tasks.read(job, step.brought, step.truncates, loads)
+        taken = tasks.read(job, step.brought, step.truncates, loads, refused)
         try:
-            with job.lineage.refused(), taken.translated():
-                columns = (taken.given.make.columns or job.silver_schema).names
-                receipt = _commit(job, taken.given, columns, key=key, moves=moves or None, reset=step.reset)
-            _note(job, receipt, done, taken.read.rows, taken.read.split)
+            with job.lineage.refused():
+                receipt = _applied(job, taken, key, moves or None, reset=step.reset)
+            _note(job, receipt, done, taken.read)
             _note_same_key(done, loads, taken.read.aside)
             return
         except ReadAgainError:
             continue
         except EngineError as error:
-            if not left:
+            if tries == TRIES:
                 raise
-            left -= 1
+            tries += 1
             log.warning("rows for silver of %s are read once more: %s", job.name, error)
+        except InvalidInputError as error:
+            if not taken.is_judged or refused or isinstance(error, RuleError):
+                raise
+            if not tasks.is_whole:
+                raise _TogetherError(str(error)) from error
+            refused = _refused(job, step, taken, done)
+            if not refused:
+                raise
+            key = f"{key}/{len(refused)} aside"
         finally:
             done.quarantined += taken.quarantined
+
+
+def _refused(job: TableJob, step: _CommitStep, taken: StepRead, done: Refined) -> frozenset[Record]:
+    """The rows of a step that silver cannot take, which are put aside."""
+    rows = taken.make.good(job.lineage.read(step.brought), RowsRead())
+    bad = unfit(job, rows, put_aside_before(job), reset=step.reset, epochs=step.truncates)
+    _, aside = taken_out(rows, bad)
+    done.quarantined += put_aside(job, aside)
+    return frozenset((file, tag, one.line) for (file, tag), records in aside.items() for one in records)
+
+
+def _applied(
+    job: TableJob,
+    taken: StepRead,
+    key: str,
+    moves: Mapping[str, tuple[int | None, int]] | None,
+    *,
+    reset: bool,
+) -> sw.Receipt:
+    """Commit the changes of a step."""
+    changes, rules = taken.changes(), job.config.quality.result
+
+    def check(rows: pa.Table, counts: Mapping[str, int]) -> None:
+        check_result(rows, counts, rules, job.name)
+
+    return _commit(
+        job,
+        changes,
+        taken.make.columns.names,
+        key=key,
+        moves=moves,
+        reset=reset,
+        check=None if rules == Result() else check,
+        properties=taken.noted if isinstance(changes, pa.Table) else None,
+    )
 
 
 def _note_same_key(done: Refined, loads: LoadKeys, aside: Aside) -> None:
@@ -368,7 +357,7 @@ def write(
         )
     except _NeedlessError:
         return False
-    _note(job, receipt, done, taken, split)
+    _note(job, receipt, done, RowsRead(rows=taken, split=split))
     return True
 
 
@@ -412,8 +401,9 @@ def _commit(
         raise advised from error
 
 
-def _note(job: TableJob, receipt: sw.Receipt, done: Refined, taken: int, split: int) -> None:
+def _note(job: TableJob, receipt: sw.Receipt, done: Refined, read: RowsRead) -> None:
     """Note in ``done`` what a commit took, and compare its counts with the changes."""
+    taken, split = read.rows, read.split
     counts = {what: count for what, count in (receipt.changes or {}).items() if what != "applied"}
     if sum(counts.values()) != taken + split:
         raise InternalError(
@@ -421,7 +411,9 @@ def _note(job: TableJob, receipt: sw.Receipt, done: Refined, taken: int, split: 
             f"{job.name}. It is committed. Please report it, and run `{job.places.command('verify', job.name)}`."
         )
     done.commits += 1
-    done.rows += taken
+    done.rows += taken + read.behind
     done.split += split
+    if read.behind:
+        counts["superseded"] = counts.get("superseded", 0) + read.behind
     for what, count in counts.items():
         done.changes[what] = done.changes.get(what, 0) + count

@@ -6,7 +6,7 @@ and the others go to quarantine.  A load that began again is another one than th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -223,8 +223,9 @@ class LoadKeys:
     @classmethod
     def of(cls, job: TableJob, brought: Sequence[sw.AddedRows], *, is_whole: bool) -> LoadKeys:
         """Of a table whose bronze tasks can read where the job has an engine."""
-        tasks = None if job.places.engine is None else job.bronze.in_tasks()
-        return cls(job, brought, is_whole, job.places.engine, None if tasks is None else tasks.reader)
+        engine = job.places.elsewhere
+        tasks = None if engine is None else job.bronze.in_tasks()
+        return cls(job, brought, is_whole, engine, None if tasks is None else tasks.reader)
 
     @property
     def records(self) -> frozenset[Record]:
@@ -254,7 +255,7 @@ class LoadKeys:
         if not self.is_known and pc.any(pc.equal(rows["_op"], LOADED_OP)).as_py():
             is_all = self.is_whole and rows.num_rows >= sum(one.row_count for one in self.brought)
             self.look((lambda columns: iter([rows.select(columns)])) if is_all else None)
-        return shared_in(rows, self.records, self.reason)
+        return SharedIn(self.records, self.reason)(rows)
 
     def look(self, pieces: Pieces | None = None) -> SharedKeys:
         """Look through bronze, or through all its rows in memory.  Raises as :meth:`bad`."""
@@ -316,7 +317,7 @@ class LoadKeys:
             left -= set(zip(*(piece[name].to_pylist() for name in _PLACE), strict=True))
         where: Aside = {}
         for piece in lineage.pieces(lineage.whole()) if left else ():
-            numbers = np.flatnonzero(_among(piece, left)).tolist()
+            numbers = np.flatnonzero(among(piece, left)).tolist()
             for file, records in taken_out(piece, dict.fromkeys(numbers, self.reason))[1].items():
                 where.setdefault(file, []).extend(records)
         return len(left), put_aside(self.job, where)
@@ -335,12 +336,20 @@ def _read_by(one: sw.AddedRows, files: tuple[Any, ...], reader: TaskReader) -> s
     return sw.AddedRows(one.version, one.timestamp, files, reader)
 
 
-def shared_in(rows: pa.Table, records: frozenset[Record], reason: str) -> dict[str, npt.NDArray[np.bool_]]:
-    """Which rows are among some records, by reason."""
-    return {reason: _among(rows, records)} if records else {}
+@dataclass(frozen=True)
+class SharedIn:
+    """Says which rows are among some records, by reason."""
+
+    records: frozenset[Record]
+    reason: str
+
+    def __call__(self, rows: pa.Table) -> dict[str, npt.NDArray[np.bool_]]:
+        """Of a batch."""
+        return {self.reason: among(rows, self.records)} if self.records else {}
 
 
-def _among(rows: pa.Table, records: set[Record] | frozenset[Record]) -> npt.NDArray[np.bool_]:
+def among(rows: pa.Table, records: Set[Record]) -> npt.NDArray[np.bool_]:
+    """Which rows of bronze are some records."""
     likely = pc.is_in(rows["_file"], value_set=pa.array({file for file, _, _ in records}, pa.string()))
     found = np.zeros(rows.num_rows, np.bool_)
     at = np.flatnonzero(np.asarray(likely.to_numpy(), np.bool_))

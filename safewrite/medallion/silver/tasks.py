@@ -1,22 +1,26 @@
-"""Reads and judges rows of bronze in tasks, which make changes of silver of them; this process counts, and commits."""
+"""Reads and judges rows of bronze in tasks, which make changes of silver of them; this process counts, and commits.
+
+The engine says where tasks run, and the changes stay there: those in this process are applied as a frame, others by tasks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 import safewrite as sw
 from safewrite.engine.abc import Engine, TaskAttempt
+from safewrite.engine.local import LocalEngine
 from safewrite.engine.made import MadeChanges
 from safewrite.engine.written import TaskReader
-from safewrite.errors import InvalidInputError, MissingExtraError, SafewriteError, UnsupportedTableError
 from safewrite.medallion.config.bronze_columns import UNCHANGED, UNCHANGED_FIELD
 from safewrite.medallion.config.commit_columns import with_commit_columns
-from safewrite.medallion.config.rules import Quality, Result
+from safewrite.medallion.config.rules import Quality
 from safewrite.medallion.config.stored_names import as_called
 from safewrite.medallion.silver.changes import changes_of, with_truncates
 from safewrite.medallion.silver.judging import (
@@ -29,9 +33,9 @@ from safewrite.medallion.silver.judging import (
     taken_out,
     updates_in,
 )
-from safewrite.medallion.silver.load_keys import LoadKeys, ReadAgainError, shared_in
-from safewrite.medallion.silver.quality import RuleError, Shares, judged
-from safewrite.medallion.silver.unfit import Record
+from safewrite.medallion.silver.load_keys import LoadKeys, ReadAgainError, SharedIn, among
+from safewrite.medallion.silver.quality import Shares, judged
+from safewrite.medallion.silver.unfit import Record, last_of_ties
 from safewrite.medallion.tables.job import TableJob
 
 PIECE_ROWS = 250_000
@@ -40,19 +44,19 @@ STEP_ROWS = 32_000_000
 """At most this many go into one commit of silver: each part of their keys is still decided about in the memory of a task."""
 
 
-class ByDriverError(Exception):
-    """Tasks cannot bring these rows to silver: this process does.  Nothing was committed."""
-
-
 @dataclass
 class RowsRead:
-    """What a task read: ``rows`` are good ones; ``split`` counts changes that are in no row; ``updates`` those among the rows."""
+    """What a task read: ``rows`` are good ones, and ``behind`` those that a tie leaves behind.
+
+    ``split`` counts changes that are in no row; ``updates`` those among the rows.
+    """
 
     shares: Shares = field(default_factory=Shares)
     aside: Aside = field(default_factory=dict)
     loads: set[int] = field(default_factory=set)
     updates: int = 0
     rows: int = 0
+    behind: int = 0
     split: int = 0
 
     def add(self, other: RowsRead) -> None:
@@ -63,6 +67,7 @@ class RowsRead:
         self.loads |= other.loads
         self.updates += other.updates
         self.rows += other.rows
+        self.behind += other.behind
         self.split += other.split
 
 
@@ -71,7 +76,9 @@ class ReadBronze:
     """Gives changes of silver; its input are numbers of pieces of bronze.  The first begins with the truncates of epochs."""
 
     name: str
-    pieces: tuple[sw.AddedRows, ...]
+    bronze: pa.Schema
+    pieces: tuple[sw.AddedRows | None, ...]
+    """Each with all rows of a task; None: no rows."""
     quality: Quality
     keys: tuple[str, ...]
     taken: tuple[str, ...]
@@ -80,8 +87,10 @@ class ReadBronze:
     epochs: tuple[int, ...]
     times: tuple[pa.Field, ...]
     """The columns that say when a change was committed."""
-    shared: tuple[frozenset[Record], str]
-    """Rows of full loads that are not to be taken, and why."""
+    shared: Callable[[pa.Table], Mapping[str, npt.NDArray[np.bool_]]]
+    """Says which rows of full loads are not to be taken, and why."""
+    refused: frozenset[Record]
+    """Rows that silver does not take, and that are in quarantine."""
 
     def __call__(
         self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
@@ -93,19 +102,33 @@ class ReadBronze:
                 truncates, count = with_truncates(self.columns.empty_table(), self.epochs)
                 found.split += count
                 yield from truncates.to_batches()
-            for rows in map(as_called, self.pieces[number].tables()):
-                for start in range(0, rows.num_rows, PIECE_ROWS):  # a row group may have more
-                    yield from self._changes(rows.slice(start, PIECE_ROWS), found).to_batches()
+            yield from self._changes(self.good(self.rows(number), found), found).to_batches()
         return found
 
-    def _changes(self, rows: pa.Table, found: RowsRead) -> pa.Table:
-        unfit = shared_in(rows, *self.shared) | moved_without_value(rows, self.keys)
-        bad = judged(rows, self.quality, self.name, unfit)
+    def rows(self, number: int) -> pa.Table:
+        """All rows of a piece.  Raises as ``AddedRows.tables``."""
+        piece = self.pieces[number]
+        tables = [] if piece is None else map(as_called, piece.tables())
+        return pa.concat_tables([as_called(self.bronze.empty_table()), *tables], promote_options="permissive")
+
+    def good(self, rows: pa.Table, found: RowsRead) -> pa.Table:
+        """The rows of a piece that silver may take: of those with one place in the order the last, if they say other things."""
+        bad = judged(
+            rows, self.quality, self.name, {**self.shared(rows), **moved_without_value(rows, self.keys)}
+        )
         found.shares.count(rows, bad, self.quality)
         good, aside = taken_out(rows, bad)
-        timed = with_commit_columns(good, [*self.times])
-        changes, split = changes_of(timed, self.keys, self.taken)
-        found.add(RowsRead(Shares(), aside, {*loads_of(good)}, updates_in(good), good.num_rows, split))
+        read = RowsRead(Shares(), aside, {*loads_of(good)}, updates_in(good))
+        if self.refused:
+            good = good.filter(pa.array(~among(good, self.refused)))
+        last = last_of_ties(good, self.keys, is_timed=bool(self.times))
+        read.behind = good.num_rows - last.num_rows
+        found.add(read)
+        return last
+
+    def _changes(self, good: pa.Table, found: RowsRead) -> pa.Table:
+        changes, split = changes_of(with_commit_columns(good, [*self.times]), self.keys, self.taken)
+        found.add(RowsRead(rows=good.num_rows, split=split))
         if UNCHANGED in self.columns.names and UNCHANGED not in changes.column_names:
             nothing = pa.nulls(changes.num_rows, UNCHANGED_FIELD.type)
             changes = changes.append_column(UNCHANGED_FIELD, nothing)
@@ -113,98 +136,118 @@ class ReadBronze:
 
 
 @dataclass
-class TasksRead:
-    """What all tasks read, once silver's commit has asked them; ``quarantined`` counts records that were new there."""
+class StepRead:
+    """A commit's rows on their way to silver; what tasks read is known once silver's commit, or :attr:`changes`, has asked them.
 
-    given: MadeChanges[Any]
+    ``quarantined`` counts records that were new there.
+    """
+
+    job: TableJob
+    engine: Engine[Any]
+    make: ReadBronze
+    loads: LoadKeys
+    count: int
+    """About so many rows there are."""
     read: RowsRead = field(default_factory=RowsRead)
     quarantined: int = 0
-    refused: SafewriteError | None = None
+    is_judged: bool = False
+    """Whether the rows are good as a whole, and there are changes of them."""
 
-    @contextmanager
-    def translated(self) -> Iterator[None]:
-        """Let this process do what tasks cannot, and say which rows are at fault where changes contradict each other.
+    def changes(self) -> pa.Table | MadeChanges[Any]:
+        """The changes, for ``apply_changes``.
 
         Raises:
-            ByDriverError: nothing was committed.
+            InvalidInputError: the rows are refused as a whole.
+            ReadAgainError: rows of full loads were read that are not to be taken, as is known now.
+            EngineError: the tasks could not be run.
         """
-        try:
-            yield
-        except RuleError:
-            raise
-        except (InvalidInputError, MissingExtraError, UnsupportedTableError) as error:
-            if self.refused is not None:
-                raise
-            raise ByDriverError(str(error)) from error
+        source = self.engine.numbers(len(self.make.pieces))
+        if self.engine.at_hand(source) is None:
+            return MadeChanges(self.job.name, self.engine, source, self.make, self._learn, self.count)
+        with self.engine.map(source, self.make) as mapped:
+            self._learn(mapped.bodies())
+            return pa.Table.from_batches(self.engine.at_hand(mapped.rows) or (), self.make.columns)
+
+    @property
+    def noted(self) -> dict[str, str]:
+        """What silver's history says of the commit."""
+        return {"medallion.rows": str(self.read.rows), "medallion.split": str(self.read.split)}
+
+    def _learn(self, reports: Sequence[RowsRead]) -> Mapping[str, str]:
+        """Judge what tasks read, with bad rows in quarantine."""
+        whole = RowsRead()
+        for one in reports:
+            whole.add(one)
+        if whole.loads and not self.loads.is_known and self.loads.look().records:
+            raise ReadAgainError("Rows of full loads are read again. Nothing was written.")
+        whole.shares.check(self.job.config.quality, self.job.name)
+        self.quarantined += put_aside(self.job, whole.aside)
+        check_loads(self.job, whole.loads)
+        log_unknown_keys(self.job, whole.updates)
+        self.read, self.is_judged = whole, True
+        return self.noted
 
 
 @dataclass(frozen=True)
 class SilverTasks:
-    """Brings bronze to silver by an engine's tasks; ``reader`` reads its data files there."""
+    """Reads bronze for silver by an engine's tasks.
+
+    ``reader`` reads data files there; None where tasks of this process use bronze's own.  ``is_whole``: one task has all rows of a
+    commit, so that it sees which of them have one place in the order.
+    """
 
     engine: Engine[Any]
-    reader: TaskReader
+    reader: TaskReader | None
+    is_whole: bool
+
+    def here(self) -> SilverTasks:
+        """The same in this process."""
+        return SilverTasks(LocalEngine(), None, is_whole=True)
 
     def read(
-        self, job: TableJob, brought: Sequence[sw.AddedRows], epochs: tuple[int, ...], loads: LoadKeys
-    ) -> TasksRead:
-        """The changes that some commits brought, and before them truncates of epochs; they are read when silver takes them."""
-        files = [part for one in brought for file in one.files for part in self.reader.cut(file, PIECE_ROWS)]
-        pieces = replace(brought[0], files=tuple(files), reader=self.reader).split(PIECE_ROWS)
-        taken = tuple(job.silver_schema.names)
-        times = job.config.commit_fields
-        nothing = with_commit_columns(job.bronze.schema.empty_table(), times)
+        self,
+        job: TableJob,
+        brought: Sequence[sw.AddedRows],
+        epochs: tuple[int, ...],
+        loads: LoadKeys,
+        refused: Set[Record] = frozenset(),
+    ) -> StepRead:
+        """What some commits brought, and before it truncates of epochs; without records that are refused."""
+        taken, times, bronze = tuple(job.silver_schema.names), job.config.commit_fields, job.bronze.schema
+        nothing = with_commit_columns(as_called(bronze.empty_table()), times)
         columns = changes_of(nothing, job.config.keys, taken)[0].schema
-        more = [UNCHANGED_FIELD] if UNCHANGED in job.bronze.schema.names else []
-        loose = pa.schema([one.with_nullable(True) for one in (*columns, *more)])
+        more = [UNCHANGED_FIELD] if UNCHANGED in bronze.names else []
         make = ReadBronze(
             job.name,
-            tuple(pieces),
+            bronze,
+            tuple(self._pieces(brought)),
             job.config.quality,
             tuple(job.config.keys),
             taken,
-            loose,
+            pa.schema([one.with_nullable(True) for one in (*columns, *more)]),
             epochs,
             tuple(times),
-            (loads.records, loads.reason),
+            loads.bad if self.reader is None else SharedIn(loads.records, loads.reason),
+            frozenset(refused),
         )
+        return StepRead(job, self.engine, make, loads, sum(one.row_count for one in brought))
 
-        def learn(reports: list[RowsRead]) -> Mapping[str, str]:
-            try:
-                found.read = _checked(job, reports, found, loads)
-            except SafewriteError as error:
-                found.refused = error
-                raise
-            return {"medallion.rows": str(found.read.rows), "medallion.split": str(found.read.split)}
-
-        source = self.engine.numbers(len(pieces))
-        rows = sum(one.row_count for one in brought)
-        found = TasksRead(MadeChanges(job.name, self.engine, source, make, learn, rows))
-        return found
-
-
-def _checked(job: TableJob, reports: Sequence[RowsRead], found: TasksRead, loads: LoadKeys) -> RowsRead:
-    """All that tasks read, with bad rows in quarantine.
-
-    Raises:
-        InvalidInputError: the batch is bad as a whole.
-        ReadAgainError: rows of full loads were read that are not to be taken, as is known now.
-    """
-    whole = RowsRead()
-    for one in reports:
-        whole.add(one)
-    if whole.loads and not loads.is_known and loads.look().records:
-        raise ReadAgainError("Rows of full loads are read again. Nothing was written.")
-    whole.shares.check(job.config.quality, job.name)
-    found.quarantined += put_aside(job, whole.aside)
-    check_loads(job, whole.loads)
-    log_unknown_keys(job, whole.updates)
-    return whole
+    def _pieces(self, brought: Sequence[sw.AddedRows]) -> Sequence[sw.AddedRows | None]:
+        files = tuple(file for one in brought for file in one.files)
+        if not files:
+            return [None]
+        if self.reader is not None:
+            brought = [replace(brought[0], reader=self.reader)]
+        if not self.is_whole and self.reader is not None:
+            parts = tuple(part for file in files for part in self.reader.cut(file, PIECE_ROWS))
+            return replace(brought[0], files=parts).split(PIECE_ROWS)
+        return [replace(brought[0], files=files)]
 
 
-def tasks_of(job: TableJob) -> SilverTasks | None:
-    """What brings bronze to silver by tasks; None where this process does: rules of what silver would become ask for its rows."""
-    if job.places.engine is None or job.config.quality.result != Result():
-        return None
-    bronze = job.bronze.in_tasks()
-    return None if bronze is None else SilverTasks(job.places.engine, bronze.reader)
+def tasks_of(job: TableJob) -> SilverTasks:
+    """What reads bronze for silver: tasks of the job's engine, or of this process where others cannot reach bronze."""
+    engine = job.places.elsewhere
+    way = None if engine is None else job.bronze.in_tasks()
+    if engine is None or way is None:
+        return SilverTasks(LocalEngine(), None, is_whole=True)
+    return SilverTasks(engine, way.reader, is_whole=False)

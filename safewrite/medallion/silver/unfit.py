@@ -23,7 +23,6 @@ from safewrite.medallion.config.bronze_columns import (
     TRUNCATED_OP,
     UNCHANGED,
 )
-from safewrite.medallion.config.job import TableConfig
 from safewrite.medallion.files.text_parsing import stamp_number
 from safewrite.medallion.files.unavailable_values import lacks_any, names_of
 from safewrite.medallion.tables.job import TableJob
@@ -50,9 +49,12 @@ def _stamp(path: str) -> int:
         return 0
 
 
-def last_of_ties(rows: pa.Table, config: TableConfig) -> pa.Table:
-    """The rows without those that another of their key and sequence says otherwise and stands behind; equal ones stay."""
-    keys, order = config.keys, list(SEQUENCE)
+def last_of_ties(rows: pa.Table, keys: Sequence[str], *, is_timed: bool) -> pa.Table:
+    """The rows without those that another of their key and sequence says otherwise and stands behind; equal ones stay.
+
+    ``is_timed``: silver has the time of a commit.
+    """
+    order = list(SEQUENCE)
     if rows.group_by(order).aggregate([]).num_rows == rows.num_rows:
         return rows
     numbered = rows.select([*keys, *order]).append_column("_row", pa.array(np.arange(rows.num_rows)))
@@ -63,7 +65,7 @@ def last_of_ties(rows: pa.Table, config: TableConfig) -> pa.Table:
         found = rows.take(pa.array(numbers)).to_pylist()
         last = max(found, key=lambda row: place_of(row["_file"], row["_line"]))
         for number, row in zip(numbers, found, strict=True):
-            goes[number] = _says(row, config) != _says(last, config)
+            goes[number] = _says(row, is_timed=is_timed) != _says(last, is_timed=is_timed)
     return rows.filter(pa.array(~goes))
 
 
@@ -84,7 +86,7 @@ def unfit(
 
 
 def _tied(job: TableJob, rows: pa.Table, aside: Set[Record]) -> Iterator[tuple[int, str]]:
-    keys = job.config.keys
+    keys, is_timed = job.config.keys, bool(job.config.commit_fields)
     names = [*keys, *SEQUENCE]
     wanted = {tuple(row[name] for name in names) for row in rows.select(names).to_pylist()}
     known = {_record(row) for row in rows.select(_PLACE).to_pylist()} | aside
@@ -105,7 +107,7 @@ def _tied(job: TableJob, rows: pa.Table, aside: Set[Record]) -> Iterator[tuple[i
             )
             continue
         for other in others.get(tuple(row[name] for name in names), ()):
-            if _says(row, job.config) != _says(other, job.config):
+            if _says(row, is_timed=is_timed) != _says(other, is_timed=is_timed):
                 place = f"{other['_file']}, record {other['_line']}"
                 yield (
                     number,
@@ -160,12 +162,12 @@ def _among(piece: pa.Table, rows: pa.Table, column: str) -> pa.ChunkedArray:
     return pc.is_in(piece[column], value_set=values)
 
 
-def _says(row: _Row, config: TableConfig) -> str:
+def _says(row: _Row, *, is_timed: bool) -> str:
     """What a change says, whichever record brings it."""
     if row["_op"] == "D":
         return "D"
     lacking = sorted(names_of(row))
-    time = [row["_commit_time"]] if config.commit_fields else []
+    time = [row["_commit_time"]] if is_timed else []
     return repr([(name, value) for name, value in row.items() if name not in _UNSHOWN] + time + lacking)
 
 

@@ -1,15 +1,16 @@
-"""Finds what runs the tasks of a job: nothing, or the executors of Spark."""
+"""Finds what runs the tasks of a job: this process, or the executors of Spark."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from safewrite.engine.abc import Engine
+from safewrite.engine.local import LocalEngine
 from safewrite.errors import InvalidInputError, MissingExtraError
 
 
-def engine_of(name: str) -> Engine[Any] | None:
-    """The engine of this name; None for ``local``.
+def engine_of(name: str) -> Engine[Any]:
+    """The engine of this name; ``local`` is one of this process.
 
     Raises:
         InvalidInputError: there is no such engine.
@@ -17,7 +18,7 @@ def engine_of(name: str) -> Engine[Any] | None:
         StorageError: Spark does not start.
     """
     if name == "local":
-        return None
+        return LocalEngine()
     if name != "spark":
         raise InvalidInputError(f"engine is 'local' or 'spark', not {name!r}. Nothing was read or written.")
     try:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 import safewrite as sw
 from safewrite.engine.abc import Engine
+from safewrite.engine.local import LocalEngine
 from safewrite.errors import (
     InternalError,
     InvalidInputError,
@@ -56,7 +57,7 @@ class JobPlaces:
     """The addresses and connections that all tables of a job share.
 
     ``read_only``: no table is made.  ``path`` is the configuration's file, which commands in messages name; None without one.
-    ``engine`` runs tasks for files of raw; None: this process reads and writes all of them.
+    ``engine`` runs tasks; None: this process.
     """
 
     def __init__(
@@ -69,13 +70,18 @@ class JobPlaces:
         engine: Engine[Any] | None = None,
     ) -> None:
         self.config, self.path, self.read_only, self.on_event = config, path, read_only, listener(on_event)
-        self.engine = engine
+        self.engine: Engine[Any] = engine or LocalEngine()
         self.raw: Storage = storage(config.raw.location, config.options())
         self.state: Storage = storage(config.state, config.options())
         self._lock = threading.Lock()
         self._quarantine: sw.Table | None = None
         self._catalog: Any = None
         """That of the first Iceberg table that was opened, for all others."""
+
+    @property
+    def elsewhere(self) -> Engine[Any] | None:
+        """The engine, if its tasks run in other processes: they reach tables by what can be sent."""
+        return None if type(self.engine) is LocalEngine else self.engine
 
     def open(
         self,
