@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-Verb = Literal["append", "merge", "overwrite", "misfit", "resolve", "checkpoint", "reopen", "expire", "peer"]
+Verb = Literal[
+    "append", "merge", "overwrite", "misfit", "resolve", "checkpoint", "reopen", "expire", "peer", "maintain"
+]
 Naming = Literal["key", "txn", "none", "same", "other"]
 """A new key or batch or neither; an earlier write again; an earlier write's name with other rows."""
 Where = Literal["all", "day", "note"]

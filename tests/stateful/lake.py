@@ -135,6 +135,8 @@ class Lake:
                 return self._resolve(call)
             case "checkpoint":
                 return self._checkpoint(call)
+            case "maintain":
+                return self._maintain(call)
             case "misfit":
                 return self._misfit(call)
             case _:
@@ -363,6 +365,30 @@ class Lake:
         except SafewriteError as error:
             _excuse(error, nemesis)
             return error.kind.value
+
+    def _maintain(self, call: Call) -> str:
+        """Small files are put together; which rows there are, the oracle knows without it."""
+        if self.oracle.snapshot.version < 0:
+            return "no table"
+        nemesis = self._nemesis(call)
+        try:
+            report = self._table(call, nemesis).maintain()
+        except Crash:
+            self.handles[call.writer] = None
+            return "crashed"
+        except SafewriteError as error:
+            _excuse(error, nemesis)
+            return error.kind.value
+        assert nemesis.happened or not (report.dropped or report.left or report.in_doubt), report
+        return (
+            "in doubt"
+            if report.in_doubt
+            else "dropped"
+            if report.dropped
+            else "put together"
+            if report.groups
+            else "nothing"
+        )
 
     def _expire(self) -> str:
         """Days pass, and DynamoDB removes what has expired."""

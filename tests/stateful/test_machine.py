@@ -33,7 +33,9 @@ namings = st.sampled_from(Naming.__args__)
 wheres = st.sampled_from(Where.__args__)
 rivals = st.builds(
     Call,
-    verb=st.sampled_from(["append", "append", "merge", "overwrite", "resolve", "peer", "checkpoint"]),
+    verb=st.sampled_from(
+        ["append", "append", "merge", "overwrite", "resolve", "peer", "checkpoint", "maintain"]
+    ),
     writer=writers,
     naming=namings,
     pick=picks,
@@ -80,6 +82,10 @@ class Histories(RuleBasedStateMachine):
 
     @rule(call=st.builds(Call, st.sampled_from(["resolve", "checkpoint"]), **common))
     def look_after(self, call: Call) -> None:
+        self.lake.do(call)
+
+    @rule(call=st.builds(Call, st.just("maintain"), **common))
+    def put_together(self, call: Call) -> None:
         self.lake.do(call)
 
     @rule(

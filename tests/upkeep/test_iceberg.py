@@ -18,7 +18,6 @@ from safewrite.errors import UnsupportedTableError
 from safewrite.protocol.effects import Unknown
 from safewrite.table.verbs import Table
 from safewrite.testing.steps import Answers, At, Recorder, side_of
-from tests.each import each
 
 SCHEMA = pa.schema({"n": pa.int64(), "s": pa.int64(), "day": pa.string()})
 MARKS = {"write.merge.mode": "merge-on-read"}
@@ -137,18 +136,23 @@ RIVALS: dict[str, tuple[Callable[[Lake], object], int]] = {
 }
 
 
-@each(
+CASES: list[tuple[str, dict[str, str], str]] = [
+    *((one, {}, COMMIT) for one in reversed(RIVALS)),
+    ("a delete", MARKS, READ),
+    ("a delete", MARKS, COMMIT),
+]
+
+
+@pytest.mark.parametrize(
     ("rival", "marks", "step"),
-    [*((one, {}, COMMIT) for one in RIVALS), ("a delete", MARKS, READ), ("a delete", MARKS, COMMIT)],
+    [pytest.param(*one, marks=() if number < 3 else pytest.mark.long) for number, one in enumerate(CASES)],
 )
 def test_a_group_of_which_a_rival_took_files_is_left_out_and_the_rest_goes_on(
     tmp_path: Path, rival: str, marks: dict[str, str], step: str
 ) -> None:
     """The rival commits before the files are read, or when the commit is about to be made."""
     act, lost = RIVALS[rival]
-    lake, oracle = (
-        Lake(tmp_path / f"{rival}-{len(marks)}-{step}-{name}", **marks) for name in ("t", "oracle")
-    )
+    lake, oracle = (Lake(tmp_path / name, files=2, **marks) for name in ("t", "oracle"))
     act(oracle)
     table = lake.open()
     table.world = At(table.world, step, "before", lambda: act(lake))  # type: ignore[assignment]
@@ -198,6 +202,7 @@ def test_a_table_that_may_not_be_written_to_is_refused(tmp_path: Path) -> None:
         lake.open().maintain()
 
 
+@pytest.mark.long
 def test_whatever_step_fails_the_rows_stay_and_the_next_run_ends_it(
     tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
