@@ -200,7 +200,8 @@ class BatchKeys(Sought):
         hits = self.found[file]
         left = stays[hits.numbers]
         places = (np.cumsum(stays) - 1)[hits.numbers[left]]
-        self.found[after] = Hits(hits.rows.filter(pa.array(left)), places, int(stays.sum()), hits.is_whole)
+        rows = hits.rows if left.all() else hits.rows.filter(pa.array(left))
+        self.found[after] = Hits(rows, places, int(stays.sum()), hits.is_whole)
 
     def search(self, table: pa.Table) -> Hits:
         """See :class:`Sought`."""

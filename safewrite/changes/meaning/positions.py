@@ -14,6 +14,8 @@ Position: TypeAlias = tuple[Any, ...]
 """The sequence of one change, a value for each of its columns."""
 Flags: TypeAlias = npt.NDArray[np.bool_]
 Numbers: TypeAlias = npt.NDArray[np.int64]
+_MANY = 8
+"""So many times as many values are compared with those of few rows first."""
 
 
 def ordered(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -83,7 +85,9 @@ def among(table: pa.Table, values: Mapping[str, pa.Array]) -> Flags:
 
 
 def _within(values: pa.Array, column: pa.ChunkedArray) -> pa.Array:
-    """Those between a column's least and greatest value, where both are soon found: each value costs a place in a table."""
+    """Those that a column may have, where that is soon found: each value costs a place in a table."""
+    if len(values) > _MANY * len(column):
+        return values.filter(pc.is_in(values, value_set=pc.unique(column)))
     kinds = (pa.types.is_integer, pa.types.is_date, pa.types.is_timestamp)
     if not any(is_kind(column.type) for is_kind in kinds):
         return values
@@ -103,7 +107,10 @@ def meeting(left: pa.Table, right: pa.Table, values: Mapping[str, pa.Array] | No
     flags = among(right, values_of(left, left.column_names) if values is None else values)
     if not flags.any():
         return flags
-    ids = groups(pa.concat_tables([left, right.filter(pa.array(flags))]))
+    near = right.filter(pa.array(flags))
+    if left.num_rows > _MANY * near.num_rows:
+        left = left.filter(pa.array(among(left, values_of(near, near.column_names))))
+    ids = groups(pa.concat_tables([left, near]))
     flags[flags] = np.isin(ids[left.num_rows :], ids[: left.num_rows])
     return flags
 

@@ -56,6 +56,8 @@ class Vectors:
 
     root: str = ""
     _known: dict[FileKey, BitMap64] = field(default_factory=dict, repr=False)
+    _own: dict[tuple[str, bytes], BitMap64] = field(default_factory=dict, repr=False)
+    """Rows that a commit takes away, by path and by their numbers in the file, which stay the same whatever others mark."""
     _stored: dict[str, Mark] = field(default_factory=dict, repr=False)
     """Files of vectors that were uploaded, by path."""
 
@@ -130,10 +132,11 @@ class Vectors:
         rows, gone = stats_of(add).get("numRecords"), self.of(add)
         if type(rows) is not int:
             return None
-        vector = bitmap(numbers)
+        name = add["path"], numbers.tobytes()
+        vector = self._own[name] = self._own[name] if name in self._own else bitmap(numbers)
         before = 0 if gone is None else len(gone)
         if gone is not None:
-            vector |= gone
+            vector = vector | gone  # not in place: it serves again, whatever others mark
         if len(vector) != before + len(numbers) or (len(vector) and vector.max() >= rows):
             raise InternalError(
                 f"Rows of {add['path']} were to be marked as gone that it does not have. Nothing was committed. Please report it."

@@ -94,12 +94,14 @@ class ApplyTransaction(OverwriteTransaction):
     is_stale: bool = False
     """Whether commits came since the plan that add or remove rows, or change what is remembered."""
     plans: int = 0
-    _holds: tuple[object, dict[FileKey, bool]] = field(default=(None, {}), repr=False)
-    """For the values of which keys, and whether a file may have a row with one of these."""
+    _holds: tuple[object, dict[str, bool]] = field(default=(None, {}), repr=False)
+    """For the values of which keys, and whether a file, by its path, may have a row with one of these."""
     _removal: RowRemoval | None = field(default=None, repr=False)
     _memory: Memory | None = field(default=None, repr=False)
     _memory_of: int | None = None
     """Which file ``_memory`` is of."""
+    _remembered: Memory | None = field(default=None, repr=False)
+    """What the file says that ``memory_number`` names, once it is there."""
 
     # --- what is written ------------------------------------------------------------------------
     def upserts(self) -> Prepared:
@@ -264,10 +266,10 @@ class ApplyTransaction(OverwriteTransaction):
         values, known = work.values, self._holds[1]
         if values is not self._holds[0]:
             known = {}
-        new = {key: add for key, add in live.items() if key not in known}
-        found = {*holding(work, new, state)} if new else set()
-        self._holds = values, {key: known.get(key, key in found) for key in live}
-        return (key for key, holds in self._holds[1].items() if holds)
+        new = {key: add for key, add in live.items() if key[0] not in known}
+        found = {path for path, _ in holding(work, new, state)} if new else set()
+        self._holds = values, {path: known.get(path, path in found) for path, _ in live}
+        return (key for key in live if self._holds[1][key[0]])
 
     def _parts(self) -> tuple[BatchWork, Snapshot, Spec]:
         if self.work is None or self.state is None or self.spec is None:
@@ -306,7 +308,8 @@ class ApplyTransaction(OverwriteTransaction):
         assert self.state is not None
         same = not self.refreshes and after.says_the_same(before)
         self.remembers = APP_ID not in self.state.txns or not same
-        if self.remembers:
+        is_there = self._remembered is not None and after.says_the_same(self._remembered)
+        if self.remembers and not is_there:
             if self.plans > 1:  # an immutable file may not be written twice
                 drawn = yield NewId(name="apply.id")
                 assert isinstance(drawn, Ok)
@@ -314,6 +317,7 @@ class ApplyTransaction(OverwriteTransaction):
             path, body = memory_path(self.memory_number), after.encode()
             yield from staging.upload([staging.of_data(path, body)], self.limits)
             self._know(path, body)
+            self._remembered = after
 
     # --- what goes --------------------------------------------------------------------------------
     def _replace(
