@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from safewrite.errors import CommitUnknownError, not_yet
+from safewrite.errors import CommitUnknownError, SafewriteError, not_yet
 from safewrite.iceberg import branches
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.doubts import AttemptsInDoubt, Doubted
@@ -108,11 +108,12 @@ class CachedTable:
         return found
 
     def commit(self, plan: Doubted, steps: Generator[Effect, Outcome, T]) -> T:
-        """Drive a commit to its end, and keep that it ended in doubt."""
+        """Drive a commit to its end, and keep that it ended in doubt, or where it was taken back."""
         try:
             return self.run(steps)
-        except CommitUnknownError:
-            self.doubts.note(plan)
+        except SafewriteError as error:
+            if isinstance(error, CommitUnknownError) or plan.through is not None:
+                self.doubts.note(plan)
             raise
 
     def run(self, steps: Generator[Effect, Outcome, T]) -> T:

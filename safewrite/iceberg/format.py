@@ -22,9 +22,10 @@ from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.group_commit import Group, write_many
 from safewrite.iceberg.write.plans import Planner
 from safewrite.iceberg.write.positions import positions_of
+from safewrite.iceberg.write.steps import steps_of
 from safewrite.iceberg.write.summary import Write, carries
 from safewrite.iceberg.write.waiting import TableQueue
-from safewrite.iceberg.write.write import IcebergDone, WritePlan, write
+from safewrite.iceberg.write.write import IcebergDone, WritePlan
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.iceberg.failures import replaced
 from safewrite.protocol.iceberg.head import TableVersion
@@ -267,7 +268,7 @@ class IcebergFormat:
         how: dict[str, Any] = {"limits": self.limits, "helpers": self.connection.helpers}
         how["queue_first"] = queue_first or self._queue.group == "always"
         how["terms"] = self._queue.terms(operation.verb, self._cached.existing(), self.world)
-        return self._cached.commit(plan, write(plan, encode, plan.planned, **how))
+        return self._cached.commit(plan, steps_of(operation.verb, plan, encode, **how))
 
     def commit_group(self, plan: AppendPlan, encode: Callable[..., Any], *, queue_first: bool) -> Group:
         how: dict[str, Any] = {"limits": self.limits, "queue_first": queue_first}

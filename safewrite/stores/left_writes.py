@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from safewrite.findings import WARNING, Finding, Findings, Step, Steps
 from safewrite.protocol.ask import Limits, ask
 from safewrite.protocol.effects import Delete, List, Ok
-from safewrite.protocol.member_queue import Waiting, waiting
+from safewrite.protocol.member_queue import CHANGES, Waiting, waiting
 from safewrite.stores.world import Performer, run
 
 LEFT_S = 60
@@ -64,6 +64,9 @@ def finish(
         elif one.end:
             removed = isinstance(world.perform(remove), Ok)
             yield Step("finish", path, "done" if removed else "failed", one.end)
+        elif one.member.kind == CHANGES:
+            why = "its writer applies it when it calls again, or the next that applies changes"
+            yield Step("finish", path, "skipped", why)
         else:
             step = commit(one.member)
             if step.status == "done":

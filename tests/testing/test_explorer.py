@@ -62,6 +62,8 @@ FEWER = {
     "share-changes": 0,
     "share-iceberg-fresh": 0,
     "share-iceberg-again": 0,
+    "share-iceberg-changes": 0,
+    "share-iceberg-withdrawn": 0,
     "iceberg-two": 1,
     "iceberg-empty": 1,
     "iceberg-plain": 1,

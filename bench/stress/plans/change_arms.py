@@ -14,10 +14,14 @@ from ..writers.change_log import LogPlan
 from . import delta_arms, iceberg_arms, spark_writers
 from .plan import CALLER_STEP, ArmPlan, Settings, WriterPlan
 
-CATALOGS: dict[str, CatalogKind] = {"changes-sql": "sql", "changes-rest": "rest", "changes-glue": "glue"}
-SHARED = "changes-shared"
+SHARED = ("changes-shared", "changes-shared-rest")
 """Writers that share commits from their first try on."""
-ARBITERS = {"changes-dynamodb": "dynamodb", "changes-object-store": "object-store", SHARED: "dynamodb"}
+CATALOGS: dict[str, CatalogKind] = {
+    "changes-sql": "sql", "changes-rest": "rest", "changes-glue": "glue", "changes-shared-rest": "rest",
+}  # fmt: skip
+ARBITERS = {
+    "changes-dynamodb": "dynamodb", "changes-object-store": "object-store", "changes-shared": "dynamodb",
+}  # fmt: skip
 SAFE_ARMS = (*ARBITERS, *CATALOGS)
 MERGE, UNGUARDED, UPSERT = "changes-merge", "changes-kafka2delta", "changes-upsert"
 NAIVE_ARMS = (MERGE, UNGUARDED, UPSERT)
@@ -50,7 +54,7 @@ def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
             if kind is None
             else f"safewrite on Iceberg, {iceberg_arms.TITLES[kind]}"
         )
-        shares = {"group": "always"} if name == SHARED else {}
+        shares = {"group": "always"} if name in SHARED else {}
         title += ", writers that share commits" * bool(shares)
         rules = (*rules, *delta_arms.member_faults()) if shares else rules
         writers = _safewrite(settings, base, log, is_delta=kind is None, **shares)
@@ -88,7 +92,7 @@ def arms_of(format_: str | None, kinds: Sequence[CatalogKind]) -> tuple[str, ...
     if format_ == "delta":
         return ("changes-dynamodb", MERGE, UNGUARDED)
     return (
-        *(name for name, kind in CATALOGS.items() if kind in kinds),
+        *(name for name, kind in CATALOGS.items() if kind in kinds and name not in SHARED),
         *((UPSERT,) if "sql" in kinds else ()),
     )
 

@@ -78,9 +78,6 @@ def _commit(found: Inspection, world: World, member: Waiting, arbiter: Arbiter, 
     body = got.value if isinstance(got, Ok) else None
     if state is None or not isinstance(body, bytes):
         return Step("finish", member.path, "skipped", "its body, or the log, cannot be read")
-    if member.kind == member_queue.CHANGES:
-        why = "its writer applies it when it calls again, or the next that applies changes"
-        return Step("finish", member.path, "skipped", why)
     write = decoded(Offer(member.path, member.base, body), state, Write)
     if write is None:
         why = "the table has changed since: it waits until the log has moved on"

@@ -40,7 +40,7 @@ from safewrite.delta.write.row_files import MadeOfFile, RowRemoval, live_file
 from safewrite.delta.write.staging import StagedFile, discard, stage
 from safewrite.delta.write.transaction import Write
 from safewrite.delta.write.waiting_changes import ChangesToShare
-from safewrite.delta.write.withdrawal import or_withdrawn
+from safewrite.delta.write.withdrawal import taken_back
 from safewrite.delta.write.write import write
 from safewrite.errors import InternalError
 from safewrite.frames import Prepared, prepare
@@ -53,6 +53,7 @@ from safewrite.protocol.effects import Effect, Get, Missing, NewId, Ok, Outcome
 from safewrite.protocol.fetch import fetch_one
 from safewrite.protocol.keys import MEMORY_APP
 from safewrite.protocol.members import MembersMetError
+from safewrite.table.withdrawal import or_withdrawn
 
 if TYPE_CHECKING:
     from safewrite.delta.data.datafiles import DataFile
@@ -419,7 +420,7 @@ def apply(
     steps = write(plan, encode, queue_first=queue_first, fresh=fresh, **how)
     if plan.joined is None:
         return (yield from steps)
-    done = yield from or_withdrawn(steps, plan, **how)
+    done = yield from or_withdrawn(steps, plan, lambda: taken_back(plan, **how))
     if not done.led_by_us and not done.attempts:
         yield from discard(plan.unnamed())
     return done

@@ -16,6 +16,7 @@ from safewrite.iceberg.maintenance.snapshot_files import ASKS, NamedFile, Snapsh
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.opening import probe
 from safewrite.iceberg.write.append import AppendPlan
+from safewrite.iceberg.write.members import keys_by_hash
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.waiting import FORMAT_MIN, WaitingFiles, decoded, folder_of, met_in
 from safewrite.protocol import member_queue
@@ -23,10 +24,12 @@ from safewrite.protocol.ask import ask
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome
 from safewrite.protocol.iceberg.commit import commit, load
 from safewrite.protocol.iceberg.head import TableVersion
-from safewrite.protocol.member_queue import Offer, Waiting
+from safewrite.protocol.member_queue import CHANGES, Offer, Waiting
 from safewrite.stores import left_writes
 from safewrite.stores.left_writes import Left, left_in
 from safewrite.stores.world import Performer, run
+
+_IN_TABLE = "it is in the table"
 
 
 @dataclass
@@ -59,8 +62,11 @@ def _end(world: Performer, head: TableVersion, branch: str, member: Waiting) -> 
     body = _body(world, member)
     if isinstance(body, bytes) and member_queue.is_of_another(body, head.table_id):
         return left_writes.OF_ANOTHER
+    if member.kind == CHANGES:
+        is_there = any(member.key_hash in keys_by_hash(summary) for summary in head.summaries.values())
+        return _IN_TABLE if is_there else ""
     made = _write_in(body, head, branch, member)
-    return "it is in the table" if made is not None and met_in(head, [made.write]) else ""
+    return _IN_TABLE if made is not None and met_in(head, [made.write]) else ""
 
 
 def _body(world: Performer, member: Waiting) -> object:

@@ -88,21 +88,26 @@ class AppendPlan:
     @property
     def sharer(self) -> waiting.SharedSnapshot | None:
         """The write as one that others may commit; None where it does more than to add files to a table."""
-        alone = self.evolution or self.positions or self.properties or self.write.members
-        fits = table_of(self.planned).metadata.format_version >= waiting.FORMAT_MIN
-        return (
-            waiting.SharedSnapshot(self, self.planned)
-            if fits and not alone and type(self) is AppendPlan
-            else None
-        )
+        fits = self.may_share and not self.write.members and type(self) is AppendPlan
+        return waiting.SharedSnapshot(self, self.planned) if fits else None
+
+    @property
+    def may_share(self) -> bool:
+        """Whether the commit does no more than its verb says, to a table that numbers its snapshots."""
+        alone = self.evolution or self.positions or self.properties
+        return not alone and table_of(self.planned).metadata.format_version >= waiting.FORMAT_MIN
 
     def carry(self, taken: Sequence[waiting.WaitingFiles], write_id: str) -> None:
-        """Commit these writes too: another body is another attempt, with a snapshot and manifests of its own."""
+        """Commit these writes too."""
         if taken or self.taken:
-            self.write_id = write_id
-            self.snapshot_id = table_of(self.planned).metadata.new_snapshot_id()
-            self._manifest, self._merging = None, Merging()
+            self.begin_again(write_id)
         self.taken = tuple(taken)
+
+    def begin_again(self, write_id: str) -> None:
+        """Be another attempt: with another body go a snapshot and manifests of its own."""
+        self.write_id = write_id
+        self.snapshot_id = table_of(self.planned).metadata.new_snapshot_id()
+        self._manifest, self._merging = None, Merging()
 
     @property
     def serves_others(self) -> bool:
@@ -158,9 +163,8 @@ class AppendPlan:
         """Go on without the members of these keys, as another snapshot with other files."""
         left = [write for write in self.write.members if write.key not in known]
         self.write = Write.group(self.write.key, left)
-        self.write_id = write_id
-        self.snapshot_id = table_of(self.planned).metadata.new_snapshot_id()
-        self.staging, self._manifest, self._merging = Staging(self.limits), None, Merging()
+        self.begin_again(write_id)
+        self.staging = Staging(self.limits)
 
     def stage(self, head: TableVersion) -> Generator[Effect, Outcome, CommitRequest]:
         """Upload what is not there yet, and write the manifest list of this attempt.

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -20,7 +21,7 @@ from safewrite.changes.lookup.table_files import LiveFile
 from safewrite.changes.meaning.accounting import check_accounts
 from safewrite.changes.meaning.memory import Memory
 from safewrite.changes.meaning.spec import Spec
-from safewrite.changes.members.joined_changes import described
+from safewrite.changes.members.joined_changes import JoinedChanges, Planned, described, plan_with_others
 from safewrite.changes.tasks.one_part import AppliedBatch, BatchWork, OnePart
 from safewrite.errors import InternalError, Kind, StorageError
 from safewrite.frames.predicate import Predicate
@@ -32,10 +33,15 @@ from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.own_properties import MEMORY, MEMORY_OF, memory_of
 from safewrite.iceberg.write import puffin
+from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.overwrite import ReplacePlan
 from safewrite.iceberg.write.row_files import Mark, RowRemoval, live_file, mark_of
 from safewrite.iceberg.write.staging import Staging, seen
+from safewrite.iceberg.write.summary import Write
 from safewrite.iceberg.write.table_files import PlannedTable
+from safewrite.iceberg.write.waiting import folder_of
+from safewrite.iceberg.write.waiting_changes import ChangesToShare
+from safewrite.iceberg.write.withdrawal import WithdrawnWrite
 from safewrite.protocol.ask import ask, unanswered
 from safewrite.protocol.effects import Effect, Get, Missing, Ok, Outcome, Put, WallClock
 from safewrite.protocol.iceberg.head import TableVersion
@@ -58,6 +64,9 @@ class ApplyPlan(ReplacePlan):
 
     work: BatchWork | None = None
     spec: Spec | None = None
+    joined: JoinedChanges[Write] | None = None
+    """The changes as those that others may apply, and those of others; None where they are applied alone."""
+    applied: AppliedBatch | None = None
     planned_table: PlannedTable = field(default_factory=PlannedTable, repr=False)
     """What the work is told of this plan."""
     _memory: puffin.Puffin | None = field(default=None, repr=False)
@@ -79,6 +88,34 @@ class ApplyPlan(ReplacePlan):
 
         return Operation.OVERWRITE
 
+    @property
+    def sharer(self) -> ChangesToShare | None:
+        """The changes as those that others may apply; None where the commit does more than that."""
+        joined = self.joined
+        return None if joined is None or not self.may_share else ChangesToShare(self, self.planned, joined)
+
+    @property
+    def serves_others(self) -> bool:
+        """See ``AppendPlan.serves_others``."""
+        return self.joined is not None and bool(self.joined.others)
+
+    @property
+    def whole(self) -> Write:
+        """All that the snapshot carries."""
+        return self.write if self.joined is None else self.joined.whole(self.write, self.applied)
+
+    @property
+    def folder(self) -> str:
+        """Where the changes wait."""
+        return folder_of(self.planned)
+
+    def withdrawal(self, write_id: str) -> AppendPlan:
+        """A plan that takes back what was offered of the changes; it looks for their key in all snapshots before its own."""
+        new_id = table_of(self.planned).metadata.new_snapshot_id()
+        write = WithdrawnWrite(self.write.key, self.write.fingerprint)
+        how: dict[str, Any] = {"branch": self.branch, "known": self.known, "ledger_in": self.ledger_in}
+        return AppendPlan(write, new_id, write_id, self.planned, Staging(self.limits), self.limits, **how)
+
     def removed_rows(self) -> int | None:
         """How many rows the snapshot removes; None where a file that goes whole has delete files."""
         return self._dropped_rows
@@ -89,6 +126,18 @@ class ApplyPlan(ReplacePlan):
 
     # --- the plan -----------------------------------------------------------------------------------
     def _plan(self, head: TableVersion) -> Generator[Effect, Outcome, None]:
+        """Plan with the members that joined.
+
+        Raises:
+            MembersMetError: members of a group are at fault.
+        """
+        once, joined = partial(self._plan_once, head), self.joined
+        faults = yield from (once() if joined is None else plan_with_others(joined, once))
+        if faults:
+            self.met |= faults
+            raise MembersMetError("Members of this group are at fault. Nothing of it was committed.")
+
+    def _plan_once(self, head: TableVersion) -> Planned:
         """Decide about every change on the files of the base that may hold its key."""
         work, spec = self._parts()
         self.planned_table.version = head
@@ -106,10 +155,9 @@ class ApplyPlan(ReplacePlan):
         assert isinstance(clock, Ok)
         assert isinstance(clock.value, int)
         applied = yield from work.apply(memory, [*looked.values()], clock.value)
-        outcome = applied.outcome
+        outcome, self.applied = applied.outcome, applied
         if outcome.faults:
-            self.met |= outcome.faults
-            raise MembersMetError("Members of this group are at fault. Nothing of it was committed.")
+            return outcome.faults
         self.rebased += applied.is_rebased
         gone = applied.gone_rows(spec.sequence_by, {file.name: mark for mark, file in looked.items()})
         yield from self._take_out(head, tasks, gone)
@@ -118,6 +166,7 @@ class ApplyPlan(ReplacePlan):
             check_accounts(outcome.settled.decision, applied.rows + outcome.again, self._dropped_rows)
         yield from self._remember(head, memory, outcome.memory)
         self.write = described(self.write, applied, len(self._rewritten))
+        return {}
 
     def _parts(self) -> tuple[BatchWork, Spec]:
         if self.work is None or self.spec is None:

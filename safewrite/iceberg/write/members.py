@@ -39,6 +39,8 @@ MEMBERS = "safewrite.members"
 """The writes of a group as JSON, or ``{"count": n, "in": "manifest-list"}``."""
 MEMBER_KEYS = "safewrite.member-keys"
 """The keys of a group's writes, hashed; see ``safewrite.protocol.members.packed``."""
+WITHDRAWN = "safewrite.withdrawn"
+"""The key of which no later snapshot carries what was offered before this one."""
 INLINE_CHARS_MAX = 2048
 LISTS_AT_ONCE = 64
 """At most this many manifest lists are in memory."""

@@ -125,11 +125,13 @@ class Planner:
 
     def apply_changes(self, data: Any, spec: Spec, name: Identity, head: TableVersion) -> ApplyPlan:
         """A plan that applies changes by key and sequence; it makes its files itself, on each base."""
+        from safewrite.changes.members.joined_changes import sharing
         from safewrite.iceberg.write.apply import ApplyPlan
 
         changes = _read(data, spec, head)
         plan = ApplyPlan(**self.applying(changes.fingerprint, spec, head, name), spec=spec)
         plan.work = self._one_part(plan, spec, head, changes=changes)
+        plan.joined = sharing(plan.write.key, changes, spec, plan.work)
         return plan
 
     def _one_part(

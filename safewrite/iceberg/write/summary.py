@@ -87,7 +87,7 @@ def find(head: TableVersion, write: Write) -> Met | None:
     return _met(head, write, members.carried(head, (write.key,)).get(write.key), members.Summaries(head))
 
 
-def find_members(head: TableVersion, writes: Collection[Write]) -> dict[str, Met | ReplayMismatchError]:
+def find_members(head: TableVersion, writes: Collection[MemberWrite]) -> dict[str, Met | ReplayMismatchError]:
     """As :func:`find`, for those of a group's members that some snapshot carries, or that are at fault, by key."""
     carried = members.carried(head, {write.key for write in writes})
     summaries = members.Summaries(head)
@@ -102,7 +102,9 @@ def find_members(head: TableVersion, writes: Collection[Write]) -> dict[str, Met
     return found
 
 
-def _met(head: TableVersion, write: Write, found: int | None, summaries: members.Summaries) -> Met | None:
+def _met(
+    head: TableVersion, write: MemberWrite, found: int | None, summaries: members.Summaries
+) -> Met | None:
     """What the snapshot that carries a write means to it."""
     if found is not None:
         entry = summaries.entry(found, write.key)
@@ -122,7 +124,7 @@ def carries(head: TableVersion, name: Identity) -> bool:
     return seems_later or bool(members.carried(head, (keys.of_batch(*name.txn),)))
 
 
-def _find_batch(head: TableVersion, write: Write, app_id: str, version: int) -> Met | None:
+def _find_batch(head: TableVersion, write: MemberWrite, app_id: str, version: int) -> Met | None:
     """What the table's properties say of a batch whose snapshot is not in the metadata."""
     last = last_batch(head, app_id)
     if last is None or last.version < version:
@@ -135,7 +137,7 @@ def _find_batch(head: TableVersion, write: Write, app_id: str, version: int) -> 
     return Met(last.snapshot_id, {"fingerprint": last.fingerprint, "rows": last.rows})
 
 
-def _skipped(write: Write, why: str) -> ReplayMismatchError:
+def _skipped(write: MemberWrite, why: str) -> ReplayMismatchError:
     assert write.txn is not None
     app_id, version = write.txn
     return ReplayMismatchError(

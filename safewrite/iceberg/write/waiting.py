@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,10 +16,11 @@ from safewrite.iceberg.data.manifests import added_manifest, files_in
 from safewrite.iceberg.data.partitions import misread_fields
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write import members
+from safewrite.iceberg.write.members import WITHDRAWN
 from safewrite.iceberg.write.summary import Write, find_members
 from safewrite.protocol import member_queue
 from safewrite.protocol.member_queue import ALONE, FOLDER, Offer, Steps, Terms
-from safewrite.protocol.members import abreast
+from safewrite.protocol.members import CarriedT, MemberWrite, abreast
 from safewrite.stores.inside import leads_astray
 from safewrite.stores.world import Performer
 from safewrite.table.shared_queue import SharedQueue
@@ -50,9 +51,18 @@ class SharedSnapshot:
 
     plan: AppendPlan
     head: TableVersion
-    member_file: None = None
-    kind: str = ""
-    left_out: frozenset[str] = frozenset()
+
+    @property
+    def kind(self) -> str:
+        return ""
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        return frozenset()
+
+    @property
+    def member_file(self) -> None:
+        """None: the manifest list has the writes where they are many."""
 
     @property
     def known(self) -> Mapping[int, object]:
@@ -94,8 +104,10 @@ class SharedSnapshot:
         """Who waits looks for its own member alone, not at snapshots."""
 
     def carry(self, offered: Sequence[Offer], commit_id: str) -> tuple[tuple[str, ...], frozenset[str]]:
-        taken, refused = fitting(self.plan.write, offered, self.head, self.plan.branch)
-        self.plan.carry(taken, commit_id)
+        plan, head = self.plan, self.head
+        known = [offer for offer in offered if member_queue.is_known(offer.body)]
+        taken, refused = fitting(plan.write, known, head, lambda offer: decoded(offer, head, plan.branch))
+        plan.carry(taken, commit_id)
         return tuple(one.path for one in taken), refused
 
 
@@ -113,11 +125,11 @@ class TableQueue:
     _known: SharedQueue | None = None
 
     def terms(self, verb: str, head: TableVersion, world: Performer) -> Terms:
-        """How a write shares: only appends do."""
+        """How a write shares: appends and changes do."""
         mark = folder_of(head), head.table_id
         if self._known is None or self._known.mark != mark:
             self._known = SharedQueue(self.group, mark[0].startswith(REMOTE), mark, world)
-        return self._known.terms() if verb == "append" else ALONE
+        return self._known.terms() if verb in {"append", "apply_changes"} else ALONE
 
     def note(self, may_share: bool | None) -> None:
         """Keep what a write that is in the table showed."""
@@ -155,21 +167,31 @@ def layout(head: TableVersion, branch: str) -> str:
 
 
 def fitting(
-    own: Write, offered: Sequence[Offer], head: TableVersion, branch: str
-) -> tuple[list[WaitingFiles], frozenset[str]]:
+    own: Write, offered: Sequence[Offer], head: TableVersion, read: Callable[[Offer], CarriedT | None]
+) -> tuple[list[CarriedT], frozenset[str]]:
     """The members that can follow a table version together with our write, and the paths of those that never can.
 
     Every snapshot since their bases is in the metadata, as the protocol has seen to, on whatever branch.  A key in one of them is
     there or was rolled back: its owner decides.
     """
-    known = [offer for offer in offered if member_queue.is_known(offer.body)]
-    made = {offer.path: decoded(offer, head, branch) for offer in known}
-    met = met_in(head, [one.write for one in made.values() if one is not None])
-    left = [one for one in made.values() if one is not None and one.write.key not in met]
-    fits = {one.path for one in left}
-    return abreast(own, left), frozenset(path for path in made if path not in fits)
+    made = [(offer, read(offer)) for offer in offered]
+    met = met_in(head, [one.write for _, one in made if one is not None])
+    back = withdrawals(head)
+    left, refused = list[CarriedT](), set[str]()
+    for offer, one in made:
+        if one is None or one.write.key in met or back.get(one.write.key, -1) > offer.base:
+            refused.add(offer.path)
+        else:
+            left.append(one)
+    return abreast(own, left), frozenset(refused)
 
 
-def met_in(head: TableVersion, writes: Sequence[Write]) -> set[str]:
+def met_in(head: TableVersion, writes: Sequence[MemberWrite]) -> set[str]:
     """The keys of those writes that any snapshot carries, or whose batch does not come next."""
     return members.named(head, {write.key for write in writes}) | set(find_members(head, writes))
+
+
+def withdrawals(head: TableVersion) -> dict[str, int]:
+    """The last snapshot, by its sequence number, that takes back what was offered under a key; see ``safewrite.table.withdrawal``."""
+    said = {at: summary[WITHDRAWN] for at, summary in head.summaries.items() if WITHDRAWN in summary}
+    return {said[at]: head.sequences[at] for at in sorted(said, key=head.sequences.__getitem__)}

@@ -127,7 +127,7 @@ def _write(  # noqa: PLR0917 - one caller, just above
         # for its rows.  One whose snapshot was expired since does.
         now = yield from newest(head, limits)
         if stands(found, now):
-            done = yield from _already(plan, found, head, record, limits, attempts=0)
+            done = yield from already_there(plan, found, head, record, limits, attempts=0)
             return replace(done, head=now)
         head = now
     plan.check_positions(head)
@@ -153,7 +153,7 @@ def _write(  # noqa: PLR0917 - one caller, just above
     if swapped.already:
         at, attempts = swapped.snapshot_id, swapped.attempts
         assert at is not None
-        done = yield from _already(plan, at, swapped.head, record, limits, attempts=attempts)
+        done = yield from already_there(plan, at, swapped.head, record, limits, attempts=attempts)
         return replace(done, waited_s=swapped.waited_s, may_share=swapped.may_share)
     return (yield from committed(plan, swapped, record, limits))
 
@@ -169,6 +169,7 @@ def committed(
     lost = [Delete(path, name="write.delete_lost") for change in swapped.lost for path in change.written]
     if lost:
         yield from _clean_up(lost)
+    together = swapped.members > 1 and plan.write.changes is not None  # what went is counted for all of them
     return IcebergDone(
         plan.snapshot_id,
         already=False,
@@ -177,8 +178,8 @@ def committed(
         attempts=swapped.attempts,
         head=swapped.head,
         contended=swapped.contended,
-        removed_rows=receipt.removed_rows(plan),
-        copied_bytes=receipt.copied_bytes(plan),
+        removed_rows=None if together else receipt.removed_rows(plan),
+        copied_bytes=None if together else receipt.copied_bytes(plan),
         changes=plan.write.changes,
         members=swapped.members,
         waited_s=swapped.waited_s,
@@ -195,7 +196,7 @@ def _clean_up(lost: list[Delete]) -> Generator[Effect, Outcome, None]:
         log.warning("after the commit: files of attempts that were lost are left over", exc_info=True)
 
 
-def _already(
+def already_there(
     plan: WritePlan,
     found: int,
     head: TableVersion,
@@ -204,6 +205,7 @@ def _already(
     *,
     attempts: int,
 ) -> Generator[Effect, Outcome, IcebergDone]:
+    """Record a commit of an earlier call, or of another writer that carries this write, which stands, and describe it."""
     met = plan.met.get(plan.write.key)
     entry = met.entry if isinstance(met, Met) else None
     done = yield from repeated(plan.write, found, head, limits, attempts=attempts, met=entry)
@@ -237,10 +239,11 @@ def repeated(
     carried = members.count(head.summaries.get(found, {}))
     if (
         write.offer and known.get("offer") == write.offer
-    ):  # another writer committed it, as this call offered it
+    ):  # another writer committed it, as this call offered it; only the snapshot tells what changes did
+        rows, files, changes = int(known["rows"]), int(known.get("files", 0)), known.get("changes")
         return IcebergDone(
-            found, False, write.rows, write.files, attempts, head,
-            contended=True, removed_rows=0, members=carried, led_by_us=False,
+            found, False, rows, files, attempts, head,
+            contended=True, removed_rows=None if changes is not None else 0, changes=changes, members=carried, led_by_us=False,
         )  # fmt: skip
     return IcebergDone(
         found,

@@ -209,6 +209,8 @@ def _commit(state: CatalogTry, queue_first: bool) -> Steps:
         yield from sharing.gather(state)
         change = yield from plan.stage(done.head)
         done.rebased = plan.rebased
+        if share is not None:
+            share.leave_out()
         settled = yield from settle(change, turn.limits, state.started_s, state.closing)
         done.head = settled.head
         if settled.landed:

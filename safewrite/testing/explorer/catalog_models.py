@@ -10,10 +10,16 @@ from safewrite.iceberg.write.earlier import EMPTY
 from safewrite.iceberg.write.write import Ledgers
 from safewrite.protocol import keys
 from safewrite.protocol.member_queue import Terms
-from safewrite.testing.explorer import catalog_sharing, snapshots
+from safewrite.testing.explorer import catalog_changes, catalog_sharing, snapshots
 from safewrite.testing.explorer.automaton import Program
 from safewrite.testing.explorer.catalogs import FIRST_SNAPSHOT, Catalog, catalog
-from safewrite.testing.explorer.delta_models import WriterProcess
+from safewrite.testing.explorer.delta_models import (
+    AT_FIRST,
+    SHARED_DELETE,
+    SHARED_INSERT,
+    UNEQUAL,
+    WriterProcess,
+)
 from safewrite.testing.explorer.lineage import LineageJudge
 
 _BARE = Ledgers()
@@ -81,6 +87,11 @@ class CatalogModel:
         if writer.program == "sharing":
             program = catalog_sharing.sharing(
                 writer.key, attempt, snapshot_id, seen, queue_first=writer.queue_first, **how
+            )
+        elif writer.program == "sharing-changes":
+            how["queue_first"] = writer.queue_first
+            program = catalog_changes.sharing_changes(
+                writer.key, writer.change, attempt, snapshot_id, seen, **how
             )
         elif writer.program == "resolving":
             program = catalog_sharing.resolving(
@@ -346,6 +357,32 @@ CATALOG_MODELS = {
             faults=1,
             long_faults=1,
             shares=1,
+        ),
+        CatalogModel(
+            "share-iceberg-changes",
+            "an early delete and a late insert of one key that share a snapshot, REST catalog",
+            (SHARED_DELETE, SHARED_INSERT),
+            helpers=_LEDGER,
+            faults=1,
+            long_faults=1,
+            shares=2,
+        ),
+        CatalogModel(
+            "share-iceberg-refused",
+            "two unequal changes with one sequence that share a snapshot: the second of them is refused",
+            (SHARED_INSERT, UNEQUAL),
+            helpers=_LEDGER,
+            faults=0,
+            long_faults=1,
+            shares=2,
+        ),
+        CatalogModel(
+            "share-iceberg-withdrawn",
+            "a change that is refused until another is applied, and that one, which may still carry it",
+            (AT_FIRST, SHARED_INSERT),
+            faults=1,
+            long_faults=1,
+            shares=2,
         ),
     )
 }

@@ -7,17 +7,20 @@ step of its own, what a change requires.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safewrite.errors import ConflictError, Kind
 from safewrite.iceberg.catalog.commit_request import CommitRequest, RefCommit, holds
-from safewrite.iceberg.write.members import FINGERPRINT, KEY, ROWS, summary
+from safewrite.iceberg.write.members import CHANGES, FINGERPRINT, KEY, ROWS, WITHDRAWN, summary
 from safewrite.protocol.effects import Effect, Exists, Failed, Missing, Ok, Outcome
 from safewrite.protocol.iceberg.change import LoadTable, ReadMetadata, SwapTable
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.members import MemberWrite
+from safewrite.testing.explorer.changes import Change, State
 from safewrite.testing.explorer.immutable import Store
 
 if TYPE_CHECKING:
@@ -55,6 +58,12 @@ class CatalogSnapshot(NamedTuple):
     key: str = ""
     attempt: str = ""
     path: str = ""
+    changes: tuple[Change, ...] = ()
+    """The changes of one key that it applies, in the order of its keys."""
+    makes: State | None = None
+    """What they make of the key."""
+    withdrawn: str = ""
+    """A key of which no later snapshot carries what was offered before this one."""
 
 
 class Metadata(NamedTuple):
@@ -238,11 +247,19 @@ def catalog(*, empty: bool = False, kept: int = 100, ordered: bool = True, side:
 
 
 def adding(
-    head: TableVersion, snapshot_id: int, key: str, attempt: str, path: str = "", *, ordered: bool = True
+    head: TableVersion,
+    snapshot_id: int,
+    key: str,
+    attempt: str,
+    path: str = "",
+    *,
+    ordered: bool = True,
+    said: tuple[tuple[Change, ...], State | None] = ((), None),
+    withdrawn: str = "",
 ) -> CommitRequest:
-    """A commit request that puts one snapshot on a base."""
+    """A commit request that puts one snapshot on a base; ``said`` is what it does to the key of a table under changes."""
     sequence = head.last_sequence + 1 if ordered else 0
-    added = CatalogSnapshot(snapshot_id, head.current, sequence, key, attempt, path)
+    added = CatalogSnapshot(snapshot_id, head.current, sequence, key, attempt, path, *said, withdrawn)
     side = bool(head.branch_id)
     requirements: tuple[TableRequirement, ...] = (BranchIs(head.current, side),)  # type: ignore[assignment]
     updates: tuple[TableUpdate, ...] = (AddSnapshot(added, side),)  # type: ignore[assignment]
@@ -288,8 +305,12 @@ def _head(metadata: Metadata, previous: tuple[str, ...]) -> TableVersion:
 
 
 def _summary(one: CatalogSnapshot) -> Items:
+    if one.withdrawn:
+        return Items(((WITHDRAWN, one.withdrawn),))
+    sequences = [{"sequence": change[0]} for change in one.changes]
     if "+" in one.key:
-        pairs = zip(one.key.split("+"), one.attempt.split("+"), strict=True)
-        named = summary([MemberWrite(key, "1:0", 1, offer=offer) for key, offer in pairs])
+        pairs = zip(one.key.split("+"), one.attempt.split("+"), sequences or repeat(None), strict=False)
+        named = summary([MemberWrite(key, "1:0", 1, offer=offer, changes=does) for key, offer, does in pairs])
         return Items(tuple(named.items()))
-    return Items(((KEY, one.key), (FINGERPRINT, "1:0"), (ROWS, "1")) if one.key else ())
+    does = ((CHANGES, json.dumps(sequences[0])),) if sequences else ()
+    return Items(((KEY, one.key), (FINGERPRINT, "1:0"), (ROWS, "1"), *does) if one.key else ())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.commit import Arbiter
@@ -67,6 +67,13 @@ class WriterProcess:
     def ours(self) -> bool:
         """Whether its acks are safewrite's."""
         return self.program in _OURS
+
+
+# Changes of one key, that writers share commits of in both formats.
+SHARED_DELETE = WriterProcess("sharing-changes", "delete", change=(5, True), queue_first=True)
+SHARED_INSERT = WriterProcess("sharing-changes", "insert", change=(3, False), queue_first=True, fresh=True)
+UNEQUAL = replace(SHARED_INSERT, key="unequal", change=(3, True))
+AT_FIRST = replace(SHARED_INSERT, key="at-first", change=(NOTHING[0], False))
 
 
 @dataclass(frozen=True, slots=True)

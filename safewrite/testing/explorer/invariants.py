@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from safewrite.errors import InvalidInputError, Kind, SafewriteError
@@ -19,7 +19,7 @@ from safewrite.testing.explorer.automaton import (
     Place,
     Program,
 )
-from safewrite.testing.explorer.changes import NOTHING, State, applied, refuses, told_by
+from safewrite.testing.explorer.changes import NOTHING, Change, State, applied, refuses, told_by
 from safewrite.testing.explorer.immutable import Store
 from safewrite.testing.explorer.rows import parse, safewrite
 from safewrite.testing.explorer.sharing import sharing
@@ -122,22 +122,25 @@ class Judge:
 
 
 def _states(log: Mapping[int, bytes]) -> tuple[list[State], str]:
-    """What versions leave of the key under changes, and a change that was planned on another version than the one before its own."""
+    """As :func:`states_of`, of the versions of a log."""
+    told = ((f"version {at}", told_by(log[at])) for at in sorted(log))
+    return states_of((name, *one) for name, one in told if one is not None)
+
+
+def states_of(told: Iterable[tuple[str, Sequence[Change], State]]) -> tuple[list[State], str]:
+    """What commits leave of the key under changes, and a change that was planned on another one than that before its own.
+
+    Each tells its changes, and what its plan made of the key.
+    """
     states = [NOTHING]
-    for version in sorted(log):
-        told = told_by(log[version])
-        if told is None:
-            continue
+    for name, changes, makes in told:
         state = states[-1]
-        for change in told[0]:
+        for change in changes:
             if refuses(state, change):
-                return states, f"revived: version {version} applies {change} to {state}, which refuses it"
+                return states, f"revived: {name} applies {change} to {state}, which refuses it"
             state = applied(state, change)
-        if told[1] != state:
-            return (
-                states,
-                f"revived: version {version} leaves the key at {told[1]}, and its changes make {state}",
-            )
+        if makes != state:
+            return states, f"revived: {name} leaves the key at {makes}, and its changes make {state}"
         states.append(state)
     return states, ""
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from safewrite.errors import CommitUnknownError, ConflictError, Kind, SafewriteError
+from safewrite.errors import CommitUnknownError, ConflictError, InvalidInputError, Kind, SafewriteError
 from safewrite.protocol.effects import Effect, Ok, Outcome, Together
 from safewrite.stores.world import run
 from safewrite.testing.explorer.automaton import (
@@ -20,7 +20,8 @@ from safewrite.testing.explorer.automaton import (
     NotCommitted,
 )
 from safewrite.testing.explorer.catalogs import Catalog, CatalogSnapshot
-from safewrite.testing.explorer.invariants import FORESEEN
+from safewrite.testing.explorer.changes import NOTHING, State, refuses
+from safewrite.testing.explorer.invariants import FORESEEN, states_of
 
 if TYPE_CHECKING:
     from safewrite.testing.explorer.catalog_models import CatalogModel
@@ -51,6 +52,12 @@ def _held(line: Sequence[CatalogSnapshot]) -> Counter[str]:
     return Counter(key for one in line if one.key for key in one.key.split("+"))
 
 
+def _states(catalog: Catalog) -> tuple[list[State], str]:
+    """What snapshots leave of the key under changes: see ``states_of``."""
+    line = [one for one in reversed(catalog.branch()) if one.makes is not None]
+    return states_of((f"snapshot {one.id}", one.changes, one.makes or NOTHING) for one in line)
+
+
 class LineageJudge:
     """The invariants of one model; each check says what is broken, or ''."""
 
@@ -71,6 +78,8 @@ class LineageJudge:
         for key, times in (*held[False].items(), *held[True].items()):
             if times > 1:
                 return f"doubled: key {key} is {times} times in a branch"
+        if revived := _states(catalog)[1]:
+            return revived
         for node in nodes:
             writer = self.model.writers[node.slot]
             if node.end is None or not writer.ours:
@@ -109,13 +118,19 @@ class LineageJudge:
                 return f"lost: key {key} was acked in snapshot {version}, which it never was in"
             case Absent() if held[key]:
                 return f"misled: resolve did not find key {key}, and it is in the branch"
-            case NotCommitted(kind) if kind not in FORESEEN:
+            case NotCommitted(kind) if kind not in FORESEEN and not (
+                kind == Kind.INVALID_INPUT.value and self._refused(node.slot, catalog)
+            ):
                 return f"alarm: {attempt} ended with {kind}"
             case NotCommitted() if attempt in attempts:
                 return f"zombie: attempt {attempt} ended as not committed, and is in the branch"
             case Broken(error) if not (self.model.rolled_back and error.startswith("ForeignWriterError")):
                 return f"alarm: {attempt} ended with {error}"
         return ""
+
+    def _refused(self, slot: int, catalog: Catalog) -> bool:
+        """Whether there was a snapshot on which the change of a process is refused."""
+        return any(refuses(state, self.model.writers[slot].change) for state in _states(catalog)[0])
 
     def replaced(self, before: Catalog, after: Catalog) -> str:
         """Check nothing: a catalog replaces its metadata all the time, and ``state`` checks what may not vanish."""
@@ -149,6 +164,9 @@ class LineageJudge:
             run(self.model.decide(node.slot, node.incarnation + 1), world)
         except ConflictError as error:
             if error.kind is not Kind.BRANCH_CHANGED:  # by which a fast-forward is refused for good
+                raise
+        except InvalidInputError:
+            if not self._refused(node.slot, world.catalog):
                 raise
         except CommitUnknownError:
             if not self.model.expired or len(world.catalog.ever) != before:

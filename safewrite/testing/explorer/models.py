@@ -7,8 +7,14 @@ from dataclasses import replace
 
 from safewrite.protocol import keys
 from safewrite.protocol.delta.commit import Arbiter
-from safewrite.testing.explorer.changes import NOTHING
-from safewrite.testing.explorer.delta_models import Model, WriterProcess
+from safewrite.testing.explorer.delta_models import (
+    AT_FIRST,
+    SHARED_DELETE,
+    SHARED_INSERT,
+    UNEQUAL,
+    Model,
+    WriterProcess,
+)
 
 
 def _generated(number: int) -> str:
@@ -34,11 +40,7 @@ _OTHER = WriterProcess("group", "b+c", restarts=0, fresh=True)
 _DELETE = WriterProcess("changes", "delete", change=(5, True))
 _INSERT = WriterProcess("changes", "insert", change=(3, False), fresh=True)
 _COMPACT = WriterProcess("compacting", "compact")
-_SHARED_DELETE = replace(_DELETE, program="sharing-changes", queue_first=True)
-_SHARED_INSERT = replace(_INSERT, program="sharing-changes", queue_first=True)
-_SHARED_UPDATE = replace(_SHARED_INSERT, key="update", change=(4, False), restarts=0)
-_UNEQUAL = replace(_SHARED_INSERT, key="unequal", change=(3, True))
-_AT_FIRST = replace(_SHARED_INSERT, key="at-first", change=(NOTHING[0], False))
+_SHARED_UPDATE = replace(SHARED_INSERT, key="update", change=(4, False), restarts=0)
 
 MODELS = {
     model.name: model
@@ -223,7 +225,7 @@ MODELS = {
         Model(
             "share-changes",
             "an early delete and a late insert of one key that share a commit, object store",
-            (_SHARED_DELETE, _SHARED_INSERT),
+            (SHARED_DELETE, SHARED_INSERT),
             SHARED,
             1,
             2,
@@ -231,7 +233,7 @@ MODELS = {
         Model(
             "share-changes-three",
             "the same with an update, within one version",
-            (_SHARED_DELETE, replace(_SHARED_INSERT, restarts=0), _SHARED_UPDATE),
+            (SHARED_DELETE, replace(SHARED_INSERT, restarts=0), _SHARED_UPDATE),
             Arbiter(False, shares=1),
             0,
             1,
@@ -239,7 +241,7 @@ MODELS = {
         Model(
             "share-refused",
             "two unequal changes with one sequence that share a commit: the second of them is refused",
-            (_SHARED_INSERT, _UNEQUAL),
+            (SHARED_INSERT, UNEQUAL),
             SHARED,
             0,
             1,
@@ -247,7 +249,7 @@ MODELS = {
         Model(
             "share-withdrawn",
             "a change that is refused until another is applied, and that one, which may still carry it",
-            (_AT_FIRST, _SHARED_INSERT),
+            (AT_FIRST, SHARED_INSERT),
             SHARED,
             0,
             1,
@@ -255,7 +257,7 @@ MODELS = {
         Model(
             "share-withdrawn-locks",
             "the same with a lock table",
-            (replace(_AT_FIRST, restarts=0), replace(_SHARED_INSERT, restarts=0)),
+            (replace(AT_FIRST, restarts=0), replace(SHARED_INSERT, restarts=0)),
             SHARED_LOCKS,
             0,
             1,

@@ -13,7 +13,7 @@ from safewrite.delta.write.members import own_info
 from safewrite.delta.write.recalled import DeltaDone
 from safewrite.delta.write.transaction import Write
 from safewrite.delta.write.waiting import WITHDRAWN, fitting
-from safewrite.delta.write.withdrawal import or_withdrawn
+from safewrite.delta.write.withdrawal import taken_back
 from safewrite.delta.write.write import write
 from safewrite.errors import InternalError, InvalidInputError, SafewriteError, StorageError
 from safewrite.protocol.ask import ask
@@ -21,10 +21,14 @@ from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.commit import Arbiter, Found
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome
 from safewrite.protocol.member_queue import CHANGES, Offer
+from safewrite.protocol.members import MemberWrite
+from safewrite.table.withdrawal import or_withdrawn
 from safewrite.testing.explorer.automaton import Program
 from safewrite.testing.explorer.changes import ACTION, NOTHING, Change, State, applied, refuses, told_by
 from safewrite.testing.explorer.rows import LIMITS, anchored, opened
 from safewrite.testing.explorer.sharing import SharedRow
+
+UNEQUAL = "The batch has unequal changes with one sequence. Nothing was written."
 
 
 @cache
@@ -37,7 +41,7 @@ class Joining:
     """A change of another writer."""
 
     path: str
-    write: Write
+    write: MemberWrite
     change: Change
 
 
@@ -76,9 +80,7 @@ class SharedChange(SharedRow):
         faults = dict[str, SafewriteError]()
         for key, change in self.changes_by_key().items():
             if refuses(self.planned, change):
-                faults[key] = InvalidInputError(
-                    "The batch has unequal changes with one sequence. Nothing was written."
-                )
+                faults[key] = InvalidInputError(UNEQUAL)
             else:
                 self.planned = applied(self.planned, change)
         if faults and not self.others:
@@ -187,7 +189,7 @@ def sharing_changes(
     plan: Any = row
     how: dict[str, Any] = {"arbiter": arbiter, "limits": LIMITS}
     steps = write(plan, tuple, queue_first=queue_first, fresh=fresh and not again, **how)
-    done: DeltaDone = yield from or_withdrawn(steps, plan, **how)
+    done: DeltaDone = yield from or_withdrawn(steps, plan, lambda: taken_back(plan, **how))
     if done.led_by_us and not done.already and done.members != 1 + len(row.others):
         raise InternalError(f"{key} was committed with {len(row.others)} others, and tells {done.members}.")
     if done.changes is None or done.changes["sequence"] != change[0]:
