@@ -295,6 +295,35 @@ def test_two_at_once_do_no_harm(tmp_path: Path) -> None:
     assert sum(one.groups for one in reports) == 3
 
 
+WRITES: dict[str, Callable[[Table], object]] = {
+    "delete": lambda table: table.delete("n in (0, 101)"),
+    "overwrite": lambda table: table.overwrite([{"n": 0, "day": "a"}], where="n = 0 and day = 'a'"),
+    "apply_changes": lambda table: table.apply_changes(
+        [{"n": 1, "day": "b", "s": 2, "op": "d"}, {"n": 5_000, "day": "b", "s": 2, "op": "u"}],
+        keys=["n", "day"],
+        sequence_by=["s"],
+        delete_when="op = 'd'",
+    ),
+}
+
+
+@each(("verb", "vectors"), product(WRITES, (False, True)))
+def test_a_write_whose_files_it_took_does_what_it_was_to_do(tmp_path: Path, verb: str, vectors: bool) -> None:
+    """The compaction wins the version that the write was about to try."""
+    path, oracle = (tmp_path / f"{verb}-{vectors}-{name}" for name in ("t", "oracle"))
+    for place in (path, oracle):
+        table = made(place, files=2, **(VECTORS if vectors else {}))
+        if verb == "apply_changes":
+            table.append([{"n": 9, "day": "b", "s": 1}], schema_mode="merge")
+            table.overwrite([{"n": n, "day": "b", "s": 1} for n in range(5)], where="day = 'b'")
+            table.append([{"n": 10, "day": "b", "s": 1}])
+        if place == path:
+            table.world = At(table.world, COMMIT, "before", lambda: sw.open(path).maintain())  # type: ignore[assignment]
+        WRITES[verb](table)
+    assert rows(path) == rows(oracle)
+    assert "OPTIMIZE" in {one.operation for one in sw.open(path).history(3)}
+
+
 # --- what it does not touch --------------------------------------------------------------------------------
 def test_tables_that_may_not_be_written_to_are_refused_and_append_only_ones_are_not(tmp_path: Path) -> None:
     path = tmp_path / "t"
