@@ -179,6 +179,13 @@ def _rival(plan: dict[str, Any]) -> None:
 
     apply, load, calls, number = _opened(plan), Load(**plan["load"]), list[float](), 2
     rng = np.random.default_rng(7)
+    for _ in range(2):  # after the second it has indexes of all files
+        number += 1
+        apply(
+            rows_of(np.arange(1, load.rows, 2)[:: max(1, load.rows // 100)], number).append_column(
+                "op", pa.array(["u"] * 50)
+            )
+        )
     print("ready", flush=True)
     while not select.select([sys.stdin], [], [], plan["pause_s"])[0]:
         ids = np.unique(rng.integers(0, load.rows // 2, RIVAL_KEYS) * 2 + 1)

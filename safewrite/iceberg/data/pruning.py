@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.expressions.visitors import (
     _InclusiveMetricsEvaluator,
     _StrictMetricsEvaluator,
@@ -109,7 +110,9 @@ def holding(
         kind = field.field_type
         if not isinstance(kind, _ORDERED):
             continue
-        known = sorted(_comparable(some, kind))
+        known = sorted(
+            _comparable(some.take(pc.array_sort_indices(some)), kind)
+        )  # Python sorts what is sorted at once
         left = [task for task in left if _holds_any(task.file, field.field_id, kind, known)]
     return left
 
