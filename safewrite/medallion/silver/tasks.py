@@ -119,12 +119,11 @@ class ReadBronze:
         found.shares.count(rows, bad, self.quality)
         good, aside = taken_out(rows, bad)
         read = RowsRead(Shares(), aside, {*loads_of(good)}, updates_in(good))
-        if self.refused:
-            good = good.filter(pa.array(~among(good, self.refused)))
         last = last_of_ties(good, self.keys, is_timed=bool(self.times))
         read.behind = good.num_rows - last.num_rows
         found.add(read)
-        return last
+        # Now: a row that a refused one left behind stays behind.
+        return last.filter(pa.array(~among(last, self.refused))) if self.refused else last
 
     def _changes(self, good: pa.Table, found: RowsRead) -> pa.Table:
         changes, split = changes_of(with_commit_columns(good, [*self.times]), self.keys, self.taken)
