@@ -12,7 +12,14 @@ from safewrite.engine.abc import EngineError
 from safewrite.engine.local import LocalEngine
 from safewrite.errors import InvalidInputError, ReplayMismatchError, SafewriteError
 from safewrite.medallion.bronze.known_files import catch_up, count_file
-from safewrite.medallion.bronze.reading import FileRead, key_of_touch, read_file, records_of, tag_in
+from safewrite.medallion.bronze.reading import (
+    FileRead,
+    content_now,
+    key_of_touch,
+    read_file,
+    tag_in,
+    tag_now,
+)
 from safewrite.medallion.bronze.reset_guard import (
     check_epoch,
     check_order,
@@ -30,11 +37,11 @@ from safewrite.medallion.bronze.restore_rows import (
 from safewrite.medallion.bronze.source_truncates import check_load_after_truncate
 from safewrite.medallion.bronze.state import BronzeState, KnownFile
 from safewrite.medallion.bronze.summary import Lines, contents_in_bronze, lines_in_bronze
-from safewrite.medallion.bronze.tasks import FileTasks
+from safewrite.medallion.bronze.tasks import FileTasks, rows_here
 from safewrite.medallion.files.file_versions import content_of
 from safewrite.medallion.files.layout import SourceFile
 from safewrite.medallion.files.mixed import MixedFiles
-from safewrite.medallion.files.rows import BronzeRows, FileRows, all_bad, bronze_schema
+from safewrite.medallion.files.rows import FileRows, all_bad, bronze_schema
 from safewrite.medallion.tables.job import TableJob, quarantine_rows, short_key
 
 log = logging.getLogger("safewrite")
@@ -70,7 +77,7 @@ class LandedFiles:
         self.quarantined += quarantined
 
 
-def tasks_of(job: TableJob, mixed: MixedFiles, state: BronzeState) -> FileTasks:
+def tasks_of(job: TableJob, mixed: MixedFiles) -> FileTasks:
     """What reads files: tasks of the job's engine, or of this process where executors cannot reach what it reaches.
 
     Raises:
@@ -80,11 +87,7 @@ def tasks_of(job: TableJob, mixed: MixedFiles, state: BronzeState) -> FileTasks:
     raw = None if engine is None else job.places.raw.travelling()
     if engine is None or raw is None or (job.has_bronze and job.bronze.in_tasks() is None):
         raw, engine = job.places.raw, LocalEngine()
-
-    def again(source: SourceFile) -> BronzeRows:
-        return read_file(job, source, mixed, state.contents(source.path)).rows(job)
-
-    return FileTasks(job, engine, raw, mixed, again)
+    return FileTasks(job, engine, raw, mixed)
 
 
 def is_news(state: BronzeState | None, sources: Sequence[SourceFile]) -> bool:
@@ -105,7 +108,7 @@ def land(
         SafewriteError: as ``append_many``; what was landed before stays, and is not landed again.
     """
     news = [source for source in sources if not state.knows(source.raw, is_load=source.is_load)]
-    tasks = tasks_of(job, mixed, state)
+    tasks = tasks_of(job, mixed)
     is_here = isinstance(tasks.engine, LocalEngine)
     for number, group in enumerate(_groups(iter(news), is_here=is_here)):
         if (
@@ -214,15 +217,16 @@ def _repair(job: TableJob, state: BronzeState, repeats: Sequence[FileRows], land
 
 
 def land_lost(job: TableJob, sources: Sequence[SourceFile], mixed: MixedFiles, landed: LandedFiles) -> None:
-    """Land again what was removed from bronze, of all files that are still there; reads all of them.
+    """Land again what was removed from bronze, of all its files that are still there; reads all of them.
 
     Raises:
         SafewriteError: as :func:`land`.
     """
     there, known = lines_in_bronze(job), contents_in_bronze(job)
     for group in _groups(iter(sources)):
-        files = [read_file(job, one, mixed, known.get(one.path, {})).rows(job) for one in group]
-        missing = lost(there, (one for one in files if (one.source.path, one.tag) in there))
+        tagged = [(one, tag_now(job, one, mixed, known.get(one.path, {}))) for one in group]
+        files = rows_here(job, mixed, [(one, tag) for one, tag in tagged if (one.path, tag) in there])
+        missing = lost(there, files)
         versions, rows = put_back(job, missing)
         landed.rows += rows
         landed.rows_in_files += rows
@@ -246,13 +250,14 @@ def _land_known_load(
 ) -> None:
     """Of a full load bronze knew more than was remembered, as where its file had been taken away: it is asked what it has."""
     count_file(job, state, source.path)
-    known = state.contents(source.path) or past_contents(job, source.path, records_of(job, source, mixed)[1])
-    file = read_file(job, source, mixed, known)
-    is_there = file.tag in known
+    content = content_now(job, source, mixed)
+    known = state.contents(source.path) or past_contents(job, source.path, content)
+    tag = tag_in(job, source, content, known)
+    is_there = tag in known
     if known and not is_there and not _may_come_again(job, source):
-        _refuse_or_put_aside(job, state, file, landed)
+        _refuse_or_put_aside(job, state, read_file(job, source, mixed, known), landed)
         return
-    one = file.rows(job)
+    (one,) = rows_here(job, mixed, [(source, tag)])
     if not is_there and one.rows.num_rows:
         check_reload_in_task(job, source, known)
         (answer,) = job.bronze.append_many([(key_of_content(one.source.path, one.tag), one.rows)])
@@ -262,8 +267,8 @@ def _land_known_load(
         is_there = _is_repeat(answer)
     if is_there:
         _repair(job, state, [one], landed)
-        if file.tag in known and known[file.tag].changed_ms < source.raw.changed_ms:
-            landed.touched.append((source, file.tag))
+        if tag in known and known[tag].changed_ms < source.raw.changed_ms:
+            landed.touched.append((source, tag))
     _note(job, state, one, landed)
 
 
@@ -293,8 +298,7 @@ def _tagged(
     """The files of which rows are to be landed, and the tags of what they hold."""
     for source in group:
         known = state.contents(source.path)
-        content = mixed.get(source).tag if source.is_mixed else job.places.raw.tag(source.raw)
-        tag = tag_in(job, source, content, known)
+        tag = tag_now(job, source, mixed, known)
         if _is_new(job, state, (source, tag), partial(read_file, job, source, mixed, known), landed):
             yield source, tag
 

@@ -1,4 +1,4 @@
-"""Reads raw files: their records, the bronze rows of these, and the tag of the content that a file has now."""
+"""Reads raw files: their records, and the tag of the content that a file has now."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from safewrite.medallion.files.file_versions import Content, content_of, last_of
 from safewrite.medallion.files.layout import SourceFile
 from safewrite.medallion.files.mixed import MixedFiles
 from safewrite.medallion.files.records import Records, split
-from safewrite.medallion.files.rows import BronzeRows, bronze_rows
 from safewrite.medallion.tables.job import TableJob
 
 
@@ -22,13 +21,6 @@ class FileRead:
     tag: str
     records: Records
 
-    def rows(self, job: TableJob) -> BronzeRows:
-        """What bronze has of it, or is to have.  Raises InvalidInputError for other columns than the table's."""
-        owner_columns = job.places.config.owner_columns if self.source.is_mixed else ()
-        return bronze_rows(
-            self.source, self.tag, self.records, job.config, job.columns, owner_columns=owner_columns
-        )
-
 
 def read_file(job: TableJob, source: SourceFile, mixed: MixedFiles, known: Mapping[str, Content]) -> FileRead:
     """Read a file of which bronze has the contents ``known``.
@@ -37,8 +29,24 @@ def read_file(job: TableJob, source: SourceFile, mixed: MixedFiles, known: Mappi
         InvalidInputError: it cannot be read.
         StorageError: it is gone, or is no longer what was listed.
     """
-    records, content = records_of(job, source, mixed)
+    files, columns, owner_columns = job.config.files, job.columns.names, job.places.config.owner_columns
+    if source.is_mixed:
+        whole = mixed.get(source)
+        records, content = whole.parts[job.name].records(source, files, columns, owner_columns), whole.tag
+    else:
+        found, content = job.places.raw.read(source.raw)
+        records = split(source, found, files, columns, owner_columns)
     return FileRead(source, tag_in(job, source, content, known), records)
+
+
+def content_now(job: TableJob, source: SourceFile, mixed: MixedFiles) -> str:
+    """The tag of the content that a file has now.  Raises as :func:`read_file`."""
+    return mixed.get(source).tag if source.is_mixed else job.places.raw.tag(source.raw)
+
+
+def tag_now(job: TableJob, source: SourceFile, mixed: MixedFiles, known: Mapping[str, Content]) -> str:
+    """The tag of a file's rows, of which bronze has the contents ``known``.  Raises as :func:`read_file`."""
+    return tag_in(job, source, content_now(job, source, mixed), known)
 
 
 def tag_in(job: TableJob, source: SourceFile, content: str, known: Mapping[str, Content]) -> str:
@@ -53,13 +61,3 @@ def tag_in(job: TableJob, source: SourceFile, content: str, known: Mapping[str, 
 def key_of_touch(source: SourceFile, tag: str) -> str:
     """The key that notes in bronze: at that time a file of a full load was written again, and held what it had held."""
     return key_of_content(source.path, f"{content_of(tag)}@{source.raw.changed_ms}#touched")
-
-
-def records_of(job: TableJob, source: SourceFile, mixed: MixedFiles) -> tuple[Records, str]:
-    """The records of a file that are this table's, and the tag of the file's content.  Raises as :func:`read_file`."""
-    files, columns, owner_columns = job.config.files, job.columns.names, job.places.config.owner_columns
-    if not source.is_mixed:
-        content, tag = job.places.raw.read(source.raw)
-        return split(source, content, files, columns, owner_columns), tag
-    whole = mixed.get(source)
-    return whole.parts[job.name].records(source, files, columns, owner_columns), whole.tag

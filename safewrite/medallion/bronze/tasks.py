@@ -205,8 +205,6 @@ class FileTasks:
     engine: Engine[Any]
     storage: Storage
     mixed: MixedFiles
-    again: Callable[[SourceFile], BronzeRows]
-    """Reads a file in this process."""
 
     @contextmanager
     def read(self, files: Sequence[tuple[SourceFile, str]]) -> Iterator[FilesRead]:
@@ -261,7 +259,11 @@ class FileTasks:
         for one in parts:
             span = _joined(span, one.span)
         count = sum(one.rows for one in parts)
-        return FileElsewhere(source, tag, count, _bad(parts), span, lambda: self.again(source))
+
+        def again() -> BronzeRows:
+            return rows_here(self.job, self.mixed, [(source, tag)])[0]
+
+        return FileElsewhere(source, tag, count, _bad(parts), span, again)
 
     def _engine(self, parts: dict[str, list[FilePart]]) -> Engine[Any]:
         """What reads: this process few bytes, and what it has split already."""
@@ -306,6 +308,12 @@ class FileTasks:
         dealt = _dealt([(part, tags[path]) for path, own in parts.items() for part in own])
         owner_columns = self.job.places.config.owner_columns
         return ReadParts(self.storage, tuple(map(tuple, dealt)), table, self.job.columns, owner_columns)
+
+
+def rows_here(job: TableJob, mixed: MixedFiles, files: Sequence[tuple[SourceFile, str]]) -> list[BronzeRows]:
+    """The rows of files, each with the tag of its content, which tasks of this process read.  Raises as :meth:`FileTasks.read`."""
+    with FileTasks(job, LocalEngine(), job.places.raw, mixed).read(files) as found:
+        return [one.again() for one in found.files]
 
 
 def _dealt(parts: Sequence[tuple[FilePart, str]]) -> Iterator[list[tuple[FilePart, str]]]:
