@@ -140,7 +140,11 @@ class WrittenMember:
         """
         there = {one.name: one for one in self.group.schema}
         lacking = [one for one in schema if one.name not in there]
-        same = [one for one in schema if one.name in there and one.equals(there[one.name])]
+        same = [
+            one
+            for one in schema  # with what files call it: another column may have its name by now
+            if one.name in there and one.equals(there[one.name], check_metadata=True)
+        ]
         is_same = len(same) == len(there) and all(one.nullable for one in lacking)
         if not is_same or layout != self.group.layout:
             raise ConflictError(

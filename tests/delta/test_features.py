@@ -255,11 +255,11 @@ def test_an_invariant_deep_in_a_nested_column_is_found():
     assert "deep" in refusal(state(writer=2, kind=nested))
 
 
-@pytest.mark.parametrize("mode", ["name", "id"])
-def test_mapped_columns_are_refused_and_mode_none_is_not(mode):
-    assert "columnMapping" in refusal(
-        state(reader=2, writer=5, properties={"delta.columnMapping.mode": mode})
-    )
+@pytest.mark.parametrize(
+    ("mode", "why"), [("name", "what files call "), ("id", "what files call "), ("ids", "'ids'")]
+)
+def test_columns_that_files_do_not_name_and_modes_that_are_not_known_are_refused(mode, why):
+    assert why in refusal(state(reader=2, writer=5, properties={"delta.columnMapping.mode": mode}))
     check_append(state(reader=2, writer=5, properties={"delta.columnMapping.mode": "none"}))
 
 

@@ -41,7 +41,7 @@ def test_nullability_and_metadata_are_kept_at_every_level() -> None:
                         ],
                     },
                     "nullable": False,
-                    "metadata": {"delta.columnMapping.id": 4, "delta.columnMapping.physicalName": "x1"},
+                    "metadata": {"delta.identity.start": 4, "delta.generationExpression": "x1"},
                 },
                 {
                     "name": "m",

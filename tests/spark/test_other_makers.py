@@ -138,6 +138,7 @@ DELTA: dict[str, list[str]] = {
 }
 """Statements that make one table each; ``invariant`` is made by a DataFrame."""
 WRITTEN = {
+    "map_name", "map_id", "map_renamed", "map_part",
     "plain", "not_null", "cdf", "append_only", "dv", "widened", "ntz", "vacuum_check", "protection", "domain", "fabric",
     "v2_checkpoint", "v2_listed", "clustered", "clustered_33",
 }  # fmt: skip

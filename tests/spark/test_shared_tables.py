@@ -102,7 +102,6 @@ REFUSED = {
     "checkConstraints": ["CREATE TABLE {} (id BIGINT) USING delta", "ALTER TABLE {} ADD CONSTRAINT c CHECK (id > 0)"],
     "generatedColumns": ["CREATE TABLE {} (id BIGINT, twice BIGINT GENERATED ALWAYS AS (id * 2)) USING delta"],
     "rowTracking": ["CREATE TABLE {} (id BIGINT) USING delta TBLPROPERTIES ('delta.enableRowTracking' = 'true')"],
-    "columnMapping": ["CREATE TABLE {} (id BIGINT) USING delta TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"],
 }  # fmt: skip
 
 
@@ -120,13 +119,17 @@ def test_a_table_that_spark_made_with_an_unsupported_feature_is_refused_by_its_n
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("mode", ["none", "name", "id"])
 def test_a_table_as_unity_makes_it_is_written_by_every_verb_while_spark_goes_on(
-    spark: Spark, tmp_path: Path
+    spark: Spark, tmp_path: Path, mode: str
 ) -> None:
-    """V2 checkpoints, clustering beyond the columns that have statistics, vectors: each of our files has what OPTIMIZE needs."""
+    """V2 checkpoints, clustering beyond the columns that have statistics, vectors: each of our files has what OPTIMIZE needs.
+
+    Where columns are mapped Spark renames one on the way, and gives its name to another.
+    """
     source, root = f"delta.`{tmp_path / 't'}`", tmp_path / "t"
     given = {"checkpointPolicy": "v2", "checkpointInterval": "3", "enableDeletionVectors": "true"}
-    given["dataSkippingStatsColumns"] = "id,z,n.x"
+    given |= {"dataSkippingStatsColumns": "id,z,n.x", "columnMapping.mode": mode}
     told = ", ".join(f"'delta.{name}' = '{value}'" for name, value in given.items())
     spark.run(
         f"CREATE TABLE {source} (id BIGINT, seq BIGINT, v STRING, z STRING, n STRUCT<x: INT>) USING delta CLUSTER BY (z, n.x) "
@@ -134,12 +137,14 @@ def test_a_table_as_unity_makes_it_is_written_by_every_verb_while_spark_goes_on(
     )
     spark.run(f"ALTER TABLE {source} SET TBLPROPERTIES ('delta.dataSkippingStatsColumns' = 'id,z,n.x')")
 
+    name = "v"
+
     def row(number: int, v: str = "ours", seq: int = 1) -> dict[str, Any]:
-        return {"id": number, "seq": seq, "v": v, "z": f"z{number}", "n": {"x": number}}
+        return {"id": number, "seq": seq, name: v, "z": f"z{number}", "n": {"x": number}}
 
     def frame(*given: dict[str, Any]) -> Any:
         counted = pa.struct({"x": pa.int32()})
-        columns = {"id": pa.int64(), "seq": pa.int64(), "v": pa.string(), "z": pa.string(), "n": counted}
+        columns = {"id": pa.int64(), "seq": pa.int64(), name: pa.string(), "z": pa.string(), "n": counted}
         with spark.careless():
             return spark.session.createDataFrame(pa.Table.from_pylist(list(given), pa.schema(columns)))
 
@@ -152,7 +157,12 @@ def test_a_table_as_unity_makes_it_is_written_by_every_verb_while_spark_goes_on(
         table.append(frame(*(row(number) for number in range(40, 44))), key="frame")
     spark.run(f"UPDATE {source} SET v = 'updated', seq = 3 WHERE id IN (2, 20)")
     table.delete("id = 3")
-    table.overwrite([row(4, "over")], where="id = 4")
+    if mode != "none":
+        name = "v, then"
+        spark.run(f"ALTER TABLE {source} RENAME COLUMN v TO `{name}`")
+        spark.run(f"ALTER TABLE {source} ADD COLUMN v STRING")
+        table.refresh()
+    table.overwrite([row(4, "over")], where="id = 4", schema_mode="merge")
     spark.run(f"OPTIMIZE {source}")
     spark.run(more.format(10, 12))
     with spark.careless():
@@ -163,14 +173,15 @@ def test_a_table_as_unity_makes_it_is_written_by_every_verb_while_spark_goes_on(
     expected = dict.fromkeys((0, 7, 8, 9, 10, 11), "spark")
     expected |= dict.fromkeys((21, 22, 23, 24, 40, 41, 42, 43), "ours")
     expected |= {1: "changed", 2: "updated", 20: "updated", 4: "over", 5: "by tasks"}
-    found = {one["id"]: one["v"] for one in spark.sql(f"SELECT id, v FROM {source}").to_pylist()}
+    found = {one["id"]: one["v"] for one in spark.sql(f"SELECT id, `{name}` AS v FROM {source}").to_pylist()}
     assert found == expected
-    assert {one["id"]: one["v"] for one in sw.open(root).rows(where="true").to_pylist()} == expected
+    assert {one["id"]: one[name] for one in sw.open(root).rows(where="true").to_pylist()} == expected
     query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(root))
-    read = pa.table(query.execute("SELECT id, v FROM t").read_all()).to_pylist()
+    read = pa.table(query.execute(f'SELECT id, "{name}" AS v FROM t').read_all()).to_pylist()
     assert {one["id"]: one["v"] for one in read} == expected
+    files = sw.open(root)._format.refresh().physical
     for path in (root / "_delta_log").glob("*.json"):
         for line in map(json.loads, path.read_text().splitlines()):
             if "add" in line and path.name[0] == "0" and ".checkpoint." not in path.name:
                 stats = json.loads(line["add"]["stats"])
-                assert {"z", "n"} <= stats["nullCount"].keys(), path
+                assert {files["z"], files["n"]} <= stats["nullCount"].keys(), path

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from safewrite.delta.data.partitions import Room, directory, groups
 from safewrite.delta.data.stats import FileStats
+from safewrite.delta.log import column_names
 from safewrite.delta.log.file_properties import TARGET_BYTES, Compression
 from safewrite.delta.log.indexing import Indexed, Path
 from safewrite.errors import InternalError, InvalidInputError
@@ -62,11 +63,12 @@ def encode(
     compression: Compression = "snappy",
     indexed: Indexed = FIRST_COLUMNS,
     room: Room | None = None,
+    mapped: pa.Schema | None = None,
 ) -> Iterator[DataFile]:
     """The data files of ``prepared``, one at a time, each of about ``target_file_size`` bytes.
 
-    ``write_id`` makes the paths unique (B1, C10); ``room`` is how long they may be; ``indexed`` chooses the columns that get statistics.  One file and one slice of rows
-    are in memory, if the caller drops each file before it asks for the next.  A frame without rows gives no file.  Raises InternalError if the
+    ``write_id`` makes the paths unique (B1, C10); ``room`` is how long they may be; ``indexed`` chooses the columns that get statistics; ``mapped`` is the
+    table's schema, where its files call columns otherwise.  One file and one slice of rows are in memory, if the caller drops each file before it asks for the next.  A frame without rows gives no file.  Raises InternalError if the
     rows in the footers are not the rows given (G5, H10).
     """
     if tuple(partition_by) != prepared.partition_by:
@@ -75,7 +77,15 @@ def encode(
             "Pass the same partition_by to prepare()."
         )
     layout = FileLayout(
-        prepared.schema, tuple(partition_by), write_id, "", target_file_size, compression, indexed, room
+        prepared.schema,
+        tuple(partition_by),
+        write_id,
+        "",
+        target_file_size,
+        compression,
+        indexed,
+        room,
+        mapped,
     )
     return encoded(prepared, layout)
 
@@ -137,6 +147,8 @@ class FileLayout:
     compression: Compression = "snappy"
     indexed: Indexed = FIRST_COLUMNS
     room: Room | None = None
+    mapped: pa.Schema | None = None
+    """The table's schema, where files call its columns otherwise; None where they do not."""
 
     def __post_init__(self) -> None:
         if not _WRITE_ID.fullmatch(self.write_id):
@@ -149,10 +161,15 @@ class FileLayout:
             )
 
     @cached_property
-    def _stored(self) -> pa.Schema:
-        """The columns that are in the files."""
+    def _columns(self) -> pa.Schema:
+        """The columns that are in the files, by the names that users know."""
         fields = [field for field in self.schema if field.name not in self.partition_by]
         return pa.schema([field.remove_metadata() for field in fields if not pa.types.is_null(field.type)])
+
+    @cached_property
+    def _stored(self) -> pa.Schema:
+        """The same as files have them."""
+        return self._columns if self.mapped is None else column_names.in_files(self._columns, self.mapped)
 
     @cached_property
     def _leaves(self) -> Container[Path]:
@@ -160,7 +177,13 @@ class FileLayout:
 
     def stored(self, table: pa.Table) -> pa.Table:
         """Rows as a file has them."""
-        return pa.Table.from_arrays([table.column(n) for n in self._stored.names], schema=self._stored)
+        columns = [table.column(name) for name in self._columns.names]
+        if self.mapped is not None:
+            columns = [
+                column_names.renamed(one, field.type)
+                for one, field in zip(columns, self._stored, strict=True)
+            ]
+        return pa.Table.from_arrays(columns, schema=self._stored)
 
     def begin(self) -> _Draft:
         """A file without rows."""
@@ -178,6 +201,10 @@ class FileLayout:
         if self.attempt:  # all files of a write that are in a folder can be listed by their first letters
             name = f"part-{self.write_id}-{self.attempt}-{ordinal:05d}"
         path = f"{folder}{name}-c000.{_suffix(self.compression)}"
+        if self.mapped is not None:
+            values = {
+                column_names.physical_name(self.mapped.field(name)): one for name, one in values.items()
+            }
         return DataFile(path, body, stats.rows, values, stats.to_json())
 
 

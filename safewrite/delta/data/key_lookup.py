@@ -17,6 +17,7 @@ from safewrite.changes.lookup.key_index import IndexName, KeyIndex
 from safewrite.changes.meaning.positions import Numbers
 from safewrite.delta.data.column_reads import FILES_PLANNED, Body, bodies, planned_reads
 from safewrite.delta.data.julian_dates import check_days
+from safewrite.delta.data.mapping import in_files
 from safewrite.delta.data.rows import contents, live_rows, size_of, whole_rows
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log.actions import Action, stats_of
@@ -58,7 +59,9 @@ def look_through(
             whole.append(key)
     for first in range(0, len(unread), FILES_PLANNED):
         some = unread[first : first + FILES_PLANNED]
-        reads = yield from planned_reads([files[key] for key in some], touched.columns, limits)
+        reads = yield from planned_reads(
+            [files[key] for key in some], in_files(touched.columns, state), limits
+        )
         planned = [*zip(some, reads, strict=True)]
         for part in windows(planned, lambda one: one[1].nbytes, files=LOOKED_AT_ONCE, bytes_max=KEY_BYTES):
             found = yield from bodies([read for _, read in part], limits, name="apply.get_data")
@@ -165,6 +168,6 @@ def _gone(vectors: Vectors, add: Action, index: KeyIndex) -> Numbers | None:
 def _name(add: Action, state: Snapshot, vectors: Vectors, columns: Sequence[str]) -> IndexName:
     """Binds an index to one file of one table, and to the columns as the table has them now."""
     values = tuple(sorted((add.get("partitionValues") or {}).items()))
-    kinds = tuple((name, str(state.schema.field(name).type)) for name in columns)
+    kinds = tuple((state.physical[name], str(state.schema.field(name).type)) for name in columns)
     said = stats_of(add).get("numRecords"), add.get("size"), add.get("modificationTime")
     return (vectors.root, state.table_id, add["path"], *said, values, kinds)

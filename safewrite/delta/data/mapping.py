@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
 _FIELD_ID = b"PARQUET:field_id"
 _ID = b"delta.columnMapping.id"
+
+
+def in_files(names: Sequence[str], state: Snapshot) -> Sequence[str] | None:
+    """What files call these columns; None where only their ids tell."""
+    return None if state.mapping == "id" else [state.physical[name] for name in names]
 
 
 def in_file(file: pa.Schema, wanted: pa.Schema, state: Snapshot) -> dict[str, str]:

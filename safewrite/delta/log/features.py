@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from safewrite.delta.log import indexing
+from safewrite.delta.log import column_names, indexing
 from safewrite.delta.log.actions import corrupt
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.errors import InvalidInputError, Kind, UnsafeConfigError, UnsupportedTableError
@@ -361,8 +361,13 @@ def _copies(state: Snapshot) -> str | None:
 
 
 def _column_mapping(state: Snapshot) -> str | None:
-    mode = state.properties.get("delta.columnMapping.mode", "none").lower()
-    return None if mode == "none" else f"columns have other names in the files (mode {mode})"
+    """Why the names that columns have in files forbid it: they are missing, or of a kind that is not known."""
+    if not state.mapping:
+        return None
+    if state.mapping not in column_names.MODES:
+        return f"{column_names.MODE} is {state.properties[column_names.MODE]!r}, which is not known"
+    found = column_names.unnamed(_columns(state))
+    return f"the schema does not say what files call {', '.join(found)}" if found else None
 
 
 def _row_tracking(state: Snapshot) -> str | None:
@@ -481,8 +486,7 @@ WAYS_OUT: Mapping[str, str] = {
     "('delta.enableRowTracking' = 'false'), then ALTER TABLE t DROP FEATURE rowTracking.",
     "inCommitTimestamp": "inCommitTimestamp: catalog-managed tables of Databricks bring it. ALTER TABLE t SET TBLPROPERTIES "
     "('delta.enableInCommitTimestamps' = 'false').",
-    "columnMapping": "columnMapping: UniForm brings it, and column names that Parquet does not take. ALTER TABLE t DROP FEATURE "
-    f"columnMapping rewrites all files, where the engine can; else {_COPY}.",
+    "columnMapping": f"columnMapping: no engine can be sure which column of a file is which. {_COPY[0].upper()}{_COPY[1:]}.",
     "checkConstraints": "checkConstraints: they were added by ALTER TABLE t ADD CONSTRAINT. ALTER TABLE t DROP CONSTRAINT takes each away.",
     "invariants": f"invariants: they are in the schema that the table was made with. For them: {_COPY}.",
     "generatedColumns": f"generatedColumns: they were declared in CREATE TABLE. For them: {_COPY}.",

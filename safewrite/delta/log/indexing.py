@@ -17,6 +17,8 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
+from safewrite.delta.log.column_names import paths_in_files
+
 NUM_INDEXED_COLS = "delta.dataSkippingNumIndexedCols"
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 DEFAULT = 32
@@ -54,8 +56,10 @@ class Indexed:
         return frozenset(every if self.count < 0 else islice(every, self.count)).union(by_cluster)
 
 
-def of(properties: Mapping[str, str], domains: Mapping[str, str] = _NONE) -> Indexed:
-    """The columns that a table's properties and domains choose.
+def of(
+    properties: Mapping[str, str], domains: Mapping[str, str] = _NONE, mapped: pa.Schema | None = None
+) -> Indexed:
+    """The columns that a table's properties and domains choose, as files name them; ``mapped`` is as in ``FileLayout``.
 
     Raises:
         ValueError: one has a value that Spark cannot read either; the text says why.
@@ -63,7 +67,9 @@ def of(properties: Mapping[str, str], domains: Mapping[str, str] = _NONE) -> Ind
     clustered = clustering_of(domains)
     text = properties.get(STATS_COLUMNS)
     if text is not None:
-        return Indexed(named=_parsed(text), clustered=clustered)
+        named = _parsed(text)
+        named = named if mapped is None else tuple(paths_in_files(named, mapped))
+        return Indexed(named=named, clustered=clustered)
     return Indexed(_number(properties.get(NUM_INDEXED_COLS, str(DEFAULT))), clustered=clustered)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from safewrite.delta.log import column_names
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.log.stats_text import stats_text
 
@@ -32,13 +33,15 @@ def fields(state: Snapshot) -> Iterator[pa.Field]:
     """The fields that add actions of a checkpoint have more; none where the table does not ask for them."""
     if not wanted(state):
         return
-    data = [field for field in state.schema if field.name not in state.partition_by]
+    by = {state.physical[name] for name in state.partition_by}
+    every = state.schema if state.mapped is None else column_names.in_files(state.schema, state.mapped)
+    data = [field for field in every if field.name not in by]
     bounded = [field for field in map(_bounded, data) if field is not None]
     parts = [pa.field("numRecords", pa.int64()), pa.field("nullCount", pa.struct(list(map(_counted, data))))]
     parts += [pa.field(name, pa.struct(bounded)) for name in _BOUNDS if bounded]
     yield pa.field(STATS, pa.struct([*parts, pa.field("tightBounds", pa.bool_())]))
     if state.partition_by:
-        kinds = [pa.field(name, state.schema.field(name).type) for name in state.partition_by]
+        kinds = [pa.field(state.physical[name], state.schema.field(name).type) for name in state.partition_by]
         yield pa.field(VALUES, pa.struct(kinds))
 
 

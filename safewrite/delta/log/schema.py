@@ -42,7 +42,8 @@ _PRIMITIVES: dict[str, pa.DataType] = {
 _NAMES = {kind: name for name, kind in _PRIMITIVES.items()}
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _FORBIDDEN = set(" ,;{}()\n\t=")
-_FOREIGN_METADATA = ("PARQUET:", "ARROW:")
+_FOREIGN_METADATA = ("PARQUET:", "ARROW:", "delta.columnMapping.")
+"""What a column of a frame says of the files that it was read from."""
 
 
 def to_arrow(schema_string: str) -> pa.Schema:
@@ -111,17 +112,17 @@ def from_arrow(schema: pa.Schema) -> str:
     """The Delta ``schemaString`` of an Arrow schema.
 
     Types that Delta lacks but that hold the same values become canonical first (large strings,
-    dictionaries, unsigned integers, other time units).  Field metadata is kept, except what Parquet
-    and Arrow add for themselves.  Raises InvalidInputError naming the column of any other type, or
+    dictionaries, unsigned integers, other time units).  Field metadata is kept, except what says how
+    files of another table name the column.  Raises InvalidInputError naming the column of any other type, or
     of a name that Delta tables without column mapping cannot have.
     """
     fields = [_field_to_json(f, "") for f in canonical_schema(schema)]
     return json.dumps({"type": "struct", "fields": fields}, ensure_ascii=False, separators=(",", ":"))
 
 
-def _field_to_json(field: pa.Field, parent: str) -> dict[str, Any]:
+def _field_to_json(field: pa.Field, parent: str, *, any_name: bool = False) -> dict[str, Any]:
     path = f"{parent}{field.name}"
-    bad = sorted(_FORBIDDEN & set(field.name))
+    bad = sorted(_FORBIDDEN & set(field.name)) if not any_name else []
     if bad:
         raise InvalidInputError(
             f"Column {path!r} has {''.join(bad)!r} in its name, which Spark refuses in Delta tables. Nothing was "
@@ -129,7 +130,7 @@ def _field_to_json(field: pa.Field, parent: str) -> dict[str, Any]:
         )
     return {
         "name": field.name,
-        "type": _type_to_json(field.type, path),
+        "type": _type_to_json(field.type, path, any_name=any_name),
         "nullable": field.nullable,
         "metadata": _metadata_to_json(field.metadata or {}),
     }
@@ -145,7 +146,7 @@ def _metadata_to_json(metadata: dict[bytes, bytes]) -> dict[str, Any]:
 
 
 def _metadata_value(key: str, text: str) -> Any:
-    """Delta's own keys hold numbers and objects as well (``delta.columnMapping.id``); others are texts."""
+    """Delta's own keys hold numbers and objects as well (``delta.identity.start``); others are texts."""
     if not key.startswith("delta."):
         return text
     try:
@@ -155,24 +156,26 @@ def _metadata_value(key: str, text: str) -> Any:
     return value if isinstance(value, (int, dict, list)) else text
 
 
-def _type_to_json(kind: pa.DataType, path: str) -> Any:
+def _type_to_json(kind: pa.DataType, path: str, *, any_name: bool = False) -> Any:
     if kind in _NAMES:
         return _NAMES[kind]
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_struct(kind):
-        fields = [_field_to_json(kind.field(i), f"{path}.") for i in range(kind.num_fields)]
+        fields = [
+            _field_to_json(kind.field(i), f"{path}.", any_name=any_name) for i in range(kind.num_fields)
+        ]
         return {"type": "struct", "fields": fields}
     if pa.types.is_map(kind):
         return {
             "type": "map",
-            "keyType": _type_to_json(kind.key_type, f"{path}.key"),
-            "valueType": _type_to_json(kind.item_type, f"{path}.value"),
+            "keyType": _type_to_json(kind.key_type, f"{path}.key", any_name=any_name),
+            "valueType": _type_to_json(kind.item_type, f"{path}.value", any_name=any_name),
             "valueContainsNull": kind.item_field.nullable,
         }
     return {
         "type": "array",
-        "elementType": _type_to_json(kind.value_type, f"{path}.element"),
+        "elementType": _type_to_json(kind.value_type, f"{path}.element", any_name=any_name),
         "containsNull": kind.value_field.nullable,
     }
 
@@ -190,15 +193,17 @@ def _has_naive_time(kind: pa.DataType) -> bool:
     return any(_has_naive_time(kind.field(i).type) for i in range(kind.num_fields))
 
 
-def add_fields(schema_string: str, added: Iterable[pa.Field]) -> str:
+def add_fields(schema_string: str, added: Iterable[pa.Field], *, any_name: bool = False) -> str:
     """``schema_string`` with new columns at its end, nullable; its own JSON stays as it is.
+
+    With ``any_name`` files call the columns otherwise, and these may have names that Parquet does not take.
 
     Raises InvalidInputError for names that exist (but for case) and types that Delta lacks.
     """
     schema = json.loads(schema_string)
     new = canonical_schema(pa.schema([f.with_nullable(True) for f in added]))
     check_names([*(f["name"] for f in schema["fields"]), *new.names], where="the table with the new columns")
-    schema["fields"].extend(_field_to_json(f, "") for f in new)
+    schema["fields"].extend(_field_to_json(f, "", any_name=any_name) for f in new)
     return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from safewrite.delta.log import actions, ranges, segment
+from safewrite.delta.log import actions, column_names, ranges, segment
 from safewrite.delta.log.actions import Action, Commit
 from safewrite.delta.log.restore import Restore, restore_of
 from safewrite.delta.log.segment import Checkpoint, LogSegment
@@ -78,8 +78,7 @@ class Snapshot:
     @property
     def mapping(self) -> str:
         """How files name columns otherwise than users do: ``name``, ``id``, or '' where they do not (PROTOCOL.md, "Column Mapping")."""
-        mode = self.properties.get("delta.columnMapping.mode", "none").lower()
-        return "" if mode == "none" else mode
+        return column_names.mode(self.properties)
 
     @cached_property
     def physical(self) -> Mapping[str, str]:
@@ -88,9 +87,13 @@ class Snapshot:
 
     def physical_name(self, field: pa.Field) -> str:
         """The same, of a field at any depth."""
-        own = (field.metadata or {}).get(b"delta.columnMapping.physicalName") if self.mapping else None
-        name: str = field.name if own is None else own.decode()
+        name: str = column_names.physical_name(field) if self.mapping else field.name
         return name
+
+    @property
+    def mapped(self) -> pa.Schema | None:
+        """The schema, where files call its columns otherwise; None where they do not."""
+        return self.schema if self.mapping else None
 
     @property
     def schema_string(self) -> str:

@@ -17,6 +17,7 @@ from safewrite.delta.data.column_reads import (
     bodies,
     planned_reads,
 )
+from safewrite.delta.data.mapping import in_files
 from safewrite.delta.data.pruning import Pruning, may_match
 from safewrite.delta.data.rows import RowGroups, check_within, size_of, stored_rows
 from safewrite.delta.data.vector_files import Vectors
@@ -105,14 +106,9 @@ def read_part(
     """The live rows of some row groups of a file, of which only the bytes of these are fetched.  Raises as :func:`read_files`."""
     check_within(add)
     yield from vectors.fetch([add], limits)
-    reads = yield from planned_reads([add], _in_files(columns or state.schema.names, state), limits, part)
+    reads = yield from planned_reads([add], in_files(columns or state.schema.names, state), limits, part)
     fetched = yield from bodies(reads, limits, name="read.get_data")
     return stored_rows(fetched[0], add, state, columns, vectors.of(add), part=part)
-
-
-def _in_files(names: Sequence[str], state: Snapshot) -> Sequence[str] | None:
-    """What files call these columns; None where only their ids tell."""
-    return None if state.mapping == "id" else [state.physical[name] for name in names]
 
 
 def _each(
@@ -133,7 +129,7 @@ def _each(
         some = adds[first : first + FILES_PLANNED]
         reads = [ColumnRead(add) for add in some]
         if columns is not None:
-            reads = yield from planned_reads(some, _in_files(columns, state), limits)
+            reads = yield from planned_reads(some, in_files(columns, state), limits)
         for part in windows(reads, lambda one: one.nbytes, files=LOOKED_AT_ONCE, bytes_max=LOOKED_BYTES):
             fetched = yield from bodies(part, limits, name="read.get_data")
             found += all_of(

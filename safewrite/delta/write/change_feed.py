@@ -66,6 +66,7 @@ def staged_changes(
         prepare(rows, rows.schema, partition_by=partition_by, stored=True),
         partition_by=partition_by,
         write_id=write_id,
+        mapped=state.mapped,
     )
     staged = yield from stage(
         (replace(file, path=f"{FOLDER}{file.path}") for file in files), timestamp_ms, limits

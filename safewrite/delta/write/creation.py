@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from safewrite.delta.arbiter import PROPERTY_ARBITER
-from safewrite.delta.log import features, indexing
+from safewrite.delta.log import column_names, features, indexing
 from safewrite.delta.log.actions import Action
-from safewrite.delta.log.schema import add_fields, features_needed, from_arrow, widen_fields
+from safewrite.delta.log.schema import add_fields, features_needed, from_arrow, readable, widen_fields
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.errors import InternalError, InvalidInputError, UnsupportedTableError
 from safewrite.frames import Prepared
@@ -58,25 +58,53 @@ def actions(
         if first is None:
             raise InternalError("A write to no table was not asked to create one. Please report it.")
         return _new_table(prepared, arbiter_properties, first, new_id(), now_ms)
-    metadata = dict(state.metadata)
+    metadata = {**state.metadata, "configuration": dict(state.properties)}
     missing = {k: v for k, v in arbiter_properties.items() if k not in state.properties}
     recording = PROPERTY_ARBITER in missing and arbiter_properties[PROPERTY_ARBITER] != "local"
     if recording:
-        metadata["configuration"] = dict(state.properties) | dict(arbiter_properties)
+        metadata["configuration"] |= dict(arbiter_properties)
     changes, protocol = prepared.added or prepared.wider, None
     if changes:
-        widened, is_wider = widen_fields(state.schema_string, prepared.wider)
-        metadata["schemaString"] = add_fields(widened, prepared.added)
+        metadata["schemaString"], highest, is_wider = _schema_with(state, prepared.added, prepared.wider)
+        if highest:
+            metadata["configuration"] = {**metadata["configuration"], column_names.HIGHEST: str(highest)}
         times = [one.name for one in prepared.schema if features_needed(pa.schema([one]))]
         needed = dict.fromkeys(features_needed(prepared.schema), f"times without a zone ({', '.join(times)})")
         if is_wider:
             _check_partitions(state, prepared.wider)
-            metadata["configuration"] = {**state.properties, **metadata["configuration"], WIDENS: "true"}
+            metadata["configuration"] = {**metadata["configuration"], WIDENS: "true"}
             needed[WIDENING] = f"wider columns ({', '.join(one.name for one in prepared.wider)})"
         protocol = _with_features(state, needed)
     if not recording and not changes:
         return CreationActions()
     return CreationActions(metadata, protocol, recording_arbiter=recording and not changes)
+
+
+def _schema_with(
+    state: Snapshot, added: Sequence[pa.Field], wider: Sequence[pa.Field]
+) -> tuple[str, int, bool]:
+    """The table's schema with new columns and wider ones; the highest id of a column, 0 where they have none; and whether one is wider."""
+    text, is_wider = widen_fields(state.schema_string, wider)
+    text = add_fields(text, added, any_name=bool(state.mapping))
+    if not state.mapping:
+        return text, 0, is_wider
+    return *column_names.with_names(text, state.table_id, _highest_id(state)), is_wider
+
+
+def mapped_with(state: Snapshot, schema: pa.Schema) -> pa.Schema:
+    """A mapped table's schema with the new columns and fields of ``schema``, as a commit on this version will have it."""
+    there = {one.name: one for one in state.schema}
+    added = [one for one in schema if one.name not in there]
+    wider = [one for one in schema if one.name in there and one.type != there[one.name].type]
+    return readable(_schema_with(state, added, wider)[0])[0] if added or wider else state.schema
+
+
+def _highest_id(state: Snapshot) -> int:
+    """The highest id that a column of a mapped table ever had."""
+    text = state.properties.get(column_names.HIGHEST, "")
+    return max(
+        [int(text) if text.isascii() and text.isdigit() else 0, *column_names.every_id(state.schema_string)]
+    )
 
 
 def _new_table(
@@ -156,7 +184,7 @@ def check_added(state: Snapshot, added: Sequence[pa.Field]) -> None:
     """
     if added:
         features.check_new_names(state, [field.name for field in added])
-        add_fields(state.schema_string, added)
+        add_fields(state.schema_string, added, any_name=bool(state.mapping))
 
 
 def _check_partitions(state: Snapshot, wider: Sequence[pa.Field]) -> None:

@@ -278,7 +278,8 @@ class OverwriteTransaction(Transaction):
             f"{self.commit_id}-kept{number}",
             target_file_size=self.target_file_size,
             compression=file_properties.compression(self.state.properties),
-            indexed=indexing.of(self.state.properties, self.state.domains),
+            indexed=indexing.of(self.state.properties, self.state.domains, self.state.mapped),
+            mapped=self.state.mapped,
         )
         return remainder(add, kept, layout)
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.arguments.reading import SchemaMode
 from safewrite.delta.connect import Connection
-from safewrite.delta.log import features, file_properties, indexing
+from safewrite.delta.log import column_names, features, file_properties, indexing
 from safewrite.delta.log.file_list_cache import KnownFiles
+from safewrite.delta.log.schema import readable
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import creation
 from safewrite.delta.write.transaction import Transaction, Write
@@ -139,7 +140,8 @@ class Planner:
         """
         mode, volatile = operation.schema_mode, operation.volatile
         if isinstance(data, WrittenMember) and state is not None:
-            return data.prepared(earlier[-1].schema if earlier else state.schema, state.partition_by)
+            schema = earlier[-1].schema if earlier else state.schema
+            return data.prepared(schema, state.partition_by, layout=_indexed(state))
         if not earlier:
             return self.prepare(data, state, mode, volatile)
         last = earlier[-1]
@@ -393,6 +395,7 @@ class Planner:
             )
         properties = metadata.get("configuration") or {}
         domains = candidate.state.domains if candidate.state else {}
+        mapped = readable(metadata["schemaString"])[0] if column_names.mode(properties) else None
         return encode(
             prepared,
             partition_by=tuple(metadata.get("partitionColumns") or ()),
@@ -400,7 +403,8 @@ class Planner:
             room=self._room,
             target_file_size=file_properties.target_bytes(properties, self.target_file_size),
             compression=file_properties.compression(properties),
-            indexed=indexing.of(properties, domains),
+            indexed=indexing.of(properties, domains, mapped),
+            mapped=mapped,
         )
 
     def layout(self, schema: pa.Schema, state: Snapshot | None) -> FileLayout:
@@ -409,14 +413,16 @@ class Planner:
 
         first = self.first or creation.NewTable()
         properties = first.properties if state is None else state.properties
+        mapped = None if state is None or not state.mapping else creation.mapped_with(state, schema)
         return FileLayout(
             schema,
             tuple(first.partition_by) if state is None else state.partition_by,
             self.new_id(),
             target_file_size=file_properties.target_bytes(properties, self.target_file_size),
             compression=file_properties.compression(properties),
-            indexed=indexing.of(properties, {} if state is None else state.domains),
+            indexed=indexing.of(properties, {} if state is None else state.domains, mapped),
             room=self._room,
+            mapped=mapped,
         )
 
     def in_tasks(self, state: Snapshot | None) -> TableInTasks | None:
@@ -431,7 +437,7 @@ class Planner:
         limits, layout = self.limits.elsewhere(), self.layout(state.schema, state)
         files = DeltaFiles(store, layout, self.connection.world.wall_ms(), limits)
         return TableInTasks(
-            MemberWriter(state.schema, state.partition_by, files),
+            MemberWriter(state.schema, state.partition_by, files, layout=_indexed(state)),
             DeltaReader(store, state.version, state.protocol, state.metadata, limits),
         )
 
@@ -456,6 +462,11 @@ class Planner:
             "recording_arbiter": changes.recording_arbiter,
             "engine_version": __version__,
         }
+
+
+def _indexed(state: Snapshot) -> indexing.Indexed:
+    """The columns that files of the table need statistics of."""
+    return indexing.of(state.properties, state.domains, state.mapped)
 
 
 def _changing(operation: Operation, state: Snapshot | None) -> tuple[Spec, Snapshot]:

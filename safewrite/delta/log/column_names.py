@@ -1,0 +1,134 @@
+"""Says what files call a table's columns, where that is not what users call them (PROTOCOL.md, "Column Mapping").
+
+Data files, their statistics and their partition values have physical names, and data files have ids too; the schema, the
+partition columns and the properties have the names that users know.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from safewrite.values.types import is_list
+
+MODE, HIGHEST = "delta.columnMapping.mode", "delta.columnMapping.maxColumnId"
+_ID, _NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
+_FIELD_ID = "PARQUET:field_id"
+MODES = ("name", "id")
+
+Path = tuple[str, ...]
+
+
+def mode(properties: Mapping[str, str]) -> str:
+    """How files name columns otherwise than users do: ``name``, ``id``, or '' where they do not."""
+    text = properties.get(MODE, "none").strip().lower()
+    return "" if text == "none" else text
+
+
+def physical_name(field: pa.Field) -> str:
+    """What files of a mapped table call a field at any depth."""
+    own = (field.metadata or {}).get(_NAME.encode())
+    name: str = field.name if own is None else own.decode()
+    return name
+
+
+def ids(schema: pa.Schema) -> dict[str, int]:
+    """The id of each column of a mapped table: it stays the same when the column is renamed, and is never given again."""
+    return {field.name: int(_id_of(field)) for field in schema}
+
+
+def in_files(fields: Iterable[pa.Field], table: pa.Schema) -> pa.Schema:
+    """Fields as the files of a mapped table have them, with their ids; those that ``table`` lacks stay as they are."""
+    known = {field.name: field for field in table}
+    return pa.schema([_in_file(one, known[one.name]) if one.name in known else one for one in fields])
+
+
+def _in_file(field: pa.Field, known: pa.Field) -> pa.Field:
+    metadata = {_FIELD_ID: _id_of(known)}
+    return pa.field(physical_name(known), _kind(field.type, known.type), field.nullable, metadata)
+
+
+def _kind(kind: pa.DataType, known: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([_in_file(one, known.field(known.get_field_index(one.name))) for one in kind])
+    if is_list(kind):
+        return pa.list_(kind.value_field.with_type(_kind(kind.value_type, known.value_type)))
+    if pa.types.is_map(kind):
+        key = kind.key_field.with_type(_kind(kind.key_type, known.key_type))
+        return pa.map_(key, kind.item_field.with_type(_kind(kind.item_type, known.item_type)))
+    return kind
+
+
+def _id_of(field: pa.Field) -> str:
+    own: bytes = (field.metadata or {})[_ID.encode()]
+    return own.decode()
+
+
+def renamed(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """The same values under other names of the fields in them."""
+    if not pa.types.is_nested(kind):
+        return column
+    return pa.chunked_array([chunk.view(kind) for chunk in column.chunks], kind)
+
+
+def paths_in_files(paths: Iterable[Path], table: pa.Schema) -> Iterator[Path]:
+    """Paths of columns as files name them, upper and lower case being one; those that the table lacks are left out."""
+    for path in paths:
+        fields, found = [*table], list[str]()
+        for part in path:
+            field = next((one for one in fields if one.name.lower() == part.lower()), None)
+            if field is None:
+                break
+            found.append(physical_name(field))
+            fields = [*field.type] if pa.types.is_struct(field.type) else []
+        else:
+            yield tuple(found)
+
+
+def unnamed(schema: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """The fields of a mapped table, each with its metadata, that have no id or no name in files: readers could not find them."""
+    return [
+        path
+        for path, metadata in schema
+        if type(metadata.get(_ID)) is not int or not isinstance(metadata.get(_NAME), str)
+    ]
+
+
+def with_names(schema_string: str, table_id: str, highest: int) -> tuple[str, int]:
+    """A mapped table's schema with an id and a name for each new field, and the highest id then.
+
+    No id is given twice in a table, so a name that is made of both is in no other file of it; every plan on one version makes
+    the same names.
+    """
+    schema = json.loads(schema_string)
+    for field in _fields(schema):
+        metadata = field.setdefault("metadata", {})
+        if _ID not in metadata:
+            highest += 1
+            metadata[_ID], metadata[_NAME] = highest, f"col-{uuid.uuid5(_SPACE, f'{table_id}/{highest}')}"
+    return json.dumps(schema, ensure_ascii=False, separators=(",", ":")), highest
+
+
+def every_id(schema_string: str) -> Iterator[int]:
+    """The ids of all fields of a schema at any depth."""
+    found = ((field.get("metadata") or {}).get(_ID) for field in _fields(json.loads(schema_string)))
+    return (one for one in found if type(one) is int)
+
+
+_SPACE = uuid.UUID("0f4c1f7e-64e5-4c0e-9d3b-6b6b1c0a7d55")
+"""Makes ids of names that are made nowhere else."""
+
+
+def _fields(kind: Any) -> Iterator[dict[str, Any]]:
+    """Every field of a schema in JSON at any depth."""
+    if not isinstance(kind, dict):
+        return
+    for field in kind.get("fields") or ():
+        yield field
+        yield from _fields(field["type"])
+    for inner in ("elementType", "keyType", "valueType"):
+        yield from _fields(kind.get(inner))
