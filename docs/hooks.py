@@ -6,6 +6,7 @@ mkdocs calls these functions.  A plugin for it makes Markdown of the HTML again,
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -64,11 +65,17 @@ def _with_docstrings(text: str) -> str:
     )
 
 
-def _described(name: str, members: str | None) -> str:
+@cache
+def _package(name: str) -> Any:
+    """All modules of a package; to read them takes seconds."""
     import griffe
 
+    return griffe.load(name, search_paths=["."])
+
+
+def _described(name: str, members: str | None) -> str:
     package, _, path = name.partition(".")
-    found: Any = griffe.load(package, search_paths=["."])[path]
+    found: Any = _package(package)[path]
     found = found.final_target if found.is_alias else found
     own = [one for one, member in found.members.items() if not (one.startswith("_") or member.is_alias)]
     below = [found.members[one] for one in (members.split(", ") if members else own)]
