@@ -137,19 +137,25 @@ def test_a_table_as_unity_makes_it_is_written_by_every_verb_while_spark_goes_on(
     )
     spark.run(f"ALTER TABLE {source} SET TBLPROPERTIES ('delta.dataSkippingStatsColumns' = 'id,z,n.x')")
 
-    name = "v"
+    name, later = "v", dict[str, None]()
 
     def row(number: int, v: str = "ours", seq: int = 1) -> dict[str, Any]:
-        return {"id": number, "seq": seq, name: v, "z": f"z{number}", "n": {"x": number}}
+        return {"id": number, "seq": seq, name: v, "z": f"z{number}", "n": {"x": number}, **later}
 
     def frame(*given: dict[str, Any]) -> Any:
         counted = pa.struct({"x": pa.int32()})
         columns = {"id": pa.int64(), "seq": pa.int64(), name: pa.string(), "z": pa.string(), "n": counted}
+        columns |= dict.fromkeys(later, pa.string())
         with spark.careless():
             return spark.session.createDataFrame(pa.Table.from_pylist(list(given), pa.schema(columns)))
 
-    more = f"INSERT INTO {source} SELECT id, 1, 'spark', concat('z', id), named_struct('x', CAST(id AS INT)) FROM range({{}}, {{}})"
-    spark.run(more.format(0, 10))
+    def insert(first: int, end: int) -> None:
+        values = "id, 1, 'spark', concat('z', id), named_struct('x', CAST(id AS INT))"
+        spark.run(
+            f"INSERT INTO {source} (id, seq, `{name}`, z, n) SELECT {values} FROM range({first}, {end})"
+        )
+
+    insert(0, 10)
     table = sw.open(root)
     table.append([row(20), row(21)], key="a")
     table.apply_changes([row(1, "changed", 2), row(22)], keys=["id"], sequence_by=["seq"], key="b")
@@ -158,13 +164,13 @@ def test_a_table_as_unity_makes_it_is_written_by_every_verb_while_spark_goes_on(
     spark.run(f"UPDATE {source} SET v = 'updated', seq = 3 WHERE id IN (2, 20)")
     table.delete("id = 3")
     if mode != "none":
-        name = "v, then"
+        name, later = "v, then", {"v": None}
         spark.run(f"ALTER TABLE {source} RENAME COLUMN v TO `{name}`")
         spark.run(f"ALTER TABLE {source} ADD COLUMN v STRING")
         table.refresh()
-    table.overwrite([row(4, "over")], where="id = 4", schema_mode="merge")
+    table.overwrite([row(4, "over")], where="id = 4")
     spark.run(f"OPTIMIZE {source}")
-    spark.run(more.format(10, 12))
+    insert(10, 12)
     with spark.careless():
         table.apply_changes(frame(row(5, "by tasks", 2), row(23)), keys=["id"], sequence_by=["seq"], key="c")
     assert table.checkpoint() in (True, False)
