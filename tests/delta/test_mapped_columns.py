@@ -251,8 +251,11 @@ def test_every_verb_writes_files_statistics_and_partitions_by_physical_names(tmp
         .execute("SELECT * FROM t ORDER BY id")
     )
     assert pa.table(query.read_all()).to_pylist() == expected
+    table.append_many([(str(number), [row(number)]) for number in range(10, 13)])
+    assert table.maintain().files_out >= 1
+    assert sorted(one["id"] for one in table.rows(where="true").to_pylist()) == [2, 4, 5, 6, 10, 11, 12]
     for path in root.rglob("*.parquet"):
-        if "_safewrite" not in path.parts:
+        if not {"_safewrite", "_delta_log"} & {*path.parts}:
             schema = pq.read_schema(path)
             own = {"p-id", "p-seq", "p-v", "p-s", "p-a", "p-t", "p-l", "p-c"}
             feed = {"_change_type"} if "_change_data" in path.parts else set()

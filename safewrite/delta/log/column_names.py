@@ -36,9 +36,13 @@ def physical_name(field: pa.Field) -> str:
     return name
 
 
-def ids(schema: pa.Schema) -> dict[str, int]:
-    """The id of each column of a mapped table: it stays the same when the column is renamed, and is never given again."""
-    return {field.name: int(_id_of(field)) for field in schema}
+def ids(mapped: pa.Schema | None) -> tuple[dict[str, int], dict[str, int]]:
+    """The id of each column of a mapped table, by the names of today and by those that columns had before it was mapped.
+
+    A column keeps its id when it is renamed, and none is given again. Files keep the first names. Both are {} for other tables.
+    """
+    every = [(field, int(_id_of(field))) for field in mapped or ()]
+    return {one.name: number for one, number in every}, {physical_name(one): number for one, number in every}
 
 
 def in_files(fields: Iterable[pa.Field], table: pa.Schema) -> pa.Schema:

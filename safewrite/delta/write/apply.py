@@ -282,7 +282,7 @@ class ApplyTransaction(OverwriteTransaction):
         assert self.state is not None
         assert self.spec is not None
         columns = self.spec.keys, self.spec.sequence_by, self.state.schema
-        ids = column_names.ids(self.state.schema) if self.state.mapping else {}
+        ids, then = column_names.ids(self.state.mapped)
         nothing = Memory.empty(*columns, table_id=self.state.table_id, ids=ids)
         number = self.state.txns.get(APP_ID)
         if number is None or self.refreshes:
@@ -298,15 +298,8 @@ class ApplyTransaction(OverwriteTransaction):
             assert isinstance(answer.value, bytes)
             body = answer.value
             self._know(path, body)
-        self._memory, self._memory_of = nothing.decode(body, path, self._ids_by_first_names()), number
+        self._memory, self._memory_of = nothing.decode(body, path, then), number
         return self._memory
-
-    def _ids_by_first_names(self) -> Mapping[str, int]:
-        """The ids of columns by what they were called before the table was mapped: then files kept these names."""
-        assert self.state is not None
-        if not self.state.mapping:
-            return {}
-        return {self.state.physical[name]: one for name, one in column_names.ids(self.state.schema).items()}
 
     def _know(self, path: str, body: bytes) -> None:
         """Keep an immutable file for the next call, and no other."""

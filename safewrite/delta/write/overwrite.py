@@ -272,15 +272,7 @@ class OverwriteTransaction(Transaction):
     def remainder(self, add: Action, kept: Prepared, number: int) -> Iterable[DataFile]:
         """The files that take a file's place, of its rows that stay; ``number`` makes their names unique."""
         assert self.state is not None
-        layout = FileLayout(
-            kept.schema,
-            (),
-            f"{self.commit_id}-kept{number}",
-            target_file_size=self.target_file_size,
-            compression=file_properties.compression(self.state.properties),
-            indexed=indexing.of(self.state.properties, self.state.domains, self.state.mapped),
-            mapped=self.state.mapped,
-        )
+        layout = _of_rest(self.state, kept.schema, f"{self.commit_id}-kept{number}", self.target_file_size)
         return remainder(add, kept, layout)
 
     def body_of(self, add: Action) -> Generator[Effect, Outcome, bytes]:
@@ -315,6 +307,19 @@ class OverwriteTransaction(Transaction):
                 f"Version {version} added or removed files whose rows this write must look at. Nothing was "
                 "committed; call again."
             )
+
+
+def _of_rest(state: Snapshot, schema: pa.Schema, write_id: str, target_file_size: int) -> FileLayout:
+    """How files are made of the rows that stay of a file; its folder and partition values stay as they are."""
+    return FileLayout(
+        schema,
+        (),
+        write_id,
+        target_file_size=target_file_size,
+        compression=file_properties.compression(state.properties),
+        indexed=indexing.of(state.properties, state.domains, state.mapped),
+        mapped=state.mapped,
+    )
 
 
 def remainder(add: Action, kept: Prepared, layout: FileLayout) -> Iterable[DataFile]:
