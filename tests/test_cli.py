@@ -452,6 +452,7 @@ def test_stress_answers_in_the_form_of_the_other_commands(monkeypatch: pytest.Mo
     assert asked == [["--writers", "2", "--output", "json"], ["--output", "text"], []]
 
 
+@pytest.mark.sweep("locks", "resolve", "doctor", "history", "verify")
 @pytest.mark.parametrize(
     "arguments",
     [

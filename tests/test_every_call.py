@@ -192,7 +192,7 @@ MAKERS: dict[str, Callable[[Bench], Any]] = {
 }
 
 
-@pytest.mark.sweep("first append-iceberg")
+@pytest.mark.sweep("iceberg", "first append-iceberg")
 @KINDS
 @pytest.mark.parametrize("maker", MAKERS)
 def test_a_library_that_raises_while_a_table_is_made_or_opened(

@@ -68,6 +68,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Callable[[Any], Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("how", REFUSED)
 def test_a_refused_first_write_leaves_nothing_and_the_corrected_one_lands(place: Place, how: str) -> None:
     settings, call = REFUSED[how]

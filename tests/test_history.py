@@ -136,6 +136,7 @@ def test_a_list_that_is_gone_leaves_its_count(tmp_path: Path) -> None:
         table.committed_writes(0)
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("version", [99, -1, "0", None, True])
 def test_writes_of_a_version_that_is_not_there_are_refused(place: Place, version: Any) -> None:
     table = place.open()

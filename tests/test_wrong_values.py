@@ -73,6 +73,7 @@ def _one(answer: Any) -> Any:
     return answer
 
 
+@pytest.mark.sweep("iceberg")
 @each("verb", VERBS)
 @each("frame", FRAMES)
 @each("bad", [{"n": NAN}, {"s": NAN}, {"r": {"d": NAN}}], ids=lambda bad: next(iter(bad)))

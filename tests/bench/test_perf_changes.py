@@ -71,6 +71,7 @@ def test_both_arms_of_a_format_make_the_same_table_and_the_ratio_is_to_the_peer(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_of_wide_rows_the_memory_that_was_needed_at_one_time_is_told(tmp_path: Path) -> None:
     wide = Load(**{**LOAD.to_dict(), "columns": 2, "rounds": 1})
     assert change_tables.batch(wide, 0).column_names[-3:] == ["more_0", "more_1", "op"]

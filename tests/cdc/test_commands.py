@@ -140,6 +140,7 @@ def test_run_makes_metrics_where_they_are_asked_for(
     assert ("safewrite.cdc.applied" in {name for name, _, _ in meter.seen}) is ("--otel" in options)
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("named", [True, False], ids=["named", "made unasked"])
 def test_verify_says_that_a_table_is_gone(job: Job, named: bool) -> None:
     """T4-B7: the ledger added up, and the rows were not there; also where the catalog still has the table."""

@@ -47,6 +47,7 @@ def outcome(table: Any, batch: list[Change], name: str) -> tuple[Any, ...]:
     return receipt.outcome, version, receipt.rows, receipt.changes, str(receipt.fingerprint)
 
 
+@pytest.mark.sweep("vectors-False-250000")
 @pytest.mark.parametrize(
     ("kind", "partitioned", "task_rows"),
     [

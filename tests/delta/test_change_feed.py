@@ -59,7 +59,7 @@ def after(before: Counter[Row], told: dict[str, list[Row]]) -> Counter[Row]:
     return +rows
 
 
-@pytest.mark.sweep("partitioned, marked")
+@pytest.mark.sweep("partitioned", "partitioned, marked")
 def test_the_feed_of_random_batches_makes_each_version_of_the_one_before(table: Any) -> None:
     rng, before = random.Random(3), Counter[Row]()
     for turn in range(1, 12):

@@ -189,6 +189,7 @@ def _write_five(path: str, kill_at: str | None = None) -> None:
     append(table, *range(5))
 
 
+@pytest.mark.sweep("forkserver")
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_child_that_ends_makes_its_checkpoint_first(path: Path, method: str) -> None:
     child = multiprocessing.get_context(method).Process(target=_write_five, args=(str(path),))

@@ -86,7 +86,7 @@ def test_a_partitioning_that_came_later_is_met_too(catalog: SqlCatalog) -> None:
     assert ids(catalog) == [1]
 
 
-@pytest.mark.sweep("1-kind1", "1-kind3")
+@pytest.mark.sweep("1-kind2", "2-kind2", "2-kind3", "2-kind1", "2-kind0", "1-kind1", "1-kind3")
 @pytest.mark.parametrize("kind", [pa.string(), pa.int32(), pa.date32(), pa.decimal128(12, 2)])
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_column_that_was_partitioned_by_may_be_dropped(

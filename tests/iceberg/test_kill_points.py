@@ -98,7 +98,7 @@ WRITES = [
 ]
 
 
-@pytest.mark.sweep("sql-append", "sql-overwrite")
+@pytest.mark.sweep("glue-delete", "sql-append", "sql-overwrite")
 @pytest.mark.parametrize(("lab", "verb", "everywhere"), WRITES, indirect=["lab"])
 def test_a_writer_killed_at_any_step_is_once_or_not_at_all_and_resolve_tells(
     nursery: Nursery, place: Place, verb: str, everywhere: bool

@@ -51,7 +51,7 @@ def ids(catalog: SqlCatalog, name: str) -> Counter[Any]:
     return Counter(catalog.load_table(f"db.{name}").scan().to_arrow().column("id").to_pylist())
 
 
-@pytest.mark.sweep("append without a name", "append", "overwrite")
+@pytest.mark.sweep("delete", "append without a name", "append", "overwrite")
 @pytest.mark.parametrize("verb", VERBS)
 def test_whatever_is_raised_at_any_step_the_rows_are_there_once_or_not_at_all(
     catalog: SqlCatalog, verb: str

@@ -61,7 +61,12 @@ def ids(lake: Warehouse) -> list[int]:
 
 
 @pytest.mark.sweep(
-    "append_many-history", "append_many-refresh", "append_many-resolve", "delete-history", "delete-refresh"
+    "append_many",
+    "append_many-history",
+    "append_many-refresh",
+    "append_many-resolve",
+    "delete-history",
+    "delete-refresh",
 )
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("verb", VERBS)

@@ -192,7 +192,7 @@ SEQUELS: list[tuple[Callable[[Place, Scenario], None], ...]] = [
 ]
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.sweep("dynamodb-False", "object-store")
 @pytest.mark.parametrize("every_sequel", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("arbiter", NEVER_MISSING)
 def test_a_writer_killed_at_any_step_leaves_its_rows_once_or_not_at_all(

@@ -59,7 +59,7 @@ def held(place: Place, **settings: Any) -> sw.Table:
     return table
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.sweep("local", "object-store")
 @pytest.mark.parametrize("verb", VERBS)
 def test_nothing_is_written_where_the_table_was_dropped(place: Place, verb: str) -> None:
     table = held(place)
@@ -73,7 +73,7 @@ VERSIONS = (1, 2, 3, 6)
 SAMPLED_ANEW = some(product(("dynamodb", "object-store"), VERBS, VERSIONS))
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.sweep("dynamodb", "object-store")
 @pytest.mark.parametrize(
     ("place", "verb", "versions"), [*SAMPLED_ANEW, *product(["local"], VERBS, VERSIONS)], indirect=["place"]
 )

@@ -76,6 +76,7 @@ def test_a_claimed_write_is_undecided_until_somebody_finishes_it(guarded: Place)
     assert resolved.version == 1
 
 
+@pytest.mark.sweep("dynamodb")
 @pytest.mark.parametrize(
     "naming", [{"key": "event"}, {"txn": ("app", 1)}, {}], ids=["key", "txn", "generated"]
 )
@@ -105,7 +106,7 @@ def test_a_write_in_doubt_is_undecided_until_its_version_is_taken(
     assert visible([place.ids(), place.replayed_ids()]) == once(0, 1, 2)
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.sweep("dynamodb", "object-store")
 @pytest.mark.parametrize("performed", [True, False], ids=["landed", "lost"])
 @pytest.mark.parametrize("others", [0, 2], ids=["at-once", "after-others"])
 def test_a_generated_key_can_be_given_back(place: Place, performed: bool, others: int) -> None:
