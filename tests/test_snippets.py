@@ -17,7 +17,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^(<!-- run -->\n)?```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 MUST_RUN = {
     "index.md", "tutorial.md", "delta.md", "iceberg.md", "lambda.md", "other-engines.md", "errors.md",
-    "load-times.md", "operations.md", "wrangler.md", "apply-changes.md", "positions.md", "cdc/index.md", "medallion/index.md",
+    "load-times.md", "maintain.md", "operations.md", "wrangler.md", "apply-changes.md", "positions.md", "cdc/index.md", "medallion/index.md",
     "reading-back.md",
 }  # fmt: skip
 

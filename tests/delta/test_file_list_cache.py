@@ -11,7 +11,6 @@ import pytest
 
 from safewrite.delta.data.pruning import Pruning
 from safewrite.delta.log import actions
-from safewrite.delta.log import file_list_cache as known
 from safewrite.delta.log.checkpoint import write_checkpoint
 from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.replay import load_files
@@ -113,9 +112,8 @@ def test_an_answer_that_is_anothers_is_refused():
     assert [path for path, _ in table.run(files.load(state, Limits())).adds] == ["b1"]
 
 
-def test_a_long_list_is_not_kept(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(known, "FILES_MAX", 3)
-    table, files = Table(PROTOCOL, metadata(), add("a"), add("b"), add("c")), KnownFiles()
+def test_a_long_list_is_not_kept():
+    table, files = Table(PROTOCOL, metadata(), add("a"), add("b"), add("c")), KnownFiles(files_max=3)
     through(table, files)
     assert files.replay is not None
     table.commit(add("d"))

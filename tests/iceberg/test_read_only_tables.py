@@ -76,6 +76,7 @@ WRITERS: dict[str, Callable[[IcebergTable], object]] = {
     "apply_changes_many": lambda t: t.apply_changes_many([("a", rows(1))], keys=["id"], sequence_by=["v"]),
     "check_writable": lambda t: t.check_writable(),
     "in_tasks": lambda t: t.in_tasks(),
+    "maintain": lambda t: t.maintain(),
 }
 OTHER_WRITERS: dict[str, Callable[[IcebergTable], object]] = {
     "a known key": lambda t: t.append(rows(*range(10)), key="elsewhere"),
@@ -173,7 +174,9 @@ class Upgraded(Stepwise):
 
 
 RACES: dict[str, Callable[[IcebergTable], object]] = {
-    **{name: call for name, call in WRITERS.items() if name not in {"check_writable", "in_tasks"}},
+    **{
+        name: call for name, call in WRITERS.items() if name not in {"check_writable", "in_tasks", "maintain"}
+    },
     "merge": OTHER_WRITERS["merge"],
     "positions": OTHER_WRITERS["positions"],
 }
@@ -205,6 +208,19 @@ def test_y5_a_table_that_is_upgraded_in_the_middle_of_a_write_is_not_written_to(
         with pytest.raises(sw.UnsupportedTableError, match=REFUSED):
             call(table)
         assert opened(properties).row_count() == 3
+
+
+def test_y5_a_table_that_is_upgraded_in_the_middle_of_upkeep_is_not_written_to(tmp_path: Path) -> None:
+    properties = v3.lake(tmp_path)
+    table = sw.create(v3.NAME, SCHEMA, catalog=properties)
+    for number in range(4):
+        table.append(rows(number))
+    table.world = Upgraded(table.world, properties, "swap.commit")
+    with pytest.raises(sw.UnsupportedTableError, match="format version 3"):
+        table.maintain()
+    assert table.world.swaps == 1
+    assert ids(opened(properties)) == [0, 1, 2, 3]
+    assert len(opened(properties).history()) == 4
 
 
 def test_y5_a_branch_of_before_the_upgrade_is_read_and_not_published(lake: dict[str, str]) -> None:
