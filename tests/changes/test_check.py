@@ -61,19 +61,20 @@ def _judge(table_format: str, tmp_path: Path) -> None:
     assert (again.outcome, len(seen)) == (sw.Outcome.ALREADY_COMMITTED, 2)
 
 
-def test_a_check_judges_again_what_a_rival_made_of_the_plan(tmp_path: Path) -> None:
-    """The rival's newer row leaves nothing to be written, and the check is asked about that."""
+@pytest.mark.parametrize(("number", "left"), [(1, 0), (2, 1)], ids=["the same key", "another key"])
+def test_a_check_judges_again_what_a_rival_made_of_the_plan(tmp_path: Path, number: int, left: int) -> None:
+    """The rival's newer row of the key leaves nothing to be written; one of another key changes nothing, and it is asked too."""
     place, rival = table(tmp_path, "delta"), sw.open(str(tmp_path / "t"))
     place.apply_changes([change(1, 10, 1)], **HOW)
     seen: list[int] = []
 
     def look(rows: pa.Table, _: Mapping[str, int]) -> None:
         if not seen:
-            rival.apply_changes([change(1, 30, 30)], **HOW)
+            rival.apply_changes([change(number, 30, 30)], **HOW)
         seen.append(rows.num_rows)
 
-    place.apply_changes([change(1, 20, 20)], check=look, all_late="count", **HOW)
-    assert seen == [1, 0]
+    receipt = place.apply_changes([change(1, 20, 20)], check=look, all_late="count", **HOW)
+    assert (seen, receipt.rebased) == ([1, left], left)
 
 
 def test_a_check_is_a_function(tmp_path: Path) -> None:

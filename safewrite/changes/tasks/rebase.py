@@ -188,6 +188,7 @@ class Rebase:
         """The same outcome, of rows that have other numbers."""
         settled = self.before.outcome.settled
         decision = replace(self._decision, dropped=_dropped(goes))
+        check_result(self.spec, decision, settled.rows)  # before each try
         return replace(self.before.outcome, settled=replace(settled, decision=decision))
 
 
