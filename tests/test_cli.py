@@ -19,6 +19,7 @@ from safewrite.cli import stress as stress_command
 from safewrite.cli.app import app
 from safewrite.testing.history import EventKind, HistoryFile, Row, make_rows
 from tests.delta.spark import Neighbourhood, neighbourhood, rows
+from tests.each import each
 from tests.test_public_surface import run_without
 
 
@@ -160,6 +161,13 @@ def test_resolve_exits_with_1_while_a_write_may_still_land(here: Neighbourhood) 
 def test_a_table_that_is_not_there_is_wrong_usage(tmp_path: Path, command: tuple[str, ...]) -> None:
     code, answer = run_json(command[0], tmp_path / "nothing", *command[1:])
     assert (code, answer["error"]["kind"]) == (2, "table_not_found")
+
+
+@each("wrong", [("--gb", "nan"), ("--gb", "inf"), ("--gb", "0"), ("--seconds", "-1"), ("--seconds", "nan")])
+def test_a_budget_of_upkeep_that_is_no_number_begins_nothing(local: str, wrong: tuple[str, str]) -> None:
+    code, answer = run_json("maintain", local, *wrong)
+    assert (code, answer["error"]["kind"]) == (2, "invalid_input")
+    assert answer["error"]["message"].startswith(f"{wrong[0]} is a number of")
 
 
 def test_an_age_that_is_no_number_sweeps_nothing(local: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,12 +16,13 @@ from safewrite.cli.shared import (
     Region,
     Screen,
     StorageOption,
+    check_above_zero,
     grid_of,
     options_of,
     plain,
     show_findings,
 )
-from safewrite.errors import InvalidInputError, StorageError
+from safewrite.errors import StorageError
 from safewrite.metrics.cloudwatch import checked_namespace, stuck_entries_line
 from safewrite.stores import lock_table as lock_tables
 from safewrite.stores.clients import shared_client
@@ -128,7 +128,7 @@ def watch(
     """
     screen = Screen(context, output)
     with screen.errors():
-        _check_seconds(older_than=older_than, interval=interval)
+        check_above_zero("seconds", older_than=older_than, interval=interval)
         options = options_of(endpoint_url, region, storage_option)
         watcher = Watcher(
             shared_client("dynamodb", None, options), lock_table, s3=shared_client("s3", None, options),
@@ -199,11 +199,3 @@ def _yes(stuck: bool) -> str:
 
 def _seconds(value: float | None) -> str:
     return "not known" if value is None else f"{value:.0f} s"
-
-
-def _check_seconds(**given: float) -> None:
-    for name, value in given.items():
-        if not (math.isfinite(value) and value > 0):
-            raise InvalidInputError(
-                f"--{name.replace('_', '-')} is a number of seconds above 0, not {value}. Nothing was written."
-            )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from safewrite.cli.shared import EXIT_LOST, DryRun, Screen, connect_to, plain
+from safewrite.cli.shared import EXIT_LOST, DryRun, Screen, check_above_zero, connect_to, plain
 from safewrite.cli.target import Target, on_table
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def maintain(
     Exits with 1 if a commit is in doubt: the rows are the same whether it landed or not, and the next run decides.
     """
     with screen.errors():
+        check_above_zero("seconds", seconds=seconds)
+        check_above_zero("gigabytes", gb=gb)
         report = _opened(target).maintain(
             dry_run=dry_run, budget_s=seconds, budget_bytes=None if gb is None else int(gb * 10**9)
         )

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import logging
+import math
 import os
 import shutil
 import sys
@@ -489,3 +490,12 @@ def _write_new(path: Path, text: str) -> None:
             file.write(text)
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be written ({error}). Name a new file.") from error
+
+
+def check_above_zero(unit: str, **given: float | None) -> None:
+    """Refuse options that are no numbers of a unit above 0; None is an option that was not given."""
+    for name, value in given.items():
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise InvalidInputError(
+                f"--{name.replace('_', '-')} is a number of {unit} above 0, not {value}. Nothing was written."
+            )
