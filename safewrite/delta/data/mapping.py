@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from safewrite.delta.log.column_names import FIELD_ID, ID
 from safewrite.values.types import is_list
 
 if TYPE_CHECKING:
     from safewrite.delta.log.snapshot import Snapshot
-
-_FIELD_ID = b"PARQUET:field_id"
-_ID = b"delta.columnMapping.id"
 
 
 def in_files(names: Sequence[str], state: Snapshot) -> Sequence[str] | None:
@@ -38,9 +36,9 @@ def shown(column: pa.ChunkedArray, have: pa.Field, want: pa.Field, state: Snapsh
 def _place(fields: list[pa.Field], want: pa.Field, state: Snapshot) -> int | None:
     """Where a field is among those of a file: by its id where the table is mapped so and the file has ids, else by physical name."""
     if state.mapping == "id":
-        ids = [(field.metadata or {}).get(_FIELD_ID) for field in fields]
+        ids = [(field.metadata or {}).get(FIELD_ID) for field in fields]
         if any(ids):
-            return ids.index(own) if (own := (want.metadata or {}).get(_ID)) in ids else None
+            return ids.index(own) if (own := (want.metadata or {}).get(ID.encode())) in ids else None
     names = [field.name for field in fields]
     name = state.physical_name(want)
     return names.index(name) if name in names else None

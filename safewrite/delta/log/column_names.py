@@ -16,8 +16,8 @@ import pyarrow as pa
 from safewrite.values.types import is_list
 
 MODE, HIGHEST = "delta.columnMapping.mode", "delta.columnMapping.maxColumnId"
-_ID, _NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
-_FIELD_ID = "PARQUET:field_id"
+ID, _NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
+FIELD_ID = b"PARQUET:field_id"
 MODES = ("name", "id")
 
 Path = tuple[str, ...]
@@ -25,7 +25,7 @@ Path = tuple[str, ...]
 
 def mode(properties: Mapping[str, str]) -> str:
     """How files name columns otherwise than users do: ``name``, ``id``, or '' where they do not."""
-    text = properties.get(MODE, "none").strip().lower()
+    text = str(properties.get(MODE, "none")).strip().lower()
     return "" if text == "none" else text
 
 
@@ -52,7 +52,7 @@ def in_files(fields: Iterable[pa.Field], table: pa.Schema) -> pa.Schema:
 
 
 def _in_file(field: pa.Field, known: pa.Field) -> pa.Field:
-    metadata = {_FIELD_ID: _id_of(known)}
+    metadata = {FIELD_ID: _id_of(known)}
     return pa.field(physical_name(known), _kind(field.type, known.type), field.nullable, metadata)
 
 
@@ -68,7 +68,7 @@ def _kind(kind: pa.DataType, known: pa.DataType) -> pa.DataType:
 
 
 def _id_of(field: pa.Field) -> str:
-    own: bytes = (field.metadata or {})[_ID.encode()]
+    own: bytes = (field.metadata or {})[ID.encode()]
     return own.decode()
 
 
@@ -98,7 +98,7 @@ def unnamed(schema: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
     return [
         path
         for path, metadata in schema
-        if type(metadata.get(_ID)) is not int or not isinstance(metadata.get(_NAME), str)
+        if type(metadata.get(ID)) is not int or not isinstance(metadata.get(_NAME), str)
     ]
 
 
@@ -111,15 +111,15 @@ def with_names(schema_string: str, table_id: str, highest: int) -> tuple[str, in
     schema = json.loads(schema_string)
     for field in _fields(schema):
         metadata = field.setdefault("metadata", {})
-        if _ID not in metadata:
+        if ID not in metadata:
             highest += 1
-            metadata[_ID], metadata[_NAME] = highest, f"col-{uuid.uuid5(_SPACE, f'{table_id}/{highest}')}"
+            metadata[ID], metadata[_NAME] = highest, f"col-{uuid.uuid5(_SPACE, f'{table_id}/{highest}')}"
     return json.dumps(schema, ensure_ascii=False, separators=(",", ":")), highest
 
 
 def every_id(schema_string: str) -> Iterator[int]:
     """The ids of all fields of a schema at any depth."""
-    found = ((field.get("metadata") or {}).get(_ID) for field in _fields(json.loads(schema_string)))
+    found = ((field.get("metadata") or {}).get(ID) for field in _fields(json.loads(schema_string)))
     return (one for one in found if type(one) is int)
 
 

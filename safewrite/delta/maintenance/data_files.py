@@ -14,7 +14,7 @@ from safewrite.delta.data import footers
 from safewrite.delta.data import julian_dates as calendar
 from safewrite.delta.data.footers import Footer, Leaf
 from safewrite.delta.data.vectors import path_of
-from safewrite.delta.log import actions
+from safewrite.delta.log import actions, column_names
 from safewrite.delta.log.actions import Action, stats_of
 from safewrite.delta.log.features import unwritable
 from safewrite.delta.log.replay import load_files
@@ -313,7 +313,7 @@ class _Names:
         """Columns of a file, and of its folder, that the table did not have when the file was added."""
         metadata = self._at(end.path)
         mode = _mapping(metadata or self._now)
-        if mode == "id" or (metadata is None and mode != "none"):
+        if mode == "id" or (metadata is None and mode):
             return {}  # columns go by number, or may have been dropped since
         known = {name.casefold() for name in _physical(metadata or self._now)}
         known |= {name.casefold() for name in _extra(self._now)}
@@ -380,7 +380,7 @@ def _details(
 
 
 def _mapping(metadata: Action) -> str:
-    return str((metadata.get("configuration") or {}).get("delta.columnMapping.mode", "none")).lower()
+    return column_names.mode(metadata.get("configuration") or {})
 
 
 def _physical(metadata: Action) -> list[str]:
@@ -389,7 +389,7 @@ def _physical(metadata: Action) -> list[str]:
         fields = json.loads(metadata["schemaString"])["fields"]
     except (KeyError, TypeError, ValueError):
         return []
-    if _mapping(metadata) == "none":
+    if not _mapping(metadata):
         return [one["name"] for one in fields]
     return [
         (one.get("metadata") or {}).get("delta.columnMapping.physicalName", one["name"]) for one in fields

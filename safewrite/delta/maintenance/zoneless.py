@@ -30,7 +30,7 @@ _OF_FOLDERS = (
 
 def examine(state: Snapshot, adds: Iterable[Action]) -> Findings:
     """Judge the partition values of live files."""
-    if state.properties.get("delta.columnMapping.mode", "none") != "none":
+    if state.mapping:
         return  # values go by physical names, and folders by none
     instants = [name for name in state.partition_by if _is_instant(state.schema.field(name).type)]
     if not instants:

@@ -111,9 +111,8 @@ def land(
     tasks = tasks_of(job, mixed)
     is_here = isinstance(tasks.engine, LocalEngine)
     for number, group in enumerate(_groups(iter(news), is_here=is_here)):
-        if (
-            number and job.has_bronze
-        ):  # another run, of a later configuration, may have landed files of the next task meanwhile
+        # Another run, of a later configuration, may have landed files of the next task meanwhile.
+        if number and job.has_bronze:
             job.lineage.look()
             catch_up(job, state, landed.versions)
         check_epoch(job, state, group, again=landed.again)
