@@ -10,10 +10,9 @@ import pytest
 
 import safewrite as sw
 from safewrite.delta.data.datafiles import FileLayout, encoded
+from safewrite.iceberg.data.datafiles import encode
 from tests.changes.test_decide import OTHER, K, up
 from tests.changes.test_tables import Lake, apply
-
-MODULES = {"delta": "safewrite.delta.data.datafiles", "iceberg": "safewrite.iceberg.data.datafiles"}
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
@@ -24,19 +23,18 @@ def test_rows_that_are_written_twice_are_not_committed(
     """Files of an encoder that reads its rows twice are sound by themselves."""
     lake = Lake(kind, tmp_path)
     apply(lake.open(), [up((1, 0)), up((1, 0), "p", OTHER)])
-    module = __import__(MODULES[kind], fromlist=["encode"])
-    encode = module.encode
 
     def twice(*args: Any, **how: Any) -> list[Any]:
         write_id = how.pop("write_id")
         return [file for name in "ab" for file in encode(*args, write_id=f"{write_id}{name}", **how)]
 
-    def rest_twice(kept: Any, layout: FileLayout) -> list[Any]:
+    def encoded_twice(rows: Any, layout: FileLayout) -> list[Any]:
         layouts = [replace(layout, write_id=f"{layout.write_id}{name}") for name in "ab"]
-        return [file for one in layouts for file in encoded(kept, one)]
+        return [file for one in layouts for file in encoded(rows, one)]
 
-    monkeypatch.setattr(module, "encode", twice)
-    monkeypatch.setattr("safewrite.delta.write.overwrite.encoded", rest_twice)
+    monkeypatch.setattr("safewrite.iceberg.data.datafiles.encode", twice)
+    for module in ("data.datafiles", "write.overwrite"):
+        monkeypatch.setattr(f"safewrite.delta.{module}.encoded", encoded_twice)
     row = {"a": 7, "b": "x", "s": 1, "t": 0, "value": "p"}
     calls: dict[str, Any] = {
         "append": lambda table: table.append([row]),

@@ -307,6 +307,20 @@ def test_new_columns_and_fields_get_ids_that_no_column_ever_had_and_names_of_the
     assert names_in(pq.read_schema(root / adds(root)[-1]["path"])) < {*names}
 
 
+def test_the_change_feed_names_new_columns_as_files_do(tmp_path):
+    """An overwrite that brings a column: its change files had it under the name that users know, and readers found none."""
+    root = tmp_path / "t"
+    mapped(root, enableChangeDataFeed="true")
+    table = sw.open(root)
+    table.append([row(1), row(2)], key="a")
+    table.overwrite([{**row(2, "over"), "new": 7}], where="id = 2", schema_mode="merge", key="b")
+    (own,) = {state_of(table.refresh()).physical["new"]}
+    files = [*(root / "_change_data").rglob("*.parquet")]
+    assert files
+    assert {own in pq.read_schema(path).names for path in files} == {True}
+    assert not any("new" in pq.read_schema(path).names for path in files)
+
+
 def every_field(kind: Any) -> Any:
     for field in kind.get("fields", ()) if isinstance(kind, dict) else ():
         yield field

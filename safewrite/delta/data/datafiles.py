@@ -6,20 +6,23 @@ import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pyarrow as pa
 
 from safewrite.delta.data.partitions import Room, directory, groups
 from safewrite.delta.data.stats import FileStats
-from safewrite.delta.log import column_names
+from safewrite.delta.log import column_names, file_properties, indexing
 from safewrite.delta.log.file_properties import TARGET_BYTES, Compression
 from safewrite.delta.log.indexing import Indexed, Path
 from safewrite.errors import InternalError, InvalidInputError
 from safewrite.frames.grouping import tables_of
 from safewrite.frames.parquet import ParquetDraft, dealt, rolled
 from safewrite.frames.prepare import Prepared
+
+if TYPE_CHECKING:
+    from safewrite.delta.log.snapshot import Snapshot
 
 FIRST_COLUMNS = Indexed()
 _WRITE_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -67,15 +70,8 @@ def encode(
 ) -> Iterator[DataFile]:
     """The data files of ``prepared``, one at a time, each of about ``target_file_size`` bytes.
 
-    ``write_id`` makes the paths unique (B1, C10); ``room`` is how long they may be; ``indexed`` chooses the columns that get statistics; ``mapped`` is the
-    table's schema, where its files call columns otherwise.  One file and one slice of rows are in memory, if the caller drops each file before it asks for the next.  A frame without rows gives no file.  Raises InternalError if the
-    rows in the footers are not the rows given (G5, H10).
+    The settings are those of :class:`FileLayout`.  Raises as :func:`encoded`.
     """
-    if tuple(partition_by) != prepared.partition_by:
-        raise InvalidInputError(
-            f"The rows were prepared for partitions {list(prepared.partition_by)}, not {list(partition_by)}. "
-            "Pass the same partition_by to prepare()."
-        )
     layout = FileLayout(
         prepared.schema,
         tuple(partition_by),
@@ -91,7 +87,20 @@ def encode(
 
 
 def encoded(prepared: Prepared, layout: FileLayout) -> Iterator[DataFile]:
-    """The data files of ``prepared``, as a layout says.  Raises as :func:`encode`."""
+    """The data files of ``prepared``, one at a time, as a layout says.
+
+    One file and one slice of rows are in memory, if the caller drops each file before it asks for the next.  A frame without rows
+    gives no file.  Raises InternalError if the rows in the footers are not the rows given (G5, H10).
+    """
+    if layout.partition_by != prepared.partition_by:
+        raise InvalidInputError(
+            f"The rows were prepared for partitions {list(prepared.partition_by)}, not {list(layout.partition_by)}. "
+            "Pass the same partition_by to prepare()."
+        )
+    return _encoded(prepared, layout)
+
+
+def _encoded(prepared: Prepared, layout: FileLayout) -> Iterator[DataFile]:
     written = ordinal = 0
     for values, tables in _partitions(prepared, layout.partition_by):
         layout.check(values)
@@ -107,7 +116,7 @@ def encoded(prepared: Prepared, layout: FileLayout) -> Iterator[DataFile]:
 def encode_stream(tables: Iterable[pa.Table], layout: FileLayout) -> Iterator[DataFile]:
     """The data files of rows that come in any order and are never in memory together.
 
-    Each table should have many rows of each of its partitions: they become a row group.  Raises as :func:`encode`.
+    Each table should have many rows of each of its partitions: they become a row group.  Raises as :func:`encoded`.
     """
     rows = written = 0
 
@@ -206,6 +215,32 @@ class FileLayout:
                 column_names.physical_name(self.mapped.field(name)): one for name, one in values.items()
             }
         return DataFile(path, body, stats.rows, values, stats.to_json())
+
+
+def indexed_of(state: Snapshot) -> Indexed:
+    """The columns that files of a table need statistics of."""
+    return indexing.of(state.properties, state.domains, state.mapped)
+
+
+def layout_of(  # noqa: PLR0917 - all of it is what a layout has
+    state: Snapshot,
+    schema: pa.Schema,
+    partition_by: tuple[str, ...],
+    write_id: str,
+    target_file_size: int | None = None,
+    room: Room | None = None,
+) -> FileLayout:
+    """How files of rows of ``schema`` are made for a table, as its metadata says."""
+    return FileLayout(
+        schema,
+        partition_by,
+        write_id,
+        target_file_size=file_properties.target_bytes(state.properties, target_file_size),
+        compression=file_properties.compression(state.properties),
+        indexed=indexed_of(state),
+        room=room,
+        mapped=state.mapped,
+    )
 
 
 def _suffix(compression: Compression) -> str:

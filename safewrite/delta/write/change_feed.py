@@ -75,14 +75,15 @@ def staged_changes(
 
 
 class FedCommit(Protocol):
-    """A commit that removes rows, as :func:`staged_feed` needs it; its ``metadata`` is None where the table's stays."""
+    """A commit that removes rows, as :func:`staged_feed` needs it; ``after`` is the table with the columns that it adds."""
 
     commit_id: str
     timestamp_ms: int
     limits: Limits
-    state: Snapshot | None
-    metadata: Action | None
     files: Sequence[StagedFile]
+
+    @property
+    def after(self) -> Snapshot | None: ...
 
     def rows_of_files(
         self, adds: Sequence[Action], state: Snapshot | None = None
@@ -98,10 +99,10 @@ def staged_feed(
     Raises:
         As :func:`staged_changes`.
     """
-    assert commit.state is not None
+    after = commit.after
+    assert after is not None
     name, how = f"{commit.commit_id}-changes", (commit.timestamp_ms, commit.limits)
-    made = yield from staged_changes(replaced_rows(gone, came), commit.state, name, *how)
-    after = commit.state if commit.metadata is None else replace(commit.state, metadata=commit.metadata)
+    made = yield from staged_changes(replaced_rows(gone, came), after, name, *how)
     for number, file in enumerate(commit.files if came is None else ()):
         found = yield from commit.rows_of_files([file.action["add"]], after)
         rows = typed(next(iter(found.values())), "insert")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from safewrite.delta.arbiter import PROPERTY_ARBITER
 from safewrite.delta.log import column_names, features, indexing
 from safewrite.delta.log.actions import Action
-from safewrite.delta.log.schema import add_fields, features_needed, from_arrow, readable, widen_fields
+from safewrite.delta.log.schema import add_fields, features_needed, from_arrow, widen_fields
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.errors import InternalError, InvalidInputError, UnsupportedTableError
 from safewrite.frames import Prepared
@@ -91,12 +91,22 @@ def _schema_with(
     return *column_names.with_names(text, state.table_id, _highest_id(state)), is_wider
 
 
-def mapped_with(state: Snapshot, schema: pa.Schema) -> pa.Schema:
-    """A mapped table's schema with the new columns and fields of ``schema``, as a commit on this version will have it."""
+def unmade(first: NewTable) -> Snapshot:
+    """A table before its first write, as far as its files depend on it."""
+    metadata = {"configuration": dict(first.properties), "partitionColumns": list(first.partition_by)}
+    return Snapshot(-1, {}, metadata)
+
+
+def with_columns(state: Snapshot, schema: pa.Schema) -> Snapshot:
+    """A table with the new columns and fields of ``schema``, as a commit on this version will have it, if its files name them otherwise."""
+    if not state.mapping:
+        return state
     there = {one.name: one for one in state.schema}
     added = [one for one in schema if one.name not in there]
     wider = [one for one in schema if one.name in there and one.type != there[one.name].type]
-    return readable(_schema_with(state, added, wider)[0])[0] if added or wider else state.schema
+    if not added and not wider:
+        return state
+    return replace(state, metadata={**state.metadata, "schemaString": _schema_with(state, added, wider)[0]})
 
 
 def _highest_id(state: Snapshot) -> int:

@@ -17,12 +17,12 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 
-from safewrite.delta.data.datafiles import DataFile, FileLayout, encoded
+from safewrite.delta.data.datafiles import DataFile, FileLayout, encoded, layout_of
 from safewrite.delta.data.julian_dates import check_calendar
 from safewrite.delta.data.pruning import constants, may_match
 from safewrite.delta.data.rows import check_within, damaged, matching, read_rows, whole_rows, without
 from safewrite.delta.data.vector_files import Vectors, marked
-from safewrite.delta.log import file_properties, indexing
+from safewrite.delta.log import file_properties
 from safewrite.delta.log.actions import Action, Commit, FileKey, file_key, rows_of
 from safewrite.delta.log.features import check_overwrite, feeds_changes, marks_rows
 from safewrite.delta.log.replay import LogReplay, load_files
@@ -228,13 +228,6 @@ class OverwriteTransaction(Transaction):
         assert self.state is not None
         return constants(columns(self.predicate), add, self.state)
 
-    def _schema_after(self) -> pa.Schema:
-        """The table's schema with the columns that this commit adds."""
-        from safewrite.delta.log.schema import to_arrow
-
-        assert self.state is not None
-        return self.state.schema if self.metadata is None else to_arrow(self.metadata["schemaString"])
-
     def planned(self) -> LogReplay:
         """The live files that the plan was made on."""
         if self.active is None:
@@ -250,7 +243,8 @@ class OverwriteTransaction(Transaction):
         body, gone, marks = (yield from self.body_of(add)), self.vectors.of(add), marks_rows(state)
         names = sorted(columns(self.predicate) & {*state.schema.names})
         rows, _ = read_rows(body, add, state, names, gone)
-        goes = matching(rows, self.constants(add), self.predicate, self._schema_after())
+        assert self.after is not None
+        goes = matching(rows, self.constants(add), self.predicate, self.after.schema)
         if not goes.any():
             return FileVerdict.KEEP, ()
         if feeds_changes(state):
@@ -272,8 +266,8 @@ class OverwriteTransaction(Transaction):
     def remainder(self, add: Action, kept: Prepared, number: int) -> Iterable[DataFile]:
         """The files that take a file's place, of its rows that stay; ``number`` makes their names unique."""
         assert self.state is not None
-        layout = _of_rest(self.state, kept.schema, f"{self.commit_id}-kept{number}", self.target_file_size)
-        return remainder(add, kept, layout)
+        name = f"{self.commit_id}-kept{number}"
+        return remainder(add, kept, layout_of(self.state, kept.schema, (), name, self.target_file_size))
 
     def body_of(self, add: Action) -> Generator[Effect, Outcome, bytes]:
         """The bytes of a live data file.
@@ -307,19 +301,6 @@ class OverwriteTransaction(Transaction):
                 f"Version {version} added or removed files whose rows this write must look at. Nothing was "
                 "committed; call again."
             )
-
-
-def _of_rest(state: Snapshot, schema: pa.Schema, write_id: str, target_file_size: int) -> FileLayout:
-    """How files are made of the rows that stay of a file; its folder and partition values stay as they are."""
-    return FileLayout(
-        schema,
-        (),
-        write_id,
-        target_file_size=target_file_size,
-        compression=file_properties.compression(state.properties),
-        indexed=indexing.of(state.properties, state.domains, state.mapped),
-        mapped=state.mapped,
-    )
 
 
 def remainder(add: Action, kept: Prepared, layout: FileLayout) -> Iterable[DataFile]:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.arguments.reading import SchemaMode
 from safewrite.delta.connect import Connection
-from safewrite.delta.log import column_names, features, file_properties, indexing
+from safewrite.delta.log import features, file_properties
 from safewrite.delta.log.file_list_cache import KnownFiles
-from safewrite.delta.log.schema import readable
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import creation
 from safewrite.delta.write.transaction import Transaction, Write
@@ -141,7 +140,9 @@ class Planner:
         mode, volatile = operation.schema_mode, operation.volatile
         if isinstance(data, WrittenMember) and state is not None:
             schema = earlier[-1].schema if earlier else state.schema
-            return data.prepared(schema, state.partition_by, layout=_indexed(state))
+            from safewrite.delta.data.datafiles import indexed_of
+
+            return data.prepared(schema, state.partition_by, layout=indexed_of(state))
         if not earlier:
             return self.prepare(data, state, mode, volatile)
         last = earlier[-1]
@@ -386,47 +387,30 @@ class Planner:
         self, prepared: Prepared, candidate: Transaction, write_id: str | None = None
     ) -> Iterable[DataFile]:
         """Parquet files of the rows, made one by one as they are asked for; ``write_id`` is in their names."""
-        from safewrite.delta.data.datafiles import encode
+        from safewrite.delta.data.datafiles import encoded, layout_of
 
-        metadata = candidate.metadata or (candidate.state.metadata if candidate.state else None)
-        if metadata is None:
+        state = candidate.after
+        if state is None:
             raise InternalError(
                 "A candidate has neither a table nor the metadata of a new one. Please report it."
             )
-        properties = metadata.get("configuration") or {}
-        domains = candidate.state.domains if candidate.state else {}
-        mapped = readable(metadata["schemaString"])[0] if column_names.mode(properties) else None
-        return encode(
-            prepared,
-            partition_by=tuple(metadata.get("partitionColumns") or ()),
-            write_id=write_id or candidate.commit_id,
-            room=self._room,
-            target_file_size=file_properties.target_bytes(properties, self.target_file_size),
-            compression=file_properties.compression(properties),
-            indexed=indexing.of(properties, domains, mapped),
-            mapped=mapped,
+        write_id = write_id or candidate.commit_id
+        target = self.target_file_size
+        return encoded(
+            prepared, layout_of(state, prepared.schema, state.partition_by, write_id, target, self._room)
         )
 
     def layout(self, schema: pa.Schema, state: Snapshot | None) -> FileLayout:
         """How tasks make data files of a write; they are named by an id of their own."""
-        from safewrite.delta.data.datafiles import FileLayout
+        from safewrite.delta.data.datafiles import layout_of
 
         first = self.first or creation.NewTable()
-        properties = first.properties if state is None else state.properties
-        mapped = None if state is None or not state.mapping else creation.mapped_with(state, schema)
-        return FileLayout(
-            schema,
-            tuple(first.partition_by) if state is None else state.partition_by,
-            self.new_id(),
-            target_file_size=file_properties.target_bytes(properties, self.target_file_size),
-            compression=file_properties.compression(properties),
-            indexed=indexing.of(properties, {} if state is None else state.domains, mapped),
-            room=self._room,
-            mapped=mapped,
-        )
+        after = creation.unmade(first) if state is None else creation.with_columns(state, schema)
+        return layout_of(after, schema, after.partition_by, self.new_id(), self.target_file_size, self._room)
 
     def in_tasks(self, state: Snapshot | None) -> TableInTasks | None:
         """How tasks reach this version; None where another process cannot reach its store."""
+        from safewrite.delta.data.datafiles import indexed_of
         from safewrite.delta.read.task_reader import DeltaReader
         from safewrite.delta.write.tasks import DeltaFiles
         from safewrite.engine.written import TableInTasks
@@ -437,7 +421,7 @@ class Planner:
         limits, layout = self.limits.elsewhere(), self.layout(state.schema, state)
         files = DeltaFiles(store, layout, self.connection.world.wall_ms(), limits)
         return TableInTasks(
-            MemberWriter(state.schema, state.partition_by, files, layout=_indexed(state)),
+            MemberWriter(state.schema, state.partition_by, files, layout=indexed_of(state)),
             DeltaReader(store, state.version, state.protocol, state.metadata, limits),
         )
 
@@ -462,11 +446,6 @@ class Planner:
             "recording_arbiter": changes.recording_arbiter,
             "engine_version": __version__,
         }
-
-
-def _indexed(state: Snapshot) -> indexing.Indexed:
-    """The columns that files of the table need statistics of."""
-    return indexing.of(state.properties, state.domains, state.mapped)
 
 
 def _changing(operation: Operation, state: Snapshot | None) -> tuple[Spec, Snapshot]:

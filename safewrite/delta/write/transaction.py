@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from safewrite.delta.log import actions
@@ -98,6 +98,15 @@ class Transaction:
     """The table with another writer's commit that carries this write, where that is known."""
     _bodies: dict[tuple[int, str], bytes] = field(default_factory=dict, repr=False)
     _listing: tuple[Write, str, dict[str, Any], Put | None] | None = field(default=None, repr=False)
+
+    @property
+    def after(self) -> Snapshot | None:
+        """The table with the metadata that this write gives it; None where there is neither."""
+        if self.metadata is None:
+            return self.state
+        if self.state is None:
+            return Snapshot(-1, self.protocol or {}, self.metadata)
+        return replace(self.state, metadata=self.metadata)
 
     def __post_init__(self) -> None:
         if self.state is not None:
@@ -221,8 +230,7 @@ class Transaction:
         }
 
     def _partition_by(self) -> Sequence[str]:
-        metadata = self.metadata or (self.state.metadata if self.state else {})
-        return list(metadata.get("partitionColumns") or ())
+        return [] if self.after is None else list(self.after.partition_by)
 
     def _txns(self, version: int) -> list[Action]:
         numbers: dict[str, int] = {}
