@@ -127,6 +127,10 @@ class AppendPlan:
         """What the snapshot says of rows that it removes."""
         return {}
 
+    def unused(self) -> Sequence[DataFile]:
+        """Uploaded files that the last attempt has no use for."""
+        return ()
+
     def examine(self, head: TableVersion) -> int | None:
         """The snapshot that carries this write already; see ``safewrite.protocol.iceberg.commit.Plan``.
 

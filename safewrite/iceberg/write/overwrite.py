@@ -1,8 +1,9 @@
 """Replaces the rows for which ``where`` is true by the rows of a frame, in one snapshot.
 
 The plan is made on the same snapshot that the new one follows: a catalog that accepts the commit attests that
-nothing happened in between.  After a conflict the plan is made again (C9).  Copy-on-write: a file with
-only matching rows is removed, a file with some is rewritten without them.
+nothing happened in between.  After a conflict the plan is brought to the new base (C9): files that came, or that others took rows
+of, are looked at; what became of the others stands (decision 0068).  Copy-on-write: a file with only matching rows is removed, a
+file with some is rewritten without them.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.members import REMOVED_ROWS
+from safewrite.iceberg.write.row_files import Mark, mark_of
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write
 from safewrite.protocol.ask import ask
@@ -60,13 +62,18 @@ class ReplacePlan(AppendPlan):
     """A write that removes rows as well.
 
     ``deletes`` says that no rows come.  Decisions about data files are kept over attempts, for data files
-    never change: only files that came since the last attempt are looked at.
+    never change: only files that came since the last attempt are looked at, or whose rows others marked as gone.
     """
 
     predicate: Predicate = EVERYTHING
     deletes: bool = False
     target_file_size: int = 0
     _rests: dict[tuple[str, ...], _RewrittenFile] = field(default_factory=dict, repr=False)
+    """What becomes of each file, by its path and those of its delete files."""
+    _staying: dict[str, Mark] = field(default_factory=dict, repr=False)
+    """Files, by their paths, in which no row matched: none does once others marked rows as gone."""
+    _planned_on: int | None = None
+    """The snapshot that the last plan was made on."""
     _removed: list[DataFile] = field(default_factory=list, repr=False)
     _counts: list[int | None] = field(default_factory=list, repr=False)
     _rewritten: list[DataFile] = field(default_factory=list, repr=False)
@@ -125,21 +132,33 @@ class ReplacePlan(AppendPlan):
         assert isinstance(outcome.value, tuple)
         pruning = Pruning(self.predicate, table_of(head).metadata, schema)
         for task in outcome.value:
-            if not pruning.may_match(task.file):
-                continue
-            mark = (task.file.file_path, *sorted(d.file_path for d in task.delete_files))
-            if mark not in self._rests:
-                self._rests[mark] = yield from self._rest(head, task, schema, pruning)
-            if self._rests[mark].removed:
+            mark = mark_of(task)
+            rest = self._rests.get(mark)
+            if rest is None:
+                rest = self._rests[mark] = yield from self._rest(head, task, schema, pruning)
+            if rest.removed:
                 self._removed.append(task.file)
-                self._counts.append(self._rests[mark].removed_rows)
-                self._rewritten += self._rests[mark].files
-                self._kept += self._rests[mark].kept
+                self._counts.append(rest.removed_rows)
+                self._rewritten += rest.files
+                self._kept += rest.kept
+            else:
+                self._staying[mark[0]] = mark
+        self.rebased += self.attempt > 0 and self._planned_on != head.current
+        self._planned_on = head.current
+
+    def unused(self) -> list[DataFile]:
+        """Uploaded files that the last plan has no use for."""
+        used = {file.file_path for file in self.counted}
+        made = [file for rest in self._rests.values() for file in rest.files]
+        return [file for file in made if file.file_path not in used]
 
     def _rest(
         self, head: TableVersion, task: FileScanTask, schema: pa.Schema, pruning: Pruning
     ) -> Generator[Effect, Outcome, _RewrittenFile]:
         """Decide what one data file becomes, and upload its remaining rows."""
+        before = self._staying.get(task.file.file_path)
+        if not pruning.may_match(task.file) or (before is not None and {*before} <= {*mark_of(task)}):
+            return _RewrittenFile(False)
         if pruning.must_match(task.file):
             # A file with delete files has fewer live rows than its count says.
             return _RewrittenFile(True, None if task.delete_files else task.file.record_count)

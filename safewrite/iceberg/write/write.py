@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -33,6 +33,8 @@ from safewrite.protocol.values import LedgerRecord
 from safewrite.table.operation import keyed_until_landed
 
 if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+
     from safewrite.iceberg.data.datafiles import StagedFile
     from safewrite.iceberg.write.staging import Staging
 
@@ -64,6 +66,9 @@ class WritePlan(Plan, Protocol):
 
     def removed_rows(self) -> int | None:
         """How many rows the snapshot removes; None where nobody counted them."""
+
+    def unused(self) -> Sequence[DataFile]:
+        """Uploaded files that the last attempt has no use for."""
 
     def check_positions(self, head: TableVersion) -> None:
         """Refuse to move positions that are elsewhere in a table version."""
@@ -166,7 +171,10 @@ def committed(
         known = landed(record, swapped.head, plan.snapshot_id)
         yield from keys.remember(replace(known, fingerprint=plan.write.fingerprint), plan.snapshot_id, limits)
     # Only files that no commit can name any more: these attempts are known not to have landed (promise 7).
-    lost = [Delete(path, name="write.delete_lost") for change in swapped.lost for path in change.written]
+    paths = [path for change in swapped.lost for path in change.written]
+    if len(swapped.lost) == swapped.attempts - 1:
+        paths += [file.file_path for file in plan.unused()]
+    lost = [Delete(path, name="write.delete_lost") for path in paths]
     if lost:
         yield from _clean_up(lost)
     together = swapped.members > 1 and plan.write.changes is not None  # what went is counted for all of them
