@@ -15,6 +15,7 @@ from typing import Any, Literal
 from safewrite.errors import ConflictError, InvalidInputError, SafewriteError, without_secrets
 from safewrite.intake.reporting import OnEvent
 from safewrite.intake.settings import path_of
+from safewrite.intake.upkeep import Upkeep
 from safewrite.medallion.bronze.known_files import catch_up, known_state
 from safewrite.medallion.bronze.landing import LandedFiles, is_news, land, land_lost
 from safewrite.medallion.bronze.source_truncates import note_truncate, warning_of
@@ -94,6 +95,7 @@ class Pipeline:
         self.places = JobPlaces(
             self.config, path=path_of(config), on_event=on_event, engine=engine_of(engine)
         )
+        self.upkeep = Upkeep(self.config.maintain, self.places.on_event)
 
     def check(self) -> None:
         """Look for what every run would refuse, and ask no store and no catalog.
@@ -205,6 +207,8 @@ class Pipeline:
         run = Run(self.config.job, runs, 0.0, len(listed))
         if tables is None:
             self._strangers(found, mixed, run)
+        if run.put_aside or any(one.landed.quarantined or one.refined.quarantined for one in runs):
+            self.upkeep.keep([(self.config.quarantine, self.places.quarantine)])
         run.elapsed_s = time.monotonic() - started_s
         note_run(self.places.state, run)
         return run
@@ -321,6 +325,7 @@ class Pipeline:
             self._tried(
                 lambda: sync(job, run.refined, again=again or task.since_ms is not None, reset=task.reset)
             )
+            self.upkeep.keep([(job.config.silver, job.silver)])
             self._note_heads(job, BronzeState(), [job.foreign.head, job.foreign.mark()])
             return
         remembered = None if again or task.is_truncate else state  # a replay believes bronze alone
@@ -346,6 +351,7 @@ class Pipeline:
             state.truncated = job.config.epoch
         self._note_landed(job, state, run.landed)
         self._refine(job, run.refined, task)
+        self.upkeep.keep([(job.config.bronze, job.bronze), (job.config.silver, job.silver)])
         if catch_up(job, state, run.landed.versions):
             self._note_heads(job, state, [job.lineage.head, job.lineage.mark()])
 

@@ -80,6 +80,7 @@ SECTIONS = (
         Panel("Live data files", _some(UPKEEP, "files_after")),
         Panel("Files put together", _some(UPKEEP, "files_in")),
         Panel("Time of upkeep", _some(UPKEEP, "elapsed_s")),
+        Panel("Tables that a job could not maintain", _some(UPKEEP, "failed")),
     )),
     Section("Change data", "Failures and dead letters are to be 0. A lag that grows asks for more executors.", (
         Panel("Streams that ended by an error", _some(STREAM, "failed"), JOB),

@@ -96,6 +96,7 @@ UPKEEP = {
     "files_in": Metric("FilesCompacted", "Count", "safewrite.upkeep.files", "{file}", "small data files that `maintain` put together"),
     "files_after": Metric("LiveFiles", "Count", "safewrite.upkeep.live.files", "{file}", "live data files of the table when `maintain` had ended", is_level=True),
     "elapsed_s": Metric("UpkeepTime", "Seconds", "safewrite.upkeep.time", "s", "time that a call of `maintain` took"),
+    "failed": Metric("UpkeepFailures", "Count", "safewrite.upkeep.failures", "{table}", "1 if a job could not maintain a table"),
 }  # fmt: skip
 """Of the upkeep of a table, by the detail of its event."""
 STREAM = {

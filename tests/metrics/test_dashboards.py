@@ -44,7 +44,7 @@ def test_cloudwatch_is_asked_for_what_a_line_has(capsys: pytest.CaptureFixture[s
         "table_run": dict.fromkeys(["files", "rows", "quarantined", "applied", "failed", "elapsed_s", "lag_files", "lag_commits", "lag_s"], 1),
         "table_batch": dict.fromkeys(["records", "applied", "late", "duplicate", "superseded", "tombstoned", "dead", "commit_s", "lag_s", "valid_through_s"], 1),
         "stream": dict.fromkeys(["lag_records", "batch_s", "failed"], 1),
-        "upkeep": dict.fromkeys(["files_in", "files_after", "elapsed_s"], 1),
+        "upkeep": dict.fromkeys(["files_in", "files_after", "elapsed_s", "failed"], 1),
     }.items():  # fmt: skip
         line(sw.Event(kind, "shop.t", "", details))
     line(sw.Event("checkpoint", "shop.t", "", {"error": "x"}))

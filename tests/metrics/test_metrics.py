@@ -275,7 +275,7 @@ def test_a_meter_gets_counters_and_histograms(tmp_path: Any) -> None:
         "safewrite.cdc.lag.records": ("histogram", "{record}"), "safewrite.cdc.batch.time": ("histogram", "s"),
         "safewrite.cdc.failures": ("counter", "{stream}"),
         "safewrite.upkeep.files": ("counter", "{file}"), "safewrite.upkeep.live.files": ("histogram", "{file}"),
-        "safewrite.upkeep.time": ("histogram", "s"),
+        "safewrite.upkeep.time": ("histogram", "s"), "safewrite.upkeep.failures": ("counter", "{table}"),
     }  # fmt: skip
     found = {name: (value, attributes) for name, value, attributes in meter.seen}
     named = {"service": "orders", "safewrite.table": table.uri, "safewrite.operation": "append"}

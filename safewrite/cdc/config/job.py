@@ -15,6 +15,7 @@ from safewrite.errors import without_secrets
 from safewrite.intake.partitioning import partition_columns
 from safewrite.intake.settings import Strict, Text, from_environment, json_schema_of, read, twice
 from safewrite.intake.tables import TableAccess, TableFormat
+from safewrite.intake.upkeep import Maintain, MaintainOption
 
 _OURS = frozenset(
     {
@@ -240,6 +241,7 @@ class Config(TableAccess):
     ] = None
     parallel_tables: Annotated[int, Field(ge=1, le=64, description="tables that commit at once")] = 4
     job_tables: JobTables = JobTables()
+    maintain: MaintainOption = Maintain()
     unknown_tables: Annotated[
         Literal["dead-letter", "create", "ignore"],
         Field(description="what becomes of rows of tables that are not in tables"),

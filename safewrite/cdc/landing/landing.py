@@ -3,13 +3,13 @@
 The order makes a crash harmless at every step.  Dead letters first: a record that can land nowhere is kept before
 anything counts it as done.  Then the tables, each by itself; a replay passes over what a table has by its positions,
 and finds its counts by the key.  The ledger last: its positions say that all tables have the batch, so a job without
-a checkpoint starts from them.
+a checkpoint starts from them.  Then tables are maintained that are due, which changes no row.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -34,6 +34,7 @@ from safewrite.cdc.table.table_batch import JobParts, TableBatch
 from safewrite.cdc.table.task_shares import TaskShare
 from safewrite.intake.reporting import OnEvent, listener
 from safewrite.intake.settings import from_environment
+from safewrite.intake.upkeep import Upkeep
 
 log = logging.getLogger("safewrite")
 
@@ -61,6 +62,7 @@ class Landing:
             route_field=config.route_field,
         )
         self.by_tasks = TaskLanding(self.job, self._router, self._deletions.landed)
+        self.upkeep = Upkeep(config.maintain, self._on_event)
 
     def land(self, given: Batch, work_of: WorkOf | None = None) -> list[LedgerEntry]:
         """Land what is new of a batch; the lines that the ledger got, none if all of it had landed.
@@ -107,7 +109,15 @@ class Landing:
             there.tell({share.table.name: share.entry.records for share in shares})
         self.ledger.write(batch, lines, done, decoded.endings)
         tell_batch(lines, self._on_event)
+        committed = {line.table for line in lines if line.version is not None}
+        self._maintain([*(share.table for share in shares), *(share.table for share in by_tasks)], committed)
         return lines
+
+    def _maintain(self, tables: Iterable[TargetTable], committed: Container[str | None]) -> None:
+        """Keep tables in shape that this batch committed to, and those of the job, which each batch adds small files to."""
+        tables = [*(one for one in tables if one.name in committed), self.ledger.table, self.ledger.letters]
+        found = [(one.name, seen) for one in tables if (seen := self.targets.seen(one)) is not None]
+        self.by_tasks.forget(self.upkeep.keep(found))
 
     def replay(self, batch: Batch) -> tuple[list[LedgerEntry], list[DeadLetter]]:
         """Land dead letters through the configuration of today; the lines that the ledger got, and those that still cannot land.

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from safewrite.errors import without_secrets
 from safewrite.intake.settings import Strict, Text, json_schema_of, read, twice
 from safewrite.intake.tables import Reader, TableAccess, TableFormat, all_read_vectors, check_readers, is_like
+from safewrite.intake.upkeep import Maintain, MaintainOption
 from safewrite.medallion.config.bronze_columns import BRONZE_COLUMNS, COMMIT_DATE, STORED_FILE, UNCHANGED
 from safewrite.medallion.config.column_types import arrow_type
 from safewrite.medallion.config.commit_columns import Partitions, check_commit_columns, commit_fields
@@ -190,6 +191,7 @@ class Config(TableAccess):
     """The table of records that could not be taken, in the format ``quarantine_format``."""
     quarantine_format: TableFormat = "delta"
     workers: Annotated[int, Field(ge=1, le=64)] = 8
+    maintain: MaintainOption = Maintain()
     unknown_tables: Literal["raise", "quarantine"] = "raise"
     """What becomes of files and rows of a table that is not configured."""
     ignored_tables: list[Text] = Field(default_factory=list)
