@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.errors import without_secrets
 from safewrite.intake.reporting import OnEvent, listener
+from safewrite.intake.upkeep import TablesMaintained, maintain_all
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -139,6 +141,20 @@ class Pipeline:
                 f"The stream of the job {self.config.job!r} ended by an error ({why}). What was committed stays, and the job goes on "
                 "from its tables when it starts again. Correct the cause, and start it."
             ) from error
+
+    @without_secrets
+    def maintain(
+        self, *, dry_run: bool = False, budget_s: float | None = None, budget_bytes: int | None = None
+    ) -> TablesMaintained:
+        """Put small data files of all tables of the job together, one table after another; see ``Table.maintain``.
+
+        The budget is that of all tables.  It may run beside the job.
+
+        Raises:
+            InvalidInputError: an argument that ``Table.maintain`` refuses.
+        """
+        tables = [(one.name, partial(self.landing.targets.find, one)) for one in self.landing.tables()]
+        return maintain_all(tables, dry_run=dry_run, budget_s=budget_s, budget_bytes=budget_bytes)
 
     def restart(self, table: str) -> None:
         """Declare that a table that was dropped, or created again, begins with what comes now.

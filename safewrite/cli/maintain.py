@@ -1,23 +1,38 @@
-"""Runs the command maintain: small data files of a table are put together, beside its writers."""
+"""Runs the command maintain: small data files of a table, or of all tables of a job, are put together beside their writers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, cast
+import json
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
 
 from safewrite.cli.shared import EXIT_LOST, DryRun, Screen, check_above_zero, connect_to, plain
 from safewrite.cli.target import Target, on_table
+from safewrite.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from safewrite.intake.upkeep import TablesMaintained
     from safewrite.table.verbs import Table
 
 
-@on_table
+@partial(on_table, required=False)
 def maintain(
     screen: Screen,
     target: Target,
     *,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="All tables of this job of change data or medallion, in the place of TABLE; it says how they are reached.",
+        ),
+    ] = None,
     seconds: Annotated[
         float | None,
         typer.Option(
@@ -42,11 +57,42 @@ def maintain(
     with screen.errors():
         check_above_zero("seconds", seconds=seconds)
         check_above_zero("gigabytes", gb=gb)
-        report = _opened(target).maintain(
-            dry_run=dry_run, budget_s=seconds, budget_bytes=None if gb is None else int(gb * 10**9)
-        )
+        if (config is None) == (not target.table):
+            raise InvalidInputError("Give a TABLE, or --config of a job, one of them. Nothing was written.")
+        budget: dict[str, Any] = {
+            "budget_s": seconds,
+            "budget_bytes": None if gb is None else int(gb * 10**9),
+        }
+        if config is not None:
+            _maintain_job(screen, _job(config).maintain(dry_run=dry_run, **budget))
+        report = _opened(target).maintain(dry_run=dry_run, **budget)
     screen.show(report.to_dict(), lambda console: console.print(plain(str(report)), highlight=False))
     raise typer.Exit(0 if report.in_doubt is None else EXIT_LOST)
+
+
+def _job(config: Path) -> Any:
+    """The job of a configuration; only one of change data reads Kafka."""
+    from safewrite import cdc, medallion
+
+    try:
+        is_cdc = "kafka" in json.loads(config.read_text("utf-8-sig"))
+    except (OSError, ValueError, TypeError):
+        is_cdc = False  # its reader says what is wrong
+    return cdc.Pipeline(config) if is_cdc else medallion.Pipeline(config)
+
+
+def _maintain_job(screen: Screen, done: TablesMaintained) -> NoReturn:
+    """Show what was done to the tables of a job, a line for each."""
+
+    def text(console: Console) -> None:
+        lines = [str(one) for one in done.reports.values()]
+        lines += [f"{name}: {why}" for name, why in done.failed.items()]
+        lines += [f"{name}: not begun: the budget was used up" for name in done.left]
+        for line in lines:
+            console.print(plain(line), highlight=False)
+
+    screen.show(done.to_dict(), text)
+    raise typer.Exit(0 if done.ok else EXIT_LOST)
 
 
 def _opened(target: Target) -> Table:

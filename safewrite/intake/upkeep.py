@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -116,6 +116,58 @@ class Upkeep:
         self._said.add((name, kind))
         event = sw.Event("upkeep", name, text, {"failed": 1, "error": kind})
         report(f"upkeep: {text}", event, self.on_event, level=level)
+
+
+@dataclass(frozen=True)
+class TablesMaintained:
+    """What was done to the tables of a job: a report for each, by its name, why others failed, and which were not begun."""
+
+    reports: Mapping[str, sw.MaintainReport]
+    failed: Mapping[str, str]
+    left: Sequence[str]
+
+    @property
+    def ok(self) -> bool:
+        """Whether no table failed, and no commit is in doubt."""
+        return not self.failed and all(one.in_doubt is None for one in self.reports.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        reports = {name: one.to_dict() for name, one in self.reports.items()}
+        return {"ok": self.ok, "tables": reports, "failed": dict(self.failed), "left": list(self.left)}
+
+
+def maintain_all(
+    tables: Iterable[tuple[str, Callable[[], sw.Table | None]]],
+    *,
+    dry_run: bool = False,
+    budget_s: float | None = None,
+    budget_bytes: int | None = None,
+) -> TablesMaintained:
+    """Maintain tables one after another, by their names; the budget is that of all of them.  A table that is not there yet is passed over.
+
+    Raises:
+        InvalidInputError: an argument that ``Table.maintain`` refuses.
+    """
+    reports, failed, left = dict[str, sw.MaintainReport](), dict[str, str](), list[str]()
+    started_s = time.monotonic()
+    for name, opened in tables:
+        spent = sum(one.bytes_in for one in reports.values())
+        left_s = None if budget_s is None else budget_s - (time.monotonic() - started_s)
+        left_bytes = None if budget_bytes is None else budget_bytes - spent
+        if (left_s is not None and left_s <= 0) or (left_bytes is not None and left_bytes <= 0):
+            left.append(name)
+            continue
+        try:
+            table = opened()
+            if table is not None:
+                reports[name] = table.maintain(dry_run=dry_run, budget_s=left_s, budget_bytes=left_bytes)
+        except sw.InvalidInputError:
+            raise
+        except sw.SafewriteError as error:
+            failed[name] = error.message
+            log.error("upkeep: %s failed: %s", name, error.message)
+    return TablesMaintained(reports, failed, left)
 
 
 def _commits(table: Any) -> int:

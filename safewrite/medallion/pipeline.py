@@ -5,17 +5,25 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from safewrite.errors import ConflictError, InvalidInputError, SafewriteError, without_secrets
+from safewrite import Table
+from safewrite.errors import (
+    ConflictError,
+    InvalidInputError,
+    SafewriteError,
+    TableNotFoundError,
+    without_secrets,
+)
 from safewrite.intake.reporting import OnEvent
 from safewrite.intake.settings import path_of
-from safewrite.intake.upkeep import Upkeep
+from safewrite.intake.upkeep import TablesMaintained, Upkeep, maintain_all
 from safewrite.medallion.bronze.known_files import catch_up, known_state
 from safewrite.medallion.bronze.landing import LandedFiles, is_news, land, land_lost
 from safewrite.medallion.bronze.source_truncates import note_truncate, warning_of
@@ -186,6 +194,32 @@ class Pipeline:
                 "and reset the table."
             )
         return self._each(names, _Task(is_truncate=True, after=after))
+
+    @without_secrets
+    def maintain(
+        self, *, dry_run: bool = False, budget_s: float | None = None, budget_bytes: int | None = None
+    ) -> TablesMaintained:
+        """Put small data files of all tables of the job together, one table after another; see ``Table.maintain``.
+
+        The budget is that of all tables.  It may run beside the job.
+
+        Raises:
+            InvalidInputError: an argument that ``Table.maintain`` refuses.
+        """
+        return maintain_all(self._stored(), dry_run=dry_run, budget_s=budget_s, budget_bytes=budget_bytes)
+
+    def _stored(self) -> Iterator[tuple[str, Callable[[], Table | None]]]:
+        """The tables that the job writes to, by their addresses."""
+        for one in self.config.tables.values():
+            addresses = [one.silver] if one.sync is not None else [one.bronze, one.silver]
+            yield from ((address, partial(self._there, address, one.format)) for address in addresses)
+        aside = self.config.quarantine
+        yield aside, partial(self._there, aside, self.config.quarantine_format)
+
+    def _there(self, address: str, table_format: str) -> Table | None:
+        with suppress(TableNotFoundError):
+            return self.places.open(address, table_format, None)
+        return None
 
     def _each(self, tables: Iterable[str] | None, task: _Task) -> Run:
         return self._run(tables, lambda job, found, mixed: self._table(job, found, mixed, task))

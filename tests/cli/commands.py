@@ -35,7 +35,7 @@ SAMPLES: dict[str, list[str]] = {
     "medallion config": ["medallion/job.json"], "medallion table": ["shop.orders"], "medallion from-dms endpoint": ["endpoint.json"],
     "medallion from-dms task": ["task.json"], "medallion from-dms lake": ["./lake"], "medallion quarantine show name": [ASIDE],
     "medallion quarantine replay names": [ASIDE], "medallion quarantine retire names": [ASIDE],
-    "locks watch once": [],
+    "locks watch once": [], "maintain table": ["./orders"],
     "stress": ["--help"],
 }  # fmt: skip
 """What a command is given, by its name and that of the argument, or by that of the argument alone; also what need not be given."""

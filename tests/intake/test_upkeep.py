@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import safewrite as sw
+from safewrite import cdc
+from safewrite.cli.app import app
 from safewrite.intake.upkeep import SAVED_S, START_S, Maintain, Upkeep
 from safewrite.medallion import Pipeline
 from tests.cdc.jobs import Job, change
@@ -109,6 +113,11 @@ def test_a_change_data_job_keeps_its_tables_and_its_ledger_in_shape(
     assert max(files) < 5 if maintain == "on" else files == [6, 6]
     assert len(job.rows("a")) == 6
     assert job.verdict().faults == ()
+    if maintain == "off":
+        given = landing.config.model_dump(mode="json", exclude_defaults=True)
+        done = cdc.Pipeline(json.dumps(given)).maintain()
+        assert (done.ok, done.left, len(done.reports)) == (True, [], 2)
+        assert all(one.files_after == 1 for one in done.reports.values())
 
 
 @pytest.mark.parametrize(
@@ -130,5 +139,12 @@ def test_a_medallion_job_keeps_bronze_and_silver_in_shape_and_its_next_run_has_n
         assert pipeline.run().tables[0].news is False
     kept = {one.table for one in told if one.kind == "upkeep" and one.details.get("groups")}
     assert len(kept) == 2
+    (tmp_path / "job.json").write_text(json.dumps(job.config))
+    command = ["maintain", "--config", str(tmp_path / "job.json"), "--output", "json"]
+    done = CliRunner().invoke(app, command)
+    found = json.loads(done.stdout)
+    assert (done.exit_code, len(found["tables"]), found["failed"], found["left"]) == (0, 3, {}, [])
+    left = json.loads(CliRunner().invoke(app, [*command, "--seconds", "0.000001"]).stdout)["left"]
+    assert len(left) == 3
     assert len(job.silver()) == 5 if table_format == "delta" else True
     assert all("failed" not in one.details for one in told if one.kind == "upkeep")

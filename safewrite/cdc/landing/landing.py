@@ -166,6 +166,11 @@ class Landing:
         """A table that the configuration does not name, as the job makes them."""
         return self._router.created(name)
 
+    def tables(self) -> list[TargetTable]:
+        """The tables that have rows of the job, and those of the job itself."""
+        landed = self._deletions.landed(self.ledger.positions())
+        return [*landed, self.ledger.table, self.ledger.letters]
+
     def ignores(self, source: SourceTable) -> bool:
         """Whether changes of a source are passed over."""
         return self._router.ignores(source)
