@@ -24,7 +24,6 @@ CLASS_LINES_MAX = 520
 # Classes that are longer than they may be, and why; none is to come.
 _MERGE = "an apply of changes is an overwrite that decides by key: decision 0050"
 LONG_CLASSES = {
-    "safewrite.delta.write.apply.ApplyTransaction": _MERGE,
     "safewrite.iceberg.write.apply.ApplyPlan": _MERGE,
 }
 

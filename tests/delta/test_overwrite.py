@@ -15,12 +15,8 @@ from deltalake import DeltaTable, write_deltalake
 from safewrite.delta.data.datafiles import encode
 from safewrite.delta.log import actions
 from safewrite.delta.log.snapshot import load
-from safewrite.delta.write.overwrite import (
-    OverwriteTransaction,
-    named,
-    overwrite,
-    removal,
-)
+from safewrite.delta.write.file_changes import removal
+from safewrite.delta.write.overwrite import OverwriteTransaction, named, overwrite
 from safewrite.delta.write.transaction import Write
 from safewrite.errors import (
     ConflictError,

@@ -33,7 +33,7 @@ from safewrite.frames.predicate import Predicate, partition_value, truths
 from safewrite.frames.stored import as_stored
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Get, Missing, Outcome
-from safewrite.protocol.fetch import fetch
+from safewrite.protocol.fetch import fetch, fetch_one
 from safewrite.stores.inside import is_inside
 
 if TYPE_CHECKING:
@@ -101,6 +101,20 @@ def contents(adds: Sequence[Action], limits: Limits, *, name: str) -> Generator[
         assert isinstance(answer.value, bytes)
         bodies.append(answer.value)
     return bodies
+
+
+def body_of(add: Action, limits: Limits) -> Generator[Effect, Outcome, bytes]:
+    """The bytes of a live data file.
+
+    Raises:
+        StorageError: it is gone, or the store gave no answer.
+    """
+    path = unquote(add["path"])
+    answer = yield from fetch_one(Get(path, name="overwrite.get_data"), limits)
+    if isinstance(answer, Missing):
+        raise damaged(path, "it is gone")
+    assert isinstance(answer.value, bytes)
+    return answer.value
 
 
 def read_rows(

@@ -40,6 +40,6 @@ def transaction(
             check=judged(spec, given, state.schema),
         )
         with closing(job):
-            yield ApplyTransaction(
-                **planner.applying(changes.fingerprint, spec, state, name), spec=spec, work=job
-            )
+            made = ApplyTransaction(**planner.applying(changes.fingerprint, spec, state, name))
+            made.batch = planner.batch(made, spec, job)
+            yield made

@@ -17,7 +17,9 @@ import pyarrow as pa
 
 from safewrite.changes.meaning.positions import meeting
 from safewrite.delta.data.datafiles import encode
-from safewrite.delta.log.actions import Action, FileKey
+from safewrite.delta.data.rows import body_of, check_within, whole_rows
+from safewrite.delta.data.vector_files import Vectors
+from safewrite.delta.log.actions import Action, FileKey, file_key
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.staging import StagedFile, stage
 from safewrite.frames import Prepared, prepare
@@ -81,14 +83,27 @@ class FedCommit(Protocol):
     timestamp_ms: int
     limits: Limits
     files: Sequence[StagedFile]
+    vectors: Vectors
 
     @property
     def after(self) -> Snapshot | None: ...
 
-    def rows_of_files(
-        self, adds: Sequence[Action], state: Snapshot | None = None
-    ) -> Generator[Effect, Outcome, dict[FileKey, pa.Table]]:
-        """The live rows of some files, as the table is or will be."""
+
+def rows_of_files(
+    adds: Sequence[Action], state: Snapshot, vectors: Vectors, limits: Limits
+) -> Generator[Effect, Outcome, dict[FileKey, pa.Table]]:
+    """The live rows of some files, as a table has them.
+
+    Raises:
+        As :func:`safewrite.delta.data.rows.body_of`.
+    """
+    yield from vectors.fetch(adds, limits)
+    found = {}
+    for add in adds:
+        check_within(add)
+        body = yield from body_of(add, limits)
+        found[file_key(add)] = whole_rows(body, add, state, None, vectors.of(add))[0]
+    return found
 
 
 def staged_feed(
@@ -104,7 +119,7 @@ def staged_feed(
     name, how = f"{commit.commit_id}-changes", (commit.timestamp_ms, commit.limits)
     made = yield from staged_changes(replaced_rows(gone, came), after, name, *how)
     for number, file in enumerate(commit.files if came is None else ()):
-        found = yield from commit.rows_of_files([file.action["add"]], after)
+        found = yield from rows_of_files([file.action["add"]], after, commit.vectors, commit.limits)
         rows = typed(next(iter(found.values())), "insert")
         made += yield from staged_changes(rows, after, f"{commit.commit_id}-added{number}", *how)
     return made

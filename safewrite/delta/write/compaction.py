@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -24,7 +23,7 @@ from safewrite.delta.log.features import check_append
 from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.replay import LogReplay, commits_since
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.delta.write.overwrite import removal
+from safewrite.delta.write.file_changes import DeltaChange
 from safewrite.delta.write.staging import StagedFile, discard, stage
 from safewrite.delta.write.transaction import Transaction
 from safewrite.errors import (
@@ -43,6 +42,7 @@ from safewrite.frames.parquet import Roll
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.stores.inside import is_inside
+from safewrite.table.change import TableChange
 from safewrite.upkeep.groups import Group, Inventory, StoredFile, untouched
 from safewrite.upkeep.maintain import TAKEN, Compacted, left_out
 
@@ -246,6 +246,8 @@ class CompactionTransaction(Transaction):
 
     operation: str = OPERATION
     mode: str = "Compact"
+    changes_data: bool = False
+    change: DeltaChange | None = None
     groups: Sequence[Group] = ()
     known_files: KnownFiles = field(default_factory=KnownFiles, repr=False)
     regrouping: Regrouping | None = None
@@ -262,22 +264,9 @@ class CompactionTransaction(Transaction):
         """The groups that are not left out."""
         return [number for number in self._made if number not in self.dropped]
 
-    def file_actions(self) -> list[dict[str, Any]]:
-        """``add`` actions of the files that come, and ``remove`` actions of those that go; none of them changes data."""
-        removes = [removal(add, self.timestamp_ms)["remove"] for add in self._gone()]
-        adds = [file.action for number in self.standing() for file in self._made[number].files]
-        return [*adds, *({"remove": {**one, "dataChange": False}} for one in removes)]
-
-    def _gone(self) -> list[Action]:
-        return [add for number in self.standing() for add in self._taken[number]]
-
-    def kept_rows(self) -> int:
-        """How many rows of replaced files the new files have, by the plan."""
-        return sum(self._made[number].rows for number in self.standing())
-
     def metrics(self) -> dict[str, int]:
         """``operationMetrics`` as Spark names them."""
-        gone = self._gone()
+        gone = self.planned_change.removed
         return {
             "numRemovedFiles": len(gone),
             "numRemovedBytes": sum(map(size_of, gone)),
@@ -320,10 +309,16 @@ class CompactionTransaction(Transaction):
                 continue
             self._taken[number] = adds
             self.files = (*self.files, *self._made[number].files)
-        self._check_left()
+        self._settle()
 
-    def _check_left(self) -> None:
-        if not self.standing():
+    def _settle(self) -> None:
+        """Change what is left: the groups that stand."""
+        stand = self.standing()
+        self.change = TableChange(
+            tuple(add for number in stand for add in self._taken[number]),
+            kept_rows=sum(self._made[number].rows for number in stand),
+        )
+        if not stand:
             raise ConflictError("No group of files is left to be put together. Nothing was committed.")
 
     # --- what others wrote --------------------------------------------------------------------------
@@ -340,7 +335,7 @@ class CompactionTransaction(Transaction):
         stands = {number: self.groups[number] for number in self.standing()}
         for number in stands.keys() - {*untouched(stands, touched)}:
             self._leave_out(number)
-        self._check_left()
+        self._settle()
 
     def _leave_out(self, number: int) -> None:
         self.dropped[number] = TAKEN
@@ -360,4 +355,11 @@ class CompactionTransaction(Transaction):
             return left_out(self.groups, self.dropped, in_doubt)
         done = tuple(self.groups[number] for number in self.standing())
         size = sum(file.mark.size for file in self.files)
-        return Compacted(version, done, tuple(self.dropped.values()), len(self.files), size, self.kept_rows())
+        return Compacted(
+            version,
+            done,
+            tuple(self.dropped.values()),
+            len(self.files),
+            size,
+            self.planned_change.kept_rows or 0,
+        )

@@ -6,7 +6,6 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from safewrite import receipt
 from safewrite.delta.data.datafiles import DataFile
 from safewrite.delta.log.actions import commit_path
 from safewrite.delta.write.members import Entry, Lists, carried
@@ -127,7 +126,7 @@ def _write_many(
             candidate.landed(landed.version),
             contended=landed.contended,
             mixed=landed.mixed,
-            removed_rows=receipt.removed_rows(candidate),
+            removed_rows=candidate.planned_change.removed_rows,
         )
         return GroupDone(done, candidate.write.members, state.known)
 

@@ -33,11 +33,12 @@ if TYPE_CHECKING:
     from safewrite.changes.meaning.member_batches import MemberChanges
     from safewrite.changes.meaning.reading import Changes
     from safewrite.changes.meaning.spec import Spec
-    from safewrite.changes.tasks.one_part import OnePart
+    from safewrite.changes.tasks.one_part import BatchWork, OnePart
     from safewrite.delta.data.datafiles import DataFile, FileLayout
     from safewrite.delta.data.partitions import Room
     from safewrite.delta.data.vector_files import Vectors
     from safewrite.delta.write.apply import ApplyTransaction
+    from safewrite.delta.write.batch_plan import BatchPlan
     from safewrite.delta.write.compaction import CompactionTransaction
     from safewrite.delta.write.overwrite import OverwriteTransaction
     from safewrite.delta.write.staging import StagedFile
@@ -232,15 +233,15 @@ class Planner:
 
     def delete(self, where: Any, state: Snapshot, name: Identity) -> OverwriteTransaction:
         """A transaction that removes the rows for which ``where`` is true."""
-        from safewrite.delta.write.delete import DeleteTransaction
-        from safewrite.delta.write.overwrite import named
+        from safewrite.delta.write.overwrite import DELETE, OverwriteTransaction, named
         from safewrite.frames.where import parse
 
         predicate = parse(where, state.schema)
         nothing = self.prepare(state.schema.empty_table(), state)
         write = named(self.name(nothing, name, state), predicate, "delete")
-        return DeleteTransaction(
+        return OverwriteTransaction(
             **self._common(nothing, write, state),
+            operation=DELETE,
             predicate=predicate,
             target_file_size=file_properties.target_bytes(state.properties, self.target_file_size),
             vectors=self.vectors(),
@@ -276,10 +277,19 @@ class Planner:
         from safewrite.delta.write.apply import ApplyTransaction
 
         changes = self._changes(data, spec, state)
-        made = ApplyTransaction(**self.applying(changes.fingerprint, spec, state, name), spec=spec)
-        made.work = self._one_part(made, spec, changes=changes)
-        made.joined = sharing(made.write.key, changes, spec, made.work)
+        made = ApplyTransaction(**self.applying(changes.fingerprint, spec, state, name))
+        work = self._one_part(made, spec, changes=changes)
+        made.batch, made.joined = self.batch(made, spec, work), sharing(made.write.key, changes, spec, work)
         return made
+
+    def batch(self, made: ApplyTransaction, spec: Spec, work: BatchWork) -> BatchPlan:
+        """How a transaction applies its changes."""
+        from safewrite.delta.write.batch_plan import BatchPlan
+        from safewrite.delta.write.memory_file import MemoryFile
+
+        assert made.vectors is not None
+        memory = MemoryFile(uuid.UUID(self.new_id()).int >> 65, self.known_memory)
+        return BatchPlan(spec, work, memory, made.vectors, self.known_files, made.timestamp_ms, self.limits)
 
     def _one_part(
         self,
@@ -294,6 +304,7 @@ class Planner:
 
         state = made.state
         assert state is not None
+        assert made.vectors is not None
         files = self.table_files(state, spec.keys, made.vectors).named(made.commit_id)
         return OnePart(spec, state.schema, files, changes, group, whole=features.feeds_changes(state))
 
@@ -347,11 +358,7 @@ class Planner:
         nothing = Prepared.kept(state.schema.empty_table(), state.partition_by)
         return {
             **self._common(nothing, write, state),
-            "target_file_size": file_properties.target_bytes(state.properties, self.target_file_size),
             "vectors": self.vectors(),
-            "known_files": self.known_files,
-            "known_memory": self.known_memory,
-            "memory_number": uuid.UUID(self.new_id()).int >> 65,
         }
 
     def read_changes(
@@ -378,8 +385,8 @@ class Planner:
 
         writes = [member.write for member in members if isinstance(member.write, Write)]
         group = Write.group(keys.generated(self.new_id(), state.version), writes)
-        made = ApplyTransaction(**self._applying(group, state), spec=spec)
-        made.work = self._one_part(made, spec, group=changes_of(members))
+        made = ApplyTransaction(**self._applying(group, state))
+        made.batch = self.batch(made, spec, self._one_part(made, spec, group=changes_of(members)))
         made.encode = lambda rows, name: self.encode(rows, made, name)
         return made, lambda left: self.encode(made.upserts(), made)
 

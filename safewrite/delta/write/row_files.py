@@ -16,10 +16,11 @@ from safewrite.changes.lookup.candidate_rows import GoneRows, filtered
 from safewrite.changes.lookup.table_files import LiveFile, Rest
 from safewrite.changes.meaning.positions import Flags, Numbers
 from safewrite.delta.data.rows import check_within, contents, size_of, whole_rows
+from safewrite.delta.data.vector_files import marked
 from safewrite.delta.log.actions import Action, FileKey
 from safewrite.delta.log.features import check_overwrite, marks_rows
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.delta.write.overwrite import FileVerdict
+from safewrite.delta.write.file_changes import FileRewrite, FileVerdict
 from safewrite.delta.write.staging import StagedFile, stage
 from safewrite.frames import Prepared, prepare
 from safewrite.frames.parallel import Begun, Handed, given_back, windows
@@ -42,18 +43,6 @@ class FileRest:
     gone: pa.Table | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MadeOfFile:
-    """What became of a file: the uploaded files of its other rows, or its next deletion vector."""
-
-    verdict: FileVerdict
-    rows: int
-    files: Sequence[StagedFile] = ()
-    vector: Action | None = None
-    changes: Sequence[StagedFile] = ()
-    """Files of the change data feed: the rows that a truncate took."""
-
-
 def live_file(key: FileKey, add: Action) -> LiveFile:
     """A live file as it is looked through and rewritten."""
     return LiveFile(f"{key[0]}#{key[1] or ''}", add, size_of(add))
@@ -67,11 +56,11 @@ class RowRemoval:
     work: BatchWork
     vectors: Vectors
     limits: Limits
-    _made: dict[tuple[Any, ...], MadeOfFile] = field(default_factory=dict, repr=False)
+    _made: dict[tuple[Any, ...], FileRewrite] = field(default_factory=dict, repr=False)
 
     def take_out(
         self, losing: Mapping[FileKey, Action], gone: GoneRows[FileKey]
-    ) -> Generator[Effect, Outcome, dict[FileKey, MadeOfFile]]:
+    ) -> Generator[Effect, Outcome, dict[FileKey, FileRewrite]]:
         """Take rows out of files: by deletion vectors where the table wants them, else by files without these rows.
 
         Raises:
@@ -92,7 +81,7 @@ class RowRemoval:
             rest = rests[file.name]
             verdict = FileVerdict.REWRITE if rest.rows else FileVerdict.REMOVE
             verdict = FileVerdict.KEEP if rest.rows == rest.of else verdict
-            self._made[gone.mark(key)] = MadeOfFile(verdict, rest.rows, rest.files, changes=rest.changes)
+            self._made[gone.mark(key)] = FileRewrite(verdict, rest.rows, rest.files, changes=rest.changes)
         return {key: self._made[gone.mark(key)] for key in losing}
 
     def _lacking(self, losing: Mapping[FileKey, Action], gone: GoneRows[FileKey]) -> dict[FileKey, Action]:
@@ -114,10 +103,11 @@ class RowRemoval:
             if vector is not None:
                 wider[key] = vector
             elif not rows[key]:
-                self._made[gone.mark(key)] = MadeOfFile(FileVerdict.REMOVE, 0)
+                self._made[gone.mark(key)] = FileRewrite(FileVerdict.REMOVE)
         stored = yield from self.vectors.store(wider, self.limits)
         for key, named in stored.items():
-            self._made[gone.mark(key)] = MadeOfFile(FileVerdict.MARK, rows[key], vector=named)
+            after = marked(losing[key], named)
+            self._made[gone.mark(key)] = FileRewrite(FileVerdict.MARK, rows[key], marked=after)
 
 
 @dataclass(frozen=True)

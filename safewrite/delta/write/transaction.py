@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safewrite.delta.log import actions
 from safewrite.delta.log.actions import Action, Commit
@@ -13,6 +13,7 @@ from safewrite.delta.log.features import check_txns_stay
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import conflicts, waiting
 from safewrite.delta.write.conflicts import VERSION_OF
+from safewrite.delta.write.file_changes import NOTHING, DeltaChange, actions_of
 from safewrite.delta.write.members import (
     ENGINE,
     Entry,
@@ -27,6 +28,7 @@ from safewrite.delta.write.staging import StagedFile, accounted, secure
 from safewrite.errors import (
     ConflictError,
     ForeignWriterError,
+    InternalError,
     Kind,
     ReplayMismatchError,
     SafewriteError,
@@ -37,9 +39,15 @@ from safewrite.protocol.delta.candidate import Anchor
 from safewrite.protocol.effects import Effect, Outcome, Put
 from safewrite.protocol.members import Found, MembersMetError, Met
 from safewrite.protocol.positions import Moves, must_stand
+from safewrite.protocol.staging import check
+
+if TYPE_CHECKING:
+    from safewrite.delta.data.vector_files import Vectors
 
 FINGERPRINT_OF = "safewrite:fingerprint:"
 """App id of the ``txn`` that carries the 63-bit fingerprint of an app's last batch, past any log clean-up."""
+OVERWRITE = "Overwrite"
+"""The ``mode`` of a write that reads what is there."""
 SUMMARY_CHARS_MAX = 4096
 """A lock entry with a longer summary costs more than reading the commit that it sums up."""
 
@@ -65,6 +73,11 @@ class Transaction:
     limits: Limits
     state: Snapshot | None = None
     files: Sequence[StagedFile] = ()
+    """Files of the rows that come."""
+    change: DeltaChange | None = NOTHING
+    """What becomes of the files that are there; None until it is planned."""
+    vectors: Vectors | None = None
+    """The deletion vectors that the change reads and makes."""
     metadata: Action | None = None
     protocol: Action | None = None
     recording_arbiter: bool = False
@@ -88,6 +101,8 @@ class Transaction:
     """Whether the ledger's mark was seen just now: what it does not know is new then."""
     operation: str = "WRITE"
     mode: str = "Append"
+    changes_data: bool = True
+    """Whether other rows are in the table afterwards."""
     taken: tuple[waiting.WaitingWrite, ...] = ()
     """Writes of other processes that this try commits too."""
     known: dict[int, Mapping[str, Any] | None] = field(default_factory=dict, repr=False)
@@ -161,13 +176,23 @@ class Transaction:
         if self.metadata is not None:
             actions.append({"metaData": self.metadata})
         actions += [{"txn": txn} for txn in self._txns(version)]
-        actions += accounted(self.file_actions(), self.whole.rows, self.kept_rows(), self.write.key)
+        actions += accounted(
+            self.file_actions(), self.whole.rows, self.planned_change.kept_rows, self.write.key
+        )
         lines = (json.dumps(action, separators=(",", ":"), ensure_ascii=False) for action in actions)
         return ("\n".join(lines) + "\n").encode()
 
+    @property
+    def planned_change(self) -> DeltaChange:
+        """What becomes of the files that are there, by the last plan."""
+        if self.change is None:
+            raise InternalError("A write was committed before it was planned. Please report it.")
+        return self.change
+
     def file_actions(self) -> list[dict[str, Any]]:
-        """``add`` actions of the staged files."""
-        return [*(file.action for file in self.files), *(add for one in self.taken for add in one.adds)]
+        """``add`` actions of the staged files, and those of what becomes of files that are there."""
+        adds = [*(file.action for file in self.files), *(add for one in self.taken for add in one.adds)]
+        return adds + actions_of(self.planned_change, self.timestamp_ms, changes_data=self.changes_data)
 
     @property
     def whole(self) -> Write:
@@ -211,14 +236,6 @@ class Transaction:
     def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
         """``operationParameters`` as Spark and deltalake write them."""
         return {"mode": self.mode, "partitionBy": json.dumps(list(partition_by))}
-
-    def removed_rows(self) -> int | None:
-        """How many rows the commit removes; None where nobody counted them."""
-        return 0
-
-    def kept_rows(self) -> int | None:
-        """How many rows of replaced files the new files have, by the plan; None where nobody counted them."""
-        return 0
 
     def metrics(self) -> dict[str, int]:
         """``operationMetrics`` as Spark names them."""
@@ -276,8 +293,11 @@ class Transaction:
         return text if len(self.whole.each) == 1 or len(text) <= SUMMARY_CHARS_MAX else None
 
     def suffices(self, summary: str) -> bool:
-        """An append need only know keys and transactions; its own commit is compared by its bytes."""
-        return self.commit_id not in summary
+        """Whether keys and transactions are all that it must know, as of an append; its own commit is compared by its bytes.
+
+        An overwrite must know the files of every commit.
+        """
+        return self.mode != OVERWRITE and self.commit_id not in summary
 
     def examine_summary(self, version: int, summary: str, digest: str) -> Found | None:
         """See ``safewrite.protocol.delta.commit.Candidate.examine_summary``."""
@@ -397,3 +417,8 @@ class Transaction:
     def recheck(self) -> Generator[Effect, Outcome, None]:
         """See ``safewrite.protocol.delta.commit.Candidate.recheck``."""
         self.files = yield from secure(self.files, self.limits)
+        change = NOTHING if self.change is None else self.change
+        if change.rewritten or change.feed:
+            yield from secure((*change.rewritten, *change.feed), self.limits)
+        if self.vectors is not None and change.marks:
+            yield from check(self.vectors.marks(after for _, after in change.marks), self.limits)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
 
-from safewrite import receipt
 from safewrite.delta.data.datafiles import DataFile
 from safewrite.delta.write.ledger_mark import Restored, restore
 from safewrite.delta.write.members import Entry
@@ -266,8 +265,8 @@ def committed(
         state,
         contended=landed.contended,
         mixed=landed.mixed,
-        removed_rows=None if together else receipt.removed_rows(candidate),
-        copied_bytes=None if together else receipt.copied_bytes(candidate),
+        removed_rows=None if together else candidate.planned_change.removed_rows,
+        copied_bytes=None if together else candidate.planned_change.copied_bytes,
         changes=named.changes,
         members=landed.members,
         waited_s=landed.waited_s,

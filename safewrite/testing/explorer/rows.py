@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from safewrite.delta.write.file_changes import NOTHING as NO_CHANGE
+from safewrite.delta.write.file_changes import DeltaChange
 from safewrite.delta.write.recalled import DeltaDone
 from safewrite.delta.write.transaction import Write
 from safewrite.delta.write.write import write as write_once
@@ -43,6 +45,7 @@ class RowCandidate:
     timestamp_ms: int = 0
     anchor: Anchor | None = None
     found: dict[str, object] | None = None
+    planned_change: DeltaChange = NO_CHANGE
 
     @property
     def sharer(self) -> Any:

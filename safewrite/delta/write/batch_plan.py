@@ -1,0 +1,159 @@
+"""Makes the change of a table that applies a batch of changes by key and sequence, on each base.
+
+Copy-on-write: files that hold keys of the batch are rewritten without their old rows; where the table wants deletion vectors these
+take the old rows away instead.  Data files never change, so only new ones are read: a file that others marked is the same file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from safewrite.changes.lookup.candidate_rows import GoneRows
+from safewrite.changes.meaning.accounting import check_accounts
+from safewrite.changes.meaning.spec import Spec
+from safewrite.changes.tasks.one_part import AppliedBatch, BatchWork
+from safewrite.delta.data.pruning import Pruning
+from safewrite.delta.data.rows import check_within
+from safewrite.delta.data.spans import Bounded
+from safewrite.delta.data.vector_files import Vectors
+from safewrite.delta.log.actions import Action, Commit, FileKey
+from safewrite.delta.log.features import feeds_changes
+from safewrite.delta.log.file_list_cache import KnownFiles
+from safewrite.delta.log.replay import LogReplay
+from safewrite.delta.log.snapshot import Snapshot
+from safewrite.delta.write.change_feed import change_rows, rows_of_files, staged_changes
+from safewrite.delta.write.file_changes import (
+    NOTHING,
+    DeltaChange,
+    FileRewrite,
+    FileVerdict,
+    change_of,
+)
+from safewrite.delta.write.memory_file import MemoryFile
+from safewrite.delta.write.row_files import RowRemoval, live_file
+from safewrite.delta.write.staging import StagedFile
+from safewrite.frames.predicate import columns, possible
+from safewrite.frames.replace_where import EVERYTHING
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.effects import Effect, Outcome
+
+
+@dataclass
+class BatchPlan:
+    """A batch on its way into a table; what was read and made for one base serves the next."""
+
+    spec: Spec
+    work: BatchWork
+    memory: MemoryFile
+    vectors: Vectors
+    known_files: KnownFiles
+    now_ms: int
+    limits: Limits
+    active: LogReplay | None = None
+    """The live files that the last plan was made on."""
+    _holds: tuple[object, dict[str, bool]] = field(default=(None, {}), repr=False)
+    """For the values of which keys, and whether a file, by its path, may have a row with one of these."""
+    _removal: RowRemoval | None = field(default=None, repr=False)
+
+    def begin_again(self) -> None:
+        """Make the next files as those of another commit."""
+        self._removal = None
+
+    def follow(self, version: int, commit: Commit) -> None:
+        """Take over what another's commit did to the files."""
+        if self.active is not None:
+            self.active = self.active.advance(version, commit)
+
+    def know(self, state: Snapshot, commit: Commit) -> None:
+        """The table after our commit: the handle's next write need not read the list of files that this one knows."""
+        if self.active is not None and self.active.state.version == state.version - 1:
+            self.known_files.keep(self.active.after(state, [commit]))
+
+    def change(
+        self, state: Snapshot, feed_name: str
+    ) -> Generator[Effect, Outcome, tuple[AppliedBatch, DeltaChange]]:
+        """What becomes of the changes and of the table; of the table nothing where changes of members are at fault.
+
+        ``feed_name`` is the name of files of the change data feed.
+
+        Raises:
+            UnsupportedTableError: a file that cannot be rewritten without loss.
+            InvalidInputError: the batch must be refused; nothing was written.
+            StorageError: no answer, or a file that is not what the log says.
+        """
+        if self.active is None:
+            self.active = yield from self.known_files.load(state, self.limits)
+        memory = yield from self.memory.recall(state, self.spec, self.limits)
+        live, refreshes = self.active.adds, self.spec.full_refresh
+        looked = {} if refreshes else {key: live[key] for key in self._holding(live, state)}
+        for add in looked.values():
+            check_within(add)
+        files = {(file := live_file(key, add)).name: (key, file) for key, add in looked.items()}
+        applied = yield from self.work.apply(memory, [file for _, file in files.values()], self.now_ms)
+        outcome = applied.outcome
+        if outcome.faults:
+            return applied, NOTHING  # the others are planned without them
+        gone = applied.gone_rows(self.spec.sequence_by, {name: key for name, (key, _) in files.items()})
+        change = yield from self._replaced(live, state, gone)
+        if feeds_changes(state):
+            change = replace(change, feed=(yield from self._fed(applied, change, state, feed_name)))
+        if not gone.is_cut and not refreshes:
+            check_accounts(outcome.settled.decision, applied.rows + outcome.again, change.removed_rows)
+        yield from self.memory.remember(state, memory, outcome.memory, self.limits, refreshes=refreshes)
+        return applied, change
+
+    def _holding(self, live: Mapping[FileKey, Action], state: Snapshot) -> Iterable[FileKey]:
+        """The live files that may have a row with a key of the batch; no file is asked about twice."""
+        values, known = self.work.values, self._holds[1]
+        if values is not self._holds[0]:
+            known = {}
+        new = {key: add for key, add in live.items() if key[0] not in known}
+        found = {path for path, _ in holding(self.work, new, state)} if new else set()
+        self._holds = values, {path: known.get(path, path in found) for path, _ in live}
+        return (key for key in live if self._holds[1][key[0]])
+
+    def _replaced(
+        self, live: Mapping[FileKey, Action], state: Snapshot, gone: GoneRows[FileKey]
+    ) -> Generator[Effect, Outcome, DeltaChange]:
+        """Take rows out of the files that lose some, or let all files go; its feed is of rows that a truncate took."""
+        if self.spec.full_refresh:
+            return change_of((add, FileRewrite(FileVerdict.REMOVE)) for add in live.values())
+        self._removal = self._removal or RowRemoval(state, self.work, self.vectors, self.limits)
+        losing = {key: add for key, add in live.items() if gone.may_lose(key)}
+        made = yield from self._removal.take_out(losing, gone)
+        fed = tuple(file for one in made.values() for file in one.changes)
+        return change_of(((live[key], one) for key, one in made.items()), fed)
+
+    def _fed(
+        self, applied: AppliedBatch, change: DeltaChange, state: Snapshot, name: str
+    ) -> Generator[Effect, Outcome, tuple[StagedFile, ...]]:
+        """Upload change files, unless rows only come, or all go in files that a reader of the feed takes whole."""
+        nothing, gone = state.schema.empty_table(), applied.gone
+        if self.spec.full_refresh:
+            loses_marked = any(add.get("deletionVector") for add in change.removed)
+            read = change.removed if loses_marked else ()
+            files = yield from rows_of_files(read, state, self.vectors, self.limits)
+            gone = pa.concat_tables([nothing, *files.values()])
+        if not (change.feed or applied.goes or (gone is not None and gone.num_rows)):
+            return ()
+        feed = (*applied.change_files, *change.feed)
+        if gone is not None:  # tasks have written the files of rows that they told
+            rows = change_rows(gone, nothing if applied.come is None else applied.come, self.spec.keys)
+            feed += yield from staged_changes(rows, state, name, self.now_ms, self.limits)
+        return feed
+
+
+def holding(work: BatchWork, live: Mapping[FileKey, Action], state: Snapshot) -> list[FileKey]:
+    """The live files that may have a row with a key of a batch."""
+    bounds, values = work.bounds, work.values
+    if bounds == EVERYTHING:  # truncates alone
+        return []
+    pruning = Pruning(values, state)
+    found = [key for key, add in live.items() if pruning.may_hold(add)]
+    if len(values) == len(columns(bounds)):
+        return found
+    bounded = Bounded.of(state.schema, columns(bounds))
+    return [key for key in found if True in possible(bounds, bounded.spans(live[key]))]
