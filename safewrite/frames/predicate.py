@@ -2,7 +2,8 @@
 
 A predicate is TRUE, FALSE or NULL (unknown) for a row; a row is replaced only where it is TRUE.
 NaN is greater than every number, as in Spark and DuckDB.  ``safewrite.frames.where`` makes predicates
-from SQL text and from lists of tuples; their values are already of the columns' types.
+from SQL text and from lists of tuples; their values are already of the columns' types.  ``safewrite.frames.expressions`` makes
+them from Spark's SQL, which relates more than a column and a value.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import pyarrow.compute as pc
 
 from safewrite.errors import InvalidInputError
 from safewrite.frames.spans import BOTH, Op, Span, Truth
+from safewrite.frames.terms import Related, names_of, tested
 
 ANYTHING: frozenset[Truth] = frozenset({True, False, None})
 
@@ -105,7 +107,7 @@ class Either:
         return " OR ".join(f"({part})" for part in self.parts)
 
 
-Predicate: TypeAlias = Compare | In | IsNull | Constant | Not | Both | Either
+Predicate: TypeAlias = Compare | In | IsNull | Related | Constant | Not | Both | Either
 
 
 def within(values: Mapping[str, pa.Array]) -> Predicate:
@@ -137,6 +139,8 @@ def columns(predicate: Predicate) -> frozenset[str]:
     match predicate:
         case Compare(column=name) | In(column=name) | IsNull(column=name):
             return frozenset({name})
+        case Related(terms=terms):
+            return frozenset[str]().union(*map(names_of, terms))
         case Not(part=part):
             return columns(part)
         case Both(parts=parts) | Either(parts=parts):
@@ -162,7 +166,7 @@ def possible(predicate: Predicate, known: Mapping[str, Any]) -> frozenset[Truth]
             return frozenset({_compare(known[name], predicate)}) if name in known else ANYTHING
         case In(column=name, members=members) if name in known:
             return frozenset({None if known[name] is None else known[name] in members})
-        case In():
+        case In() | Related():
             return ANYTHING
         case Not(part=part):
             return frozenset(None if truth is None else not truth for truth in possible(part, known))
@@ -245,6 +249,8 @@ def truths(predicate: Predicate, table: pa.Table) -> pa.ChunkedArray[Any]:
             return _compare_rows(table.column(name), predicate)
         case In(column=name, values=values):
             return _in_rows(table.column(name), values)
+        case Related():
+            return tested(predicate, table)
         case Not(part=part):
             return pc.invert(truths(part, table))
         case Both(parts=parts):

@@ -22,6 +22,7 @@ from safewrite.values import compute as pc
 from safewrite.values.types import canonical_schema, canonical_type, check_names
 
 if TYPE_CHECKING:
+    from safewrite.frames.row_rules import RowRules
     from safewrite.frames.written import WrittenMember
 
 KEPT_BYTES = 64 * 2**20
@@ -60,6 +61,8 @@ class Prepared:
     _allow_missing: bool = False
     _stored: bool = False
     wider: tuple[pa.Field, ...] = ()
+    keeps: RowRules | None = None
+    """The table's rules by which all rows were checked."""
 
     @classmethod
     def kept(cls, table: pa.Table, partition_by: tuple[str, ...] = ()) -> Prepared:
@@ -230,6 +233,7 @@ def joined(parts: Sequence[Prepared], schema: pa.Schema) -> Prepared:
     if kept.num_rows <= slice_rows:  # a chunk for each part would be encoded one by one
         kept = kept.combine_chunks()
     added = {field.name: field for part in parts for field in part.added}
+    rules = here[0].keeps if here else None
     return Prepared(
         schema,
         kept.num_rows,
@@ -238,6 +242,7 @@ def joined(parts: Sequence[Prepared], schema: pa.Schema) -> Prepared:
         parts[0].partition_by,
         _kept=kept,
         _slice_rows=slice_rows,
+        keeps=rules if all(part.keeps == rules for part in here) else None,
     )
 
 

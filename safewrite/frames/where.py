@@ -162,10 +162,10 @@ def _from_sql(text: str, schema: pa.Schema) -> Predicate:
         raise _refused(text, f"it is no SQL condition ({str(error).splitlines()[0]})") from error
     if len(trees) != 1:
         raise _refused(text, "it is not one SQL condition")
-    return _Reader(text, schema).predicate(trees[0])
+    return Reader(text, schema).predicate(trees[0])
 
 
-class _Reader:
+class Reader:
     """One SQL condition on its way to a predicate."""
 
     def __init__(self, text: str, schema: pa.Schema) -> None:

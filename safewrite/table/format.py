@@ -59,11 +59,11 @@ class Plans(Protocol[VersionT_contra, PlanT_co]):
     ) -> Prepared:
         """Check a member's rows against the table's schema and the columns that ``earlier`` members add."""
 
-    def fitting(self, prepared: Prepared, /) -> Prepared:
-        """Rows that were checked together with those of other members, if the table has room for them.
+    def fitting(self, prepared: Prepared, on: VersionT_contra, /) -> Prepared:
+        """Rows that were checked together with those of other members, if the table has room for them, and they keep its rules.
 
         Raises:
-            WouldAlterError: it has none.
+            WouldAlterError: it has none, or a row breaks a rule.
         """
 
     def read_changes(

@@ -246,7 +246,7 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
         on, planner = self._planned_on(group, member, operation), self._format.planner
         try:
             if checked is not None:
-                member.prepared = planner.fitting(checked)
+                member.prepared = planner.fitting(checked, on)
             else:
                 member.prepared = planner.prepare_next(member.data, operation, on, group.prepared)
         except WouldAlterError:

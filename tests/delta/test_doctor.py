@@ -186,7 +186,7 @@ def test_a_pointer_to_the_checkpoint_that_is_missing_or_wrong_is_found(
 @pytest.mark.parametrize(
     ("properties", "code"),
     [
-        ({"delta.constraints.positive": "n > 0"}, "unsupported_feature"),
+        ({"delta.constraints.positive": "abs(n) > 0"}, "unsupported_feature"),
         ({"delta.logRetentionDuration": "interval 2 days"}, "retention_too_short"),
         ({"delta.setTransactionRetentionDuration": "interval 1 hour"}, "retention_too_short"),
         ({"delta.deletedFileRetentionDuration": "interval 1 hour"}, "vacuum_too_soon"),

@@ -221,19 +221,19 @@ def test_an_append_only_table_takes_appends_and_no_overwrites():
     check_overwrite(state(writer=2, properties={"delta.appendOnly": "false"}))
 
 
-def test_check_constraints_are_refused_by_their_names():
+def test_check_constraints_that_are_not_evaluated_are_refused_by_their_names():
+    texts = {"positive": "abs(n) > 0", "odd": "bitcount(n) = 1", "even": "n % 2 = 0"}
     message = refusal(
-        state(
-            writer=3,
-            properties={"delta.constraints.positive": "n > 0", "delta.constraints.even": "n % 2 = 0"},
-        )
+        state(writer=3, properties={f"delta.constraints.{name}": text for name, text in texts.items()})
     )
-    assert "checkConstraints" in message
-    assert "even, positive" in message
+    assert "checkConstraints: the check constraint 'odd' (bitcount(n) = 1) cannot be evaluated" in message
+    assert "'positive' (abs(n) > 0)" in message
+    assert "even" not in message
+    check_append(state(writer=3, properties={"delta.constraints.even": texts["even"]}))
 
 
 COLUMN_FEATURES = {
-    "invariants": {"delta.invariants": '{"expression":{"expression":"n > 3"}}'},
+    "invariants": {"delta.invariants": '{"expression":{"expression":"abs(n) > 3"}}'},
     "generatedColumns": {"delta.generationExpression": "m + 1"},
     "identityColumns": {"delta.identity.start": 1, "delta.identity.step": 1},
     "allowColumnDefaults": {"CURRENT_DEFAULT": "7"},

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from safewrite.changes.meaning.decide import ChangeOp
 from safewrite.errors import CommitUnknownError, ForeignWriterError, InternalError, RetriesExhaustedError
+from safewrite.frames.predicate import truths
 from safewrite.medallion.files.file_versions import last_of
 from safewrite.protocol.delta.candidate import Landed
 from safewrite.protocol.effects import (
@@ -244,6 +245,15 @@ def a_compaction_keeps_its_first_plan(was: Any, self: Any, *args: Any) -> Any:
 )
 def a_feature_that_is_not_known_is_passed_over(*_: Any) -> None:
     return
+
+
+@fault(
+    "B6",
+    "frames.row_rules:held",
+    "delta/test_row_rules.py::test_a_row_that_breaks_a_constraint_is_refused_before_anything_is_uploaded",
+)
+def null_keeps_a_constraint(_: Any, predicate: Any, table: pa.Table) -> Any:
+    return pc.fill_null(truths(predicate, table), True)
 
 
 # --- C: Iceberg catalogs -----------------------------------------------------------------------------

@@ -140,7 +140,7 @@ DELTA: dict[str, list[str]] = {
 WRITTEN = {
     "map_name", "map_id", "map_renamed", "map_part",
     "plain", "not_null", "cdf", "append_only", "dv", "widened", "ntz", "vacuum_check", "protection", "domain", "fabric",
-    "v2_checkpoint", "v2_listed", "clustered", "clustered_33",
+    "v2_checkpoint", "v2_listed", "clustered", "clustered_33", "check", "invariant",
 }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from safewrite.delta.data.partitions import Room, directory, groups
 from safewrite.delta.data.stats import FileStats
-from safewrite.delta.log import column_names, file_properties, indexing
+from safewrite.delta.log import column_names, file_properties, indexing, row_rules
 from safewrite.delta.log.file_properties import TARGET_BYTES, Compression
 from safewrite.delta.log.indexing import Indexed, Path
 from safewrite.errors import InternalError, InvalidInputError
@@ -23,6 +23,7 @@ from safewrite.frames.prepare import Prepared
 
 if TYPE_CHECKING:
     from safewrite.delta.log.snapshot import Snapshot
+    from safewrite.frames.row_rules import RowRules
 
 FIRST_COLUMNS = Indexed()
 _WRITE_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -90,13 +91,16 @@ def encoded(prepared: Prepared, layout: FileLayout) -> Iterator[DataFile]:
     """The data files of ``prepared``, one at a time, as a layout says.
 
     One file and one slice of rows are in memory, if the caller drops each file before it asks for the next.  A frame without rows
-    gives no file.  Raises InternalError if the rows in the footers are not the rows given (G5, H10).
+    gives no file.  Raises InternalError if the rows in the footers are not the rows given (G5, H10), and WouldAlterError before the
+    first file is made for rows that break a rule of the layout and were not checked by it.
     """
     if layout.partition_by != prepared.partition_by:
         raise InvalidInputError(
             f"The rows were prepared for partitions {list(prepared.partition_by)}, not {list(layout.partition_by)}. "
             "Pass the same partition_by to prepare()."
         )
+    if layout.rules is not None and prepared.keeps != layout.rules:
+        layout.rules.check(prepared.tables())
     return _encoded(prepared, layout)
 
 
@@ -116,13 +120,16 @@ def _encoded(prepared: Prepared, layout: FileLayout) -> Iterator[DataFile]:
 def encode_stream(tables: Iterable[pa.Table], layout: FileLayout) -> Iterator[DataFile]:
     """The data files of rows that come in any order and are never in memory together.
 
-    Each table should have many rows of each of its partitions: they become a row group.  Raises as :func:`encoded`.
+    Each table should have many rows of each of its partitions: they become a row group.  Raises as :func:`encoded`, and looks at rows
+    as they come: files before those that break a rule are made by then.
     """
     rows = written = 0
 
     def groups() -> Iterator[tuple[tuple[tuple[str, str | None], ...], pa.Table]]:
         nonlocal rows
         for table in tables:
+            if layout.rules is not None:
+                layout.rules.check([table])
             rows += table.num_rows
             part = Prepared.kept(table, layout.partition_by)
             for values, some in _partitions(part, layout.partition_by):
@@ -158,6 +165,12 @@ class FileLayout:
     room: Room | None = None
     mapped: pa.Schema | None = None
     """The table's schema, where files call its columns otherwise; None where they do not."""
+    rules: RowRules | None = None
+    """What new rows must keep; see :meth:`copying`."""
+
+    def copying(self) -> FileLayout:
+        """The layout of rows that the table has already: engines check new and changed rows only."""
+        return self if self.rules is None else replace(self, rules=None)
 
     def __post_init__(self) -> None:
         if not _WRITE_ID.fullmatch(self.write_id):
@@ -240,6 +253,7 @@ def layout_of(  # noqa: PLR0917 - all of it is what a layout has
         indexed=indexed_of(state),
         room=room,
         mapped=state.mapped,
+        rules=row_rules.rules_of(state),
     )
 
 

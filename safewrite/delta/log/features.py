@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from safewrite.delta.log import column_names, indexing
+from safewrite.delta.log import column_names, indexing, row_rules
 from safewrite.delta.log.actions import corrupt
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.errors import InvalidInputError, Kind, UnsafeConfigError, UnsupportedTableError
@@ -97,6 +97,15 @@ def check_append(state: Snapshot) -> None:
         UnsupportedTableError: by the name of every feature, constraint or column that forbids it.
     """
     _refuse(state, unwritable(state))
+
+
+def check_creation(state: Snapshot) -> None:
+    """Make sure that a table that is made here can be written to, and has no rules that are another engine's to declare.
+
+    Raises:
+        UnsupportedTableError: as :func:`check_append`.
+    """
+    _refuse(state, {**unwritable(state), **_against(state, CREATION_RULES)})
 
 
 def unreadable(state: Snapshot) -> Mapping[str, str]:
@@ -214,9 +223,22 @@ def _versions(state: Snapshot) -> tuple[int, int]:
 
 # --- rules ------------------------------------------------------------------------------------------
 def _constraints(state: Snapshot) -> str | None:
-    prefix = "delta.constraints."
+    prefix = row_rules.CONSTRAINT
     names = sorted(key[len(prefix) :] for key in state.properties if key.startswith(prefix))
     return f"rows would have to satisfy the check constraints {', '.join(names)}" if names else None
+
+
+def _unevaluated(name: str) -> Rule:
+    """Why rules for rows forbid it: they cannot be evaluated as Spark does."""
+    return lambda state: row_rules.refused(state).get(name)
+
+
+def _invariants(state: Snapshot) -> str | None:
+    """As :func:`_unevaluated`; and those inside of other types are not looked for in rows."""
+    deep = [path for path in _columns_with(row_rules.INVARIANT)(state) if "." in path]
+    if deep:
+        return f"values inside of other types would have to obey the invariants of {', '.join(deep)}"
+    return _unevaluated("invariants")(state)
 
 
 def _columns_with(*keys: str) -> Callable[[Snapshot], list[str]]:
@@ -430,10 +452,8 @@ def _read_by(read: Callable[[Snapshot], object]) -> Rule:
 
 
 RULES: Mapping[str, Rule] = {
-    "checkConstraints": _constraints,
-    "invariants": _refuse_columns(
-        _columns_with("delta.invariants"), "rows would have to obey the invariants of"
-    ),
+    "checkConstraints": _unevaluated("checkConstraints"),
+    "invariants": _invariants,
     "generatedColumns": _refuse_columns(
         _columns_with("delta.generationExpression"), "values would have to be generated for"
     ),
@@ -457,6 +477,14 @@ RULES: Mapping[str, Rule] = {
     "clustering": _read_by(lambda state: indexing.clustering_of(state.domains)),
 }
 """Features that are honoured as long as the table does not use them, and how use is found."""
+
+CREATION_RULES: Mapping[str, Rule] = {
+    "checkConstraints": _constraints,
+    "invariants": _refuse_columns(
+        _columns_with(row_rules.INVARIANT), "rows would have to obey the invariants of"
+    ),
+}
+"""As RULES, of a table that is made here: engines declare these by statements of their own, and check them as they do."""
 
 READING_RULES: Mapping[str, Rule] = {
     "coordinatedCommits": _coordinator,
@@ -487,7 +515,8 @@ WAYS_OUT: Mapping[str, str] = {
     "inCommitTimestamp": "inCommitTimestamp: catalog-managed tables of Databricks bring it. ALTER TABLE t SET TBLPROPERTIES "
     "('delta.enableInCommitTimestamps' = 'false').",
     "columnMapping": f"columnMapping: no engine can be sure which column of a file is which. {_COPY[0].upper()}{_COPY[1:]}.",
-    "checkConstraints": "checkConstraints: they were added by ALTER TABLE t ADD CONSTRAINT. ALTER TABLE t DROP CONSTRAINT takes each away.",
+    "checkConstraints": "checkConstraints: they were added by ALTER TABLE t ADD CONSTRAINT. ALTER TABLE t DROP CONSTRAINT takes each away. "
+    "docs/refused.md has what is evaluated.",
     "invariants": f"invariants: they are in the schema that the table was made with. For them: {_COPY}.",
     "generatedColumns": f"generatedColumns: they were declared in CREATE TABLE. For them: {_COPY}.",
     "identityColumns": f"identityColumns: they were declared in CREATE TABLE. For them: {_COPY}.",

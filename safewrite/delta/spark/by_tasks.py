@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from safewrite.changes.spark.batch import given_rows
 from safewrite.delta.connect import Connection
+from safewrite.delta.log.row_rules import rules_of
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.spark.session import attach, hook_of
 from safewrite.delta.spark.write import counted, rows_of
@@ -203,7 +204,8 @@ def job_of(
     first = planner.first or NewTable()
     schema = new_schema(held.frame) if state is None else state.schema
     partition_by = tuple(first.partition_by) if state is None else state.partition_by
-    rows = rows_of(held.rows, schema, partition_by, operation)
+    rules = None if state is None else rules_of(state)
+    rows = rows_of(held.rows, schema, partition_by, operation, rules)
     layout = planner.layout(rows.rows.schema, state)
 
     def task() -> WriteFiles:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from safewrite.arguments.volatile import check_columns, check_where
 from safewrite.delta.connect import Connection
+from safewrite.delta.log.row_rules import rules_of
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.spark import transaction
 from safewrite.delta.spark.session import LOG_STORE, attach, hook_of
@@ -36,7 +37,7 @@ from safewrite.frames.spark.batch import (
     SparkBatch,
     computed,
 )
-from safewrite.frames.spark.columns import Conformed, conformed, new_schema
+from safewrite.frames.spark.columns import Conformed, conformed, keeping, new_schema
 from safewrite.frames.spark.held import Held
 from safewrite.frames.spark.sql import inside
 from safewrite.frames.spark.stream import written
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
+    from safewrite.frames.row_rules import RowRules
     from safewrite.table.operation import Operation
 
 log = logging.getLogger("safewrite")
@@ -84,7 +86,8 @@ def write(place: Place, operation: Operation) -> tuple[DeltaDone, SparkTransacti
     """
     frame = place.held.frame
     _check_session(frame.sparkSession, place.connection)
-    job = rows_of(place.held.rows, place.state.schema, place.state.partition_by, operation)
+    state = place.state
+    job = rows_of(place.held.rows, state.schema, state.partition_by, operation, rules_of(state))
     check_added(place.state, job.rows.added)
     there = seems_there(place)
 
@@ -130,10 +133,17 @@ class Rows:
         return writer.option("mergeSchema", "true") if self.rows.added else writer
 
 
-def rows_of(frame: DataFrame, schema: pa.Schema, partition_by: tuple[str, ...], operation: Operation) -> Rows:
+def rows_of(
+    frame: DataFrame,
+    schema: pa.Schema,
+    partition_by: tuple[str, ...],
+    operation: Operation,
+    rules: RowRules | None = None,
+) -> Rows:
+    """The rows of a frame under a table's schema, with all checks of their values, those by the table's rules too."""
     rows = conformed(frame, schema, partition_by=partition_by, schema_mode=operation.schema_mode)
     check_columns(operation.volatile, rows.schema.names, frame.columns)
-    checks = rows.checks(partition_by)
+    checks = [*rows.checks(partition_by), *keeping(rules)]
     if operation.verb == "overwrite":
         predicate = EVERYTHING if operation.where is None else parse(operation.where, rows.schema)
         check_where(operation.volatile, columns(predicate))

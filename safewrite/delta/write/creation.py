@@ -135,7 +135,7 @@ def _new_table(
     made = Snapshot(0, protocol, metadata)
     features.check_new_names(made, prepared.schema.names)
     try:
-        features.check_append(made)
+        features.check_creation(made)
     except UnsupportedTableError as error:
         raise InvalidInputError(f"The table was not created: {said(error)}") from error
     return CreationActions(metadata=metadata, protocol=protocol)

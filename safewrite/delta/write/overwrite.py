@@ -213,7 +213,10 @@ def remainder(add: Action, kept: Prepared, layout: FileLayout) -> Iterable[DataF
     path = unquote(add["path"])
     folder = path[: path.rfind("/") + 1]
     values = dict(add.get("partitionValues") or {})
-    return (replace(file, path=folder + file.path, partition_values=values) for file in encoded(kept, layout))
+    return (
+        replace(file, path=folder + file.path, partition_values=values)
+        for file in encoded(kept, layout.copying())
+    )
 
 
 # --- one overwrite --------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.arguments.reading import SchemaMode
 from safewrite.delta.connect import Connection
-from safewrite.delta.log import features, file_properties
+from safewrite.delta.log import features, file_properties, row_rules
 from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import creation
@@ -99,10 +99,19 @@ class Planner:
         schema_mode: SchemaMode | None = None,
         volatile: Sequence[str] = (),
     ) -> Prepared:
-        """Check the data against the table's schema, or infer one for a new table."""
+        """Check the data against the table's schema and its rules, or infer a schema for a new table."""
+        return self.fitting(self._conformed(data, state, schema_mode, volatile), state)
+
+    def _conformed(
+        self,
+        data: Any,
+        state: Snapshot | None,
+        schema_mode: SchemaMode | None,
+        volatile: Sequence[str],
+    ) -> Prepared:
         if state is None:
             first = self.first or creation.NewTable()
-            return self.fitting(prepare(data, None, partition_by=first.partition_by, volatile=volatile))
+            return prepare(data, None, partition_by=first.partition_by, volatile=volatile)
         schema, by = state.schema, state.partition_by
         wider = (
             wider_fields(schema, as_frame(data, target=schema).arrow_schema(), "delta")
@@ -112,13 +121,21 @@ class Planner:
         schema = with_fields(schema, wider)
         found = prepare(data, schema, partition_by=by, schema_mode=schema_mode, volatile=volatile)
         creation.check_added(state, found.added)
-        return self.fitting(replace(found, wider=tuple(wider)))
+        return replace(found, wider=tuple(wider))
 
-    def fitting(self, prepared: Prepared) -> Prepared:
-        """The rows, if their partitions can have folders where the table is."""
+    def fitting(self, prepared: Prepared, state: Snapshot | None) -> Prepared:
+        """The rows, if their partitions can have folders where the table is, and they keep the table's rules.
+
+        Raises:
+            WouldAlterError: a row breaks a rule.
+        """
         if prepared.partition_by:
             self._room.check(prepared.tables(prepared.partition_by), prepared.partition_by)
-        return prepared
+        rules = None if state is None else row_rules.rules_of(state)
+        if rules is None:
+            return prepared
+        rules.check(prepared.tables())
+        return replace(prepared, keeps=rules)
 
     @property
     def _room(self) -> Room:
@@ -141,9 +158,7 @@ class Planner:
         mode, volatile = operation.schema_mode, operation.volatile
         if isinstance(data, WrittenMember) and state is not None:
             schema = earlier[-1].schema if earlier else state.schema
-            from safewrite.delta.data.datafiles import indexed_of
-
-            return data.prepared(schema, state.partition_by, layout=indexed_of(state))
+            return data.prepared(schema, state.partition_by, layout=_written_by(state))
         if not earlier:
             return self.prepare(data, state, mode, volatile)
         last = earlier[-1]
@@ -152,11 +167,11 @@ class Planner:
         )
         if state is not None:
             creation.check_added(state, found.added)
-        return replace(self.fitting(found), added=(*last.added, *found.added))
+        return replace(self.fitting(found, state), added=(*last.added, *found.added))
 
     def count(self, data: Any, operation: Operation, state: Snapshot | None) -> Prepared:
         """The rows under the table's schema, which may have more columns than they."""
-        return self.prepare(data, state, "merge", operation.volatile)
+        return self._conformed(data, state, "merge", operation.volatile)
 
     def group(
         self, members: Sequence[Member], operation: Operation, state: Snapshot | None
@@ -306,6 +321,9 @@ class Planner:
         assert state is not None
         assert made.vectors is not None
         files = self.table_files(state, spec.keys, made.vectors).named(made.commit_id)
+        rules = row_rules.rules_of(state)
+        if rules is not None:
+            spec = replace(spec, check=rules.asked(spec.keys, spec.check))
         return OnePart(spec, state.schema, files, changes, group, whole=features.feeds_changes(state))
 
     def table_files(
@@ -417,7 +435,6 @@ class Planner:
 
     def in_tasks(self, state: Snapshot | None) -> TableInTasks | None:
         """How tasks reach this version; None where another process cannot reach its store."""
-        from safewrite.delta.data.datafiles import indexed_of
         from safewrite.delta.read.task_reader import DeltaReader
         from safewrite.delta.write.tasks import DeltaFiles
         from safewrite.engine.written import TableInTasks
@@ -428,7 +445,7 @@ class Planner:
         limits, layout = self.limits.elsewhere(), self.layout(state.schema, state)
         files = DeltaFiles(store, layout, self.connection.world.wall_ms(), limits)
         return TableInTasks(
-            MemberWriter(state.schema, state.partition_by, files, layout=indexed_of(state)),
+            MemberWriter(state.schema, state.partition_by, files, layout=_written_by(state)),
             DeltaReader(store, state.version, state.protocol, state.metadata, limits),
         )
 
@@ -453,6 +470,13 @@ class Planner:
             "recording_arbiter": changes.recording_arbiter,
             "engine_version": __version__,
         }
+
+
+def _written_by(state: Snapshot) -> object:
+    """What else files of new rows are written by than a schema; picklable, and not to be changed between their tasks and their commit."""
+    from safewrite.delta.data.datafiles import indexed_of
+
+    return indexed_of(state), row_rules.rules_of(state)
 
 
 def _changing(operation: Operation, state: Snapshot | None) -> tuple[Spec, Snapshot]:

@@ -99,6 +99,9 @@ class DeltaTableFiles:
         """See the class."""
         layout = replace(self.layout, attempt=at)
         prepared = prepare(come, layout.schema, partition_by=layout.partition_by, stored=True)
+        if layout.rules is not None:
+            layout.rules.check(prepared.tables(), self.keys)
+            prepared = replace(prepared, keeps=layout.rules)
         files = yield from stage(encoded(prepared, layout), self.now_ms, self.limits)
         changes: tuple[StagedFile, ...] = ()
         if feeds_changes(self.state) and (come.num_rows or gone.num_rows):

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
+    from safewrite.frames.row_rules import RowRule, RowRules
+
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 _INTEGERS = tuple(_DIGITS)
 _EXACT_IN = {
@@ -236,6 +238,21 @@ def _length(name: str, limit: TextLimit) -> Check:
         )
 
     return Check(f"length({quoted(name)}) {'<>' if limit.padded else '>'} {limit.length}", refusal)
+
+
+def keeping(rules: RowRules | None) -> list[Check]:
+    """The checks of rows by a table's rules, which Spark evaluates itself here, in a session of UTC."""
+    return [] if rules is None else [_kept(rule) for rule in rules.rules]
+
+
+def _kept(rule: RowRule) -> Check:
+    def refusal(count: int, rows: int) -> WouldAlterError:
+        return WouldAlterError(
+            f"{count} of {rows} rows break {rule}. The condition must be TRUE, and NULL is not. Nothing was written. Correct or drop "
+            "the rows."
+        )
+
+    return Check(f"NOT coalesce(({rule.text}), false)", refusal)
 
 
 # --- types ------------------------------------------------------------------------------------------

@@ -6,10 +6,11 @@ import datetime as dt
 from decimal import Decimal
 from typing import Any
 
-from safewrite.errors import InvalidInputError
+from safewrite.errors import InternalError, InvalidInputError
 from safewrite.frames.predicate import Both, Compare, Constant, Either, In, IsNull, Not, Predicate
 from safewrite.frames.spark.batch import Check
 from safewrite.frames.spark.hashes import quoted
+from safewrite.frames.terms import Related
 from safewrite.text.rendering import shortened
 
 ALTERNATIVES_MAX = 1_000
@@ -38,6 +39,10 @@ def to_sql(predicate: Predicate) -> str:
             return " AND ".join(f"({to_sql(part)})" for part in parts)
         case Either(parts=parts):
             return " OR ".join(f"({to_sql(part)})" for part in parts)
+        case Related():  # a rule's, whose own text Spark is given
+            raise InternalError(
+                "A condition of a rule was to be written in SQL. Nothing was written. Please report it."
+            )
 
 
 def inside(predicate: Predicate) -> Check:

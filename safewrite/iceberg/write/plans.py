@@ -229,8 +229,8 @@ class Planner:
             target = arrow_schema(evolution.schema if evolution else table_of(head).metadata.schema())
         return replace(prepare(data, target, schema_mode=mode, volatile=volatile), added=added)
 
-    def fitting(self, prepared: Prepared) -> Prepared:
-        """The rows: each partition has room, whatever its values are."""
+    def fitting(self, prepared: Prepared, head: TableVersion | None) -> Prepared:
+        """The rows: each partition has room, whatever its values are, and no rule of Iceberg's is for rows."""
         return prepared
 
     def count(self, data: Any, operation: Operation, head: TableVersion) -> Prepared:

@@ -25,6 +25,7 @@ from safewrite.errors import (
 )
 from safewrite.intake.partitioning import alike
 from safewrite.intake.reporting import OnEvent, command, listener
+from safewrite.intake.tables import writable
 from safewrite.medallion.config.bronze_columns import BRONZE_COLUMNS, SEQUENCE
 from safewrite.medallion.config.column_types import arrow_type
 from safewrite.medallion.config.job import Config, TableConfig
@@ -94,11 +95,11 @@ class JobPlaces:
     ) -> sw.Table:
         """Open a table of the job's, or make it with ``schema``, ``properties`` and ``partition_by``.
 
-        Raises as ``safewrite.open`` does, and as ``Table.check_writable``.
+        Raises as ``safewrite.open`` and ``safewrite.intake.tables.writable`` do.
         """
         opening = self.config.opening(table_format, self.on_event, catalog=self._catalog)
         try:
-            table: Any = sw.open(address, **opening).check_writable()
+            table: Any = writable(sw.open(address, **opening))
         except TableNotFoundError:
             if schema is None or self.read_only:
                 raise

@@ -1,0 +1,116 @@
+"""Judges rows by the rules that a table has for them: conditions that must be TRUE, which FALSE and NULL break.
+
+What breaks a rule is refused with the row and its values.  Rules are picklable, and tasks judge by them as a plan does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.errors import WouldAlterError
+from safewrite.frames.predicate import Both, Either, Predicate, columns, truths
+from safewrite.text.rendering import shortened, shown
+
+
+@dataclass(frozen=True)
+class RowRule:
+    """A condition for every row; ``name`` says which, ``text`` is its SQL."""
+
+    name: str
+    text: str
+    predicate: Predicate
+
+    def __str__(self) -> str:
+        return f"{self.name} ({shortened(self.text)})"
+
+
+@dataclass(frozen=True)
+class RowRules:
+    """The rules of a table."""
+
+    rules: tuple[RowRule, ...]
+
+    def check(self, tables: Iterable[pa.Table], named_by: Sequence[str] = ()) -> None:
+        """Refuse rows that break a rule; they are called by their number, or by the columns ``named_by``.
+
+        Raises:
+            WouldAlterError: names the first rule that is broken, and the first row.
+        """
+        first = 0
+        for table in tables:
+            for rule in self.rules:
+                holds = held(rule.predicate, table)
+                at = pc.index(holds, False).as_py()
+                if at >= 0:
+                    raise _broken(rule, table.slice(at, 1), first + at, named_by)
+            first += table.num_rows
+
+    def asked(
+        self, keys: Sequence[str], check: Callable[[Any, Mapping[str, int]], object] | None
+    ) -> Callable[[Any, Mapping[str, int]], object]:
+        """A check of what a batch of changes would write: by the rules, then by the caller's own."""
+
+        def both(rows: Any, counts: Mapping[str, int]) -> object:
+            self.check([rows], keys)
+            return None if check is None else check(rows, counts)
+
+        return both
+
+
+def held(predicate: Predicate, table: pa.Table) -> pa.ChunkedArray:
+    """Whether a condition is TRUE for each row; it is not where it cannot be computed, unless its value does not depend on that."""
+    try:
+        return pc.fill_null(truths(predicate, table), False)
+    except pa.ArrowInvalid:
+        if table.num_rows == 1:
+            return pa.chunked_array([pa.array([_of_row(predicate, table) is True])])
+    half = table.num_rows // 2
+    parts = held(predicate, table.slice(0, half)), held(predicate, table.slice(half))
+    return pa.chunked_array([*parts[0].chunks, *parts[1].chunks])
+
+
+def _of_row(predicate: Predicate, row: pa.Table) -> bool | None:
+    """What a condition is for one row, from left to right, as far as that is needed; None also where it cannot be computed."""
+    match predicate:
+        case Both(parts=parts) | Either(parts=parts):
+            ends = isinstance(predicate, Either)
+            found: bool | None = not ends
+            for part in parts:
+                one = _of_row(part, row)
+                if one is ends:
+                    return ends
+                found = found if one is not None else None
+                if one is None and not _is_computed(part, row):
+                    return None
+            return found
+    return _truth(predicate, row)[1]
+
+
+def _is_computed(predicate: Predicate, row: pa.Table) -> bool:
+    return _truth(predicate, row)[0]
+
+
+def _truth(predicate: Predicate, row: pa.Table) -> tuple[bool, bool | None]:
+    try:
+        return True, truths(predicate, row)[0].as_py()
+    except pa.ArrowInvalid:
+        return False, None
+
+
+def _broken(rule: RowRule, row: pa.Table, number: int, named_by: Sequence[str]) -> WouldAlterError:
+    named = ", ".join(_value(row, name) for name in named_by)
+    values = ", ".join(_value(row, name) for name in sorted(columns(rule.predicate)))
+    where = f"The row whose {named}" if named else f"Row {number}"
+    return WouldAlterError(
+        f"{where} breaks {rule}: {values}. The condition must be TRUE, and NULL is not. Nothing was written. Correct or drop the row."
+    )
+
+
+def _value(row: pa.Table, name: str) -> str:
+    value = row.column(name)[0].as_py()
+    return f"{name} is {'NULL' if value is None else shown(value)}"
