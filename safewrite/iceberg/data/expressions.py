@@ -40,6 +40,7 @@ from pyiceberg.expressions import IsNull as IcebergIsNull
 
 from safewrite.frames.predicate import Both, Compare, Constant, Either, In, IsNull, Not, Predicate
 from safewrite.frames.spans import Op
+from safewrite.frames.terms import Related
 
 _LITERAL: Mapping[Op, type[LiteralPredicate]] = {
     "=": EqualTo,
@@ -88,6 +89,8 @@ class _Translation:
                 return self.compare(name, _OPPOSITE[op] if negated else op, value)
             case In():
                 return self.of_many(predicate, negated=negated)
+            case Related():  # nothing is known of it by statistics
+                return AlwaysTrue() if self.wide else AlwaysFalse()
             case Not(part=part):
                 return self.of(part, negated=not negated)
             case Both(parts=parts) | Either(parts=parts):
