@@ -24,6 +24,7 @@ from safewrite.engine.local import LocalEngine
 from safewrite.medallion import Pipeline, Run
 from safewrite.medallion.bronze import tasks as bronze_tasks
 from safewrite.medallion.silver import apply, tasks
+from safewrite.medallion.tables.engine import by_executors
 
 _BETWEEN_S, _WITHIN_S = (20.0, 100.0), 3.0
 """How long executors have until the next is killed; and how long it may be at its tasks by then."""
@@ -67,12 +68,12 @@ def ran(config: dict[str, object] | str, engine: str, *, is_killed: bool = False
     turns; a run that is killed has less to itself.  A session of Spark stays for the next run.
     """
     if engine == "local":
-        return Pipeline(config).run()
+        return Pipeline(config, engine="local").run()
     limits = _LIMITS["killed" if engine == "spark" and is_killed else engine]
     apply.SMALL_ROWS, tasks.PIECE_ROWS, bronze_tasks.SMALL_BYTES, apply_job.FEW_ROWS = limits
     if engine == "tasks":
         pipeline = Pipeline(config)
-        pipeline.places.engine = Away()
+        pipeline.places.work = by_executors(Away())
         return pipeline.run()
     return Pipeline(config, engine="spark").run()
 

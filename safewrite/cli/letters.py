@@ -78,7 +78,7 @@ def _dead_letters(config: Path) -> Letters[Any]:
     return DeadLetters(cdc.pipeline_of(config).landing)
 
 
-def _quarantine(config: Path, engine: medallion.RunsOn = medallion.RunsOn.LOCAL) -> Letters[Any]:
+def _quarantine(config: Path, engine: medallion.RunsOn = medallion.RunsOn.AUTO) -> Letters[Any]:
     from safewrite.medallion.audit.quarantine import Quarantine
 
     return Quarantine(medallion.pipeline_of(config, engine=engine))
@@ -202,7 +202,7 @@ def _replay(
     until: UntilOption = None,
     every: AllOption = False,
     dry_run: DryRun = False,
-    engine: medallion.RunsOn = medallion.RunsOn.LOCAL,
+    engine: medallion.RunsOn = medallion.RunsOn.AUTO,
     output: OutputOption = None,
 ) -> None:
     """Take records again through the configuration of today, each once; the job may run meanwhile.

@@ -66,6 +66,7 @@ EmfOption = Annotated[
 class RunsOn(StrEnum):
     """What reads files and writes bronze."""
 
+    AUTO = "auto"
     LOCAL = "local"
     SPARK = "spark"
 
@@ -73,7 +74,8 @@ class RunsOn(StrEnum):
 EngineOption = Annotated[
     RunsOn,
     typer.Option(
-        help="What reads and writes tables: this process, or the executors of Spark, each with Python and safewrite."
+        help="What reads and writes tables: this process (local), or the executors of Spark, each with Python and safewrite (spark). auto: executors, "
+        "where this is a job of a Spark that has some of its own, and this process what takes less here."
     ),
 ]
 NamespaceOption = Annotated[
@@ -174,7 +176,7 @@ def run(
     html: HtmlOption = None,
     emf: EmfOption = False,
     namespace: NamespaceOption = "safewrite",
-    engine: EngineOption = RunsOn.LOCAL,
+    engine: EngineOption = RunsOn.AUTO,
     output: OutputOption = None,
 ) -> None:
     """Land new files in bronze and bring silver to bronze's head.  Exits with 1 if a table failed."""
@@ -201,7 +203,7 @@ def replay(
         ),
     ] = None,
     html: HtmlOption = None,
-    engine: EngineOption = RunsOn.LOCAL,
+    engine: EngineOption = RunsOn.AUTO,
     output: OutputOption = None,
 ) -> None:
     """Apply all that bronze holds to silver, and go on from its head: the way out where silver cannot follow bronze.
@@ -220,7 +222,7 @@ def reset(
     config: ConfigOption,
     table: NamedTables,
     html: HtmlOption = None,
-    engine: EngineOption = RunsOn.LOCAL,
+    engine: EngineOption = RunsOn.AUTO,
     output: OutputOption = None,
 ) -> None:
     """Fill silver from bronze again: its rows, and what it remembers of deleted keys, go first.
@@ -245,7 +247,7 @@ def truncate(
         ),
     ] = None,
     html: HtmlOption = None,
-    engine: EngineOption = RunsOn.LOCAL,
+    engine: EngineOption = RunsOn.AUTO,
     output: OutputOption = None,
 ) -> None:
     """Follow a TRUNCATE or DROP at the source, of which DMS tells nothing but that it removes the table's files.
@@ -264,7 +266,7 @@ def verify(
     *,
     config: ConfigOption,
     table: TableOption = None,
-    engine: EngineOption = RunsOn.LOCAL,
+    engine: EngineOption = RunsOn.AUTO,
     output: OutputOption = None,
 ) -> None:
     """Read files, bronze, quarantine and silver, and add everything up again.  Exits with 1 if something differs."""
@@ -308,7 +310,7 @@ def verify(
     raise typer.Exit(0 if clean else EXIT_LOST)
 
 
-def pipeline_of(config: Path, namespace: str | None = None, engine: RunsOn = RunsOn.LOCAL) -> Pipeline:
+def pipeline_of(config: Path, namespace: str | None = None, engine: RunsOn = RunsOn.AUTO) -> Pipeline:
     from safewrite.medallion.pipeline import Pipeline
 
     if namespace is None:

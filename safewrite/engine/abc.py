@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 import pyarrow as pa
 
 from safewrite.engine.exchange import Aside, Dealt, Travelling
-from safewrite.errors import InternalError, SafewriteError, StorageError
+from safewrite.errors import InternalError, InvalidInputError, SafewriteError, StorageError
 
 S = TypeVar("S")
 B = TypeVar("B")
@@ -23,6 +23,10 @@ B = TypeVar("B")
 
 class EngineError(StorageError):
     """An engine could not run tasks, or an executor took the rows that they gave with it.  Nothing was committed."""
+
+
+class ExecutorsLackPythonError(InvalidInputError):
+    """Spark's executors cannot run safewrite: they lack it, what it needs, or the driver's Python."""
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,17 @@ from zipimport import zipimporter
 import pyarrow as pa
 
 from safewrite.boundary.absent_offsets import with_offsets
-from safewrite.engine.abc import EngineError, Mapped, Task, TaskAttempt, TaskReport, performed
+from safewrite.engine.abc import (
+    EngineError,
+    ExecutorsLackPythonError,
+    Mapped,
+    Task,
+    TaskAttempt,
+    TaskReport,
+    performed,
+)
 from safewrite.engine.exchange import CHUNKS, DATA, PART, Packed, unpacked
-from safewrite.errors import InvalidInputError, MissingExtraError, StorageError
+from safewrite.errors import MissingExtraError, StorageError
 from safewrite.text.rendering import said
 
 if TYPE_CHECKING:
@@ -44,10 +52,6 @@ _NOT_ASKED = 2**31 - 1
 """The one limit of bytes with which Spark does not weigh a batch (its ``BatchedPythonArrowInput``)."""
 
 log = logging.getLogger("safewrite")
-
-
-class ExecutorsLackPythonError(InvalidInputError):
-    """Spark's executors cannot run safewrite: they lack it, what it needs, or the driver's Python."""
 
 
 def check_java() -> None:
@@ -168,6 +172,36 @@ class SparkEngine:
         ids = self.numbers(len(tasks))
         body = partial(_ran, tasks=[pickle.dumps(task) for task in tasks])
         return _reports(ids.mapInArrow(body, spark_schema([pa.field(REPORT, pa.binary())])))
+
+
+def cores_elsewhere(session: SparkSession) -> int:
+    """How many tasks executors run at once that are processes of their own, as far as it is known; 0 where the driver is the executor.
+
+    Of a session of Spark Connect it is not known: 0.
+    """
+    if is_connect(session):
+        return 0
+    context = session.sparkContext
+    master = str(context.master)
+    return 0 if master == "local" or master.startswith("local[") else max(1, context.defaultParallelism)
+
+
+def running() -> SparkSession | None:
+    """The session that this process has, or was started for by spark-submit, Glue or EMR; none is started for it alone.
+
+    Raises:
+        StorageError: it was started for one, and Spark does not start.
+    """
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and "pyspark" not in sys.modules:
+        return None
+    try:
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+    except ImportError:
+        return None
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and SparkContext._active_spark_context is None:  # noqa: SLF001 - PySpark has no other way to it
+        return None
+    return started(SparkSession.builder)
 
 
 def is_connect(session: object) -> bool:

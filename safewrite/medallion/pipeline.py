@@ -82,7 +82,8 @@ class Pipeline:
     Args:
         config: a path of a JSON file, what such a file holds, or a :class:`Config`.
         engine: where tasks read and write. ``local``: in this process; ``spark``: on the executors of its Spark session, each of
-            which needs Python with safewrite.
+            which needs Python with safewrite; ``auto``: there, where this process has such a session and its executors are
+            processes of their own, and here what takes less here.
         on_event: is called with an event ``table_run`` for each table of a run, and with those of ``safewrite.open`` for the
             writes to its tables; ``safewrite.metrics`` makes metrics of them.
 
@@ -96,13 +97,11 @@ class Pipeline:
         self,
         config: str | Path | Mapping[str, Any] | Config,
         *,
-        engine: Literal["local", "spark"] = "local",
+        engine: Literal["auto", "local", "spark"] = "auto",
         on_event: OnEvent | None = None,
     ) -> None:
         self.config = config if isinstance(config, Config) else load(config)
-        self.places = JobPlaces(
-            self.config, path=path_of(config), on_event=on_event, engine=engine_of(engine)
-        )
+        self.places = JobPlaces(self.config, path=path_of(config), on_event=on_event, work=engine_of(engine))
         self.upkeep = Upkeep(self.config.maintain, self.places.on_event)
 
     def check(self) -> None:
@@ -238,7 +237,7 @@ class Pipeline:
         with ThreadPoolExecutor(min(self.config.workers, len(names)), "medallion") as pool:
             done = pool.map(lambda name: one_table(self.job(name), found.of(name), mixed), names)
             runs = list(watched(done, "tables", len(names)))
-        run = Run(self.config.job, runs, 0.0, len(listed))
+        run = Run(self.config.job, runs, 0.0, len(listed), engine=self.places.work.told)
         if tables is None:
             self._strangers(found, mixed, run)
         if run.put_aside or any(one.landed.quarantined or one.refined.quarantined for one in runs):

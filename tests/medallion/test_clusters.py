@@ -18,8 +18,8 @@ from botocore.response import StreamingBody
 from botocore.stub import Stubber
 
 from bench.medallion.harness import lab
-from safewrite.engine.local import LocalEngine
 from safewrite.medallion import pipeline
+from safewrite.medallion.tables.engine import Workplace
 from tests.clusters import check_call, check_modules, check_policies, shown
 from tests.medallion.test_dag import Tasks, loaded
 from tests.sleeping import sleeps_by
@@ -178,7 +178,7 @@ def test_the_script_takes_some_tables_or_all_and_fails_as_a_table_does(
     sql = ModuleType("pyspark.sql")
     sql.SparkSession = type("Session", (), {"builder": _Builder()})  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "pyspark.sql", sql)
-    monkeypatch.setattr(pipeline, "engine_of", lambda name: LocalEngine() if name == "spark" else None)
+    monkeypatch.setattr(pipeline, "engine_of", lambda name: Workplace() if name == "spark" else None)
 
     def run(*given: str) -> dict[str, Any]:
         config = str(job.write_config())

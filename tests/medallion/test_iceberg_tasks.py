@@ -19,6 +19,7 @@ from safewrite.iceberg.table import IcebergTable
 from safewrite.iceberg.write.tasks import IcebergFiles
 from safewrite.medallion import Pipeline, verify
 from safewrite.medallion.audit import accounting
+from safewrite.medallion.tables.engine import by_executors
 from tests.medallion import test_tasks
 from tests.medallion.test_jobs import set_in
 from tests.medallion.test_silver_tasks import COLUMNS, FILES, RULES, Sent, Source
@@ -87,7 +88,7 @@ def test_the_same_files_give_the_same_tables_and_receipts(
     monkeypatch.setattr(accounting, "SHARE_ROWS", 200)
     monkeypatch.setattr(accounting, "TASK_SHARES", 1)
     pipeline = Pipeline(twin.tasks.config)
-    pipeline.places.engine = Sent()
+    pipeline.places.work = by_executors(Sent())
     assert [(one.flaws, one.error) for one in verify(pipeline)] == [([], None)]
     assert "this process does" not in caplog.text
 

@@ -17,6 +17,7 @@ from safewrite.medallion.audit.quarantine import Quarantine
 from safewrite.medallion.config import stored_names
 from safewrite.medallion.config.job import load
 from safewrite.medallion.tables import job as tables
+from safewrite.medallion.tables.engine import by_executors
 from safewrite.values import kept_names
 from tests.medallion.test_evolution import put, shop
 from tests.medallion.test_jobs import HEAD, Shop, set_in
@@ -147,7 +148,7 @@ def test_commands_that_only_read_take_either_name_and_rename_nothing(job: Shop) 
     assert flaws(job) == []
     pipeline = Pipeline(job.config)
     assert [one.name for one in Quarantine(pipeline).find()] == ["shop/orders/LOAD00000001.csv#3"]
-    pipeline.places.engine = Sent()
+    pipeline.places.work = by_executors(Sent())
     assert [one.clean for one in verify(pipeline)] == [True]
     assert iceberg(job).metadata_location == was
 

@@ -24,6 +24,7 @@ from safewrite.medallion.audit import accounting, dealt_rows
 from safewrite.medallion.lineage.lineage import Lineage
 from safewrite.medallion.silver import apply
 from safewrite.medallion.silver import tasks as silver_tasks
+from safewrite.medallion.tables.engine import Workplace, by_executors
 from tests.medallion import test_tasks
 from tests.medallion.test_jobs import set_in
 from tests.medallion.test_tasks import Twin, by_tasks, tables
@@ -162,7 +163,7 @@ def test_a_table_that_is_verified_in_shares_is_found_as_at_once(
             monkeypatch.setattr(accounting, "SHARE_ROWS", rows)
             monkeypatch.setattr(dealt_rows, "_MEMORY_BYTES", kept)
             pipeline = Pipeline(twin.plain.config)
-            pipeline.places.engine = engine
+            pipeline.places.work = Workplace() if engine is None else by_executors(engine)
             found.append(verify(pipeline)[0].to_dict())
             assert engine is None or engine.parts.pop() > 5
         return found
@@ -209,7 +210,7 @@ def test_what_tasks_cannot_verify_this_process_does(
         raise StorageError("no executors")
 
     pipeline = Pipeline(twin.plain.config)
-    pipeline.places.engine = Sent(fail if why == "a task fails" else write)
+    pipeline.places.work = by_executors(Sent(fail if why == "a task fails" else write))
     (audit,) = verify(pipeline)
     assert audit.clean
     assert "this process does" in caplog.text

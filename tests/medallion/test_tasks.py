@@ -31,6 +31,7 @@ from safewrite.medallion.bronze import landing, tasks
 from safewrite.medallion.files import parts
 from safewrite.medallion.silver import apply
 from safewrite.medallion.silver import tasks as silver_tasks
+from safewrite.medallion.tables.engine import by_executors
 from tests.medallion.test_jobs import Shop, set_in
 
 LOAD, CHANGES = "shop/orders/LOAD00000001", "shop/orders/20261101-000000001"
@@ -71,7 +72,7 @@ class Twin:
 
 def by_tasks(config: dict[str, Any]) -> Pipeline:
     pipeline = Pipeline(config)
-    pipeline.places.engine = Away()
+    pipeline.places.work = by_executors(Away())
     return pipeline
 
 
@@ -194,7 +195,7 @@ def test_small_files_are_landed_without_a_job_of_the_engine(
                 f"shop/orders/2026110{day}-00000000{number}.csv", b"Op,id,name,seq\nI,1,a name,%d\n" % day
             )
         pipeline = by_tasks(twin.tasks.config)
-        pipeline.places.engine = Counted()
+        pipeline.places.work = by_executors(Counted())
         assert pipeline.run().ok
         assert ("ReadParts" in read) == (count > 1)
     assert Pipeline(twin.plain.config).run().ok

@@ -32,7 +32,8 @@ from safewrite.delta.data.datafiles import FileLayout
 from safewrite.delta.spark import by_tasks, write
 from safewrite.delta.write.tasks import WriteFiles
 from safewrite.engine import spark as engine
-from safewrite.engine.spark import ExecutorsLackPythonError, SparkEngine, arrow_of
+from safewrite.engine.abc import ExecutorsLackPythonError
+from safewrite.engine.spark import SparkEngine, arrow_of
 from safewrite.frames.spark import tallied
 from safewrite.frames.spark.batch import BatchOrigin, Check
 from safewrite.frames.spark.tallied import marked, named_by

@@ -19,7 +19,7 @@ import safewrite as sw
 from bench.servers.catalogs import CatalogKind
 from bench.servers.servers import SECRET_ACCESS_KEY
 from safewrite.engine import spark as engine
-from safewrite.engine.spark import ExecutorsLackPythonError
+from safewrite.engine.abc import ExecutorsLackPythonError
 from safewrite.frames.spark import tallied
 from safewrite.iceberg.catalog.travel import address_of
 from safewrite.iceberg.metadata import table_of

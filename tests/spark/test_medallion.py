@@ -17,13 +17,16 @@ import pytest
 
 from safewrite.changes.tasks import apply_job
 from safewrite.changes.tasks.apply_tasks import ApplyPart
-from safewrite.engine.abc import TaskAttempt
+from safewrite.engine import spark as engine_spark
+from safewrite.engine.abc import ExecutorsLackPythonError, TaskAttempt
+from safewrite.engine.choice import Cost
 from safewrite.engine.spark import SparkEngine
 from safewrite.medallion import Pipeline, verify
 from safewrite.medallion.audit import accounting
 from safewrite.medallion.bronze import landing, tasks
 from safewrite.medallion.silver import apply
 from safewrite.medallion.silver import tasks as silver_tasks
+from safewrite.medallion.tables import engine
 from tests.medallion.test_jobs import Shop, set_in
 from tests.medallion.test_tasks import VALUES, keys, lines, remembered, tables
 from tests.spark.session import Spark
@@ -135,3 +138,43 @@ def test_a_killed_worker_leaves_no_row_and_what_is_read_once_more_is_what_one_pr
     ):
         (audit,) = verify(Pipeline(there.config, engine="spark"))
     assert (audit.clean, "this process does" in caplog.text) == (True, False)
+
+
+def test_auto_sends_much_to_executors_and_does_little_here(
+    spark: Spark, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The session's own executor is taken for one in another process; ``tests/spark/test_auto`` has such."""
+    job = Shop(tmp_path, {"id": "int64", "name": "string"})
+    caplog.set_level(logging.INFO, "safewrite")
+
+    def run(number: int, count: int) -> tuple[dict[str, int], str]:
+        place = tmp_path / f"raw/shop/orders/2026110{number}-000000001.csv"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        text = "\n".join(f"I,{10_000 * number + one},a,{one}" for one in range(count))
+        place.write_text(f"Op,id,name,seq\n{text}\n")
+        done = Pipeline(job.config).run()
+        assert done.ok
+        return done.to_dict()["tables"][0]["by_executors"], done.engine
+
+    with (
+        spark.careless(),
+        mock.patch.object(engine_spark, "cores_elsewhere", return_value=2),
+        mock.patch.object(engine, "FILES", (Cost(0.0, 1e-4, 1e5), Cost(1.0, 0.0, 1e5))),
+        mock.patch.object(engine, "ROWS", (Cost(0.0, 1e-2, 1e3), Cost(10.0, 0.0, 1e3))),
+        mock.patch.object(tasks, "SMALL_BYTES", 0),
+        mock.patch.object(apply, "SMALL_ROWS", 0),
+    ):
+        few, why = run(1, 100)
+        assert (few, "by this process: some 1.00 s by executors" in why) == (
+            {"landed": 0, "applied": 0},
+            True,
+        )
+        many, why = run(2, 2000)
+        assert (many, "by executors: some 1.00 s" in why) == ({"landed": 2000, "applied": 2000}, True)
+        with mock.patch.object(
+            SparkEngine, "run", side_effect=ExecutorsLackPythonError("Install safewrite.")
+        ):
+            assert run(3, 2000) == ({"landed": 0, "applied": 0}, mock.ANY)
+    assert caplog.text.count("executors cannot. Install safewrite.") == 1
+    assert run(4, 2000) == ({"landed": 0, "applied": 0}, "all in this process")
+    assert verify(Pipeline(job.config))[0].clean

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from safewrite.engine.abc import EngineError, Task
-from safewrite.engine.spark import ExecutorsLackPythonError, SparkEngine, is_connect
+from safewrite.engine.abc import EngineError, ExecutorsLackPythonError, Task
+from safewrite.engine.spark import SparkEngine, is_connect
 from safewrite.errors import (
     InternalError,
     InvalidInputError,

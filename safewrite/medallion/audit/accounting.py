@@ -78,7 +78,7 @@ def verify(pipeline: Pipeline, tables: Iterable[str] | None = None) -> list[Tabl
     names = pipeline.named(tables)
     found = sort_out(pipeline.listed(names if tables is not None else None), pipeline.config)
     own = pipeline.places
-    places = JobPlaces(pipeline.config, path=own.path, read_only=True, engine=own.engine)
+    places = JobPlaces(pipeline.config, path=own.path, read_only=True, work=own.work)
     mixed = MixedFiles(places.raw, pipeline.config)
     return [
         _table(TableJob(name, pipeline.config.tables[name], places), found.of(name), mixed)

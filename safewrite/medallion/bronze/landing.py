@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -37,7 +38,7 @@ from safewrite.medallion.bronze.restore_rows import (
 from safewrite.medallion.bronze.source_truncates import check_load_after_truncate
 from safewrite.medallion.bronze.state import BronzeState, KnownFile
 from safewrite.medallion.bronze.summary import Lines, contents_in_bronze, lines_in_bronze
-from safewrite.medallion.bronze.tasks import FileTasks, rows_here
+from safewrite.medallion.bronze.tasks import BYTES_MAX, FileElsewhere, FileTasks, is_there, rows_here
 from safewrite.medallion.files.file_versions import content_of
 from safewrite.medallion.files.layout import SourceFile
 from safewrite.medallion.files.mixed import MixedFiles
@@ -48,8 +49,7 @@ log = logging.getLogger("safewrite")
 TRIES = 3
 """Tasks read files for a commit at most this many times."""
 FILES_MAX = 64
-BYTES_MAX = 128 * 2**20
-"""So much of raw files goes into one commit, whose rows are in the memory of this process."""
+"""So many files go into one commit, and ``BYTES_MAX`` of them, whose rows are in the memory of this process."""
 TASK_FILES_MAX, TASK_BYTES_MAX = 1000, 16 * 2**30
 """And so much where executors have the rows, in memory or on their disks."""
 
@@ -61,6 +61,8 @@ class LandedFiles:
     files: int = 0
     rows_in_files: int = 0
     rows: int = 0
+    by_executors: int = 0
+    """So many of the rows."""
     quarantined: int = 0
     overwritten: list[str] = field(default_factory=list)
     again: bool = False
@@ -77,13 +79,13 @@ class LandedFiles:
         self.quarantined += quarantined
 
 
-def tasks_of(job: TableJob, mixed: MixedFiles) -> FileTasks:
-    """What reads files: tasks of the job's engine, or of this process where executors cannot reach what it reaches.
+def tasks_of(job: TableJob, mixed: MixedFiles, nbytes: int) -> FileTasks:
+    """What reads files of so many bytes: tasks of the job's engine, or of this process where it takes less, or executors cannot reach what it reaches.
 
     Raises:
         InvalidInputError: the columns of bronze do not fit.
     """
-    engine = job.places.elsewhere
+    engine = job.places.elsewhere if is_there(job, nbytes) else None
     raw = None if engine is None else job.places.raw.travelling()
     if engine is None or raw is None or (job.has_bronze and job.bronze.in_tasks() is None):
         raw, engine = job.places.raw, LocalEngine()
@@ -108,7 +110,7 @@ def land(
         SafewriteError: as ``append_many``; what was landed before stays, and is not landed again.
     """
     news = [source for source in sources if not state.knows(source.raw, is_load=source.is_load)]
-    tasks = tasks_of(job, mixed)
+    tasks = tasks_of(job, mixed, _nbytes(news))
     is_here = isinstance(tasks.engine, LocalEngine)
     for number, group in enumerate(_groups(iter(news), is_here=is_here)):
         # Another run, of a later configuration, may have landed files of the next task meanwhile.
@@ -124,8 +126,8 @@ def _groups(sources: Iterator[SourceFile], *, is_here: bool = True) -> Iterator[
     group: list[SourceFile] = []
     size = 0
     for source in sources:
-        is_there = not is_here and not source.is_mixed
-        files_max, bytes_max = (TASK_FILES_MAX, TASK_BYTES_MAX) if is_there else (FILES_MAX, BYTES_MAX)
+        is_for_tasks = not is_here and not source.is_mixed
+        files_max, bytes_max = (TASK_FILES_MAX, TASK_BYTES_MAX) if is_for_tasks else (FILES_MAX, BYTES_MAX)
         is_other = not is_here and group and group[-1].is_mixed != source.is_mixed
         if group and (is_other or len(group) == files_max or size + source.raw.size > bytes_max):
             yield group
@@ -134,6 +136,10 @@ def _groups(sources: Iterator[SourceFile], *, is_here: bool = True) -> Iterator[
         size += source.raw.size
     if group:
         yield group
+
+
+def _nbytes(sources: Iterable[SourceFile]) -> int:
+    return sum(one.raw.size for one in sources)
 
 
 def _land_group(
@@ -173,6 +179,7 @@ def _read_and_written(
         return [], []
     left = TRIES - 1
     while True:
+        begun = time.perf_counter()
         try:
             with tasks.read(files) as found:
                 check_order(job, state, found.files)
@@ -181,7 +188,10 @@ def _read_and_written(
                 members = [one for one in found.files if _is_member(one)]
                 rows = found.members(job, members) if members else []
                 keyed = [(_key(one, state), data) for one, data in zip(members, rows, strict=True)]
-                return found.files, job.bronze.append_many(keyed) if members else []
+                answers = job.bronze.append_many(keyed) if members else []
+                by_executors, nbytes = type(found.engine) is not LocalEngine, _nbytes(one for one, _ in files)
+                job.places.work.files.took(nbytes, time.perf_counter() - begun, is_there=by_executors)
+                return found.files, answers
         except EngineError as error:
             if not left:
                 raise
@@ -238,6 +248,7 @@ def _note(job: TableJob, state: BronzeState, one: FileRows, landed: LandedFiles)
     state.note(raw.path, one.tag, KnownFile(raw.mark, rows, quarantined, job.config.epoch, raw.changed_ms))
     note_order(job, state, one)
     landed.add(rows, quarantined)
+    landed.by_executors += rows if isinstance(one, FileElsewhere) else 0
 
 
 def _may_come_again(job: TableJob, source: SourceFile) -> bool:

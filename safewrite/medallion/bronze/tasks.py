@@ -44,6 +44,8 @@ _OVERHEAD_BYTES = 2**16
 """What a file costs beyond its bytes: so that a task has not too many small ones."""
 SMALL_BYTES = 2**22
 """Files of so few bytes together are read by tasks in this process: a job of Spark's costs more."""
+BYTES_MAX = 128 * 2**20
+"""The rows of files of so many bytes are in the memory of this process at once."""
 
 
 @dataclass(frozen=True)
@@ -266,10 +268,14 @@ class FileTasks:
         return FileElsewhere(source, tag, count, _bad(parts), span, again)
 
     def _engine(self, parts: dict[str, list[FilePart]]) -> Engine[Any]:
-        """What reads: this process few bytes, and what it has split already."""
+        """What reads: this process what takes less here, and what it has split already."""
         own = [*itertools.chain.from_iterable(parts.values())]
-        is_small = sum(one.nbytes for one in own) <= SMALL_BYTES
-        return LocalEngine() if is_small or any(one.share is not None for one in own) else self.engine
+        is_here = type(self.engine) is LocalEngine or any(one.share is not None for one in own)
+        return (
+            LocalEngine()
+            if is_here or not is_there(self.job, sum(one.nbytes for one in own))
+            else self.engine
+        )
 
     def _parts(self, sources: Sequence[SourceFile]) -> dict[str, list[FilePart]]:
         """The parts of each file; large ones are looked through by tasks first."""
@@ -308,6 +314,11 @@ class FileTasks:
         dealt = _dealt([(part, tags[path]) for path, own in parts.items() for part in own])
         owner_columns = self.job.places.config.owner_columns
         return ReadParts(self.storage, tuple(map(tuple, dealt)), table, self.job.columns, owner_columns)
+
+
+def is_there(job: TableJob, nbytes: int) -> bool:
+    """Whether raw files of so many bytes are for executors."""
+    return job.places.work.files.is_there(nbytes, small=SMALL_BYTES, most=BYTES_MAX)
 
 
 def rows_here(job: TableJob, mixed: MixedFiles, files: Sequence[tuple[SourceFile, str]]) -> list[BronzeRows]:

@@ -11,7 +11,7 @@ from safewrite.medallion.silver.apply import Refined
 
 _COUNTED = ("files", "rows_in_files", "rows", "quarantined", "overwritten")
 _FAILED_MAX = 20
-_NOT_TOLD = ("resets", "stamp", "truncated")
+_NOT_TOLD = ("resets", "stamp", "truncated", "by_executors")
 
 
 @dataclass
@@ -68,6 +68,8 @@ class Run:
     """Files and records of tables that are not configured, where ``unknown_tables`` is ``raise``."""
     put_aside: int = 0
     """Records of them that went to quarantine."""
+    engine: str = ""
+    """Where work was done, and why, as it was chosen last."""
     earlier: list[PastRun] = field(default_factory=list)
     """Runs before this one that had news or a failure, newest first."""
 
@@ -97,6 +99,8 @@ class Run:
         plain = asdict(self) | {"ok": self.ok}
         del plain["earlier"]
         for table in plain["tables"]:
+            landed, applied = (table[name]["by_executors"] for name in ("landed", "refined"))
+            table["by_executors"] = {"landed": landed, "applied": applied}
             table["landed"] = {name: table["landed"][name] for name in _COUNTED}
             for name in _NOT_TOLD:
                 del table["refined"][name]

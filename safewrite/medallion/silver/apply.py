@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 import safewrite as sw
 from safewrite.engine.abc import EngineError
+from safewrite.engine.local import LocalEngine
 from safewrite.errors import InternalError, InvalidInputError, SafewriteError
 from safewrite.medallion.config.bronze_columns import UNCHANGED
 from safewrite.medallion.config.full_load_epochs import truncating
@@ -53,6 +55,8 @@ class Refined:
 
     commits: int = 0
     rows: int = 0
+    by_executors: int = 0
+    """So many of the rows."""
     split: int = 0
     quarantined: int = 0
     changes: dict[str, int] = field(default_factory=dict)
@@ -96,15 +100,14 @@ def refine(job: TableJob, done: Refined, *, again: bool = False, reset: bool = F
         InvalidInputError: the quality gate refuses the batch, or two changes contradict each other.
         SafewriteError: as ``apply_changes``.
     """
-    tasks = tasks_of(job)
     try:
-        _refine(job, done, tasks, again=again, reset=reset)
+        _refine(job, done, again=again, reset=reset)
     except _TogetherError as why:
         log.info("medallion: %s: one task has all rows of a commit: %s", job.name, why)
-        _refine(job, done, replace(tasks, is_whole=True), again=again, reset=reset)
+        _refine(job, done, again=again, reset=reset, is_whole=True)
 
 
-def _refine(job: TableJob, done: Refined, tasks: SilverTasks, *, again: bool, reset: bool) -> None:
+def _refine(job: TableJob, done: Refined, *, again: bool, reset: bool, is_whole: bool = False) -> None:
     lineage = job.lineage
     lineage.look()
     name = lineage.position_name
@@ -119,16 +122,17 @@ def _refine(job: TableJob, done: Refined, tasks: SilverTasks, *, again: bool, re
         raise lineage.gap(
             f"silver took version {at}, and bronze has another commit of that number: it was put back since"
         )
+    is_all = again or at is None
+    news = lineage.whole() if again or at is None else lineage.since(at)
+    tasks = _tasks_of(job, news)
+    tasks = replace(tasks, is_whole=tasks.is_whole or is_whole)
     rows_max = ROWS_MAX if tasks.is_whole else STEP_ROWS
-    if again or at is None:
-        steps = list(_all(lineage.whole(), lineage.head, rows_max))
-        if again:
-            steps = _resetting(steps, lineage.head, done.resets or 0, reset=reset)
-    else:
-        steps = list(_new(lineage.since(at), lineage.head, rows_max))
+    steps = list((_all if is_all else _new)(news, lineage.head, rows_max))
+    if again:
+        steps = _resetting(steps, lineage.head, done.resets or 0, reset=reset)
     steps = _truncating(job, steps, 0 if again else done.truncated or 0)
     again_name = f"again/{uuid.uuid4()}"
-    loads = LoadKeys.of(job, [one for step in steps for one in step.brought], is_whole=again or at is None)
+    loads = LoadKeys.of(job, [one for step in steps for one in step.brought], is_whole=is_all)
     for number, step in enumerate(steps):
         # The same news has the same name, and is known if it comes twice.  A replay is to look at silver each time; and where the
         # position stays, parts may be cut otherwise the next time, or judged by other rules.
@@ -146,11 +150,22 @@ def refine_since(job: TableJob, done: Refined, since_ms: int) -> None:
     lineage.look()
     done.position = job.silver.positions().get(lineage.position_name)
     named = f"again/{uuid.uuid4()}"
-    steps = list(_new(lineage.from_time(since_ms), lineage.head, ROWS_MAX))
+    news = lineage.from_time(since_ms)
+    steps = list(_new(news, lineage.head, ROWS_MAX))
     loads = LoadKeys.of(job, [one for step in steps for one in step.brought], is_whole=False)
-    tasks = replace(tasks_of(job), is_whole=True)
+    tasks = replace(_tasks_of(job, news), is_whole=True)
     for number, step in enumerate(steps):
         _apply(job, replace(step, to=None), done, f"{named}/{number}", (tasks, loads))
+
+
+def _tasks_of(job: TableJob, news: Sequence[sw.AddedRows]) -> SilverTasks:
+    return tasks_of(job, job.places.elsewhere if _is_there(job, news) else None)
+
+
+def _is_there(job: TableJob, brought: Sequence[sw.AddedRows]) -> bool:
+    """Whether rows of bronze are for executors."""
+    count = sum(one.row_count for one in brought)
+    return job.places.work.rows.is_there(count, small=SMALL_ROWS, most=ROWS_MAX)
 
 
 def _resetting(steps: Sequence[_CommitStep], head: int, resets: int, *, reset: bool) -> list[_CommitStep]:
@@ -222,8 +237,9 @@ def _apply(
         batch = f"{batch}/epoch-{step.truncates[-1]}"
     key = short_key(f"medallion/{job.places.config.job}/{job.name}/{name}/{done.position}/{batch}")
 
-    is_few = sum(one.row_count for one in step.brought) <= SMALL_ROWS
-    _take(job, step, done, (key, moves), (tasks.here() if is_few else tasks, loads))
+    if type(tasks.engine) is not LocalEngine and not _is_there(job, step.brought):
+        tasks = tasks.here()
+    _take(job, step, done, (key, moves), (tasks, loads))
     if step.to is not None:
         done.position = step.to
         done.stamp = done.stamp if stamp is None else stamp
@@ -247,11 +263,16 @@ def _take(
     (key, moves), (tasks, loads) = named, readers
     refused, tries = frozenset[Record](), 1
     while True:
+        begun = time.perf_counter()
         taken = tasks.read(job, step.brought, step.truncates, loads, refused)
         try:
             with job.lineage.refused():
                 receipt = _applied(job, taken, key, moves or None, reset=step.reset)
+            seconds, is_there = time.perf_counter() - begun, type(tasks.engine) is not LocalEngine
+            job.places.work.rows.took(taken.count, seconds, is_there=is_there)
+            before = done.rows
             _note(job, receipt, done, taken.read)
+            done.by_executors += done.rows - before if is_there else 0
             _note_same_key(done, loads, taken.read.aside)
             return
         except ReadAgainError:

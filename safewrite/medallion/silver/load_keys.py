@@ -215,17 +215,13 @@ class LoadKeys:
     job: TableJob
     brought: Sequence[sw.AddedRows]
     is_whole: bool
-    engine: Engine[Any] | None = None
-    reader: TaskReader | None = None
     _found: SharedKeys | None = None
     _is_told: bool = False
 
     @classmethod
     def of(cls, job: TableJob, brought: Sequence[sw.AddedRows], *, is_whole: bool) -> LoadKeys:
-        """Of a table whose bronze tasks can read where the job has an engine."""
-        engine = job.places.elsewhere
-        tasks = None if engine is None else job.bronze.in_tasks()
-        return cls(job, brought, is_whole, engine, None if tasks is None else tasks.reader)
+        """Of a table."""
+        return cls(job, brought, is_whole)
 
     @property
     def records(self) -> frozenset[Record]:
@@ -277,12 +273,11 @@ class LoadKeys:
             config.quality.quarantined_share_max,
         )
         engine: Engine[Any] = LocalEngine()
-        if pieces is None and whole and self.engine is not None and self.reader is not None:
+        there = self.job.places.elsewhere if pieces is None and whole else None
+        way = None if there is None else self.job.bronze.in_tasks()
+        if there is not None and way is not None:
             files = tuple(file for one in whole for file in one.files)
-            engine, pieces = (
-                self.engine,
-                _PiecesOf(_read_by(whole[0], files, self.reader), lineage.columns),
-            )
+            engine, pieces = there, _PiecesOf(_read_by(whole[0], files, way.reader), lineage.columns)
         task = FindSharedKeys(pieces or (lambda columns: lineage.pieces(whole, columns)), *asked)
         found = SharedKeys()
         with engine.map(engine.numbers(count), task) as mapped:

@@ -243,9 +243,8 @@ class SilverTasks:
         return [replace(brought[0], files=files)]
 
 
-def tasks_of(job: TableJob) -> SilverTasks:
-    """What reads bronze for silver: tasks of the job's engine, or of this process where others cannot reach bronze."""
-    engine = job.places.elsewhere
+def tasks_of(job: TableJob, engine: Engine[Any] | None) -> SilverTasks:
+    """What reads bronze for silver: tasks of an engine, or of this process where there is none, or it cannot reach bronze."""
     way = None if engine is None else job.bronze.in_tasks()
     if engine is None or way is None:
         return SilverTasks(LocalEngine(), None, is_whole=True)

@@ -2,15 +2,52 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from safewrite.engine.abc import Engine
-from safewrite.engine.local import LocalEngine
+from safewrite.engine.choice import Choice, Cost, Executors
 from safewrite.errors import InvalidInputError, MissingExtraError
 
+ENGINES = ("auto", "local", "spark")
+FILES = Cost(0.02, 45e-9, 2**26), Cost(1.0, 75e-9, 2**26)
+ROWS = Cost(0.05, 5e-6, 250_000), Cost(1.5, 8e-6, 250_000)
+"""What a byte of raw files and a row for silver take in this process, and by one core of executors, until a job has measured (docs/sizes.md)."""
+_MODULES = ("safewrite.medallion.bronze.tasks", "safewrite.medallion.silver.tasks")
 
-def engine_of(name: str) -> Engine[Any]:
-    """The engine of this name; ``local`` is one of this process.
+
+@dataclass
+class Workplace:
+    """Where the tasks of a job run: in this process, by ``executors``, or wherever a piece of work takes less.
+
+    ``files`` and ``rows`` choose for raw files by their bytes, and for rows on their way to silver.
+    """
+
+    executors: Executors | None = None
+    files: Choice = field(default_factory=lambda: Choice("bytes of files"))
+    rows: Choice = field(default_factory=lambda: Choice("rows for silver"))
+
+    @property
+    def there(self) -> Engine[Any] | None:
+        """What runs tasks in other processes; None if none can."""
+        return None if self.executors is None else self.executors.ready()
+
+    @property
+    def told(self) -> str:
+        """What was chosen last, and why."""
+        if self.executors is None:
+            return "all in this process"
+        found = [self.executors.lacking or "", self.files.last, self.rows.last]
+        return "; ".join(one for one in found if one) or "executors, but for what is small"
+
+
+def by_executors(engine: Engine[Any]) -> Workplace:
+    """Where an engine in other processes does all that is not small."""
+    return Workplace(Executors(engine, _MODULES, is_asked=True))
+
+
+def engine_of(name: str) -> Workplace:
+    """Where a job of this engine works: ``auto`` takes executors where this process is of a Spark that has some of their own.
 
     Raises:
         InvalidInputError: there is no such engine.
@@ -18,9 +55,13 @@ def engine_of(name: str) -> Engine[Any]:
         StorageError: Spark does not start.
     """
     if name == "local":
-        return LocalEngine()
+        return Workplace()
+    if name == "auto":
+        return _auto()
     if name != "spark":
-        raise InvalidInputError(f"engine is 'local' or 'spark', not {name!r}. Nothing was read or written.")
+        raise InvalidInputError(
+            f"engine is 'auto', 'local' or 'spark', not {name!r}. Nothing was read or written."
+        )
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -30,4 +71,16 @@ def engine_of(name: str) -> Engine[Any]:
         ) from error
     from safewrite.engine.spark import SparkEngine, started
 
-    return SparkEngine(started(SparkSession.builder), few_here=True)
+    return by_executors(SparkEngine(started(SparkSession.builder), few_here=True))
+
+
+def _auto() -> Workplace:
+    from safewrite.engine.spark import SparkEngine, cores_elsewhere, running
+
+    session = running()
+    cores = 0 if session is None else cores_elsewhere(session)
+    if session is None or not cores:
+        return Workplace()
+    files, rows = ((here, replace(there, unit=there.unit / cores)) for here, there in (FILES, ROWS))
+    executors = Executors(SparkEngine(session, few_here=True), _MODULES, cores)
+    return Workplace(executors, Choice("bytes of files", files), Choice("rows for silver", rows))

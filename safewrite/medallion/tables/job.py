@@ -16,7 +16,6 @@ import pyarrow as pa
 
 import safewrite as sw
 from safewrite.engine.abc import Engine
-from safewrite.engine.local import LocalEngine
 from safewrite.errors import (
     InternalError,
     InvalidInputError,
@@ -37,6 +36,7 @@ from safewrite.medallion.files.storage import Storage, storage
 from safewrite.medallion.lineage.external_table import Foreign, ForeignDelta, ForeignIceberg
 from safewrite.medallion.lineage.lineage import Lineage
 from safewrite.medallion.lineage.marks import head_mark
+from safewrite.medallion.tables.engine import Workplace
 from safewrite.medallion.tables.schema_evolution import fit, rename_file_column
 
 log = logging.getLogger("safewrite")
@@ -58,7 +58,7 @@ class JobPlaces:
     """The addresses and connections that all tables of a job share.
 
     ``read_only``: no table is made.  ``path`` is the configuration's file, which commands in messages name; None without one.
-    ``engine`` runs tasks; None: this process.
+    ``work`` says where tasks run; None: in this process.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class JobPlaces:
         path: Path | None = None,
         read_only: bool = False,
         on_event: OnEvent | None = None,
-        engine: Engine[Any] | None = None,
+        work: Workplace | None = None,
     ) -> None:
         self.config, self.path, self.read_only, self.on_event = config, path, read_only, listener(on_event)
-        self.engine: Engine[Any] = engine or LocalEngine()
+        self.work = work or Workplace()
         self.raw: Storage = storage(config.raw.location, config.options())
         self.state: Storage = storage(config.state, config.options())
         self._lock = threading.Lock()
@@ -81,8 +81,8 @@ class JobPlaces:
 
     @property
     def elsewhere(self) -> Engine[Any] | None:
-        """The engine, if its tasks run in other processes: they reach tables by what can be sent."""
-        return None if type(self.engine) is LocalEngine else self.engine
+        """What runs tasks in other processes, which reach tables by what can be sent; None where none does."""
+        return self.work.there
 
     def open(
         self,

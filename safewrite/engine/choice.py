@@ -1,0 +1,167 @@
+"""Chooses where work is done, in this process or by executors, from what both took so far in this job.
+
+The choice changes no result: the tasks are the same, and whoever does the work again may choose otherwise.  So seconds may be asked.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from safewrite.engine.abc import Engine, EngineError, TaskAttempt, bodies
+from safewrite.errors import SafewriteError
+from safewrite.version import __version__
+
+log = logging.getLogger("safewrite")
+
+FADES = 0.9
+"""What was measured counts so much less with each piece of work that comes after it, wherever that is done."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds that a piece of work takes, by its size: ``each``, whatever is in it, and so many for each unit.
+
+    These two were measured elsewhere.  They stand for two pieces, one without a size and a ``usual`` one, and do not fade: so a side that
+    was left for its measures is tried again when they have faded.
+    """
+
+    each: float
+    unit: float
+    usual: float
+    sums: tuple[float, ...] = (0.0,) * 5
+    """Of what was measured: pieces, sizes, seconds, squares of sizes, products of sizes and seconds."""
+
+    def after(self, size: float, seconds: float) -> Cost:
+        """With one more measure."""
+        one = (1.0, size, seconds, size * size, size * seconds)
+        return replace(self, sums=tuple(a + b for a, b in zip(self.sums, one, strict=True)))
+
+    def faded(self) -> Cost:
+        """With measures that count less."""
+        return replace(self, sums=tuple(one * FADES for one in self.sums))
+
+    def of(self, size: float) -> float:
+        """Seconds for a piece of this size, by the line that is nearest to all measures."""
+        begun = self.after(0, self.each).after(self.usual, self.each + self.unit * self.usual)
+        pieces, sizes, seconds, squares, products = begun.sums
+        slope = max(0.0, (pieces * products - sizes * seconds) / (pieces * squares - sizes * sizes))
+        base = (seconds - slope * sizes) / pieces
+        return base + slope * size if base >= 0 else products / squares * size
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Where a piece of work is done, and why."""
+
+    is_there: bool
+    why: str
+
+
+def chosen(size: int, here: Cost, there: Cost, most: int) -> Chosen:
+    """Where a piece of this size takes less; this process takes at most so much at once."""
+    if size > most:
+        return Chosen(True, f"more than {most:,} at once are too many for this process")
+    one, other = here.of(size), there.of(size)
+    return Chosen(other < one, f"some {other:.2f} s by executors and {one:.2f} s in this process")
+
+
+@dataclass
+class Choice:
+    """Chooses for one kind of work of a job, and remembers what both sides took; threads may share it.
+
+    ``costs`` are those of this process and of executors; None: executors do all that is not small.  ``what`` says what sizes count.
+    """
+
+    what: str
+    costs: tuple[Cost, Cost] | None = None
+    last: str = ""
+    """What was chosen last, and why."""
+    _was: bool | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def is_there(self, size: int, *, small: int, most: int) -> bool:
+        """Whether executors do a piece of this size: never one that is ``small``, or less; always one of more than ``most``."""
+        if size <= small or self.costs is None:
+            return size > small
+        with self._lock:
+            found = chosen(size, *self.costs, most)
+            where = "executors" if found.is_there else "this process"
+            self.last = f"{size:,} {self.what} by {where}: {found.why}"
+            is_news, self._was = found.is_there is not self._was, found.is_there
+        log.log(logging.INFO if is_news else logging.DEBUG, "engine auto: %s", self.last)
+        return found.is_there
+
+    def took(self, size: int, seconds: float, *, is_there: bool) -> None:
+        """Remember what a piece took."""
+        if self.costs is None or not size:
+            return
+        with self._lock:
+            here, there = (one.faded() for one in self.costs)
+            self.costs = (
+                (here, there.after(size, seconds)) if is_there else (here.after(size, seconds), there)
+            )
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Reports the version of safewrite where it runs, which has imported these modules."""
+
+    modules: tuple[str, ...]
+    columns: pa.Schema | None = None
+
+    def __call__(self, batches: Iterable[Any], at: TaskAttempt) -> Generator[Any, None, str]:
+        yield from ()
+        for one in self.modules:
+            importlib.import_module(one)
+        return __version__
+
+
+@dataclass
+class Executors:
+    """Executors that a job works on as long as they can: they are asked once, when there is work for them, unless ``is_asked``.
+
+    ``modules`` are what their tasks import, ``cores`` how many tasks they run at once.  ``lacking`` says what they lack.
+    """
+
+    engine: Engine[Any]
+    modules: tuple[str, ...]
+    cores: int = 1
+    is_asked: bool = False
+    lacking: str | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def ready(self) -> Engine[Any] | None:
+        """The engine; None where executors cannot run tasks, or not now."""
+        with self._lock:
+            if not self.is_asked:
+                try:
+                    versions = {*bodies(self.engine.run([Probe(self.modules)] * self.cores))}
+                except EngineError as error:
+                    log.info("engine auto: this process works, for executors gave no answer: %s", error)
+                    return None
+                except SafewriteError as error:
+                    self._lack(error.message)
+                else:
+                    self.is_asked = True
+                    if versions != {__version__}:
+                        self._lack(
+                            f"They have safewrite {', '.join(sorted(versions))}, and the driver {__version__}."
+                        )
+            return None if self.lacking else self.engine
+
+    def lack(self, why: str) -> None:
+        """Leave executors alone from now on, for they cannot run tasks."""
+        with self._lock:
+            self._lack(why)
+
+    def _lack(self, why: str) -> None:
+        is_news, self.is_asked, self.lacking = self.lacking is None, True, why
+        if is_news:
+            log.warning("engine auto: this process does all work, for executors cannot. %s", why)

@@ -1,0 +1,93 @@
+"""What ``engine: auto`` chooses, from measures alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from safewrite.engine.abc import EngineError, ExecutorsLackPythonError, Task, TaskReport
+from safewrite.engine.choice import Choice, Cost, Executors, chosen
+from safewrite.engine.local import LocalEngine
+
+HERE, THERE = Cost(0.1, 100e-6, 100_000), Cost(2.0, 20e-6, 100_000)
+MOST = 10**9
+
+
+def test_a_small_piece_is_done_here_and_a_large_one_there() -> None:
+    there = [chosen(size, HERE, THERE, MOST).is_there for size in (0, 1000, 23_000, 24_000, 1_000_000)]
+    assert there == [False, False, False, True, True]
+    assert chosen(50_000, HERE, THERE, MOST).why == "some 3.00 s by executors and 5.10 s in this process"
+
+
+def test_what_is_too_much_for_this_process_goes_there_whatever_it_takes() -> None:
+    slow = Cost(100.0, 1.0, 100_000)
+    assert [chosen(size, HERE, slow, 5000).is_there for size in (5000, 5001)] == [False, True]
+
+
+def test_measures_change_the_line_and_fade() -> None:
+    cost = Cost(1.0, 0.0, 1000)
+    for _ in range(20):
+        cost = cost.faded().after(1000, 5.0).faded().after(2000, 9.0)
+    assert cost.of(1000) == pytest.approx(5.0, rel=0.2)
+    assert cost.of(2000) == pytest.approx(9.0, rel=0.2)
+    for _ in range(120):
+        cost = cost.faded()
+    assert cost.of(1000) == pytest.approx(1.0, rel=0.05)
+    assert [Cost(0.0, 1e-3, 1000).after(9000, 0.1).of(size) >= 0 for size in (0, 10, 10**6)] == [True] * 3
+
+
+def test_a_job_whose_executors_are_slow_does_its_work_here_and_tries_them_again_later() -> None:
+    choice, went = Choice("records", (HERE, THERE)), []
+    for _ in range(60):
+        went.append(choice.is_there(100_000, small=0, most=MOST))
+        choice.took(100_000, 40.0 if went[-1] else 10.1, is_there=went[-1])
+    assert went[0]
+    assert 0 < sum(went[1:]) < 6
+    assert "100,000 records by" in choice.last
+
+
+def test_small_work_has_no_job_and_without_costs_all_else_has_one(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "safewrite")
+    forced, auto = Choice("rows"), Choice("rows", (HERE, Cost(0.0, 0.0, 1)))
+    for choice in (forced, auto):
+        assert [choice.is_there(size, small=10, most=20) for size in (0, 10, 11)] == [False, False, True]
+    assert caplog.messages == ["engine auto: " + auto.last]  # said once, until another is chosen
+    forced.took(5, 1.0, is_there=True)
+    assert forced.costs is None
+
+
+class Lacking(LocalEngine):
+    """Executors that answer a probe thus."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers, self.asked = [*answers], 0
+
+    def run(self, tasks: Sequence[Task]) -> list[TaskReport]:
+        self.asked += 1
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        found = super().run(tasks)
+        return [TaskReport(one.at, answer or one.body) for one in found]
+
+
+def test_executors_without_python_are_said_once_and_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    lacking = Executors(Lacking(ExecutorsLackPythonError("Install safewrite on every node.")), ("json",), 2)
+    assert [lacking.ready(), lacking.ready()] == [None, None]
+    other = Executors(Lacking("0.0.9"), ("json",), 2)
+    assert other.ready() is None
+    first, second = caplog.messages
+    assert "this process does all work, for executors cannot. Install safewrite on every node." in first
+    assert "They have safewrite 0.0.9" in second
+
+
+def test_executors_that_give_no_answer_are_asked_again() -> None:
+    engine = Lacking(EngineError("no executor is there"), None)
+    executors = Executors(engine, ("json",), 2)
+    assert (executors.ready(), executors.ready(), executors.ready()) == (None, engine, engine)
+    assert engine.asked == 2
+    executors.lack("a new node has none")
+    assert (executors.ready(), executors.lacking) == (None, "a new node has none")
