@@ -191,7 +191,7 @@ def test_a_key_with_other_changes_of_spark_is_refused(table: ChangedTable) -> No
     assert table.open().positions() == {"orders/0": 1}
 
 
-@pytest.mark.sweep("delta")
+@pytest.mark.long
 def test_changes_that_say_unequal_things_are_refused_with_their_keys(table: ChangedTable) -> None:
     """In the executors, whose errors Java would garble."""
     with pytest.raises(sw.InvalidInputError, match=r"\{'a': 1, 'b': 'x'\}.*Nothing was written"):

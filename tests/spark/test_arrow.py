@@ -42,6 +42,7 @@ class OfSpark35:
         return self.frame._collect_as_arrow()
 
 
+@pytest.mark.sweep("3.5")
 @pytest.mark.parametrize("of", [lambda frame: frame, OfSpark35], ids=["own", "3.5"])
 def test_rows_come_with_their_types_and_nulls(spark: Spark, of: Any) -> None:
     with spark.careless():

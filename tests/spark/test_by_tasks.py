@@ -171,6 +171,7 @@ def test_rows_that_are_counted_are_those_that_are_written(spark: Spark, tmp_path
             table.append(frame, key="drawn")
 
 
+@pytest.mark.long
 def test_rows_that_fail_a_check_commit_nothing(
     spark: Spark, frames: Callable[[pa.Table], Any], tmp_path: Path
 ) -> None:

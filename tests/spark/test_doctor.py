@@ -64,7 +64,7 @@ def test_instants_that_spark_writes_as_int96_are_found_where_others_misread_them
     assert list(found(tmp_path / "late")) == ["instants_out_of_range"]
 
 
-@pytest.mark.sweep("true")
+@pytest.mark.long
 @pytest.mark.parametrize("statistics", ["true", "false"])
 def test_instants_without_statistics_are_read(spark: Spark, tmp_path: Path, statistics: str) -> None:
     with settings(spark, outputTimestampType="INT96"):
@@ -176,6 +176,7 @@ def test_what_spark_staged_is_named_until_it_is_published(spark: Spark, lakes: L
     assert named(table) == ["wap_passed_over"]
 
 
+@pytest.mark.long
 def test_what_spark_cherry_picked_is_in_the_table_and_twice_if_it_was_written_again(
     spark: Spark, lakes: Lakes
 ) -> None:
@@ -192,6 +193,7 @@ def test_what_spark_cherry_picked_is_in_the_table_and_twice_if_it_was_written_ag
     assert named(table) == ["key_cherry_picked_twice"]
 
 
+@pytest.mark.long
 def test_a_partition_column_that_spark_dropped_is_no_damage(spark: Spark, lakes: Lakes) -> None:
     lake = lakes("sql")
     name = lake.new()

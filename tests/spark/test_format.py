@@ -22,7 +22,7 @@ def test_t4_e6_spark_can_take_the_module_for_a_source() -> None:
         DefaultSource({})
 
 
-@pytest.mark.sweep("read")
+@pytest.mark.sweep("read", "write")
 @pytest.mark.parametrize(
     "use",
     [

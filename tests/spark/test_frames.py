@@ -232,7 +232,7 @@ def test_a_frame_that_fails_while_it_is_written_is_not_committed_and_not_waited_
     assert end.open().resolve("k") is None
 
 
-@pytest.mark.sweep("rest")
+@pytest.mark.long
 def test_an_empty_frame_is_a_commit_with_a_key(end: End) -> None:
     with end.spark.careless():
         first = end.open().append(end.frame(1).where("id > 1"), key="k")

@@ -105,6 +105,7 @@ def test_a_commit_whose_answers_all_stay_lost_is_an_error_and_landed_says_that_i
     assert visible(table.readers()) == once(1, 2)
 
 
+@pytest.mark.long
 def test_a_claim_left_without_its_commit_is_finished_by_whoever_asks(hooked: Hooked) -> None:
     """A5: E(N) stands, N.json was never put."""
     table = hooked("dynamodb")

@@ -224,6 +224,7 @@ def test_rows_of_a_partition_come_together_unless_the_table_wants_none_of_it(
     assert made["hash"] == parts < made["none"]
 
 
+@pytest.mark.long
 def test_iceberg_s_library_writes_where_tasks_cannot(
     spark: Spark, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from tests.test_inside import SPELLINGS, Place
 pytestmark = pytest.mark.xdist_group("spark")
 
 
-@pytest.mark.sweep("encoded slash")
+@pytest.mark.sweep("encoded slash", "absolute, climbing through the table")
 @pytest.mark.parametrize("spelling", ["plain", "encoded slash", "absolute, climbing through the table"])
 def test_changes_of_a_spark_frame_leave_a_file_alone_that_lies_elsewhere(
     spark: Spark, tmp_path: Path, spelling: str

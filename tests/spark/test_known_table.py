@@ -93,6 +93,7 @@ def test_what_another_writer_changed_of_the_table_holds_for_the_next_batch(
     assert spark.ids({"t": cached.sql(table)}) == {"t": once(1, 2, 3)}
 
 
+@pytest.mark.long
 def test_a_table_made_anew_under_its_name_is_not_taken_for_the_old_one(spark: Spark, cached: Lake) -> None:
     table = cached.create(SCHEMA)
     append(spark, table, 1)

@@ -6,7 +6,7 @@ import logging
 import os
 import random
 import signal
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,26 +53,48 @@ class Dies:
         return found
 
 
-def test_a_killed_worker_leaves_no_row_and_what_is_read_once_more_is_what_one_process_lands(
-    spark: Spark, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def two_jobs(folder: Path, rows: int) -> tuple[Shop, Shop, Callable[[int], None]]:
+    """Of one raw zone: one for this process, one for Spark; and what puts the file of a number there, with so many changes."""
     draw = random.Random(7)
     jobs = []
     for name in ("plain", "spark"):
-        (tmp_path / name).mkdir()
-        job = Shop(tmp_path / name, {"id": "int64", "name": "string"})
-        set_in(job, "raw", "location", to=str(tmp_path / "raw"))
+        (folder / name).mkdir()
+        job = Shop(folder / name, {"id": "int64", "name": "string"})
+        set_in(job, "raw", "location", to=str(folder / "raw"))
         jobs.append(job)
 
     def put(number: int) -> None:
-        place = tmp_path / f"raw/shop/orders/2026110{number}-000000001.csv"
+        place = folder / f"raw/shop/orders/2026110{number}-000000001.csv"
         place.parent.mkdir(parents=True, exist_ok=True)
-        text = "\n".join(lines(draw, VALUES, 2000, op=True, seq=True, first=2000 * number))
+        text = "\n".join(lines(draw, VALUES, rows, op=True, seq=True, first=rows * number))
         place.write_text(f"Op,id,name,seq\n{text}\n")
 
+    return jobs[0], jobs[1], put
+
+
+def test_what_executors_land_is_what_one_process_lands(spark: Spark, tmp_path: Path) -> None:
+    plain, there, put = two_jobs(tmp_path, 400)
+    put(1)
+    assert Pipeline(plain.config).run().ok
+    with (
+        spark.careless(),
+        mock.patch.object(tasks, "PART_BYTES", 4_000),
+        mock.patch.object(tasks, "SMALL_BYTES", 0),
+        mock.patch.object(apply_job, "FEW_ROWS", -1),
+        mock.patch.object(apply, "SMALL_ROWS", 0),
+    ):
+        assert Pipeline(there.config, engine="spark").run().ok
+    assert tables(plain) == tables(there)
+    assert (keys(plain), remembered(plain)) == (keys(there), remembered(there))
+
+
+@pytest.mark.long
+def test_a_killed_worker_leaves_no_row_and_what_is_read_once_more_is_what_one_process_lands(
+    spark: Spark, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain, there, put = two_jobs(tmp_path, 2000)
     put(1)
     put(2)
-    plain, there = jobs
     assert Pipeline(plain.config).run().ok
     mapped = SparkEngine.map
 

@@ -73,6 +73,7 @@ def read_everywhere(spark: Spark, place: Place) -> dict[str, list[Any]]:
     return found | {"spark": [*by_spark["us"].to_pylist(), *by_spark["days"].to_pylist()]}
 
 
+@pytest.mark.long
 def test_instants_of_all_years_are_the_same_for_every_reader(spark: Spark, hooked: Hooked) -> None:
     """With Spark's own settings a Delta file has INT96, which readers take for nanoseconds: 9999 becomes 2262 or 1816.
 
@@ -275,6 +276,7 @@ def test_a_session_that_stages_its_writes_is_not_passed_over(spark: Spark, lakes
     assert end.ids() == once(2)
 
 
+@pytest.mark.long
 def test_what_was_rolled_back_and_cherry_picked_by_spark_is_not_written_again(
     spark: Spark, lakes: Lakes
 ) -> None:

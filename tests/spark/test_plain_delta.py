@@ -40,6 +40,7 @@ def test_every_kind_of_statement_leaves_the_rows_that_it_should(hooked: Hooked) 
     assert table.place.open().append(rows(8), key="pandas-2").outcome == "already_committed"
 
 
+@pytest.mark.long
 def test_each_commit_has_a_complete_entry_under_the_path_that_spark_spells(hooked: Hooked) -> None:
     table = hooked("dynamodb")
     table.write(1)
@@ -76,6 +77,7 @@ def test_checkpoints_and_checksums_are_written_as_delta_writes_them(hooked: Hook
     assert visible(table.readers()) == once(1, 2)
 
 
+@pytest.mark.long
 def test_a_version_that_a_rival_takes_is_examined_and_the_next_one_taken(hooked: Hooked) -> None:
     """The rival comes between Spark's reading and its commit: an append is no conflict."""
     table = hooked("dynamodb")

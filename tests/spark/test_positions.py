@@ -25,7 +25,7 @@ def end(
     return delta(hooked("dynamodb")) if request.param == "delta" else iceberg(lakes("sql"))
 
 
-@pytest.mark.sweep("delta")
+@pytest.mark.long
 def test_a_frame_of_spark_moves_a_position_only_from_where_it_stands(end: End) -> None:
     """Rows of pandas and of Spark, one source."""
     end.open().append(rows(1), key="a", positions={"orders/0": (None, 1)})

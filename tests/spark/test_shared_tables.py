@@ -105,6 +105,7 @@ REFUSED = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep("generatedColumns")
 @pytest.mark.parametrize("feature", first(REFUSED, 2))
 def test_a_table_that_spark_made_with_an_unsupported_feature_is_refused_by_its_name(
     spark: Spark, tmp_path: Path, feature: str

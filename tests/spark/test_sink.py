@@ -50,6 +50,7 @@ def stream(tmp_path: Path) -> Stream:
     return stream
 
 
+@pytest.mark.long
 @BY_ICEBERG
 def test_every_batch_is_one_commit_and_its_receipt_is_logged(
     end: End, stream: Stream, caplog: pytest.LogCaptureFixture

@@ -145,6 +145,7 @@ def test_spark_reads_partition_values_of_every_type(
     assert spelled(read.select(written.column_names)) == spelled(written)
 
 
+@pytest.mark.long
 def test_spark_finds_rows_by_their_partition_values(spark: Spark, tmp_path: Path) -> None:
     """Spark prunes by its own parsing of what the log spells."""
     written = frame(PARTITIONS)
