@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
@@ -11,7 +12,7 @@ from safewrite.arguments.reading import SchemaMode
 from safewrite.errors import SafewriteError, not_committed
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, Outcome
+from safewrite.protocol.effects import Delete, Effect, Outcome, Together
 from safewrite.protocol.positions import Moves
 from safewrite.protocol.values import LedgerRecord
 from safewrite.receipt import Done, Named
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from safewrite.changes.meaning.spec import Spec
     from safewrite.frames.where import Where
 
+log = logging.getLogger("safewrite")
 DoneT = TypeVar("DoneT")
 CommitT_co = TypeVar("CommitT_co", bound=Done, covariant=True)
 NamedT_co = TypeVar("NamedT_co", bound=Named, covariant=True)
@@ -115,6 +117,17 @@ def remember_members(
             landed[key] = answer.version
     told = [(records[key], at) for key, at in landed.items() if key in records]
     yield from keys.remember_all(told, limits)
+
+
+def clean_up(paths: Iterable[str]) -> Generator[Effect, Outcome, None]:
+    """Delete files that nobody names, after a commit; files left over are harmless, and a failure cannot undo the commit."""
+    lost = tuple(Delete(path, name="write.delete_lost") for path in paths)
+    if not lost:
+        return
+    try:
+        yield Together(lost, name="write.clean_up")
+    except Exception:
+        log.warning("after the commit: files of attempts that were lost are left over", exc_info=True)
 
 
 @contextmanager

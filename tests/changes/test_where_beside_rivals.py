@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from safewrite.iceberg.catalog.effects import ReadRows
 from safewrite.protocol.effects import Backoff, Effect, Get, Ok, Outcome, Sleep
@@ -16,7 +18,7 @@ from safewrite.testing.steps import Stepwise
 from tests.changes.test_decide import down, up
 from tests.changes.test_tables import COMMIT, SCHEMA, Lake, apply
 
-KINDS = ["iceberg", "marks"]
+KINDS = ["delta", "vectors", "iceberg", "marks"]
 """Files are written again, or rows are marked as gone, in either format."""
 WHERE = "value = 'go'"
 NEW = [(90, "x", 5, 0, "go"), (91, "x", 5, 0, "go")]
@@ -28,7 +30,7 @@ def table_of(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
 
 
 def lake_of(kind: str, folder: Path, files: int = 3) -> Lake:
-    """A table of files of six rows, every other one of which matches; the last has none that does."""
+    """A table of files of six rows, every third one of which matches; the last has none that does."""
     lake = Lake(
         "delta" if kind in {"delta", "vectors"} else "iceberg", folder, vectors=kind in {"vectors", "marks"}
     )
@@ -36,7 +38,7 @@ def lake_of(kind: str, folder: Path, files: int = 3) -> Lake:
     for file in range(files):
         last = "a" if file == files - 1 else "go"  # between them by the statistics
         keys = range(file * 6, file * 6 + 6)
-        values = [last if key % 2 else "stay" for key in keys]
+        values = [last if key % 3 == 1 else "stay" for key in keys]
         table.append(table_of([(key, "x", 1, 0, value) for key, value in zip(keys, values, strict=True)]))
     return lake
 
@@ -116,7 +118,7 @@ def mark_the_same(lake: Lake) -> None:
 
 
 def mark_all_that_match(lake: Lake) -> None:
-    apply(lake.open(), [down((2, 0), (key, "x")) for key in (1, 3, 5)])
+    apply(lake.open(), [down((2, 0), (key, "x")) for key in (1, 4)])
 
 
 def change_to_match(lake: Lake) -> None:
@@ -140,7 +142,7 @@ RIVALS: dict[str, tuple[Callable[[Lake], None], Callable[[Rows], Rows]]] = {
     ),
     "mark all": (
         mark_all_that_match,
-        lambda rows: {key: v for key, v in rows.items() if key[0] not in {1, 3, 5}},
+        lambda rows: {key: v for key, v in rows.items() if key[0] not in {1, 4}},
     ),
     "change": (change_to_match, lambda rows: rows | {(2, "x"): "go"}),
     "drop": (drop_a_file, lambda rows: {key: v for key, v in rows.items() if key[0] >= 6}),
@@ -171,8 +173,70 @@ def test_what_a_rival_did_costs_one_try_and_no_other_work(rival: str, kind: str,
     assert lake.rows() == after(told(rows), verb)
     assert (receipt.attempts, receipt.rebased) == (2, 1)
     assert receipt.removed_rows in {None, sum(1 for value in told(rows).values() if value == "go")}
-    if rival in {"append", "drop", "compact"}:
+    if kind == "vectors" or rival in {"append", "drop", "compact"}:
         assert {world.read.count(name) for name in world.read} == {1}, (
             "a file that stayed was read for each try"
         )
     assert data_files(lake) == named_files(lake), "files were left over"
+
+
+# --- in any order -------------------------------------------------------------------------------------------
+keys = st.sets(st.integers(0, 17), min_size=1, max_size=6)
+acts = st.one_of(
+    st.tuples(st.just("append"), st.integers(20, 40)),
+    st.tuples(st.sampled_from(["mark", "change", "unchange"]), keys),
+    st.tuples(st.just("drop"), st.integers(0, 17)),
+    st.tuples(st.just("compact"), st.none()),
+)
+
+
+def act(lake: Lake, rows: Rows, sequence: int, what: str, with_: Any) -> None:
+    """What a rival does, to the table and to what its rows should be."""
+    if what == "append" and (with_, "x") not in rows:
+        value = "go" if with_ % 2 else "stay"
+        lake.open().append(table_of([(with_, "x", sequence, 0, value)]))
+        rows[with_, "x"] = value
+    elif what == "drop":
+        lake.open().delete(f"a > {with_ - 3} AND a <= {with_}")
+        for key in range(with_ - 2, with_ + 1):
+            rows.pop((key, "x"), None)
+    elif what == "compact":
+        lake.open().maintain()
+    elif what == "mark":
+        apply(lake.open(), [down((sequence, 0), (key, "x")) for key in sorted(with_)])
+        for key in with_:
+            rows.pop((key, "x"), None)
+    elif what in {"change", "unchange"}:
+        value = "go" if what == "change" else "stay"
+        apply(lake.open(), [up((sequence, 0), value, (key, "x")) for key in sorted(with_)])
+        rows |= {(key, "x"): value for key in with_}
+
+
+@pytest.mark.parametrize(
+    "kind", [*KINDS[:2], *(pytest.param(one, marks=pytest.mark.long) for one in KINDS[2:])]
+)
+def test_any_rivals_before_each_try_leave_what_one_write_after_another_would(
+    kind: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    @settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(
+        st.lists(st.lists(acts, min_size=1, max_size=2), min_size=1, max_size=3),
+        st.sampled_from(["delete", "overwrite"]),
+    )
+    def check(tries: list[list[tuple[str, Any]]], verb: str) -> None:
+        lake = lake_of(kind, tmp_path_factory.mktemp("lake"))
+        rows, table, matched = lake.rows(), lake.open(), list[int]()
+
+        def rivals(number: int) -> None:
+            for place, (what, with_) in enumerate(tries[number]):
+                act(lake, rows, 2 + 2 * number + place, what, with_)
+            matched[:] = [sum(1 for value in rows.values() if value == "go")]
+
+        beside(lake, table, *(lambda number=number: rivals(number) for number in range(len(tries))))  # type: ignore[misc]
+        receipt = write(table, verb)
+        assert lake.rows() == after(rows, verb)
+        assert receipt.removed_rows in {None, *matched}
+        assert receipt.attempts - receipt.rebased == 1
+        assert data_files(lake) == named_files(lake), "files were left over"
+
+    check()

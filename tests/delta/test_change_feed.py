@@ -188,6 +188,19 @@ def test_a_delete_that_takes_rows_of_a_rival_too_has_them_in_the_feed(tmp_path: 
     assert sorted(row[:2] for row in feed(table, 3)["delete"]) == [(1, "x"), (1, "y"), (5, "y")]
 
 
+@pytest.mark.parametrize("properties", [FEED, FEED | {"delta.enableDeletionVectors": "true"}])
+def test_a_delete_whose_rows_a_rival_took_feeds_the_others(
+    properties: dict[str, str], tmp_path: Path
+) -> None:
+    table = sw.create(tmp_path / "t", SCHEMA, properties=properties)
+    table.append(rows(*((a, "x") for a in range(9))))
+    mine, rival = sw.open(table.uri), sw.open(table.uri)
+    mine.world = At(mine.world, "commit.put_commit", "before", lambda: rival.delete("a = 1 OR a = 7"))
+    receipt = mine.delete("a < 3")
+    assert (receipt.removed_rows, receipt.rebased) == (2, 1)
+    assert sorted(row[:2] for row in feed(table, receipt.version)["delete"]) == [(0, "x"), (2, "x")]
+
+
 def test_rows_that_only_come_need_no_change_files(table: Any) -> None:
     version = apply(table, [up((1, 0), "new", (a, "x")) for a in range(3)]).version
     assert not [*Path(table.uri).rglob("_change_data/**/*.parquet")]

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.changes.meaning.decide import ChangeOp
+from safewrite.delta.write.file_changes import FileRewrite, FileVerdict
 from safewrite.errors import CommitUnknownError, ForeignWriterError, InternalError, RetriesExhaustedError
 from safewrite.frames.predicate import truths
 from safewrite.medallion.files.file_versions import last_of
@@ -41,6 +42,7 @@ OWN = "mutants/test_protections.py::"
 LOG, PLACING, CATALOG = (f"protocol/test_{name}.py::" for name in ("log", "placing", "catalog"))
 DECIDE, TABLES = "changes/test_decide.py::", "changes/test_tables.py::"
 ICEBERG, SHARED = "iceberg/test_protocol.py::", "test_shared_commits.py::"
+BESIDE = "changes/test_where_beside_rivals.py::"
 CONFORM, SOURCE = "frames/test_conform.py::", "frames/test_source.py::"
 
 
@@ -347,6 +349,27 @@ def a_catalog_of_files_alone_is_taken(*_: Any) -> None:
 )
 def an_overwrite_keeps_its_first_plan(was: Any, self: Any, *args: Any) -> Any:
     return no_steps() if self.attempt else was(self, *args)
+
+
+@fault(
+    "C9",
+    "delta.write.matching_files:MatchingFiles._followed",
+    BESIDE + "test_any_rivals_before_each_try_leave_what_one_write_after_another_would",
+)
+def what_was_found_in_a_file_is_kept_without_its_vector(_: Any, self: Any, before: Any, add: Any) -> Any:
+    return before.goes
+
+
+@fault(
+    "C9",
+    "delta.write.matching_files:MatchingFiles._undecided",
+    BESIDE + "test_any_rivals_before_each_try_leave_what_one_write_after_another_would",
+)
+def a_file_that_came_is_not_looked_into(was: Any, self: Any, *args: Any) -> Any:
+    is_first, undecided = not self.made, was(self, *args)
+    if not is_first:
+        self.made |= dict.fromkeys(undecided, FileRewrite(FileVerdict.KEEP))
+    return undecided if is_first else []
 
 
 @fault(

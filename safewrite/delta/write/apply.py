@@ -162,6 +162,7 @@ class ApplyTransaction(Transaction):
             return
         is_stale, before = self.is_stale, self.applied
         if is_stale:
+            self.leave()
             yield from self._plan()
             if self.met:
                 raise MembersMetError("Members of this group are at fault. Nothing of it was committed.")

@@ -107,21 +107,23 @@ def rows_of_files(
 
 
 def staged_feed(
-    commit: FedCommit, gone: Sequence[pa.Table], came: Prepared | None
+    commit: FedCommit, gone: Sequence[pa.Table], came: Prepared | None, plan: int
 ) -> Generator[Effect, Outcome, tuple[StagedFile, ...]]:
     """Upload the change files of all rows that go and come; without ``came`` these are read of the commit's new files, one by one.
+
+    ``plan`` makes the names of files unique: of the commit's plans each has a number.
 
     Raises:
         As :func:`staged_changes`.
     """
     after = commit.after
     assert after is not None
-    name, how = f"{commit.commit_id}-changes", (commit.timestamp_ms, commit.limits)
+    name, how = f"{commit.commit_id}-changes{plan}", (commit.timestamp_ms, commit.limits)
     made = yield from staged_changes(replaced_rows(gone, came), after, name, *how)
     for number, file in enumerate(commit.files if came is None else ()):
         found = yield from rows_of_files([file.action["add"]], after, commit.vectors, commit.limits)
         rows = typed(next(iter(found.values())), "insert")
-        made += yield from staged_changes(rows, after, f"{commit.commit_id}-added{number}", *how)
+        made += yield from staged_changes(rows, after, f"{name}-added{number}", *how)
     return made
 
 

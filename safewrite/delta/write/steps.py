@@ -16,12 +16,8 @@ def steps_of(
     """Write what was planned, once; the settings are those of ``safewrite.delta.write.write.write``."""
     if verb == "append":
         return write(plan, encode, fresh=fresh, **how)
-    if verb == "compact":  # it reads and writes for long before its first try
-        return write(plan, encode, **how)
     if verb == "apply_changes":
         from safewrite.delta.write.apply import apply
 
         return apply(plan, encode, fresh=fresh, **how)
-    from safewrite.delta.write.overwrite import overwrite
-
-    return overwrite(plan, encode, **how)
+    return write(plan, encode, **how)  # it reads and writes for long before its first try

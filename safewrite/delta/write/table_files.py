@@ -20,7 +20,7 @@ from safewrite.delta.log.actions import Action
 from safewrite.delta.log.features import feeds_changes
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.change_feed import change_rows, staged_changes, typed
-from safewrite.delta.write.overwrite import remainder
+from safewrite.delta.write.matching_files import remainder
 from safewrite.delta.write.row_files import Remaking
 from safewrite.delta.write.staging import StagedFile, stage
 from safewrite.errors import InternalError

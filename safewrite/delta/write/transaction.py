@@ -109,6 +109,8 @@ class Transaction:
     """What safewrite recorded in the commits that were read; None for one that changed schema, properties or protocol."""
     read: dict[str, tuple[str, Any]] = field(default_factory=dict, repr=False)
     """The members that were offered to this write, by path, as they were read for a table of some layout."""
+    _left: dict[str, None] = field(default_factory=dict, repr=False)
+    """Files of earlier plans of this commit, by their paths."""
     followed: Snapshot | None = None
     """The table with another writer's commit that carries this write, where that is known."""
     _bodies: dict[tuple[int, str], bytes] = field(default_factory=dict, repr=False)
@@ -413,6 +415,20 @@ class Transaction:
     def renew(self) -> Generator[Effect, Outcome, None]:
         """See ``safewrite.protocol.delta.commit.Candidate.renew``: a blind append has no plan."""
         yield from ()
+
+    def leave(self) -> None:
+        """Note the files of a plan that another one takes the place of."""
+        self._left |= dict.fromkeys(self._paths())
+
+    def unused(self) -> list[str]:
+        """Files of earlier plans that the last one has no use for; of tries that were lost, so that no commit names them."""
+        return [*self._left.keys() - {*self._paths()}]
+
+    def _paths(self) -> list[str]:
+        change = NOTHING if self.change is None else self.change
+        marks = () if self.vectors is None else self.vectors.marks(after for _, after in change.marks)
+        files = (*self.files, *change.rewritten, *change.feed)
+        return [*(file.mark.path for file in files), *(mark.path for mark in marks)]
 
     def recheck(self) -> Generator[Effect, Outcome, None]:
         """See ``safewrite.protocol.delta.commit.Candidate.recheck``."""

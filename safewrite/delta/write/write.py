@@ -33,7 +33,7 @@ from safewrite.protocol.delta.commit import (
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.members import Met
 from safewrite.protocol.values import LedgerRecord
-from safewrite.table.operation import keyed_until_landed
+from safewrite.table.operation import clean_up, keyed_until_landed
 
 
 def write(
@@ -255,6 +255,7 @@ def committed(
     if in_ledger(named) and named.key not in landed.remembered:
         yield from keys.remember(record, landed.version, limits)
     state = candidate.landed(landed.version)
+    yield from clean_up(candidate.unused())
     together = landed.members > 1 and named.changes is not None  # what went is counted for all of them
     return DeltaDone(
         landed.version,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
@@ -22,7 +21,7 @@ from safewrite.iceberg.write.earlier import (
 from safewrite.iceberg.write.summary import Write
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Delete, Effect, Outcome, Together
+from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.change import CatalogSharer, Plan
 from safewrite.protocol.iceberg.commit import Swapped, commit
 from safewrite.protocol.iceberg.head import TableVersion
@@ -30,15 +29,13 @@ from safewrite.protocol.member_queue import ALONE, Terms
 from safewrite.protocol.members import Met
 from safewrite.protocol.positions import Moves
 from safewrite.protocol.values import LedgerRecord
-from safewrite.table.operation import keyed_until_landed
+from safewrite.table.operation import clean_up, keyed_until_landed
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
 
     from safewrite.iceberg.data.datafiles import StagedFile
     from safewrite.iceberg.write.staging import Staging
-
-log = logging.getLogger("safewrite")
 
 
 class WritePlan(Plan, Protocol):
@@ -174,9 +171,7 @@ def committed(
     paths = [path for change in swapped.lost for path in change.written]
     if len(swapped.lost) == swapped.attempts - 1:
         paths += [file.file_path for file in plan.unused()]
-    lost = [Delete(path, name="write.delete_lost") for path in paths]
-    if lost:
-        yield from _clean_up(lost)
+    yield from clean_up(paths)
     together = swapped.members > 1 and plan.write.changes is not None  # what went is counted for all of them
     return IcebergDone(
         plan.snapshot_id,
@@ -194,14 +189,6 @@ def committed(
         may_share=swapped.may_share,
         rebased=swapped.rebased,
     )
-
-
-def _clean_up(lost: list[Delete]) -> Generator[Effect, Outcome, None]:
-    """Delete files that nobody names; files left over are harmless, and a failure cannot undo the commit."""
-    try:
-        yield Together(tuple(lost), name="write.clean_up")
-    except Exception:
-        log.warning("after the commit: files of attempts that were lost are left over", exc_info=True)
 
 
 def already_there(
