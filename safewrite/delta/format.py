@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from safewrite.table.lookup import RowFilter
     from safewrite.upkeep.groups import Group as FileGroup
     from safewrite.upkeep.groups import Inventory
-    from safewrite.upkeep.maintain import Compacted
+    from safewrite.upkeep.maintain import Compacted, Settled
 
 T = TypeVar("T")
 log = logging.getLogger("safewrite")
@@ -372,14 +372,17 @@ class DeltaFormat:
             with after_ack(self.uri):  # files that are left over are harmless
                 self._run(discard(plan.never_named()))
 
-    def settle(self, *, changed: bool) -> int | None:
-        """Make a checkpoint: after upkeep it is small, and else readers read the old one and all that went since."""
+    def settle(self, *, changed: bool, dry_run: bool) -> Settled:
+        """Make a checkpoint: after upkeep it is small, and else readers read the old one and all that went since.  Then old ones may go."""
         from safewrite.delta.log.checkpoint import is_behind
+        from safewrite.delta.log.cleanup import clean
+        from safewrite.upkeep.maintain import Settled
 
         self.refresh()
         state = self._existing()
-        wanted = self.checkpoints and (changed or is_behind(state, state.version))
-        return self.version if wanted and self.checkpoint() else None
+        wanted = self.checkpoints and not dry_run and (changed or is_behind(state, state.version))
+        made = self.version if wanted and self.checkpoint() else None
+        return Settled(made, self._run(clean(self._existing(), self.limits, dry_run=dry_run)))
 
     # --- Spark --------------------------------------------------------------------------------------
     def in_session(self, catalog: str | None) -> str | None:

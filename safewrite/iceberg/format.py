@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from safewrite.table.lookup import RowFilter
     from safewrite.upkeep.groups import Group as FileGroup
     from safewrite.upkeep.groups import Inventory
-    from safewrite.upkeep.maintain import Compacted
+    from safewrite.upkeep.maintain import Compacted, Settled
 
 
 class IcebergFormat:
@@ -381,9 +381,11 @@ class IcebergFormat:
 
         return ended(plan, commit, resolve)
 
-    def settle(self, *, changed: bool) -> int | None:
+    def settle(self, *, changed: bool, dry_run: bool) -> Settled:
         """See :class:`safewrite.table.format.Format`: Iceberg has no checkpoints."""
-        return None
+        from safewrite.upkeep.maintain import Settled
+
+        return Settled()
 
     # --- Spark --------------------------------------------------------------------------------------
     def in_session(self, catalog: str | None) -> str | None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from safewrite.table.new_table import Layout
     from safewrite.upkeep.groups import Group as FileGroup
     from safewrite.upkeep.groups import Inventory
-    from safewrite.upkeep.maintain import Compacted
+    from safewrite.upkeep.maintain import Compacted, Settled
 
 VersionT = TypeVar("VersionT")
 VersionT_contra = TypeVar("VersionT_contra", contravariant=True)
@@ -195,8 +195,8 @@ class Format(Protocol[VersionT, PlanT, DoneT]):
             ConflictError: kind SCHEMA_CHANGED; another writer changed what new files must be like.
         """
 
-    def settle(self, *, changed: bool) -> int | None:
-        """End a run of upkeep, which made commits if ``changed``: the version whose checkpoint it made, if it made one."""
+    def settle(self, *, changed: bool, dry_run: bool) -> Settled:
+        """End a run of upkeep, which made commits if ``changed``; remove metadata that is older than the table keeps it."""
 
     # --- Spark ------------------------------------------------------------------------------------
     def in_session(self, catalog: str | None) -> str | None:

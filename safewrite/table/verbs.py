@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from safewrite.frames.where import Where
     from safewrite.upkeep.groups import Group as FileGroup
     from safewrite.upkeep.groups import Inventory
-    from safewrite.upkeep.maintain import Compacted
+    from safewrite.upkeep.maintain import Compacted, Settled
     from safewrite.upkeep.report import MaintainReport
 
 
@@ -621,8 +621,8 @@ class Table:
         return self._format.compact(groups, on)
 
     @verb
-    def _settle(self, changed: bool) -> int | None:
-        return self._format.settle(changed=changed)
+    def _settle(self, changed: bool, dry_run: bool) -> Settled:
+        return self._format.settle(changed=changed, dry_run=dry_run)
 
     @verb
     def sink(

@@ -89,13 +89,24 @@ def ended(plan: Plan, commit: Callable[[], int], resolve: Callable[[str], int | 
 
 
 @dataclass(frozen=True)
+class Settled:
+    """How a run ended: the version whose checkpoint it made, and how much of the metadata was removed, by kind."""
+
+    checkpoint: int | None = None
+    removed: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Upkept:
-    """A table as upkeep sees it: it tells what it has, commits groups, and ends a run.  ``now_s`` is a monotonic clock."""
+    """A table as upkeep sees it: it tells what it has, commits groups, and ends a run.  ``now_s`` is a monotonic clock.
+
+    ``settle`` takes whether the run made commits, and whether it is a dry run.
+    """
 
     uri: str
     inventory: Callable[[], Inventory]
     compact: Callable[[Sequence[Group], Inventory], Compacted]
-    settle: Callable[[bool], int | None]
+    settle: Callable[[bool, bool], Settled]
     now_s: Callable[[], float]
 
 
@@ -110,6 +121,7 @@ class _Run:
     commits: list[Compacted] = field(default_factory=list)
     left: Counter[str] = field(default_factory=Counter)
     spent: int = 0
+    settled: Settled = Settled()
 
     def work_through(self, groups: Sequence[Group], on: Inventory) -> None:
         """Commit all groups that the budget allows.
@@ -140,6 +152,11 @@ class _Run:
             some.append(group)
         return some
 
+    def settle(self, *, dry_run: bool = False) -> None:
+        """End the run; what fails there is done by the next one."""
+        with after_ack(self.table.uri):
+            self.settled = self.table.settle(any(one.version is not None for one in self.commits), dry_run)
+
     def _commit(self, groups: Sequence[Group], on: Inventory) -> str:
         """Commit some groups, and note what became of them; why nothing may follow, or ''."""
         try:
@@ -161,6 +178,7 @@ def maintain(
     run = _Run(table, budget_s, budget_bytes, table.now_s())
     first = found = table.inventory()
     if dry_run:
+        run.settle(dry_run=True)
         return _foreseen(run, first)
     for turn in range(1, PLANS_MAX + 1):
         try:
@@ -171,10 +189,8 @@ def maintain(
                 raise
             run.left.clear()
             found = table.inventory()
-    checkpoint = None
-    with after_ack(table.uri):  # the next writer makes one
-        checkpoint = table.settle(any(one.version is not None for one in run.commits))
-    return _report(run, first, table.inventory() if run.commits else found, checkpoint)
+    run.settle()
+    return _report(run, first, table.inventory() if run.commits else found)
 
 
 def _foreseen(run: _Run, found: Inventory) -> MaintainReport:
@@ -201,11 +217,12 @@ def _foreseen(run: _Run, found: Inventory) -> MaintainReport:
         deleted_rows=_gone(groups),
         requests_saved=sum(one.requests_saved for one in groups),
         left=dict(run.left),
+        removed=run.settled.removed,
         elapsed_s=run.table.now_s() - run.started_s,
     )
 
 
-def _report(run: _Run, first: Inventory, last: Inventory, checkpoint: int | None) -> MaintainReport:
+def _report(run: _Run, first: Inventory, last: Inventory) -> MaintainReport:
     done = [group for one in run.commits for group in one.done]
     dropped = Counter(why for one in run.commits for why in one.dropped)
     return MaintainReport(
@@ -227,7 +244,8 @@ def _report(run: _Run, first: Inventory, last: Inventory, checkpoint: int | None
         requests_saved=sum(one.requests_saved for one in done),
         dropped=dict(dropped),
         left=dict(run.left),
-        checkpoint=checkpoint,
+        checkpoint=run.settled.checkpoint,
+        removed=run.settled.removed,
         in_doubt=next((one.in_doubt for one in run.commits if one.in_doubt is not None), None),
         elapsed_s=run.table.now_s() - run.started_s,
     )

@@ -14,7 +14,8 @@ class MaintainReport:
     ``groups`` were put together, in ``commits`` (Delta versions or Iceberg snapshot ids): ``files_in`` of ``bytes_in`` became
     ``files_out`` of ``bytes_out``, with ``rows`` rows and without ``deleted_rows`` that were marked as deleted.  One scan makes
     ``requests_saved`` requests less.  ``dropped`` counts groups that were left out, by reason: others took their files first, or they cannot be
-    written again.  ``left`` counts groups that were not begun, by reason.  ``checkpoint`` is the Delta version of which a checkpoint was made.  ``in_doubt`` is the key of a commit that ended in doubt:
+    written again.  ``left`` counts groups that were not begun, by reason.  ``checkpoint`` is the Delta version of which a checkpoint was made.  ``removed`` counts what was removed of old
+    metadata, by kind.  ``in_doubt`` is the key of a commit that ended in doubt:
     the rows are the same whether it landed or not.  ``files`` and ``bytes`` are all that the table has, before and after, and what
     others wrote meanwhile is among them.
     """
@@ -38,6 +39,7 @@ class MaintainReport:
     dropped: Mapping[str, int] = field(default_factory=dict)
     left: Mapping[str, int] = field(default_factory=dict)
     checkpoint: int | None = None
+    removed: Mapping[str, int] = field(default_factory=dict)
     in_doubt: str | None = None
     elapsed_s: float = 0.0
 
@@ -51,6 +53,11 @@ class MaintainReport:
         parts.append(f"the table has {_files(self.files_after, self.bytes_after)}")
         parts += [f"{count} left out: {why}" for why, count in self.dropped.items()]
         parts += [f"{count} not begun: {why}" for why, count in self.left.items()]
+        if any(self.removed.values()):
+            counts = " and ".join(
+                f"{count:,} {what.replace('_', ' ')}" for what, count in self.removed.items() if count
+            )
+            parts.append(f"{counts} of before {'would be' if self.dry_run else 'were'} removed")
         if self.in_doubt is not None:
             parts.append(f"the commit with key {self.in_doubt!r} is in doubt")
         return "; ".join([*parts, f"{self.elapsed_s:.1f} s"])
@@ -58,7 +65,12 @@ class MaintainReport:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         plain = {name: getattr(self, name) for name in self.__slots__}
-        own = {"commits": list(self.commits), "dropped": dict(self.dropped), "left": dict(self.left)}
+        own = {
+            "commits": list(self.commits),
+            "dropped": dict(self.dropped),
+            "left": dict(self.left),
+            "removed": dict(self.removed),
+        }
         return {**plain, **own}
 
 

@@ -242,6 +242,32 @@ def a_compaction_keeps_its_first_plan(was: Any, self: Any, *args: Any) -> Any:
     return no_steps() if self.attempt else was(self, *args)
 
 
+OLD_LOG = "upkeep/test_old_log.py::"
+
+
+@fault(
+    "B7",
+    "delta.log.cleanup:kept_ms",
+    OLD_LOG + "test_old_commits_and_checkpoints_go_and_every_later_version_reads_as_before",
+)
+def a_log_is_kept_for_a_second(*_: Any) -> Any:
+    return 1000
+
+
+@fault("B7", "delta.log.cleanup:_stands", OLD_LOG + "test_a_log_whose_first_checkpoint_cannot_be_read_stays")
+def the_first_checkpoint_is_not_read(*_: Any) -> Any:
+    return no_steps(True)
+
+
+@fault(
+    "B7",
+    "delta.log.checkpoint:is_same_log",
+    OLD_LOG + "test_the_log_of_a_table_that_is_created_again_meanwhile_stays",
+)
+def the_log_is_not_looked_at_before_its_files_go(*_: Any) -> Any:
+    return no_steps(True)
+
+
 @fault(
     "B6", "delta.log.features:_refuse", "delta/test_features.py::test_an_unknown_feature_is_refused_by_name"
 )

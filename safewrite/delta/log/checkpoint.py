@@ -96,7 +96,7 @@ def write_checkpoint(
         return None
     found = yield from read_log(state, limits=limits)
     made = checkpoint_file.encoded(found)
-    if not (yield from _is_same_log(state, limits)):
+    if not (yield from is_same_log(state, limits)):
         raise replaced(state.version)
     paths = actions.checkpoint_paths(state.version)
     if not (yield from _create(paths[0], made.body, limits)):
@@ -105,7 +105,7 @@ def write_checkpoint(
     return Checkpoint(state.version, paths, len(made.body))
 
 
-def _is_same_log(state: Snapshot, limits: Limits) -> Generator[Effect, Outcome, bool]:
+def is_same_log(state: Snapshot, limits: Limits) -> Generator[Effect, Outcome, bool]:
     """Whether the version is still the one that was read (A17): time may have passed, and in another log ours would hide its rows."""
     anchor = state.anchor
     if anchor is None or not anchor.digest:

@@ -552,7 +552,7 @@ HONOURED = frozenset(
     {
         *VARIANTS,  # judged by the columns
         "appendOnly",  # appends are what it allows; overwrites are refused
-        "checkpointProtection",  # concerns the clean-up of the log only, which is left to others
+        "checkpointProtection",  # concerns the clean-up of the log only, which then is left to others
         VECTORS,  # rows under one are gone for every write; written where the table wants them
         "domainMetadata",  # domains are kept in checkpoints, and none is touched
         "inCommitTimestamp-preview",
