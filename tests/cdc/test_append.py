@@ -44,7 +44,7 @@ def rows(job: Job) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (row["k_part"], row["k_at"]))
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.sweep("iceberg", "one by one")
 @pytest.mark.parametrize("fewest", [1, 1000], ids=["by columns", "one by one"])
 @pytest.mark.parametrize("form", FORMS)
 def test_events_of_any_shape_are_rows_with_their_records(tmp_path: Path, form: str, fewest: int) -> None:
@@ -155,6 +155,7 @@ def told(job: Job) -> Counter[tuple[Any, ...]]:
     )
 
 
+@pytest.mark.sweep("iceberg")
 @FORM_AND_SCHEMAS
 def test_changes_are_kept_each_with_what_it_did(tmp_path: Path, form: str, schemas: bool) -> None:
     """A random source, against what its records say; each batch comes twice."""
@@ -289,6 +290,7 @@ def landed(job: Job, fewest: int, *records: KafkaRecord, number: int = 0) -> lis
     return sorted((one["offset"], one["reason"]) for one in job.letters())
 
 
+@pytest.mark.sweep("one by one", "by executors")
 @pytest.mark.parametrize("fewest", [1, 1000, 0], ids=["by columns", "one by one", "by executors"])
 def test_a_field_names_the_table_of_each_record_of_a_topic(tmp_path: Path, fewest: int) -> None:
     """By its text, with the topic or without; what has no table is a dead letter or passed over, and so is what has no text."""
@@ -317,6 +319,7 @@ def test_a_field_names_the_table_of_each_record_of_a_topic(tmp_path: Path, fewes
     assert job.verdict().faults == ()
 
 
+@pytest.mark.sweep("metadata")
 @BOTH_WAYS
 @pytest.mark.parametrize("metadata", [{"k_at": "offset"}, {}], ids=["metadata", "none"])
 def test_a_name_that_the_first_batch_cannot_have_makes_one_dead_letter(
@@ -344,7 +347,7 @@ def test_a_record_waits_for_a_table_without_a_column(tmp_path: Path, form: str, 
     assert Counter(row["a"] for row in job.read("clicks").to_pylist()) == Counter({None: 4, 1: 1})
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.sweep("iceberg", "metadata", "name_mapping")
 @FORM_AND_WAY
 @pytest.mark.parametrize(
     "named",

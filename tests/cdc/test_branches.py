@@ -86,7 +86,7 @@ def test_a_branch_that_was_dropped_stops_the_job_until_its_rows_are_sent_again(j
     assert (kept(job), kept(job, "audit")) == ({1: 1, 2: 2, 3: 3}, {1: 1, 2: 2, 3: 4})
 
 
-@pytest.mark.sweep("audit-executors1", "main-executors1")
+@pytest.mark.sweep("audit-executors1", "main-executors1", "main")
 @pytest.mark.parametrize("executors", [None, Executors()])
 @pytest.mark.parametrize("branch", ["audit", "main"])
 def test_a_job_stops_where_another_engine_sets_its_branch_back(

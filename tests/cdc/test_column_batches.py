@@ -111,6 +111,7 @@ def test_values_are_read_alike(schema: dict[str, Any], plain: list[Any], strange
     )
 
 
+@pytest.mark.long
 def test_one_strange_record_among_many_does_not_slow_the_others() -> None:
     values: list[Any] = ["text"] * 3000
     values[1234], values[2999] = 5, "\ud800"
@@ -177,7 +178,10 @@ def test_positions_are_made_alike(source: dict[str, Any]) -> None:
         ]  # fmt: skip
 
     equal(events(2))
-    equal(events(200))
+    equal(events(50))
+
+
+def test_the_order_of_a_transaction_is_in_positions_by_columns() -> None:
     more = {"id": "5", "total_order": 17, "data_collection_order": 1}
     found = equal([row("c", {"id": at, "v": "x"}, TEXTS, at, event={"transaction": more}) for at in range(3)])
     assert found.by_columns == 3

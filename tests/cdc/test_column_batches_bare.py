@@ -196,6 +196,7 @@ def test_whole_numbers_that_are_written_with_a_point_are_none_for_a_column_of_wh
     assert found.rows[0][0]["v"] == 5
 
 
+@pytest.mark.sweep("maxwell", "unwrapped", "dms")
 @pytest.mark.parametrize(
     "value", ["0.12345678901234567", "9.5000000000000001", "12.50", "0.005", "1e-3", "7"]
 )
@@ -231,7 +232,7 @@ def test_fields_that_are_left_out_are_null(make: Make) -> None:
     assert sorted(found.dead) == [4]
 
 
-@pytest.mark.sweep("dms", "maxwell", "unwrapped")
+@pytest.mark.long
 def test_one_strange_record_among_many_does_not_slow_the_others(make: Make) -> None:
     values: list[Any] = ['"text"'] * 3000
     values[0], values[1234], values[2999] = "[[1]]", "5", '{"a":1}'
@@ -240,6 +241,7 @@ def test_one_strange_record_among_many_does_not_slow_the_others(make: Make) -> N
     assert found.by_columns > 2700
 
 
+@pytest.mark.sweep("maxwell", "unwrapped", "dms")
 @pytest.mark.parametrize("value", ['{"a":1}', "[0.5]", '[{"a":1}]'])
 def test_a_nested_value_in_a_column_that_is_null_keeps_no_more_records_than_its_neighbours(
     value: str, make: Make
@@ -271,7 +273,7 @@ def test_tables_of_one_topic_have_each_their_columns(make: Make) -> None:
     assert "no table of the configuration takes rows" in found.dead[1]
 
 
-@pytest.mark.sweep("maxwell", "unwrapped")
+@pytest.mark.sweep("maxwell", "unwrapped", "dms")
 def test_changes_of_rows_are_read_alike(make: Make) -> None:
     row = {"id": 1, "v": "x"}
     records = [
@@ -290,7 +292,9 @@ def test_changes_of_rows_are_read_alike(make: Make) -> None:
     equal([*records, *(replace(one, offset=one.offset + 100, partition=1) for one in records)])
 
 
-@pytest.mark.sweep("debezium-binary numbers", "debezium-nulls", "dms", "maxwell", "unwrapped")
+@pytest.mark.sweep(
+    "debezium-binary numbers", "debezium-nulls", "dms", "maxwell", "unwrapped", "debezium-numbers"
+)
 @pytest.mark.parametrize("table", [
     {"name_mapping": {"v": "w"}}, {"name_mapping": {"v": "id"}}, {"leave_out": ["v"]}, {"timestamp_fields": {"v": "epoch_ms"}}, {"timestamp_fields": {"v": "iso8601"}}, {"decimal_fields": {"v": [6, 2]}},
     {"sequence": "precombine", "precombine_key": ["v"]}, {"epoch": 3}, {"primary_key": ["v"]}, {"format": "iceberg"},

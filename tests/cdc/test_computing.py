@@ -147,6 +147,7 @@ def test_a_row_that_changes_while_it_is_computed_stops_the_job_once(
     assert job.verdict().faults == ()
 
 
+@pytest.mark.sweep("executors", "one by one")
 @pytest.mark.parametrize("executors", [None, Executors().work], ids=["driver", "executors"])
 def test_columns_that_order_changes_say_whether_a_row_has_left_the_filter(
     tmp_path: Path, schemas: bool, executors: Any
@@ -197,6 +198,7 @@ def test_a_change_that_comes_again_gives_no_value_to_a_later_row_of_its_key(tmp_
     assert not job.letters()
 
 
+@pytest.mark.sweep("one by one")
 @pytest.mark.parametrize("form", ["delta", pytest.param("iceberg", marks=pytest.mark.long)])
 def test_a_column_that_is_null_in_all_rows_of_a_batch_has_no_type_and_is_read(
     tmp_path: Path, form: str, schemas: bool
@@ -225,6 +227,7 @@ def test_a_new_column_gets_no_type_of_a_column_that_has_none(tmp_path: Path) -> 
     assert {key: row["x"] for key, row in job.rows("a").items()} == {1: 0.0, 2: 0.5}
 
 
+@pytest.mark.sweep("one by one")
 def test_a_row_that_sql_cannot_compute_is_a_dead_letter(tmp_path: Path, schemas: bool) -> None:
     """It alone; and the rows behind it land."""
     table = {
@@ -306,6 +309,7 @@ def test_a_version_ends_where_its_row_leaves_the_filter(tmp_path: Path, schemas:
     assert job.verdict().faults == ()
 
 
+@pytest.mark.sweep("one by one")
 @pytest.mark.parametrize("form", ["delta", pytest.param("iceberg", marks=pytest.mark.long)])
 def test_a_column_that_is_left_out_is_read_and_does_not_land(
     tmp_path: Path, form: str, schemas: bool

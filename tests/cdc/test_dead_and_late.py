@@ -25,7 +25,7 @@ def misfit(count: int, lsn: int, offset: int) -> list[KafkaRecord]:
     return [told("u", 1, "a text now", lsn + at, offset + at) for at in range(count)]
 
 
-@pytest.mark.sweep("90", "iceberg")
+@pytest.mark.sweep("90", "iceberg", "True-1", "False-1-delta-True")
 @pytest.mark.parametrize("executors", [False, True])
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 @pytest.mark.parametrize("count", [1, 90])
@@ -46,6 +46,7 @@ def test_t4_b1_a_late_change_and_a_newer_dead_letter_are_no_source_that_was_set_
     assert not job.verdict().faults
 
 
+@pytest.mark.sweep("True")
 @pytest.mark.parametrize("executors", [False, True])
 def test_t4_b1_the_time_of_a_dead_letter_does_not_excuse_a_source_that_was_set_back(
     tmp_path: Path, *, executors: bool

@@ -145,7 +145,7 @@ STEPS: list[tuple[type, str, Callable[..., Any]]] = [
 ]
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.sweep("iceberg", "before the letters")
 @pytest.mark.parametrize(("where", "step", "dies"), STEPS, ids=["before the ledger", "before the letters"])
 def test_a_replay_that_broke_off_is_finished_and_counts_once(
     job: Job, monkeypatch: pytest.MonkeyPatch, where: type, step: str, dies: Callable[..., Any]
@@ -253,7 +253,7 @@ def test_letters_of_an_earlier_version_get_the_new_columns(job: Job) -> None:
     assert told(job, "retire", "--all", "--note", "x")["retired"] == 1
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.sweep("iceberg", "misfit")
 @pytest.mark.parametrize("why", ["misfit", "unknown"])
 def test_a_letter_from_before_a_raised_epoch_never_takes_the_place_of_newer_rows(job: Job, why: str) -> None:
     """A failover: positions of the new primary are smaller, and letters of the old one wait still."""

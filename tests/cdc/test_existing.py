@@ -47,7 +47,7 @@ def made_by_others(job: Job, form: str, *, nested: bool = False) -> None:
     catalog.create_table("db.a", Schema(*fields, identifier_field_ids=[1]))
 
 
-@pytest.mark.sweep("iceberg-False")
+@pytest.mark.sweep("iceberg-False", "delta-False", "delta-True")
 @pytest.mark.parametrize("schemas", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_table_with_not_null_and_identifier_fields_gets_columns_and_rows(

@@ -54,6 +54,7 @@ def framed(n: int, *, of: uuid.UUID = KNOWN, how: int = 0, cut: int | None = Non
     return bytes([3, how]) + of.bytes + datum[:cut]
 
 
+@pytest.mark.sweep("one by one")
 @pytest.mark.parametrize("fewest", [1, 1000], ids=["by columns", "one by one"])
 def test_records_land_and_those_of_other_headers_are_dead_letters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fewest: int

@@ -38,6 +38,7 @@ def equal(job: Job, source: Source) -> None:
     assert sum(one.totals["records"] for one in verdict.accounts) == len(source.records)
 
 
+@pytest.mark.sweep("iceberg")
 def test_three_tables_follow_their_sources(job: Job) -> None:
     source = Source(1)
     landing = job.landing()
@@ -76,7 +77,14 @@ AGAIN = ["the same batch", "other batches", "one whole batch"]
 DEATHS = [(form, *step, again) for form in ("delta", "iceberg") for step in STEPS for again in AGAIN]
 
 
-@pytest.mark.sweep("iceberg-1", "iceberg-2-_apply-the same", "iceberg-3-ledger-other")
+@pytest.mark.sweep(
+    "iceberg-1",
+    "iceberg-2-_apply-the same",
+    "iceberg-3-ledger-other",
+    "iceberg-0-_apply-one whole batch",
+    "delta-0",
+    "delta-1",
+)
 @pytest.mark.parametrize(("job", "after", "step", "again"), some(DEATHS, every=3), indirect=["job"])
 def test_a_driver_that_died_between_commits_loses_and_doubles_nothing(
     job: Job, monkeypatch: pytest.MonkeyPatch, after: int, step: str, again: str
@@ -295,7 +303,7 @@ def committed_later(
     return record(event(op, name and {"id": key, "name": name}, source=source), {"id": key}, offset=offset)
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.sweep("iceberg", "batches of 10", "batches of 2")
 @pytest.mark.parametrize("size", [1, 2, 10], ids=lambda size: f"batches of {size}")
 def test_what_was_under_way_when_a_snapshot_was_taken_is_newer_than_its_rows(job: Job, size: int) -> None:
     records = [

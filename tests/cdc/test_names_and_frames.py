@@ -14,6 +14,7 @@ from tests.cdc.events import event, postgres, record, told_with_schemas
 from tests.cdc.jobs import Job, change
 
 
+@pytest.mark.sweep("False")
 @pytest.mark.parametrize("schemas", [False, True])
 def test_names_become_small_letters_where_that_is_asked_for(tmp_path: Path, schemas: bool) -> None:
     """In keys and rows, however they are read; of two columns that would be one the record is a dead letter."""
@@ -79,6 +80,7 @@ def test_a_column_of_a_name_that_the_format_keeps_is_a_dead_letter_until_it_is_m
     assert job.verdict().faults == ()
 
 
+@pytest.mark.sweep("3")
 @pytest.mark.parametrize("schemas", [False, True])
 @pytest.mark.parametrize("many", [3, 300])
 def test_a_text_that_is_no_utf8_is_a_dead_letter(tmp_path: Path, many: int, schemas: bool) -> None:

@@ -39,7 +39,7 @@ def _create(tmp_path: Path, form: str, **defaults: Any) -> Job:
     return Job(tmp_path, [], form, settings, schemas=False)
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.sweep("iceberg", "${x}", "a%20b", "ORDER#1")
 @pytest.mark.parametrize(("form", "name"), WHICH)
 def test_a_source_whose_name_no_table_can_have_stops_no_other(tmp_path: Path, form: str, name: str) -> None:
     job = _create(tmp_path, form)
@@ -53,7 +53,7 @@ def test_a_source_whose_name_no_table_can_have_stops_no_other(tmp_path: Path, fo
     assert not job.verdict().faults
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.sweep("iceberg", "False")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ["\ud800", "", "a\udc00b", "a\0b"])
 @pytest.mark.parametrize("has_schema", [False, True])
@@ -72,7 +72,7 @@ def test_a_column_whose_name_is_no_text_is_that_records_fault(
     assert [letter["offset"] for letter in job.letters()] == [1]
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.sweep("iceberg", "True")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("schemas", [False, True])
 @pytest.mark.parametrize("value", ["", "__HIVE_DEFAULT_PARTITION__"])

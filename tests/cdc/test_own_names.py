@@ -32,6 +32,7 @@ def read(job: Job, names: dict[str, str]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["id"], row["_cdc_sequence"]))
 
 
+@pytest.mark.sweep("delta-how1")
 @pytest.mark.parametrize(
     ("form", "how", "by_tasks"),
     [
@@ -91,6 +92,7 @@ def test_columns_of_the_source_may_be_called_as_the_jobs_are_by_default(tmp_path
     assert row["log_position"] > "0"
 
 
+@pytest.mark.sweep("delta-False")
 @pytest.mark.parametrize(
     ("form", "by_others"),
     [

@@ -129,7 +129,9 @@ STEPS = [(after, step) for after in (0, 1, 4, 8) for step in ("_apply", "ledger"
 DEATHS = [(form, one, again) for form in ("delta", "iceberg") for one in STEPS for again in ("alike", "otherwise", "whole")]  # fmt: skip
 
 
-@pytest.mark.sweep("delta-death12", "delta-death18", "iceberg-death28")
+@pytest.mark.sweep(
+    "delta-death12", "delta-death18", "iceberg-death28", "delta-death21", "delta-death0", "delta-death15"
+)
 @pytest.mark.parametrize(("form", "death", "again"), some(DEATHS, every=24))
 def test_a_driver_that_died_between_parts_loses_and_doubles_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, death: tuple[int, str], again: str

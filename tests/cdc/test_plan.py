@@ -186,6 +186,7 @@ def test_the_command_says_it_and_exits_with_1_where_the_job_would_stop(landed: J
     assert "safewrite cdc restart" in " ".join(done.stdout.split())
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 def test_a_table_of_another_format_than_before_is_told_and_not_advised_to_begin_again(
     tmp_path: Path, form: str
@@ -221,6 +222,7 @@ def test_a_branch_that_is_added_is_told_and_not_made_by_a_look(tmp_path: Path) -
     assert said(planned(job), "db.a") == ("goes on", "")
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 def test_a_key_of_records_that_is_to_order_its_changes_is_told(tmp_path: Path, form: str) -> None:
     """T4-B7: check knows the key only where primary_key names it; the error spoke of arguments that no configuration has."""

@@ -112,7 +112,7 @@ ZEROS = [
 ]
 
 
-@pytest.mark.sweep("['n', 'at']-iceberg", "['n']-iceberg")
+@pytest.mark.sweep("['n', 'at']-iceberg", "['n']-iceberg", "['n', 'at']-delta")
 @FORM_AND_SCHEMAS
 @pytest.mark.parametrize("order", [["n"], ["n", "at"]], ids=str)
 def test_a_delete_without_a_value_that_orders_it_ranks_by_its_position(

@@ -65,6 +65,7 @@ def test_the_schema_is_that_of_all_rows_and_not_of_the_first(job: Job) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.sweep("iceberg")
 def test_schemas_that_change_within_a_batch_and_between_batches_are_followed(job: Job) -> None:
     """A column is added, widened, dropped; all versions of a batch are one commit."""
     job.land(
@@ -238,6 +239,7 @@ def test_times_of_a_source_that_are_none_order_nothing(job: Job) -> None:
 
 
 # --- keys and order -----------------------------------------------------------------------------------
+@pytest.mark.sweep("iceberg")
 def test_a_changed_key_takes_its_old_row_along(job: Job) -> None:
     """I5: by the two events of Debezium, and by the row before, as AWS DMS and some connectors tell it."""
     job.land(
@@ -301,7 +303,7 @@ def test_what_a_restored_source_has_no_longer_goes_by_its_epoch(job: Job) -> Non
     assert (job.rows("a")[2]["v"], job.verdict().faults) == ("new", ())
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.sweep("iceberg", "delta-d")
 @pytest.mark.parametrize("op", ["u", "d"])
 def test_a_source_that_was_set_back_is_refused_though_new_keys_come_with_it(job: Job, op: str) -> None:
     """A replica of MySQL that counts its own binlog files takes over: the changes of old rows would be late in silence."""

@@ -30,7 +30,7 @@ def row(key: int, name: str) -> dict[str, Any]:
     return {"id": key, "s": name}
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.sweep("iceberg", "one driver")
 @FORM_AND_SCHEMAS
 @pytest.mark.parametrize("fresh", [False, True], ids=["one driver", "a driver a batch"])
 def test_a_created_table_refuses_another_source_of_its_name(
@@ -157,7 +157,7 @@ def test_a_batch_that_is_read_again_counts_strangers_as_it_did(tmp_path: Path) -
 
 
 # --- shards ---------------------------------------------------------------------------------------------
-@pytest.mark.sweep("iceberg")
+@pytest.mark.sweep("iceberg", "the job's column")
 @FORM_AND_SCHEMAS
 @pytest.mark.parametrize("is_named", [False, True], ids=["the job's column", "a column of the rows"])
 def test_shards_share_a_table_that_tells_them_apart(

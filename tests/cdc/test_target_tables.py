@@ -117,6 +117,7 @@ def test_a_table_that_was_made_anew_is_the_new_one(job: Job) -> None:
     assert "id" in found.schema.names
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_table_that_was_rolled_back_behind_its_positions_is_not_taken_for_a_new_one(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +253,7 @@ def test_an_error_that_sends_to_doctor_names_the_table(tmp_path: Path, seen: boo
     assert pickle.loads(pickle.dumps(stopped.value)).message.count("job_ledger") == 1
 
 
+@pytest.mark.sweep("True-False", "False-True")
 @pytest.mark.parametrize("executors", [False, True])
 @pytest.mark.parametrize("nested", [False, True])
 def test_t4_b3_a_source_may_get_a_column_of_times_without_a_zone(

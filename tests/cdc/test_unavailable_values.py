@@ -182,7 +182,7 @@ def test_a_truncate_ends_what_is_known_of_a_row(job: Job) -> None:
     assert sorted(reasons(job)) == [2]
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.sweep("iceberg", "delta-d", "delta-t")
 @pytest.mark.parametrize("late", ["d", "t", "u"])
 def test_a_change_that_comes_late_takes_nothing_from_a_newer_row(job: Job, late: str) -> None:
     """One row changes its key, another is updated; a third has a value that nobody has."""
@@ -215,6 +215,7 @@ def test_a_change_that_lacks_a_value_never_lands_with_null(tmp_path: Path) -> No
     assert job.verdict().faults == ()
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 12))])
 def test_large_values_follow_any_changes_of_keys(job: Job, seed: int) -> None:
     """A random source that leaves out whatever did not change, its batches cut anywhere."""
@@ -245,7 +246,7 @@ def test_large_values_follow_any_changes_of_keys(job: Job, seed: int) -> None:
     assert job.verdict().faults == ()
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.sweep("iceberg", "delta-2", "delta-3")
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_a_key_that_changed_while_a_snapshot_was_taken_has_its_newest_values(job: Job, size: int) -> None:
     """The snapshot's row is in the partition of the old key alone, so only that half is known to come after it."""
@@ -257,7 +258,7 @@ def test_a_key_that_changed_while_a_snapshot_was_taken_has_its_newest_values(job
     assert job.rows("a") == {2: row(2, "kept", 2)}
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.sweep("iceberg", "odd2", "odd3", "1180591620717411303424")
 @pytest.mark.parametrize("odd", ["x", 2**70, [1], {"a": 1}, 1.5])
 def test_a_key_that_the_table_cannot_have_holds_up_no_other_record(job: Job, odd: Any) -> None:
     """The table is asked for the row of the old key, and the column of its key has another type."""

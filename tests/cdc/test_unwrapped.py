@@ -83,7 +83,7 @@ def test_an_event_is_what_it_was_before_it_was_unwrapped(make: Any) -> None:
     assert found[0].source_time_ms == 1714000000000
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.sweep("iceberg", "headers", "headers of the JSON converter")
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 def test_rows_land_and_late_ones_do_not(tmp_path: Path, make: Any, form: str) -> None:
@@ -209,6 +209,12 @@ def recorded(mode: str) -> list[KafkaRecord]:
     ]
 
 
+@pytest.mark.sweep(
+    "a batch for each record-fields",
+    "a batch for each record-jsonheaders",
+    "a batch for each record-both",
+    "a batch for each record-headers",
+)
 @pytest.mark.parametrize("mode", RECORDED["records"])
 @pytest.mark.parametrize("at_once", [True, False], ids=["one batch", "a batch for each record"])
 def test_records_of_debezium_land(tmp_path: Path, mode: str, at_once: bool) -> None:
@@ -260,6 +266,7 @@ def equal(records: Sequence[KafkaRecord], **table: Any) -> Any:
     return by_columns
 
 
+@pytest.mark.sweep("with its schema")
 @pytest.mark.parametrize("coded", [lambda one: one, with_schema], ids=["bare", "with its schema"])
 def test_rows_are_read_by_columns_as_they_are_one_by_one(coded: Any) -> None:
     sequences = ['["5","5"]', '[null,"9"]', "x", None]

@@ -46,6 +46,7 @@ def landed(
     assert job.verdict().faults == ()
 
 
+@pytest.mark.sweep("1", "2", "3", "4", "5")
 @pytest.mark.parametrize("source", DEBEZIUM)
 @pytest.mark.parametrize("seed", range(6))
 def test_any_values_are_read_by_columns_as_one_by_one(source: str, seed: int) -> None:

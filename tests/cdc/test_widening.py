@@ -103,6 +103,7 @@ def row(key: int, **more: Any) -> dict[str, Any]:
     return {"id": key, "n": 1, "f": 0.5, "d": "1.25", "t": {"a": 1}} | more
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize(
     ("form", "tasks"),
     [
@@ -155,6 +156,7 @@ class WideningSource(Source):
         return {"id": key, "n": n, "f": f, "d": "1.25" if stage < 1 else draw.choice(["0.05", "1234567.89"])}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("seed", "form", "tasks"),
     [
