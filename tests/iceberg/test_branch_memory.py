@@ -119,6 +119,7 @@ def test_what_cannot_be_told_any_more_is_neither_written_nor_taken_as_written(
     assert (answer.outcome, ids(catalog, "audit")) == ("committed", sorted([*before, 6]))
 
 
+@pytest.mark.sweep("main was faster", "killed before")
 @pytest.mark.parametrize("how", ["killed before", "killed after", "main was faster"])
 def test_keys_of_a_fast_forward_that_did_not_land_are_decided_by_the_line_of_main(
     main: IcebergTable, catalog: SqlCatalog, how: str
@@ -166,6 +167,7 @@ def meanwhile(step: str, calls: list[Callable[[], object]]) -> Iterator[None]:
 
 
 # --- a branch that another engine makes again --------------------------------------------------------------
+@pytest.mark.sweep("known")
 @pytest.mark.parametrize("expired", [False, True], ids=["known", "expired"])
 @pytest.mark.parametrize("moved", [False, True], ids=["main stood", "main moved"])
 @pytest.mark.parametrize("theirs", [False, True], ids=["as it was made", "with their rows"])

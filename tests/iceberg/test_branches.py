@@ -161,6 +161,7 @@ def test_a_branch_that_was_dropped_is_refused_and_made_again_it_begins_where_the
     assert ids(catalog, "audit") == [1, 2, 3]
 
 
+@pytest.mark.sweep("refresh", "resolve")
 @pytest.mark.parametrize("look", ["none", "refresh", "history", "resolve"])
 def test_an_object_of_a_dropped_branch_goes_on_in_no_branch_that_is_begun_again(
     main: IcebergTable, audit: IcebergTable, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch, look: str

@@ -190,6 +190,16 @@ SAMPLED_PARTITIONS = some(
 )
 
 
+@pytest.mark.sweep(
+    "texts-void(c)",
+    "longs-c",
+    "doubles-",
+    "bytes-",
+    "floats-void(c)",
+    "uuids-",
+    "times-",
+    "timestamps-bucket(3, c)",
+)
 @pytest.mark.parametrize(("name", "partition_by"), SAMPLED_PARTITIONS)
 def test_no_partition_value_hides_a_row(lake: Warehouse, name: str, partition_by: str) -> None:
     table = edge_table(name)

@@ -47,6 +47,7 @@ def test_plain_pyiceberg_leaves_an_unreadable_table(lab: CatalogLab, place: Plac
         place.ids()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lab", ["sql"], indirect=True)
 def test_plain_pyiceberg_on_sql_raises_the_drivers_error_and_a_repeat_doubles_the_rows(
     lab: CatalogLab, place: Place
@@ -74,7 +75,7 @@ def test_a_users_own_append_through_safecatalog_is_once_and_readable(lab: Catalo
     assert len(place.plain().snapshots()) == 2
 
 
-@pytest.mark.sweep("glue", "rest-delete", "rest-overwrite", "sql-append")
+@pytest.mark.sweep("glue", "rest-delete", "rest-overwrite", "sql-append", "sql-delete", "sql-overwrite")
 @pytest.mark.parametrize("verb", ["append", "overwrite", "delete"])
 def test_a_write_of_safewrite_is_once_and_readable(lab: CatalogLab, place: Place, verb: str) -> None:
     place.create(1, 5, properties=HASTY)

@@ -213,6 +213,7 @@ METRICS = {
 }
 
 
+@pytest.mark.sweep("without counts of NULL", "with NaN for bounds", "without any", "with counts of NaN")
 @pytest.mark.parametrize("part", EXAMPLES)
 @pytest.mark.parametrize("metrics", METRICS)
 def test_no_matching_row_is_left_out_and_no_other_row_is_taken_for_one(
@@ -404,6 +405,7 @@ def append_partitions(
     return found
 
 
+@pytest.mark.sweep("with metrics")
 @pytest.mark.parametrize("part", EXAMPLES)
 @pytest.mark.parametrize(("source", "transform", "metrics"), JUDGED)
 def test_partitions_are_judged_rightly(

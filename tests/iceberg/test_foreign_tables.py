@@ -379,6 +379,7 @@ def cherry_pick(catalog: SqlCatalog, source_id: int, name: str = "db.t") -> int:
     return number
 
 
+@pytest.mark.sweep("named1")
 @pytest.mark.parametrize("named", [{"key": "k"}, {"txn": ("app", 7)}])
 def test_a_write_that_was_rolled_back_and_cherry_picked_is_in_the_table(
     catalog: SqlCatalog, named: dict[str, Any]

@@ -107,6 +107,7 @@ def test_a_writer_killed_at_any_step_is_once_or_not_at_all_and_resolve_tells(
     kill_everywhere(nursery, place, verb, everywhere=everywhere)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("everywhere", EVERYWHERE)
 @pytest.mark.parametrize("lab", ["glue"], indirect=True)
 def test_with_a_lock_table_a_killed_writer_is_once_or_not_at_all(

@@ -148,7 +148,7 @@ def test_a_table_that_is_dropped_before_a_lost_answer_is_examined_leaves_the_com
         table.append(rows(2), key="event")
 
 
-@pytest.mark.sweep("glue", "rest")
+@pytest.mark.sweep("glue", "rest", "sql-swap.look")
 @pytest.mark.parametrize("step", ["swap.commit", "swap.look"])
 def test_a_table_that_is_dropped_and_made_anew_during_a_write_is_a_conflict(place: Place, step: str) -> None:
     """A17: the rows are not in the new table, which has another UUID under the old name."""

@@ -36,6 +36,7 @@ PLACES = ["location=", "the table's name", "the catalog's warehouse", "the names
           "write.data.path", "write.metadata.path"]  # fmt: skip
 
 
+@pytest.mark.sweep("the namespace's location", "the catalog's warehouse")
 @pytest.mark.parametrize("where", PLACES)
 def test_a_location_that_is_cut_is_refused_by_name_and_nothing_is_made(tmp_path: Path, where: str) -> None:
     """The table was made, and its first write ended in CommitUnknownError; with a data path cut, each file replaced the last."""

@@ -122,6 +122,7 @@ def test_a_commit_merges_the_manifests_of_its_base_when_they_are_many(catalog: S
     assert ids(catalog) == [1, 2, 3]
 
 
+@pytest.mark.sweep("properties2", "properties3")
 @pytest.mark.parametrize(
     "properties", [{ENABLED: "false"}, {COUNT_MIN: "4"}, {TARGET_BYTES: "1"}, {COUNT_MIN: "a few"}]
 )

@@ -52,6 +52,7 @@ CALLS: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep("overwrite", "append_many", "to_iceberg", "declared")
 @pytest.mark.parametrize("call", CALLS)
 def test_t3_d4_a_namespace_near_one_that_is_there_is_refused_with_it(sql: dict[str, str], call: str) -> None:
     """T3-D4: a mistyped database was made, with a receipt."""

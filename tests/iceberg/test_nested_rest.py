@@ -92,6 +92,7 @@ CALLS: dict[str, Callable[[Nested], Any]] = {
 }
 
 
+@pytest.mark.sweep("merge-on-read")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("call", CALLS)
 def test_rows_that_stay_keep_their_nested_values(tmp_path: Path, call: str, mode: str) -> None:
@@ -101,6 +102,7 @@ def test_rows_that_stay_keep_their_nested_values(tmp_path: Path, call: str, mode
     assert nested.found() == nested.wanted(nested.rows[1:])
 
 
+@pytest.mark.sweep("merge-on-read")
 @pytest.mark.parametrize("mode", MODES)
 def test_values_that_are_carried_on_are_those_of_the_file(tmp_path: Path, mode: str) -> None:
     """T3-A3: a NULL list or map of structs that a change did not bring was written as an empty one."""
@@ -148,6 +150,7 @@ PLACES = {
 """Where the struct of each kind is."""
 
 
+@pytest.mark.sweep("delete")
 @pytest.mark.parametrize("call", ["delete", "apply_changes"])
 def test_fields_that_were_renamed_widened_or_added_at_any_depth_are_found(tmp_path: Path, call: str) -> None:
     """PyIceberg reads NULL for a renamed field of a struct in a list of lists or in a map of lists."""

@@ -100,6 +100,7 @@ def forked(work: Callable[[int], None], children: int) -> dict[int, str]:
     return found
 
 
+@pytest.mark.long
 def test_forked_children_and_their_parent_each_write_their_rows_once(properties: dict[str, str]) -> None:
     table = sw.open("db.t", catalog=properties, create=True)
     table.append([{"id": -1}], key="before")

@@ -182,6 +182,7 @@ RACES: dict[str, Callable[[IcebergTable], object]] = {
 }
 
 
+@pytest.mark.sweep("shared", "branch")
 @pytest.mark.parametrize(
     "how", [{}, {"branch": "audit"}, {"group": "always"}], ids=["main", "branch", "shared"]
 )

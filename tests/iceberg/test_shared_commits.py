@@ -125,6 +125,7 @@ def test_a_lone_writer_asks_the_queue_nothing(lake: Lake) -> None:
     assert [step for step in recorder.steps if step.startswith("share.")] == []
 
 
+@pytest.mark.sweep("True")
 @pytest.mark.parametrize("far", [True, False])
 def test_writers_that_meet_share_by_themselves_where_the_store_is_far(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, far: bool
@@ -298,6 +299,7 @@ def test_what_no_one_can_read_stops_no_one(lake: Lake, body: bytes) -> None:
     assert lake.queued() == ([] if b'"form":1' in body else [name])  # of a later release, perhaps
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("every_point", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_leader_that_dies_at_any_step_is_succeeded(tmp_path: Path, every_point: bool) -> None:
     """D3, D8: its members learn from the table what became of them, and its own write is once."""

@@ -88,6 +88,9 @@ SAMPLED_CALLS = some(product(KINDS, CALLS, KINDS_LOST), every=3)
     "rest-upsert-lost_answer",
     "sql-append",
     "sql-upsert",
+    "glue-delete",
+    "sql-update_schema",
+    "rest-set_properties",
 )
 @pytest.mark.parametrize(("lab", "name", "kind"), SAMPLED_CALLS, indirect=["lab"])
 def test_a_users_call_whose_answer_is_lost_is_done_once(

@@ -30,7 +30,7 @@ def at_once(count: int, act: Callable[[int], object]) -> list[object]:
         return list(pool.map(one, range(count)))
 
 
-@pytest.mark.sweep("dynamodb")
+@pytest.mark.sweep("dynamodb", "object-store")
 def test_twelve_creators_make_one_table_with_every_row_once(place: Place) -> None:
     """A20."""
 
@@ -53,7 +53,7 @@ def test_a_creator_that_died_with_its_claim_does_not_stop_the_next_one(guarded: 
     assert guarded.open(create=True).append(rows(1), key="left").outcome == "already_committed"
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.sweep("object-store", "dynamodb")
 def test_creators_with_different_schemas_agree_on_the_first_ones(place: Place) -> None:
     """A20: the loser's rows are checked against the winner's schema."""
 

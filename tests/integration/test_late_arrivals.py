@@ -29,7 +29,7 @@ def undecided_or_landed(place: Place, key: str) -> bool:
         return True
 
 
-@pytest.mark.sweep("dynamodb")
+@pytest.mark.long
 @pytest.mark.parametrize("arbiter", WRITES)
 def test_a_request_that_arrives_late_beside_its_own_repeat_is_once(
     new_place: Callable[[str], Place], fault_proxy: PlannedProxy, arbiter: str
@@ -46,7 +46,13 @@ def test_a_request_that_arrives_late_beside_its_own_repeat_is_once(
     assert visible([place.ids(), place.replayed_ids()]) == once(*range(30))
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.sweep(
+    "object-store",
+    "dynamodb-put_data",
+    "dynamodb-put_temp",
+    "dynamodb-put_ledger",
+    "dynamodb-ddb_update_entry",
+)
 @pytest.mark.parametrize(("arbiter", "step"), [(a, step) for a in WRITES for step in WRITES[a]])
 def test_what_a_client_gave_up_on_is_never_lost_doubled_or_called_absent(
     new_place: Callable[[str], Place], fault_proxy: PlannedProxy, arbiter: str, step: RequestStep

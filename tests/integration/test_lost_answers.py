@@ -57,6 +57,7 @@ def check(place: Place, ids: list[int]) -> None:
     assert len(place.live()) == len(ids)
 
 
+@pytest.mark.sweep("object-store-put_data", "object-store-put_ledger", "dynamodb-put_data")
 @pytest.mark.parametrize("answers", LOST_ANSWERS)
 @pytest.mark.parametrize(("arbiter", "step"), CASES)
 def test_lost_answers_at_each_write_leave_every_row_once_and_acked(
@@ -105,7 +106,7 @@ READ_FAULTS = (FaultKind.FORBIDDEN_403, FaultKind.ERROR_500, FaultKind.TRUNCATE_
 SAMPLED_READS = some(product(WRITES, READ_FAULTS))
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.sweep("object-store", "dynamodb-error_500")
 @pytest.mark.parametrize(("arbiter", "kind"), SAMPLED_READS)
 def test_reads_that_are_refused_or_damaged_never_decide_a_commit(
     new_place: Callable[[str], Place],
@@ -150,7 +151,7 @@ def test_a_ledger_that_may_not_be_read_ends_the_call_and_the_same_key_lands_once
     check(place, [0, 1])
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.sweep("object-store", "truncate_body")
 @pytest.mark.parametrize("faults", [FEW_FAULTS, pytest.param(OTHER_FAULTS, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", [FaultKind.TRUNCATE_BODY, FaultKind.FLIP_BIT], ids=str)
 @pytest.mark.parametrize("arbiter", WRITES)
@@ -207,6 +208,9 @@ SAMPLED_FAILING = some(product(WRITES, FAILING))
     "dynamodb-lost_answer_502",
     "dynamodb-lost_answer_504",
     "dynamodb-truncate_body",
+    "dynamodb-forbidden_403",
+    "dynamodb-precondition_412",
+    "dynamodb-error_500",
 )
 @pytest.mark.parametrize(("arbiter", "kind"), SAMPLED_FAILING)
 def test_a_write_that_never_gets_an_answer_is_absent_or_unknown_and_the_same_key_decides(
@@ -237,6 +241,7 @@ def test_a_write_that_never_gets_an_answer_is_absent_or_unknown_and_the_same_key
     assert visible([place.ids(), place.replayed_ids()]) == expected
 
 
+@pytest.mark.sweep("object-store")
 @pytest.mark.parametrize("lost", [FaultKind.LOST_ANSWER, FaultKind.PRECONDITION_412], ids=str)
 @pytest.mark.parametrize("arbiter", WRITES)
 def test_a_commit_that_cannot_be_read_back_is_unknown_never_called_absent(

@@ -60,6 +60,7 @@ def test_our_rows_are_once_whenever_a_conditional_put_writer_commits(
     assert visible([place.ids(), place.replayed_ids()]) == once(0, *range(1, count), *range(-count + 1, 0))
 
 
+@pytest.mark.long
 def test_our_rows_are_once_whenever_sparks_log_store_commits(
     guarded: Place, new_place: Callable[[str], Place]
 ) -> None:

@@ -27,7 +27,13 @@ def _append(packed: bytes, first: int) -> None:
         table.append(rows(number), key=f"event-{number}")
 
 
-@pytest.mark.sweep("forkserver-dynamodb", "forkserver-object-store", "spawn-object-store")
+@pytest.mark.sweep(
+    "forkserver-dynamodb",
+    "forkserver-object-store",
+    "spawn-object-store",
+    "fork-object-store",
+    "fork-dynamodb",
+)
 @ARBITERS
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_table_that_is_sent_to_the_workers_of_a_pool(

@@ -79,7 +79,7 @@ def test_a_child_does_not_wait_for_a_lock_of_a_thread_that_it_does_not_have(
     assert place.ids() == once(0, 1)
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.sweep("object-store", "dynamodb")
 def test_threads_that_share_an_object_take_turns(place: Place) -> None:
     table = place.open(create=True)
     with ThreadPoolExecutor(8) as pool:

@@ -90,7 +90,7 @@ def test_nothing_is_written_into_a_table_that_was_made_anew(place: Place, verb: 
     assert place.delta().to_pyarrow_table().column_names == ["id", "city"]
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.sweep("object-store", "dynamodb")
 def test_an_object_that_has_seen_a_table_stays_with_it(place: Place) -> None:
     table = held(place)
     drop(place)
@@ -106,7 +106,7 @@ def test_an_object_that_has_seen_a_table_stays_with_it(place: Place) -> None:
     assert place.ids() == once(*[9] * 5, 3) == place.replayed_ids()
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.sweep("object-store", "dynamodb")
 def test_a_table_that_safewrite_made_anew_is_another_one(place: Place) -> None:
     table = held(place)
     drop(place)
