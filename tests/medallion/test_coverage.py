@@ -67,6 +67,7 @@ def test_rows_are_counted_by_zone_and_a_row_without_time_is_below_all() -> None:
     )
 
 
+@pytest.mark.sweep("other3", "other4")
 @pytest.mark.parametrize(
     "other", [("b", 2, 0, "I"), ("a", 3, 0, "I"), ("a", 2, 1, "I"), ("a", 2, 0, "D"), ("a", 2, None, "I")]
 )

@@ -196,6 +196,7 @@ def test_full_loads_by_segments_are_taken(tmp_path: Path) -> None:
     assert silver(job) == {1: "a", 2: "a", 3: "a", 4: "c", 5: "a"}
 
 
+@pytest.mark.sweep("csv")
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_a_time_of_a_day_is_one_in_iceberg(tmp_path: Path, kind: str) -> None:
     job = job_of(tmp_path, "iceberg", {"id": "int64", "note": "time"})

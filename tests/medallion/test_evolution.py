@@ -64,6 +64,7 @@ def clean(job: Shop) -> bool:
     return [one.clean for one in verify(Pipeline(job.config))] == [True]
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("table_format", FORMATS)
 def test_a_new_column_is_refused_until_it_is_declared_and_then_added(
     table_format: str, tmp_path: Path

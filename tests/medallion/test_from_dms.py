@@ -96,6 +96,7 @@ def settings(**more: Any) -> dict[str, Any]:
     return {"BucketName": "raw", "AddColumnName": True, "TimestampColumnName": "committed", **more}
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
 def test_from_an_endpoint_to_the_first_silver(tmp_path: Path, table_format: str) -> None:
     """The walk of a user: convert, check, run on files as DMS writes them, read by another reader, verify."""

@@ -111,6 +111,7 @@ def refused_and_mended(job: Harness, make: Callable[[Harness], None], why: str) 
     assert job.wrong() == {}
 
 
+@pytest.mark.sweep("overwritten", "emptied", "created again")
 @pytest.mark.parametrize("gap", DELTA_GAPS)
 def test_a_gap_of_a_delta_bronze_is_refused_and_replay_mends_it(gap: str, tmp_path: Path) -> None:
     make, why = DELTA_GAPS[gap]
@@ -226,7 +227,7 @@ ICEBERG_GAPS: dict[str, tuple[Callable[[Harness], None], str]] = {
 }
 
 
-@pytest.mark.sweep("created again", "overwritten", "overwritten in part")
+@pytest.mark.sweep("created again", "overwritten", "overwritten in part", "rows deleted")
 @pytest.mark.parametrize("gap", ICEBERG_GAPS)
 def test_a_gap_of_an_iceberg_bronze_is_refused_and_replay_mends_it(gap: str, tmp_path: Path) -> None:
     make, why = ICEBERG_GAPS[gap]
@@ -238,6 +239,7 @@ def test_a_gap_of_an_iceberg_bronze_is_refused_and_replay_mends_it(gap: str, tmp
     refused_and_mended(job, make, why)
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
 def test_a_silver_that_was_dropped_is_rebuilt_from_bronze(table_format: str, tmp_path: Path) -> None:
     job = lab(tmp_path, table_format)

@@ -64,6 +64,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_the_same_files_give_the_same_tables_and_receipts(
     twins: Callable[..., Twin],
     asked: list[str],

@@ -292,6 +292,7 @@ def test_a_new_task_counts_from_the_start_and_its_epoch_comes_later(tmp_path: Pa
     assert job.silver() == {1: "2.00"}
 
 
+@pytest.mark.sweep("keep")
 @pytest.mark.parametrize("reload", ["keep", "truncate"])
 def test_a_full_load_of_a_new_task_is_the_whole_table_where_that_was_said(
     reload: str, tmp_path: Path

@@ -96,6 +96,7 @@ def test_runs_over_eight_tables_may_be_killed_again_and_again(
     check(job, tell(job, [(point, draw.randrange(1, 6)) for point in POINTS for _ in range(3)]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("table_format", ["delta", pytest.param("iceberg", marks=pytest.mark.long)])
 def test_two_runs_at_once_land_everything_once(table_format: str, tmp_path: Path) -> None:
     """Two processes with the same news: one may be told that the other moved silver first, never worse."""

@@ -153,6 +153,7 @@ def test_commands_that_only_read_take_either_name_and_rename_nothing(job: Shop) 
     assert iceberg(job).metadata_location == was
 
 
+@pytest.mark.sweep("error1")
 @pytest.mark.parametrize(
     ("error", "lands"),
     [
@@ -211,6 +212,7 @@ def test_a_column_of_the_source_under_the_new_name_is_refused_on_iceberg_alone(
         load(config)
 
 
+@pytest.mark.sweep("_RAW_FILE")
 @pytest.mark.parametrize("name", [OF_NOW, "_RAW_FILE"])
 def test_a_delta_bronze_may_have_it(tmp_path: Path, name: str) -> None:
     job = shop(tmp_path, "delta", {"id": "int64", name: "string"})

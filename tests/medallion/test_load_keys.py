@@ -35,7 +35,7 @@ def aside(job: Shop) -> list[tuple[str, int]]:
     return sorted((row["file"][-5:-4], row["line"]) for row in found)
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.sweep("iceberg", "order1", "order2")
 @pytest.mark.parametrize("table_format", FORMATS)
 @pytest.mark.parametrize("order", [(1, 2), (2, 1), (0,)])
 def test_rows_of_one_load_with_one_key_are_put_aside_but_for_the_last(
@@ -129,6 +129,7 @@ def test_what_an_earlier_build_left_is_found_by_verify_and_put_aside_by_a_replay
     assert clean(job)
 
 
+@pytest.mark.sweep("4")
 @pytest.mark.parametrize("shares", [1, 4])
 def test_tasks_find_the_same_rows(
     twins: Callable[..., Twin], shares: int, monkeypatch: pytest.MonkeyPatch

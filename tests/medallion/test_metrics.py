@@ -178,6 +178,7 @@ def test_hints_say_where_to_look_and_listing_what_is_there(tmp_path: Path) -> No
     assert job.silver("items") == {1: "1.00", 2: "2.00"}
 
 
+@pytest.mark.sweep("x.csv")
 @pytest.mark.parametrize("hint", ["shop/unknown/x.csv", "x.csv", "cdc/20261101-000000001.csv"])
 def test_a_hint_that_may_be_of_any_table_is_a_run_of_all(hint: str, tmp_path: Path) -> None:
     """Then files of no table are reported as ever."""

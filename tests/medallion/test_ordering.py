@@ -29,6 +29,7 @@ def order_by(job: Shop, column: str | None) -> None:
     job.config["defaults"]["files"] |= {"change_seq": column}
 
 
+@pytest.mark.sweep("forget")
 @pytest.mark.parametrize("between", [nothing, forget])
 def test_without_the_sequence_that_changes_had_they_are_refused(
     job: Shop, between: Callable[[Shop], None]
@@ -51,6 +52,7 @@ def test_without_the_sequence_that_changes_had_they_are_refused(
     assert job.silver()[1] == "8.00"
 
 
+@pytest.mark.sweep("forget")
 @pytest.mark.parametrize("between", [nothing, forget])
 def test_a_sequence_below_the_order_of_before_is_refused_and_one_above_goes_on(
     job: Shop, between: Callable[[Shop], None]
@@ -83,6 +85,7 @@ def test_a_full_load_is_older_than_all_changes_however_these_are_ordered(job: Sh
     assert (job.silver(), flaws(job)) == ({1: "1.10", 2: "2.00", 3: "3.00"}, [])
 
 
+@pytest.mark.sweep("a part")
 @pytest.mark.parametrize("how", ["all", "a part"])
 def test_rows_are_not_put_back_in_another_order_than_they_had(job: Shop, how: str) -> None:
     """Read again as files are now, they would stand below, or above, changes of their time."""

@@ -132,6 +132,7 @@ def test_a_bronze_that_goes_back_after_silver_was_refused_hides_no_file(job: Job
     assert (job.silver(), job.flaws()) == ({1: "1.50", 2: "2.00", 3: "3.00"}, [])
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_bronze_that_goes_back_and_grows_to_the_same_number_is_told(job: Job) -> None:
     """T3-C1: another commit has the number that silver took, with a new file in it; Iceberg's snapshots have no such numbers."""
     mark = loaded(job)
@@ -172,7 +173,13 @@ def all_in_quarantine(job: Job) -> None:
     job.put(LOAD, "id,price\nx,1.00\n")
 
 
-@pytest.mark.sweep("iceberg-all_in_quarantine", "iceberg-nothing", "iceberg-only_a_header")
+@pytest.mark.sweep(
+    "iceberg-all_in_quarantine",
+    "iceberg-nothing",
+    "iceberg-only_a_header",
+    "delta-all_in_quarantine",
+    "delta-only_a_header",
+)
 @pytest.mark.parametrize("how", [nothing, only_a_header, all_in_quarantine])
 def test_a_new_task_that_is_declared_to_be_the_whole_table_empties_it_though_no_row_comes(
     job: Job, how: Callable[[Job], None]
@@ -203,7 +210,7 @@ def test_a_new_task_that_is_declared_to_be_the_whole_table_empties_it_though_no_
 
 
 # --- T3-C3 ---
-@pytest.mark.sweep("iceberg")
+@pytest.mark.sweep("iceberg", "delta-None")
 @pytest.mark.parametrize("change_seq", ["seq", None])
 def test_a_truncate_of_the_source_is_told_and_can_be_followed(job: Job, change_seq: str | None) -> None:
     """T3-C3: DMS removes the table's files, and tells nothing in files."""
@@ -289,6 +296,7 @@ def test_a_truncate_needs_files_that_are_gone_or_the_last_before_it(job: Job) ->
 RAW = 'id,price\n1,"quoted"\n2,"starts here\n3,lost\n4,ends here"\n5,in"side\n'
 
 
+@pytest.mark.sweep("False")
 @pytest.mark.parametrize("rfc4180", [None, True, False])
 def test_quotes_are_text_where_the_endpoint_says_so_and_swallow_no_record_where_nobody_says(
     tmp_path: Path, rfc4180: bool | None
@@ -320,28 +328,26 @@ def test_a_text_of_several_lines_is_read_as_it_is(tmp_path: Path) -> None:
 
 
 # --- T3-C5 ---
-def test_a_value_that_the_log_lacks_stays_as_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("table_format", ["delta", pytest.param("iceberg", marks=pytest.mark.long)])
+def test_a_value_that_the_log_lacks_stays_as_it_is(tmp_path: Path, table_format: str) -> None:
     """T3-C5: Oracle with supplemental logging of keys."""
-    for table_format in ("delta", "iceberg"):
-        folder = tmp_path / table_format
-        folder.mkdir()
-        job = Job(folder, table_format, {"id": "int64", "name": "string", "price": "decimal(10,2)"})
-        job.files(no_sup_value="?", change_seq="seq")
-        job.say(quality={"not_null": ["name"]})
-        job.put(LOAD, "id,name,price,seq\n1,Ada,1.00,NULL\n2,Bea,2.00,NULL\n")
-        job.put(FIRST, "Op,id,name,price,seq\nU,1,?,7.00,30\nD,2,?,?,31\nU,5,?,5.00,32\nI,6,?,6.00,33\n")
-        job.run()
-        assert job.silver("name") == {1: "Ada", 6: "?"}
-        assert job.silver() == {1: "7.00", 6: "6.00"}
-        (aside,) = job.aside()
-        assert "the log lacks its name, and silver has no row of its key" in aside["reason"]
-        job.put(SECOND, "Op,id,name,price,seq\nU,1,Eve,4.00,20\n")
-        job.run()
-        assert (job.silver("name")[1], job.silver()[1]) == ("Eve", "7.00"), "a late value is the newer one"
-        for again in (reset, replay):
-            assert job.flaws() == []
-            job.run(again)
-            assert (job.silver("name"), job.silver()) == ({1: "Eve", 6: "?"}, {1: "7.00", 6: "6.00"})
+    job = Job(tmp_path, table_format, {"id": "int64", "name": "string", "price": "decimal(10,2)"})
+    job.files(no_sup_value="?", change_seq="seq")
+    job.say(quality={"not_null": ["name"]})
+    job.put(LOAD, "id,name,price,seq\n1,Ada,1.00,NULL\n2,Bea,2.00,NULL\n")
+    job.put(FIRST, "Op,id,name,price,seq\nU,1,?,7.00,30\nD,2,?,?,31\nU,5,?,5.00,32\nI,6,?,6.00,33\n")
+    job.run()
+    assert job.silver("name") == {1: "Ada", 6: "?"}
+    assert job.silver() == {1: "7.00", 6: "6.00"}
+    (aside,) = job.aside()
+    assert "the log lacks its name, and silver has no row of its key" in aside["reason"]
+    job.put(SECOND, "Op,id,name,price,seq\nU,1,Eve,4.00,20\n")
+    job.run()
+    assert (job.silver("name")[1], job.silver()[1]) == ("Eve", "7.00"), "a late value is the newer one"
+    for again in (reset, replay):
+        assert job.flaws() == []
+        job.run(again)
+        assert (job.silver("name"), job.silver()) == ({1: "Eve", 6: "?"}, {1: "7.00", 6: "6.00"})
 
 
 def test_a_late_delete_takes_no_values_from_a_row_of_silver(tmp_path: Path) -> None:
@@ -373,7 +379,7 @@ def test_a_change_of_a_key_without_its_other_values_is_put_aside(tmp_path: Path)
 
 
 # --- T3-C6 ---
-@pytest.mark.sweep("iceberg")
+@pytest.mark.sweep("iceberg", "delta-True")
 @pytest.mark.parametrize("state_is_lost", [False, True])
 def test_a_table_that_is_loaded_anew_in_a_running_task_is_refused_and_the_advice_is_right(
     job: Job, state_is_lost: bool
@@ -397,26 +403,26 @@ def test_a_table_that_is_loaded_anew_in_a_running_task_is_refused_and_the_advice
 
 # --- T3-C7 ---
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_a_date_of_no_year_from_1_to_9999_is_put_aside_and_the_others_land(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("table_format", ["delta", pytest.param("iceberg", marks=pytest.mark.long)])
+def test_a_date_of_no_year_from_1_to_9999_is_put_aside_and_the_others_land(
+    tmp_path: Path, table_format: str, kind: str
+) -> None:
     """T3-C7: Oracle's zero dates, and DMS's own 0000-01-01."""
-    for table_format in ("delta", "iceberg"):
-        folder = tmp_path / table_format
-        folder.mkdir()
-        job = Job(folder, table_format, {"id": "int64", "price": "date"})
-        job.files()
-        if kind == "csv":
-            job.put(LOAD, "id,price\n1,2020-01-01\n2,0000-01-01\n3,9999-12-31\n")
-        else:
-            set_in(job.shop, "defaults", "files", to={"kind": "parquet"})
-            (folder / "raw/shop/orders").mkdir(parents=True)
-            dates = pa.array([18262, -719528, 2932896], pa.int32()).cast(pa.date32())
-            pq.write_table(
-                pa.table({"id": [1, 2, 3], "price": dates}), folder / f"raw/shop/orders/{LOAD}.parquet"
-            )
-        job.run()
-        assert (job.silver(), job.flaws()) == ({1: "2020-01-01", 3: "9999-12-31"}, [])
-        (aside,) = job.aside()
-        assert (aside["line"], "of the years 1 to 9999" in aside["reason"]) == (2, True)
+    job = Job(tmp_path, table_format, {"id": "int64", "price": "date"})
+    job.files()
+    if kind == "csv":
+        job.put(LOAD, "id,price\n1,2020-01-01\n2,0000-01-01\n3,9999-12-31\n")
+    else:
+        set_in(job.shop, "defaults", "files", to={"kind": "parquet"})
+        (tmp_path / "raw/shop/orders").mkdir(parents=True)
+        dates = pa.array([18262, -719528, 2932896], pa.int32()).cast(pa.date32())
+        pq.write_table(
+            pa.table({"id": [1, 2, 3], "price": dates}), tmp_path / f"raw/shop/orders/{LOAD}.parquet"
+        )
+    job.run()
+    assert (job.silver(), job.flaws()) == ({1: "2020-01-01", 3: "9999-12-31"}, [])
+    (aside,) = job.aside()
+    assert (aside["line"], "of the years 1 to 9999" in aside["reason"]) == (2, True)
 
 
 # --- T3-C8 ---

@@ -94,6 +94,7 @@ def test_both_layers_are_partitioned_and_silver_says_when_a_row_was_committed(
     assert flaws(job) == []
 
 
+@pytest.mark.sweep("silver")
 @pytest.mark.parametrize("layer", ["bronze", "silver"])
 def test_a_text_that_no_folder_keeps_puts_its_record_aside(tmp_path: Path, layer: str) -> None:
     """Readers of Delta take an empty one for NULL; other odd texts are partitions."""

@@ -15,6 +15,7 @@ from tests.medallion.test_evolution import shop
 from tests.medallion.test_jobs import HEAD, Shop, set_in
 
 
+@pytest.mark.sweep("readers2")
 @pytest.mark.parametrize("readers", [["deltalake", "duckdb"], ["duckdb", "athena"], []])
 def test_silver_is_marked_where_every_reader_reads_marks(tmp_path: Path, readers: list[str]) -> None:
     job = Shop(tmp_path)

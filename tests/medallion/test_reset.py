@@ -49,6 +49,7 @@ def spoil(job: Harness) -> None:
     silver(job).apply_changes([wrong], keys=keys, sequence_by=["_epoch", "_seq"])
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_reset_makes_silver_what_bronze_says(job: Harness) -> None:
     spoil(job)
     assert job.wrong()

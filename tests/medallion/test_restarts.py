@@ -56,6 +56,7 @@ def nothing(job: Shop) -> None:
     pass
 
 
+@pytest.mark.sweep("forget")
 @pytest.mark.parametrize("between", [nothing, forget])
 def test_the_third_load_wins_with_the_content_of_the_first(
     job: Shop, between: Callable[[Shop], None]
@@ -102,6 +103,7 @@ def test_a_listing_from_before_the_second_load_brings_nothing_back(job: Shop) ->
     assert job.silver() == {1: "1.50"}
 
 
+@pytest.mark.sweep("truncate-forget", "keep-forget")
 @pytest.mark.parametrize("between", [nothing, forget])
 @pytest.mark.parametrize("reload", ["truncate", "keep"])
 def test_a_new_task_loads_a_file_that_is_as_it_was(
@@ -161,6 +163,7 @@ def test_files_of_the_last_load_that_lie_there_still_are_none_of_the_new_tasks(j
     assert (job.silver(), flaws(job)) == ({1: "1.50"}, [])
 
 
+@pytest.mark.sweep("forget")
 @pytest.mark.parametrize("between", [nothing, forget])
 def test_a_file_that_was_written_again_as_it_was_is_known_and_is_none_of_a_later_task(
     job: Shop, between: Callable[[Shop], None]
@@ -177,6 +180,7 @@ def test_a_file_that_was_written_again_as_it_was_is_known_and_is_none_of_a_later
     assert (job.silver(), flaws(job)) == ({1: "7.00"}, [])
 
 
+@pytest.mark.sweep("a part")
 @pytest.mark.parametrize("how", ["all", "a part"])
 def test_rows_that_are_put_back_have_the_epoch_that_they_had(job: Shop, how: str) -> None:
     """Else changes of the last task win over those of the new one, which count from the start."""
@@ -248,6 +252,7 @@ def test_a_new_epoch_needs_a_word_of_its_own(job: Shop) -> None:
         Pipeline(job.config)
 
 
+@pytest.mark.sweep("forget")
 @pytest.mark.parametrize("between", [nothing, forget])
 def test_a_configuration_of_an_earlier_task_lands_nothing(job: Shop, between: Callable[[Shop], None]) -> None:
     """It was set back, or runs elsewhere still: what it lands is older than all, and silver passes over it."""

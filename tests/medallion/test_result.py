@@ -48,6 +48,7 @@ RULES: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.sweep("rules1", "rules4", "rules5", "rules8")
 @pytest.mark.parametrize(("rules", "told"), RULES)
 def test_a_result_that_breaks_a_rule_fails_the_table_and_silver_stays(
     rules: dict[str, Any], told: str, tmp_path: Path

@@ -191,6 +191,7 @@ def test_a_table_that_is_verified_in_shares_is_found_as_at_once(
     assert "this process does" not in caplog.text
 
 
+@pytest.mark.sweep("it was written")
 @pytest.mark.parametrize("why", ["it was written", "a task fails"])
 def test_what_tasks_cannot_verify_this_process_does(
     twins: Callable[..., Twin], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, why: str
@@ -240,6 +241,7 @@ def test_what_rules_refuse_is_not_put_aside(
     assert "one task has all rows" not in caplog.text
 
 
+@pytest.mark.sweep("lacks", "result")
 @pytest.mark.parametrize("why", ["ties", "result", "lacks"])
 def test_what_needs_all_rows_of_a_commit_is_one_task(
     twins: Callable[..., Twin],
@@ -303,6 +305,7 @@ def test_a_few_rows_are_worth_no_job(
     assert asked == []
 
 
+@pytest.mark.long
 def test_partitions_and_the_time_of_a_commit_are_the_same(
     twins: Callable[..., Twin], asked: list[int]
 ) -> None:

@@ -226,6 +226,7 @@ def test_a_source_whose_clock_goes_back_is_told_and_loses_nothing(bronze: Bronze
     assert bronze.audit().clean
 
 
+@pytest.mark.sweep("iceberg")
 def test_bronze_may_be_overwritten_compacted_and_trimmed(either: Bronze) -> None:
     """What lineage refuses: rows that silver took are gone, others come in the same commit."""
     either.write(row(1, 10, 0), row(2, 11, 10), row(3, 12, 500))
@@ -294,6 +295,7 @@ class CrashError(BaseException):
     """As SIGKILL: nothing catches it."""
 
 
+@pytest.mark.sweep("True")
 @pytest.mark.parametrize("before", [True, False])
 def test_a_crash_around_the_commit_of_silver_loses_and_doubles_nothing(
     before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

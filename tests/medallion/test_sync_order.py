@@ -94,6 +94,7 @@ def test_rows_behind_a_later_one_of_their_key_are_no_matter(bronze: Bronze) -> N
     assert (bronze.silver(), clean(bronze)) == ({1: ("7.00", 11)}, True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, pytest.param(range(2, 22), marks=pytest.mark.long)])
 def test_whatever_ties_no_table_stops_and_verify_adds_up(seed: int | range, tmp_path: Path) -> None:
     """Few keys, few sequences, few values: ties in a batch, across batches, with deletions, between trims of bronze."""

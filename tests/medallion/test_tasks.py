@@ -146,6 +146,7 @@ def lines(
         yield ",".join([*first, *own, *([str(number)] if seq else []), *draw.choice([[], [], [], ["more"]])])
 
 
+@pytest.mark.sweep("0", "1", "2")
 @pytest.mark.parametrize("seed", range(4))
 def test_the_same_files_give_the_same_tables_and_receipts(
     twins: Callable[..., Twin], seed: int, caplog: pytest.LogCaptureFixture

@@ -159,6 +159,7 @@ def _known(row: tuple[Any, ...]) -> str:
     )
 
 
+@pytest.mark.sweep("1")
 @pytest.mark.parametrize("seed", [0, 1])
 def test_silver_and_quarantine_of_a_raw_zone_are_those_of_the_model(
     seed: int, tmp_path: Path, small_parts: None
