@@ -7,7 +7,7 @@ commit, which moves the main branch and gives it what the branch tells of its ro
 from __future__ import annotations
 
 import uuid
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -111,7 +111,7 @@ def begin(connection: Connection, limits: Limits) -> None:
         if ref is not None:
             _check_memory(connection, metadata, at)
         changes = _beginning(metadata, name, at)
-        requires = _requires(metadata, {MAIN: head.current, name: None if ref is None else at})
+        requires = unmoved(metadata, {MAIN: head.current, name: None if ref is None else at})
         try:
             SafeCatalog(connection.catalog, limits=limits).commit_table(table_of(head), requires, changes)
         except NotLandedError:
@@ -159,7 +159,8 @@ def _check_memory(connection: Connection, metadata: TableMetadata, at: int) -> N
         )
 
 
-def _requires(metadata: TableMetadata, refs: dict[str, int | None]) -> tuple[TableRequirement, ...]:
+def unmoved(metadata: TableMetadata, refs: Mapping[str, int | None]) -> tuple[TableRequirement, ...]:
+    """That it is the table, and that its tags and branches are where they were; None: that there is none of the name."""
     from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
 
     at = [AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": one}) for name, one in refs.items()]
@@ -293,4 +294,4 @@ def _forwarding(connection: Connection, head: TableVersion, audited: int) -> Ref
         ),
         *branch_properties.replacing(metadata, MAIN, BranchRecord("", audited), now),
     )
-    return RefCommit(head, audited, _requires(metadata, {MAIN: head.current, name: audited}), changes)
+    return RefCommit(head, audited, unmoved(metadata, {MAIN: head.current, name: audited}), changes)

@@ -382,10 +382,15 @@ class IcebergFormat:
         return ended(plan, commit, resolve)
 
     def settle(self, *, changed: bool, dry_run: bool) -> Settled:
-        """See :class:`safewrite.table.format.Format`: Iceberg has no checkpoints."""
+        """See :class:`safewrite.table.format.Format`: Iceberg has no checkpoints, and snapshots that expire."""
+        from safewrite.iceberg.expiry import expire
         from safewrite.upkeep.maintain import Settled
 
-        return Settled()
+        head = self._admit(self.refresh())
+        count = expire(self.connection, head, self.limits, dry_run=dry_run)
+        if count and not dry_run:
+            self.refresh()
+        return Settled(None, {"snapshots": count} if count else {})
 
     # --- Spark --------------------------------------------------------------------------------------
     def in_session(self, catalog: str | None) -> str | None:

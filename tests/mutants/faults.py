@@ -18,6 +18,7 @@ from safewrite.changes.meaning.decide import ChangeOp
 from safewrite.delta.write.file_changes import FileRewrite, FileVerdict
 from safewrite.errors import CommitUnknownError, ForeignWriterError, InternalError, RetriesExhaustedError
 from safewrite.frames.predicate import truths
+from safewrite.iceberg.expiry import Kept
 from safewrite.medallion.files.file_versions import last_of
 from safewrite.protocol.delta.candidate import Landed
 from safewrite.protocol.effects import (
@@ -266,6 +267,23 @@ def the_first_checkpoint_is_not_read(*_: Any) -> Any:
 )
 def the_log_is_not_looked_at_before_its_files_go(*_: Any) -> Any:
     return no_steps(True)
+
+
+OLD_SNAPSHOTS = "upkeep/test_old_snapshots.py::"
+
+
+@fault(
+    "B7",
+    "iceberg.expiry:kept_by",
+    OLD_SNAPSHOTS + "test_old_snapshots_go_and_rows_keys_tags_and_later_versions_stay",
+)
+def snapshots_are_kept_for_no_time(*_: Any) -> Any:
+    return Kept(0)
+
+
+@fault("B7", "iceberg.expiry:expired", OLD_SNAPSHOTS + "test_nothing_goes_that_a_ref_names_or_that_is_young")
+def snapshots_of_tags_and_branches_expire(was: Any, snapshots: Any, refs: Any, *args: Any) -> Any:
+    return was(snapshots, {}, *args)
 
 
 @fault(

@@ -1,0 +1,136 @@
+"""Snapshots that an Iceberg table keeps no longer expire: none that a tag, a branch or a key needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.catalog.sql import SqlCatalog
+
+import safewrite as sw
+from safewrite.iceberg import expiry
+from safewrite.iceberg.expiry import DAY_MS, Kept, expired
+from safewrite.iceberg.write.creation import KEEP
+
+NOW_MS = 1000 * DAY_MS
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[Any], dict[str, Any]]:
+    """Snapshots of any times, most in one line; refs to some of them."""
+    count = draw(st.integers(1, 25))
+    snapshots = []
+    for number in range(count):
+        forks = number > 0 and draw(st.booleans()) and draw(st.booleans())
+        parent = None if number == 0 else draw(st.integers(0, number - 1)) if forks else number - 1
+        time_ms = NOW_MS - draw(st.integers(-3, 60)) * DAY_MS
+        one = SimpleNamespace(
+            snapshot_id=number, parent_snapshot_id=parent, sequence_number=number + 1, timestamp_ms=time_ms
+        )
+        snapshots.append(one)
+    refs = {"main": SimpleNamespace(snapshot_id=draw(st.integers(0, count - 1)), snapshot_ref_type="branch")}
+    for name in ("audit", "release"):
+        if draw(st.booleans()):
+            kind = draw(st.sampled_from(["tag", "branch"]))
+            at = draw(st.integers(0, count - 1))
+            refs[name] = SimpleNamespace(snapshot_id=at, snapshot_ref_type=kind)
+    return snapshots, refs
+
+
+@given(histories(), st.integers(1, 30), st.integers(1, 5), st.integers(-400, 400))
+def test_nothing_goes_that_a_ref_names_or_that_is_young(
+    history: tuple[list[Any], dict[str, Any]], days: int, least: int, clock: int
+) -> None:
+    """Also where this process's clock is wrong: only older ones may go than the newest snapshot and the clock say."""
+    snapshots, refs = history
+    by_id = {one.snapshot_id: one for one in snapshots}
+    gone = {*expired(snapshots, refs, Kept(days * DAY_MS, least), NOW_MS + clock * DAY_MS)}
+    newest_ms = max(one.timestamp_ms for one in snapshots)
+
+    def line(at: int | None) -> list[int]:
+        found = []
+        while at is not None:
+            found.append(at)
+            at = by_id[at].parent_snapshot_id
+        return found
+
+    assert not gone & {ref.snapshot_id for ref in refs.values()}
+    assert not gone & {*line(refs["main"].snapshot_id)[:least]}
+    for name, ref in refs.items():
+        if name != "main" and ref.snapshot_ref_type == "branch":
+            assert not gone & {*line(ref.snapshot_id)}
+    for one in gone:  # neither it nor what came before it is of the days that are kept
+        earlier = [
+            other.timestamp_ms for other in snapshots if other.sequence_number <= by_id[one].sequence_number
+        ]
+        assert max(earlier) < min(newest_ms, NOW_MS + clock * DAY_MS) - days * DAY_MS
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> SqlCatalog:
+    return SqlCatalog("local", uri=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path.as_uri())
+
+
+def made(catalog: SqlCatalog, **properties: str) -> Any:
+    """A table of 14 snapshots."""
+    schema = pa.schema({"id": pa.int64()})
+    sw.create("db.t", schema, catalog=catalog, create_namespace=True, properties=properties)
+    table = sw.open("db.t", catalog=catalog)
+    for number in range(14):
+        table.append([{"id": number}], key=f"event-{number}")
+    return table
+
+
+def age(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first ten snapshots count as 20 days older."""
+    was = expiry.expired
+
+    def older(snapshots: Any, refs: Any, kept: Any, now_ms: int) -> list[int]:
+        cut = sorted(one.sequence_number for one in snapshots)[-4]
+        aged = [
+            one.model_copy(
+                update={"timestamp_ms": one.timestamp_ms - 20 * DAY_MS * (one.sequence_number < cut)}
+            )
+            for one in snapshots
+        ]
+        return was(aged, refs, kept, now_ms)
+
+    monkeypatch.setattr(expiry, "expired", older)
+
+
+def test_old_snapshots_go_and_rows_keys_tags_and_later_versions_stay(
+    catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(catalog)
+    tagged = table.history(20)[-1].version
+    catalog.load_table("db.t").manage_snapshots().create_tag(tagged, "first").commit()
+    age(monkeypatch)
+    foreseen = table.maintain(dry_run=True, budget_bytes=1)
+    assert foreseen.removed == {}  # nine are left without the tagged one, too few for a commit
+    monkeypatch.setattr(expiry, "FEWEST", 3)
+    foreseen = table.maintain(dry_run=True, budget_bytes=1)
+    report = table.maintain(budget_bytes=1)
+    assert foreseen.removed == report.removed == {"snapshots": 9}
+    found = catalog.load_table("db.t")
+    assert len(found.metadata.snapshots) == 5
+    assert found.scan(snapshot_id=tagged).to_arrow().num_rows == 1
+    assert found.scan().to_arrow().num_rows == 14
+    assert (
+        sw.open("db.t", catalog=catalog).append([{"id": 13}], key="event-13").outcome == "already_committed"
+    )
+
+
+@pytest.mark.parametrize("properties", [{"gc.enabled": "false"}, {KEEP: str(60 * DAY_MS)}])
+def test_a_table_that_keeps_them_longer_keeps_them(
+    properties: dict[str, str], catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(catalog, **properties)
+    age(monkeypatch)
+    monkeypatch.setattr(expiry, "FEWEST", 3)
+    assert table.maintain(budget_bytes=1).removed == {}
+    assert len(catalog.load_table("db.t").metadata.snapshots) == 14
