@@ -29,7 +29,7 @@ settings.register_profile(
 # What passes on one day passes on any: the same examples for everybody.  What random ones find becomes an ``@example``.
 settings.register_profile("default", settings.get_profile("random"), derandomize=True, database=None)
 # Before a change lands: fewer of them.
-settings.register_profile("ci", settings.get_profile("default"), max_examples=25)
+settings.register_profile("ci", settings.get_profile("default"), max_examples=15)
 settings.register_profile(
     "nightly", settings.get_profile("random"), max_examples=5_000, stateful_step_count=200
 )

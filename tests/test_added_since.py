@@ -111,6 +111,7 @@ def delete_by_another(given: Given) -> None:
 REMOVALS = [delete_by_marks, delete_all_of_a_file, overwrite, replace, delete_by_another]
 
 
+@pytest.mark.sweep("iceberg-replace", "iceberg-delete_all_of_a_file", "iceberg-overwrite")
 @pytest.mark.parametrize("remove", REMOVALS)
 def test_a_commit_that_removed_rows_is_refused_until_all_rows_are_read(
     remove: Callable[[Given], None], given: Given

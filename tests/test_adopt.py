@@ -210,6 +210,7 @@ def test_a_copy_on_a_local_disk_is_refused_until_it_is_adopted(
     assert table.append(ids(3)).version == 2, "the original goes on by itself"
 
 
+@pytest.mark.sweep("lustre", "nfs4")
 @pytest.mark.parametrize("kind", ["fuse.mount-s3", "nfs4", "lustre", None])
 def test_a_folder_that_may_be_the_bucket_itself_is_not_adopted(
     s3: Neighbourhood, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str | None

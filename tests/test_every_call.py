@@ -150,6 +150,7 @@ def test_a_condition_of_any_type_is_understood_or_refused(lab: Lab, kind: str) -
         assert isinstance(ending, sw.Receipt | sw.SafewriteError), name
 
 
+@pytest.mark.sweep("iceberg")
 @KINDS
 def test_a_setting_of_any_type_is_taken_or_refused(lab: Lab, kind: str) -> None:
     bench = lab.bench(kind)

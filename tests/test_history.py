@@ -74,6 +74,7 @@ def test_a_limit_gives_the_newest_commits(place: Place) -> None:
     assert [one.version for one in table.history(limit=99)] == versions[::-1]
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("limit", [0, -1, 1.5, True, "3"])
 def test_a_limit_that_is_no_number_of_commits_is_refused(place: Place, limit: Any) -> None:
     table = place.open()
@@ -113,6 +114,7 @@ MANY = 700
 """Members enough for a list of its own on both formats."""
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_long_group_is_told_by_its_first_members_and_read_as_a_whole(place: Place) -> None:
     table = place.open()
     table.append(ids(-1), key="before")
@@ -299,6 +301,7 @@ def test_a_cherry_picked_snapshot_brings_the_writes_of_its_source(iceberg: Place
 
 
 # --- the command ----------------------------------------------------------------------------------------
+@pytest.mark.sweep("iceberg")
 def test_the_command_tells_what_the_call_tells(place: Place) -> None:
     table = place.open()
     table.append(ids(1, 2), key="event-1", properties={"etl.run": "7"})

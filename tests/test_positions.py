@@ -81,6 +81,7 @@ def test_a_commit_whose_answer_is_lost_moves_the_position_once(lake: Lake, verb:
     assert (counted(lake), lake.open().positions()) == (rows, {"orders/0": 5})
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_call_in_doubt_is_decided_by_its_key_though_others_went_on_from_its_position(lake: Lake) -> None:
     table = lake.open()
     verify = "commit.read_back" if lake.format == "delta" else "swap.look"
@@ -208,6 +209,7 @@ def counted(lake: Lake) -> int:
     return int(found.num_rows)
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("verb", WRITES)
 def test_a_position_that_another_moved_since_this_table_was_looked_at_is_followed(
     lake: Lake, verb: str
@@ -221,6 +223,7 @@ def test_a_position_that_another_moved_since_this_table_was_looked_at_is_followe
     assert lake.open().positions() == {"orders/0": 12}
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("verb", WRITES)
 def test_a_position_that_another_moved_from_where_this_table_saw_it_is_told(lake: Lake, verb: str) -> None:
     table, rival = lake.open(), lake.open()
@@ -234,6 +237,7 @@ def test_a_position_that_another_moved_from_where_this_table_saw_it_is_told(lake
     assert lake.open().positions() == {"orders/0": 9}
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("verb", ["delete", "overwrite", "apply_changes"])
 def test_a_write_that_takes_rows_away_sees_those_that_came_since_the_last_look(lake: Lake, verb: str) -> None:
     """They were acknowledged before it was called, so it comes after them."""

@@ -67,6 +67,7 @@ def form(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.sweep("iceberg-by1")
 @pytest.mark.parametrize("by", [[], ["part"]])
 def test_rows_are_found_by_all_key_columns_together(form: str, by: list[str], tmp_path: Path) -> None:
     """(1, b) and (2, a) have values of the keys in each column, and neither key; NULL is equal to none."""
@@ -137,6 +138,7 @@ def test_a_file_that_is_gone_is_an_error_and_no_empty_answer(form: str, tmp_path
     assert given.table.rows({"id": [9]}).num_rows == 0  # by its statistics the file has no such row
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize(
     ("keys", "error", "text"),
     [

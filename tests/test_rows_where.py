@@ -66,6 +66,9 @@ KINDS_OF = [
 ]
 
 
+@pytest.mark.sweep(
+    "iceberg-money", "iceberg-time", "iceberg-text", "iceberg-day", "delta-day", "delta-time", "delta-text"
+)
 @pytest.mark.parametrize(("form", "kind"), KINDS_OF)
 def test_keys_that_lie_far_apart_open_the_files_that_may_hold_one(
     form: str, kind: str, tmp_path: Path
@@ -117,7 +120,7 @@ def catalog(folder: Path) -> Any:
     return SqlCatalog("local", uri=f"sqlite:///{folder}/c.db", warehouse=folder.as_uri())
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.sweep("iceberg", "by1")
 @pytest.mark.parametrize("by", [[], ["part"]])
 @pytest.mark.parametrize(
     "where",

@@ -57,6 +57,7 @@ def rows(table: sw.Table) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: row["id"])
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("form", FORMS)
 def test_one_commit_widens_and_brings_the_rows(tmp_path: Path, form: str) -> None:
     table = table_of(tmp_path, form)
@@ -143,6 +144,7 @@ def test_changes_by_key_go_on_over_files_of_narrow_types(tmp_path: Path, form: s
     assert found == {key: f for key, f in left.items() if key not in {1, 2, 39, 40, 2**40}}
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("form", FORMS)
 def test_partition_columns_of_whole_numbers_become_wider_and_no_others(tmp_path: Path, form: str) -> None:
     table = table_of(tmp_path, form, partition_by=["id", "d"])

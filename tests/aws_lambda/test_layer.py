@@ -100,6 +100,7 @@ def test_a_library_that_is_missing_is_noticed(layer: Path, tmp_path: Path) -> No
     assert "libarrow_dataset" in check(broken, str(tmp_path / "orders")).stderr
 
 
+@pytest.mark.long
 def test_a_module_from_elsewhere_is_noticed(layer: Path, tmp_path: Path) -> None:
     """Of a layer without powertools, and a site-packages folder that has them."""
     partial, elsewhere, uri = tmp_path / "python", tmp_path / "site-packages", str(tmp_path / "orders")

@@ -84,6 +84,7 @@ def test_t3_d12_the_calls_of_a_delta_writer_and_of_doctor_are_on_the_page(
     assert recorded <= documented("`safewrite doctor`")
 
 
+@pytest.mark.sweep("True")
 @pytest.mark.parametrize("create", [False, True])
 def test_t3_d12_the_calls_of_a_writer_on_glue_are_on_the_page(
     catalog_lab: Callable[[str], CatalogLab], recorded: set[str], create: bool

@@ -202,6 +202,7 @@ def test_every_fault_at_a_commit_fails_it_and_is_performed_only_if_it_says_so(
     assert lab.commits.counts() == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.long if kind != "rest" else ()) for kind in KINDS]
 )
@@ -250,6 +251,7 @@ def test_errors_are_worded_so_that_pyiceberg_knows_them(
         assert type(refused.value).__name__ == expected
 
 
+@pytest.mark.sweep("glue", "rest")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_steps_of_an_append_are_seen(
     catalog_lab: Callable[[CatalogKind], CatalogLab], kind: CatalogKind
@@ -293,6 +295,7 @@ def test_the_benches_import_on_a_machine_without_pyiceberg() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_postgresql_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     program = (
         "import sys, time; from bench.servers.catalogs import Postgres\n"

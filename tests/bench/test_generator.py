@@ -25,7 +25,7 @@ def naive(row: dict[str, Any]) -> dict[str, Any]:
     return {name: one.replace(tzinfo=None) if isinstance(one, datetime) else one for name, one in row.items()}
 
 
-@pytest.mark.sweep("dms", "unwrapped")
+@pytest.mark.sweep("dms", "unwrapped", "maxwell")
 @pytest.mark.parametrize(
     "source", ["dms", "avro", "maxwell", "unwrapped", pytest.param("protobuf", marks=pytest.mark.long)]
 )

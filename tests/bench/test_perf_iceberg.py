@@ -127,6 +127,7 @@ def seen(lab: CatalogLab) -> Counter[str]:
     return found
 
 
+@pytest.mark.sweep("rest", "glue")
 @pytest.mark.parametrize("kind", ["sql", "rest", "glue"])
 def test_an_append_makes_three_requests_for_its_files_and_no_more_in_all_than_pyiceberg(
     kind: CatalogKind, catalog_lab: Callable[[CatalogKind], CatalogLab]

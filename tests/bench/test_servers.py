@@ -84,6 +84,7 @@ def test_seaweedfs_refuses_a_wrong_signature(seaweed: SeaweedFS, monkeypatch: py
         seaweed.boto3_client("s3").list_objects_v2(Bucket=seaweed.bucket)
 
 
+@pytest.mark.sweep("SeaweedFS")
 @pytest.mark.parametrize("server_class", [Ministack, SeaweedFS])
 def test_a_server_listens_on_loopback_only_and_ends_when_told(server_class: Any, tmp_path: Path) -> None:
     with server_class(tmp_path) as server:

@@ -47,7 +47,7 @@ def outcome(table: Any, batch: list[Change], name: str) -> tuple[Any, ...]:
     return receipt.outcome, version, receipt.rows, receipt.changes, str(receipt.fingerprint)
 
 
-@pytest.mark.sweep("vectors-False-250000")
+@pytest.mark.sweep("vectors-False-250000", "iceberg-True-2")
 @pytest.mark.parametrize(
     ("kind", "partitioned", "task_rows"),
     [
@@ -80,6 +80,7 @@ def test_any_log_in_any_split_does_the_same_by_tasks(
         check()
 
 
+@pytest.mark.sweep("True")
 @pytest.mark.parametrize("marks", [False, True])
 def test_the_change_feed_has_what_tasks_did(marks: bool, tmp_path: Path) -> None:
     found = []
@@ -165,6 +166,7 @@ class Elsewhere(LocalEngine):
         return super().run(tasks)
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 def test_few_changes_of_few_bytes_are_read_by_the_engine_and_applied_in_this_process(
     form: str, tmp_path: Path

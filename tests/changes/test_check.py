@@ -30,6 +30,7 @@ def change(number: int, n: int, seq: int) -> dict[str, int]:
     return {"id": number, "n": n, "seq": seq}
 
 
+@pytest.mark.sweep("iceberg-nullcontext", "delta-by_tasks")
 @pytest.mark.parametrize("decided", [nullcontext, by_tasks])
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
 def test_a_check_sees_the_rows_that_will_stand_and_stops_the_write(

@@ -83,6 +83,7 @@ def reads(lake: Lake, batch: list[Any], **how: Any) -> list[str]:
 
 
 # --- tables -----------------------------------------------------------------------------------------
+@pytest.mark.sweep("merge-on-read")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_is_read_for_its_keys_twice_and_then_no_more(kind: str, tmp_path: Path) -> None:
     lake = made(kind, tmp_path)
@@ -134,6 +135,7 @@ def test_a_row_that_ties_with_a_change_is_read_whole(kind: str, tmp_path: Path) 
         apply(lake.open(), [up((1, 0), "other", (3, "x"))])
 
 
+@pytest.mark.sweep("merge-on-read")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_key_that_a_file_holds_twice_is_refused_with_an_index_too(kind: str, tmp_path: Path) -> None:
     lake = made(kind, tmp_path)
@@ -324,6 +326,7 @@ def test_an_index_finds_the_rows_that_a_look_at_all_finds(kind: str, data: st.Da
     assert found.to_pylist() == there.take(pa.array(places)).to_pylist()
 
 
+@pytest.mark.sweep("merge-on-read")
 @pytest.mark.parametrize("kind", KINDS)
 def test_keys_of_one_hash_are_told_apart_by_their_values(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -97,6 +97,7 @@ def test_of_keys_that_lie_far_apart_the_files_between_them_are_not_read(kind: st
     assert (lake.rows()[0, "x"], lake.rows()[FILES - 1, "x"]) == ("first", "last")
 
 
+@pytest.mark.sweep("merge-on-read")
 @pytest.mark.parametrize("kind", KINDS)
 def test_changes_that_are_there_already_are_duplicates_though_only_their_keys_were_looked_at(
     kind: str, tmp_path: Path

@@ -64,6 +64,7 @@ def cardinalities(lake: Lake, version: int) -> list[int | None]:
 
 
 # --- what is written --------------------------------------------------------------------------------------
+@pytest.mark.sweep("True")
 @pytest.mark.parametrize("partitioned", [False, True])
 def test_files_stay_as_they_are_however_often_rows_of_them_go(tmp_path: Path, partitioned: bool) -> None:
     """Each vector holds the rows of those before it, too, and takes their place in the log."""

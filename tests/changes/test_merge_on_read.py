@@ -44,6 +44,7 @@ class Marked(Lake):
         return {one["file_path"] for one in found if one["content"] == DataFileContent.DATA}
 
 
+@pytest.mark.sweep("['bucket(2, a)']", "['b']")
 @pytest.mark.parametrize("partition_by", [[], ["b"], ["bucket(2, a)"]], ids=str)
 def test_files_stay_as_they_are_however_often_rows_of_them_go(
     tmp_path: Path, partition_by: list[str]

@@ -27,6 +27,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
     return Lake("delta", tmp_path, vectors=kind == "vectors")
 
 
+@pytest.mark.sweep("merge-on-read")
 def test_rows_and_deletions_of_before_go_and_older_changes_count(lake: Lake) -> None:
     table = lake.open()
     apply(table, OF_BEFORE)
@@ -61,6 +62,7 @@ def test_the_key_of_the_table_may_change(lake: Lake) -> None:
     assert lake.rows() == {K: "m"}
 
 
+@pytest.mark.sweep("merge-on-read")
 def test_rows_that_another_writer_adds_meanwhile_go_too(lake: Lake) -> None:
     apply(lake.open(), OF_BEFORE)
     table, rival = lake.open(), lake.open()
@@ -88,6 +90,7 @@ def test_an_empty_batch_empties_the_table_and_moves_its_positions(lake: Lake) ->
     assert raised.value.kind is Kind.POSITION_MOVED
 
 
+@pytest.mark.sweep("merge-on-read")
 def test_a_rival_that_moves_the_position_first_stops_it(lake: Lake) -> None:
     apply(lake.open(), OF_BEFORE, positions={"topic": (None, 7)})
     table, rival = lake.open(), lake.open()

@@ -117,7 +117,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
     return Lake(request.param, tmp_path)
 
 
-@pytest.mark.sweep("delta-True", "iceberg-True")
+@pytest.mark.sweep("delta-True", "iceberg-True", "iceberg")
 @pytest.mark.parametrize(
     ("kind", "partitioned"),
     [

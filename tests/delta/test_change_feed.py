@@ -117,6 +117,7 @@ def test_a_refresh_of_all_rows_is_all_rows_that_go_and_come(table: Any) -> None:
     assert len(told["delete"]) == 4
 
 
+@pytest.mark.sweep("partitioned, marked")
 @pytest.mark.parametrize("where", ["a in (2, 3) OR b = 'y'", "a = 1", "b = 'y'", "a > 100", "a >= 0"])
 def test_the_feed_of_a_delete_is_the_rows_that_went(table: Any, where: str) -> None:
     for b in "xyz":
@@ -139,6 +140,7 @@ def test_the_feed_of_an_overwrite_is_the_rows_that_went_and_came(table: Any) -> 
     assert sorted(told["insert"]) == sorted(values(rows((2, "n"), (3, "z"))))
 
 
+@pytest.mark.sweep("partitioned, marked")
 @pytest.mark.parametrize("how", ["delete", "overwrite", "refresh"])
 def test_a_file_that_goes_whole_has_the_rows_in_the_feed_that_were_left_in_it(table: Any, how: str) -> None:
     table.append(rows((1, "x"), (2, "x"), (3, "x")))
@@ -161,6 +163,7 @@ def rows(*keys: tuple[int, str]) -> pa.Table:
     )
 
 
+@pytest.mark.sweep("partitioned")
 def test_a_plan_that_is_made_again_feeds_what_it_does_then(table: Any) -> None:
     """A rival changes a row between our plan and our commit."""
     apply(table, [up((1, 0), "old", (a, "x")) for a in range(6)])

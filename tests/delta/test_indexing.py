@@ -71,7 +71,7 @@ def leaves(tree: Any, above: str = "") -> list[str]:
     ]
 
 
-@pytest.mark.sweep("whole-{'delta.dataSkippingStatsColumns'")
+@pytest.mark.sweep("whole-{'delta.dataSkippingStatsColumns'", "partitioned")
 @pytest.mark.parametrize(("properties", "expected"), CHOICES, ids=str)
 @pytest.mark.parametrize("partition_by", [(), ("day",)], ids=["whole", "partitioned"])
 def test_files_have_statistics_of_the_columns_that_the_table_chose_and_readers_find_all_rows(

@@ -44,6 +44,9 @@ def features_of(folder: Path) -> tuple[set[str], set[str]]:
     return {*(protocol.reader_features or ())}, {*(protocol.writer_features or ())}
 
 
+@pytest.mark.sweep(
+    "in a map", "in a struct", "overwrite-in a list", "widen-in a list", "append_many-in a list"
+)
 @pytest.mark.parametrize("kind", COLUMNS)
 @pytest.mark.parametrize("write", [append, widen, append_many, overwrite])
 def test_t4_b3_a_column_of_times_brings_its_feature(

@@ -89,6 +89,7 @@ def held_at(table: sw.Table, step: str) -> Iterator[threading.Event]:
         go_on.set()
 
 
+@pytest.mark.sweep("files.get_commit", "files.get_checkpoint")
 @pytest.mark.parametrize(
     "step", ["files.get_checkpoint", "files.get_commit", "checkpoint.put", "checkpoint.put_hint"]
 )
@@ -189,7 +190,7 @@ def _write_five(path: str, kill_at: str | None = None) -> None:
     append(table, *range(5))
 
 
-@pytest.mark.sweep("forkserver")
+@pytest.mark.sweep("forkserver", "spawn")
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_child_that_ends_makes_its_checkpoint_first(path: Path, method: str) -> None:
     child = multiprocessing.get_context(method).Process(target=_write_five, args=(str(path),))
@@ -209,6 +210,7 @@ def test_a_script_that_ends_makes_its_checkpoint_first(path: Path) -> None:
     assert made(path) == [4]
 
 
+@pytest.mark.sweep("checkpoint.get_hint", "checkpoint.put_hint", "checkpoint.get_anchor", "files.get_commit")
 @pytest.mark.parametrize(
     "step",
     [

@@ -181,6 +181,7 @@ def lake(tmp_path: Path, name: str, sidecars: int) -> Path:
     return copy.to_folder(root)
 
 
+@pytest.mark.sweep("classic-2", "json-0")
 @pytest.mark.parametrize(("name", "sidecars"), [("classic", 2), ("parquet", 1), ("json", 0)])
 def test_such_a_table_is_opened_read_called_sound_and_written_by_every_verb(tmp_path, name, sidecars):
     """T4-D1, T4-D4: no `log_hole`, no garbled `_last_checkpoint`.  Our checkpoint is a classic one, and stands for all before it."""

@@ -155,6 +155,7 @@ def test_the_walk_of_an_operator(job: Refused) -> None:
     assert job.adds_up()
 
 
+@pytest.mark.sweep("medallion")
 def test_letters_are_chosen_by_table_reason_time_and_name(job: Refused) -> None:
     good, bad, other = job.names
     reason = job.ask("show", good)["letters"][0]["reason"]
@@ -177,6 +178,7 @@ def test_letters_are_chosen_by_table_reason_time_and_name(job: Refused) -> None:
     assert listed() == {other}
 
 
+@pytest.mark.sweep("cdc")
 def test_a_letter_that_waits_no_longer_is_said_to(job: Refused) -> None:
     """What became of it is said, and nothing is done; a name that no letter has is refused before anything is."""
     good, bad, other = job.names

@@ -290,7 +290,7 @@ def test_the_environment_of_the_moment_says_who_signs_and_which_store_is_asked(t
     )  # else each child imports what an append needs
     run_state_machine_as_test(
         Environment,
-        settings=settings(deadline=None, max_examples=4, stateful_step_count=12, derandomize=True),
+        settings=settings(deadline=None, max_examples=2, stateful_step_count=12, derandomize=True),
     )
 
 

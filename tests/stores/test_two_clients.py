@@ -173,7 +173,17 @@ def test_a_redirect_that_leads_nowhere_is_told(scripted: Scripted, pairs: dict[s
 
 
 # --- the fault proxy ----------------------------------------------------------------------------------
-@pytest.mark.sweep("error_502", "error_504", "lost_answer_502", "lost_answer_504")
+@pytest.mark.sweep(
+    "error_502",
+    "error_504",
+    "lost_answer_502",
+    "lost_answer_504",
+    "late",
+    "error_500",
+    "lost_answer_500",
+    "lost_answer_503",
+    "flip_bit",
+)
 @pytest.mark.parametrize("kind", FaultKind)
 def test_under_each_fault_both_clients_come_to_one_outcome(
     kind: FaultKind, fault_proxy: PlannedProxy, bucket: str, dynamodb_table: str

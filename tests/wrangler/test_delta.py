@@ -142,6 +142,7 @@ def test_error_and_ignore_write_only_a_new_table(tmp_path: Path) -> None:
 OTHERS = {"the same rows": FRAME, "other rows": FRAME.head(1), "other columns": FRAME[["id"]]}
 
 
+@pytest.mark.sweep("other rows", "other columns-ignore")
 @pytest.mark.parametrize("mode", ["error", "ignore"])
 @pytest.mark.parametrize("rows", OTHERS)
 def test_of_calls_that_race_for_a_new_table_one_lands(
@@ -167,6 +168,7 @@ def test_of_calls_that_race_for_a_new_table_one_lands(
     assert len(lake.rows()) == len(OTHERS[rows])
 
 
+@pytest.mark.sweep("True")
 @pytest.mark.parametrize("locked", [False, True])
 def test_the_key_of_a_first_write_is_void_once_the_table_is_dropped(
     lake: Lake, dynamodb_table: str, locked: bool

@@ -30,6 +30,7 @@ def rows(df: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 # --- a new table ----------------------------------------------------------------------------------------
+@pytest.mark.sweep("partition_cols1")
 @pytest.mark.parametrize("partition_cols", [None, ["name"], ["name", "day(ts)"]])
 def test_a_table_is_made_with_its_partitions_and_properties(
     house: House, partition_cols: list[str] | None
@@ -97,6 +98,7 @@ def test_what_glue_table_settings_say_besides_comments_has_no_effect(house: Hous
 
 
 # --- modes ----------------------------------------------------------------------------------------------
+@pytest.mark.sweep("None")
 @pytest.mark.parametrize("partition_cols", [None, ["name"]])
 def test_append_and_overwrite_are_one_commit_each(house: House, partition_cols: list[str] | None) -> None:
     write(house, FRAME, partition_cols=partition_cols)
@@ -147,6 +149,7 @@ def test_a_column_may_come_while_partitions_are_replaced_in_any_order_of_columns
 
 
 # --- keys -------------------------------------------------------------------------------------------------
+@pytest.mark.sweep("merge_cols1")
 @pytest.mark.parametrize(
     ("merge_cols", "left"),
     [(["title"], [("Dune", "2021", 400), ("Fargo", "1996", 61)]),
@@ -163,6 +166,7 @@ def test_rows_with_the_keys_of_the_frame_are_replaced_in_one_commit(
     assert [tuple(row.values()) for row in house.rows()] == left
 
 
+@pytest.mark.long
 def test_thousands_of_keys_are_replaced_in_one_commit(house: House) -> None:
     """Each row is looked up among them once."""
     write(house, pd.DataFrame({"id": range(12_000), "n": 0}))
@@ -183,6 +187,7 @@ def test_the_last_writer_of_a_key_wins_and_a_repeat_in_another_order_is_recognis
     assert house.rows() == rows(newer)
 
 
+@pytest.mark.sweep("moments", "dates", "nullable integers")
 @pytest.mark.parametrize(
     "keys",
     [pd.to_datetime(["2020-01-01", "2020-01-02"]), [dt.date(2020, 1, 1), dt.date(2020, 1, 2)],
@@ -204,6 +209,7 @@ def test_overwrite_needs_no_keys_and_takes_them(house: House) -> None:
 
 
 # --- schema -----------------------------------------------------------------------------------------------
+@pytest.mark.sweep("True")
 @pytest.mark.parametrize("schema_evolution", [False, True])
 def test_missing_columns_are_null_and_a_warning_names_them(
     house: House, caplog: pytest.LogCaptureFixture, schema_evolution: bool
