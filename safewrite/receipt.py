@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
@@ -116,27 +115,6 @@ class Named(Protocol):
 
     @property
     def changes(self) -> Mapping[str, int] | None: ...
-
-
-class Counts(Protocol):
-    """A write that knows how many rows it removes."""
-
-    def removed_rows(self) -> int | None: ...
-
-
-def copied_bytes(write: object) -> int | None:
-    """The bytes that a write that is committed has copied, if it counts them; a count that fails cannot undo the commit."""
-    with suppress(Exception):
-        count: Callable[[], int | None] = write.copied_bytes  # type: ignore[attr-defined]
-        return count()
-    return None
-
-
-def removed_rows(write: Counts) -> int | None:
-    """How many rows a write that is committed has removed; a count that fails cannot undo the commit."""
-    with suppress(Exception):
-        return write.removed_rows()
-    return None
 
 
 @dataclass(frozen=True, slots=True)

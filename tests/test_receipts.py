@@ -35,8 +35,10 @@ def test_a_receipt_counts_the_rows_that_went(table: sw.Table) -> None:
     assert table.append(rows(4, 5, day="b")).removed_rows == 0
     rewritten = table.delete("id = 2", key="one")
     assert (rewritten.rows, rewritten.removed_rows) == (0, 1)
+    assert rewritten.copied_bytes is not None
+    assert rewritten.copied_bytes > 0
     replaced = table.overwrite(rows(6), where="day = 'a'", key="partition")
-    assert (replaced.rows, replaced.removed_rows) == (1, 2)
+    assert (replaced.rows, replaced.removed_rows, replaced.copied_bytes) == (1, 2, 0)
     assert table.delete("id > 100").removed_rows == 0
     assert table.overwrite(rows(7)).removed_rows == 3
     assert table.delete("true").removed_rows == 1

@@ -15,8 +15,10 @@ MarkT = TypeVar("MarkT")
 
 @dataclass(frozen=True, slots=True)
 class TableChange(Generic[LiveT, FileT, MarkT]):
-    """What becomes of the files that a table has.  Files of rows that come are the write's own."""
+    """What becomes of the files that a table has.  Files of rows that come are the write's own, but where the plan makes them."""
 
+    added: tuple[FileT, ...] = ()
+    """Files of rows that come, where only the plan on a base tells which these are."""
     removed: tuple[LiveT, ...] = ()
     """Files that go."""
     rewritten: tuple[FileT, ...] = ()
@@ -28,5 +30,7 @@ class TableChange(Generic[LiveT, FileT, MarkT]):
     """How many rows go; None where nobody counted them."""
     copied_bytes: int | None = None
     """The size of the files that hold rows of replaced ones."""
+    unused: tuple[FileT, ...] = ()
+    """Files that were uploaded for an earlier base, and are of no use on this one."""
     feed: tuple[FileT, ...] = ()
     """Files that tell a change data feed which rows came and went."""

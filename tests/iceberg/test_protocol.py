@@ -33,7 +33,7 @@ from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.metadata import head_of
 from safewrite.iceberg.table import IcebergTable
 from safewrite.iceberg.write.append import check_unchanged
-from safewrite.iceberg.write.overwrite import ReplacePlan
+from safewrite.iceberg.write.file_changes import without_files
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Busy, Effect, Exists, Failed, Ok, Outcome, Put, Unknown, WallClock
 from safewrite.protocol.iceberg.change import SwapTable
@@ -276,9 +276,17 @@ def test_delete_files_of_others_outlive_a_rewrite(table: IcebergTable, catalog: 
     known = catalog.load_table("db.orders")
     deletes = ManifestFile.from_args(manifest_path="deletes.avro", content=ManifestContent.DELETES)
     gone = DataFile.from_args(file_path="gone.parquet")
-    plan = ReplacePlan.__new__(ReplacePlan)
-    plan._removed, plan.limits, plan.known = [gone], LIMITS, KnownManifests()
-    steps = plan._without_removed(head_of(known), [deletes])
+    head = head_of(known)
+    steps = without_files(
+        head,
+        [deletes],
+        [gone],
+        snapshot_id=1,
+        schema=known.schema(),
+        known=KnownManifests(),
+        limits=LIMITS,
+        new_location=str,
+    )
     with pytest.raises(StopIteration) as ended:
         next(steps)
     assert ended.value.value == ([deletes], ())

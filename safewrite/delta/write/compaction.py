@@ -315,7 +315,7 @@ class CompactionTransaction(Transaction):
         """Change what is left: the groups that stand."""
         stand = self.standing()
         self.change = TableChange(
-            tuple(add for number in stand for add in self._taken[number]),
+            removed=tuple(add for number in stand for add in self._taken[number]),
             kept_rows=sum(self._made[number].rows for number in stand),
         )
         if not stand:

@@ -46,9 +46,9 @@ def change_of(files: Iterable[tuple[Action, FileRewrite]], feed: tuple[StagedFil
     rows = total(rows_of(add) for add, _ in lost)
     stay = sum(file.rows for file in rewritten) + sum(one.rows for _, one in lost if one.marked is not None)
     return TableChange(
-        tuple(add for add, _ in lost),
-        rewritten,
-        tuple((add, one.marked) for add, one in lost if one.marked is not None),
+        removed=tuple(add for add, _ in lost),
+        rewritten=rewritten,
+        marks=tuple((add, one.marked) for add, one in lost if one.marked is not None),
         kept_rows=sum(one.rows for _, one in lost),
         removed_rows=None if rows is None else rows - stay,
         copied_bytes=sum(file.mark.size for file in rewritten),

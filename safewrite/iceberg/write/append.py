@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import ConflictError, Kind, SafewriteError
 from safewrite.iceberg import branch_properties
@@ -21,6 +21,14 @@ from safewrite.iceberg.features import check_write
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write import positions as told
 from safewrite.iceberg.write import waiting
+from safewrite.iceberg.write.file_changes import (
+    NOTHING,
+    IcebergChange,
+    Manifests,
+    delete_manifests,
+    without_files,
+)
+from safewrite.iceberg.write.members import REMOVED_ROWS
 from safewrite.iceberg.write.merging import Merging
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write, find, find_members
@@ -36,7 +44,6 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile, ManifestFile
     from pyiceberg.schema import Schema
     from pyiceberg.table.metadata import TableMetadata
-    from pyiceberg.table.snapshots import Operation
     from pyiceberg.table.update import TableRequirement, TableUpdate
 
     from safewrite.iceberg.write.evolution import Evolution
@@ -46,6 +53,7 @@ if TYPE_CHECKING:
 class AppendPlan:
     """A blind append: it reads nothing, so only changes of schema or partitioning can stop it.
 
+    Other plans say on each base what becomes of the files that are there; how a snapshot says it is the same for all of them.
     ``snapshot_id`` is drawn before and stays the same through all attempts.  ``planned`` is the table version
     that the data files were made for.
     """
@@ -56,6 +64,10 @@ class AppendPlan:
     planned: TableVersion
     staging: Staging
     limits: Limits
+    operation: str = "append"
+    """The snapshot's ``operation``; that of a delete which writes rows again is ``overwrite``."""
+    change: IcebergChange = NOTHING
+    """What becomes of the files that are there, by the last plan."""
     evolution: Evolution | None = None
     branch: str = MAIN
     known: KnownManifests = field(default_factory=KnownManifests, repr=False)
@@ -118,18 +130,6 @@ class AppendPlan:
     def whole(self) -> Write:
         """All that the snapshot carries, as one write."""
         return self.write.carrying([one.write for one in self.taken])
-
-    def removed_rows(self) -> int | None:
-        """How many rows the snapshot removes."""
-        return 0
-
-    def removals(self) -> dict[str, str]:
-        """What the snapshot says of rows that it removes."""
-        return {}
-
-    def unused(self) -> Sequence[DataFile]:
-        """Uploaded files that the last attempt has no use for."""
-        return ()
 
     def examine(self, head: TableVersion) -> int | None:
         """The snapshot that carries this write already; see ``safewrite.protocol.iceberg.commit.Plan``.
@@ -207,16 +207,39 @@ class AppendPlan:
         assert isinstance(clock.value, int)
         return self._change(head, location, clock.value)
 
-    def new_manifests(
-        self, head: TableVersion
-    ) -> Generator[Effect, Outcome, tuple[list[ManifestFile], tuple[Put, ...]]]:
+    def new_manifests(self, head: TableVersion) -> Generator[Effect, Outcome, Manifests]:
         """The manifests of the snapshot on this base, and the uploads they still need."""
+        yield from self._plan(head)
+        change, at = self.change, f"{self.write_id}-{self.attempt}"
+        how: dict[str, Any] = {"snapshot_id": self.snapshot_id, "schema": self.schema}
+        is_blind = self.operation == "append"
         added, puts = (
-            self.added_manifests(head, self.write_id) if self._manifest is None else ([self._manifest], ())
+            self.added_manifests(head, self.write_id if is_blind else at)
+            if self._manifest is None
+            else ([self._manifest], ())
         )
-        self._manifest = added[0] if added else None
-        kept = yield from self.kept_manifests(head)
-        return [*added, *kept], puts
+        if is_blind:
+            self._manifest = added[0] if added else None
+        kept, more = yield from without_files(
+            head,
+            (yield from self.kept_manifests(head)),
+            change.removed,
+            known=self.known,
+            limits=self.limits,
+            new_location=lambda number: self.new_location(head, f"{at}-m{number}.avro"),
+            **how,
+        )
+        deletes, last = delete_manifests(
+            head,
+            change.marks,
+            new_location=lambda spec_id: self.new_location(head, f"{at}-d{spec_id}.avro"),
+            **how,
+        )
+        return [*added, *kept, *deletes], (*more, *puts, *last)
+
+    def _plan(self, head: TableVersion) -> Generator[Effect, Outcome, None]:
+        """Decide on this base what becomes of the files that are there; a blind append reads nothing."""
+        yield from ()
 
     def kept_manifests(self, head: TableVersion) -> Generator[Effect, Outcome, list[ManifestFile]]:
         """The manifests of the current snapshot that the next one keeps."""
@@ -237,30 +260,10 @@ class AppendPlan:
     @property
     def added(self) -> Sequence[DataFile]:
         """Data files that the snapshot adds."""
-        return [*self.staging.data_files, *(file for one in self.taken for file in one.files)]
+        taken = (file for one in self.taken for file in one.files)
+        return [*self.staging.data_files, *taken, *self.change.rewritten, *self.change.added]
 
-    @property
-    def counted(self) -> Sequence[DataFile]:
-        """Every file that the summary counts as added."""
-        return self.added
-
-    def kept_rows(self) -> int:
-        """How many rows of removed files the new files have, by the plan."""
-        return 0
-
-    @property
-    def removed(self) -> Sequence[DataFile]:
-        """Data files that the snapshot removes."""
-        return ()
-
-    @property
-    def operation(self) -> Operation:
-        """The snapshot's ``operation``."""
-        from pyiceberg.table.snapshots import Operation
-
-        return Operation.APPEND
-
-    def added_manifests(self, head: TableVersion, name: str) -> tuple[list[ManifestFile], tuple[Put, ...]]:
+    def added_manifests(self, head: TableVersion, name: str) -> Manifests:
         """A manifest of the new files, if there are any, and its upload."""
         if not self.added:
             return [], ()
@@ -272,24 +275,32 @@ class AppendPlan:
 
     def _change(self, head: TableVersion, location: str, now_ms: int) -> CommitRequest:
         check_added(
-            (file.record_count for file in self.added), self.whole.rows, self.kept_rows(), self.write.key
+            (file.record_count for file in self.added), self.whole.rows, self.change.kept_rows, self.write.key
         )
+        from pyiceberg.table.snapshots import Operation
+
+        change, operation = self.change, Operation(self.operation)
+        if operation is Operation.DELETE and change.rewritten:
+            operation = Operation.OVERWRITE
+        removals = {}
+        if operation in {Operation.DELETE, Operation.OVERWRITE} and change.removed_rows is not None:
+            removals[REMOVED_ROWS] = str(change.removed_rows)
         metadata = table_of(head).metadata
         schema_id = self.evolution.schema_id if self.evolution else metadata.current_schema_id
         made = snapshot(
             metadata,
-            self.operation,
+            operation,
             snapshot_id=self.snapshot_id,
             parent_id=head.current,
             schema=self.schema,
             schema_id=schema_id,
-            added=self.counted,
-            removed=self.removed,
+            added=[*self.added, *change.marks],
+            removed=change.removed,
             list_location=location,
             properties={
                 **self.properties,
                 **self.whole.summary(),
-                **self.removals(),
+                **removals,
                 **told.summary(self.positions),
             },
             now_ms=now_ms,

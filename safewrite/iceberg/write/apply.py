@@ -2,14 +2,12 @@
 
 The plan is made on the snapshot that the new one follows, so two writers never insert one key twice (C9).  Copy-on-write:
 files that hold keys of the batch are rewritten without their old rows; where the table is merge-on-read their old rows
-are marked as gone in position delete files instead.  The memory of deleted keys is a Puffin file; a
-table property, set in the same commit, names it.  A tag keeps the snapshot that registers the file as its statistics, so
-that neither expiry of snapshots nor removal of orphan files, by whatever engine, takes it away.
+are marked as gone in position delete files instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Mapping, Sequence
+from collections.abc import Container, Generator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,22 +17,19 @@ import pyarrow as pa
 from safewrite.changes.lookup.candidate_rows import GoneRows
 from safewrite.changes.lookup.table_files import LiveFile
 from safewrite.changes.meaning.accounting import check_accounts
-from safewrite.changes.meaning.memory import Memory
 from safewrite.changes.meaning.spec import Spec
 from safewrite.changes.members.joined_changes import JoinedChanges, Planned, described, plan_with_others
 from safewrite.changes.tasks.one_part import AppliedBatch, BatchWork, OnePart
-from safewrite.errors import InternalError, Kind, StorageError
+from safewrite.errors import InternalError
 from safewrite.frames.predicate import Predicate
 from safewrite.frames.replace_where import EVERYTHING
-from safewrite.iceberg import branch_properties
 from safewrite.iceberg.data.pruning import holding
 from safewrite.iceberg.data.reading import planned
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
-from safewrite.iceberg.own_properties import MEMORY, MEMORY_OF, memory_of
-from safewrite.iceberg.write import puffin
 from safewrite.iceberg.write.append import AppendPlan
-from safewrite.iceberg.write.overwrite import ReplacePlan
+from safewrite.iceberg.write.file_changes import IcebergChange, encoded_rows
+from safewrite.iceberg.write.memory_file import MemoryFile
 from safewrite.iceberg.write.row_files import Mark, RowRemoval, live_file, mark_of
 from safewrite.iceberg.write.staging import Staging, seen
 from safewrite.iceberg.write.summary import Write
@@ -42,16 +37,14 @@ from safewrite.iceberg.write.table_files import PlannedTable
 from safewrite.iceberg.write.waiting import folder_of
 from safewrite.iceberg.write.waiting_changes import ChangesToShare
 from safewrite.iceberg.write.withdrawal import WithdrawnWrite
-from safewrite.protocol.ask import ask, unanswered
-from safewrite.protocol.effects import Effect, Get, Missing, Ok, Outcome, Put, WallClock
+from safewrite.protocol.effects import Effect, Ok, Outcome, WallClock
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.members import MembersMetError
+from safewrite.table.change import TableChange
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile, ManifestFile
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table import FileScanTask
-    from pyiceberg.table.metadata import TableMetadata
-    from pyiceberg.table.snapshots import Operation
 
     from safewrite.iceberg.catalog.commit_request import CommitRequest
 
@@ -59,9 +52,12 @@ BLOB = "safewrite-changes-v1"
 
 
 @dataclass
-class ApplyPlan(ReplacePlan):
+class ApplyPlan(AppendPlan):
     """Changes to be applied.  Files that were rewritten serve every attempt in which the same rows stay."""
 
+    operation: str = "overwrite"
+    target_file_size: int = 0
+    memory: MemoryFile = field(default_factory=MemoryFile, repr=False)
     work: BatchWork | None = None
     spec: Spec | None = None
     joined: JoinedChanges[Write] | None = None
@@ -69,24 +65,9 @@ class ApplyPlan(ReplacePlan):
     applied: AppliedBatch | None = None
     planned_table: PlannedTable = field(default_factory=PlannedTable, repr=False)
     """What the work is told of this plan."""
-    _memory: puffin.Puffin | None = field(default=None, repr=False)
-    _memory_location: str = ""
     _removal: RowRemoval | None = field(default=None, repr=False)
-    _inserted: tuple[AppliedBatch, Sequence[DataFile]] | None = field(default=None, repr=False)
+    _inserted: tuple[AppliedBatch, tuple[DataFile, ...]] | None = field(default=None, repr=False)
     _stores: int = 0
-    _known: tuple[str, Memory] | None = field(default=None, repr=False)
-    """What a file of what is remembered says; none is ever changed."""
-    _deletes: list[DataFile] = field(default_factory=list, repr=False)
-    """Delete files that the snapshot adds."""
-    _dropped_rows: int | None = 0
-    _copied_bytes: int | None = None
-
-    @property
-    def operation(self) -> Operation:
-        """The snapshot's ``operation``."""
-        from pyiceberg.table.snapshots import Operation
-
-        return Operation.OVERWRITE
 
     @property
     def sharer(self) -> ChangesToShare | None:
@@ -116,14 +97,6 @@ class ApplyPlan(ReplacePlan):
         how: dict[str, Any] = {"branch": self.branch, "known": self.known, "ledger_in": self.ledger_in}
         return AppendPlan(write, new_id, write_id, self.planned, Staging(self.limits), self.limits, **how)
 
-    def removed_rows(self) -> int | None:
-        """How many rows the snapshot removes; None where a file that goes whole has delete files."""
-        return self._dropped_rows
-
-    def copied_bytes(self) -> int | None:
-        """The bytes of new files that hold rows of replaced ones."""
-        return self._copied_bytes
-
     # --- the plan -----------------------------------------------------------------------------------
     def _plan(self, head: TableVersion) -> Generator[Effect, Outcome, None]:
         """Plan with the members that joined.
@@ -142,7 +115,7 @@ class ApplyPlan(ReplacePlan):
         work, spec = self._parts()
         self.planned_table.version = head
         schema = arrow_schema(table_of(head).metadata.schema())
-        memory = yield from self._recalled(head, spec, schema)
+        memory = yield from self.memory.recall(head, spec, schema, self.limits)
         tasks: dict[Mark, FileScanTask] = {}
         looked: dict[Mark, LiveFile] = {}
         if spec.full_refresh:
@@ -160,12 +133,20 @@ class ApplyPlan(ReplacePlan):
             return outcome.faults
         self.rebased += applied.is_rebased
         gone = applied.gone_rows(spec.sequence_by, {file.name: mark for mark, file in looked.items()})
-        yield from self._take_out(head, tasks, gone)
-        self._rewritten += yield from self._insert(head, applied, schema)
+        change = yield from self._replaced(head, tasks, gone)
+        self.change = change = replace(change, added=(yield from self._insert(head, applied, schema)))
         if not gone.is_cut and not spec.full_refresh:
-            check_accounts(outcome.settled.decision, applied.rows + outcome.again, self._dropped_rows)
-        yield from self._remember(head, memory, outcome.memory)
-        self.write = described(self.write, applied, len(self._rewritten))
+            check_accounts(outcome.settled.decision, applied.rows + outcome.again, change.removed_rows)
+        yield from self.memory.remember(
+            head,
+            memory,
+            outcome.memory,
+            self.limits,
+            snapshot_id=self.snapshot_id,
+            location=self.new_location(head, f"safewrite-changes-{self.write_id}-{self.attempt}.puffin"),
+            refreshes=spec.full_refresh,
+        )
+        self.write = described(self.write, applied, len(change.rewritten) + len(change.added))
         return {}
 
     def _parts(self) -> tuple[BatchWork, Spec]:
@@ -173,31 +154,31 @@ class ApplyPlan(ReplacePlan):
             raise InternalError("Changes were committed before they were read. Please report it.")
         return self.work, self.spec
 
-    def _take_out(
+    def _replaced(
         self, head: TableVersion, tasks: dict[Mark, FileScanTask], gone: GoneRows[Mark]
-    ) -> Generator[Effect, Outcome, None]:
-        """Plan, from the start, the files that go and those that lose rows; ``tasks`` are those that may have the keys."""
+    ) -> Generator[Effect, Outcome, IcebergChange]:
+        """Take rows out of the files that lose some, or let all files go; ``tasks`` are those that may have the keys."""
         work, spec = self._parts()
-        if gone.is_cut and not spec.full_refresh:
-            tasks = yield from self._tasks(head, EVERYTHING)
-        self._removed, self._rewritten, self._deletes, self._kept, self._copied_bytes = [], [], [], 0, 0
         if spec.full_refresh:  # all files go, with their rows unread
-            self._removed, self._copied_bytes = [task.file for task in tasks.values()], None
+            files = tuple(task.file for task in tasks.values())
             unsure = any(task.delete_files for task in tasks.values())
-            self._dropped_rows = None if unsure else sum(file.record_count for file in self._removed)
-            return
+            dropped = None if unsure else sum(file.record_count for file in files)
+            return TableChange(removed=files, removed_rows=dropped)
+        if gone.is_cut:
+            tasks = yield from self._tasks(head, EVERYTHING)
         losing = {file: task for file, task in tasks.items() if gone.may_lose(file)}
         live = self.planned_table.live
         self._removal = self._removal or RowRemoval(work, self.write_id, self.limits, live)
         losses = yield from self._removal.take_out(head, losing, gone)
-        self._dropped_rows = sum(loss.rows for loss in losses.values())
-        for file, loss in losses.items():
-            self._copied_bytes += sum(one.file_size_in_bytes for one in loss.rest)
-            self._rewritten += loss.rest
-            self._kept += loss.kept
-            self._deletes += loss.deletes
-            if loss.removes:
-                self._removed.append(tasks[file].file)
+        rewritten = tuple(file for loss in losses.values() for file in loss.rest)
+        return TableChange(
+            removed=tuple(tasks[mark].file for mark, loss in losses.items() if loss.removes),
+            rewritten=rewritten,
+            marks=tuple(file for loss in losses.values() for file in loss.deletes),
+            kept_rows=sum(loss.kept for loss in losses.values()),
+            removed_rows=sum(loss.rows for loss in losses.values()),
+            copied_bytes=sum(file.file_size_in_bytes for file in rewritten),
+        )
 
     def without(self, known: Container[str], write_id: str) -> None:
         """Go on without the members of these keys, as another snapshot with other files."""
@@ -214,142 +195,24 @@ class ApplyPlan(ReplacePlan):
 
     def _insert(
         self, head: TableVersion, applied: AppliedBatch, schema: pa.Schema
-    ) -> Generator[Effect, Outcome, Sequence[DataFile]]:
+    ) -> Generator[Effect, Outcome, tuple[DataFile, ...]]:
         """The files of the rows that win; they serve every attempt in which the same changes win as they came."""
         if applied.come is None:
-            return (yield from seen(applied.files, self.limits))
+            return tuple((yield from seen(applied.files, self.limits)))
         if not applied.rows:
             return ()
         if self._inserted is None or not applied.comes_as(self._inserted[0]):
             self._stores += 1
             staging = Staging(self.limits)
-            yield from staging.upload(self.encoded(applied.come, head, schema, self._stores))
+            name = f"{self.write_id}-r{self._stores}"
+            yield from staging.upload(encoded_rows(applied.come, head, schema, name, self.target_file_size))
             yield from staging.complete(())
             self._inserted = applied, tuple(staging.data_files)
         return self._inserted[1]
 
-    # --- manifests ------------------------------------------------------------------------------------
-    @property
-    def counted(self) -> Sequence[DataFile]:
-        """Every file that the summary counts as added."""
-        return [*self.added, *self._deletes]
-
-    def new_manifests(
-        self, head: TableVersion
-    ) -> Generator[Effect, Outcome, tuple[list[ManifestFile], tuple[Put, ...]]]:
-        """The manifests of the snapshot on this base, those of delete files last."""
-        from safewrite.iceberg.write import position_deletes
-
-        manifests, puts = yield from super().new_manifests(head)
-        for spec_id in sorted({one.spec_id for one in self._deletes}):
-            location = self.new_location(head, f"{self.write_id}-{self.attempt}-d{spec_id}.avro")
-            files = [one for one in self._deletes if one.spec_id == spec_id]
-            made, body = position_deletes.manifest(
-                table_of(head).metadata, self.schema, self.snapshot_id, files, location
-            )
-            manifests.append(made)
-            puts = (*puts, Put(location, body, name="stage.put_manifest"))
-        return manifests, puts
-
     # --- what is remembered ---------------------------------------------------------------------------
-    def _recalled(
-        self, head: TableVersion, spec: Spec, schema: pa.Schema
-    ) -> Generator[Effect, Outcome, Memory]:
-        metadata = table_of(head).metadata
-        ids = {column.name: column.field_id for column in metadata.schema().fields}
-        nothing = Memory.empty(spec.keys, spec.sequence_by, schema, ids=ids)
-        location = memory_of(head)
-        if location is None or spec.full_refresh:
-            return nothing
-        if self._known is not None and self._known[0] == location:
-            return self._known[1]
-        get = Get(location, name="apply.get_memory")
-        outcome = yield from ask(get, self.limits)
-        if isinstance(outcome, Missing):
-            raise _forgotten(location, "it is gone")
-        if not isinstance(outcome, Ok):
-            raise unanswered(get, outcome)
-        assert isinstance(outcome.value, bytes)
-        try:
-            body = puffin.decoded(outcome.value)
-        except (ValueError, KeyError) as error:
-            raise _forgotten(location, str(error)) from error
-        self._known = location, nothing.decode(body, location, _ids_of_then(metadata, location, self.branch))
-        return self._known[1]
-
-    def _remember(
-        self, head: TableVersion, before: Memory, after: Memory
-    ) -> Generator[Effect, Outcome, None]:
-        self._memory = None
-        refreshes = self.spec is not None and self.spec.full_refresh
-        same = not refreshes and before.has_ids and after.says_the_same(before)
-        if memory_of(head) is not None and same:
-            return
-        sequence = table_of(head).metadata.next_sequence_number()
-        self._memory = puffin.encoded(after.encode(), BLOB, self.snapshot_id, sequence)
-        self._memory_location = self.new_location(
-            head, f"safewrite-changes-{self.write_id}-{self.attempt}.puffin"
-        )
-        put = Put(self._memory_location, self._memory.body, name="apply.put_memory")
-        outcome = yield from ask(put, self.limits)
-        if not isinstance(outcome, Ok):
-            raise unanswered(put, outcome)
-
     def _table_properties(self, head: TableVersion) -> dict[str, str]:
-        own = super()._table_properties(head)
-        return (
-            own if self._memory is None else own | {MEMORY: self._memory_location, MEMORY_OF: head.table_id}
-        )
+        return super()._table_properties(head) | self.memory.table_properties(head)
 
     def _change(self, head: TableVersion, location: str, now_ms: int) -> CommitRequest:
-        request = super()._change(head, location, now_ms)
-        if self._memory is None:
-            return request
-        from pyiceberg.table.statistics import StatisticsFile
-        from pyiceberg.table.update import SetStatisticsUpdate
-
-        statistics = StatisticsFile.model_validate(
-            {
-                "snapshot-id": self.snapshot_id,
-                "statistics-path": self._memory_location,
-                "file-size-in-bytes": len(self._memory.body),
-                "file-footer-size-in-bytes": self._memory.footer_bytes,
-                "blob-metadata": [],
-            }
-        )
-        more = (
-            branch_properties.tag(self.branch, self.snapshot_id),
-            SetStatisticsUpdate.model_validate({"statistics": statistics}),
-        )
-        return replace(
-            request,
-            updates=(*request.updates, *more),
-            written=(*request.written, self._memory_location),
-        )
-
-
-def _ids_of_then(metadata: TableMetadata, location: str, branch: str) -> Mapping[str, int]:
-    """The ids of the table's columns when a file of what is remembered was written: its snapshot says under which schema.
-
-    Where another engine took the snapshot away, names tell that only ever one column had.
-    """
-    tagged = metadata.refs.get(branch_properties.tag_of(branch))
-    of_file = [one.snapshot_id for one in metadata.statistics if one.statistics_path == location]
-    for at in (*of_file, *([tagged.snapshot_id] if tagged else [])):
-        snapshot = metadata.snapshot_by_id(at)
-        for schema in metadata.schemas:
-            if snapshot is not None and schema.schema_id == snapshot.schema_id:
-                return {column.name: column.field_id for column in schema.fields}
-    ever: dict[str, set[int]] = {}
-    for schema in metadata.schemas:
-        for column in schema.fields:
-            ever.setdefault(column.name, set()).add(column.field_id)
-    return {name: ids.pop() for name, ids in ever.items() if len(ids) == 1}
-
-
-def _forgotten(location: str, why: str) -> StorageError:
-    return StorageError(
-        f"{location}, which remembers the deleted keys of the table, cannot be read: {why}. Nothing was committed. Restore the "
-        "file, or the table could not tell late changes from new ones.",
-        kind=Kind.DATA_FILE_DAMAGED,
-    )
+        return self.memory.registered(super()._change(head, location, now_ms), self.snapshot_id)

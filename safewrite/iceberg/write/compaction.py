@@ -25,21 +25,22 @@ from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.data.reading import fetched, planned
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.write.append import AppendPlan
+from safewrite.iceberg.write.file_changes import encoded_rows
 from safewrite.iceberg.write.key_lookup import size_of
-from safewrite.iceberg.write.overwrite import ReplacePlan
 from safewrite.iceberg.write.position_deletes import rows_taken
 from safewrite.iceberg.write.row_files import Mark, mark_of
 from safewrite.iceberg.write.staging import Staging
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Delete, Effect, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.table.change import TableChange
 from safewrite.upkeep.groups import Group, Inventory, StoredFile
 from safewrite.upkeep.maintain import TAKEN, Compacted, left_out
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import FileScanTask
-    from pyiceberg.table.snapshots import Operation
 
 
 # --- what the table has ---------------------------------------------------------------------------------
@@ -84,28 +85,15 @@ class _Regrouped:
 
 
 @dataclass
-class CompactionPlan(ReplacePlan):
+class CompactionPlan(AppendPlan):
     """Groups of files, each of which goes as a whole or not at all."""
 
+    operation: str = "replace"
     groups: Sequence[Group] = ()
+    target_file_size: int = 0
     dropped: dict[int, str] = field(default_factory=dict)
     """Why groups are left out, by their number."""
     _made: dict[int, _Regrouped] = field(default_factory=dict, repr=False)
-
-    @property
-    def operation(self) -> Operation:
-        """The snapshot's ``operation``."""
-        from pyiceberg.table.snapshots import Operation
-
-        return Operation.REPLACE
-
-    def removed_rows(self) -> int | None:
-        """No row goes that a reader saw."""
-        return 0
-
-    def removals(self) -> dict[str, str]:
-        """What the snapshot says of rows that it removes."""
-        return {}
 
     def standing(self) -> list[int]:
         """The groups that are not left out."""
@@ -135,9 +123,11 @@ class CompactionPlan(ReplacePlan):
         if not self.standing():
             raise ConflictError("No group of files is left to be put together. Nothing was committed.")
         made = [self._made[number] for number in self.standing()]
-        self._removed = [file for one in made for file in one.taken]
-        self._rewritten = [file for one in made for file in one.files]
-        self._kept = sum(one.rows for one in made)
+        self.change = TableChange(
+            removed=tuple(file for one in made for file in one.taken),
+            rewritten=tuple(file for one in made for file in one.files),
+            kept_rows=sum(one.rows for one in made),
+        )
 
     def _regrouped(
         self, head: TableVersion, tasks: Sequence[FileScanTask], number: int
@@ -160,7 +150,8 @@ class CompactionPlan(ReplacePlan):
         del parts
         staging, count = Staging(self.limits), rows.num_rows
         if count:
-            yield from staging.upload(self.encoded(rows, head, schema, number))
+            name = f"{self.write_id}-r{number}"
+            yield from staging.upload(encoded_rows(rows, head, schema, name, self.target_file_size))
             yield from staging.complete(())
         return _Regrouped(tuple(task.file for task in tasks), tuple(staging.data_files), count)
 
@@ -170,8 +161,9 @@ class CompactionPlan(ReplacePlan):
         if version is None:
             return left_out(self.groups, self.dropped, in_doubt)
         done = tuple(self.groups[number] for number in self.standing())
-        size = sum(file.file_size_in_bytes for file in self._rewritten)
-        return Compacted(version, done, tuple(self.dropped.values()), len(self._rewritten), size, self._kept)
+        made, dropped = self.change.rewritten, tuple(self.dropped.values())
+        size = sum(file.file_size_in_bytes for file in made)
+        return Compacted(version, done, dropped, len(made), size, self.change.kept_rows or 0)
 
     def never_named(self) -> list[Delete]:
         """The files of groups that were left out, which no commit can name any more once this one is known to stand."""

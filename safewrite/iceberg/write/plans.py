@@ -162,7 +162,13 @@ class Planner:
         write = Write(key, str(fingerprint), 0, txn=name.txn, changes={})
         if spec.full_refresh:
             write = named_replace(write, EVERYTHING, "full_refresh")
-        return {**self._common(write, head, None), "target_file_size": self.target_bytes(head)}
+        return self._applying(write, head)
+
+    def _applying(self, write: Write, head: TableVersion) -> dict[str, Any]:
+        from safewrite.iceberg.write.memory_file import MemoryFile
+
+        common, size = self._common(write, head, None), self.target_bytes(head)
+        return {**common, "target_file_size": size, "memory": MemoryFile(self.branch)}
 
     def read_changes(
         self, data: Any, operation: Operation, name: Identity, head: TableVersion
@@ -181,8 +187,7 @@ class Planner:
 
         writes = [member.write for member in members if isinstance(member.write, Write)]
         key = keys.generated(self.new_id(), base_of(head))
-        common = self._common(Write.group(key, writes), head, None)
-        plan = ApplyPlan(**common, target_file_size=self.target_bytes(head), spec=spec)
+        plan = ApplyPlan(**self._applying(Write.group(key, writes), head), spec=spec)
         plan.work = self._one_part(plan, spec, head, group=changes_of(members))
         return plan, lambda left: ()
 
@@ -305,7 +310,7 @@ class Planner:
         return ReplacePlan(
             **self._common(named, head, evolution),
             predicate=predicate,
-            deletes=deletes,
+            operation="delete" if deletes else "overwrite",
             target_file_size=self.target_bytes(head),
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -32,9 +32,8 @@ from safewrite.protocol.values import LedgerRecord
 from safewrite.table.operation import clean_up, keyed_until_landed
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile
-
     from safewrite.iceberg.data.datafiles import StagedFile
+    from safewrite.iceberg.write.file_changes import IcebergChange
     from safewrite.iceberg.write.staging import Staging
 
 
@@ -50,6 +49,8 @@ class WritePlan(Plan, Protocol):
     planned: TableVersion
     """The table version that it was planned on."""
     staging: Staging
+    change: IcebergChange
+    """What becomes of the files that are there."""
     bound: TableVersion | None
     """The base of the last attempt."""
     through: int | None
@@ -60,12 +61,6 @@ class WritePlan(Plan, Protocol):
     @property
     def sharer(self) -> CatalogSharer | None:
         """The write as one that others may commit."""
-
-    def removed_rows(self) -> int | None:
-        """How many rows the snapshot removes; None where nobody counted them."""
-
-    def unused(self) -> Sequence[DataFile]:
-        """Uploaded files that the last attempt has no use for."""
 
     def check_positions(self, head: TableVersion) -> None:
         """Refuse to move positions that are elsewhere in a table version."""
@@ -170,7 +165,7 @@ def committed(
     # Only files that no commit can name any more: these attempts are known not to have landed (promise 7).
     paths = [path for change in swapped.lost for path in change.written]
     if len(swapped.lost) == swapped.attempts - 1:
-        paths += [file.file_path for file in plan.unused()]
+        paths += [file.file_path for file in plan.change.unused]
     yield from clean_up(paths)
     together = swapped.members > 1 and plan.write.changes is not None  # what went is counted for all of them
     return IcebergDone(
@@ -181,8 +176,8 @@ def committed(
         attempts=swapped.attempts,
         head=swapped.head,
         contended=swapped.contended,
-        removed_rows=None if together else receipt.removed_rows(plan),
-        copied_bytes=None if together else receipt.copied_bytes(plan),
+        removed_rows=None if together else plan.change.removed_rows,
+        copied_bytes=None if together else plan.change.copied_bytes,
         changes=plan.write.changes,
         members=swapped.members,
         waited_s=swapped.waited_s,

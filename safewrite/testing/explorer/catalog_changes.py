@@ -41,7 +41,7 @@ class SharedChangePlan(SharedRowPlan):
 
     kind: str = CHANGES
     planned: TableVersion | None = None
-    change: Change = NOTHING
+    own: Change = NOTHING
     others: tuple[Joining, ...] = ()
     made: State = NOTHING
     """The key as the plan leaves it."""
@@ -62,7 +62,7 @@ class SharedChangePlan(SharedRowPlan):
 
     def changes_by_key(self) -> dict[str, Change]:
         """Our change and those that joined, by the keys of their writes."""
-        return {self.write.key: self.change} | {one.write.key: one.change for one in self.others}
+        return {self.write.key: self.own} | {one.write.key: one.change for one in self.others}
 
     def stage(self, head: TableVersion) -> Generator[Effect, Outcome, CommitRequest]:
         self.bound = head
@@ -71,7 +71,7 @@ class SharedChangePlan(SharedRowPlan):
 
     def member(self, base: int) -> bytes | None:
         body = SharedRowPlan.member(self, base)
-        return None if body is None else json.dumps(json.loads(body) | {ACTION: self.change}).encode()
+        return None if body is None else json.dumps(json.loads(body) | {ACTION: self.own}).encode()
 
     def carry(self, offered: Sequence[Offer], commit_id: str) -> tuple[tuple[str, ...], frozenset[str]]:
         assert self.head is not None
@@ -138,7 +138,7 @@ def sharing_changes(
     """
     head = (yield from load(LIMITS)) if seen is None else seen
     write = Write(key, "1:0", 1, changes={"sequence": change[0]})
-    plan = SharedChangePlan(write, snapshot_id, attempt, ordered=True, change=change, planned=head)
+    plan = SharedChangePlan(write, snapshot_id, attempt, ordered=True, own=change, planned=head)
     how = {"queue_first": queue_first, "terms": terms}
     done = yield from steps_of("apply_changes", plan, tuple, helpers=helpers, limits=LIMITS, **how)
     if done.led_by_us and not done.already and done.members != 1 + len(plan.others):

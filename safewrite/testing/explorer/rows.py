@@ -51,6 +51,9 @@ class RowCandidate:
     def sharer(self) -> Any:
         return None
 
+    def unused(self) -> list[str]:
+        return []
+
     def prepare(self) -> Generator[Effect, Outcome, None]:
         yield from ()
 

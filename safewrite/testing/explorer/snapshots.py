@@ -8,6 +8,7 @@ from typing import Any
 
 from safewrite.errors import ReplayMismatchError, StorageError
 from safewrite.iceberg.catalog.commit_request import CommitRequest, RefCommit, holds
+from safewrite.iceberg.write.file_changes import NOTHING, IcebergChange
 from safewrite.iceberg.write.summary import Write, find
 from safewrite.iceberg.write.write import IcebergDone, Ledgers, write
 from safewrite.protocol.ask import Limits, ask, unanswered
@@ -56,6 +57,7 @@ class RowPlan:
     tries: int = 0
     rebased: int = 0
     through: int | None = None
+    change: IcebergChange = NOTHING
 
     @property
     def sharer(self) -> Any:

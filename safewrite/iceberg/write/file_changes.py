@@ -1,0 +1,114 @@
+"""Puts what a write does to files into the manifests of the next snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
+
+from safewrite.frames import prepare
+from safewrite.iceberg.data.known_manifests import KnownManifests
+from safewrite.iceberg.data.manifests import entries_of, entry, manifest_of
+from safewrite.iceberg.metadata import table_of
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.effects import Effect, Outcome, Put
+from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.table.change import TableChange
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
+    from pyiceberg.schema import Schema
+
+    from safewrite.iceberg.data.datafiles import StagedFile
+
+IcebergChange: TypeAlias = "TableChange[DataFile, DataFile, DataFile]"
+"""A mark is a delete file."""
+NOTHING: IcebergChange = TableChange()
+Manifests: TypeAlias = "tuple[list[ManifestFile], tuple[Put, ...]]"
+"""Manifests of a snapshot, and the uploads that they still need."""
+
+
+def without_files(
+    head: TableVersion,
+    manifests: list[ManifestFile],
+    removed: Sequence[DataFile],
+    *,
+    snapshot_id: int,
+    schema: Schema,
+    known: KnownManifests,
+    limits: Limits,
+    new_location: Callable[[int], str],
+) -> Generator[Effect, Outcome, Manifests]:
+    """The base's manifests, those with removed files rewritten, and a record of what was removed.
+
+    Raises:
+        StorageError: a manifest cannot be read.
+    """
+    from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
+
+    gone, metadata = {file.file_path for file in removed}, table_of(head).metadata
+    if not gone:
+        return manifests, ()
+
+    def restated(one: ManifestEntry) -> ManifestEntry:
+        """An entry of an older manifest in a new one; a removal names the snapshot that makes it."""
+        goes = one.data_file.file_path in gone
+        status = ManifestEntryStatus.DELETED if goes else ManifestEntryStatus.EXISTING
+        signed = snapshot_id if goes else one.snapshot_id
+        return entry(status, signed, one.data_file, one.sequence_number, one.file_sequence_number)
+
+    kept = [one for one in manifests if one.content != ManifestContent.DATA]
+    puts: list[Put] = []
+    data = [one for one in manifests if one.content == ManifestContent.DATA]
+    entries = yield from entries_of(head.table_id, data, known, limits, "replace.get_manifest")
+    for number, (manifest, found) in enumerate(zip(data, entries, strict=True)):
+        if not any(one.data_file.file_path in gone for one in found):
+            kept.append(manifest)
+            continue
+        spec, location = metadata.specs()[manifest.partition_spec_id], new_location(number + 1)
+        made, body = manifest_of(
+            metadata, schema, map(restated, found), spec=spec, snapshot_id=snapshot_id, location=location
+        )
+        kept.append(made)
+        puts.append(Put(location, body, name="stage.put_manifest"))
+    return kept, tuple(puts)
+
+
+def delete_manifests(
+    head: TableVersion,
+    deletes: Sequence[DataFile],
+    *,
+    snapshot_id: int,
+    schema: Schema,
+    new_location: Callable[[int], str],
+) -> Manifests:
+    """Manifests that add delete files, one for each partition spec."""
+    made: list[ManifestFile] = []
+    puts: list[Put] = []
+    for spec_id in sorted({one.spec_id for one in deletes}):
+        from safewrite.iceberg.write import position_deletes
+
+        files, location = [one for one in deletes if one.spec_id == spec_id], new_location(spec_id)
+        manifest, body = position_deletes.manifest(
+            table_of(head).metadata, schema, snapshot_id, files, location
+        )
+        made.append(manifest)
+        puts.append(Put(location, body, name="stage.put_manifest"))
+    return made, tuple(puts)
+
+
+def encoded_rows(
+    rows: pa.Table, head: TableVersion, schema: pa.Schema, write_id: str, target_file_size: int
+) -> Iterable[StagedFile]:
+    """Files of rows that a plan itself writes."""
+    from safewrite.iceberg.data.datafiles import encode
+
+    table = table_of(head)
+    return encode(
+        prepare(rows, schema, stored=True),
+        metadata=table.metadata,
+        location=table.location_provider(),
+        write_id=write_id,
+        target_file_size=target_file_size,
+    )
