@@ -57,7 +57,8 @@ class Lake:
             return
         root = self.folder
         self._catalog = SqlCatalog("local", uri=f"sqlite:///{root}/c.db", warehouse=root.as_uri())
-        marks = {"write.merge.mode": "merge-on-read"} if self.vectors else None
+        modes = ("write.merge.mode", "write.delete.mode") if self.vectors else ()
+        marks = dict.fromkeys(modes, "merge-on-read")
         sw.create("db.t", SCHEMA, catalog=self._catalog, partition_by=by, properties=marks)
 
     @property

@@ -173,7 +173,7 @@ def test_what_a_rival_did_costs_one_try_and_no_other_work(rival: str, kind: str,
     assert lake.rows() == after(told(rows), verb)
     assert (receipt.attempts, receipt.rebased) == (2, 1)
     assert receipt.removed_rows in {None, sum(1 for value in told(rows).values() if value == "go")}
-    if kind == "vectors" or rival in {"append", "drop", "compact"}:
+    if kind in {"vectors", "marks"} or rival in {"append", "drop", "compact"}:
         assert {world.read.count(name) for name in world.read} == {1}, (
             "a file that stayed was read for each try"
         )

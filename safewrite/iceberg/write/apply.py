@@ -30,7 +30,7 @@ from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.file_changes import IcebergChange, encoded_rows
 from safewrite.iceberg.write.memory_file import MemoryFile
-from safewrite.iceberg.write.row_files import Mark, RowRemoval, live_file, mark_of
+from safewrite.iceberg.write.row_files import Mark, RowRemoval, change_of, live_file, mark_of
 from safewrite.iceberg.write.staging import Staging, seen
 from safewrite.iceberg.write.summary import Write
 from safewrite.iceberg.write.table_files import PlannedTable
@@ -68,6 +68,8 @@ class ApplyPlan(AppendPlan):
     _removal: RowRemoval | None = field(default=None, repr=False)
     _inserted: tuple[AppliedBatch, tuple[DataFile, ...]] | None = field(default=None, repr=False)
     _stores: int = 0
+    _stored: list[DataFile] = field(default_factory=list, repr=False)
+    """Files of rows that came, on any base."""
 
     @property
     def sharer(self) -> ChangesToShare | None:
@@ -134,7 +136,9 @@ class ApplyPlan(AppendPlan):
         self.rebased += applied.is_rebased
         gone = applied.gone_rows(spec.sequence_by, {file.name: mark for mark, file in looked.items()})
         change = yield from self._replaced(head, tasks, gone)
-        self.change = change = replace(change, added=(yield from self._insert(head, applied, schema)))
+        added = yield from self._insert(head, applied, schema)
+        unused = (*change.unused, *(file for file in self._stored if file not in added))
+        self.change = change = replace(change, added=added, unused=unused)
         if not gone.is_cut and not spec.full_refresh:
             check_accounts(outcome.settled.decision, applied.rows + outcome.again, change.removed_rows)
         yield from self.memory.remember(
@@ -170,15 +174,7 @@ class ApplyPlan(AppendPlan):
         live = self.planned_table.live
         self._removal = self._removal or RowRemoval(work, self.write_id, self.limits, live)
         losses = yield from self._removal.take_out(head, losing, gone)
-        rewritten = tuple(file for loss in losses.values() for file in loss.rest)
-        return TableChange(
-            removed=tuple(tasks[mark].file for mark, loss in losses.items() if loss.removes),
-            rewritten=rewritten,
-            marks=tuple(file for loss in losses.values() for file in loss.deletes),
-            kept_rows=sum(loss.kept for loss in losses.values()),
-            removed_rows=sum(loss.rows for loss in losses.values()),
-            copied_bytes=sum(file.file_size_in_bytes for file in rewritten),
-        )
+        return change_of(((tasks[mark].file, loss) for mark, loss in losses.items()), self._removal.made())
 
     def without(self, known: Container[str], write_id: str) -> None:
         """Go on without the members of these keys, as another snapshot with other files."""
@@ -208,6 +204,7 @@ class ApplyPlan(AppendPlan):
             yield from staging.upload(encoded_rows(applied.come, head, schema, name, self.target_file_size))
             yield from staging.complete(())
             self._inserted = applied, tuple(staging.data_files)
+            self._stored += staging.data_files
         return self._inserted[1]
 
     # --- what is remembered ---------------------------------------------------------------------------

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask
     from pyiceberg.table.metadata import TableMetadata
 
-MODE = "write.merge.mode"
-"""The table property by which Spark chooses, too."""
+MODE, DELETE_MODE = "write.merge.mode", "write.delete.mode"
+"""The table properties by which Spark chooses, too: for changes by key, and for rows that match a condition."""
 PATH_ID, POS_ID = 2147483546, 2147483545
 _SCHEMA = pa.schema(
     [
@@ -49,9 +49,9 @@ _SCHEMA = pa.schema(
 )
 
 
-def is_asked(metadata: TableMetadata) -> bool:
+def is_asked(metadata: TableMetadata, mode: str = MODE) -> bool:
     """Whether the table wants rows to be marked as gone, and its format version knows position delete files."""
-    return metadata.format_version == 2 and metadata.properties.get(MODE) == "merge-on-read"
+    return metadata.format_version == 2 and metadata.properties.get(mode) == "merge-on-read"
 
 
 def encoded(file: DataFile, positions: Numbers, path: str) -> StagedFile:

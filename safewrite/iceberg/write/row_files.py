@@ -18,11 +18,14 @@ from safewrite.changes.meaning.positions import Flags, Numbers
 from safewrite.frames.parallel import Begun, given_back, windows
 from safewrite.iceberg.data.reading import fetched
 from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.write.file_changes import IcebergChange
 from safewrite.iceberg.write.key_lookup import live_of, marks, size_of
 from safewrite.iceberg.write.staging import Staging, UploadedFile, seen
+from safewrite.protocol.accounts import total
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.table.change import TableChange
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -40,14 +43,35 @@ Mark = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What becomes of a file: how many rows it loses, whether it goes, the files of its other rows or of its deletions."""
+    """What becomes of a file: how many rows it loses, whether it goes, the files of its other rows or of its deletions.
 
-    rows: int = 0
+    ``rows`` is None where nobody counted them.
+    """
+
+    rows: int | None = 0
     removes: bool = False
     rest: Sequence[DataFile] = ()
     deletes: Sequence[DataFile] = ()
     kept: int = 0
     """How many rows ``rest`` has."""
+
+
+def change_of(files: Iterable[tuple[DataFile, Loss]], made: Iterable[DataFile] = ()) -> IcebergChange:
+    """What a write does that data files lose this; ``made`` are the files that were uploaded for it on any base."""
+    lost = [(file, loss) for file, loss in files if loss.removes or loss.deletes]
+    rewritten = tuple(file for _, loss in lost for file in loss.rest)
+    marks = tuple(file for _, loss in lost for file in loss.deletes)
+    used = {file.file_path for file in (*rewritten, *marks)}
+    unused = {file.file_path: file for file in made if file.file_path not in used}
+    return TableChange(
+        removed=tuple(file for file, loss in lost if loss.removes),
+        rewritten=rewritten,
+        marks=marks,
+        kept_rows=sum(loss.kept for _, loss in lost),
+        removed_rows=total(loss.rows for _, loss in lost),
+        copied_bytes=sum(file.file_size_in_bytes for file in rewritten),
+        unused=tuple(unused.values()),
+    )
 
 
 @dataclass
@@ -117,7 +141,8 @@ class RowRemoval:
                     in_file = places
                 named = task.file.file_path, in_file.tobytes()
                 if named not in self._deletes:
-                    new[named] = self._delete_file(head, task, in_file)
+                    self._stores += 1
+                    new[named] = delete_file(head, task, in_file, f"{self.write_id}-d{self._stores}")
                 marked.append((file, named, len(places)))
             staging = Staging(self.limits)
             yield from staging.upload([*new.values()])
@@ -126,13 +151,17 @@ class RowRemoval:
             for file, named, rows in marked:
                 self._losses[gone.mark(file)] = Loss(rows, deletes=(self._deletes[named],))
 
-    def _delete_file(self, head: TableVersion, task: FileScanTask, positions: Numbers) -> StagedFile:
-        from safewrite.iceberg.write import position_deletes
+    def made(self) -> Iterable[DataFile]:
+        """All files that were uploaded, on any base."""
+        return [*(file for loss in self._losses.values() for file in loss.rest), *self._deletes.values()]
 
-        self._stores += 1
-        name = f"{self.write_id}-d{self._stores}-deletes.parquet"
-        path = table_of(head).location_provider().new_data_location(name)
-        return position_deletes.encoded(task.file, positions, path)
+
+def delete_file(head: TableVersion, task: FileScanTask, places: Numbers, name: str) -> StagedFile:
+    """The delete file of rows at some places of a data file."""
+    from safewrite.iceberg.write import position_deletes
+
+    path = table_of(head).location_provider().new_data_location(f"{name}-deletes.parquet")
+    return position_deletes.encoded(task.file, places, path)
 
 
 def mark_of(task: FileScanTask) -> Mark:

@@ -1,0 +1,207 @@
+"""Takes the rows for which a predicate is TRUE out of the data files of a table, on one base after another.
+
+Copy-on-write: a file with only matching rows is removed, a file with some is rewritten without them; where ``write.delete.mode`` is
+merge-on-read these are marked as gone instead.  Data files never change: files that came, or that others took rows of, are looked
+at, and what became of the others stands (decision 0068).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.changes.lookup.candidate_rows import filtered
+from safewrite.changes.meaning.positions import Flags, Numbers
+from safewrite.frames.predicate import Predicate, columns, truths
+from safewrite.iceberg.catalog.effects import PlanFiles
+from safewrite.iceberg.data.expressions import may_match
+from safewrite.iceberg.data.pruning import Pruning
+from safewrite.iceberg.data.reading import WHOLE_BYTES, rows_of, unplanned
+from safewrite.iceberg.data.schema import arrow_schema
+from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.write.file_changes import IcebergChange, encoded_rows
+from safewrite.iceberg.write.key_lookup import live_of, more_gone
+from safewrite.iceberg.write.row_files import Loss, Mark, change_of, delete_file, mark_of
+from safewrite.iceberg.write.staging import Staging
+from safewrite.protocol.ask import Limits, ask
+from safewrite.protocol.effects import Effect, Ok, Outcome
+from safewrite.protocol.iceberg.head import TableVersion
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import FileScanTask
+
+    from safewrite.iceberg.data.datafiles import StagedFile
+    from safewrite.iceberg.data.known_manifests import KnownManifests
+    from safewrite.iceberg.write.position_deletes import UnmarkedRows
+
+_READ = "replace.read_rows"
+_Named: TypeAlias = "tuple[str, bytes]"
+"""A data file and places in it."""
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """What was found in a file: the places of the rows that match, where it is known which of its rows were ``live``."""
+
+    task: FileScanTask
+    matches: bool
+    live: UnmarkedRows | None = None
+    places: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def holds_in(self, task: FileScanTask) -> bool:
+        """Whether no row matched, and others only took rows away since."""
+        return not self.matches and {*mark_of(self.task)} <= {*mark_of(task)}
+
+
+@dataclass
+class MatchingFiles:
+    """The data files of a table as a predicate takes rows out of them; ``write_id`` is in the names of new ones.
+
+    What became of a file serves every base that has it with the same delete files.
+    """
+
+    predicate: Predicate
+    write_id: str
+    target_file_size: int
+    limits: Limits
+    known: KnownManifests
+    _losses: dict[Mark, Loss] = field(default_factory=dict, repr=False)
+    _looked: dict[str, _Looked] = field(default_factory=dict, repr=False)
+    """What was found last in a file that was read, by its path."""
+    _deletes: dict[_Named, DataFile] = field(default_factory=dict, repr=False)
+    """Delete files by data file and places in it: they serve whatever other rows of the file others mark as gone."""
+
+    def change(self, head: TableVersion) -> Generator[Effect, Outcome, IcebergChange]:
+        """What becomes of the files of a base.
+
+        Raises:
+            UnsupportedTableError: rows cannot be read, or not be written again without loss.
+            StorageError: a file is gone, or the store gave no answer.
+        """
+        schema = arrow_schema(table_of(head).metadata.schema())
+        effect = PlanFiles(head, may_match(self.predicate, schema), self.known, name="replace.plan_files")
+        outcome = yield from ask(effect, self.limits)
+        if not isinstance(outcome, Ok):
+            raise unplanned(effect, outcome)
+        assert isinstance(outcome.value, tuple)
+        tasks: dict[Mark, FileScanTask] = {mark_of(task): task for task in outcome.value}
+        pruning = Pruning(self.predicate, table_of(head).metadata, schema)
+        new: dict[_Named, StagedFile] = {}
+        marked: dict[Mark, tuple[_Named, int]] = {}
+        for mark, task in tasks.items():
+            if mark in self._losses:
+                continue
+            loss = self._foreseen(task, pruning)
+            if loss is None and (found := (yield from self._places(head, task, schema))) is not None:
+                loss, named = self._marked(head, task, found, new)
+                marked |= {} if named is None else {mark: (named, len(found.places))}
+            self._losses[mark] = loss if loss is not None else (yield from self._rest(head, task, schema))
+        staging = Staging(self.limits)
+        yield from staging.upload(new.values())
+        yield from staging.complete(())
+        self._deletes |= {named: staged.data_file for named, staged in new.items()}
+        for mark, (named, rows) in marked.items():
+            self._losses[mark] = Loss(rows, deletes=(self._deletes[named],))
+        made = [file for loss in self._losses.values() for file in (*loss.rest, *loss.deletes)]
+        return change_of(((task.file, self._losses[mark]) for mark, task in tasks.items()), made)
+
+    # --- one file -----------------------------------------------------------------------------------
+    def _foreseen(self, task: FileScanTask, pruning: Pruning) -> Loss | None:
+        """What becomes of a file whose rows need not be looked at."""
+        before = self._looked.get(task.file.file_path)
+        if not pruning.may_match(task.file) or (before is not None and before.holds_in(task)):
+            return Loss()
+        if not pruning.must_match(task.file):
+            return None
+        # A file with delete files has fewer live rows than its count says.
+        return Loss(None if task.delete_files else task.file.record_count, removes=True)
+
+    def _places(
+        self, head: TableVersion, task: FileScanTask, schema: pa.Schema
+    ) -> Generator[Effect, Outcome, _Looked | None]:
+        """The places of the rows that match, where these are to be marked as gone; None where the file is rewritten."""
+        from safewrite.iceberg.write import position_deletes
+
+        if not position_deletes.is_asked(table_of(head).metadata, position_deletes.DELETE_MODE):
+            return None
+        if not position_deletes.is_plain(task):
+            return None
+        before = self._looked.get(task.file.file_path)
+        if before is not None and before.live is not None:
+            live = yield from more_gone(before.live, before.task, task, self.limits)
+            if live is not None:
+                found = replace(before, task=task, live=live, places=np.setdiff1d(before.places, live.gone))
+                return self._noted(found)
+        rows = yield from self._rows(head, task, schema, self._looked_at(task, schema))
+        counted = yield from live_of(task, self.limits)
+        if counted is None or len(counted) != rows.num_rows:
+            return None  # the file has other rows than its entry says
+        places = counted.places(np.flatnonzero(~self._stays(rows)))
+        return self._noted(_Looked(task, bool(len(places)), counted, places))
+
+    def _noted(self, found: _Looked) -> _Looked:
+        self._looked[found.task.file.file_path] = found
+        return found
+
+    def _marked(
+        self, head: TableVersion, task: FileScanTask, found: _Looked, new: dict[_Named, StagedFile]
+    ) -> tuple[Loss, _Named | None]:
+        """What becomes of a file of which these rows are marked as gone, and the name of its delete file, which may be a ``new`` one."""
+        count = len(found.places)
+        assert found.live is not None
+        if not count or count == len(found.live):
+            return Loss(count, removes=bool(count)), None
+        named = task.file.file_path, found.places.tobytes()
+        if named not in self._deletes:
+            new[named] = delete_file(
+                head, task, found.places, f"{self.write_id}-d{len(self._deletes) + len(new)}"
+            )
+        return Loss(count), named
+
+    def _rest(
+        self, head: TableVersion, task: FileScanTask, schema: pa.Schema
+    ) -> Generator[Effect, Outcome, Loss]:
+        """Decide what one data file becomes, and upload its remaining rows."""
+        looked_at = self._looked_at(task, schema)
+        rows = yield from self._rows(head, task, schema, looked_at)
+        stays = self._stays(rows)
+        left = int(stays.sum())
+        self._noted(_Looked(task, left < rows.num_rows))
+        if left == rows.num_rows:
+            return Loss()
+        if left == 0:
+            return Loss(rows.num_rows, removes=True)
+        if looked_at is not None:
+            rows = yield from self._rows(head, task, schema, None)
+            stays = self._stays(rows)
+        read, wide = rows.columns, rows.schema
+        del rows  # so that each column is let go once it is copied
+        rest = filtered(read, wide, stays)
+        staging = Staging(self.limits)
+        name = f"{self.write_id}-r{len(self._losses)}"
+        yield from staging.upload(encoded_rows(rest, head, schema, name, self.target_file_size))
+        yield from staging.complete(())
+        return Loss(len(stays) - left, removes=True, rest=tuple(staging.data_files), kept=left)
+
+    def _rows(
+        self, head: TableVersion, task: FileScanTask, schema: pa.Schema, names: tuple[str, ...] | None
+    ) -> Generator[Effect, Outcome, pa.Table]:
+        (rows,) = yield from rows_of(head, [task], schema, self.limits, names, name=_READ)
+        return rows
+
+    def _looked_at(self, task: FileScanTask, schema: pa.Schema) -> tuple[str, ...] | None:
+        """The columns to look at before the others are read; None: all at once, which takes one request."""
+        named = columns(self.predicate)
+        if not named or not named < {*schema.names} or task.file.file_size_in_bytes <= WHOLE_BYTES:
+            return None
+        return tuple(name for name in schema.names if name in named)
+
+    def _stays(self, rows: pa.Table) -> Flags:
+        """Which rows the condition leaves: those for which it is not TRUE."""
+        return ~np.asarray(pc.fill_null(truths(self.predicate, rows), False), np.bool_)
