@@ -1,4 +1,4 @@
-"""``python -m bench.perf.starving``: one large batch of changes alone, then beside a writer of few other keys that never stops."""
+"""``python -m bench.perf.starving``: one large write alone, then beside a writer of few other keys that never stops."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ ARMS = {
 }
 """What is measured, by what the command line calls it."""
 RIVAL_KEYS = 50
+VERBS = ("apply_changes", "delete", "overwrite")
+"""What the large write is: changes by key, or a condition that a fifth of the rows satisfy, scattered over all files."""
+WHERE = "amount < 285.9"
 CALLS_MAX = 50
 """A MERGE is called again so often."""
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -39,6 +42,7 @@ def compare(
     files: Annotated[int, typer.Option(help="Files of the table.")] = 8,
     changes: Annotated[int, typer.Option(help="Changes of the large batch.")] = 200_000,
     pause_s: Annotated[float, typer.Option(help="Between two calls of the small writer.")] = 0.2,
+    verb: Annotated[str, typer.Option(help=f"What the large write is, of: {', '.join(VERBS)}.")] = VERBS[0],
     equal: Annotated[
         bool, typer.Option(help="Half of the small writer's keys are the large batch's.")
     ] = False,
@@ -46,16 +50,17 @@ def compare(
 ) -> None:
     """Print tries, seconds and CPU of the batch, alone and beside the small writer, and how often that one landed."""
     load = Load(rows=rows, files=files, changes=changes, rounds=2, keys=SCATTERED)
-    print(f"{changes:,} changes in {rows:,} rows of {files} files; {RIVAL_KEYS} other keys every {pause_s} s")
+    large = f"{changes:,} changes" if verb == VERBS[0] else f"{verb} where {WHERE}"
+    print(f"{large} in {rows:,} rows of {files} files; {RIVAL_KEYS} other keys every {pause_s} s")
     print(f"{'arm':8} {'':7} {'tries':>5} {'rebased':>7} {'wall s':>7} {'CPU s':>6}  rival: calls, wall s")
     for arm in arms.split(","):
         with tempfile.TemporaryDirectory() as here:
             first = Path(here) / "first"
             _make(load, first, ARMS[arm])
-            alone, _ = _run(arm, load, first, None, equal=equal)
+            alone, _ = _run(arm, load, first, None, verb=verb, equal=equal)
             shutil.rmtree(first)
             _make(load, first, ARMS[arm])
-            beside, rival = _run(arm, load, first, pause_s, equal=equal)
+            beside, rival = _run(arm, load, first, pause_s, verb=verb, equal=equal)
         for name, took in (("alone", alone), ("beside", beside)):
             told = f"{rival['calls']}, {rival['wall_s']:.3f}" if name == "beside" else ""
             print(
@@ -74,7 +79,7 @@ def _make(load: Load, folder: Path, arm: str) -> None:
 
 
 def _run(
-    arm: str, load: Load, folder: Path, pause_s: float | None, *, equal: bool
+    arm: str, load: Load, folder: Path, pause_s: float | None, *, verb: str, equal: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the large batch took, and of the small writer how many calls landed and their median."""
     plan = {
@@ -82,6 +87,7 @@ def _run(
         "load": load.to_dict(),
         "folder": str(folder),
         "pause_s": pause_s,
+        "verb": verb,
         "equal": equal,
     }
     large = _child("large", plan)
@@ -119,7 +125,7 @@ def _child(role: str, plan: dict[str, Any]) -> subprocess.Popen[str]:
 
 # --- the children -------------------------------------------------------------------------------------
 def _opened(plan: dict[str, Any]) -> Any:
-    """What applies changes; a MERGE is called again until it lands."""
+    """What writes, by its verb; one of deltalake is called again until it lands."""
     import safewrite as sw
 
     folder = Path(plan["folder"])
@@ -134,17 +140,32 @@ def _opened(plan: dict[str, Any]) -> Any:
         "delete_when": [("op", "=", "d")],
         "all_late": "count",
     }
-    return lambda rows: table.apply_changes(rows, **keyed).to_dict()
+
+    def write(rows: Any, verb: str = VERBS[0]) -> dict[str, Any]:
+        if verb == "delete":
+            receipt = table.delete(WHERE)
+        elif verb == "overwrite":
+            receipt = table.overwrite(rows.drop_columns("op"), where=WHERE)
+        else:
+            receipt = table.apply_changes(rows, **keyed)
+        return receipt.to_dict()
+
+    return write
 
 
 def _merging(folder: Path) -> Any:
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, write_deltalake
     from deltalake.exceptions import DeltaError
 
-    def apply(rows: Any) -> dict[str, Any]:
+    def apply(rows: Any, verb: str = VERBS[0]) -> dict[str, Any]:
         for attempt in range(1, CALLS_MAX + 1):
             try:
-                merge(DeltaTable(str(folder)), rows)
+                if verb == "delete":
+                    DeltaTable(str(folder)).delete(WHERE)
+                elif verb == "overwrite":
+                    write_deltalake(str(folder), rows.drop_columns("op"), mode="overwrite", predicate=WHERE)
+                else:
+                    merge(DeltaTable(str(folder)), rows)
             except DeltaError:
                 continue
             return {"attempts": attempt}
@@ -154,17 +175,20 @@ def _merging(folder: Path) -> Any:
 
 
 def _large(plan: dict[str, Any]) -> None:
-    """The first batch of the load: scattered even ids."""
+    """The first batch of the load: scattered even ids; those that satisfy the condition, where there is one."""
     import numpy as np
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     apply, load = _opened(plan), Load(**plan["load"])
     apply(rows_of(np.array([-1]), 1).append_column("op", pa.array(["c"])))
     rows = change_tables.batch(load, 0)
+    if plan["verb"] != VERBS[0]:
+        rows = rows.filter(pc.less(rows["amount"], 285.9))
     print("ready", flush=True)
     sys.stdin.readline()
     began, cpu_s = time.monotonic(), _cpu_s()
-    receipt = apply(rows)
+    receipt = apply(rows, plan["verb"])
     took = {"wall_s": time.monotonic() - began, "cpu_s": _cpu_s() - cpu_s}
     told = {"attempts": receipt["attempts"], "rebased": receipt.get("rebased", 0)}
     print(json.dumps(took | told), flush=True)
