@@ -179,7 +179,9 @@ def make_iceberg(load: Load, folder: Path, mode: str = "copy-on-write") -> None:
     folder.mkdir(parents=True)
     here = catalog(folder)
     here.create_namespace(NAMESPACE)
-    table = here.create_table(TABLE, schema(load.columns), properties={"write.merge.mode": mode})
+    table = here.create_table(
+        TABLE, schema(load.columns), properties={"write.merge.mode": mode, "write.delete.mode": mode}
+    )
     for part in base(load):
         table.append(part)
     here.close()
