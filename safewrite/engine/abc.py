@@ -97,8 +97,8 @@ class Engine(Protocol[S]):
             EngineError: the engine could not run it.
         """
 
-    def taken(self, source: S) -> list[bytes]:
-        """Take what goes to no part (``Aside``) into this process; it is little.
+    def taken(self, source: S) -> list[Any]:
+        """Take what goes to no part (``Aside``) into this process: as it is, or as bytes where another process sent it.
 
         Raises:
             EngineError: the engine could not get them.

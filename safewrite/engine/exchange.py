@@ -7,9 +7,9 @@ them, cut by part, into rows of :data:`CHUNKS`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -117,13 +117,15 @@ class Dealt:
 
 @dataclass(frozen=True)
 class Aside:
-    """Something for the process that runs the tasks; it goes to no part."""
+    """Something for the process that runs the tasks; it goes to no part.  ``sent`` makes bytes of it, where another process does."""
 
-    data: bytes
+    what: Any
+    sent: Callable[[Any], bytes] = bytes
 
     def packed(self) -> pa.RecordBatch:
         """It as a chunk."""
-        return pa.record_batch([pa.nulls(1, pa.int32()), pa.array([self.data], pa.binary())], schema=CHUNKS)
+        data = pa.array([self.sent(self.what)], pa.binary())
+        return pa.record_batch([pa.nulls(1, pa.int32()), data], schema=CHUNKS)
 
 
 @dataclass(frozen=True)

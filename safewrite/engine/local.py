@@ -40,9 +40,9 @@ class LocalEngine:
         rows = [given for given, _ in made]
         yield Mapped([report for _, report in made], rows, rows)
 
-    def taken(self, source: Source) -> list[bytes]:
+    def taken(self, source: Source) -> list[Any]:
         """See :class:`safewrite.engine.abc.Engine`."""
-        return [one.data for one in itertools.chain.from_iterable(source) if isinstance(one, Aside)]
+        return [one.what for one in itertools.chain.from_iterable(source) if isinstance(one, Aside)]
 
     def here(self, source: Source) -> None:
         """See :class:`safewrite.engine.abc.Engine`; they are in this process."""

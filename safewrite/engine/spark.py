@@ -120,7 +120,7 @@ class SparkEngine:
             told = rows.filter(f"{REPORT} IS NOT NULL").select(REPORT)
             yield Mapped(_reports(told), rows.filter(f"{REPORT} IS NULL").drop(REPORT), frame)
 
-    def taken(self, source: DataFrame) -> list[bytes]:
+    def taken(self, source: DataFrame) -> list[Any]:
         """See :class:`safewrite.engine.abc.Engine`."""
         with spark_errors("get what tasks gave"):
             found: list[bytes] = arrow_of(source.filter(f"{PART} IS NULL")).column(DATA).to_pylist()

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import safewrite as sw
+from safewrite.cdc.envelopes import decoding
 from safewrite.cdc.envelopes.decoding import Decoded, Decoder
 from safewrite.cdc.records.change_set import Place
 from safewrite.cdc.records.records import KafkaRecords
 from safewrite.cdc.table import decode_task
 from safewrite.cdc.table.by_tasks import ExecutorWork
 from safewrite.cdc.table.decode_task import DecodeReport, DecodeTask
+from safewrite.engine.exchange import Aside
 from safewrite.engine.local import LocalEngine
 
 _BATCH = 7
@@ -22,17 +24,12 @@ _BATCH = 7
 
 def decoded(decoder: Decoder, records: KafkaRecords, ended: Mapping[Place, int] | None = None) -> Decoded:
     """What tasks with the settings of a decoder make of records; the workers know no schemas before."""
-    decode_task._decoder.cache_clear()
-    task = sent(
-        DecodeTask(
-            decoder.envelope, decoder.settings, records.prefixes, ended=ended or {}, fewest=decoder.fewest
-        )
-    )
+    task = sent(DecodeTask(decoder, records.prefixes, ended=ended or {}))
     inputs = [
         records.take(places).data.to_batches(max_chunksize=_BATCH) for places in records.partitions().values()
     ]
-    engine = LocalEngine()
-    with engine.map(inputs, task) as found:
+    engine = Executors()
+    with LocalEngine.map(engine, inputs, task) as found:
         reports: list[DecodeReport] = pickle.loads(pickle.dumps(found.bodies()))
         pieces = engine.taken(found.rows)
     return decode_task.union(pieces, reports, records.prefixes)
@@ -40,7 +37,8 @@ def decoded(decoder: Decoder, records: KafkaRecords, ended: Mapping[Place, int] 
 
 def sent(task: DecodeTask) -> DecodeTask:
     """A task as an executor gets it; registries of tests stay in this process."""
-    if task.settings.schema_of is not None:
+    decoding._known.cache_clear()
+    if task.decoder.settings.schema_of is not None:
         return task
     made: DecodeTask = pickle.loads(pickle.dumps(task))
     return made
@@ -60,6 +58,9 @@ class Executors(LocalEngine):
         with super().map(source, pickle.loads(pickle.dumps(task))) as mapped:
             mapped.reports[:] = pickle.loads(pickle.dumps(mapped.reports))
             yield mapped
+
+    def taken(self, source: Any) -> list[Any]:
+        return [one.sent(one.what) for rows in source for one in rows if isinstance(one, Aside)]
 
     def gathered(self, source: Any, inputs: int) -> Any:
         """A task for each partition, however few its records are: what tasks do not know of each other is what tests are of."""

@@ -14,14 +14,13 @@ import pytest
 import safewrite as sw
 from safewrite.cdc.connect.registry import Registry
 from safewrite.cdc.envelopes.decoding import Decoder
-from safewrite.cdc.envelopes.envelope import EnvelopeSettings
 from safewrite.cdc.records.change import UNAVAILABLE, KafkaRecord
 from safewrite.cdc.records.records import KafkaRecords
 from safewrite.cdc.table import decode_task
 from safewrite.cdc.table.decode_task import DecodeReport, DecodeTask, union
-from safewrite.engine.local import LocalEngine
 from tests.cdc.events import record
 from tests.cdc.jobs import change
+from tests.cdc.on_executors import Executors
 from tests.cdc.test_column_batches import inserts
 
 
@@ -29,14 +28,15 @@ def ran(records: list[KafkaRecord], task: DecodeTask) -> tuple[list[bytes], list
     """The rows and the reports of a task for each partition."""
     given = KafkaRecords.of(records)
     inputs = [given.take(places).data.to_batches() for places in given.partitions().values()]
-    engine = LocalEngine()
+    engine = Executors()
     with engine.map([*inputs, []], task) as found:
         return engine.taken(found.rows), found.bodies()
 
 
 def task(**more: Any) -> DecodeTask:
     decoder = Decoder("debezium-json")
-    return replace(DecodeTask(decoder.envelope, decoder.settings, fewest=1), **more)
+    decoder.fewest = 1
+    return replace(DecodeTask(decoder), **more)
 
 
 RECORDS = [
@@ -107,9 +107,9 @@ def test_what_is_read_one_by_one_comes_in_rows_of_a_bounded_size(monkeypatch: py
 
 def test_a_task_takes_the_registry_along() -> None:
     registry = Registry("http://127.0.0.1:1", "user", "secret", patience_s=0.0)
-    made = task(envelope="debezium-avro", settings=EnvelopeSettings(registry))
+    made = task(decoder=Decoder("debezium-avro", schema_of=registry))
     sent = pickle.loads(pickle.dumps(made))
-    assert sent == made
+    assert (sent.decoder.settings, sent.decoder.fewest) == (made.decoder.settings, made.decoder.fewest)
     with pytest.raises(sw.StorageError, match="gave no answer about schema 7"):
         ran([KafkaRecord("topic", 0, 0, None, b"\0\0\0\0\7x")], sent)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
 
 from safewrite.cdc.connect.known_schemas import SchemaOf
 from safewrite.cdc.envelopes.by_columns import FEWEST, ByColumns
@@ -57,6 +59,10 @@ class Decoder:
         self.fewest = FEWEST
         """At least this many records of one schema in a batch are read by columns."""
         self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process has a decoder of its own."""
+        return _of_process, (self.envelope, self.settings, self.fewest)
 
     def decode(self, records: KafkaRecords, ended: Mapping[Place, int] | None = None) -> Decoded:
         """Decode all records of a batch: by columns what can be, the others one by one.
@@ -123,6 +129,24 @@ class Decoder:
                 else:
                     found.rows += told
         return found
+
+
+def _of_process(envelope: str, settings: EnvelopeSettings, fewest: int) -> Decoder:
+    decoder = _known(envelope, settings)
+    decoder.fewest = fewest
+    return decoder
+
+
+@lru_cache(maxsize=8)
+def _known(envelope: str, settings: EnvelopeSettings) -> Decoder:
+    """The decoder of a worker process, which remembers schemas; each could be asked for again."""
+    return Decoder(
+        envelope,
+        schema_of=settings.schema_of,
+        placeholder=settings.placeholder,
+        before_image=settings.before_image,
+        route_field=settings.route_field,
+    )
 
 
 def _place(change: SourceChange) -> tuple[str, int, int]:

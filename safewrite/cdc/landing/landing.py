@@ -79,15 +79,13 @@ class Landing:
         if not batch.ranges:
             return []
         work = None if work_of is None else work_of(batch.records)
-        if work is not None:
-            return self.by_tasks.land(batch, done, work, partial(self._landed, batch, done))
-        decoded = self.decoder.decode(batch.records, self.ledger.ended(batch.ranges, done))
-        return self._landed(batch, done, decoded)
+        work = work or ExecutorWork.here(batch.records)
+        return self.by_tasks.land(batch, done, work, partial(self._landed, batch, done))
 
     def _landed(
-        self, batch: Batch, done: dict[str, int], decoded: Decoded, there: SharesOfBatch | None = None
+        self, batch: Batch, done: dict[str, int], decoded: Decoded, parts: SharesOfBatch
     ) -> list[LedgerEntry]:
-        """Land what was decoded, here and by tasks on executors."""
+        """Land what came whole of a batch, and what is in parts."""
         found = decoded.by_columns
         log.debug(
             "batch %s: %s records were read by columns, others: %s",
@@ -96,17 +94,16 @@ class Landing:
             decoded.records - found,
         )
         rest, nowhere, routed = self._divided(decoded, batch, done)
-        by_tasks: list[TaskShare] = [] if there is None else there.prepared(routed)
+        by_tasks = parts.prepared(routed)
         shares = self._shares(routed.values(), batch, done)
         letters = [one for share in shares for one in share.dead]
         letters += [one for share in by_tasks for one in share.dead]
         self.ledger.write_letters([*nowhere, *letters], batch.ranges)
-        shares += self._commit(shares, by_tasks, batch, done, there)
+        shares += self._commit(shares, by_tasks, batch, done, parts)
         landed = {share.table.name for share in shares}
         by_tasks = [share for share in by_tasks if share.table.name not in landed]
         lines = [rest, *(one.entry for one in shares), *(one.entry for one in by_tasks)]
-        if there is not None:
-            there.tell({share.table.name: share.entry.records for share in shares})
+        parts.tell({share.table.name: share.entry.records for share in shares})
         self.ledger.write(batch, lines, done, decoded.endings)
         tell_batch(lines, self._on_event)
         committed = {line.table for line in lines if line.version is not None}
@@ -186,23 +183,23 @@ class Landing:
         by_tasks: Sequence[TaskShare],
         batch: Batch,
         done: dict[str, int],
-        there: SharesOfBatch | None,
+        parts: SharesOfBatch | None,
     ) -> list[TableBatch]:
         """Commit all shares, so many at a time; what one raises is raised when all are done.
 
         The tables that could not land in parts, as tasks found, and landed whole.
         """
         failed, late = dict[str, BaseException](), list[TableBatch]()
-        if there is not None:
+        if parts is not None:
 
             def take(doubts: Mapping[str, str]) -> None:
                 routed: Routed = {}
-                there.take(doubts, routed)
+                parts.take(doubts, routed)
                 found = self._shares(routed.values(), batch, done)
                 self.ledger.write_letters([one for share in found for one in share.dead], batch.ranges)
                 late.extend(found)
 
-            failed |= there.commit(by_tasks, self._apply, take)
+            failed |= parts.commit(by_tasks, self._apply, take)
             self.by_tasks.forget(share.table.name for share in (*shares, *late))
         waiting = [share for share in (*shares, *late) if share.frame is not None]
         if waiting:

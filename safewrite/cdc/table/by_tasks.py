@@ -21,6 +21,7 @@ from safewrite.cdc.envelopes.decoding import Decoded
 from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.cdc.records.batch import Batch
 from safewrite.cdc.records.change_set import ChangeSet
+from safewrite.cdc.records.records import KafkaRecords
 from safewrite.cdc.routing.routing import Router
 from safewrite.cdc.table.decode_task import DecodeReport, DecodeTask, union
 from safewrite.cdc.table.shares import ShareTold, Sharing, TableView
@@ -29,6 +30,7 @@ from safewrite.cdc.table.task_shares import TaskShare, view_of
 from safewrite.changes.members.shared_jobs import SharedJobs
 from safewrite.changes.members.table_chunks import UnfitError
 from safewrite.engine.abc import Engine, Mapped
+from safewrite.engine.local import LocalEngine
 from safewrite.intake.duck import duckdb_version
 
 log = logging.getLogger("safewrite")
@@ -56,9 +58,9 @@ Finish = Callable[[Decoded, "SharesOfBatch"], list[LedgerEntry]]
 
 @dataclass(frozen=True)
 class ExecutorWork:
-    """Records that are with executors: what runs tasks on them, how many at once, and who remembers what these met.
+    """The records of a batch where they are: what runs tasks on them, how many at once, and who remembers what these met.
 
-    ``rows_a_batch``: at most this many records come to a task at a time.
+    ``rows_a_batch``: at most this many records come to a task at a time.  ``is_here``: they are in this process.
     """
 
     engine: Engine[Any]
@@ -68,6 +70,13 @@ class ExecutorWork:
     at_once: int
     learn: Callable[[Sequence[DecodeReport]], None]
     rows_a_batch: int | None = None
+    is_here: bool = False
+
+    @classmethod
+    def here(cls, records: KafkaRecords) -> ExecutorWork:
+        """Records that are in this process: one part, for threads share its processors anyway."""
+        source = [records.data.to_batches()]
+        return cls(LocalEngine(), source, records.prefixes, None, 1, lambda reports: None, is_here=True)
 
 
 class LandAgainError(Exception):
@@ -79,6 +88,7 @@ class SharesOfBatch:
     """The changes of a batch that are in parts; ``doubts`` says why others are whole."""
 
     landing: TaskLanding
+    work: ExecutorWork
     batch: Batch
     done: Mapping[str, int]
     share_reports: Mapping[str, ShareTold]
@@ -108,7 +118,9 @@ class SharesOfBatch:
                 futures = [pool.submit(self._prepared, report) for report in reports]
             for report, one in zip(reports, futures, strict=True):
                 try:
-                    shares.append(one.result())
+                    share = one.result()
+                    share.entry.by_executors = 0 if self.work.is_here else report.records
+                    shares.append(share)
                 except UnfitError as error:
                     doubts[report.table.name] = str(error)
         if doubts:
@@ -149,12 +161,12 @@ class SharesOfBatch:
 
     def tell(self, routed: Mapping[str, int]) -> None:
         """Say once a batch, by reason, which tables landed in one part, for so many records."""
-        reasons: dict[str, list[str]] = {}
+        level, reasons = logging.DEBUG if self.work.is_here else logging.INFO, dict[str, list[str]]()
         for name in routed:
             reasons.setdefault(self._why(name), []).append(name)
         for why, names in reasons.items():
             count = sum(routed[name] for name in names)
-            log.info(ONE_PART, self.batch.number, count, len(names), ", ".join(sorted(names)), why)
+            log.log(level, ONE_PART, self.batch.number, count, len(names), ", ".join(sorted(names)), why)
 
     def commit(
         self,
@@ -166,9 +178,10 @@ class SharesOfBatch:
         if not shares:
             return {}
         of_batch = self.batch.number, sum(one.report.records for one in shares), len(shares)
-        log.info("batch %s: executors land %s records of %s tables", *of_batch)
+        level = logging.DEBUG if self.work.is_here else logging.INFO
+        log.log(level, "batch %s: executors land %s records of %s tables", *of_batch)
         errors = self.landing.commit(shares, self.jobs, apply, take)
-        log.info("batch %s: executors have landed %s records of %s tables", *of_batch)
+        log.log(level, "batch %s: executors have landed %s records of %s tables", *of_batch)
         return errors
 
     def _prepared(self, report: ShareTold) -> TaskShare:
@@ -221,12 +234,10 @@ class TaskLanding:
         decoder = self.job.decoder
         ended = self.job.ledger.ended(batch.ranges, done)
         task = DecodeTask(
-            decoder.envelope,
-            decoder.settings,
+            decoder,
             work.prefixes,
             work.starts,
             ended,
-            decoder.fewest,
             sharing,
         )
         source = work.engine.gathered(work.source, _tasks(batch, work.rows_a_batch))
@@ -245,7 +256,7 @@ class TaskLanding:
             doubts |= {name: why for one in reports for name, why in one.doubts.items()}
             return finish(
                 decoded,
-                SharesOfBatch(self, batch, done, share_reports, records, jobs, sharing, doubts, decode),
+                SharesOfBatch(self, work, batch, done, share_reports, records, jobs, sharing, doubts, decode),
             )
 
     def commit(

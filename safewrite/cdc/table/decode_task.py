@@ -12,17 +12,16 @@ import struct
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import groupby
+from typing import Any
 
 import pyarrow as pa
 
 import safewrite as sw
-from safewrite.cdc.envelopes.by_columns import FEWEST
 from safewrite.cdc.envelopes.decoding import Decoded, Decoder
-from safewrite.cdc.envelopes.envelope import EnvelopeSettings, Tombstone
+from safewrite.cdc.envelopes.envelope import Tombstone
 from safewrite.cdc.records.change import DeadLetter, SourceChange
-from safewrite.cdc.records.change_set import ChangeSet, Place
+from safewrite.cdc.records.change_set import ChangeSet, ColumnBatch, Place
 from safewrite.cdc.records.packed import PackedBatch, unpacked
 from safewrite.cdc.records.prefixes import Prefixes
 from safewrite.cdc.records.records import KafkaRecords
@@ -69,23 +68,20 @@ class DecodeTask:
         prefixes: what was cut off keys and values.
         starts: the offsets from which records are wanted, by partition, and none of others; None: all.
         ended: the deletes that partitions ended with in the batch before.
-        fewest: at least this many records of one schema are read by columns.
         sharing: shares changes out among tables; None: all of them come whole.
         only: the tables whose changes come, whole, and nothing else does; None: all that there is.
     """
 
-    envelope: str
-    settings: EnvelopeSettings
+    decoder: Decoder
     prefixes: tuple[bytes, ...] = ()
     starts: Mapping[Place, int] | None = None
     ended: Mapping[Place, int] = field(default_factory=dict)
-    fewest: int = FEWEST
     sharing: Sharing | None = None
     only: frozenset[str] | None = None
 
     @property
     def columns(self) -> pa.Schema:
-        """Those of an exchange; what goes aside is a ``PackedBatch`` or a ``Decoded`` without column batches (``_piece``)."""
+        """Those of an exchange; what goes aside is a ``ColumnBatch``, or a ``Decoded`` without any."""
         return CHUNKS
 
     def __call__(
@@ -103,8 +99,7 @@ class DecodeTask:
         del parts
         if self.starts is not None:
             records = records.since(self.starts)
-        decoder = _decoder(self.envelope, self.settings)
-        decoder.fewest = self.fewest
+        decoder = self.decoder
         found = decoder.decode(records, self.ended)
         if self.only is not None:
             found = self._of_only(found)
@@ -158,31 +153,17 @@ class DecodeTask:
         return [one for one in met.newest(_PREFIXES_MAX) if one not in self.prefixes]
 
 
-@lru_cache(maxsize=8)
-def _decoder(envelope: str, settings: EnvelopeSettings) -> Decoder:
-    """The decoder of a worker process, which remembers schemas; each could be asked for again."""
-    return Decoder(
-        envelope,
-        schema_of=settings.schema_of,
-        placeholder=settings.placeholder,
-        before_image=settings.before_image,
-        route_field=settings.route_field,
-    )
-
-
 def _whole(found: Decoded) -> Iterator[Aside]:
     """What comes whole to the process that commits."""
-    for batch in found.columns:
-        yield _piece(PackedBatch.of(batch))
-    for rest in _pieces(found):
-        yield _piece(rest)
+    for one in (*found.columns, *_pieces(found)):
+        yield Aside(one, _sent)
 
 
-def _piece(what: PackedBatch | Decoded) -> Aside:
-    data = pickle.dumps(what)
+def _sent(one: ColumnBatch | Decoded) -> bytes:
+    data = pickle.dumps(PackedBatch.of(one) if isinstance(one, ColumnBatch) else one)
     # Records that were read one by one have their schemas around them again, each the same text.
-    packed = pa.compress(data, _CODEC, asbytes=True) if isinstance(what, Decoded) else b""
-    return Aside(_SIZE.pack(len(data)) + packed if packed else _SIZE.pack(0) + data)
+    packed = pa.compress(data, _CODEC, asbytes=True) if isinstance(one, Decoded) else b""
+    return _SIZE.pack(len(data)) + packed if packed else _SIZE.pack(0) + data
 
 
 def _of_piece(sent: bytes) -> PackedBatch | Decoded:
@@ -212,15 +193,18 @@ def _records_in(found: Decoded) -> int:
     return len({id(one.record) for one in left})
 
 
-def union(pieces: Iterable[bytes], reports: Sequence[DecodeReport], prefixes: Sequence[bytes]) -> Decoded:
+def union(pieces: Iterable[Any], reports: Sequence[DecodeReport], prefixes: Sequence[bytes]) -> Decoded:
     """What all tasks decoded, in the order of the records.
 
     Raises:
         InternalError: what the tasks sent is not what they say that they read.
     """
     found, packed, others = Decoded(), list[PackedBatch](), 0
-    for data in pieces:
-        piece = _of_piece(data)
+    for given in pieces:
+        piece = _of_piece(given) if isinstance(given, bytes) else given
+        if isinstance(piece, ColumnBatch):
+            found.columns.append(piece)
+            continue
         if isinstance(piece, PackedBatch):
             packed.append(piece)
             continue
@@ -228,7 +212,7 @@ def union(pieces: Iterable[bytes], reports: Sequence[DecodeReport], prefixes: Se
         found.rows += piece.rows
         found.dead += piece.dead
         found.unmet += piece.unmet
-    found.columns = unpacked(packed, prefixes)
+    found.columns += unpacked(packed, prefixes)
     found.tombstones = sum(one.passed for one in reports)
     for report in reports:
         found.endings.update(report.endings)

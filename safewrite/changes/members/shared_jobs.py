@@ -86,7 +86,7 @@ class TableEngine(Generic[S]):
         reports, rows = self.jobs.wait(self.name, _Call(kind, source, [task]))
         yield Mapped(reports, _Rows(rows), None)
 
-    def taken(self, source: Any) -> list[bytes]:
+    def taken(self, source: Any) -> list[Any]:
         """See :class:`safewrite.engine.abc.Engine`; no row of a table goes to no part."""
         return []
 
