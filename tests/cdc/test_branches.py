@@ -86,14 +86,11 @@ def test_a_branch_that_was_dropped_stops_the_job_until_its_rows_are_sent_again(j
     assert (kept(job), kept(job, "audit")) == ({1: 1, 2: 2, 3: 3}, {1: 1, 2: 2, 3: 4})
 
 
-@pytest.mark.sweep("audit-executors1", "main-executors1", "main")
-@pytest.mark.parametrize("executors", [None, Executors()])
+@pytest.mark.sweep("main")
 @pytest.mark.parametrize("branch", ["audit", "main"])
-def test_a_job_stops_where_another_engine_sets_its_branch_back(
-    job: Job, branch: str, executors: Executors | None
-) -> None:
+def test_a_job_stops_where_another_engine_sets_its_branch_back(job: Job, branch: str) -> None:
     """It went on behind the rows that went: a job that ran did not ask, nor did one with executors."""
-    job.schemas, work = True, executors and executors.work
+    job.schemas, work = True, Executors().work
     job.tables = ON_AUDIT[:1] if branch == "audit" else [{"table": "a"}]
     given = [change("c", "a", one, {"id": one, "n": one}, lsn=one, offset=one - 1) for one in (1, 2, 3)]
     running = job.landing()
@@ -101,7 +98,7 @@ def test_a_job_stops_where_another_engine_sets_its_branch_back(
     table = load_catalog(**job.catalog()).load_table("db.a")
     before = table.metadata.refs[branch].snapshot_id
     lines = running.land(job.batch(given[1:2], 1), work)
-    assert lines[1].by_executors == (0 if executors is None else 1)
+    assert lines[1].by_executors == 1
     moved = table.refresh().manage_snapshots()
     if branch == "main":
         moved.rollback_to_snapshot(before).commit()

@@ -147,10 +147,9 @@ def test_a_row_that_changes_while_it_is_computed_stops_the_job_once(
     assert job.verdict().faults == ()
 
 
-@pytest.mark.sweep("executors", "one by one")
-@pytest.mark.parametrize("executors", [None, Executors().work], ids=["driver", "executors"])
+@pytest.mark.sweep("one by one")
 def test_columns_that_order_changes_say_whether_a_row_has_left_the_filter(
-    tmp_path: Path, schemas: bool, executors: Any
+    tmp_path: Path, schemas: bool
 ) -> None:
     """An older change that does not pass takes no newer row, and one that passes brings none back."""
     table = {
@@ -163,7 +162,7 @@ def test_columns_that_order_changes_say_whether_a_row_has_left_the_filter(
     job = Job(tmp_path, [table], schemas=schemas)
     found = []
     for at, (v, n) in enumerate([(5, 1), (3, 0), (6, 0), (4, 1), (6, 1)]):
-        job.landing().land(job.batch([upsert("u", 1, at, v=v, n=n)], at), executors)
+        job.landing().land(job.batch([upsert("u", 1, at, v=v, n=n)], at), Executors().work)
         found.append([row["v"] for row in job.rows("a").values()])
     assert found == [[5], [5], [], [], [6]]
     assert job.verdict().faults == ()

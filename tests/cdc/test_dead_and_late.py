@@ -25,13 +25,12 @@ def misfit(count: int, lsn: int, offset: int) -> list[KafkaRecord]:
     return [told("u", 1, "a text now", lsn + at, offset + at) for at in range(count)]
 
 
-@pytest.mark.sweep("90", "iceberg", "True-1", "False-1-delta-True")
-@pytest.mark.parametrize("executors", [False, True])
+@pytest.mark.sweep("90", "iceberg", "True-1")
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 @pytest.mark.parametrize("count", [1, 90])
 @pytest.mark.parametrize("has_others", [False, True])
 def test_t4_b1_a_late_change_and_a_newer_dead_letter_are_no_source_that_was_set_back(
-    tmp_path: Path, *, executors: bool, form: str, count: int, has_others: bool
+    tmp_path: Path, *, form: str, count: int, has_others: bool
 ) -> None:
     """Nothing tells to raise ``epoch``, under which the change that was sent again would win over the newer row."""
     job = Job(tmp_path, [{"table": "a"}], form, schemas=False)
@@ -39,17 +38,15 @@ def test_t4_b1_a_late_change_and_a_newer_dead_letter_are_no_source_that_was_set_
     again = [told("c", 0, 0, 10, 5)]
     others = [told("c", 1000 + at, 1, 900 + at, 400 + at) for at in range(count)] if has_others else []
     batches = [first, [told("u", 0, 7, 500, 3)], [*again, *misfit(count, 600, 100), *others]]
-    lines = landed(job, batches, Executors() if executors else None)
+    lines = landed(job, batches, Executors())
     assert [(line.late, line.dead) for line in lines if line.table][-1] == (1, count)
     assert job.rows("a")[0]["n"] == 7
     assert len(job.rows("a")) == 2 + len(others)
     assert not job.verdict().faults
 
 
-@pytest.mark.sweep("True")
-@pytest.mark.parametrize("executors", [False, True])
 def test_t4_b1_the_time_of_a_dead_letter_does_not_excuse_a_source_that_was_set_back(
-    tmp_path: Path, *, executors: bool
+    tmp_path: Path,
 ) -> None:
     job = Job(tmp_path, [{"table": "a"}], schemas=False)
     first = [told("c", 0, 0, 100, 0), told("c", 1, 1, 101, 1)]
@@ -60,7 +57,7 @@ def test_t4_b1_the_time_of_a_dead_letter_does_not_excuse_a_source_that_was_set_b
     )
     batches = [first, [*misfit(1, 900, 2), told("c", 2, 2, 102, 3)], [set_back, told("c", 3, 3, 60, 10)]]
     with pytest.raises(sw.InvalidInputError, match="lower log positions"):
-        landed(job, batches, Executors() if executors else None)
+        landed(job, batches, Executors())
 
 
 def test_t4_b1_a_row_that_the_filter_does_not_let_pass_is_no_late_one(tmp_path: Path) -> None:

@@ -9,14 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from safewrite.cdc.envelopes import decoding
 from safewrite.cdc.envelopes.decoding import Decoded, Decoder
 from safewrite.cdc.kafka import executor_records
 from safewrite.cdc.kafka.executor_records import ExecutorRecords, ExecutorRecordsWork
 from safewrite.cdc.kafka.micro_batches import MicroBatches
 from safewrite.cdc.records.records import KafkaRecords
-from safewrite.cdc.table import decode_task
 from safewrite.cdc.table.decode_task import DecodeTask, union
 from safewrite.engine.local import LocalEngine
+from tests.cdc.on_executors import sent
 from tests.cdc.test_column_batches import TEXTS, inserts, row
 
 
@@ -30,7 +31,7 @@ class OneProcess(LocalEngine):
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor_records, "SparkEngine", OneProcess)
-    decode_task._decoder.cache_clear()  # prefixes that other tests met
+    decoding._known.cache_clear()  # prefixes that other tests met
 
 
 class Decode:
@@ -43,10 +44,7 @@ class Decode:
         work = self.work_of(records)
         if work is None:
             return self.decoder.decode(records, ended)
-        decoder = self.decoder
-        task = DecodeTask(
-            decoder.envelope, decoder.settings, work.prefixes, work.starts, ended, decoder.fewest
-        )
+        task = sent(DecodeTask(self.decoder, work.prefixes, work.starts, ended))
         with work.engine.map(work.source.inputs, task) as mapped:
             reports = mapped.bodies()
             work.learn(reports)

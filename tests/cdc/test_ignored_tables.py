@@ -17,19 +17,14 @@ from tests.cdc.jobs import Job, change
 from tests.cdc.on_executors import Executors
 
 
-def told(
-    job: Job, given: list[KafkaRecord], there: Executors | None
-) -> dict[str | None, tuple[int, int, int]]:
-    lines = job.landing().land(job.batch(given), there and there.work)
+def told(job: Job, given: list[KafkaRecord]) -> dict[str | None, tuple[int, int, int]]:
+    lines = job.landing().land(job.batch(given), Executors().work)
     assert job.verdict().faults == ()
     return {line.table: (line.records, line.ignored, line.dead) for line in lines}
 
 
-@pytest.mark.parametrize("there", [None, Executors()], ids=["driver", "executors"])
 @pytest.mark.parametrize("schemas", [True, False], ids=["by columns", "one by one"])
-def test_records_of_unknown_tables_are_counted_and_not_kept(
-    tmp_path: Path, schemas: bool, there: Executors | None
-) -> None:
+def test_records_of_unknown_tables_are_counted_and_not_kept(tmp_path: Path, schemas: bool) -> None:
     job = Job(tmp_path, [{"table": "a"}], settings={"unknown_tables": "ignore"}, schemas=schemas)
     given = [
         change("c", "a", 1, {"id": 1, "n": 1}, lsn=1, offset=0),
@@ -39,20 +34,19 @@ def test_records_of_unknown_tables_are_counted_and_not_kept(
         change("c", "c", 7, {"id": 7}, lsn=4, offset=4),
         record(b"no event", {"id": 1}, offset=5),
     ]
-    assert told(job, given, there) == {None: (5, 4, 1), "db.a": (1, 0, 0)}
+    assert told(job, given) == {None: (5, 4, 1), "db.a": (1, 0, 0)}
     assert job.rows("a") == {1: {"id": 1, "n": 1}}
     assert [letter["offset"] for letter in job.letters()] == [5]
     (table,) = status(job.landing(), job.read("job_ledger", "cdc")).tables
     assert (table.table, table.records, table.applied) == ("db.a", 1, 1)
 
 
-@pytest.mark.parametrize("there", [None, Executors()], ids=["driver", "executors"])
-def test_ignored_tables_are_named_by_patterns(tmp_path: Path, there: Executors | None) -> None:
+def test_ignored_tables_are_named_by_patterns(tmp_path: Path) -> None:
     settings = {"ignored_tables": ["public.tmp_*", "log?"]}
     job = Job(tmp_path, [{"table": "a"}], settings=settings, schemas=True)
     tables = ["a", "tmp_1", "tmp_", "logs", "log", "b"]
     given = [change("c", one, 1, {"id": 1}, lsn=at + 1, offset=at) for at, one in enumerate(tables)]
-    assert told(job, given, there) == {None: (5, 3, 2), "db.a": (1, 0, 0)}
+    assert told(job, given) == {None: (5, 3, 2), "db.a": (1, 0, 0)}
     assert [letter["offset"] for letter in job.letters()] == [4, 5]
 
 

@@ -18,7 +18,7 @@ from tests.cdc.on_executors import Executors
 from tests.cdc.test_by_tasks import job_of
 
 _ROOT = str(Path(safewrite.__file__).parent)
-MOST = 60
+MOST = 40
 """So many functions may be on one side only."""
 
 

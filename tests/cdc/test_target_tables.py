@@ -253,12 +253,8 @@ def test_an_error_that_sends_to_doctor_names_the_table(tmp_path: Path, seen: boo
     assert pickle.loads(pickle.dumps(stopped.value)).message.count("job_ledger") == 1
 
 
-@pytest.mark.sweep("True-False", "False-True")
-@pytest.mark.parametrize("executors", [False, True])
 @pytest.mark.parametrize("nested", [False, True])
-def test_t4_b3_a_source_may_get_a_column_of_times_without_a_zone(
-    tmp_path: Path, *, executors: bool, nested: bool
-) -> None:
+def test_t4_b3_a_source_may_get_a_column_of_times_without_a_zone(tmp_path: Path, *, nested: bool) -> None:
     """Delta wants a table feature for it, which no batch before asked for."""
     times = {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTimestamp"}
     at = {"type": "array", "optional": True, "items": times} if nested else times
@@ -268,6 +264,6 @@ def test_t4_b3_a_source_may_get_a_column_of_times_without_a_zone(
         row("c", {"id": 10 + one, "at": [one] if nested else one}, [ID, {**at, "field": "at"}], 10 + one)
         for one in range(3)
     ]
-    lines = landed(job, [first, more], Executors() if executors else None)
+    lines = landed(job, [first, more], Executors())
     assert [(line.applied, line.dead) for line in lines if line.table] == [(3, 0), (3, 0)]
     assert len(job.rows("a")) == 6

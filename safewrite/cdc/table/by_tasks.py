@@ -29,6 +29,7 @@ from safewrite.cdc.table.table_batch import JobParts
 from safewrite.cdc.table.task_shares import TaskShare, view_of
 from safewrite.changes.members.shared_jobs import SharedJobs
 from safewrite.changes.members.table_chunks import UnfitError
+from safewrite.changes.members.table_pool import TABLES_AT_ONCE
 from safewrite.engine.abc import Engine, Mapped
 from safewrite.engine.local import LocalEngine
 from safewrite.intake.duck import duckdb_version
@@ -45,7 +46,7 @@ PART_ROWS, TASK_ROWS = 25_000, 100_000
 """About this many changes of a table are dealt to one part, and of all tables to one task."""
 BUCKETS = 128
 AT_ONCE = 32
-"""The driver works on at most this many tables at a time, or more (``parallel_tables``)."""
+"""The driver works on at most this many tables at a time whose rows are with executors, or more (``parallel_tables``)."""
 SMALL_ROWS = 500
 """Fewer changes than this are worth no task of their own."""
 
@@ -75,8 +76,7 @@ class ExecutorWork:
     @classmethod
     def here(cls, records: KafkaRecords) -> ExecutorWork:
         """Records that are in this process: one part, for threads share its processors anyway."""
-        source = [records.data.to_batches()]
-        return cls(LocalEngine(), source, records.prefixes, None, 1, lambda reports: None, is_here=True)
+        return cls(LocalEngine(), [records], records.prefixes, None, 1, lambda reports: None, is_here=True)
 
 
 class LandAgainError(Exception):
@@ -114,7 +114,7 @@ class SharesOfBatch:
         reports = [one for name, one in self.share_reports.items() if name not in doubts]
         shares = []
         if reports:
-            with ThreadPoolExecutor(self.landing.at_once, "safewrite-cdc") as pool:
+            with ThreadPoolExecutor(self.landing.at_once(self.work), "safewrite-cdc") as pool:
                 futures = [pool.submit(self._prepared, report) for report in reports]
             for report, one in zip(reports, futures, strict=True):
                 try:
@@ -211,7 +211,7 @@ class TaskLanding:
             SafewriteError: as ``finish``; the schema registry is away, or Spark could not run the tasks.
         """
         for turn in range(1, TURNS + 1):
-            self._look(done)
+            self._look(done, work)
             sharing = self._sharing(batch, work) if turn < TURNS else None
             try:
                 return self._landed(batch, done, work, finish, sharing)
@@ -251,7 +251,10 @@ class TaskLanding:
             work.learn(reports)
             share_reports, records, doubts = _by_table(reports)
             parts = _parts(sum(one.rows for one in share_reports.values()), work.at_once)
-            jobs = SharedJobs(work.engine, mapped.rows, parts, work.at_once, self.at_once)
+            at_once = self.at_once(work)
+            jobs = SharedJobs(
+                work.engine, mapped.rows, parts, work.at_once, at_once, min(TABLES_AT_ONCE, at_once)
+            )
             stack.callback(jobs.close)
             doubts |= {name: why for one in reports for name, why in one.doubts.items()}
             return finish(
@@ -317,13 +320,13 @@ class TaskLanding:
         for name in names:
             self.views.pop(name, None)
 
-    @property
-    def at_once(self) -> int:
-        """The driver works on so many tables at a time: it has no rows of them, and waits for the store."""
-        return max(AT_ONCE, self.job.config.parallel_tables)
+    def at_once(self, work: ExecutorWork) -> int:
+        """The driver works on so many tables at a time: on more where it has no rows of them, and waits for the store."""
+        most = self.job.config.parallel_tables
+        return most if work.is_here else max(AT_ONCE, most)
 
     # --- what tasks know ----------------------------------------------------------------------------
-    def _look(self, done: Mapping[str, int]) -> None:
+    def _look(self, done: Mapping[str, int], work: ExecutorWork) -> None:
         """Look at the tables that are not known, so many at a time; each once in a process."""
         unknown = [
             table
@@ -332,7 +335,7 @@ class TaskLanding:
         ]
         if not unknown:
             return
-        with ThreadPoolExecutor(self.at_once, "safewrite-cdc") as pool:
+        with ThreadPoolExecutor(self.at_once(work), "safewrite-cdc") as pool:
             self.views |= dict(pool.map(self._looked, unknown))
 
     def _looked(self, table: TargetTable) -> tuple[str, TableView]:

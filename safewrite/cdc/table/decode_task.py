@@ -85,18 +85,17 @@ class DecodeTask:
         return CHUNKS
 
     def __call__(
-        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
+        self, given: Iterable[pa.RecordBatch] | KafkaRecords, at: TaskAttempt
     ) -> Generator[Given, None, DecodeReport]:
-        """Decode the records of the batches.
+        """Decode records: those of batches, or as this process has them.
 
         Raises:
             StorageError: the schema registry is away.
         """
-        parts = [pa.Table.from_batches([one]) for one in batches]
-        if not parts:
+        records = given if isinstance(given, KafkaRecords) else self._of_batches(given)
+        del given
+        if not len(records):
             return DecodeReport()
-        records = KafkaRecords.of_frame(pa.concat_tables(parts), self.prefixes)
-        del parts
         if self.starts is not None:
             records = records.since(self.starts)
         decoder = self.decoder
@@ -109,12 +108,17 @@ class DecodeTask:
             )
         shares, doubts, ignored = yield from self._shared(found, at, decoder)
         yield from _whole(found)
+        cut = records.cut_bytes
         return DecodeReport(
             len(records), found.by_columns, _records_in(found), len(found.ignored) + found.tombstones + ignored,
-            records.data.nbytes + records.cut_bytes, records.cut_bytes,
+            records.data.nbytes + cut, cut,
             [*records.partitions()], found.endings,
             (self._new(decoder.keys), self._new(decoder.values)), shares, doubts,
         )  # fmt: skip
+
+    def _of_batches(self, given: Iterable[pa.RecordBatch]) -> KafkaRecords:
+        parts = [pa.Table.from_batches([one]) for one in given]
+        return KafkaRecords.of_frame(pa.concat_tables(parts), self.prefixes) if parts else KafkaRecords.of([])
 
     def _of_only(self, found: Decoded) -> Decoded:
         """The changes of the tables that are asked for."""

@@ -26,7 +26,7 @@ from safewrite.cdc.routing.refusals import (
     refuse_key_in_order,
     refuse_made_anew,
     refuse_other_key,
-    refuse_other_names,
+    refuse_other_rows,
     refuse_set_back,
 )
 from safewrite.cdc.rows.moved_keys import Filled
@@ -177,7 +177,7 @@ class TaskShare:
         if view_of(name, found, positions, view.parts) != view:
             raise UnfitError("it is not as it was when its records were read")
         refuse_other_key(table, view.keys, view.schema)
-        refuse_other_names(name, table, found, positions)
+        refuse_other_rows(name, table, found, positions)
         refuse_key_in_order(table, report.keys)
         if (why := report.unfit) is not None:
             raise UnfitError(why)

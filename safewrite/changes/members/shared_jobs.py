@@ -19,7 +19,15 @@ import pyarrow as pa
 from safewrite.changes.meaning.reading import check_target, loose, parsed, read_batch
 from safewrite.changes.meaning.spec import Spec
 from safewrite.changes.members.table_chunks import KeysTold, UnfitError
-from safewrite.changes.members.table_pool import Decisions, GivenRows, LookUps, Read, Runs, TaskOfTable
+from safewrite.changes.members.table_pool import (
+    TABLES_AT_ONCE,
+    Decisions,
+    GivenRows,
+    LookUps,
+    Read,
+    Runs,
+    TaskOfTable,
+)
 from safewrite.changes.tasks.read_task import OF_CHANGES, ReadBatch, ReadReport, lists_of, no_truncates
 from safewrite.engine.abc import Engine, Mapped, Task, TaskReport, bodies
 from safewrite.engine.exchange import Dealt
@@ -141,6 +149,7 @@ class SharedJobs(Generic[S]):
         parts: decisions are made in so many tasks.
         tasks: look-ups and rewrites are spread over so many tasks.
         at_once: so many threads work while others wait for a job.
+        in_task: a task works on at most so many tables at a time.
     """
 
     engine: Engine[S]
@@ -148,6 +157,7 @@ class SharedJobs(Generic[S]):
     parts: int
     tasks: int
     at_once: int
+    in_task: int = TABLES_AT_ONCE
     broken: StorageError | None = None
     """Why the engine could not run a job."""
     seats: dict[str, _Seat] = field(default_factory=dict)
@@ -260,10 +270,11 @@ class SharedJobs(Generic[S]):
         bundles = tuple(tuple(work[start::count]) for start in range(count))
         rows: S | None = None
         if kind is _Kind.LOOK_UP:
-            mapped = self._stack.enter_context(self.engine.map(self.engine.numbers(count), LookUps(bundles)))
+            task = LookUps(bundles, self.in_task)
+            mapped = self._stack.enter_context(self.engine.map(self.engine.numbers(count), task))
             found_bodies, rows = mapped.bodies(), mapped.rows
         else:
-            found_bodies = bodies(self.engine.run([Runs(bundle) for bundle in bundles]))
+            found_bodies = bodies(self.engine.run([Runs(bundle, self.in_task) for bundle in bundles]))
         for body in found_bodies:
             for name, report in body:
                 found[name].append(report)
@@ -276,9 +287,9 @@ class SharedJobs(Generic[S]):
         for call in calls.values():
             for part in call.source.parts:
                 sources[id(part.rows)] = part.rows
-        task = Decisions({
-            name: (call.tasks[0], read) for name, call in calls.items() if (read := self.seats[name].read) is not None
-        })  # fmt: skip
+        readers = {name: seat.read for name, seat in self.seats.items() if seat.read is not None}
+        tables = {name: (call.tasks[0], readers[name]) for name, call in calls.items() if name in readers}
+        task = Decisions(tables, self.in_task)
         source = self.engine.exchange(self.engine.together([*sources.values()]), self.parts)
         with self.engine.map(source, task) as mapped:
             found_bodies = mapped.bodies()

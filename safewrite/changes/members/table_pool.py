@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -32,12 +33,24 @@ def _pool_of(process: int) -> Workers:
     return Workers(TABLES_AT_ONCE, "safewrite-tables")
 
 
-def _side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """The results of calls, in their order; an error of one is raised when it is asked for."""
+def _side_by_side(calls: Sequence[Callable[[], T]], at_once: int) -> list[T]:
+    """The results of calls, in their order, so many at a time; an error of one is raised when all threads are done."""
     if len(calls) == 1:
         return [calls[0]()]
-    pending = [_pool_of(os.getpid()).submit(call) for call in calls]
-    return [one.result() for one in pending]
+    left, found = deque(enumerate(calls)), dict[int, T]()
+
+    def work() -> None:
+        while left:
+            try:
+                number, call = left.popleft()
+            except IndexError:  # another thread took it
+                return
+            found[number] = call()
+
+    pending = [_pool_of(os.getpid()).submit(work) for _ in range(min(at_once, len(calls)))]
+    for one in pending:
+        one.result()
+    return [found[number] for number in range(len(calls))]
 
 
 @dataclass(frozen=True)
@@ -73,6 +86,7 @@ class LookUps:
     """Gives the rows of look-ups of many tables; its input are numbers of bundles."""
 
     bundles: tuple[tuple[TaskOfTable, ...], ...]
+    at_once: int = TABLES_AT_ONCE
     columns: pa.Schema = CHUNKS
 
     def __call__(self, batches: Iterable[pa.RecordBatch], at: TaskAttempt) -> Generator[Given, None, _Told]:
@@ -83,7 +97,7 @@ class LookUps:
                 some = bundle[start : start + TABLES_AT_ONCE]
                 given = [pa.record_batch({"number": pa.array([piece.number])}) for piece in some]
                 calls = [partial(piece.done, [one], at) for piece, one in zip(some, given, strict=True)]
-                for piece, (rows, report) in zip(some, _side_by_side(calls), strict=True):
+                for piece, (rows, report) in zip(some, _side_by_side(calls, self.at_once), strict=True):
                     yield from (_named(piece.name, one) for one in rows)
                     told.append((piece.name, report))
         return told
@@ -99,13 +113,14 @@ class Runs:
     """Runs some tasks that have no input and give no rows."""
 
     pieces: tuple[TaskOfTable, ...]
+    at_once: int = TABLES_AT_ONCE
     columns: None = None
 
     def __call__(
         self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
     ) -> Generator[pa.RecordBatch, None, _Told]:
         yield from ()
-        done = _side_by_side([partial(piece.done, (), at) for piece in self.pieces])
+        done = _side_by_side([partial(piece.done, (), at) for piece in self.pieces], self.at_once)
         return [(piece.name, report) for piece, (_, report) in zip(self.pieces, done, strict=True)]
 
 
@@ -117,6 +132,7 @@ class Decisions:
     """
 
     tables: Mapping[str, tuple[Task, Read]]
+    at_once: int = TABLES_AT_ONCE
     columns: None = None
 
     def __call__(
@@ -128,7 +144,8 @@ class Decisions:
             if share.name in self.tables:
                 found.setdefault(share.name, []).append(share)
         names = sorted(found)
-        done = _side_by_side([partial(self._decided, name, found.pop(name), at) for name in names])
+        calls = [partial(self._decided, name, found.pop(name), at) for name in names]
+        done = _side_by_side(calls, self.at_once)
         return [*zip(names, done, strict=True)]
 
     def _decided(self, name: str, shares: Sequence[Share], at: TaskAttempt) -> TaskReport | str:

@@ -98,7 +98,8 @@ def summed(changes: ReadBatch, memory: Memory, answer: Answer, cuts: Decision) -
     spec, wide = changes.spec, loose(changes.schema)
     names = [*spec.keys, *spec.sequence_by]
     none = memory.tombstones.select(names).slice(0, 0)
-    deletes = none if answer.deletes is None else pa.concat_tables([none, answer.deletes.cast(none.schema)])
+    deletes = answer.deletes
+    deletes = deletes.cast(none.schema) if deletes is not None and deletes.num_rows else none
     batch = ChangeBatch(
         deletes, np.full(deletes.num_rows, ChangeOp.DELETE, np.int8), spec.keys, spec.sequence_by
     )
@@ -117,6 +118,8 @@ def summed(changes: ReadBatch, memory: Memory, answer: Answer, cuts: Decision) -
 
 def _carried(memory: Memory, answer: Answer) -> pa.Table:
     """What is remembered of carried values: entries of keys that no task had stay as they are."""
+    if not memory.carried.num_rows and (answer.carried is None or not answer.carried.num_rows):
+        return memory.carried
     stays = np.setdiff1d(np.arange(memory.carried.num_rows), answer.taken, assume_unique=True)
     kept_ones = memory.carried.take(pa.array(stays, pa.int64()))
     return (
