@@ -133,14 +133,17 @@ class SharesOfBatch:
         return shares
 
     def take(self, doubts: Mapping[str, str], routed: Routed) -> None:
-        """Read the records of tables again, and add their changes to those that came whole.
+        """Take the changes of tables as they are here, or read their records again, and add them to those that came whole.
 
         Raises:
             StorageError: the records did not come again.
             LandAgainError: an executor is gone.
         """
         self.doubts |= doubts
-        found = self.landing.router.route(self.decode(frozenset(doubts))).tables
+        reports = {name: self.share_reports.get(name) for name in doubts}
+        found = {name: (one.table, one.given) for name, one in reports.items() if one and one.given}
+        if again := frozenset(doubts) - {*found}:
+            found |= self.landing.router.route(self.decode(again)).tables
         for name in doubts:
             alone = [one for one in routed[name][1].rows if one.is_tombstone] if name in routed else []
             told = self.records[name] + (routed[name][1].records - len(alone) if name in routed else 0)

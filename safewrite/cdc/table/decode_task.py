@@ -92,6 +92,7 @@ class DecodeTask:
         Raises:
             StorageError: the schema registry is away.
         """
+        is_here = isinstance(given, KafkaRecords)
         records = given if isinstance(given, KafkaRecords) else self._of_batches(given)
         del given
         if not len(records):
@@ -106,7 +107,7 @@ class DecodeTask:
             return DecodeReport(
                 found.records, found.by_columns, _records_in(found), places=[*records.partitions()]
             )
-        shares, doubts, ignored = yield from self._shared(found, at, decoder)
+        shares, doubts, ignored = yield from self._shared(found, at, decoder, is_here=is_here)
         yield from _whole(found)
         cut = records.cut_bytes
         return DecodeReport(
@@ -130,7 +131,7 @@ class DecodeTask:
         )
 
     def _shared(
-        self, found: Decoded, at: TaskAttempt, decoder: Decoder
+        self, found: Decoded, at: TaskAttempt, decoder: Decoder, *, is_here: bool
     ) -> Generator[Given, None, tuple[dict[str, ShareTold], dict[str, str], int]]:
         """Give the rows of all tables that can have some, and take their changes out of what was found, and those passed over."""
         shares: dict[str, ShareTold] = {}
@@ -146,6 +147,7 @@ class DecodeTask:
             except UnfitError as error:
                 doubts[name] = str(error)
             else:
+                report.given = given if is_here else None
                 shares[name] = report
                 shared |= {id(one) for one in (*given.columns, *given.rows)}
         found.columns = [batch for batch in found.columns if id(batch) not in shared]

@@ -91,6 +91,8 @@ class ShareTold:
     """What is known of changed keys."""
     lacking: bool = False
     """Whether a row lacks a value that the table is to put in."""
+    given: ChangeSet | None = None
+    """The changes, where the task was in the driver's process: what must land in one part is not decoded again."""
 
     def doubt(self, other: ShareTold) -> str | None:
         """Why these changes and further ones must be in one part; None if they need not."""
