@@ -29,7 +29,6 @@ from safewrite.cdc.table.table_batch import JobParts
 from safewrite.cdc.table.task_shares import TaskShare, view_of
 from safewrite.changes.members.shared_jobs import SharedJobs
 from safewrite.changes.members.table_chunks import UnfitError
-from safewrite.changes.members.table_pool import TABLES_AT_ONCE
 from safewrite.engine.abc import Engine, Mapped
 from safewrite.engine.local import LocalEngine
 from safewrite.intake.duck import duckdb_version
@@ -255,9 +254,7 @@ class TaskLanding:
             share_reports, records, doubts = _by_table(reports)
             parts = _parts(sum(one.rows for one in share_reports.values()), work.at_once)
             at_once = self.at_once(work)
-            jobs = SharedJobs(
-                work.engine, mapped.rows, parts, work.at_once, at_once, min(TABLES_AT_ONCE, at_once)
-            )
+            jobs = SharedJobs(work.engine, mapped.rows, parts, work.at_once, at_once, at_once)
             stack.callback(jobs.close)
             doubts |= {name: why for one in reports for name, why in one.doubts.items()}
             return finish(
