@@ -17,8 +17,8 @@ from typing import Annotated, Any
 
 import typer
 
+from safewrite.delta.write.abc import Write
 from safewrite.delta.write.recalled import DeltaDone
-from safewrite.delta.write.transaction import Write
 from safewrite.delta.write.write import write as write_once
 from safewrite.protocol import effects as fx
 from safewrite.protocol.ask import Limits

@@ -28,6 +28,7 @@ from safewrite.delta.opening import (
 )
 from safewrite.delta.upkeep import Upkeep
 from safewrite.delta.write import creation
+from safewrite.delta.write.abc import Write
 from safewrite.delta.write.conflicts import positions_of
 from safewrite.delta.write.group_commit import Group, write_many
 from safewrite.delta.write.plans import Planner
@@ -35,7 +36,7 @@ from safewrite.delta.write.recalled import DeltaDone
 from safewrite.delta.write.resolve import recorded, resolve
 from safewrite.delta.write.staging import discard
 from safewrite.delta.write.steps import steps_of
-from safewrite.delta.write.transaction import Transaction, Write
+from safewrite.delta.write.transaction import Transaction
 from safewrite.delta.write.write import write
 from safewrite.errors import ConflictError, InvalidInputError, Kind, WouldAlterError, not_yet
 from safewrite.protocol.ask import Limits

@@ -19,7 +19,8 @@ from safewrite.changes.meaning.positions import compared
 from safewrite.changes.meaning.reading import Changes, fingerprint_of
 from safewrite.changes.meaning.spec import Spec
 from safewrite.changes.tasks import rebase
-from safewrite.changes.tasks.one_part import AppliedBatch, OnePart
+from safewrite.changes.tasks.abc import AppliedBatch
+from safewrite.changes.tasks.one_part import OnePart
 from safewrite.errors import InvalidInputError
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.testing.changes import Change, KeyEntry, Oracle, RefusedError

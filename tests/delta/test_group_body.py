@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from safewrite.delta.write.transaction import Transaction, Write
+from safewrite.delta.write.abc import Write
+from safewrite.delta.write.transaction import Transaction
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.members import MembersMetError
 

@@ -15,9 +15,9 @@ from deltalake import DeltaTable, write_deltalake
 from safewrite.delta.data.datafiles import encode
 from safewrite.delta.log import actions
 from safewrite.delta.log.snapshot import load
+from safewrite.delta.write.abc import Write
 from safewrite.delta.write.file_changes import removal
 from safewrite.delta.write.overwrite import OverwriteTransaction, named
-from safewrite.delta.write.transaction import Write
 from safewrite.delta.write.write import write
 from safewrite.errors import (
     ConflictError,

@@ -13,7 +13,7 @@ import safewrite as sw
 from safewrite.delta.log.actions import Commit
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import waiting
-from safewrite.delta.write.transaction import Write
+from safewrite.delta.write.abc import Write
 from safewrite.protocol import member_queue
 from safewrite.protocol.member_queue import Offer
 

@@ -6,7 +6,7 @@ import json
 
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.spark.transaction import SparkTransaction
-from safewrite.delta.write.transaction import Write
+from safewrite.delta.write.abc import Write
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Found
 from tests.delta.logs import metadata

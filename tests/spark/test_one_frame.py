@@ -12,7 +12,7 @@ import pytest
 
 import safewrite as sw
 from safewrite.delta.spark.transaction import SparkTransaction
-from safewrite.delta.write.transaction import Write
+from safewrite.delta.write.abc import Write
 from safewrite.frames.spark import stream
 from safewrite.frames.spark.batch import BatchOrigin
 from safewrite.protocol.ask import Limits

@@ -17,7 +17,8 @@ from safewrite.changes.meaning.member_batches import MemberChanges
 from safewrite.changes.meaning.reading import Changes
 from safewrite.changes.meaning.spec import AllLate, Spec
 from safewrite.changes.members.member_changes import packed_batch, unpacked_batch
-from safewrite.changes.tasks.one_part import AppliedBatch, OnePart
+from safewrite.changes.tasks.abc import AppliedBatch
+from safewrite.changes.tasks.one_part import OnePart
 from safewrite.errors import SafewriteError
 from safewrite.protocol import member_queue
 from safewrite.protocol.effects import Effect, Outcome

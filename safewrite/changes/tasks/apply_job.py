@@ -25,6 +25,7 @@ from safewrite.changes.meaning.memory import Memory
 from safewrite.changes.meaning.positions import Numbers
 from safewrite.changes.meaning.reading import check_target, parsed
 from safewrite.changes.meaning.spec import Check, Spec
+from safewrite.changes.tasks.abc import AppliedBatch
 from safewrite.changes.tasks.apply_tasks import (
     AppliedPart,
     ApplyPart,
@@ -35,7 +36,6 @@ from safewrite.changes.tasks.apply_tasks import (
     plain_name,
 )
 from safewrite.changes.tasks.by_part import Answer, joined
-from safewrite.changes.tasks.one_part import AppliedBatch
 from safewrite.changes.tasks.part_sums import (
     effect_of_truncates,
     needs_whole,

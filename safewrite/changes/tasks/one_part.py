@@ -10,61 +10,24 @@ from __future__ import annotations
 from collections.abc import Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import BatchKeys, Before, FileT, GoneRows
+from safewrite.changes.lookup.candidate_rows import BatchKeys, Before
 from safewrite.changes.lookup.table_files import LiveFile, Rest, TableFiles
 from safewrite.changes.meaning.accounting import check_result
 from safewrite.changes.meaning.decide import ChangeBatch, KnownRows
 from safewrite.changes.meaning.member_batches import GroupOutcome, MemberChanges, one_by_one, whole
 from safewrite.changes.meaning.memory import Memory
-from safewrite.changes.meaning.positions import Numbers, Position
+from safewrite.changes.meaning.positions import Numbers
 from safewrite.changes.meaning.reading import Changes
 from safewrite.changes.meaning.spec import Spec
 from safewrite.changes.meaning.unchanged_values import settle
+from safewrite.changes.tasks.abc import AppliedBatch
 from safewrite.changes.tasks.rebase import DecidedBatch, FollowedFile, Rebase
 from safewrite.errors import InternalError
 from safewrite.frames.predicate import Predicate, within
 from safewrite.protocol.effects import Effect, Outcome
-
-if TYPE_CHECKING:
-    from safewrite.changes.tasks.apply_job import ApplyJob
-
-
-@dataclass(frozen=True)
-class AppliedBatch:
-    """What becomes of a batch: ``rows`` come, and those at the places of ``goes`` go, by file; before ``cut`` all go, where a truncate came.
-
-    ``counts`` has, by file that was looked through, how many live rows it has.  Of the rows that come ``come`` has those that are still to
-    be written, and ``files`` those that tasks wrote; so for the change data feed ``gone``, the rows that go by their keys, and ``change_files``.
-    ``is_rebased``: what was decided on an earlier base was taken over.
-    """
-
-    outcome: GroupOutcome
-    rows: int
-    goes: Mapping[str, Numbers]
-    cut: Position | None
-    counts: Mapping[str, int]
-    come: pa.Table | None = None
-    gone: pa.Table | None = None
-    files: tuple[Any, ...] = ()
-    change_files: tuple[Any, ...] = ()
-    is_rebased: bool = False
-
-    def gone_rows(self, sequence_by: tuple[str, ...], files: Mapping[str, FileT]) -> GoneRows[FileT]:
-        """What goes, by the files that have these names."""
-        return GoneRows(
-            sequence_by,
-            {files[name]: places for name, places in self.goes.items()},
-            self.cut,
-            {files[name]: count for name, count in self.counts.items()},
-        )
-
-    def comes_as(self, other: AppliedBatch) -> bool:
-        """Whether files of its rows that were made of another plan's serve this one too."""
-        return self.outcome.settled.has_rows_of(other.outcome.settled)
 
 
 @dataclass
@@ -196,7 +159,3 @@ class OnePart:
         """
         self._rewrites += 1
         return (yield from self.files.rewrite(work, before, str(self._rewrites)))
-
-
-BatchWork: TypeAlias = "OnePart | ApplyJob"
-"""Changes on their way: where they are all together, or by tasks of an engine.  A plan asks both the same."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from safewrite.delta.log import features
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.delta.write.transaction import Transaction, Write
+from safewrite.delta.write.abc import Write
+from safewrite.delta.write.transaction import Transaction
 from safewrite.errors import NotCommittedError
 from safewrite.findings import Step, Steps
 from safewrite.protocol import keys

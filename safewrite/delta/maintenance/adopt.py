@@ -17,8 +17,8 @@ from safewrite.delta.log.features import check_append
 from safewrite.delta.log.retention import PropertiesCandidate
 from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.delta.opening import check_table, not_there, refuse_guarded
+from safewrite.delta.write.abc import Write
 from safewrite.delta.write.members import all_writes, own_info
-from safewrite.delta.write.transaction import Write
 from safewrite.errors import Kind, UnsafeConfigError
 from safewrite.findings import Step, Steps
 from safewrite.protocol import keys

@@ -23,8 +23,9 @@ from safewrite.delta.maintenance.inspection import (
     same_place,
 )
 from safewrite.delta.maintenance.vanished import CommitStatus, Lost
+from safewrite.delta.write.abc import Write
 from safewrite.delta.write.staging import StagedFile
-from safewrite.delta.write.transaction import Transaction, Write
+from safewrite.delta.write.transaction import Transaction
 from safewrite.errors import ConflictError, InvalidInputError, NotCommittedError
 from safewrite.findings import Step, Steps
 from safewrite.protocol.ask import Limits

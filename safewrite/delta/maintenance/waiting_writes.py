@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from safewrite.delta.maintenance import vanished
 from safewrite.delta.maintenance.inspection import ASKS, Inspection, now_ms
 from safewrite.delta.maintenance.repair import staged_in_place
-from safewrite.delta.write.transaction import Transaction, Write
+from safewrite.delta.write.abc import Write
+from safewrite.delta.write.transaction import Transaction
 from safewrite.delta.write.waiting import decoded
 from safewrite.errors import CommitUnknownError, ConflictError, NotCommittedError
 from safewrite.findings import Findings, Step, Steps

@@ -40,8 +40,8 @@ from safewrite.table.writer import repeated
 if TYPE_CHECKING:
     from safewrite.delta.data.datafiles import DataFile
     from safewrite.delta.format import DeltaFormat
+    from safewrite.delta.write.abc import Write
     from safewrite.delta.write.recalled import DeltaDone
-    from safewrite.delta.write.transaction import Write
     from safewrite.frames.spark.held import Held
     from safewrite.receipt import Receipt
 

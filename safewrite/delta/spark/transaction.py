@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from safewrite.delta.log import actions
 from safewrite.delta.log.snapshot import Snapshot
+from safewrite.delta.write.abc import Write
 from safewrite.delta.write.members import ENGINE, summed_up
-from safewrite.delta.write.transaction import Transaction, Write
+from safewrite.delta.write.transaction import Transaction
 from safewrite.errors import CommitUnknownError, InternalError, SafewriteError, UnsupportedTableError
 from safewrite.protocol.delta.candidate import Arbiter
 from safewrite.protocol.delta.commit import Found, look

@@ -15,9 +15,10 @@ from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.spark import transaction
 from safewrite.delta.spark.session import LOG_STORE, attach, hook_of
 from safewrite.delta.spark.transaction import NamedTransaction, SparkTransaction
+from safewrite.delta.write.abc import Write
 from safewrite.delta.write.creation import check_added
 from safewrite.delta.write.recalled import DeltaDone
-from safewrite.delta.write.transaction import Transaction, Write
+from safewrite.delta.write.transaction import Transaction
 from safewrite.delta.write.write import Recalled, committed, found_again, recall
 from safewrite.delta.write.write import write as commit_write
 from safewrite.errors import (

@@ -13,16 +13,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from safewrite.changes.members.joined_changes import JoinedChanges, Planned, described, plan_with_others
-from safewrite.changes.tasks.one_part import AppliedBatch, OnePart
+from safewrite.changes.tasks.abc import AppliedBatch
+from safewrite.changes.tasks.one_part import OnePart
 from safewrite.delta.log.actions import Action, Commit
 from safewrite.delta.log.features import check_overwrite
+from safewrite.delta.write.abc import Write
 from safewrite.delta.write.batch_plan import BatchPlan
 from safewrite.delta.write.conflicts import check_moved
 from safewrite.delta.write.file_changes import NOTHING, DeltaChange, metrics_of
 from safewrite.delta.write.memory_file import APP_ID
 from safewrite.delta.write.recalled import DeltaDone
 from safewrite.delta.write.staging import StagedFile, discard, stage
-from safewrite.delta.write.transaction import OVERWRITE, Transaction, Write
+from safewrite.delta.write.transaction import OVERWRITE, Transaction
 from safewrite.delta.write.waiting_changes import ChangesToShare
 from safewrite.delta.write.withdrawal import taken_back
 from safewrite.delta.write.write import write

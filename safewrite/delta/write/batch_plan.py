@@ -14,7 +14,7 @@ import pyarrow as pa
 from safewrite.changes.lookup.candidate_rows import GoneRows
 from safewrite.changes.meaning.accounting import check_accounts
 from safewrite.changes.meaning.spec import Spec
-from safewrite.changes.tasks.one_part import AppliedBatch, BatchWork
+from safewrite.changes.tasks.abc import AppliedBatch, BatchWork
 from safewrite.delta.data.pruning import Pruning
 from safewrite.delta.data.rows import check_within
 from safewrite.delta.data.spans import Bounded

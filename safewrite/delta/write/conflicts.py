@@ -14,7 +14,7 @@ from safewrite.errors import ConflictError, Kind, ReplayMismatchError, UnsafeCon
 from safewrite.protocol.positions import Moves, moved
 
 if TYPE_CHECKING:
-    from safewrite.delta.write.transaction import Write
+    from safewrite.delta.write.abc import Write
 
 OWN_PROPERTIES = "safewrite."
 VERSION_OF = "safewrite:version:"

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from safewrite.delta.data.datafiles import DataFile
 from safewrite.delta.log.actions import commit_path
+from safewrite.delta.write.abc import Write
 from safewrite.delta.write.members import Entry, Lists, carried
 from safewrite.delta.write.recalled import (
     DeltaDone,
@@ -18,7 +19,7 @@ from safewrite.delta.write.recalled import (
     repeat,
 )
 from safewrite.delta.write.staging import StagedFile, are_light, discard, stage
-from safewrite.delta.write.transaction import Transaction, Write
+from safewrite.delta.write.transaction import Transaction
 from safewrite.delta.write.write import from_log, unmarked
 from safewrite.errors import ReplayMismatchError, SafewriteError
 from safewrite.protocol import keys, staging

@@ -16,10 +16,11 @@ from safewrite.delta.log import file_properties
 from safewrite.delta.log.actions import Commit
 from safewrite.delta.log.features import check_overwrite, feeds_changes
 from safewrite.delta.log.replay import LogReplay, load_files
+from safewrite.delta.write.abc import Write
 from safewrite.delta.write.change_feed import staged_feed
 from safewrite.delta.write.file_changes import DeltaChange, metrics_of
 from safewrite.delta.write.matching_files import MatchingFiles
-from safewrite.delta.write.transaction import OVERWRITE, Transaction, Write
+from safewrite.delta.write.transaction import OVERWRITE, Transaction
 from safewrite.frames import Prepared
 from safewrite.frames.predicate import Predicate
 from safewrite.frames.replace_where import EVERYTHING, digest

@@ -15,7 +15,8 @@ from safewrite.delta.log import features, file_properties, row_rules
 from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import creation
-from safewrite.delta.write.transaction import Transaction, Write
+from safewrite.delta.write.abc import Write
+from safewrite.delta.write.transaction import Transaction
 from safewrite.errors import InternalError
 from safewrite.frames import Prepared, as_frame, joined, prepare
 from safewrite.frames.written import MemberWriter, WrittenMember, files_of
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from safewrite.changes.meaning.member_batches import MemberChanges
     from safewrite.changes.meaning.reading import Changes
     from safewrite.changes.meaning.spec import Spec
-    from safewrite.changes.tasks.one_part import BatchWork, OnePart
+    from safewrite.changes.tasks.abc import BatchWork
+    from safewrite.changes.tasks.one_part import OnePart
     from safewrite.delta.data.datafiles import DataFile, FileLayout
     from safewrite.delta.data.partitions import Room
     from safewrite.delta.data.vector_files import Vectors

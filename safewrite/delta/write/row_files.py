@@ -28,7 +28,7 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 
 if TYPE_CHECKING:
-    from safewrite.changes.tasks.one_part import BatchWork
+    from safewrite.changes.tasks.abc import BatchWork
     from safewrite.delta.data.datafiles import DataFile
     from safewrite.delta.data.vector_files import Vectors
 

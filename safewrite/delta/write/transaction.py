@@ -12,6 +12,7 @@ from safewrite.delta.log.actions import Action, Commit
 from safewrite.delta.log.features import check_txns_stay
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import conflicts, waiting
+from safewrite.delta.write.abc import WaitingWrite, Write
 from safewrite.delta.write.conflicts import VERSION_OF
 from safewrite.delta.write.file_changes import NOTHING, DeltaChange, actions_of
 from safewrite.delta.write.members import (
@@ -50,13 +51,6 @@ OVERWRITE = "Overwrite"
 """The ``mode`` of a write that reads what is there."""
 SUMMARY_CHARS_MAX = 4096
 """A lock entry with a longer summary costs more than reading the commit that it sums up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Write(members.MemberWrite):
-    """What identifies one write, in the commit that carries it."""
-
-    fingerprint_int63: int = field(default=0, kw_only=True)
 
 
 @dataclass
@@ -103,7 +97,7 @@ class Transaction:
     mode: str = "Append"
     changes_data: bool = True
     """Whether other rows are in the table afterwards."""
-    taken: tuple[waiting.WaitingWrite, ...] = ()
+    taken: tuple[WaitingWrite, ...] = ()
     """Writes of other processes that this try commits too."""
     known: dict[int, Mapping[str, Any] | None] = field(default_factory=dict, repr=False)
     """What safewrite recorded in the commits that were read; None for one that changed schema, properties or protocol."""

@@ -6,12 +6,13 @@ import hashlib
 import json
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from safewrite.delta.log import actions
 from safewrite.delta.log.actions import Action, Commit, rows_of
 from safewrite.delta.log.indexing import CLUSTERING
 from safewrite.delta.log.snapshot import Snapshot
+from safewrite.delta.write.abc import SharedWrite, WaitingWrite, Write
 from safewrite.delta.write.conflicts import clusters, significant
 from safewrite.delta.write.members import ENGINE, carried, keys_by_hash, own_info
 from safewrite.protocol import member_queue, members
@@ -20,28 +21,15 @@ from safewrite.protocol.member_queue import Offer
 from safewrite.protocol.members import CarriedT, abreast
 from safewrite.stores.inside import is_inside
 
-if TYPE_CHECKING:
-    from safewrite.delta.write.transaction import Transaction, Write
-
-
 WITHDRAWN = "withdrawn"
 """Where a commit names the keys of which no later one carries what was offered before it."""
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingWrite:
-    """An append of another process, with the ``add`` actions of its files."""
-
-    path: str
-    write: Write
-    adds: tuple[dict[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SharedAppend:
     """A blind append as ``safewrite.protocol.member_queue.Sharer``."""
 
-    plan: Transaction
+    plan: SharedWrite
 
     @property
     def kind(self) -> str:

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from safewrite.changes.members.joined_changes import UNREADABLE, JoinedChanges, WaitingChanges, bounded
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.delta.write.transaction import Write
+from safewrite.delta.write.abc import SharedApply, Write
 from safewrite.delta.write.waiting import SharedAppend, fitting, layout, reading
 from safewrite.protocol import member_queue
 from safewrite.protocol.member_queue import CHANGES, CHANGES_FORM, Offer
-
-if TYPE_CHECKING:
-    from safewrite.delta.write.apply import ApplyTransaction
 
 
 @dataclass(frozen=True, slots=True)
 class ChangesToShare(SharedAppend):
     """Changes as ``safewrite.protocol.member_queue.Sharer``: they are planned once it is known who else is in the commit."""
 
-    plan: ApplyTransaction
+    plan: SharedApply
     joined: JoinedChanges[Write]
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
 
 from safewrite.delta.data.datafiles import DataFile
+from safewrite.delta.write.abc import Write
 from safewrite.delta.write.ledger_mark import Restored, restore
 from safewrite.delta.write.members import Entry
 from safewrite.delta.write.recalled import (
@@ -17,10 +18,7 @@ from safewrite.delta.write.recalled import (
     standing,
 )
 from safewrite.delta.write.staging import are_light, discard, stage
-from safewrite.delta.write.transaction import (
-    Transaction,
-    Write,
-)
+from safewrite.delta.write.transaction import Transaction
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.commit import (

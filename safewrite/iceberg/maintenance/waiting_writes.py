@@ -15,10 +15,11 @@ from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.maintenance.snapshot_files import ASKS, NamedFile, SnapshotFiles
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.opening import probe
+from safewrite.iceberg.write.abc import WaitingFiles
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.members import keys_by_hash
 from safewrite.iceberg.write.staging import Staging
-from safewrite.iceberg.write.waiting import FORMAT_MIN, WaitingFiles, decoded, folder_of, met_in
+from safewrite.iceberg.write.waiting import FORMAT_MIN, decoded, folder_of, met_in
 from safewrite.protocol import member_queue
 from safewrite.protocol.ask import ask
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome

@@ -21,6 +21,7 @@ from safewrite.iceberg.features import check_write
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write import positions as told
 from safewrite.iceberg.write import waiting
+from safewrite.iceberg.write.abc import WaitingFiles
 from safewrite.iceberg.write.file_changes import (
     NOTHING,
     IcebergChange,
@@ -84,7 +85,7 @@ class AppendPlan:
     rebased: int = 0
     """How often the plan was brought to a new base, where what was decided on the last one held."""
     bound: TableVersion | None = None
-    taken: tuple[waiting.WaitingFiles, ...] = ()
+    taken: tuple[WaitingFiles, ...] = ()
     """Writes of other processes that this attempt commits too."""
     through: int | None = None
     """The sequence number up to which others may commit this write, where it ended in doubt of that."""
@@ -109,7 +110,7 @@ class AppendPlan:
         alone = self.evolution or self.positions or self.properties
         return not alone and table_of(self.planned).metadata.format_version >= waiting.FORMAT_MIN
 
-    def carry(self, taken: Sequence[waiting.WaitingFiles], write_id: str) -> None:
+    def carry(self, taken: Sequence[WaitingFiles], write_id: str) -> None:
         """Commit these writes too."""
         if taken or self.taken:
             self.begin_again(write_id)

@@ -19,7 +19,8 @@ from safewrite.changes.lookup.table_files import LiveFile
 from safewrite.changes.meaning.accounting import check_accounts
 from safewrite.changes.meaning.spec import Spec
 from safewrite.changes.members.joined_changes import JoinedChanges, Planned, described, plan_with_others
-from safewrite.changes.tasks.one_part import AppliedBatch, BatchWork, OnePart
+from safewrite.changes.tasks.abc import AppliedBatch, BatchWork
+from safewrite.changes.tasks.one_part import OnePart
 from safewrite.errors import InternalError
 from safewrite.frames.predicate import Predicate
 from safewrite.frames.replace_where import EVERYTHING

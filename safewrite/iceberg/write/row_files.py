@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import FileScanTask
 
-    from safewrite.changes.tasks.one_part import BatchWork
+    from safewrite.changes.tasks.abc import BatchWork
     from safewrite.iceberg.data.datafiles import StagedFile
     from safewrite.iceberg.write.position_deletes import UnmarkedRows
 

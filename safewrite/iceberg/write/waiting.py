@@ -16,6 +16,7 @@ from safewrite.iceberg.data.manifests import added_manifest, files_in
 from safewrite.iceberg.data.partitions import misread_fields
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write import members
+from safewrite.iceberg.write.abc import SharedPlan, WaitingFiles
 from safewrite.iceberg.write.members import WITHDRAWN
 from safewrite.iceberg.write.summary import Write, find_members
 from safewrite.protocol import member_queue
@@ -26,9 +27,6 @@ from safewrite.stores.world import Performer
 from safewrite.table.shared_queue import SharedQueue
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile
-
-    from safewrite.iceberg.write.append import AppendPlan
     from safewrite.protocol.iceberg.head import TableVersion
 
 REMOTE = ("s3://", "s3a://", "s3n://")
@@ -36,20 +34,11 @@ FORMAT_MIN = 2
 """Tables of format version 1 number no snapshots: nothing would say until when a member may be committed."""
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingFiles:
-    """An append of another process, with its data files."""
-
-    path: str
-    write: Write
-    files: tuple[DataFile, ...]
-
-
 @dataclass(slots=True)
 class SharedSnapshot:
     """A blind append as ``safewrite.protocol.iceberg.change.CatalogSharer``; ``head`` is the table version that was examined last."""
 
-    plan: AppendPlan
+    plan: SharedPlan
     head: TableVersion
 
     @property

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from safewrite.changes.members.joined_changes import UNREADABLE, JoinedChanges, WaitingChanges, bounded
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.write.abc import SharedPlan
 from safewrite.iceberg.write.summary import Write
 from safewrite.iceberg.write.waiting import SharedSnapshot, fitting, layout
 from safewrite.protocol import member_queue
 from safewrite.protocol.member_queue import CHANGES, CHANGES_FORM, Offer, Steps
-
-if TYPE_CHECKING:
-    from safewrite.iceberg.write.apply import ApplyPlan
 
 
 @dataclass(slots=True)
 class ChangesToShare(SharedSnapshot):
     """Changes as ``safewrite.protocol.iceberg.change.CatalogSharer``: they are planned once it is known who else is in the commit."""
 
-    plan: ApplyPlan
+    plan: SharedPlan
     joined: JoinedChanges[Write]
 
     @property

@@ -6,8 +6,8 @@ import json
 from collections.abc import Generator
 from dataclasses import dataclass
 
+from safewrite.delta.write.abc import Write
 from safewrite.delta.write.recalled import DeltaDone
-from safewrite.delta.write.transaction import Write
 from safewrite.delta.write.write import write as write_once
 from safewrite.errors import StorageError
 from safewrite.protocol.ask import ask

@@ -9,7 +9,7 @@ import json
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from safewrite.delta.write.transaction import Write
+from safewrite.delta.write.abc import Write
 from safewrite.errors import ConflictError
 from safewrite.protocol.delta.commit import Arbiter, Found
 from safewrite.protocol.effects import Effect, Outcome

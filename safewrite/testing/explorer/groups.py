@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from safewrite.delta.write.abc import Write
 from safewrite.delta.write.group_commit import write_many
-from safewrite.delta.write.transaction import Transaction, Write
+from safewrite.delta.write.transaction import Transaction
 from safewrite.errors import InternalError, SafewriteError
 from safewrite.protocol.delta.commit import Arbiter, Found
 from safewrite.testing.explorer.automaton import Program

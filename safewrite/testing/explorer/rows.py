@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from safewrite.delta.write.abc import Write
 from safewrite.delta.write.file_changes import NOTHING as NO_CHANGE
 from safewrite.delta.write.file_changes import DeltaChange
 from safewrite.delta.write.recalled import DeltaDone
-from safewrite.delta.write.transaction import Write
 from safewrite.delta.write.write import write as write_once
 from safewrite.errors import ConflictError, Kind, StorageError
 from safewrite.protocol.ask import Limits, ask

@@ -9,9 +9,9 @@ from functools import cache
 from typing import Any
 
 from safewrite.changes.members.joined_changes import Planned, plan_with_others
+from safewrite.delta.write.abc import Write
 from safewrite.delta.write.members import own_info
 from safewrite.delta.write.recalled import DeltaDone
-from safewrite.delta.write.transaction import Write
 from safewrite.delta.write.waiting import WITHDRAWN, fitting
 from safewrite.delta.write.withdrawal import taken_back
 from safewrite.delta.write.write import write

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+from safewrite.delta.write.abc import Write
 from safewrite.delta.write.recalled import DeltaDone
 from safewrite.delta.write.resolve import resolve
-from safewrite.delta.write.transaction import Write
 from safewrite.delta.write.write import write as write_once
 from safewrite.errors import CommitUnknownError
 from safewrite.protocol.ask import Limits
