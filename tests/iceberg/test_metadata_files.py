@@ -9,6 +9,7 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog as OpenSqlCatalog
+from pyiceberg.table.update import SetPropertiesUpdate
 
 from safewrite.iceberg.catalog import metadata_files
 from safewrite.iceberg.catalog.glue_catalog import GlueCatalog
@@ -151,3 +152,29 @@ def test_a_database_is_asked_once_whether_it_is_one_of_s3_tables_and_only_if_it_
         assert catalog._convert_glue_to_iceberg(described) is known.return_value
     assert [catalog._is_s3tables_database("db") for _ in range(2)] == [True, True]
     assert client.get_database.call_count == 3
+
+
+def test_no_change_copies_all_snapshots_and_each_is_written_as_pyiceberg_writes_it(
+    properties: dict[str, str],
+) -> None:
+    """Copies of all snapshots were most of what a commit cost in a table of many."""
+    catalog = created(properties)
+    theirs = OpenSqlCatalog("lab", **properties)
+    rows = pa.table({"id": [1]}, SCHEMA)
+    for number in range(3):
+        catalog.load_table(NAME).append(rows)
+        catalog.load_table(NAME).transaction().set_properties(version=str(number)).commit_transaction()
+    first, second = (one.snapshot_id for one in catalog.load_table(NAME).metadata.snapshots[:2])
+    catalog.load_table(NAME).manage_snapshots().create_tag(first, "first").commit()
+    catalog.load_table(NAME).maintenance.expire_snapshots().by_id(second).commit()
+    ours = catalog.load_table(NAME)
+    assert ours.metadata == theirs.load_table(NAME).metadata
+    assert [len(ours.metadata.snapshots), ours.scan().to_arrow().num_rows] == [2, 3]
+    again = catalog.load_table(NAME)
+    changed = catalog._update_and_stage_table(
+        again, again.name(), (), (SetPropertiesUpdate(updates={"a": "b"}),)
+    )
+    assert [len({id(one.metadata.snapshots[at]) for one in (again, changed)}) for at in (0, 1)] == [
+        1,
+        1,
+    ]

@@ -2,11 +2,14 @@
 
 PyIceberg looks whether the file is there, uploads it in three requests, asks for its size and reads it; and reads again what it
 has just written.  Each file has a name of its own and never changes, so what was written or read once is kept.
+
+A file lists all snapshots of its table.  PyIceberg copies them all for every change; here the new metadata has those of the one that was
+loaded for this change, which no user has seen.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.serializers import FromInputFile, ToOutputFile
@@ -18,10 +21,13 @@ from safewrite.protocol.effects import PROVED, Ok
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
+    from pyiceberg.table import StagedTable
     from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.update import TableRequirement, TableUpdate
     from pyiceberg.typedef import Identifier
 
 KEPT_BYTES_MAX = 2**24
+T = TypeVar("T")
 
 
 class MetadataFiles(MetastoreCatalog):
@@ -49,6 +55,19 @@ class MetadataFiles(MetastoreCatalog):
         assert isinstance(outcome.value, bytes)
         return self._keep(location, outcome.value)
 
+    def _update_and_stage_table(
+        self,
+        current_table: Table | None,
+        table_identifier: Identifier,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> StagedTable:
+        if current_table is not None:
+            shared = _without_copies(current_table.metadata)
+            location, io = current_table.metadata_location, current_table.io
+            current_table = Table(table_identifier, shared, location, io, self)
+        return super()._update_and_stage_table(current_table, table_identifier, requirements, updates)
+
     def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
         if (reached := direct(io, metadata_path)) is not None:
             file = MemoryFile(metadata_path)
@@ -69,3 +88,19 @@ class MetadataFiles(MetastoreCatalog):
             spare -= len(kept.pop(name))
         self._bodies = kept
         return body
+
+
+class _Shared(list[T]):
+    """Frozen models: a deep copy of the table's metadata has the same ones.  A sum of lists stays one of these."""
+
+    def __deepcopy__(self, memo: object) -> _Shared[T]:
+        return _Shared(self)
+
+    def __add__(self, other: Any) -> Any:
+        return _Shared([*self, *other])
+
+
+def _without_copies(metadata: TableMetadata) -> TableMetadata:
+    """The metadata, of which a deep copy makes no snapshot and no entry of the history again."""
+    shared = {"snapshots": _Shared(metadata.snapshots), "snapshot_log": _Shared(metadata.snapshot_log)}
+    return metadata.model_copy(update=shared)
