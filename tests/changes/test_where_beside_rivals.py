@@ -240,3 +240,16 @@ def test_any_rivals_before_each_try_leave_what_one_write_after_another_would(
         assert data_files(lake) == named_files(lake), "files were left over"
 
     check()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_changes_by_key_made_for_a_try_that_was_lost_goes_by_name(kind: str, tmp_path: Path) -> None:
+    lake = lake_of(kind, tmp_path)
+    rows, table = lake.rows(), lake.open()
+    beside(lake, table, lambda: mark_the_same(lake), lambda: mark_all_that_match(lake))
+    receipt = apply(table, [up((9, 0), "ours", (key, "x")) for key in (0, 2, 60)] + [down((9, 0), (3, "x"))])
+    assert receipt.rebased == 2
+    gone = {0, 1, 3, 4}
+    wanted = {key: value for key, value in rows.items() if key[0] not in gone}
+    assert lake.rows() == wanted | {(key, "x"): "ours" for key in (0, 2, 60)}
+    assert data_files(lake) == named_files(lake), "files were left over"

@@ -103,23 +103,51 @@ class Rebase:
 
     def _differences(self, hits: Mapping[str, Hits]) -> tuple[dict[str, Flags], list[pa.Table]]:
         """Which of the rows that are found now go, as far as that was decided; and the rows that came or went."""
-        goes, touched = dict[str, Flags](), list[pa.Table]()
+        goes, went, touched = dict[str, Flags](), list[tuple[Hits, Flags]](), list[pa.Table]()
         for name, was in self.before.hits.items():
             moved = self.followed.get(name)
             after = name if moved is None else moved.after
             left = np.ones(len(was.numbers), np.bool_) if moved is None else moved.stays[was.numbers]
             now = hits.get(after)
             if now is None or not _same_rows(was, now, moved, left):
-                touched.append(was.rows)
+                went.append((was, self.before.goes[name]))
                 continue
             goes[after] = self.before.goes[name][left]
             if not left.all():
                 touched.append(was.rows.filter(pa.array(~left)))
-        for name, now in hits.items():
-            if name not in goes:
-                goes[name] = np.zeros(len(now.numbers), np.bool_)
-                touched.append(now.rows)
+        came = {name: now for name, now in hits.items() if name not in goes}
+        goes |= self._moved(went, came, touched)
         return {name: goes[name] for name in hits}, [rows for rows in touched if rows.num_rows]
+
+    def _moved(
+        self, went: Sequence[tuple[Hits, Flags]], came: Mapping[str, Hits], touched: list[pa.Table]
+    ) -> dict[str, Flags]:
+        """Which rows go of files that came: those that went in another file; rows that came or went for good are ``touched``.
+
+        Rows are compared by all columns that were read: what is decided rests on no other.
+        """
+        goes = {name: np.zeros(len(now.numbers), np.bool_) for name, now in came.items()}
+        every = [*(was for was, _ in went), *came.values()]
+        if not went or not came:
+            touched += [one.rows for one in every]
+            return goes
+        rows, before = pa.concat_tables([one.rows for one in every]), sum(len(was.numbers) for was, _ in went)
+        ids = groups(rows.select([*self.spec.keys, *self.spec.sequence_by]))
+        old, new = ids[:before], ids[before:]
+        is_same = (np.bincount(old, minlength=len(ids)) == 1) & (np.bincount(new, minlength=len(ids)) == 1)
+        if any(one.is_whole for one in every):
+            then, now = (
+                np.flatnonzero(is_same[some])[np.argsort(some[is_same[some]])] for some in (old, new)
+            )
+            if not rows.take(pa.array(then)).equals(rows.take(pa.array(now + before))):
+                is_same[:] = np.False_
+        gone = np.zeros(len(ids), np.bool_)
+        gone[old] = np.concatenate([flags for _, flags in went])
+        touched.append(rows.filter(pa.array(~is_same[ids])))
+        found = gone[new] & is_same[new]
+        for name, flags in goes.items():
+            goes[name], found = found[: len(flags)], found[len(flags) :]
+        return goes
 
     def _remembered_otherwise(self, memory: Memory) -> list[pa.Table]:
         """Tombstones that came or went."""
