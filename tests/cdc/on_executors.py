@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import safewrite as sw
 from safewrite.cdc.envelopes import decoding
 from safewrite.cdc.envelopes.decoding import Decoded, Decoder
 from safewrite.cdc.records.change_set import Place
@@ -16,6 +15,7 @@ from safewrite.cdc.records.records import KafkaRecords
 from safewrite.cdc.table import decode_task
 from safewrite.cdc.table.by_tasks import ExecutorWork
 from safewrite.cdc.table.decode_task import DecodeReport, DecodeTask
+from safewrite.engine.abc import EngineError
 from safewrite.engine.exchange import Aside
 from safewrite.engine.local import LocalEngine
 
@@ -73,7 +73,7 @@ class Executors(LocalEngine):
     def _begin(self) -> None:
         self.jobs += 1
         if self.jobs in self.lost:
-            raise sw.StorageError("an executor is gone")
+            raise EngineError("an executor is gone")
 
     def work(self, records: KafkaRecords) -> ExecutorWork:
         """The work of a batch whose records are with these executors."""

@@ -130,6 +130,21 @@ def test_what_does_not_fit_is_a_dead_letter_of_a_table_that_lands_in_one_part(jo
     assert [letter["offset"] for letter in job.letters()] == [3]
 
 
+def test_what_does_not_fit_is_decoded_once_where_the_records_are_here(job: Job) -> None:
+    landing = job.landing()
+    landing.land(job.batch(rows_of(0, 2, n=1)))
+    decode, decoded = landing.decoder.decode, list[int]()
+
+    def counted(records: Any, *more: Any) -> Any:
+        decoded.append(len(records))
+        return decode(records, *more)
+
+    landing.decoder.decode = counted  # type: ignore[method-assign]
+    landing.land(job.batch([*rows_of(2, 8, n=1), *rows_of(10, 1, n="no number")], 1))
+    assert (decoded, sorted(job.rows("a"))) == ([9], [*range(10)])
+    assert [letter["offset"] for letter in job.letters()] == [10]
+
+
 def test_records_that_do_not_come_again_stop_the_job(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kafka deleted some before a table was read for the second time, whole."""
     executors, landing = Executors(), job.landing()

@@ -29,7 +29,7 @@ from safewrite.cdc.table.table_batch import JobParts
 from safewrite.cdc.table.task_shares import TaskShare, view_of
 from safewrite.changes.members.shared_jobs import SharedJobs
 from safewrite.changes.members.table_chunks import UnfitError
-from safewrite.engine.abc import Engine, Mapped
+from safewrite.engine.abc import Engine, EngineError, Mapped
 from safewrite.engine.local import LocalEngine
 from safewrite.intake.duck import duckdb_version
 
@@ -78,10 +78,6 @@ class ExecutorWork:
         return cls(LocalEngine(), [records], records.prefixes, None, 1, lambda reports: None, is_here=True)
 
 
-class LandAgainError(Exception):
-    """A batch has to be landed again, because an executor is gone; what it committed is found there."""
-
-
 @dataclass
 class SharesOfBatch:
     """The changes of a batch that are in parts; ``doubts`` says why others are whole."""
@@ -105,7 +101,7 @@ class SharesOfBatch:
         What is not to be applied in parts is added to the changes that came whole, ``routed``.
 
         Raises:
-            LandAgainError: an executor is gone.
+            EngineError: an executor is gone.
         """
         doubts = {
             name: self._why(name) for name in self.records if name in routed or name not in self.share_reports
@@ -125,10 +121,7 @@ class SharesOfBatch:
         if doubts:
             self.take(doubts, routed)
         if rest := [rows for share in shares for rows in share.rest]:
-            try:
-                self.jobs.add(rest)
-            except sw.StorageError as error:
-                raise LandAgainError from error
+            self.jobs.add(rest)
         return shares
 
     def take(self, doubts: Mapping[str, str], routed: Routed) -> None:
@@ -136,7 +129,7 @@ class SharesOfBatch:
 
         Raises:
             StorageError: the records did not come again.
-            LandAgainError: an executor is gone.
+            EngineError: an executor is gone.
         """
         self.doubts |= doubts
         reports = {name: self.share_reports.get(name) for name in doubts}
@@ -217,12 +210,10 @@ class TaskLanding:
             sharing = self._sharing(batch, work) if turn < TURNS else None
             try:
                 return self._landed(batch, done, work, finish, sharing)
-            except LandAgainError as again:
-                log.info(
-                    "batch %s of %s is landed again: %s", batch.number, self.job.config.job, again.__cause__
-                )
+            except EngineError as gone:
                 if turn == TURNS:
-                    raise again.__cause__ or again from None
+                    raise
+                log.info("batch %s of %s is landed again: %s", batch.number, self.job.config.job, gone)
         raise AssertionError("unreachable")
 
     def _landed(
@@ -254,7 +245,7 @@ class TaskLanding:
             share_reports, records, doubts = _by_table(reports)
             parts = _parts(sum(one.rows for one in share_reports.values()), work.at_once)
             at_once = self.at_once(work)
-            jobs = SharedJobs(work.engine, mapped.rows, parts, work.at_once, at_once, at_once)
+            jobs = SharedJobs(work.engine, mapped.rows, parts, work.at_once, at_once)
             stack.callback(jobs.close)
             doubts |= {name: why for one in reports for name, why in one.doubts.items()}
             return finish(
@@ -274,7 +265,7 @@ class TaskLanding:
         ``take`` prepares tables that are not to be applied in parts, and why, before the others go on where that is known by then.
 
         Raises:
-            LandAgainError: an executor is gone with their changes.
+            EngineError: an executor is gone with their changes.
         """
         taken: dict[str, str] = {}
         failed: list[Exception] = []
@@ -304,7 +295,8 @@ class TaskLanding:
             self.views |= {share.table.name: share.view_after(share.parts) for share in shares}
             if failed:
                 raise failed[0]
-            raise LandAgainError from jobs.broken
+            assert jobs.broken is not None
+            raise jobs.broken
         for share in shares:
             if share.table.name not in errors and share.table.name not in unfit:
                 self.views[share.table.name] = share.view_after(_buckets(share.report.rows))
@@ -313,7 +305,8 @@ class TaskLanding:
         if unreached := {name: why for name, why in unfit.items() if name not in taken}:
             self.unreached |= unreached
             take(unreached)
-        return errors
+        # What landing again does not help against comes first.
+        return dict(sorted(errors.items(), key=lambda one: one[1] is jobs.broken))
 
     def forget(self, names: Iterable[str]) -> None:
         """Look at these tables again before the next batch: they landed in one part."""
@@ -364,17 +357,10 @@ def _decoded(
     stack: ExitStack, work: ExecutorWork, source: Any, task: DecodeTask
 ) -> tuple[Decoded, list[DecodeReport], Mapped[Any]]:
     """What came whole of a source, and what tasks report; the rest stays where it is as long as the stack does."""
-    try:
-        mapped = stack.enter_context(work.engine.map(source, task, work.rows_a_batch))
-    except sw.StorageError as error:
-        raise LandAgainError from error
+    mapped = stack.enter_context(work.engine.map(source, task, work.rows_a_batch))
     reports: list[DecodeReport] = mapped.bodies()
-    pieces: list[bytes] = []
-    if any(one.by_columns or one.others for one in reports):
-        try:
-            pieces = work.engine.taken(mapped.rows)
-        except sw.StorageError as error:
-            raise LandAgainError from error
+    came_whole = any(one.by_columns or one.others for one in reports)
+    pieces = work.engine.taken(mapped.rows) if came_whole else []
     return union(pieces, reports, work.prefixes), reports, mapped
 
 

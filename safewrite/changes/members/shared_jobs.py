@@ -20,7 +20,6 @@ from safewrite.changes.meaning.reading import check_target, loose, parsed, read_
 from safewrite.changes.meaning.spec import Spec
 from safewrite.changes.members.table_chunks import KeysTold, UnfitError
 from safewrite.changes.members.table_pool import (
-    TABLES_AT_ONCE,
     Decisions,
     GivenRows,
     LookUps,
@@ -29,9 +28,9 @@ from safewrite.changes.members.table_pool import (
     TaskOfTable,
 )
 from safewrite.changes.tasks.read_task import OF_CHANGES, ReadBatch, ReadReport, lists_of, no_truncates
-from safewrite.engine.abc import Engine, Mapped, Task, TaskReport, bodies
+from safewrite.engine.abc import Engine, EngineError, Mapped, Task, TaskReport, bodies
 from safewrite.engine.exchange import Dealt
-from safewrite.errors import InternalError, StorageError
+from safewrite.errors import InternalError
 from safewrite.frames.fingerprint import Fingerprint
 from safewrite.protocol.keys import OFFSETS
 
@@ -148,8 +147,7 @@ class SharedJobs(Generic[S]):
         rows: the changes of all tables, dealt by ``safewrite.changes.members.table_chunks.dealt``.
         parts: decisions are made in so many tasks.
         tasks: look-ups and rewrites are spread over so many tasks.
-        at_once: so many threads work while others wait for a job.
-        in_task: a task works on at most so many tables at a time.
+        at_once: so many tables are worked on at a time, in a task and by threads while others wait for a job.
     """
 
     engine: Engine[S]
@@ -157,8 +155,7 @@ class SharedJobs(Generic[S]):
     parts: int
     tasks: int
     at_once: int
-    in_task: int = TABLES_AT_ONCE
-    broken: StorageError | None = None
+    broken: EngineError | None = None
     """Why the engine could not run a job."""
     seats: dict[str, _Seat] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition, repr=False)
@@ -172,7 +169,7 @@ class SharedJobs(Generic[S]):
         """Take in further changes, which are in this process, before any table takes part.
 
         Raises:
-            StorageError: the engine could not run a job.
+            EngineError: the engine could not run a job.
         """
         source = self.engine.numbers(1)
         mapped = self._stack.enter_context(self.engine.map(source, GivenRows(tuple(rows))))
@@ -205,7 +202,7 @@ class SharedJobs(Generic[S]):
 
         Raises:
             UnfitError: the table's changes are not to be applied in parts.
-            StorageError: the engine could not run it.
+            EngineError: the engine could not run it.
         """
         self._working.release()
         try:
@@ -237,7 +234,7 @@ class SharedJobs(Generic[S]):
             try:
                 self._run(first, chosen, take)
             except Exception as error:  # noqa: BLE001 - each thread raises it
-                self.broken = error if isinstance(error, StorageError) else self.broken
+                self.broken = error if isinstance(error, EngineError) else self.broken
                 for call in chosen.values():
                     call.answer, call.error = None, error
             chosen = {name: call for name, call in chosen.items() if not call.done.is_set()}
@@ -270,11 +267,11 @@ class SharedJobs(Generic[S]):
         bundles = tuple(tuple(work[start::count]) for start in range(count))
         rows: S | None = None
         if kind is _Kind.LOOK_UP:
-            task = LookUps(bundles, self.in_task)
+            task = LookUps(bundles, self.at_once)
             mapped = self._stack.enter_context(self.engine.map(self.engine.numbers(count), task))
             found_bodies, rows = mapped.bodies(), mapped.rows
         else:
-            found_bodies = bodies(self.engine.run([Runs(bundle, self.in_task) for bundle in bundles]))
+            found_bodies = bodies(self.engine.run([Runs(bundle, self.at_once) for bundle in bundles]))
         for body in found_bodies:
             for name, report in body:
                 found[name].append(report)
@@ -289,7 +286,7 @@ class SharedJobs(Generic[S]):
                 sources[id(part.rows)] = part.rows
         readers = {name: seat.read for name, seat in self.seats.items() if seat.read is not None}
         tables = {name: (call.tasks[0], readers[name]) for name, call in calls.items() if name in readers}
-        task = Decisions(tables, self.in_task)
+        task = Decisions(tables, self.at_once)
         source = self.engine.exchange(self.engine.together([*sources.values()]), self.parts)
         with self.engine.map(source, task) as mapped:
             found_bodies = mapped.bodies()

@@ -86,7 +86,7 @@ class LookUps:
     """Gives the rows of look-ups of many tables; its input are numbers of bundles."""
 
     bundles: tuple[tuple[TaskOfTable, ...], ...]
-    at_once: int = TABLES_AT_ONCE
+    at_once: int
     columns: pa.Schema = CHUNKS
 
     def __call__(self, batches: Iterable[pa.RecordBatch], at: TaskAttempt) -> Generator[Given, None, _Told]:
@@ -113,7 +113,7 @@ class Runs:
     """Runs some tasks that have no input and give no rows."""
 
     pieces: tuple[TaskOfTable, ...]
-    at_once: int = TABLES_AT_ONCE
+    at_once: int
     columns: None = None
 
     def __call__(
@@ -132,7 +132,7 @@ class Decisions:
     """
 
     tables: Mapping[str, tuple[Task, Read]]
-    at_once: int = TABLES_AT_ONCE
+    at_once: int
     columns: None = None
 
     def __call__(
