@@ -11,7 +11,7 @@ from safewrite.arguments.options import DEFAULT_LOCK_TABLE, ArbiterName
 from safewrite.errors import InvalidInputError, Kind, StorageError, UnsafeConfigError
 
 if TYPE_CHECKING:
-    from safewrite.delta.connect import Connection
+    from safewrite.delta.abc import Arbitrated
 
 PROPERTY_ARBITER = "safewrite.arbiter"
 PROPERTY_LOCK_TABLE = "safewrite.lock-table"
@@ -76,7 +76,7 @@ def _recorded_table(recorded: Mapping[str, str]) -> str | None:
     return parts[1] if len(parts) == 3 else None
 
 
-def check_arbiter(connection: Connection, recorded: Mapping[str, str]) -> None:
+def check_arbiter(connection: Arbitrated, recorded: Mapping[str, str]) -> None:
     """Refuse two writers that disagree about who arbitrates (A12, A16).
 
     Raises:
@@ -117,7 +117,7 @@ def check_lock_table_there(uri: str, recorded: Mapping[str, str], error: Storage
     ) from error
 
 
-def _cure(connection: Connection, theirs: str, recorded: Mapping[str, str]) -> str:
+def _cure(connection: Arbitrated, theirs: str, recorded: Mapping[str, str]) -> str:
     """How a table can be written to that another arbiter guards; one of S3 is none for a folder, nor the reverse."""
     uri = connection.address.uri
     if theirs == "local":
@@ -135,15 +135,13 @@ def _as_recorded(arbiter: str, recorded: Mapping[str, str]) -> str:
     return f"lock_table={name!r} (region {region})" if name else "arbiter='dynamodb' and its lock_table="
 
 
-def choose_spelling(
-    connection: Connection, recorded: Mapping[str, str], *, ours: bool, others: bool
-) -> Connection:
+def choose_spelling(connection: Arbitrated, recorded: Mapping[str, str], *, ours: bool, others: bool) -> None:
     """Claim versions where the table's other lock-table writers do (A15).
 
     Spark spells a table ``s3a://...``; deltalake before 1.6 as its user does, mostly ``s3://...``, and its
     copy overwrites ``N.json``: it does not see a writer that claims under another spelling.  ``ours`` and
     ``others`` say whether there are entries under the connection's spelling and under the other one.
-    Returns the connection, respelled where the other spelling is the one in use.
+    The connection is respelled where the other spelling is the one in use.
 
     Raises:
         UnsafeConfigError: kind MIXED_WRITERS; both spellings are in use, so no writer is safe.
@@ -162,4 +160,3 @@ def choose_spelling(
             "of one spelling; once its entries have expired, or `safewrite locks clear` removed them, go on.",
             kind=Kind.MIXED_WRITERS,
         )
-    return connection

@@ -17,7 +17,7 @@ from safewrite.stores.dynamodb_ledger import aws_ledger
 from safewrite.stores.ledger import FOLDER, ObjectLedger
 
 if TYPE_CHECKING:
-    from safewrite.iceberg.connect import Connection
+    from safewrite.iceberg.abc import KeyKeeper
     from safewrite.protocol.iceberg.head import TableVersion
     from safewrite.stores.abc import Ledger, TicketQueue
 
@@ -56,7 +56,7 @@ def recorded(head: TableVersion) -> str | None:
     return told(head, LEDGER, lambda fields: str(fields[AT]))
 
 
-def place(connection: Connection, head: TableVersion) -> str | None:
+def place(connection: KeyKeeper, head: TableVersion) -> str | None:
     """Where a writer of this connection remembers the table's keys; None where only snapshots do."""
     if connection.lock_table is not None:
         return f"{DYNAMODB}{connection.lock_table}"
@@ -71,7 +71,7 @@ def place(connection: Connection, head: TableVersion) -> str | None:
     return f"{scheme}://{parent}/{FOLDER}{head.table_id}/"
 
 
-def properties(connection: Connection, head: TableVersion) -> dict[str, str]:
+def properties(connection: KeyKeeper, head: TableVersion) -> dict[str, str]:
     """What the next commit records in the table: its ledger, where the table does not say it and AWS has it."""
     if not on_aws(connection.catalog) or recorded(head) is not None:
         return {}
@@ -79,14 +79,14 @@ def properties(connection: Connection, head: TableVersion) -> dict[str, str]:
     return {} if found is None else {LEDGER: json.dumps({AT: found, TABLE: head.table_id})}
 
 
-def differs(connection: Connection, head: TableVersion) -> str | None:
+def differs(connection: KeyKeeper, head: TableVersion) -> str | None:
     """The table's ledger, where it is another than this connection's."""
     known = recorded(head)
     return None if known is None or known == place(connection, head) else known
 
 
 def keepers(
-    connection: Connection, head: TableVersion, branch_id: str
+    connection: KeyKeeper, head: TableVersion, branch_id: str
 ) -> tuple[Ledger | None, TicketQueue | None]:
     """The ledger of a branch ("": the main one), and the queue of the table, where it has them."""
     scope = scope_of(head.table_id, branch_id)
@@ -102,7 +102,7 @@ def keepers(
     return SqlLedger(engine, scope), SqlQueue(engine, head.table_id)
 
 
-def object_ledger(connection: Connection, head: TableVersion, branch_id: str) -> ObjectLedger | None:
+def object_ledger(connection: KeyKeeper, head: TableVersion, branch_id: str) -> ObjectLedger | None:
     """The ledger of objects beside the table, of a branch ("": the main one); None where its files are not reached by a client of ours."""
     from safewrite.iceberg.catalog.s3 import direct
 
