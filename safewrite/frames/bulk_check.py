@@ -51,6 +51,8 @@ def prepare_alike(
     With ``schema_mode="merge"`` the answers end before the first frame that brings a column: those after it are
     written under another schema.
     """
+    if like.is_filled:  # each lacks columns of its own
+        return [None] * len(frames)
     parts, looked_at = _parts(frames, like.schema, merge=schema_mode is not None)
     found: list[Prepared | None] = [None] * looked_at
     for group in _groups(parts, like.schema):

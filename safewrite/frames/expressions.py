@@ -16,9 +16,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from safewrite.errors import MissingExtraError
+from safewrite.errors import MissingExtraError, NotCommittedError
+from safewrite.frames.conform import conform
+from safewrite.frames.fills import ColumnFill
 from safewrite.frames.predicate import Both, Either, Not, Predicate
-from safewrite.frames.terms import ColumnTerm, Computed, Related, Relation, Term, ValueTerm
+from safewrite.frames.terms import ColumnTerm, Computed, Related, Relation, Term, ValueTerm, values, whole
 from safewrite.frames.where import DIGITS_MAX, Reader
 from safewrite.values.limits import DECIMAL_DIGITS_MAX
 from safewrite.values.text_limits import limit_of
@@ -53,6 +55,45 @@ def term(text: str, schema: pa.Schema) -> Term:
     """
     found: Term = _read(text, schema, lambda reader, tree: reader.term(tree))
     return found
+
+
+def generated(column: str, text: str, schema: pa.Schema) -> tuple[ColumnFill, Predicate]:
+    """What a generated column gets, and what its values must be (``value <=> expression``).
+
+    Raises:
+        NotEvaluatedError: as :func:`condition`; or the expression is of another type than the column.
+    """
+    kind = schema.field(column).type
+    found = term(text, schema)
+    if found.type in _INTEGERS and kind in _INTEGERS and _INTEGERS.index(kind) > _INTEGERS.index(found.type):
+        found = _as(found, kind)
+    if found.type != kind:
+        raise NotEvaluatedError(f"it is of type {found.type}, and the column of {kind}")
+    return ColumnFill(column, text, found), Related("<=>", (ColumnTerm(column, kind), found))
+
+
+def default(column: str, text: str, schema: pa.Schema) -> ColumnFill | None:
+    """What a column with a default gets; None where the default is NULL.
+
+    Raises:
+        NotEvaluatedError: it is no plain value that the column holds; the time of a write would be another at each repeat.
+    """
+    if text.strip().upper() == "NULL":
+        return None
+    kind = schema.field(column).type
+    found = term(text, pa.schema([]))
+    if not isinstance(found, ValueTerm):
+        raise NotEvaluatedError("it is no plain value")
+    made: Term = found
+    if pa.types.is_floating(kind) and (found.type in _INTEGERS or pa.types.is_decimal(found.type)):
+        made = ValueTerm(float(found.value), pa.float64())
+    elif pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        made = _from_text(found, kind)
+    try:
+        conform(pa.table({column: whole(values(made, pa.table({})), 1)}), pa.schema([schema.field(column)]))
+    except NotCommittedError as error:
+        raise NotEvaluatedError(f"the column of {kind} does not hold it unchanged") from error
+    return ColumnFill(column, text, made)
 
 
 def _read(text: str, schema: pa.Schema, read: Any) -> Any:

@@ -63,6 +63,8 @@ class Prepared:
     wider: tuple[pa.Field, ...] = ()
     keeps: RowRules | None = None
     """The table's rules by which all rows were checked."""
+    is_filled: bool = False
+    """Whether the table computes columns that frames lack."""
 
     @classmethod
     def kept(cls, table: pa.Table, partition_by: tuple[str, ...] = ()) -> Prepared:

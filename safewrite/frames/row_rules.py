@@ -12,18 +12,29 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.errors import WouldAlterError
+from safewrite.errors import InvalidInputError, WouldAlterError
 from safewrite.frames.predicate import Both, Either, Predicate, columns, truths
 from safewrite.text.rendering import shortened, shown
 
 
 @dataclass(frozen=True)
 class RowRule:
-    """A condition for every row; ``name`` says which, ``text`` is its SQL."""
+    """A condition for every row; ``name`` says which, ``text`` is its SQL.
+
+    ``column`` is the generated column whose values must be what ``text`` gives; "" where ``text`` is the condition.
+    """
 
     name: str
     text: str
     predicate: Predicate
+    column: str = ""
+
+    @property
+    def must(self) -> str:
+        """What is asked of a row, as a sentence."""
+        if self.column:
+            return "The value must be that of the expression; leave the column out, and it is computed."
+        return "The condition must be TRUE, and NULL is not."
 
     def __str__(self) -> str:
         return f"{self.name} ({shortened(self.text)})"
@@ -49,6 +60,20 @@ class RowRules:
                 if at >= 0:
                     raise _broken(rule, table.slice(at, 1), first + at, named_by)
             first += table.num_rows
+
+    def check_wider(self, names: Sequence[str]) -> None:
+        """Refuse to widen columns that a rule has: it would be another rule then.
+
+        Raises:
+            InvalidInputError: names the first rule.
+        """
+        for rule in self.rules:
+            there = sorted(columns(rule.predicate) & {*names})
+            if there:
+                raise InvalidInputError(
+                    f"Column {there[0]!r} cannot become wider: {rule} goes by it. Nothing was written. Take the rule away first, or keep "
+                    "the type."
+                )
 
     def asked(
         self, keys: Sequence[str], check: Callable[[Any, Mapping[str, int]], object] | None
@@ -107,7 +132,7 @@ def _broken(rule: RowRule, row: pa.Table, number: int, named_by: Sequence[str]) 
     values = ", ".join(_value(row, name) for name in sorted(columns(rule.predicate)))
     where = f"The row whose {named}" if named else f"Row {number}"
     return WouldAlterError(
-        f"{where} breaks {rule}: {values}. The condition must be TRUE, and NULL is not. Nothing was written. Correct or drop the row."
+        f"{where} breaks {rule}: {values}. {rule.must} Nothing was written. Correct or drop the row."
     )
 
 

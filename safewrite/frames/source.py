@@ -91,6 +91,8 @@ def as_frame(data: object, *, target: pa.Schema | None = None) -> Frame:
     ``target`` only tells how to read Python objects that can be
     two things (a dict is a struct or a map).  Raises InvalidInputError for anything else.
     """
+    if isinstance(data, Frame):
+        return data
     if isinstance(data, pa.Table):
         return _from_arrow(data)
     if isinstance(data, pa.RecordBatch):

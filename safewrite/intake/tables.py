@@ -39,21 +39,22 @@ def writable(table: sw.Table) -> sw.Table:
     """The table, if a job may write to it: one row that breaks a rule of the table would stop the job at every start.
 
     Raises:
-        UnsupportedTableError: it may not be written to, or has CHECK constraints or column invariants.
+        UnsupportedTableError: it may not be written to, or has rules for its rows.
     """
     table.check_writable()
     rules = [name.removeprefix(_CONSTRAINT) for name in table.properties if name.startswith(_CONSTRAINT)]
-    rules += [field.name for field in table.schema if _INVARIANT in (field.metadata or {})]
+    rules += [field.name for field in table.schema if _RULES & {*(field.metadata or {})}]
     if rules:
         raise sw.UnsupportedTableError(
-            f"Table {table.uri} has rules for its rows ({', '.join(rules)}: CHECK constraints or column invariants). A job makes no dead "
-            "letter of a row that breaks one, and would stop. Nothing was written. Take the rules away, or write with append and "
-            "apply_changes, which refuse such rows."
+            f"Table {table.uri} has rules for its rows ({', '.join(rules)}: CHECK constraints, column invariants, generated columns or "
+            "defaults). A job makes no dead letter of a row that breaks one, and would stop. Nothing was written. Take the rules away, or "
+            "write with append and apply_changes, which refuse such rows."
         )
     return table
 
 
-_CONSTRAINT, _INVARIANT = "delta.constraints.", b"delta.invariants"
+_CONSTRAINT = "delta.constraints."
+_RULES = {b"delta.invariants", b"delta.generationExpression", b"CURRENT_DEFAULT"}
 
 
 @cache

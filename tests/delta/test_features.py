@@ -236,7 +236,7 @@ COLUMN_FEATURES = {
     "invariants": {"delta.invariants": '{"expression":{"expression":"abs(n) > 3"}}'},
     "generatedColumns": {"delta.generationExpression": "m + 1"},
     "identityColumns": {"delta.identity.start": 1, "delta.identity.step": 1},
-    "allowColumnDefaults": {"CURRENT_DEFAULT": "7"},
+    "allowColumnDefaults": {"CURRENT_DEFAULT": "current_timestamp()"},
 }
 
 

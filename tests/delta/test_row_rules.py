@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from pathlib import Path
 from typing import Any
@@ -207,3 +208,91 @@ def test_what_cannot_be_evaluated_as_spark_does_is_refused_by_name(
     assert place.row_count() == 0
     with pytest.raises(sw.UnsupportedTableError, match=r"checkConstraints: the check constraint 'odd' \("):
         place.append(rows(1))
+
+
+# --- generated columns and defaults -----------------------------------------------------------------------
+AT = dt.datetime(2026, 1, 1, 23, tzinfo=dt.UTC)
+COMPUTED = pa.schema([
+    pa.field("id", pa.int64()), pa.field("seq", pa.int64()), pa.field("at", pa.timestamp("us", "UTC")),
+    pa.field("day", pa.date32(), metadata={"delta.generationExpression": "CAST(at AS DATE)"}),
+    pa.field("next", pa.int64(), metadata={"delta.generationExpression": "id + few"}),
+    pa.field("few", pa.int32(), metadata={"CURRENT_DEFAULT": "7"}),
+    pa.field("v", pa.string(), metadata={"CURRENT_DEFAULT": "'none'"}),
+    pa.field("w", pa.string(), metadata={"CURRENT_DEFAULT": "NULL"}),
+])  # fmt: skip
+
+
+def computing(folder: Path, schema: pa.Schema = COMPUTED, **how: Any) -> sw.Table:
+    deltalake.DeltaTable.create(str(folder / "t"), schema, **how)
+    return sw.open(str(folder / "t"))
+
+
+def row(number: int, **more: Any) -> dict[str, Any]:
+    return {"id": number, "seq": 1, "at": AT, "w": None, **more}
+
+
+def whole(number: int, **more: Any) -> dict[str, Any]:
+    return row(number, day=AT.date(), few=7, v="none", next=number + 7) | more
+
+
+def test_columns_that_a_frame_lacks_are_computed_before_it_is_known_by_its_rows(tmp_path: Path) -> None:
+    place = computing(tmp_path, partition_by=["day"])
+    place.append([row(1)], key="a")
+    assert place.append([whole(1)], key="a").outcome == sw.Outcome.ALREADY_COMMITTED
+    place.append([row(2, few=1, v=None), row(3, few=2, v="x")])
+    place.append_many([("b", [row(4)]), ("c", [row(5)]), ("d", [row(6, v="y")])])
+    place.append([{"id": 8, "seq": 1, "v": "z"}], schema_mode="merge")
+    place.overwrite([row(4)], where="id = 4")
+    place.apply_changes([whole(5, seq=2, few=9, next=14)], **HOW)
+    found = place.rows(where="true").sort_by("id").to_pylist()
+    assert found == [
+        whole(1), whole(2, few=1, next=3, v=None), whole(3, few=2, next=5, v="x"), whole(4),
+        whole(5, seq=2, few=9, next=14), whole(6, v="y"), whole(8, at=None, day=None, next=15, v="z"),
+    ]  # fmt: skip
+
+
+def test_a_given_value_of_a_generated_column_is_that_of_its_expression(tmp_path: Path) -> None:
+    place = computing(tmp_path)
+    with pytest.raises(
+        sw.WouldAlterError, match=r"Row 1 breaks the generated column 'next' \(id \+ few\): .*next is 9"
+    ):
+        place.append([whole(1), whole(3, next=9)])
+    with pytest.raises(sw.WouldAlterError, match=r"The row whose id is 3 breaks the generated column 'next'"):
+        place.apply_changes([whole(3, next=9)], **HOW)
+    with pytest.raises(sw.WouldAlterError, match="Row 1: column 'next' cannot be computed"):
+        place.append([row(1), row(2**63 - 1)])
+    assert place.row_count() == 0
+
+
+@each(
+    ("feature", "key", "text"),
+    [
+        ("generatedColumns", "delta.generationExpression", "upper(s)"),
+        ("generatedColumns", "delta.generationExpression", "id"),  # of another type
+        ("allowColumnDefaults", "CURRENT_DEFAULT", "current_date()"),
+        ("allowColumnDefaults", "CURRENT_DEFAULT", "5"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused_by_name(
+    feature: str, key: str, text: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    schema = pa.schema([("id", pa.int64()), pa.field("s", pa.string(), metadata={key: text})])
+    with pytest.raises(sw.UnsupportedTableError, match=f"{feature}: .* 's' "):
+        computing(tmp_path_factory.mktemp("lake"), schema).append([{"id": 1}])
+
+
+def test_a_column_that_a_rule_goes_by_gets_no_wider(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int32()), ("few", pa.int32())])
+    how = {"delta.enableTypeWidening": "true"}
+    place = sw.create(str(tmp_path / "t"), schema, properties=how)
+    place.append([{"id": 1, "few": 1}])
+    path = tmp_path / "t" / "_delta_log" / f"{place.version:020}.json"
+    metadata = json.loads((tmp_path / "t" / "_delta_log" / f"{0:020}.json").read_text().splitlines()[2])[
+        "metaData"
+    ]
+    metadata["configuration"]["delta.constraints.few"] = "few < 10"
+    path.with_name(f"{place.version + 1:020}.json").write_text(json.dumps({"metaData": metadata}) + "\n")
+    narrow = pa.array([1], pa.int32())
+    place.append(pa.table({"id": [2**40], "few": narrow}), schema_mode="widen")
+    with pytest.raises(sw.InvalidInputError, match=r"'few' cannot become wider: the check constraint 'few'"):
+        place.append(pa.table({"id": [1], "few": [2**40]}), schema_mode="widen")

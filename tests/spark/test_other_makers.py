@@ -141,6 +141,7 @@ WRITTEN = {
     "map_name", "map_id", "map_renamed", "map_part",
     "plain", "not_null", "cdf", "append_only", "dv", "widened", "ntz", "vacuum_check", "protection", "domain", "fabric",
     "v2_checkpoint", "v2_listed", "clustered", "clustered_33", "check", "invariant",
+    "generated", "generated_part", "defaults", "defaults_all",
 }  # fmt: skip
 
 

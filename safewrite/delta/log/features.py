@@ -228,17 +228,16 @@ def _constraints(state: Snapshot) -> str | None:
     return f"rows would have to satisfy the check constraints {', '.join(names)}" if names else None
 
 
-def _unevaluated(name: str) -> Rule:
-    """Why rules for rows forbid it: they cannot be evaluated as Spark does."""
-    return lambda state: row_rules.refused(state).get(name)
+def _unevaluated(name: str, *keys: str) -> Rule:
+    """Why rules for rows forbid it: they cannot be evaluated as Spark does, or are inside of other types, by these keys of metadata."""
 
+    def rule(state: Snapshot) -> str | None:
+        deep = [path for path in _columns_with(*keys)(state) if "." in path] if keys else []
+        if deep:
+            return f"values inside of other types would have to obey the rules of {', '.join(deep)}"
+        return row_rules.refused(state).get(name)
 
-def _invariants(state: Snapshot) -> str | None:
-    """As :func:`_unevaluated`; and those inside of other types are not looked for in rows."""
-    deep = [path for path in _columns_with(row_rules.INVARIANT)(state) if "." in path]
-    if deep:
-        return f"values inside of other types would have to obey the invariants of {', '.join(deep)}"
-    return _unevaluated("invariants")(state)
+    return rule
 
 
 def _columns_with(*keys: str) -> Callable[[Snapshot], list[str]]:
@@ -453,14 +452,12 @@ def _read_by(read: Callable[[Snapshot], object]) -> Rule:
 
 RULES: Mapping[str, Rule] = {
     "checkConstraints": _unevaluated("checkConstraints"),
-    "invariants": _invariants,
-    "generatedColumns": _refuse_columns(
-        _columns_with("delta.generationExpression"), "values would have to be generated for"
-    ),
+    "invariants": _unevaluated("invariants", row_rules.INVARIANT),
+    "generatedColumns": _unevaluated("generatedColumns", row_rules.GENERATED),
     "identityColumns": _refuse_columns(
         _columns_with("delta.identity.start", "delta.identity.step"), "values would have to be drawn for"
     ),
-    "allowColumnDefaults": _refuse_columns(_columns_with("CURRENT_DEFAULT"), "defaults would apply to"),
+    "allowColumnDefaults": _unevaluated("allowColumnDefaults", row_rules.DEFAULT),
     "changeDataFeed": _feed_columns,
     "copies for other readers": _copies,
     "columnMapping": _column_mapping,
@@ -483,6 +480,10 @@ CREATION_RULES: Mapping[str, Rule] = {
     "invariants": _refuse_columns(
         _columns_with(row_rules.INVARIANT), "rows would have to obey the invariants of"
     ),
+    "generatedColumns": _refuse_columns(
+        _columns_with(row_rules.GENERATED), "values would have to be generated for"
+    ),
+    "allowColumnDefaults": _refuse_columns(_columns_with(row_rules.DEFAULT), "defaults would apply to"),
 }
 """As RULES, of a table that is made here: engines declare these by statements of their own, and check them as they do."""
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from safewrite.changes.spark.batch import given_rows
 from safewrite.delta.connect import Connection
-from safewrite.delta.log.row_rules import rules_of
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.spark.session import attach, hook_of
 from safewrite.delta.spark.write import counted, rows_of
@@ -204,8 +203,7 @@ def job_of(
     first = planner.first or NewTable()
     schema = new_schema(held.frame) if state is None else state.schema
     partition_by = tuple(first.partition_by) if state is None else state.partition_by
-    rules = None if state is None else rules_of(state)
-    rows = rows_of(held.rows, schema, partition_by, operation, rules)
+    rows = rows_of(held.rows, schema, partition_by, operation, state)
     layout = planner.layout(rows.rows.schema, state)
 
     def task() -> WriteFiles:

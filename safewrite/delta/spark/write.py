@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from safewrite.arguments.volatile import check_columns, check_where
 from safewrite.delta.connect import Connection
-from safewrite.delta.log.row_rules import rules_of
+from safewrite.delta.log.row_rules import fills_of, rules_of
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.spark import transaction
 from safewrite.delta.spark.session import LOG_STORE, attach, hook_of
@@ -38,7 +38,7 @@ from safewrite.frames.spark.batch import (
     SparkBatch,
     computed,
 )
-from safewrite.frames.spark.columns import Conformed, conformed, keeping, new_schema
+from safewrite.frames.spark.columns import Conformed, conformed, filled, keeping, new_schema
 from safewrite.frames.spark.held import Held
 from safewrite.frames.spark.sql import inside
 from safewrite.frames.spark.stream import written
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-    from safewrite.frames.row_rules import RowRules
     from safewrite.table.operation import Operation
 
 log = logging.getLogger("safewrite")
@@ -88,7 +87,7 @@ def write(place: Place, operation: Operation) -> tuple[DeltaDone, SparkTransacti
     frame = place.held.frame
     _check_session(frame.sparkSession, place.connection)
     state = place.state
-    job = rows_of(place.held.rows, state.schema, state.partition_by, operation, rules_of(state))
+    job = rows_of(place.held.rows, state.schema, state.partition_by, operation, state)
     check_added(place.state, job.rows.added)
     there = seems_there(place)
 
@@ -139,9 +138,12 @@ def rows_of(
     schema: pa.Schema,
     partition_by: tuple[str, ...],
     operation: Operation,
-    rules: RowRules | None = None,
+    state: Snapshot | None = None,
 ) -> Rows:
     """The rows of a frame under a table's schema, with all checks of their values, those by the table's rules too."""
+    rules = None
+    if state is not None:
+        rules, frame = rules_of(state), filled(frame, fills_of(state), state.schema)
     rows = conformed(frame, schema, partition_by=partition_by, schema_mode=operation.schema_mode)
     check_columns(operation.volatile, rows.schema.names, frame.columns)
     checks = [*rows.checks(partition_by), *keeping(rules)]
@@ -184,6 +186,7 @@ def _write_once(job: Rows, place: Place, origin: BatchOrigin) -> tuple[DeltaDone
 
 def counted(frame: DataFrame, state: Snapshot, volatile: tuple[str, ...] = ()) -> SparkBatch:
     """The frame's fingerprint, with NULL in the columns that the frame lacks; its rows are not kept."""
+    frame = filled(frame, fills_of(state), state.schema)
     shaped = conformed(frame, state.schema, partition_by=state.partition_by, schema_mode="merge")
     with computed(shaped.frame, volatile=volatile) as batch:
         return batch

@@ -114,6 +114,7 @@ class Planner:
         if state is None:
             first = self.first or creation.NewTable()
             return prepare(data, None, partition_by=first.partition_by, volatile=volatile)
+        data = self._filled(data, state)
         schema, by = state.schema, state.partition_by
         wider = (
             wider_fields(schema, as_frame(data, target=schema).arrow_schema(), "delta")
@@ -125,19 +126,33 @@ class Planner:
         creation.check_added(state, found.added)
         return replace(found, wider=tuple(wider))
 
+    @staticmethod
+    def _filled(data: Any, state: Snapshot | None) -> Any:
+        """The data with the columns that it lacks and the table computes."""
+        fills = () if state is None else row_rules.fills_of(state)
+        if not fills or state is None:
+            return data
+        from safewrite.frames.fills import filled
+
+        return filled(data, fills, state.schema)
+
     def fitting(self, prepared: Prepared, state: Snapshot | None) -> Prepared:
         """The rows, if their partitions can have folders where the table is, and they keep the table's rules.
 
         Raises:
             WouldAlterError: a row breaks a rule.
+            InvalidInputError: a column would get wider by which a rule goes.
         """
         if prepared.partition_by:
             self._room.check(prepared.tables(prepared.partition_by), prepared.partition_by)
-        rules = None if state is None else row_rules.rules_of(state)
-        if rules is None:
+        if state is None:
             return prepared
+        rules, fills = row_rules.rules_of(state), bool(row_rules.fills_of(state))
+        if rules is None:
+            return replace(prepared, is_filled=True) if fills else prepared
+        rules.check_wider([one.name for one in prepared.wider])
         rules.check(prepared.tables())
-        return replace(prepared, keeps=rules)
+        return replace(prepared, keeps=rules, is_filled=fills)
 
     @property
     def _room(self) -> Room:
@@ -165,7 +180,11 @@ class Planner:
             return self.prepare(data, state, mode, volatile)
         last = earlier[-1]
         found = prepare(
-            data, last.schema, partition_by=last.partition_by, schema_mode=mode, volatile=volatile
+            self._filled(data, state),
+            last.schema,
+            partition_by=last.partition_by,
+            schema_mode=mode,
+            volatile=volatile,
         )
         if state is not None:
             creation.check_added(state, found.added)

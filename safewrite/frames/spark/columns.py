@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
+    from safewrite.frames.fills import ColumnFill
     from safewrite.frames.row_rules import RowRule, RowRules
 
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
@@ -248,11 +249,24 @@ def keeping(rules: RowRules | None) -> list[Check]:
 def _kept(rule: RowRule) -> Check:
     def refusal(count: int, rows: int) -> WouldAlterError:
         return WouldAlterError(
-            f"{count} of {rows} rows break {rule}. The condition must be TRUE, and NULL is not. Nothing was written. Correct or drop "
-            "the rows."
+            f"{count} of {rows} rows break {rule}. {rule.must} Nothing was written. Correct or drop the rows."
         )
 
-    return Check(f"NOT coalesce(({rule.text}), false)", refusal)
+    condition = f"{quoted(rule.column)} <=> ({rule.text})" if rule.column else rule.text
+    return Check(f"NOT coalesce(({condition}), false)", refusal)
+
+
+def filled(frame: DataFrame, fills: Sequence[ColumnFill], schema: pa.Schema) -> DataFrame:
+    """The frame with the columns that it lacks and its table computes."""
+    import pyspark.sql.functions as f
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    there = frozenset(frame.columns)
+    for one in fills:
+        if one.name not in there:
+            kind = from_arrow_type(schema.field(one.name).type, prefer_timestamp_ntz=True)
+            frame = frame.withColumn(one.name, f.expr(one.text).cast(kind))
+    return frame
 
 
 # --- types ------------------------------------------------------------------------------------------
