@@ -221,6 +221,8 @@ class ProgramRun:
 
     def _refused(self, step: Step, error: SafewriteError, columns: tuple[Column, ...]) -> None:
         """Judge a refusal: it is right, unless nothing was wrong with the rows and nobody else touched the table."""
+        if self.oracle.below is not None and "checkConstraints" in str(error):
+            raise DisagreementError(f"a constraint that is evaluated was refused: {error}")
         plain = (
             step.by not in (*UNTYPED, "spark") and step.what == "append" and columns == self.oracle.columns
         )
