@@ -26,7 +26,7 @@ from safewrite.delta.opening import (
     open_state,
     remember,
 )
-from safewrite.delta.upkeep import Upkeep
+from safewrite.delta.upkeep import Upkeep, finish
 from safewrite.delta.write import creation
 from safewrite.delta.write.abc import Write
 from safewrite.delta.write.conflicts import positions_of
@@ -379,10 +379,13 @@ class DeltaFormat:
         from safewrite.delta.log.cleanup import clean
         from safewrite.upkeep.maintain import Settled
 
+        if changed:
+            finish()  # else the checkpoint that is under way would be made twice
         self.refresh()
         state = self._existing()
         wanted = self.checkpoints and not dry_run and (changed or is_behind(state, state.version))
-        made = self.version if wanted and self.checkpoint() else None
+        stands = changed and state.checkpoint is not None and state.checkpoint.version == state.version
+        made = self.version if stands or (wanted and self.checkpoint()) else None
         return Settled(made, self._run(clean(self._existing(), self.limits, dry_run=dry_run)))
 
     # --- Spark --------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 import safewrite as sw
+from safewrite.delta import upkeep
+from safewrite.delta.log import checkpoint_file
 from safewrite.errors import InvalidInputError, UnsupportedTableError
 from safewrite.metrics.measures import measured
 from safewrite.protocol.effects import Busy, Unknown
@@ -417,3 +419,22 @@ def test_whatever_step_fails_the_rows_stay_and_the_next_run_ends_it(
             sw.open(path).maintain()
             assert rows(path) == whole
             assert live(path) == 1
+
+
+def test_a_run_whose_commit_is_due_for_a_checkpoint_makes_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_by: list[int] = []
+    was = checkpoint_file.encoded
+
+    def encoded(found: Any) -> Any:
+        made_by.append(found.state.version)
+        return was(found)
+
+    table = made(tmp_path / "t", files=9)  # the tenth commit is the run's own
+    upkeep.finish()
+    monkeypatch.setattr(checkpoint_file, "encoded", encoded)
+    report = table.maintain()
+    assert (report.commits, report.checkpoint) == ((10,), 10)
+    upkeep.finish()
+    assert made_by == [10]
