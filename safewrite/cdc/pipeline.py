@@ -19,6 +19,7 @@ from safewrite.cdc.kafka.session import heap_of
 from safewrite.cdc.kafka.source import Source
 from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.ledger.ledger import LedgerEntry
+from safewrite.cdc.table.by_tasks import ExecutorWork
 from safewrite.errors import without_secrets
 from safewrite.intake.reporting import OnEvent, listener
 from safewrite.intake.upkeep import TablesMaintained, maintain_all
@@ -76,7 +77,7 @@ class Pipeline:
         limit = Limit(config.parts.records, config.parts.bytes or part_of_heap(heap_of(spark)))
         there = config.engine == "spark"
         micro_batches = MicroBatches(source, limit, decoder.keys, decoder.values, is_decoded_there=there)
-        work_of = ExecutorRecordsWork(decoder) if there else None
+        work_of = ExecutorRecordsWork(decoder) if there else ExecutorWork.here
         checkpoint = config.checkpoint
 
         @without_secrets

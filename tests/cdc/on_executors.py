@@ -10,6 +10,7 @@ from typing import Any
 
 from safewrite.cdc.envelopes import decoding
 from safewrite.cdc.envelopes.decoding import Decoded, Decoder
+from safewrite.cdc.landing.landing import WorkOf
 from safewrite.cdc.records.change_set import Place
 from safewrite.cdc.records.records import KafkaRecords
 from safewrite.cdc.table import decode_task
@@ -82,3 +83,8 @@ class Executors(LocalEngine):
             for places in records.partitions().values()
         ]
         return ExecutorWork(self, inputs, records.prefixes, None, 2, lambda reports: None)
+
+
+def work_of(executors: Executors | None) -> WorkOf:
+    """Work that these executors do, or the driver's process."""
+    return ExecutorWork.here if executors is None else executors.work

@@ -23,7 +23,7 @@ from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.cdc.records.change import KafkaRecord
 from tests.cdc.events import event, postgres, record
 from tests.cdc.jobs import Job
-from tests.cdc.on_executors import Executors
+from tests.cdc.on_executors import Executors, work_of
 from tests.cdc.worlds import main
 
 GONE = "__debezium_unavailable_value"
@@ -384,7 +384,7 @@ def landed(world: World, job: Job, executors: Executors | None, *, dies: bool) -
         landing.decoder.fewest = world.options.fewest
         if dies and number % 3 == 1:
             job.land_and_die(*records, number=number)
-        lines += landing.land(job.batch(records, number), executors and executors.work)
+        lines += landing.land(job.batch(records, number), work_of(executors))
     return lines
 
 

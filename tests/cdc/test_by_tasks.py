@@ -17,7 +17,7 @@ from safewrite.cdc.table.decode_task import DecodeTask
 from safewrite.engine.local import LocalEngine
 from tests.cdc.events import event, postgres, record
 from tests.cdc.jobs import Job, Rows, Source, change, cut
-from tests.cdc.on_executors import Executors
+from tests.cdc.on_executors import Executors, work_of
 from tests.cdc.worlds import World, faults_of
 
 WHERE = ("commit_ms", "closed_ms", "by_executors", "one_by_one")
@@ -60,7 +60,7 @@ def rows_in(job: Job, name: str) -> Rows:
 def landed(job: Job, batches: list[list[KafkaRecord]], executors: Executors | None) -> list[LedgerEntry]:
     landing, lines = job.landing(), list[LedgerEntry]()
     for number, records in enumerate(batches):
-        lines += landing.land(job.batch(records, number), executors and executors.work)
+        lines += landing.land(job.batch(records, number), work_of(executors))
     assert job.verdict().faults == ()
     return lines
 

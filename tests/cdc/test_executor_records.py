@@ -42,10 +42,8 @@ class Decode:
 
     def __call__(self, records: KafkaRecords, ended: Mapping[Any, int]) -> Decoded:
         work = self.work_of(records)
-        if work is None:
-            return self.decoder.decode(records, ended)
         task = sent(DecodeTask(self.decoder, work.prefixes, work.starts, ended))
-        with work.engine.map(work.source.inputs, task) as mapped:
+        with work.engine.map(work.source if work.is_here else work.source.inputs, task) as mapped:
             reports = mapped.bodies()
             work.learn(reports)
             return union(work.engine.taken(mapped.rows), reports, work.prefixes)

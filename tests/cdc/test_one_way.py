@@ -14,7 +14,7 @@ import safewrite
 from safewrite.changes.members import table_pool
 from safewrite.engine import local
 from tests.cdc.jobs import change
-from tests.cdc.on_executors import Executors
+from tests.cdc.on_executors import Executors, work_of
 from tests.cdc.test_by_tasks import job_of
 
 _ROOT = str(Path(safewrite.__file__).parent)
@@ -47,7 +47,7 @@ def called() -> Iterator[set[str]]:
 def functions_of(folder: Path, executors: Executors | None) -> set[str]:
     """Those that a record runs: one that a job's table begins with, and one after it."""
     job = job_of(folder)
-    landing, work = job.landing(), None if executors is None else executors.work
+    landing, work = job.landing(), work_of(executors)
     with called() as found:
         landing.land(job.batch([change("c", "a", 1, {"id": 1, "n": 1}, lsn=1, offset=0)]), work)
         landing.land(job.batch([change("u", "a", 1, {"id": 1, "n": 2}, lsn=2, offset=1)], 1), work)

@@ -13,7 +13,7 @@ import safewrite as sw
 from safewrite.cdc.landing.dead_letters import DeadLetters
 from safewrite.cdc.landing.job_plan import plan
 from tests.cdc.jobs import Job, Source, change, cut
-from tests.cdc.on_executors import Executors
+from tests.cdc.on_executors import Executors, work_of
 from tests.cdc.test_existing import made_by_others
 
 ORDER = {"_cdc_epoch": "run", "_cdc_sequence": "log_position"}
@@ -61,10 +61,10 @@ def test_rows_and_their_order_are_the_same_under_other_names(
         job = Job(folder, [{"table": "a", "own_names": chosen, **LATE, **how}], form, schemas=True)
         executors = Executors() if by_tasks else None
         landing = job.landing()
-        landing.land(job.batch(batches[0], 0), executors and executors.work)
+        landing.land(job.batch(batches[0], 0), work_of(executors))
         job.land_and_die(*batches[1], number=1)
         for at in (1, 2):
-            lines = landing.land(job.batch(batches[at], at), executors and executors.work)
+            lines = landing.land(job.batch(batches[at], at), work_of(executors))
         assert all(line.by_executors == line.records for line in lines if by_tasks and line.table)
         assert not job.letters()
         assert job.verdict().faults == ()
@@ -113,7 +113,7 @@ def test_other_names_over_a_table_are_refused(tmp_path: Path, form: str, by_othe
         job.tables[0]["own_names"] = chosen
         (told,) = plan(job.landing()).tables
         assert (told.what, "own_names" in told.notes[0]) == ("is refused", True)
-        for work in (None, Executors().work):
+        for work in map(work_of, (None, Executors())):
             landing = job.landing()
             with pytest.raises(sw.InvalidInputError, match="order in other columns"):
                 landing.land(job.batch([change("c", "a", 2, {"id": 2, "s": "x"}, lsn=2, offset=1)], 1), work)

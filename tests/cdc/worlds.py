@@ -25,6 +25,7 @@ from safewrite.cdc.landing.landing import WorkOf
 from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.cdc.records.batch import Batch
 from safewrite.cdc.records.change import KafkaRecord
+from safewrite.cdc.table.by_tasks import ExecutorWork
 from tests.cdc.events import event, postgres, record, told_with_schemas
 from tests.cdc.jobs import Job
 
@@ -108,7 +109,7 @@ class World:
 
     seed: int
     folder: Path
-    work_of: WorkOf | None = None
+    work_of: WorkOf = ExecutorWork.here
     """Who decodes and lands the records, if not the driver."""
 
     def __post_init__(self) -> None:
@@ -228,7 +229,7 @@ class World:
             yield f"{what}: {len(gone)} rows are lost or stale, {len(left)} of {len(found)} ought not to be there"
 
 
-def faults_of(seed: int, folder: Path, work_of: WorkOf | None = None) -> list[str]:
+def faults_of(seed: int, folder: Path, work_of: WorkOf = ExecutorWork.here) -> list[str]:
     """What is wrong in the end of a world; an error that stops the job is wrong too."""
     try:
         return World(seed, folder, work_of).run()

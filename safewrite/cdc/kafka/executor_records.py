@@ -67,10 +67,10 @@ class ExecutorRecordsWork:
 
     decoder: Decoder
 
-    def __call__(self, records: KafkaRecords) -> ExecutorWork | None:
-        """The work of a batch; None for records that are in the driver already."""
+    def __call__(self, records: KafkaRecords) -> ExecutorWork:
+        """The work of a batch: there, or here for records that are in the driver already."""
         if not isinstance(records, ExecutorRecords):
-            return None
+            return ExecutorWork.here(records)
         session = records.frame.sparkSession
         return ExecutorWork(
             SparkEngine(session),

@@ -38,7 +38,7 @@ from safewrite.intake.upkeep import Upkeep
 
 log = logging.getLogger("safewrite")
 
-WorkOf = Callable[[KafkaRecords], ExecutorWork | None]
+WorkOf = Callable[[KafkaRecords], ExecutorWork]
 
 
 class Landing:
@@ -64,7 +64,7 @@ class Landing:
         self.by_tasks = TaskLanding(self.job, self._router, self._deletions.landed)
         self.upkeep = Upkeep(config.maintain, self._on_event)
 
-    def land(self, given: Batch, work_of: WorkOf | None = None) -> list[LedgerEntry]:
+    def land(self, given: Batch, work_of: WorkOf = ExecutorWork.here) -> list[LedgerEntry]:
         """Land what is new of a batch; the lines that the ledger got, none if all of it had landed.
 
         Args:
@@ -78,9 +78,7 @@ class Landing:
         batch = remaining(given, self.config.job, done)
         if not batch.ranges:
             return []
-        work = None if work_of is None else work_of(batch.records)
-        work = work or ExecutorWork.here(batch.records)
-        return self.by_tasks.land(batch, done, work, partial(self._landed, batch, done))
+        return self.by_tasks.land(batch, done, work_of(batch.records), partial(self._landed, batch, done))
 
     def _landed(
         self, batch: Batch, done: dict[str, int], decoded: Decoded, parts: SharesOfBatch
