@@ -33,7 +33,7 @@ def test_rows_that_are_written_twice_are_not_committed(
         return [file for one in layouts for file in encoded(rows, one)]
 
     monkeypatch.setattr("safewrite.iceberg.data.datafiles.encode", twice)
-    for module in ("data.datafiles", "write.overwrite"):
+    for module in ("data.datafiles", "write.matching_files"):
         monkeypatch.setattr(f"safewrite.delta.{module}.encoded", encoded_twice)
     row = {"a": 7, "b": "x", "s": 1, "t": 0, "value": "p"}
     calls: dict[str, Any] = {
