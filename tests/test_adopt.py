@@ -90,6 +90,7 @@ def test_a_local_table_on_s3_is_refused_until_the_cure_that_the_error_names(
     assert sw.open(folder).append(ids(4)).version == 4, "the original goes on by itself"
 
 
+@pytest.mark.long
 def test_keys_that_the_copy_has_are_still_known(folder: Path, s3: Neighbourhood) -> None:
     upload(folder, s3)
     run_json("adopt", s3.uri, "--lock-table", s3.lock_table)

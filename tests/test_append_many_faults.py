@@ -75,6 +75,7 @@ def test_rows_of_a_list_that_is_gone_are_not_taken_for_a_repeat(tmp_path: Path) 
         here.open().append([{"id": 7}], key=LONG[1][0])
 
 
+@pytest.mark.long
 def test_a_long_list_whose_snapshot_was_expired_meanwhile_is_not_taken_for_a_repeat(tmp_path: Path) -> None:
     """Its rows cannot be compared any more, so its members are refused and not acknowledged."""
     here = Place(tmp_path, "iceberg")
@@ -108,6 +109,7 @@ def test_members_of_a_dropped_table_are_written_to_the_new_one_and_remembered_th
     assert told(here.open().append_many(members)) == ["already_committed"] * 2
 
 
+@pytest.mark.long
 def test_what_was_rolled_back_is_remembered_as_what_came_instead(tmp_path: Path) -> None:
     here = Place(tmp_path, "iceberg")
     table = here.open()

@@ -196,6 +196,7 @@ def test_repair_finishes_rescues_and_sweeps_and_then_finds_nothing(here: Neighbo
     assert (code, "Nothing to repair." in printed) == (0, True)
 
 
+@pytest.mark.long
 def test_repair_does_not_rescue_in_the_same_breath_what_it_has_just_closed(here: Neighbourhood) -> None:
     here.vanish(2, 7, complete=False)
     code, done = run_json("repair", here.uri, "--rescue")

@@ -71,6 +71,16 @@ def test_a_table_whose_feed_cannot_be_read_says_the_way_out_and_is_read(tmp_path
             write()
 
 
+@pytest.mark.sweep(
+    "_spec_id",
+    "_row_id",
+    "_partition",
+    "_pos",
+    "_deleted",
+    "_change_type",
+    "_change_ordinal",
+    "_commit_snapshot_id",
+)
 @pytest.mark.parametrize("name", [*sorted(ICEBERG), "_POS"])
 def test_iceberg_keeps_names_of_columns_and_none_of_fields(tmp_path: Path, name: str):
     catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path.as_uri())

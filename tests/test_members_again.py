@@ -73,7 +73,7 @@ def again(table: Any, verb: str, count: int) -> tuple[Counter[str], Counter[str]
     return found, requests
 
 
-@pytest.mark.sweep("apply_changes_many-iceberg")
+@pytest.mark.sweep("apply_changes_many-iceberg", "append_many-iceberg", "apply_changes_many")
 @pytest.mark.parametrize("format_", ["delta", "iceberg"])
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_repeat_of_a_group_decodes_its_list_as_often_for_many_members_as_for_few(

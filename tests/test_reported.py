@@ -120,6 +120,7 @@ WARNS = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep("an option that nothing knows")
 @pytest.mark.parametrize("case", WARNS)
 def test_a_warning_is_seen_where_nobody_configured_logging(case: str, tmp_path: Path) -> None:
     code, told = WARNS[case]

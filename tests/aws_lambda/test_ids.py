@@ -85,7 +85,9 @@ def lost(folder: Path, envelope: Envelope, odd: Any) -> tuple[int, int]:
     return len(acked), rows
 
 
-@pytest.mark.sweep("S3 in SQS", "EventBridge in SNS", "SNS in SQS", "S3 in SNS")
+@pytest.mark.sweep(
+    "S3 in SQS", "EventBridge in SNS", "SNS in SQS", "S3 in SNS", "EventBridge in SQS", "a group of SQS FIFO"
+)
 @pytest.mark.parametrize("name", IN_A_QUEUE)
 def test_t3_d1_a_message_with_an_odd_id_inside_goes_by_its_own(tmp_path: Path, name: str) -> None:
     """T3-D1: five messages were acknowledged, and one row stood under the key "None"."""

@@ -137,6 +137,7 @@ def test_a_rest_catalog_on_postgresql_lets_one_win_and_ends_when_told(
     assert not is_alive(pid)
 
 
+@pytest.mark.long
 def test_postgresql_listens_on_loopback_only_and_ends_though_somebody_is_connected(tmp_path: Path) -> None:
     with Postgres(tmp_path) as server:
         pid, data = server.pid, server._data
@@ -181,7 +182,7 @@ def set_property(table: Any, key: str) -> None:
         transaction.set_properties({key: "set"})
 
 
-@pytest.mark.sweep("glue", "rest")
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_fault_at_a_commit_fails_it_and_is_performed_only_if_it_says_so(
     catalog_lab: Callable[[CatalogKind], CatalogLab], kind: CatalogKind

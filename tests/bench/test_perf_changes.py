@@ -55,7 +55,7 @@ def test_no_two_batches_have_a_key_in_common() -> None:
     assert max(ids.values()) == 1
 
 
-@pytest.mark.sweep("arms1", "arms2", "arms3")
+@pytest.mark.long
 @pytest.mark.parametrize(
     "arms", [(OURS_DELTA, MERGE), (OURS_ICEBERG, UPSERT), (OURS_MARKED, UPSERT), (OURS_VECTORS, MERGE)]
 )

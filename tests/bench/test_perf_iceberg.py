@@ -152,6 +152,7 @@ def test_an_append_makes_three_requests_for_its_files_and_no_more_in_all_than_py
     assert counted.total() <= requests_of(lab, lambda: theirs.append(rows)).total()
 
 
+@pytest.mark.long
 def test_the_list_that_a_writer_uploaded_itself_is_read_only_after_another_writer_came(
     catalog_lab: Callable[[CatalogKind], CatalogLab],
 ) -> None:

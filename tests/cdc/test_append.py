@@ -127,6 +127,7 @@ def test_a_batch_that_comes_again_adds_no_row(tmp_path: Path, form: str) -> None
     ]
 
 
+@pytest.mark.long
 def test_a_dead_letter_is_mended_and_replayed_once(tmp_path: Path) -> None:
     job = job_of(tmp_path)
     job.land(click(0, n=1))

@@ -188,6 +188,7 @@ def test_bytes_that_are_not_of_the_schema_are_dead_letters(schemas: Schemas) -> 
     assert [one.record.offset for one in found.rows] == [9]
 
 
+@pytest.mark.sweep("{'leave_out': ['v']}", "{'on_misfit': 'null'}")
 @pytest.mark.parametrize(
     ("table", "landed"),
     [({"leave_out": ["v"]}, {"id": 1}), ({"on_misfit": {"v": "text"}}, {"id": 1, "v": "7"}), ({"on_misfit": "null"}, {"id": 1}), ({}, None)],

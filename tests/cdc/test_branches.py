@@ -128,6 +128,7 @@ def test_a_job_that_leaves_its_branch_stops_until_the_rows_there_are_published(j
     assert kept(job) == {1: 1, 2: 2, 3: 3}
 
 
+@pytest.mark.long
 def test_a_table_whose_branch_was_dropped_begins_again_where_the_user_says_so(job: Job) -> None:
     """The first error named the command, and after it came another error."""
     given = [change("c", "a", one, {"id": one, "n": one}, lsn=one, offset=one - 1) for one in (1, 2, 3)]

@@ -273,7 +273,7 @@ def test_keys_deletes_and_tombstones_are_read_alike() -> None:
     equal(records)
 
 
-@pytest.mark.sweep("double", "time", "timestamp")
+@pytest.mark.sweep("double", "time", "timestamp", "int64")
 @pytest.mark.parametrize(
     "table",
     [
@@ -434,6 +434,7 @@ def test_what_was_cut_off_by_executors_is_known_also_to_a_decoder_that_forgot_it
     assert strange.dead[0].record.value == b'{"schema":[],"payload":' + whole[0][len(prefix) :]
 
 
+@pytest.mark.long
 def test_numbers_that_json_does_not_have_slow_no_others() -> None:
     """T4-B7: Connect writes them as texts, and a search by halves gave up with the twenty-fifth piece of a batch."""
     values: list[Any] = [0.25] * 3000

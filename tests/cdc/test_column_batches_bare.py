@@ -309,7 +309,7 @@ def test_tables_take_them_alike(table: Row, values: list[str], make: Make) -> No
     equal(records, schema=pa.schema({"id": pa.int64(), "v": pa.string(), "w": pa.int64()}), **table)
 
 
-@pytest.mark.sweep("dms", "maxwell", "unwrapped")
+@pytest.mark.long
 def test_bytes_that_are_no_records_are_dead_letters_alike(make: Make) -> None:
     good = make("insert", {"id": 1, "v": "x"}, 0)
     value = good.value or b""
@@ -345,6 +345,7 @@ def test_pretty_records_are_read_by_columns(make: Make) -> None:
     assert equal(records).by_columns == 2
 
 
+@pytest.mark.long
 def test_keys_that_have_other_fields_are_read_one_by_one() -> None:
     row = {"id": 1, "code": "x"}
     keys: list[Any] = [{"id": 1}, {"code": "x"}, {"id": 1, "code": "x"}, {"id": None}, {}, 5, "x", None, {"id": {"a": 1}}, {"id": [1]}, {"schema": 1, "payload": 2}, {"schema": {}, "payload": {"id": 1}}, {"payload": 5, "schema": 6}, {"payload": {"id": 1}, "schema": None}, {"__dbz__physicalTableIdentifier": "x", "id": 1}]  # fmt: skip

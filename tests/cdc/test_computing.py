@@ -123,6 +123,7 @@ def record_again(one: KafkaRecord, lsn: int) -> KafkaRecord:
     return change("u", "a", key, json.loads(one.value or b"")["after"], lsn=lsn + 1, offset=one.offset)
 
 
+@pytest.mark.long
 def test_a_row_that_changes_while_it_is_computed_stops_the_job_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,6 +169,7 @@ def test_columns_that_order_changes_say_whether_a_row_has_left_the_filter(
     assert job.verdict().faults == ()
 
 
+@pytest.mark.long
 def test_a_row_that_comes_back_lacks_what_the_filter_kept_away(tmp_path: Path) -> None:
     """An update makes a row pass, and leaves out a value that no table has, for the row was not there."""
     job = Job(tmp_path, [{"table": "a", "filter": "n > 0"}])
@@ -407,6 +409,7 @@ def test_sql_that_the_columns_do_not_take_stops_the_job(
     assert re.search(why, table.notes[0])
 
 
+@pytest.mark.long
 def test_a_table_that_is_made_unasked_and_lacks_what_the_filter_reads_stops_no_other(tmp_path: Path) -> None:
     """Its records are dead letters, as where it lacks a column of ``partition_by``."""
     unasked = {

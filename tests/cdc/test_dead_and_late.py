@@ -60,6 +60,7 @@ def test_t4_b1_the_time_of_a_dead_letter_does_not_excuse_a_source_that_was_set_b
         landed(job, batches, Executors())
 
 
+@pytest.mark.long
 def test_t4_b1_a_row_that_the_filter_does_not_let_pass_is_no_late_one(tmp_path: Path) -> None:
     job = Job(tmp_path, [{"table": "a", "filter": "n < 100"}], schemas=False)
     first = [told("c", key, key, 10 + key, key) for key in range(3)]

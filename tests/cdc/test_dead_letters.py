@@ -121,6 +121,7 @@ def test_a_letter_never_beats_a_newer_change(job: Job) -> None:
     assert books(job)["db.a"] == (9, 3, 3)
 
 
+@pytest.mark.long
 def test_letters_that_are_all_late_are_not_a_source_that_was_set_back(tmp_path: Path) -> None:
     """Their clock ran ahead, and what came after them landed first."""
     job = Job(tmp_path, [{"table": "b"}])
@@ -276,7 +277,7 @@ def test_a_letter_from_before_a_raised_epoch_never_takes_the_place_of_newer_rows
     assert job.verdict().faults == ()
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.long
 def test_a_letter_lands_under_the_epoch_that_its_table_had_and_has(job: Job) -> None:
     """Another table's epoch is not its own."""
     job.schemas = False
@@ -288,7 +289,7 @@ def test_a_letter_lands_under_the_epoch_that_its_table_had_and_has(job: Job) -> 
     assert (set(job.rows("a")), set(job.rows("b"))) == ({1}, {4})
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.long
 def test_a_letter_of_a_table_made_unasked_knows_the_epoch_of_such_tables(job: Job) -> None:
     """Their epoch is raised in defaults, and the configuration has no name of theirs."""
     job.schemas, job.tables = False, []

@@ -136,6 +136,7 @@ def test_tables_that_nobody_named_and_cannot_be_made_stop_no_other(tmp_path: Pat
     assert not job.verdict().faults
 
 
+@pytest.mark.long
 def test_what_another_engine_widened_takes_the_values_that_waited(tmp_path: Path) -> None:
     """A decimal with more digits, and a struct with a new field: dead letters until then, and rows once they are replayed."""
     kinds = [

@@ -104,7 +104,7 @@ def test_versions_are_those_of_all_changes_in_their_order(
     assert account.totals["records"] == account.totals["applied"] == len(records)
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.long
 @FORM_AND_SCHEMAS
 def test_the_versions_without_an_end_are_the_rows_of_the_source(
     tmp_path: Path, form: str, schemas: bool
@@ -164,6 +164,7 @@ def test_a_new_epoch_begins_behind_all_positions_of_the_one_before(tmp_path: Pat
     assert rows[0]["_cdc_until_sequence"] == rows[1]["_cdc_sequence"]
 
 
+@pytest.mark.long
 def test_a_dead_letter_is_replayed_into_its_place(tmp_path: Path) -> None:
     """It is older than what landed since; a replay that dies is finished by the next one."""
     job = Job(tmp_path, [{"table": "a", "mode": "history"}], schemas=False)
@@ -213,6 +214,7 @@ def test_a_replay_and_the_job_at_once_do_not_write_over_each_other(tmp_path: Pat
     assert job.verdict().faults == ()
 
 
+@pytest.mark.long
 def test_versions_are_not_planned_again_where_another_driver_landed_the_batch(tmp_path: Path) -> None:
     job = Job(tmp_path, [{"table": "a", "mode": "history"}], schemas=False)
     job.land(change("c", "a", 1, {"id": 1, "n": 1}, lsn=1, offset=0))

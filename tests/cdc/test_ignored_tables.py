@@ -23,6 +23,7 @@ def told(job: Job, given: list[KafkaRecord]) -> dict[str | None, tuple[int, int,
     return {line.table: (line.records, line.ignored, line.dead) for line in lines}
 
 
+@pytest.mark.sweep("one by one")
 @pytest.mark.parametrize("schemas", [True, False], ids=["by columns", "one by one"])
 def test_records_of_unknown_tables_are_counted_and_not_kept(tmp_path: Path, schemas: bool) -> None:
     job = Job(tmp_path, [{"table": "a"}], settings={"unknown_tables": "ignore"}, schemas=schemas)

@@ -215,6 +215,7 @@ def test_a_batch_that_is_late_is_told_in_words_of_the_configuration(
     assert "=" not in text, "no argument of a call that the operator does not make"
 
 
+@pytest.mark.long
 def test_dead_letters_that_were_deleted_by_age_are_no_fault_and_others_are(tmp_path: Path) -> None:
     """``verify`` failed for ever once old letters were deleted."""
     (tmp_path / "lake").mkdir()

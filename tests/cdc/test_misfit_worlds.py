@@ -124,8 +124,8 @@ def check(seed: int, folder: Path, form: str) -> list[str]:
 @pytest.mark.parametrize(
     ("form", "first", "end"),
     [
-        ("delta", 0, 4),
-        pytest.param("delta", 4, 60, marks=pytest.mark.long),
+        ("delta", 0, 2),
+        pytest.param("delta", 2, 60, marks=pytest.mark.long),
         pytest.param("iceberg", 0, 40, marks=pytest.mark.long),
     ],
 )

@@ -110,6 +110,21 @@ def test_a_column_that_is_left_out_is_not_read(
     assert len(found.rows) == 2
 
 
+@pytest.mark.sweep(
+    "24:00:00",
+    "negative TIME",
+    "TIME of days",
+    "times in a list",
+    "nanoseconds in a list",
+    "nanoseconds in a struct",
+    "nanoseconds in a map",
+    "infinity with zone",
+    "date of infinity",
+    "date of 44 BC",
+    "time(7)",
+    "datetimeoffset(7)",
+    "year 12345",
+)
 @kinds
 def test_a_row_before_a_change_is_read_as_far_as_it_is_needed(
     schema: dict[str, Any], value: Any, text: str, floor: Any
@@ -320,6 +335,7 @@ def test_a_list_that_may_be_the_placeholder_or_a_value_is_a_dead_letter_under_ea
 
 
 # --- keys of other converters ---------------------------------------------------------------------------
+@pytest.mark.sweep("100")
 @pytest.mark.parametrize("key", [b"Struct{id=1}", (1).to_bytes(8, "big"), b"1", b'"1"', b"\xff", b"[1]"])
 @pytest.mark.parametrize("many", [1, 100])
 def test_a_key_of_another_converter_matters_only_where_it_is_needed(key: bytes, many: int) -> None:

@@ -135,6 +135,7 @@ def test_names_of_before_are_refused_where_another_job_joined_the_table(tmp_path
         other.land(job.batch([change("c", "a", 2, {"id": 2, "s": "x"}, lsn=2, offset=1)]))
 
 
+@pytest.mark.long
 def test_columns_that_an_engine_renamed_go_on_under_their_new_names(tmp_path: Path) -> None:
     """The way out that the error names."""
     job = Job(tmp_path, [{"table": "a"}], "iceberg")

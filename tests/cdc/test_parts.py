@@ -130,7 +130,13 @@ DEATHS = [(form, one, again) for form in ("delta", "iceberg") for one in STEPS f
 
 
 @pytest.mark.sweep(
-    "delta-death12", "delta-death18", "iceberg-death28", "delta-death21", "delta-death0", "delta-death15"
+    "delta-death12",
+    "delta-death18",
+    "iceberg-death28",
+    "delta-death21",
+    "delta-death0",
+    "delta-death15",
+    "delta-death9-alike",
 )
 @pytest.mark.parametrize(("form", "death", "again"), some(DEATHS, every=24))
 def test_a_driver_that_died_between_parts_loses_and_doubles_nothing(

@@ -205,6 +205,7 @@ def test_a_table_of_another_format_than_before_is_told_and_not_advised_to_begin_
         job.land(change("c", "a", 2, {"id": 2}, lsn=2, offset=1), number=1)
 
 
+@pytest.mark.long
 def test_a_branch_that_is_added_is_told_and_not_made_by_a_look(tmp_path: Path) -> None:
     """T4-B7: plan said nothing, and made the branch; so did status and verify."""
     job = Job(tmp_path, [{"table": "a"}], "iceberg", schemas=False)

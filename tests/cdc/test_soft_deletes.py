@@ -109,6 +109,7 @@ def test_a_tombstone_of_compaction_marks_its_row_once(tmp_path: Path) -> None:
     assert job.verdict().faults == ()
 
 
+@pytest.mark.long
 @LONG_ON_ICEBERG
 def test_no_row_takes_a_value_of_one_that_was_deleted(tmp_path: Path, form: str) -> None:
     """The insert between did not land: an update that lacks its value is a dead letter, and not a mix of two rows."""
@@ -137,6 +138,7 @@ def test_no_row_takes_a_value_of_one_that_was_deleted(tmp_path: Path, form: str)
     assert job.verdict().faults == ()
 
 
+@pytest.mark.long
 def test_the_column_may_come_later_and_go_again(tmp_path: Path) -> None:
     """A row from before has NULL there; without the column a delete takes its row again, also one that was marked."""
     job = Job(tmp_path, [{"table": "a"}], schemas=False)

@@ -124,6 +124,7 @@ def test_a_table_of_an_earlier_version_records_the_source_that_goes_on(
     assert [one["offset"] for one in job.letters()] == [3]
 
 
+@pytest.mark.long
 def test_a_source_that_got_another_name_comes_with_a_new_epoch(tmp_path: Path) -> None:
     options: dict[str, Any] = {"table": "o"}
     job = Job(tmp_path, [options], schemas=False)
@@ -142,6 +143,7 @@ def test_dead_letters_fail_stops_for_a_second_source(tmp_path: Path) -> None:
         job.land(of("db2", "c", 1, row(1, "second"), at=2))
 
 
+@pytest.mark.long
 def test_a_batch_that_is_read_again_counts_strangers_as_it_did(tmp_path: Path) -> None:
     """The driver dies between its tables and its ledger."""
     job = Job(tmp_path, [{"table": "o"}], schemas=False)

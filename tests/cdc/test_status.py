@@ -82,7 +82,7 @@ def test_a_table_that_was_dropped_needs_a_restart(job: Job) -> None:
     assert look(job).tables[0].state == "not begun"
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.long
 def test_a_batch_that_broke_off_shows_until_it_is_read_again(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +170,7 @@ def test_tables_that_nobody_named_have_a_row_too(tmp_path: Path) -> None:
     assert [(one.table, one.state, one.rows) for one in look(job).tables] == [("other.public_a", "ok", 1)]
 
 
+@pytest.mark.long
 def test_a_ledger_of_an_earlier_version_gets_the_new_columns(delta: Job) -> None:
     delta.land(created(1, 0))
     landing = delta.landing()

@@ -90,7 +90,7 @@ def test_a_batch_may_end_between_the_two_halves(job: Job) -> None:
     assert job.verdict().faults == ()
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.long
 def test_a_driver_that_died_behind_the_first_half_counts_it_the_same(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +112,7 @@ def test_a_driver_that_died_behind_the_first_half_counts_it_the_same(
     assert job.verdict().faults == ()
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.long
 def test_an_insert_whose_delete_was_not_read_takes_no_value(job: Job) -> None:
     """The halves are in two partitions: updates of the old key may be unread, so the table's value may be an old one."""
     job.land(change("c", "a", 1, row(1, "stale"), lsn=1, offset=0))

@@ -214,6 +214,8 @@ def recorded(mode: str) -> list[KafkaRecord]:
     "a batch for each record-jsonheaders",
     "a batch for each record-both",
     "a batch for each record-headers",
+    "one batch-jsonheaders",
+    "one batch-both",
 )
 @pytest.mark.parametrize("mode", RECORDED["records"])
 @pytest.mark.parametrize("at_once", [True, False], ids=["one batch", "a batch for each record"])

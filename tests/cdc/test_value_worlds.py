@@ -61,6 +61,7 @@ def test_any_values_are_read_by_columns_as_one_by_one(source: str, seed: int) ->
     assert kinds["deletes"] > 2
 
 
+@pytest.mark.sweep("MySQL and MariaDB", "SQL Server")
 @pytest.mark.parametrize(("source", "form"), [*zip(DEBEZIUM, ["delta", "iceberg"] * 2, strict=True)])
 def test_a_table_of_a_source_is_what_the_oracle_says(source: str, form: str, tmp_path: Path) -> None:
     landed(World(source, 1), form, tmp_path, batches=2, changes=90)
@@ -76,6 +77,7 @@ def test_many_tables_of_a_source_are_what_the_oracle_says(
     landed(World(source, seed), form, tmp_path, batches=5, changes=400)
 
 
+@pytest.mark.long
 def test_one_row_of_a_thousand_that_is_no_number_leaves_the_others_to_the_columns() -> None:
     for value in ("NaN", "Infinity", "-Infinity"):
         values: list[Any] = [0.5] * 1000

@@ -264,6 +264,7 @@ def test_a_key_of_whole_numbers_stays_one(tmp_path: Path) -> None:
     assert [one["offset"] for one in job.letters()] == [0]
 
 
+@pytest.mark.long
 def test_a_driver_that_dies_between_the_wider_column_and_its_rows_leaves_nothing_undone(
     tmp_path: Path,
 ) -> None:
@@ -297,6 +298,7 @@ def test_null_for_misfits_is_of_those_that_no_wider_type_takes(tmp_path: Path) -
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["delta", pytest.param("iceberg", marks=LONG)])
 def test_two_jobs_of_which_one_knows_the_narrow_table(tmp_path: Path, form: str) -> None:
     """Each lands what it has, and neither makes the column narrow again."""

@@ -15,6 +15,7 @@ from tests.changes.test_decide import OTHER, K, up
 from tests.changes.test_tables import Lake, apply
 
 
+@pytest.mark.sweep("append-iceberg", "delete-iceberg", "overwrite-iceberg")
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.parametrize("verb", ["append", "overwrite", "delete", "apply_changes"])
 def test_rows_that_are_written_twice_are_not_committed(

@@ -104,7 +104,7 @@ def test_a_plan_that_a_rival_made_old_reads_only_what_is_new(lake: Lake) -> None
         assert len([step for step, _ in told.effects if step.startswith("apply.read_rows")]) == 2
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.long
 def test_writers_of_many_kinds_of_keys_are_all_acked(lake: Lake) -> None:
     """Eight at once, some keys shared: nobody is told to call again, and every key is what its last change says."""
     apply(lake.open(), [up((0, 0), "start", (number, "x")) for number in range(24)])

@@ -197,6 +197,7 @@ def forgetful(lake: Lake) -> None:
     table.manage_snapshots().remove_tag("safewrite-changes").commit()
 
 
+@pytest.mark.long
 def test_of_an_older_file_without_its_snapshot_names_tell_that_one_column_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -267,7 +267,7 @@ def sample() -> list[Case]:
     """
     found = []
     for at, make in enumerate(MAKERS):
-        every = 16 if make is missing_packages else 6
+        every = 24 if make is missing_packages else 12
         for number, command in enumerate(commands()):
             if number % every == at and (listed := list(make(command))):
                 what, more = listed[number % len(listed)]

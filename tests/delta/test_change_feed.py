@@ -163,7 +163,7 @@ def rows(*keys: tuple[int, str]) -> pa.Table:
     )
 
 
-@pytest.mark.sweep("partitioned")
+@pytest.mark.sweep("partitioned", "rewritten")
 def test_a_plan_that_is_made_again_feeds_what_it_does_then(table: Any) -> None:
     """A rival changes a row between our plan and our commit."""
     apply(table, [up((1, 0), "old", (a, "x")) for a in range(6)])

@@ -64,6 +64,7 @@ def rewritten(uri: str, version: int, parameters: dict[str, object]) -> None:
 RESTORING = [by_deltalake, by_spark, by_spark_to_a_time]
 
 
+@pytest.mark.sweep("opened anew")
 @pytest.mark.parametrize("restore", RESTORING)
 @pytest.mark.parametrize("held", [True, False], ids=["held", "opened anew"])
 @pytest.mark.parametrize("checkpoint", [False, True], ids=["read whole", "behind a checkpoint"])

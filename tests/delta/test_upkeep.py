@@ -201,6 +201,7 @@ def test_a_child_that_ends_makes_its_checkpoint_first(path: Path, method: str) -
     assert ids(path) == list(range(5))
 
 
+@pytest.mark.long
 def test_a_script_that_ends_makes_its_checkpoint_first(path: Path) -> None:
     script = f"from tests.delta.test_upkeep import _write_five; _write_five({str(path)!r})"
     done = subprocess.run(

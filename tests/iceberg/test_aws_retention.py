@@ -96,6 +96,7 @@ def test_a_table_that_moved_keeps_its_ledger(place: Place) -> None:
     assert place.ids() == once(1, 2, 99)
 
 
+@pytest.mark.long
 def test_a_table_that_was_dropped_and_made_again_knows_no_key_of_the_first(place: Place) -> None:
     place.create(1).append(rows(2), key="event")
     place.catalog().drop_table(place.name)
@@ -194,6 +195,7 @@ def test_doctor_says_when_nobody_can_be_asked(place: Place, monkeypatch: pytest.
     assert "glue:GetTableOptimizer" in found.mend
 
 
+@pytest.mark.sweep("9000000", "1000000")
 @pytest.mark.parametrize(
     ("size", "days", "severity"),
     [(1_000_000, 10.0, "info"), (9_000_000, 5.0, "warning"), (17_000_000, 90.0, "danger")],

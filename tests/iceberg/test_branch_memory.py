@@ -94,6 +94,7 @@ def test_after_a_fast_forward_what_came_from_the_branch_counts_on_both(
     assert (ids(catalog), ids(catalog, "audit")) == ([1, 2, 3, 4, 20], [1, 2, 3, 4, 10])
 
 
+@pytest.mark.long
 def test_what_cannot_be_told_any_more_is_neither_written_nor_taken_as_written(
     main: IcebergTable, catalog: SqlCatalog
 ) -> None:
@@ -167,7 +168,7 @@ def meanwhile(step: str, calls: list[Callable[[], object]]) -> Iterator[None]:
 
 
 # --- a branch that another engine makes again --------------------------------------------------------------
-@pytest.mark.sweep("known")
+@pytest.mark.sweep("known", "as it was made")
 @pytest.mark.parametrize("expired", [False, True], ids=["known", "expired"])
 @pytest.mark.parametrize("moved", [False, True], ids=["main stood", "main moved"])
 @pytest.mark.parametrize("theirs", [False, True], ids=["as it was made", "with their rows"])

@@ -199,6 +199,9 @@ SAMPLED_PARTITIONS = some(
     "uuids-",
     "times-",
     "timestamps-bucket(3, c)",
+    "texts-truncate",
+    "decimals",
+    "timestamps-hour",
 )
 @pytest.mark.parametrize(("name", "partition_by"), SAMPLED_PARTITIONS)
 def test_no_partition_value_hides_a_row(lake: Warehouse, name: str, partition_by: str) -> None:

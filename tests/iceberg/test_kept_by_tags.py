@@ -55,7 +55,7 @@ def expire_all_but_the_newest(catalog: SqlCatalog) -> None:
     table.maintenance.expire_snapshots().by_ids(old).commit()
 
 
-@pytest.mark.sweep("by a stream's batch")
+@pytest.mark.sweep("by a stream's batch", "back_up_and_go_on")
 @pytest.mark.parametrize(
     "named", [{"key": "k"}, {"txn": ("app", 7)}], ids=["by a key", "by a stream's batch"]
 )

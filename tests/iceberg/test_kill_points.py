@@ -126,7 +126,7 @@ INSIDE = [(kind, RequestStep.CATALOG_COMMIT) for kind in KINDS] + [
 SAMPLED_INSIDE = some([(*inside, side) for inside in INSIDE for side in ("before", "after")], every=2)
 
 
-@pytest.mark.sweep("glue-put_metadata-before", "rest", "sql", "sql-put_metadata-after")
+@pytest.mark.long
 @pytest.mark.parametrize(("lab", "step", "side"), SAMPLED_INSIDE, indirect=["lab"])
 def test_a_writer_killed_inside_the_catalogs_commit_is_once_or_not_at_all(
     nursery: Nursery, lab: CatalogLab, place: Place, step: RequestStep, side: str

@@ -75,6 +75,9 @@ SAMPLED_COMMITS = short_and_long(product(KINDS, (*PERFORMED, *REFUSED)), FEW, MA
     "sql-error_500",
     "sql-error_504",
     "sql-lost_answer_504",
+    "rest-lost_answer_503",
+    "glue-precondition_412",
+    "rest-error_503",
 )
 @pytest.mark.parametrize(("lab", "kind", "faults"), SAMPLED_COMMITS, indirect=["lab"])
 def test_commits_whose_answer_is_lost_or_wrong_are_once_and_acked(

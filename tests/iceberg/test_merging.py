@@ -304,6 +304,7 @@ def manifest(
     )  # fmt: skip
 
 
+@pytest.mark.sweep("2")
 @pytest.mark.parametrize("version", ["1", "2"])
 def test_what_a_writer_keeps_of_its_own_list_is_what_the_list_says(catalog: SqlCatalog, version: str) -> None:
     kept: list[int] = []

@@ -67,6 +67,19 @@ def ids(lake: Warehouse) -> list[int]:
     "append_many-resolve",
     "delete-history",
     "delete-refresh",
+    "overwrite-resolve",
+    "overwrite-history",
+    "overwrite-refresh",
+    "overwrite-positions",
+    "overwrite-append",
+    "delete-resolve",
+    "delete-positions",
+    "delete-append",
+    "apply_changes-resolve",
+    "apply_changes-history",
+    "apply_changes-refresh",
+    "apply_changes-positions",
+    "apply_changes-append",
 )
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("verb", VERBS)

@@ -38,7 +38,7 @@ def test_a_streams_batch_is_recognised_after_every_old_snapshot_was_expired(plac
     assert place.ids() == once(1, 2, 4, 99)
 
 
-@pytest.mark.sweep("rest", "glue")
+@pytest.mark.long
 def test_a_stream_that_lost_its_checkpoint_is_told_and_loses_no_rows_in_silence(place: Place) -> None:
     """E2: its batches begin at 0 again, with other rows, under the same app id."""
     place.create(1)

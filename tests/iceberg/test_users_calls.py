@@ -91,6 +91,7 @@ SAMPLED_CALLS = some(product(KINDS, CALLS, KINDS_LOST), every=3)
     "glue-delete",
     "sql-update_schema",
     "rest-set_properties",
+    "sql-transaction",
 )
 @pytest.mark.parametrize(("lab", "name", "kind"), SAMPLED_CALLS, indirect=["lab"])
 def test_a_users_call_whose_answer_is_lost_is_done_once(

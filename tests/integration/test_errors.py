@@ -133,7 +133,7 @@ class ReadOnly:
         return self.world.perform(effect)
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.sweep("object-store", "dynamodb")
 @pytest.mark.parametrize(
     "call",
     [

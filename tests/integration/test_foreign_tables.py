@@ -19,6 +19,7 @@ from tests.integration.places import Place, once, rows
 ROWS = pa.table({"id": [1, 2, 3], "p": ["a", "a", "b"]})
 
 
+@pytest.mark.sweep("partition_by1")
 @pytest.mark.parametrize("partition_by", [(), ("p",)])
 @pytest.mark.parametrize(
     ("where", "stays"),

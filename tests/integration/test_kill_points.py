@@ -231,6 +231,7 @@ def test_a_keyed_append_has_the_plain_steps(new_place: Callable[[str], Place]) -
     "object-store-contended",
     "object-store-creating",
     "object-store-txn",
+    "local-creating",
 )
 @pytest.mark.parametrize("every_point", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("arbiter", "name"), CASES)

@@ -80,7 +80,7 @@ def _master(place: Place, created: bool) -> None:
     table.append(rows(2), key="after")
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.long
 @ARBITERS
 def test_a_server_that_forks_its_workers_after_it_opened_the_table(
     new_place: Callable[[str], Place], arbiter: str

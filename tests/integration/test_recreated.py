@@ -59,7 +59,14 @@ def held(place: Place, **settings: Any) -> sw.Table:
     return table
 
 
-@pytest.mark.sweep("local", "object-store")
+@pytest.mark.sweep(
+    "local",
+    "object-store",
+    "dynamodb-append in a stream",
+    "dynamodb-append without a name",
+    "dynamodb-refresh",
+    "dynamodb-checkpoint",
+)
 @pytest.mark.parametrize("verb", VERBS)
 def test_nothing_is_written_where_the_table_was_dropped(place: Place, verb: str) -> None:
     table = held(place)

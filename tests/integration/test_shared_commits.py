@@ -93,7 +93,7 @@ def watch(pids: list[int], ended: dict[int, int]) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.long
 @pytest.mark.parametrize(("arbiter", "point"), CASES)
 def test_processes_that_share_survive_the_death_and_the_sleep_of_others(
     new_place: Callable[[str], Place], arbiter: str, point: str

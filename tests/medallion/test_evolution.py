@@ -182,6 +182,7 @@ def test_columns_that_cannot_be_optional_are_refused(
         load(job.config)
 
 
+@pytest.mark.long
 def test_a_namespace_that_may_be_a_slip_is_made_only_where_the_job_says_so(tmp_path: Path) -> None:
     """T3-D4, of jobs: on Glue and REST catalogs each missing namespace is refused, in SQL one that is near another."""
     job = shop(tmp_path, "iceberg")

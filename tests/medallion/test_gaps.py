@@ -121,6 +121,7 @@ def test_a_gap_of_a_delta_bronze_is_refused_and_replay_mends_it(gap: str, tmp_pa
     refused_and_mended(job, make, why)
 
 
+@pytest.mark.long
 def test_a_refusal_names_a_call_where_the_configuration_is_no_file(tmp_path: Path) -> None:
     job = lab(tmp_path, "delta")
     job.begin()
@@ -227,7 +228,7 @@ ICEBERG_GAPS: dict[str, tuple[Callable[[Harness], None], str]] = {
 }
 
 
-@pytest.mark.sweep("created again", "overwritten", "overwritten in part", "rows deleted")
+@pytest.mark.sweep("created again", "overwritten", "overwritten in part", "rows deleted", "snapshots expired")
 @pytest.mark.parametrize("gap", ICEBERG_GAPS)
 def test_a_gap_of_an_iceberg_bronze_is_refused_and_replay_mends_it(gap: str, tmp_path: Path) -> None:
     make, why = ICEBERG_GAPS[gap]
@@ -255,6 +256,7 @@ def test_a_silver_that_was_dropped_is_rebuilt_from_bronze(table_format: str, tmp
     assert job.wrong() == {}
 
 
+@pytest.mark.long
 def test_a_position_below_expired_snapshots_is_followed_if_nothing_since_it_is_gone(tmp_path: Path) -> None:
     """Silver took the newest snapshot; those before it expire, and bronze goes on."""
     job = lab(tmp_path, "iceberg")

@@ -121,6 +121,7 @@ def test_a_run_without_new_files_leads_over_once_and_the_next_asks_little(job: S
     assert job.run().tables[0].news is False
 
 
+@pytest.mark.long
 def test_files_that_the_earlier_release_landed_are_known_though_state_is_lost(job: Shop) -> None:
     """Their keys have fingerprints with the old name."""
     for one in (job.folder / "state").rglob("*.json"):
@@ -131,6 +132,7 @@ def test_files_that_the_earlier_release_landed_are_known_though_state_is_lost(jo
     assert flaws(job) == []
 
 
+@pytest.mark.long
 def test_rows_that_were_removed_from_the_earlier_bronze_come_again(job: Shop) -> None:
     """The commit that brought them is of the old name, and is read by field id."""
     assert job.run().ok

@@ -85,7 +85,7 @@ def test_too_many_of_them_leave_silver_as_it_is_until_keys_are_right(
     assert clean(job)
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.long
 @pytest.mark.parametrize("table_format", FORMATS)
 def test_a_load_that_began_again_is_another_load(table_format: str, tmp_path: Path) -> None:
     """Its rows may be in other files than before, and those of a new task too."""
@@ -112,7 +112,7 @@ def test_a_load_that_began_again_is_another_load(table_format: str, tmp_path: Pa
     assert clean(job)
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.long
 @pytest.mark.parametrize("table_format", FORMATS)
 def test_what_an_earlier_build_left_is_found_by_verify_and_put_aside_by_a_replay(
     table_format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -129,7 +129,7 @@ def test_what_an_earlier_build_left_is_found_by_verify_and_put_aside_by_a_replay
     assert clean(job)
 
 
-@pytest.mark.sweep("4")
+@pytest.mark.long
 @pytest.mark.parametrize("shares", [1, 4])
 def test_tasks_find_the_same_rows(
     twins: Callable[..., Twin], shares: int, monkeypatch: pytest.MonkeyPatch
@@ -152,7 +152,7 @@ def test_tasks_find_the_same_rows(
         assert [one.clean for one in verify(pipeline)] == [True]
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.long
 @pytest.mark.parametrize("table_format", FORMATS)
 def test_a_record_that_a_replayed_one_overtook_does_not_wait(table_format: str, tmp_path: Path) -> None:
     """T4-C4: two updates without a value came before their insert; the later one is in silver after the replay."""

@@ -236,6 +236,7 @@ def test_a_truncate_of_the_source_is_told_and_can_be_followed(job: Job, change_s
     assert "written again" in str(job.fails().error)
 
 
+@pytest.mark.long
 def test_a_table_that_was_dropped_and_made_with_other_columns_is_refused_until_they_are_declared(
     tmp_path: Path,
 ) -> None:
@@ -257,7 +258,7 @@ def test_a_table_that_was_dropped_and_made_with_other_columns_is_refused_until_t
     assert (job.silver("colour"), job.flaws()) == ({1: "red"}, [])
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.long
 def test_a_change_with_the_very_sequence_of_a_truncate_is_put_aside(job: Job) -> None:
     """T3-C3: and where the next change has it already, the truncate has no place, and is refused."""
     loaded(job)

@@ -56,6 +56,7 @@ def test_two_replays_beside_a_run_put_rows_back_once(job: Shop, monkeypatch: pyt
     assert verify(Pipeline(job.config))[0].clean
 
 
+@pytest.mark.long
 def test_two_replays_that_put_back_at_one_moment_put_rows_back_once(
     job: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +78,7 @@ def test_two_replays_that_put_back_at_one_moment_put_rows_back_once(
     assert len(calls) == 2
 
 
+@pytest.mark.long
 def test_rows_that_go_again_and_again_are_put_back_each_time(job: Shop) -> None:
     for way in (
         lambda: bronze(job).delete("id = 2"),
@@ -90,6 +92,7 @@ def test_rows_that_go_again_and_again_are_put_back_each_time(job: Shop) -> None:
     assert verify(Pipeline(job.config))[0].clean
 
 
+@pytest.mark.long
 def test_a_row_that_breaks_a_rule_is_in_quarantine_once_however_often_bronze_is_taken(job: Shop) -> None:
     set_in(job, "defaults", "quality", to={"ranges": {"price": [2, None]}, "quarantined_share_max": 1.0})
     job.put("shop/orders/20261101-000000003.csv", f"{HEAD}I,3,1.00,13\nI,4,1.50,14\n")

@@ -124,7 +124,7 @@ def test_a_run_that_ends_beside_a_reset_which_breaks_off_leaves_something_to_do(
     assert (job.wrong(), silver(job).positions()["reset"]) == ({}, 2)
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.long
 def test_a_run_beside_a_reset_harms_nothing(job: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another run lands and takes what is new, once before the reset's first commit and once after it."""
     spoil(job)

@@ -72,6 +72,7 @@ def test_the_third_load_wins_with_the_content_of_the_first(
         assert job.run().tables[0].news is False
 
 
+@pytest.mark.long
 def test_the_third_load_wins_though_its_file_was_taken_away_in_between(job: Shop) -> None:
     for day, price in enumerate(("1.00", "1.50", "1.00")):
         path = load(job, 1, f"1,{price}\n", day=day)
@@ -81,6 +82,7 @@ def test_the_third_load_wins_though_its_file_was_taken_away_in_between(job: Shop
         take_note(job)
 
 
+@pytest.mark.long
 def test_a_content_from_before_its_file_was_taken_away_lands_once_more_alone(job: Shop) -> None:
     for day, price in enumerate(("1.00", "1.50")):
         path = load(job, 1, f"1,{price}\n", day=day)
@@ -223,6 +225,7 @@ def test_rows_of_which_nothing_tells_their_epoch_are_not_put_back(job: Shop) -> 
     assert (job.silver(), flaws(job)) == ({5: "8.00"}, [])
 
 
+@pytest.mark.long
 def test_a_reset_takes_each_load_as_it_was_taken_when_it_came(job: Shop) -> None:
     """Row 2 was gone with the load of epoch 2; that of epoch 3 keeps what is there."""
     load(job, 1, "1,1.00\n2,1.00\n", day=0)

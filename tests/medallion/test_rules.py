@@ -133,6 +133,7 @@ def test_a_value_that_swallows_records_of_another_table_is_put_aside(tmp_path: P
     assert (job.silver(), job.silver("items")) == ({1: '"5', 3: "7"}, {2: '6"'})
 
 
+@pytest.mark.long
 def test_a_long_value_of_a_mixed_file_goes_to_its_table(tmp_path: Path) -> None:
     """Python's reader of CSV has a limit of 131,072 letters in a value."""
     job = mixed(tmp_path)

@@ -282,6 +282,7 @@ def test_rows_that_are_all_in_quarantine_move_silver_on(twins: Callable[..., Twi
     assert (run.ok, run.tables[0].refined.quarantined, run.tables[0].lag_commits) == (True, 2, 0)
 
 
+@pytest.mark.long
 def test_a_table_whose_changes_are_in_files_of_all_tables_lands_by_tasks_too(tmp_path: Path) -> None:
     job = mixed_lab(tmp_path, "delta", tables=4)  # with and without the names of columns in files
     for table in job.tables:

@@ -319,7 +319,7 @@ class Story:
         assert [(one.flaws, one.error) for one in audits] == [([], None)], "\n".join(self.told)
 
 
-@pytest.mark.sweep("2")
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 def test_silver_is_what_a_story_says(seed: int, tmp_path: Path) -> None:
     Story(tmp_path, "delta", seed).tell()

@@ -39,6 +39,7 @@ def test_runs_of_records_say_what_the_records_say(pieces: list[list[Any]], asked
     assert found.twice() == sorted(twice)
 
 
+@pytest.mark.long
 def test_a_bronze_of_many_data_files_is_known_without_all_of_them_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

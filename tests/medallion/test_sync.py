@@ -255,6 +255,7 @@ def test_as_many_rows_late_as_removed_are_told(bronze: Bronze) -> None:
     assert "1 rows of bronze" in bronze.stopped()
 
 
+@pytest.mark.long
 def test_a_text_that_no_folder_keeps_goes_to_quarantine(tmp_path: Path) -> None:
     """Of a silver of Delta that is partitioned by it; a delete takes its row out whatever it says."""
     bronze = Bronze(tmp_path, "delta")
@@ -322,6 +323,7 @@ def test_a_crash_around_the_commit_of_silver_loses_and_doubles_nothing(
     assert bronze.audit().clean
 
 
+@pytest.mark.long
 def test_large_bronze_is_taken_commit_by_commit_and_the_mark_comes_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,6 +350,7 @@ def test_large_bronze_is_taken_commit_by_commit_and_the_mark_comes_last(
     assert sw.open(bronze.where["silver"]).positions()["bronze-time/loaded/watermark"] == done.watermark
 
 
+@pytest.mark.long
 def test_a_reset_forgets_rows_that_bronze_has_no_more_also_where_it_breaks_off(
     bronze: Bronze, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,7 @@ def test_of_one_batch_and_one_time_neither_counts_until_a_later_change(either: B
     assert (len(either.read("aside")), clean(either)) == (4, True)
 
 
+@pytest.mark.long
 def test_a_deletion_that_silver_took_stays_though_bronze_lost_it(bronze: Bronze) -> None:
     bronze.where["aside"] = bronze.config["quarantine"]
     bronze.write(row(1, 9, 0), row(1, 10, 1, op="D"), row(2, 10, 1), row(3, 10, 1))

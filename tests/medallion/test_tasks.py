@@ -203,6 +203,7 @@ def test_small_files_are_landed_without_a_job_of_the_engine(
     assert tables(twin.plain)["bronze/orders"] == tables(twin.tasks)["bronze/orders"]
 
 
+@pytest.mark.long
 def test_carriage_returns_of_a_part_mean_what_they_mean_in_one_process(twins: Callable[..., Twin]) -> None:
     """They are of values, wherever a part or a piece of the file ends."""
     twin = twins({"kind": "csv", "header": True})
@@ -264,6 +265,7 @@ def test_parquet_is_read_by_row_groups(twins: Callable[..., Twin]) -> None:
     assert len(deltalake.DeltaTable(twin.tasks.folder / "bronze/orders").file_uris()) > 2
 
 
+@pytest.mark.long
 def test_a_job_may_change_its_engine(twins: Callable[..., Twin]) -> None:
     """What one engine landed the other knows, with and without its memory; a file that was written again is refused by both."""
     twin = twins({"kind": "csv", "header": True, "change_seq": "seq"})

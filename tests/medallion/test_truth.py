@@ -109,7 +109,7 @@ def test_a_file_that_was_overwritten_raises_and_stops_its_table_alone(tmp_path: 
     assert job.wrong() == {}
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.long
 @pytest.mark.parametrize("table_format", FORMATS)
 def test_runs_and_replays_of_one_pipeline_may_meet_in_threads(table_format: str, tmp_path: Path) -> None:
     """Where one of them is told that another moved silver first, the next run finds all done."""

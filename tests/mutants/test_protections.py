@@ -323,6 +323,7 @@ def test_a_retry_finds_its_rows_although_the_ledger_never_heard_of_the_commit(tm
     assert len(list((tmp_path / "orders" / LOG).glob("*.json"))) == 2
 
 
+@pytest.mark.sweep("append_many")
 @pytest.mark.parametrize("way", ["append", "append_many"])
 def test_a_retry_finds_its_rows_while_another_writer_fills_the_ledger_with_older_keys(
     tmp_path: Path, way: str

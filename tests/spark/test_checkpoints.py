@@ -74,7 +74,7 @@ def test_a_checkpoint_and_later_commits_are_the_whole_table(spark: Spark, root: 
     }  # fmt: skip
 
 
-@pytest.mark.sweep("json")
+@pytest.mark.long
 def test_spark_goes_on_from_our_checkpoint(spark: Spark, root: Path) -> None:
     """Spark's next commits and checkpoint, and ours after them."""
     clean_up(root, keep_from=9)
@@ -86,7 +86,7 @@ def test_spark_goes_on_from_our_checkpoint(spark: Spark, root: Path) -> None:
     assert spark.ids({"t": root}) == {"t": Counter([*REMAINING, 10, 11, 12])}
 
 
-@pytest.mark.long
+@pytest.mark.sweep("json")
 def test_spark_skips_a_batch_that_safewrite_has_committed(spark: Spark, root: Path) -> None:
     """E2: Spark reads our ``txn`` actions, here out of our checkpoint; it skips without a word."""
     clean_up(root, keep_from=10)

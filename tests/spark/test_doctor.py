@@ -143,7 +143,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.sweep("partitioned")
+@pytest.mark.long
 @pytest.mark.parametrize("change", first(CHANGES, 2))
 def test_columns_of_tables_that_spark_changed_are_known(spark: Spark, tmp_path: Path, change: str) -> None:
     for statement in CHANGES[change]:

@@ -45,6 +45,7 @@ def _source_of(spark: Spark) -> Callable[[Sequence[range]], Any]:
     "tasks_without_input_report_in_their_order",
     "fewer_parts_than_were_dealt_to_take_them_by_their_remainder",
     "numbers_come_one_to_each_input",
+    "rows_stay_and_are_the_next_source",
 )
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_executors_run_tasks(spark: Spark, case: Callable[..., None]) -> None:

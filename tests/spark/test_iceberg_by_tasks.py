@@ -171,7 +171,7 @@ def test_a_table_is_made_checked_widened_and_overwritten(spark: Spark, lake: Lak
     assert len(table.history()) == 3
 
 
-@pytest.mark.sweep("library")
+@pytest.mark.long
 @pytest.mark.parametrize("path", [tasks_only, by_library], ids=["tasks", "library"])
 def test_frames_go_to_the_branch_that_the_table_is_open_on(spark: Spark, lake: Lake, path: Any) -> None:
     """Files of both are committed by us: the main branch has other rows meanwhile, and neither meets those of the other."""
@@ -267,6 +267,7 @@ def _changes(spark: Spark, ids: range, seq: int, op: str = "u") -> Any:
     return found.selectExpr("id", f"{seq}L AS seq", f"'of {seq}' AS name", f"'{op}' AS op")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["merge-on-read", pytest.param("copy-on-write", marks=pytest.mark.long)])
 def test_changes_are_applied_without_iceberg_s_library(spark: Spark, lake: Lake, mode: str) -> None:
     """In buckets and in order, which only appends leave to the library."""

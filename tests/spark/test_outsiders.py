@@ -98,7 +98,7 @@ def test_instants_of_all_years_are_the_same_for_every_reader(spark: Spark, hooke
     assert found == {name: [*first, *days] for name in ("deltalake", "polars", "duckdb", "spark")}
 
 
-@pytest.mark.sweep("int96RebaseModeInWrite")
+@pytest.mark.long
 @pytest.mark.parametrize("setting", ["datetimeRebaseModeInWrite", "int96RebaseModeInWrite"])
 def test_rows_in_the_old_calendar_are_not_rewritten_as_other_days(
     spark: Spark, tmp_path: Path, setting: str

@@ -306,6 +306,7 @@ NO_EFFECT: dict[str, Any] = {
 }
 
 
+@pytest.mark.sweep("keep_files", "workgroup", "temp_path")
 @pytest.mark.parametrize("argument", NO_EFFECT)
 def test_what_is_about_athena_changes_nothing(house: House, argument: str) -> None:
     to_iceberg(

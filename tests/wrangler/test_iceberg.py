@@ -126,6 +126,7 @@ def test_null_is_a_partition_as_any_other(house: House) -> None:
     assert house.rows() == [{"id": 2, "name": "a"}, {"id": 3, "name": None}]
 
 
+@pytest.mark.long
 def test_partitions_of_two_columns_are_replaced_pair_by_pair(house: House) -> None:
     by_both: dict[str, Any] = {"mode": "overwrite_partitions", "partition_cols": ["p", "q"]}
     frame = pd.DataFrame({"p": ["a", "a", "b"], "q": [1, 2, 2], "v": [0, 0, 0]})
@@ -134,6 +135,7 @@ def test_partitions_of_two_columns_are_replaced_pair_by_pair(house: House) -> No
     assert house.rows() == rows(frame.assign(v=[0, 1, 0]))
 
 
+@pytest.mark.long
 def test_a_column_may_come_while_partitions_are_replaced_in_any_order_of_columns(house: House) -> None:
     """awswrangler's own test: a column is added, then the order of columns changes."""
     by_part: dict[str, Any] = {
