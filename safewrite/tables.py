@@ -209,7 +209,12 @@ def create(
 
 @overload
 def create(
-    uri: Any, schema: pa.Schema, *, catalog: CatalogSettings, **settings: Unpack[Settings]
+    uri: Any,
+    schema: pa.Schema,
+    *,
+    catalog: CatalogSettings,
+    format_version: int | None = None,
+    **settings: Unpack[Settings],
 ) -> IcebergTable: ...
 
 
@@ -224,6 +229,7 @@ def create(
     partition_by: Sequence[str] | PartitionSpec = (),
     sort_by: Sequence[str] | SortOrder = (),
     properties: Mapping[str, str] | None = None,
+    format_version: int | None = None,
     location: str | None = None,
     create_namespace: bool = False,
     storage_options: Mapping[str, str] | None = None,
@@ -239,7 +245,8 @@ def create(
 ) -> Table:
     """Create an empty table and open it; the settings are those of :func:`open`.
 
-    The lock table is made too, if it is not there; an Iceberg table's namespace with ``create_namespace=True``.
+    The lock table is made too, if it is not there; an Iceberg table's namespace with ``create_namespace=True``.  ``format_version`` is
+    that of an Iceberg table: 2, or 3, which gives each row an id and to which safewrite appends and does nothing else yet.
 
     Raises:
         ConflictError: kind TABLE_EXISTS; there is a table already, which is left as it is.
@@ -248,6 +255,7 @@ def create(
         CommitUnknownError: Iceberg: the catalog did not say whether the table was made.
     """
     new_table.declared(schema)
+    properties = new_table.of_version(format_version, properties, is_iceberg=catalog is not None)
     table: Table = open(
         uri,
         catalog=catalog,

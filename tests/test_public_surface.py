@@ -177,4 +177,5 @@ def test_type_checkers_see_every_setting_of_open_and_create() -> None:
         "schema",
         "branch",
     }
-    assert set(inspect.signature(sw.create).parameters) == settings | {"uri", "catalog", "schema"}
+    own = {"uri", "catalog", "schema", "format_version"}
+    assert set(inspect.signature(sw.create).parameters) == settings | own

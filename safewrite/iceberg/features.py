@@ -19,11 +19,12 @@ from safewrite.iceberg.metadata import table_of
 if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.types import NestedField
 
     from safewrite.protocol.iceberg.head import TableVersion
 
-READ_MAX, WRITTEN_MAX = 3, 2
-"""The newest format versions that are read and written."""
+READ_MAX, CHANGED_MAX = 3, 2
+"""The newest format versions that are read and appended to, and whose rows are changed."""
 ENCRYPTED = "encryption.key-id"
 """Table property that asks for encrypted files (Iceberg table encryption)."""
 
@@ -48,24 +49,24 @@ def check_read(head: TableVersion) -> None:
     partitions.check(table.metadata.specs().values(), table.metadata.schema())
 
 
-def check_write(head: TableVersion) -> None:
-    """Make sure that a table version may be written to.
+def check_write(head: TableVersion, *, appends: bool = False) -> None:
+    """Make sure that a table version may be written to; ``appends``: rows are added, and nothing else is changed.
 
     Raises:
         UnsupportedTableError: as :func:`check_read`; or by the name of every feature that writers would have to know.
     """
     check_read(head)
-    check_commit(head)
+    check_commit(head, appends=appends)
 
 
-def check_commit(head: TableVersion) -> None:
+def check_commit(head: TableVersion, *, appends: bool = False) -> None:
     """Make sure that a commit may be asked for, whoever made it: PyIceberg's own calls know where its files go.
 
     Raises:
         UnsupportedTableError: by the name of every feature that writers would have to know.
     """
     table = table_of(head)
-    reasons = unwritable(table.metadata)
+    reasons = unwritable(table.metadata, appends=appends)
     if reasons:
         raise UnsupportedTableError(
             f"safewrite cannot write this to {_named(table)}: {listed(reasons)}. Nothing was written. {advice(reasons)}"
@@ -77,9 +78,9 @@ def unreadable(metadata: TableMetadata) -> Mapping[str, str]:
     return _against(metadata, READING_RULES)
 
 
-def unwritable(metadata: TableMetadata) -> Mapping[str, str]:
-    """Why nothing may be written to the table, by feature; {} where it may."""
-    return _against(metadata, RULES)
+def unwritable(metadata: TableMetadata, *, appends: bool = True) -> Mapping[str, str]:
+    """Why nothing may be written to the table, by feature; {} where it may.  ``appends``: why no rows may be added."""
+    return _against(metadata, RULES if appends else CHANGE_RULES)
 
 
 def unread(metadata: TableMetadata) -> Mapping[str, str]:
@@ -115,12 +116,24 @@ def _newer(metadata: TableMetadata) -> str | None:
     )
 
 
-def _format(metadata: TableMetadata) -> str | None:
-    """Why the format version forbids it: from 3 on each commit numbers rows, and marks rows as gone by deletion vectors."""
+def _unnumbered(metadata: TableMetadata) -> str | None:
+    """Why the format version forbids it: from 3 on each commit gives ids to rows, from where the table says."""
     version = int(metadata.format_version)
-    return (
-        f"the table has format version {version}, whose commits give each row an id; safewrite writes 1 and {WRITTEN_MAX}"
-        if version > WRITTEN_MAX
+    lacks = version > CHANGED_MAX and getattr(metadata, "next_row_id", None) is None
+    return _newer(metadata) or (
+        f"the table has format version {version}, and its metadata does not say the next row id (next-row-id)"
+        if lacks
+        else None
+    )
+
+
+def _format(metadata: TableMetadata) -> str | None:
+    """Why the format version forbids changes: rows that are copied would lose their ids, and gone ones need deletion vectors."""
+    version = int(metadata.format_version)
+    return _unnumbered(metadata) or (
+        f"the table has format version {version}, to which safewrite appends rows and does nothing else yet: rows that are kept have ids "
+        "that go with them"
+        if version > CHANGED_MAX
         else None
     )
 
@@ -146,12 +159,31 @@ def _transforms(metadata: TableMetadata) -> str | None:
 
 def _types(metadata: TableMetadata) -> str | None:
     """Why columns forbid it whose values are not known: a frame could not bring them, and a rewrite would lose them."""
-    found = unread(metadata)
+    from pyiceberg.types import UnknownType
+
+    found = [*unread(metadata), *_fields(metadata, lambda field: isinstance(field.field_type, UnknownType))]
     return (
         f"values would have to be written to {', '.join(found)}, of a type that is not known"
         if found
         else None
     )
+
+
+def _defaults(metadata: TableMetadata) -> str | None:
+    """Why columns forbid it that have a value for frames which lack them: safewrite would write NULL there."""
+    found = _fields(metadata, lambda field: field.write_default is not None)
+    return f"{', '.join(found)} would have to be filled where the data lacks it" if found else None
+
+
+def _fields(metadata: TableMetadata, those: Callable[[NestedField], bool]) -> list[str]:
+    """The names of fields of the current schema, at any level."""
+    if metadata.format_version <= CHANGED_MAX:
+        return []
+    from pyiceberg.schema import index_by_id
+
+    schema = metadata.schema()
+    found = [number for number, field in index_by_id(schema).items() if those(field)]
+    return [schema.find_column_name(number) or str(number) for number in found]
 
 
 READING_RULES: Mapping[str, Rule] = {
@@ -163,20 +195,25 @@ READING_RULES: Mapping[str, Rule] = {
 
 RULES: Mapping[str, Rule] = {
     **READING_RULES,
-    "format version": _format,
+    "format version": _unnumbered,
     "types": _types,
+    "defaults": _defaults,
 }
-"""As READING_RULES, for writers."""
+"""As READING_RULES, for writers that append."""
+
+CHANGE_RULES: Mapping[str, Rule] = {**RULES, "format version": _format}
+"""As RULES, for all other writers."""
 
 _COPY = "copy the rows to a table without it, or write with the engine that made it"
 WAYS_OUT: Mapping[str, str] = {
     "format version": "format version: engines upgrade to 3 where they are asked to (Spark, Glue and EMR by 'format-version' = '3'), and "
     "some make such tables by themselves (debezium-server-iceberg, Snowflake where ICEBERG_VERSION_DEFAULT says so, Foundry where files "
-    "are encrypted). No engine takes it back: write with the one that made it, or copy the rows to a new table: CREATE TABLE t2 USING "
+    "are encrypted). No engine takes it back: change rows with the one that made it, or copy them to a new table: CREATE TABLE t2 USING "
     "iceberg TBLPROPERTIES ('format-version' = '2') AS SELECT * FROM t.",
     "encryption": f"encryption: its owner set {ENCRYPTED}. Read and write this table with Spark, which asks for the keys.",
     "transforms": "transforms: a newer engine made them. Take a newer version of PyIceberg and safewrite, or read and write the table with "
     "that engine.",
+    "defaults": "defaults: an engine set them (ALTER COLUMN c SET DEFAULT). Write such rows with that engine, or drop the default there.",
     "types": f"types: for such columns {_COPY}.",
 }
 """Who turns a feature on, and what lets safewrite write (or read) the table."""

@@ -16,7 +16,7 @@ from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.current import CachedTable
 from safewrite.iceberg.data.schema import iceberg_schema, read_schema
 from safewrite.iceberg.metadata import table_of
-from safewrite.iceberg.opening import check_admitted, check_table
+from safewrite.iceberg.opening import check_admitted, check_table, may_append
 from safewrite.iceberg.write import creation, members
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.group_commit import Group, write_many
@@ -201,15 +201,17 @@ class IcebergFormat:
 
     def _look_at(self, head: TableVersion) -> TableVersion:
         """Check a table version as ``safewrite.open`` does: one that may only be read is refused by the next write."""
-        if features.unwritable(table_of(head).metadata):
+        if not may_append(self.connection, head):
             return self._read_from(head)
         return self._admit(head)
 
-    def _admit(self, head: TableVersion) -> TableVersion:
-        """Check a table version before a write is planned on it."""
+    def _admit(self, head: TableVersion, *, appends: bool = True) -> TableVersion:
+        """Check a table version before a write is planned on it; ``appends``: one that adds rows and does nothing else."""
         if head.table_id != self._cached.own_id:
             raise replaced(in_doubt=False)
         branches.check(self.connection, head)
+        if not appends and table_of(head).metadata.format_version > features.CHANGED_MAX:
+            features.check_commit(head)
         if head.location != self._admitted:
             check_admitted(self.connection, head, strict=self._strict)
             self._admitted = head.location
@@ -238,18 +240,20 @@ class IcebergFormat:
     # --- steps of a write -------------------------------------------------------------------------
     def planned_on(self, operation: Operation, data: Any, *, alone: bool = True) -> TableVersion:
         """The version that a write is planned on; the table is made if it may be."""
+        appends = operation.verb == "append"
         if operation.positions and self._cached.head is not None:
-            head = self._fresh_head()
+            head = self._fresh_head(appends=appends)
             seen = stand(positions_of(head, operation.positions), operation.positions)
             return (
-                head if seen else self._admit(self.refresh())
+                head if seen else self._admit(self.refresh(), appends=appends)
             )  # an older version may have positions of before
-        return self._fresh_head(*(() if operation.verb in {"delete", "apply_changes"} else (data, operation)))
+        of = () if operation.verb in {"delete", "apply_changes"} else (data, operation)
+        return self._fresh_head(*of, appends=appends)
 
-    def _fresh_head(self, *of: Any) -> TableVersion:
+    def _fresh_head(self, *of: Any, appends: bool) -> TableVersion:
         """The table version of a moment ago; a missing table is created for the data and verb ``of`` a write if it may be."""
         if self._cached.head is not None:
-            return self._admit(self._cached.fresh(self.limits))
+            return self._admit(self._cached.fresh(self.limits), appends=appends)
         if self._first is not None and of:
             made = self.planner.first(self.connection, self._first, *of)
             if creation.create_table(self.connection, made, self.catalog):
@@ -358,14 +362,14 @@ class IcebergFormat:
     def inventory(self) -> Inventory:
         from safewrite.iceberg.write.compaction import inventory
 
-        head = self._admit(self.refresh())
+        head = self._admit(self.refresh(), appends=False)
         known, target = self.planner.known, self.planner.target_bytes(head)
         return self._cached.run(inventory(head, known, target, self.limits))
 
     def compact(self, groups: Sequence[FileGroup], on: Inventory) -> Compacted:
         from safewrite.upkeep.maintain import ended
 
-        plan = self.planner.compaction(groups, self._admit(self.refresh()))
+        plan = self.planner.compaction(groups, self._admit(self.refresh(), appends=False))
 
         def commit() -> int:
             done = self.commit(plan, Operation("compact"), tuple, queue_first=False)
@@ -386,7 +390,7 @@ class IcebergFormat:
         from safewrite.iceberg.expiry import expire
         from safewrite.upkeep.maintain import Settled
 
-        head = self._admit(self.refresh())
+        head = self._admit(self.refresh(), appends=False)
         count = expire(self.connection, head, self.limits, dry_run=dry_run)
         if count and not dry_run:
             self.refresh()
@@ -413,7 +417,8 @@ class IcebergFormat:
         known = self._in_spark = self._in_spark or write.CachedSparkTable(
             self.connection.identifier, self.connection.catalog.name
         )
-        head = self._fresh_head(*((write.empty_like(frame), operation) if new else ()))
+        of = (write.empty_like(frame), operation) if new else ()
+        head = self._fresh_head(*of, appends=operation.verb == "append")
         write.check_session(frame.sparkSession, head)
         if (made := by_tasks.write(self, held, operation, name, head, queue_first)) is not None:
             return made

@@ -7,7 +7,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from safewrite.arguments.reading import reading
-from safewrite.errors import Kind, StorageError, UnsafeConfigError
+from safewrite.errors import Kind, StorageError, UnsafeConfigError, UnsupportedTableError
 from safewrite.iceberg import features, glue_probe, ledger_place, retention
 from safewrite.iceberg.data.datafiles import check_layout
 from safewrite.iceberg.metadata import head_of, table_of
@@ -40,7 +40,7 @@ def check_table(connection: Connection, head: TableVersion, *, strict: bool) -> 
         UnsafeConfigError: as :func:`check_state`; or the catalog does not compare before it sets.
     """
     features.check_read(head)
-    if features.unwritable(table_of(head).metadata):
+    if not may_append(connection, head):
         return
     _check_retention(connection, head, strict=strict)
     _warn_of_retention(connection, head)
@@ -54,8 +54,28 @@ def check_state(connection: Connection, head: TableVersion, *, strict: bool) -> 
         UnsupportedTableError: as :func:`safewrite.iceberg.features.check_write`.
         UnsafeConfigError: keys would be forgotten too soon.
     """
-    features.check_write(head)
+    features.check_write(head, appends=True)
+    if not _writes_metadata(connection, head):
+        raise UnsupportedTableError(
+            f"safewrite cannot write this to {connection.table_name}: format version: the table has format version 3, and the catalog that "
+            f"was given, a {type(connection.catalog).__name__} of PyIceberg, does not write its metadata. Nothing was written. Give catalog= "
+            "as a dict of the catalog's properties, or as its name in PyIceberg's configuration."
+        )
     _check_retention(connection, head, strict=strict)
+
+
+def may_append(connection: Connection, head: TableVersion) -> bool:
+    """Whether nothing forbids to add rows to a table version; else it may only be read."""
+    return not features.unwritable(table_of(head).metadata) and _writes_metadata(connection, head)
+
+
+def _writes_metadata(connection: Connection, head: TableVersion) -> bool:
+    """Whether the catalog writes the table's metadata: those of PyIceberg's own that keep such files read version 3 and do not write it."""
+    if table_of(head).metadata.format_version <= features.CHANGED_MAX or connection.kind == "rest":
+        return True
+    from safewrite.iceberg.catalog.metadata_files import MetadataFiles
+
+    return isinstance(connection.catalog, MetadataFiles)
 
 
 def check_admitted(connection: Connection, head: TableVersion, *, strict: bool) -> None:
@@ -85,8 +105,10 @@ def check_new(
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import new_table_metadata
 
+    from safewrite.iceberg.catalog.metadata_v3 import begun
+
     with reading("properties="):
-        metadata = new_table_metadata(schema, spec, order, "", dict(properties))
+        metadata = begun(new_table_metadata(schema, spec, order, "", dict(properties)))
         made = Table(connection.identifier, metadata, "", load_file_io(), connection.catalog)
         head = head_of(made, connection.branch)
         check_state(connection, head, strict=False)

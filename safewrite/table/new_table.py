@@ -12,11 +12,14 @@ import pyarrow as pa
 from safewrite.arguments import options
 from safewrite.arguments.reading import reading
 from safewrite.errors import ConflictError, InvalidInputError, Kind, TableNotFoundError
+from safewrite.text.rendering import shown
 
 if TYPE_CHECKING:
     from safewrite.table.format import Format
 
 log = logging.getLogger("safewrite")
+
+_FORMAT_VERSION = "format-version"
 
 
 def only_for_new(**given: Any) -> None:
@@ -53,6 +56,23 @@ def declared(schema: Any) -> pa.Schema:
     if not schema.names:
         raise InvalidInputError("schema has no columns. Nothing was written. Name those that the rows have.")
     return schema
+
+
+def of_version(given: Any, properties: Any, *, is_iceberg: bool) -> Any:
+    """The properties of a new table, with the format version that was asked for.
+
+    Raises:
+        InvalidInputError: there is no such version, the properties name another one, or it is a Delta table.
+    """
+    if given is None:
+        return properties
+    named = properties.get(_FORMAT_VERSION) if isinstance(properties, Mapping) else None
+    if not is_iceberg or given not in {1, 2, 3} or str(named or given) != str(int(given)):
+        raise InvalidInputError(
+            f"format_version={shown(given)} is that of a new Iceberg table: 2, or 3 (1 is an old one), and the same as in properties=. "
+            "Nothing was written. Leave it out for 2, and for a Delta table."
+        )
+    return {**(properties or {}), _FORMAT_VERSION: str(int(given))}
 
 
 def make(table: Format[Any, Any, Any], schema: pa.Schema) -> bool:

@@ -158,9 +158,7 @@ def test_t4_d2_a_table_with_a_type_that_pyiceberg_does_not_read_is_read_by_its_o
         sw.UnsupportedTableError, match=r"'x' has the Iceberg type 'variant'.*columns=\['id'\]"
     ):
         table.rows(where="true")
-    with pytest.raises(
-        sw.UnsupportedTableError, match=r"format version 3.*types: values would have to be written to x"
-    ):
+    with pytest.raises(sw.UnsupportedTableError, match=r"types: values would have to be written to x"):
         table.append([{"id": 3}])
     assert examine(look("db.t", properties)).findings[0].details["reads"]
     with pytest.raises(Exception, match=r"variant|OpaqueType"):  # PyIceberg's own scan passes over nothing

@@ -423,6 +423,29 @@ def two_writes_name_one_file(was: Any, *args: Any, write_id: str, **kwargs: Any)
     return was(*args, write_id="w", **kwargs)
 
 
+V3 = "iceberg/test_v3_appends.py::test_"
+_FIRST_ROW_IDS: dict[Any, int] = {}
+
+
+@fault("C11", "iceberg.data.manifests_v3:next_row_id", V3 + "ids_are_given_again_with_each_try")
+def a_try_keeps_the_row_ids_of_the_last_one(was: Any, metadata: Any) -> Any:
+    return _FIRST_ROW_IDS.setdefault(metadata.table_uuid, was(metadata))
+
+
+@fault("C11", "iceberg.catalog.metadata_v3:check_numbers", V3 + "ids_are_given_again_with_each_try")
+def numbers_that_another_branch_took_are_taken(*_: Any) -> None:
+    return
+
+
+@fault(
+    "C11",
+    "iceberg.catalog.planning:_listed",
+    V3 + "an_upgraded_table_gives_its_old_rows_ids_with_the_first_commit_and_keeps_them",
+)
+def a_read_forgets_the_ids_that_the_list_says(_: Any, scan: Any, snapshot: Any) -> Any:
+    return tuple(snapshot.manifests(scan.io))
+
+
 # --- D: pauses and turns -----------------------------------------------------------------------------
 @fault(
     "D1",

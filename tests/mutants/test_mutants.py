@@ -14,7 +14,7 @@ from tests.mutants.faults import FAULTS
 from tests.mutants.killers import ROOT, Killer, Warm
 from tests.mutants.seams import Fault, Seam
 
-SLOW = {"C1", "C5", "C9", "D3", "D5", "D6", "I6", "I9", "I10"}
+SLOW = {"C1", "C5", "C9", "C11", "D3", "D5", "D6", "I6", "I9", "I10"}
 """Faults that are ``long``: those who notice take more than a second of processor time."""
 SAMPLE = [pytest.param(one, id=str(one), marks=pytest.mark.long if one.id in SLOW else ()) for one in FAULTS]
 TESTS = [one for one in FAULTS if one.killer.is_test]

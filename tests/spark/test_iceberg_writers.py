@@ -6,7 +6,7 @@ import io
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +16,9 @@ import pytest
 import safewrite as sw
 from bench.servers.catalogs import CatalogKind
 from bench.servers.servers import Ministack
+from safewrite.iceberg.catalog.loading import load
 from safewrite.iceberg.table import IcebergTable
+from tests.iceberg.test_v3_appends import Overtaken
 from tests.servers import object_at
 from tests.spark.lake import Lake
 from tests.spark.session import Spark
@@ -164,29 +166,61 @@ def delete_by_equality(
     java.newRowDelta().addDeletes(file).commit()
 
 
-def test_a_table_of_format_version_3_is_read_and_not_written_to_also_when_it_becomes_one(
+# --- format version 3 -------------------------------------------------------------------------------
+UPGRADE = "ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')"
+CHANGED = "UPDATE {t} SET value = 'changed' WHERE id IN (2, 5)"
+APPENDED = "INSERT INTO {t} SELECT /*+ COALESCE(1) */ * FROM VALUES "
+PROGRAMS: dict[str, tuple[CatalogKind, str, str, list[str | tuple[int, ...]]]] = {
+    # the catalog, the format version that the table is made with, how Spark changes rows, and what it runs or either of them appends
+    "made": ("rest", "3", "copy-on-write", [(1, 2), (3,), f"{APPENDED} (4L, 'spark'), (5L, 'spark')", (6, 7), CHANGED, (8,), (9, 10)]),
+    "of a SQL catalog": ("sql", "3", "merge-on-read", [(1, 2), f"{APPENDED} (5L, 'spark')", CHANGED, (3, 4), "DELETE FROM {t} WHERE id = 3", (6,)]),
+    "upgraded": ("rest", "2", "merge-on-read", [(1, 2), (3, 4), UPGRADE, (5,), CHANGED, (6, 7), "CALL {c}.system.rewrite_data_files('{n}')", (8,)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_rows_of_version_3_have_the_ids_that_spark_alone_would_give_them(
+    spark: Spark, lakes: Callable[[CatalogKind], Lake], program: str
+) -> None:
+    """Row ids and sequence numbers go with the rows through what Spark changes in between."""
+    kind, version, mode, steps = PROGRAMS[program]
+    lake = lakes(kind)
+    made = load(
+        lake.name, **lake.properties
+    )  # safewrite's own, for PyIceberg's SQL catalog writes no such metadata
+    catalog, found = lake.closing.enter_context(closing(made)), []
+    for by_us in (True, False):
+        properties = settings(mode) | {"format-version": version}
+        table = sw.create(lake.new(), rows().schema, catalog=catalog, properties=properties)
+        name = lake.sql(table.uri)
+        for step in steps:
+            if isinstance(step, str):
+                spark.run(step.format(t=name, c=lake.name, n=table.uri))
+            elif by_us:
+                assert sw.open(table.uri, catalog=catalog).append(rows(*step)).outcome == "committed"
+            else:
+                spark.run(APPENDED.format(t=name) + ", ".join(f"({one}L, 'new')" for one in step))
+        query = f"SELECT id, value, _row_id AS r, _last_updated_sequence_number AS s FROM {name} ORDER BY id"
+        found.append(spark.sql(query).to_pylist())
+        assert values(spark.read(name)) == values(sw.open(table.uri, catalog=catalog).rows(where="true"))
+    assert found[0] == found[1]
+    assert len({row["r"] for row in found[0]}) == len(found[0])
+    assert None not in {row["s"] for row in found[0]}
+
+
+def test_a_rest_catalog_takes_row_ids_of_version_3_once(
     spark: Spark, lakes: Callable[[CatalogKind], Lake]
 ) -> None:
-    """There Spark's deletes are deletion vectors."""
+    """Frames of Spark too; and where another branch took the ids, so that no requirement of the commit fails."""
     lake = lakes("rest")
-    table = lake.create(rows().schema, properties=settings("merge-on-read"))
-    table.append(rows(1, 2, 3))
-    name = lake.sql(table)
-    spark.run(f"ALTER TABLE {name} SET TBLPROPERTIES ('format-version' = '3')")
-    spark.run(f"DELETE FROM {name} WHERE id = 2")
-    frame = spark.session.sql("SELECT CAST(4 AS BIGINT) AS id, 'new' AS value")
-    attempts: list[Callable[[sw.Table], Any]] = [
-        lambda one: one.append(rows(4)),
-        lambda one: one.delete("id = 1"),
-        lambda one: one.append(frame),
-        lambda one: one.apply_changes(frame, keys=["id"], sequence_by=["value"]),
-    ]
-    for one in (table, lake.open(table.uri)):
-        for attempt in attempts:
-            with pytest.raises(sw.UnsupportedTableError, match="format version 3"):
-                attempt(one)
-    assert (
-        values(spark.read(name))
-        == [(1, "new"), (3, "new")]
-        == values(lake.open(table.uri).rows(where="true"))
-    )
+    table = lake.create(rows().schema, format_version=3)
+    table.append(rows(1))
+    audit, own = lake.open(table.uri, branch="audit"), lake.open(table.uri)
+    own.world = Overtaken(own.world, lambda: table.append(rows(2, 3)), lambda: audit.append(rows(4, 5, 6)))
+    assert own.append(rows(7, 8)).attempts == 3
+    frame = spark.session.sql("SELECT 9L AS id, 'new' AS value")
+    assert lake.open(table.uri).append(frame).outcome == "committed"
+    found = spark.sql(f"SELECT id, _row_id AS r FROM {lake.sql(table)} ORDER BY id").to_pylist()
+    assert [(row["id"], row["r"]) for row in found] == [(1, 0), (2, 1), (3, 2), (7, 6), (8, 7), (9, 8)]
+    with pytest.raises(sw.UnsupportedTableError, match="format version 3"):
+        own.apply_changes(frame, keys=["id"], sequence_by=["value"])

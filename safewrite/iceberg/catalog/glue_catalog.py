@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.catalog import ICEBERG, METADATA_LOCATION, TABLE_TYPE
 from pyiceberg.catalog.glue import GlueCatalog as OpenGlueCatalog
 
-from safewrite.iceberg.catalog.metadata_files import MetadataFiles
+from safewrite.iceberg.catalog.metadata_files import MetadataFiles, write
 from safewrite.stores.clients import kept_client
 
 if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
     from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
 
 
 class GlueCatalog(MetadataFiles, OpenGlueCatalog):
@@ -44,3 +46,8 @@ class GlueCatalog(MetadataFiles, OpenGlueCatalog):
             if database_name in self._of_s3tables:
                 self._of_s3tables[database_name] = found
         return found
+
+    @staticmethod
+    def _write_metadata_no_exist_check(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
+        """As PyIceberg's, which S3 Tables needs, of any format version."""
+        write(metadata, io.new_output(metadata_path), overwrite=True)

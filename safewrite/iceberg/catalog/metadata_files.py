@@ -12,15 +12,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyiceberg.catalog import MetastoreCatalog
-from pyiceberg.serializers import FromInputFile, ToOutputFile
+from pyiceberg.serializers import Compressor, FromInputFile, ToOutputFile
 from pyiceberg.table import Table
 
+from safewrite.iceberg.catalog import metadata_v3 as v3
 from safewrite.iceberg.catalog.files import MemoryFile
 from safewrite.iceberg.catalog.s3 import direct
 from safewrite.protocol.effects import PROVED, Ok
 
 if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
+    from pyiceberg.io import FileIO, OutputFile
     from pyiceberg.table import StagedTable
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.update import TableRequirement, TableUpdate
@@ -63,21 +64,27 @@ class MetadataFiles(MetastoreCatalog):
         updates: tuple[TableUpdate, ...],
     ) -> StagedTable:
         if current_table is not None:
+            v3.check_numbers(current_table.metadata, updates)
             shared = _without_copies(current_table.metadata)
             location, io = current_table.metadata_location, current_table.io
             current_table = Table(table_identifier, shared, location, io, self)
-        return super()._update_and_stage_table(current_table, table_identifier, requirements, updates)
+        is_new = current_table is None and v3.makes_v3(updates)
+        given = v3.as_written(updates) if is_new else updates
+        staged = super()._update_and_stage_table(current_table, table_identifier, requirements, given)
+        if is_new:
+            staged.metadata = v3.upgraded(staged.metadata)
+        return staged
 
     def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
         if (reached := direct(io, metadata_path)) is not None:
             file = MemoryFile(metadata_path)
-            ToOutputFile.table_metadata(metadata, file)
+            write(metadata, file)
             outcome = reached[0].put(reached[1], file.body)
             if isinstance(outcome, Ok):
                 if outcome.value is PROVED:  # else the look after the commit reads what the store holds
                     self._keep(metadata_path, file.body)
                 return
-        super()._write_metadata(metadata, io, metadata_path)
+        write(metadata, io.new_output(metadata_path))
 
     def _keep(self, location: str, body: bytes) -> bytes:
         kept = {name: old for name, old in self._bodies.items() if name != location} | {location: body}
@@ -104,3 +111,13 @@ def _without_copies(metadata: TableMetadata) -> TableMetadata:
     """The metadata, of which a deep copy makes no snapshot and no entry of the history again."""
     shared = {"snapshots": _Shared(metadata.snapshots), "snapshot_log": _Shared(metadata.snapshot_log)}
     return metadata.model_copy(update=shared)
+
+
+def write(metadata: TableMetadata, file: OutputFile, *, overwrite: bool = False) -> None:
+    """Write a metadata file of any format version."""
+    if metadata.format_version < v3.VERSION:
+        ToOutputFile.table_metadata(metadata, file, overwrite=overwrite)
+        return
+    body = Compressor.get_compressor(file.location).bytes_compressor()(v3.dumped(metadata).encode())
+    with file.create(overwrite=overwrite) as stream:
+        stream.write(body)

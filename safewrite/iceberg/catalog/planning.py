@@ -18,10 +18,12 @@ from pyiceberg.expressions import (
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import DataScan, FileScanTask, ManifestGroupPlanner, _min_sequence_number
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import DateType, IntegerType, LongType, StringType, TimestampType, TimestamptzType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from safewrite.iceberg.data.known_manifests import FilterSpan, KnownManifests, Manifest
+from safewrite.iceberg.data.manifests_v3 import VERSION, read_list
 from safewrite.iceberg.data.vectors import delete_entries, sequence_of, vectors_in
 
 _ORDERED = (IntegerType, LongType, DateType, TimestampType, TimestamptzType, StringType)
@@ -39,12 +41,19 @@ def planned(scan: DataScan, table_id: str, known: KnownManifests) -> Iterable[Fi
         return scan.plan_files()
     manifests = known.listed(table_id, snapshot.manifest_list)
     if manifests is None:
-        manifests = tuple(snapshot.manifests(scan.io))
+        manifests = _listed(scan, snapshot)
         known.note_list(table_id, snapshot.manifest_list, manifests)
     planner = _Planner(scan, table_id, known)
     tasks = planner.plan_files(manifests)
     known.keep(table_id, manifests, planner.found)
     return tasks
+
+
+def _listed(scan: DataScan, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+    """The manifests of a snapshot.  From format version 3 on with their row ids, which the next commit carries on."""
+    if scan.table_metadata.format_version < VERSION:
+        return tuple(snapshot.manifests(scan.io))
+    return tuple(read_list(scan.io.new_input(snapshot.manifest_list)))
 
 
 class _Planner(ManifestGroupPlanner):
@@ -123,7 +132,7 @@ class _Planner(ManifestGroupPlanner):
     @property
     def _has_vectors(self) -> bool:
         """Whether the table's format version has deletion vectors."""
-        return int(self.table_metadata.format_version) > 2
+        return int(self.table_metadata.format_version) >= VERSION
 
     def _spans(self) -> Iterator[FilterSpan]:
         """What all parts of the filter, joined by AND, demand of the bounds of a column."""

@@ -44,6 +44,7 @@ def _rows_under(schema: Schema, metadata: TableMetadata, file_io: FileIO, task: 
     from pyiceberg.table import FileScanTask
 
     from safewrite.iceberg.data import vectors
+    from safewrite.iceberg.data.manifests_v3 import VERSION
     from safewrite.iceberg.data.nested import is_nested, live_rows, nested_columns
     from safewrite.iceberg.data.schema import read_schema
 
@@ -51,7 +52,7 @@ def _rows_under(schema: Schema, metadata: TableMetadata, file_io: FileIO, task: 
         whole = _rows_under(schema, metadata, file_io, FileScanTask(task.file))
         return whole.filter(pa.array(vectors.live_rows(vector, file_io, whole.num_rows)))
     # PyIceberg maps all columns of a file, and fails on those of types that it does not know.
-    is_whole = int(metadata.format_version) < vectors.VERSION or not read_schema(metadata.schema())[1]
+    is_whole = int(metadata.format_version) < VERSION or not read_schema(metadata.schema())[1]
     ours = [field for field in schema.fields if is_nested(field) or not is_whole]
     theirs = [field for field in schema.fields if field not in ours]
     if not ours:

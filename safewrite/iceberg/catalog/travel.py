@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from safewrite.engine.travel import travelling
+from safewrite.iceberg.catalog.metadata_v3 import dumped
 from safewrite.iceberg.catalog.s3 import direct
 from safewrite.iceberg.catalog.world import FilesWorld
 from safewrite.iceberg.metadata import head_of, table_of
@@ -158,7 +159,7 @@ def _without_history(table: Table) -> str:
         "partition_statistics": [],
         "current_snapshot_id": None,
     }
-    return table.metadata.model_copy(update=nothing).model_dump_json()
+    return dumped(table.metadata.model_copy(update=nothing))
 
 
 def _file_io(address: TableAddress) -> FileIO:

@@ -68,14 +68,14 @@ def manifest_of(
     from pyiceberg.manifest import write_manifest
 
     file = MemoryFile(location)
-    with write_manifest(
-        format_version=metadata.format_version,
-        spec=typed(spec, metadata),
-        schema=schema,
-        output_file=file,
-        snapshot_id=snapshot_id,
-        avro_compression=compression(metadata),
-    ) as writer:
+    how = typed(spec, metadata), schema, file, snapshot_id, compression(metadata)
+    if metadata.format_version < 3:
+        made = write_manifest(metadata.format_version, *how)
+    else:
+        from safewrite.iceberg.data.manifests_v3 import ManifestWriterV3
+
+        made = ManifestWriterV3(*how)
+    with made as writer:
         for one in entries:
             writer.add_entry(one)
     return writer.to_manifest_file(), file.body
@@ -108,35 +108,41 @@ def manifest_list(
     location: str,
     *,
     header: Mapping[str, str] | None = None,
-) -> tuple[bytes, tuple[ManifestFile, ...]]:
-    """The bytes of a manifest list, and what it says; ``header`` is what its Avro header says besides."""
+) -> tuple[bytes, tuple[ManifestFile, ...], Mapping[str, int]]:
+    """The bytes of a manifest list, what it says, and what its snapshot says of row ids (from format version 3 on).
+
+    ``header`` is what its Avro header says besides.
+    """
     from pyiceberg.manifest import UNASSIGNED_SEQ, ManifestFile, read_manifest_list, write_manifest_list
 
-    file = MemoryFile(location)
-    made = write_manifest_list(
-        format_version=metadata.format_version,
-        output_file=file,
-        snapshot_id=snapshot_id,
-        parent_snapshot_id=parent_id,
-        sequence_number=metadata.next_sequence_number(),
-        avro_compression=compression(metadata),
-    )
-    made._meta |= header or {}  # noqa: SLF001 - PyIceberg has no argument for it
-    with made as writer:
+    file, version = MemoryFile(location), metadata.format_version
+    how = file, snapshot_id, parent_id, metadata.next_sequence_number(), compression(metadata)
+    lineage: Mapping[str, int] = {}
+    if version < 3:
+        made = write_manifest_list(version, *how)
         # PyIceberg (0.12.0) writes this list's sequence number into the manifests that it is given, so that the next
         # attempt would keep it: rows would be older than deletes that came before them.
         listed = [ManifestFile(*one._data) for one in manifests]  # noqa: SLF001 - its copy() shares the data
+    else:
+        from safewrite.iceberg.data import manifests_v3 as v3
+
+        first = v3.next_row_id(metadata)
+        made = v3.ManifestListWriterV3(*how, first_row_id=first)
+        listed, given = v3.numbered(manifests, first)  # copies, so that the next attempt gives ids of its own
+        lineage = {"first-row-id": first, "added-rows": given}
+    made._meta |= header or {}  # noqa: SLF001 - PyIceberg has no argument for it
+    with made as writer:
         writer.add_manifests(listed)
     if any(UNASSIGNED_SEQ in (one.sequence_number, one.min_sequence_number) for one in listed):  # v1 has none
         listed = list(read_manifest_list(file.to_input_file()))
-    return file.body, tuple(listed)
+    return file.body, tuple(listed), lineage
 
 
 def live_manifests(body: bytes, location: str) -> Iterator[ManifestFile]:
     """Manifests of a list that still hold files; one that only records deletions ends with its snapshot."""
-    from pyiceberg.manifest import read_manifest_list
+    from safewrite.iceberg.data.manifests_v3 import read_list
 
-    for manifest in read_manifest_list(MemoryFile(location, body).to_input_file()):
+    for manifest in read_list(MemoryFile(location, body).to_input_file()):
         if manifest.has_added_files() or manifest.has_existing_files():
             yield manifest
 
@@ -178,8 +184,9 @@ def snapshot(
     list_location: str,
     properties: Mapping[str, str],
     now_ms: int,
+    lineage: Mapping[str, int] | None = None,
 ) -> Snapshot:
-    """A snapshot with the summary that readers expect.
+    """A snapshot with the summary that readers expect; ``lineage`` is what it says of row ids.
 
     Its time is never before the table's last: Java readers refuse a table whose log goes back by more
     than a minute, so one writer with a wrong clock would make the table unreadable (A10).
@@ -216,6 +223,7 @@ def snapshot(
             "timestamp-ms": max(now_ms, metadata.last_updated_ms),
             "summary": summary,
             "schema-id": schema_id,
+            **(lineage or {}),
         }
     )
 

@@ -19,6 +19,7 @@ from pyiceberg.manifest import (
 )
 
 from safewrite.changes.meaning.row_vectors import WORD, VectorError, deserialized, live, unframed
+from safewrite.iceberg.data.manifests_v3 import VERSION
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask
 
     from safewrite.changes.meaning.positions import Flags
-
-VERSION = 3
-"""The format version from which manifests tell of vectors."""
 
 
 def delete_entries(manifest: ManifestFile, file_io: FileIO) -> list[ManifestEntry]:

@@ -11,8 +11,8 @@ from safewrite.frames.replace_where import EVERYTHING
 from safewrite.iceberg import branches
 from safewrite.iceberg.catalog.world import CatalogWorld
 from safewrite.iceberg.connect import Connection
-from safewrite.iceberg.data import vectors
 from safewrite.iceberg.data.known_manifests import KnownManifests
+from safewrite.iceberg.data.manifests_v3 import VERSION
 from safewrite.iceberg.data.reading import planned
 from safewrite.iceberg.maintenance.snapshot_files import ASKS
 from safewrite.iceberg.metadata import table_of
@@ -111,7 +111,7 @@ def read_rows(head: TableVersion, columns: tuple[str, ...]) -> dict[str, list[An
     """
     table = table_of(head)
     try:
-        if int(table.metadata.format_version) >= vectors.VERSION:
+        if int(table.metadata.format_version) >= VERSION:
             world = CatalogWorld(table.catalog, table.name())
             tasks = run(planned(head, EVERYTHING, KnownManifests(), ASKS), world)
             rows = run(read_files(tasks, head, ASKS, columns), world)

@@ -99,6 +99,11 @@ class AppendPlan:
         return self.evolution.schema if self.evolution else table_of(self.planned).metadata.schema()
 
     @property
+    def appends(self) -> bool:
+        """Whether the snapshot adds rows and does nothing to those that are there."""
+        return self.operation == "append"
+
+    @property
     def sharer(self) -> waiting.SharedSnapshot | None:
         """The write as one that others may commit; None where it does more than to add files to a table."""
         fits = self.may_share and not self.write.members and type(self) is AppendPlan
@@ -144,7 +149,7 @@ class AppendPlan:
         if found is not None:
             self.met[self.write.key] = found
             return found.version
-        check_write(head)
+        check_write(head, appends=self.appends)
         check_unchanged(self.planned, head)
         self._meet(head)
         return None
@@ -193,7 +198,7 @@ class AppendPlan:
         )
         location = self.new_location(head, f"snap-{self.snapshot_id}-{self.attempt}-{self.write_id}.avro")
         self.attempt += 1
-        body, listed = manifest_list(
+        body, listed, lineage = manifest_list(
             table_of(head).metadata,
             self.snapshot_id,
             head.current,
@@ -206,7 +211,7 @@ class AppendPlan:
         clock = yield WallClock()
         assert isinstance(clock, Ok)
         assert isinstance(clock.value, int)
-        return self._change(head, location, clock.value)
+        return self._change(head, location, clock.value, lineage)
 
     def new_manifests(self, head: TableVersion) -> Generator[Effect, Outcome, Manifests]:
         """The manifests of the snapshot on this base, and the uploads they still need."""
@@ -274,7 +279,9 @@ class AppendPlan:
         )
         return [made], (Put(location, body, name="stage.put_manifest"),)
 
-    def _change(self, head: TableVersion, location: str, now_ms: int) -> CommitRequest:
+    def _change(
+        self, head: TableVersion, location: str, now_ms: int, lineage: Mapping[str, int]
+    ) -> CommitRequest:
         check_added(
             (file.record_count for file in self.added), self.whole.rows, self.change.kept_rows, self.write.key
         )
@@ -305,6 +312,7 @@ class AppendPlan:
                 **told.summary(self.positions),
             },
             now_ms=now_ms,
+            lineage=lineage,
         )
         requirements, updates = snapshot_updates(head, made, self._table_properties(head), self.branch)
         if self.evolution:

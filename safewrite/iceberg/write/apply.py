@@ -7,7 +7,7 @@ are marked as gone in position delete files instead.
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator
+from collections.abc import Container, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -212,5 +212,8 @@ class ApplyPlan(AppendPlan):
     def _table_properties(self, head: TableVersion) -> dict[str, str]:
         return super()._table_properties(head) | self.memory.table_properties(head)
 
-    def _change(self, head: TableVersion, location: str, now_ms: int) -> CommitRequest:
-        return self.memory.registered(super()._change(head, location, now_ms), self.snapshot_id)
+    def _change(
+        self, head: TableVersion, location: str, now_ms: int, lineage: Mapping[str, int]
+    ) -> CommitRequest:
+        request = super()._change(head, location, now_ms, lineage)
+        return self.memory.registered(request, self.snapshot_id)

@@ -97,10 +97,11 @@ class Merging:
     ) -> Generator[Effect, Outcome, tuple[list[ManifestFile], tuple[Put, ...]]]:
         """A snapshot's manifests, those of its base merged, and the uploads that this needs.
 
-        Only the first attempt reads manifests: others are late already.
+        Only the first attempt reads manifests: others are late already.  From format version 3 on none are merged: an entry would have
+        to say the row id that it has from its manifest, and PyIceberg reads entries without.
         """
         puts: list[Put] = []
-        if not self._tried:
+        if not self._tried and table_of(head).metadata.format_version < 3:
             self._tried = True
             base = [
                 one for one in manifests if one.added_snapshot_id != snapshot_id and _may_merge(one, head)

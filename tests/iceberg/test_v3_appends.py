@@ -1,0 +1,291 @@
+"""Appends to tables of format version 3: each row has an id of its own, which stays the same (issue U 1).
+
+Ids are computed here from the files, by the rules of the specification, and not by what safewrite says of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyiceberg.manifest as avro
+import pytest
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.catalog.sql import SqlCatalog
+
+import safewrite as sw
+from safewrite.iceberg.connect import look
+from safewrite.iceberg.data.manifests_v3 import numbered
+from safewrite.iceberg.maintenance.repair import set_retention
+from safewrite.iceberg.table import IcebergTable
+from safewrite.protocol.effects import Effect, Outcome
+from safewrite.protocol.iceberg.change import SwapTable
+from safewrite.stores.world import Performer
+from safewrite.testing.steps import Stepwise
+from tests.iceberg import v3_tables as v3
+from tests.iceberg.memory_glue import DATABASE, MemoryGlue
+
+SCHEMA = pa.schema({"id": pa.int64(), "v": pa.string()})
+
+
+def rows(*ids: int, v: str = "a") -> list[dict[str, Any]]:
+    return [{"id": number, "v": v} for number in ids]
+
+
+def opened(properties: Any, **how: Any) -> IcebergTable:
+    table = sw.open(v3.NAME, catalog=properties, **how)
+    assert isinstance(table, IcebergTable)
+    return table
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> dict[str, str]:
+    """A catalog without a table."""
+    return v3.lake(tmp_path)
+
+
+def made(lake: dict[str, str], schema: pa.Schema = SCHEMA, **how: Any) -> IcebergTable:
+    return sw.create(v3.NAME, schema, catalog=lake, format_version=3, **how)
+
+
+def next_id(table: IcebergTable) -> int:
+    metadata: Any = table.iceberg.metadata
+    found: int = metadata.next_row_id
+    return found
+
+
+def listed(table: IcebergTable, at: int | None = None) -> list[Any]:
+    """The manifests of a snapshot, as the specification has them: the last field is the first row id."""
+    metadata: Any = table.refresh().iceberg.metadata
+    snapshot = metadata.current_snapshot() if at is None else metadata.snapshot_by_id(at)
+    assert snapshot is not None
+    with AvroFile(
+        table.iceberg.io.new_input(snapshot.manifest_list), avro.MANIFEST_LIST_FILE_SCHEMAS[3],
+        read_types={-1: avro.ManifestFile, 508: avro.PartitionFieldSummary}, read_enums={517: avro.ManifestContent},
+    ) as reader:  # fmt: skip
+        return list(reader)
+
+
+def row_ids(table: IcebergTable, at: int | None = None) -> dict[int, int]:
+    """The row id of each live row by its ``id``: inherited, for no file has ids of its own."""
+    found: dict[int, int] = {}
+    for manifest in listed(table, at):
+        first = manifest._data[15]
+        if manifest.content == avro.ManifestContent.DELETES:
+            assert first is None
+            continue
+        with AvroFile(
+            table.iceberg.io.new_input(manifest.manifest_path), avro.MANIFEST_ENTRY_SCHEMAS[3],
+            read_types={-1: avro.ManifestEntry, 2: avro.DataFile},
+        ) as reader:  # fmt: skip
+            for entry in reader:
+                file = entry._data[-1]
+                own = file._data[16]
+                assert own is None
+                for number in pq.read_table(file.file_path.removeprefix("file://"))["id"].to_pylist():
+                    assert number not in found
+                    found[number], first = first, first + 1
+    return found
+
+
+def check(table: IcebergTable) -> dict[int, int]:
+    """Row ids are disjoint and below the table's next; snapshots of every branch took theirs one after another."""
+    found = row_ids(table)
+    metadata: Any = table.iceberg.metadata
+    assert len({*found.values()}) == len(found) == table.row_count()
+    at = 0
+    for one in metadata.snapshots:
+        if one.first_row_id is not None:
+            assert one.first_row_id == at
+            at += one.added_rows
+    assert metadata.next_row_id == at > max(found.values())
+    assert sorted(table.rows(where="true")["id"].to_pylist()) == sorted(found)
+    assert sorted(table.iceberg.scan().to_arrow()["id"].to_pylist()) == sorted(found)  # as PyIceberg reads it
+    return found
+
+
+def test_each_way_of_appending_gives_ids(lake: dict[str, str]) -> None:
+    table = made(lake, partition_by=["v"], properties={"commit.manifest.min-count-to-merge": "2"})
+    assert (table.iceberg.metadata.format_version, next_id(table)) == (3, 0)
+    table.append([*rows(1, 2), *rows(3, v="b")])
+    table.append_many([("a", rows(4)), ("b", rows(5, 6, v="b"))])
+    table.append(rows(7), positions={"topic": (None, 5)}, key="seven")
+    assert table.append(rows(7), positions={"topic": (None, 5)}, key="seven").outcome == "already_committed"
+    table.append(SCHEMA.empty_table())
+    opened(lake, group="always").append(rows(8))
+    table = opened(lake)
+    table.append([{"id": 9, "v": "c", "new": 1}], schema_mode="merge")
+    assert table.rows({"id": [9]}).to_pylist() == [{"id": 9, "v": "c", "new": 1}]
+    before = check(table)
+    assert [before[number] for number in (7, 8, 9)] == [6, 7, 8]
+    assert len(listed(table)) == 5  # none was merged: entries would have to say their ids
+    table.append([{"id": 10, "v": "a", "new": None}])
+    assert check(table) == before | {10: 9}
+
+
+def test_an_upgraded_table_gives_its_old_rows_ids_with_the_first_commit_and_keeps_them(
+    lake: dict[str, str],
+) -> None:
+    table = sw.create(v3.NAME, SCHEMA, catalog=lake)
+    assert table.iceberg.metadata.format_version == 2
+    table.append(rows(1, 2))
+    table.append(rows(3))
+    v3.upgrade(lake)
+    table = opened(lake)
+    assert next_id(table) == 0
+    assert table.row_count() == 3  # the list of before is known from here on
+    table.append(rows(4))
+    first = check(table)
+    file = v3.data_files(lake)[0]
+    table = opened(lake)
+    assert table.rows({"id": [1]}).num_rows == 1  # a read, from which the append knows what the list says
+    table.append(rows(5))
+    assert check(table) == first | {5: 4}
+    v3.mark(lake, {file: [0]})
+    table = opened(lake)
+    assert table.row_count() == 4
+    ids = row_ids(table)
+    table.append(rows(6))
+    assert row_ids(table) == ids | {6: next_id(table) - 1}
+    assert sorted(table.rows(where="true")["id"].to_pylist()) == [2, 3, 4, 5, 6]
+
+
+class Overtaken(Stepwise):
+    """Another writer commits before a commit is asked for, the first times."""
+
+    def __init__(self, world: Performer, *others: Callable[[], object]) -> None:
+        super().__init__(world)
+        self.others, self.swaps = list(others), 0
+
+    def _step(self, step: str, effect: Effect) -> Outcome:
+        if isinstance(effect, SwapTable):
+            self.swaps += 1
+            if self.others:
+                self.others.pop(0)()
+        return self.world.perform(effect)
+
+
+def test_ids_are_given_again_with_each_try(lake: dict[str, str]) -> None:
+    """Also where only another branch moved, so that no requirement of the commit fails; and where no row came with the other commit."""
+    table = made(lake)
+    table.append(rows(1))
+    audit = opened(lake, branch="audit")
+    table = opened(lake)
+    table.world = Overtaken(
+        table.world,
+        lambda: opened(lake).append(rows(2, 3)),
+        lambda: audit.append(rows(4, 5, 6)),
+        lambda: audit.append(SCHEMA.empty_table()),
+    )
+    assert table.append(rows(7, 8)).attempts == 4
+    assert table.world.swaps == 4
+    assert check(table) == {1: 0, 2: 1, 3: 2, 7: 6, 8: 7}
+    metadata: Any = table.iceberg.metadata
+    assert [one.sequence_number for one in metadata.snapshots] == [1, 2, 3, 4, 5]
+    assert row_ids(audit, audit.refresh().version) == {1: 0, 4: 3, 5: 4, 6: 5}
+    audit.append(rows(9))
+    assert row_ids(audit, audit.refresh().version)[9] == 8
+
+
+@pytest.mark.parametrize("group", ["never", "always"])
+def test_racing_writers_give_disjoint_ids(group: str, lake: dict[str, str]) -> None:
+    made(lake)
+    tables = [opened(lake, group=group) for _ in range(3)]
+
+    def work(writer: int) -> None:
+        for number in range(2):
+            first = 10 * (2 * writer + number)
+            tables[writer].append(rows(*range(first, first + writer + 1)))
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(work, range(3)))
+    assert sorted(check(opened(lake)).values()) == list(range(12))
+
+
+def test_a_glue_catalog_writes_such_metadata(tmp_path: Path) -> None:
+    table = sw.create(f"{DATABASE}.t", SCHEMA, catalog=MemoryGlue().catalog(tmp_path), format_version=3)
+    table.append(rows(1, 2))
+    table.append(rows(3))
+    assert check(table) == {1: 0, 2: 1, 3: 2}
+
+
+def test_a_branch_is_begun_and_published(lake: dict[str, str]) -> None:
+    table = made(lake)
+    table.append(rows(1))
+    audit = opened(lake, branch="audit")
+    audit.append(rows(2))
+    audit.fast_forward()
+    table.append(rows(3))
+    assert check(table) == {1: 0, 2: 1, 3: 2}
+
+
+def test_retention_is_repaired(lake: dict[str, str]) -> None:
+    made(lake, properties={"history.expire.max-snapshot-age-ms": str(2**40)})
+    set_retention(look(v3.NAME, lake))
+    table = opened(lake)
+    assert table.properties["history.expire.max-snapshot-age-ms"] == str(15 * 24 * 3600 * 1000)
+    assert (table.iceberg.metadata.format_version, next_id(table)) == (3, 0)
+
+
+def test_nanoseconds_are_appended(lake: dict[str, str]) -> None:
+    made(lake)
+    v3.add_column(lake, "timestamp_ns")
+    moment = pa.array([2**62, -1], pa.timestamp("ns"))
+    opened(lake).append(pa.table({"id": [1, 2], "v": ["a", "b"], "x": moment}))
+    table = opened(lake)
+    assert table.rows(where="true").sort_by("id")["x"].combine_chunks() == moment
+    assert table.rows({"id": [1, 2]}, columns=["x"]).num_rows == 2
+
+
+DEFAULT: Any = {"write-default": 7}
+REFUSED: dict[str, tuple[Callable[[dict[str, str]], object], str]] = {
+    "a default": (lambda lake: v3.add_column(lake, "int", **DEFAULT), "defaults: x would have to be filled"),
+    "a column of nulls": (lambda lake: v3.add_column(lake, "unknown"), "types: values would have to be written to x"),
+    "no next row id": (lambda lake: v3.edit(lake, lambda one: one.pop("next-row-id")), "does not say the next row id"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_an_append_would_have_to_know_is_refused(what: str, lake: dict[str, str]) -> None:
+    made(lake).append(rows(1))
+    change, told = REFUSED[what]
+    change(lake)
+    table = opened(lake)
+    with pytest.raises(sw.UnsupportedTableError, match=f"{told}.*Nothing was written"):
+        table.append(rows(2))
+    assert table.row_count() == 1
+
+
+def test_a_catalog_of_pyiceberg_that_does_not_write_such_metadata_is_refused(lake: dict[str, str]) -> None:
+    with SqlCatalog("default", **lake) as catalog:
+        with pytest.raises(
+            sw.UnsupportedTableError, match=r"does not write its metadata.*Nothing was written.*as a dict"
+        ):
+            sw.create(v3.NAME, SCHEMA, catalog=catalog, format_version=3)
+        made(lake).append(rows(1))
+        table = sw.open(v3.NAME, catalog=catalog)
+        assert table.row_count() == 1
+        with pytest.raises(sw.UnsupportedTableError, match="Give catalog= as a dict"):
+            table.append(rows(2))
+
+
+@pytest.mark.parametrize("given", [0, 4, "3", 2.5, None])
+def test_a_format_version_is_one_that_there_is(given: Any, lake: dict[str, str], tmp_path: Path) -> None:
+    both = {"format-version": "2"}
+    asked = {"format_version": 3, "properties": both} if given is None else {"format_version": given}
+    with pytest.raises(sw.InvalidInputError, match="format_version="):
+        sw.create(v3.NAME, SCHEMA, catalog=lake, **asked)
+    with pytest.raises(sw.InvalidInputError, match="for a Delta table"):
+        sw.create(str(tmp_path / "delta"), SCHEMA, format_version=3)  # type: ignore[call-overload]
+
+
+def test_a_manifest_that_does_not_count_its_rows_is_refused() -> None:
+    one = avro.ManifestFile.from_args(
+        manifest_path="m", content=avro.ManifestContent.DATA, added_rows_count=None
+    )
+    with pytest.raises(sw.UnsupportedTableError, match="does not say how many rows"):
+        numbered([one], 0)
