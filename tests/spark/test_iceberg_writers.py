@@ -219,7 +219,8 @@ def test_a_rest_catalog_takes_row_ids_of_version_3_once(
     own.world = Overtaken(own.world, lambda: table.append(rows(2, 3)), lambda: audit.append(rows(4, 5, 6)))
     assert own.append(rows(7, 8)).attempts == 3
     frame = spark.session.sql("SELECT 9L AS id, 'new' AS value")
-    assert lake.open(table.uri).append(frame).outcome == "committed"
+    with spark.careless():
+        assert lake.open(table.uri).append(frame).outcome == "committed"
     found = spark.sql(f"SELECT id, _row_id AS r FROM {lake.sql(table)} ORDER BY id").to_pylist()
     assert [(row["id"], row["r"]) for row in found] == [(1, 0), (2, 1), (3, 2), (7, 6), (8, 7), (9, 8)]
     with pytest.raises(sw.UnsupportedTableError, match="format version 3"):
