@@ -48,8 +48,8 @@ def main() -> int:
     )
     parser.add_argument("--rival-batches", type=int, default=5)
     parser.add_argument(
-        "--engine", choices=["local", "spark"], default="local",
-        help="where records are decoded: in the drivers, or by executors on a cluster of two workers",
+        "--engine", choices=["auto", "local", "spark"], default="local",
+        help="where records are decoded: in the drivers, or by executors on a cluster of two workers; auto draws it for each batch",
     )  # fmt: skip
     parser.add_argument("--executor-kills", type=int, default=0, help="SIGKILLs of executors (engine spark)")
     parser.add_argument(
@@ -66,8 +66,8 @@ def main() -> int:
         parser.error("--rivals read what Debezium writes: leave out --source")
     if given.outages and given.source not in {"avro", "protobuf"}:
         parser.error("--outages are of the schema registry: use --source avro or protobuf")
-    if given.executor_kills and given.engine != "spark":
-        parser.error("--executor-kills are of executors: use --engine spark")
+    if given.executor_kills and given.engine == "local":
+        parser.error("--executor-kills are of executors: use --engine spark or auto")
     modes = tuple(given.modes.split(","))
     if unknown := {*modes} - {*MODES}:
         parser.error(f"--modes: {', '.join(sorted(unknown))} is none of {', '.join(MODES)}")
@@ -75,7 +75,7 @@ def main() -> int:
         parser.error("--modes and --sql are of tables behind Debezium: leave out --source")
     if given.rivals and given.sql:
         parser.error("--rivals land all rows: leave out --sql")
-    if given.outages and given.engine == "spark":
+    if given.outages and given.engine != "local":
         parser.error(
             "a driver whose executors ask the registry does not say that it waits: leave out --outages"
         )
@@ -157,7 +157,7 @@ def show(outcome: Outcome, console: Console) -> None:
         )
         books.add_row(verdict.form, *map(str, numbers), str(outcome.broker_restarts), str(outcome.outages))
     console.print(books)
-    if outcome.plan.engine == "spark":
+    if outcome.plan.engine != "local":
         _show_executors(outcome, console)
     if not outcome.is_hard:
         console.print("no transaction was under way during the snapshot: the run proves less", style="red")

@@ -53,7 +53,7 @@ class Plan:
     source: SourceName = "debezium"
     outages: int = 0
     """How often the schema registry goes away (avro)."""
-    engine: Literal["local", "spark"] = "local"
+    engine: Literal["auto", "local", "spark"] = "local"
     """``spark``: the drivers are clients of a cluster of two workers, and their executors decode."""
     executor_kills: int = 0
     modes: tuple[Mode, ...] = ("upsert",)
@@ -124,7 +124,7 @@ class Outcome:
     @property
     def idle_faults(self) -> list[str]:
         """What the plan has and the run did not see: a run without it proves less than it says."""
-        if self.plan.engine != "spark":
+        if self.plan.engine == "local":
             return []
         found = [text for one in self.verdicts for text in one.idle_faults()]
         if self.executor_kills < self.plan.executor_kills:
@@ -157,7 +157,7 @@ def run(plan: Plan, folder: Path, say: Any = print) -> Outcome:
         for job in jobs:
             stack.callback(job.kill)
         killer = None
-        if plan.engine == "spark":
+        if plan.engine != "local":
             cluster = stack.enter_context(Cluster(folder, memory="2g"))
             for job in jobs:
                 job.spark = on_cluster(cluster, len(jobs))
@@ -272,7 +272,7 @@ def _under_faults(plan: Plan, servers: ChangeSource, jobs: Sequence[Job], say: A
 
 def _killed(job: Job, draw: random.Random) -> bool:
     """Kill a driver, some time after; whether executors were landing a batch of it."""
-    if job.engine == "spark":
+    if job.engine != "local":
         until, landed = time.monotonic() + _AIM_S, job.said(LANDED[0].decode()) + draw.randrange(3)
         while time.monotonic() < until and not (
             job.is_with_executors and job.said(LANDED[0].decode()) >= landed

@@ -51,6 +51,8 @@ class Scaled:
     executors: int
     batch: int
     """Records in a batch, at most."""
+    defaults: bool = False
+    """Whether the driver has Spark's heap of 1 GB, and parts as these follow from it."""
     rows: int = 0
     batches: int = 0
     wall_s: float = 0.0
@@ -102,17 +104,19 @@ def run(kafka: Kafka, folder: Path, told: Scaled, rows: int, batch: int) -> Scal
     settings = {
         "tables": [{"database": DATABASE, "table": f"t{number}", "primary_key": ["id"]} for number in range(tables)],
         "kafka": {"servers": kafka.endpoint_url, "topics": [TOPIC], "max_offsets_per_trigger": batch},
-        "parts": {"records": batch, "bytes": 1 << 30},
         "engine": told.engine,
         "parallel_tables": 2,
     }  # fmt: skip
+    if not told.defaults:
+        settings["parts"] = {"records": batch, "bytes": 1 << 30}
+    heap = "1g" if told.defaults else "2g"
     with ExitStack() as stack:
         cluster = stack.enter_context(Cluster(folder, told.executors, "2g"))
         spark = on_cluster(cluster) | {
-            "spark.executor.memory": "1g", "spark.driver.memory": "2g", "spark.speculation": "false",
+            "spark.executor.memory": "1g", "spark.driver.memory": heap, "spark.speculation": "false",
             "spark.driver.extraJavaOptions": "-XX:+UseSerialGC", "spark.locality.wait": "0",
         }  # fmt: skip
-        job = Job(folder, "delta", kafka.endpoint_url, settings, batch, spark=spark)
+        job = Job(folder, "delta", kafka.endpoint_url, settings, batch, spark=spark, by_lot=False)
         stack.callback(job.kill)
         job.start()
         _watch(job, cluster, rows, told)
@@ -158,8 +162,13 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=100_000, help="records in a batch")
     parser.add_argument("--once", action="store_true", help="batches of this size alone")
     parser.add_argument("--scenes", nargs="*", choices=SCENES, default=["hot", "even"])
-    parser.add_argument("--engines", nargs="*", choices=["local", "spark"], default=["local", "spark"])
+    parser.add_argument(
+        "--engines", nargs="*", choices=["auto", "local", "spark"], default=["local", "spark"]
+    )
     parser.add_argument("--executors", nargs="*", type=int, default=[1, 2])
+    parser.add_argument(
+        "--defaults", action="store_true", help="a heap of 1 GB for the driver, and its parts"
+    )
     parser.add_argument("--json", type=Path, help="file of the figures")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="safewrite-scale-"))
@@ -173,7 +182,7 @@ def main() -> None:
             for engine in given.engines:
                 sizes = (given.batch,) if given.once else (given.batch, given.batch // SMALLER)
                 for executors, batch in product(given.executors, sizes):
-                    made = Scaled(scene, engine, executors, batch)
+                    made = Scaled(scene, engine, executors, batch, given.defaults)
                     place = folder / scene / f"{engine}-{executors}-{batch}"
                     run(kafka, place, made, given.rows, batch)
                     say(json.dumps(asdict(made)))

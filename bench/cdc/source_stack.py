@@ -125,6 +125,8 @@ class Job:
     sql: Mapping[str, RowSql] = field(default_factory=dict, kw_only=True)
     """Filters and computed columns, by table."""
     spark: Mapping[str, str] = field(default_factory=lambda: SMALL_SPARK, kw_only=True)
+    by_lot: bool = field(default=True, kw_only=True)
+    """Whether a job of ``engine: auto`` chooses by lot."""
     _driver: subprocess.Popen[bytes] | None = field(default=None, repr=False)
     _began: int = field(default=0, repr=False)
     """Where the driver that runs began to write in the log."""
@@ -181,6 +183,8 @@ class Job:
         """A driver by the command line; call it from a thread that outlives it."""
         settings = [f"--conf={name}={value}" for name, value in self.spark.items()]
         code = "from safewrite.cli import main; main()"
+        if self.engine == "auto" and self.by_lot:
+            code = f"import bench.cdc.undecided; {code}"
         command = [sys.executable, "-c", code, "--log-level", "info", "cdc", "run"]
         command += ["--config", str(self.write_config()), "--jars", str(JARS), *settings]
         self._began = self.log.stat().st_size if self.log.exists() else 0

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench.medallion.engines import Together, killing
+from bench.medallion.engines import ON_CLUSTERS, Together, killing
 from bench.medallion.truth import Verdict, tell_story
 from bench.screen import screen
 
@@ -31,8 +31,10 @@ def medallion(  # noqa: PLR0917 - typer calls it, by name
     seed: Annotated[int, typer.Option(help="The same seed tells the same story.")] = 1,
     table_format: Annotated[Literal["delta", "iceberg", "both"], typer.Option("--format")] = "both",
     engine: Annotated[
-        Literal["local", "tasks", "spark"],
-        typer.Option(help="tasks: in threads; spark: on a cluster of two executors."),
+        Literal["local", "tasks", "spark", "auto"],
+        typer.Option(
+            help="tasks: in threads; spark: on a cluster of two executors; auto: by lot on these or in a process."
+        ),
     ] = "local",
     executor_kills: Annotated[int, typer.Option(help="Executors that are killed (spark).")] = 20,
     rounds: Annotated[int, typer.Option(help="So often the source writes between two runs.", min=1)] = 1,
@@ -45,7 +47,9 @@ def medallion(  # noqa: PLR0917 - typer calls it, by name
     formats = ("delta", "iceberg") if table_format == "both" else (table_format,)
     verdicts, stack, together = [], ExitStack(), Together()
     killed = (
-        stack.enter_context(killing(place / "cluster", executor_kills, seed)) if engine == "spark" else None
+        stack.enter_context(killing(place / "cluster", executor_kills, seed))
+        if engine in ON_CLUSTERS
+        else None
     )
     for each in formats:
         mixed = max(1, tables // MIXED_SHARE)

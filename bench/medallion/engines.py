@@ -15,10 +15,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from bench.cdc.cluster import on_cluster
 from bench.servers.spark import Cluster
 from safewrite.changes.tasks import apply_job
+from safewrite.engine import choice
 from safewrite.engine.abc import Task, TaskReport
 from safewrite.engine.local import LocalEngine
 from safewrite.medallion import Pipeline, Run
@@ -33,7 +35,13 @@ _QUICK = {
     "spark.locality.wait": "0s",
 }
 """Executors that live for some seconds, and tasks that take less."""
-_LIMITS = {"tasks": (0, 5, -1, -1), "spark": (60, 20, 6000, 120), "killed": (14, 8, 1500, 30)}
+ON_CLUSTERS = frozenset({"spark", "auto"})
+_LIMITS = {
+    "tasks": (0, 5, -1, -1),
+    "spark": (60, 20, 6000, 120),
+    "killed": (14, 8, 1500, 30),
+    "auto": (5, 8, 500, 30),
+}
 """Rows of silver, of one of its tasks, bytes of bronze, changes that are decided about by the driver: so many are too few for a job."""
 _POLL_S = 0.2
 _ARGUMENTS, _PORT = "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT"
@@ -75,7 +83,18 @@ def ran(config: dict[str, object] | str, engine: str, *, is_killed: bool = False
         pipeline = Pipeline(config)
         pipeline.places.work = by_executors(Away())
         return pipeline.run()
-    return Pipeline(config, engine="spark").run()
+    if engine == "spark":
+        return Pipeline(config, engine="spark").run()
+    from pyspark.sql import SparkSession
+
+    SparkSession.builder.getOrCreate()
+    with mock.patch.object(choice, "chosen", drawn):
+        return Pipeline(config).run()
+
+
+def drawn(size: int, here: choice.Cost, there: choice.Cost, most: int) -> choice.Chosen:
+    """Chooses by lot, executors twice of three times: what is promised holds whatever is chosen."""
+    return choice.Chosen(size > most or random.random() < 0.67, "it was drawn")
 
 
 def lent_session() -> dict[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import safewrite.medallion.pipeline as pipelines
-from bench.medallion.engines import leave_executors, ran, take_session
+from bench.medallion.engines import ON_CLUSTERS, leave_executors, ran, take_session
 from safewrite.medallion.tables.job import JobPlaces
 from safewrite.table.verbs import Table
 
@@ -48,7 +48,7 @@ def dies_in(seconds: float) -> None:
 def main(path: str, point: str, times: int, engine: str = "local") -> None:
     """Run, and die where it was said."""
     what, _, side = point.partition(":")
-    if engine == "spark":
+    if engine in ON_CLUSTERS:
         take_session()
         dies_in(_LIFE_S)
     if what == "bronze":

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.medallion.dms import SourceTable
-from bench.medallion.engines import leave_executors, lent_session, ran
+from bench.medallion.engines import ON_CLUSTERS, leave_executors, lent_session, ran
 from bench.medallion.harness import Harness, lab, mixed_lab
 from bench.medallion.killed_run import POINTS
 from bench.medallion.recipe import Damage, damage
@@ -124,10 +124,10 @@ class Story:
                 self.verdict.flaws.append("a load that came again after changes of its task was taken")
             self._note_errors([one for one in errors if one not in told])
         elif not whole and self.random.random() < 0.5:
-            times = len(self.job.tables) // (6 if self.engine == "spark" else 2)
+            times = len(self.job.tables) // (6 if self.engine in ON_CLUSTERS else 2)
             self._kill_at(self.random.choice(POINTS), self.random.randrange(1, max(2, times)))
         else:
-            life_s = _LIFE_WHOLE_S if whole else _LIFE_SPARK_S if self.engine == "spark" else _LIFE_S
+            life_s = _LIFE_WHOLE_S if whole else _LIFE_SPARK_S if self.engine in ON_CLUSTERS else _LIFE_S
             self._kill_after(self.random.uniform(*life_s), whole=whole)
 
     def _note_errors(self, errors: list[str]) -> None:
@@ -179,7 +179,7 @@ class Story:
             dms.load(table)
         self._work(killed=False, refuses="was written again with other content")
         dms.new_task()
-        self._work(killed=True, whole=not self.mixed and self.engine == "spark")
+        self._work(killed=True, whole=not self.mixed and self.engine in ON_CLUSTERS)
         self._work(killed=False)
         wrong = self._wrong("after the load of a new task")
         self.job.go_on(CHANGES)
@@ -235,7 +235,7 @@ def tell_story(
 ) -> Verdict:
     """One job in a folder of its own; the source writes files so often between two runs."""
     make = mixed_lab if mixed else lab
-    more = {"workers": 4} if engine == "spark" else {}  # most of the time a table waits for Spark
+    more = {"workers": 4} if engine in ON_CLUSTERS else {}  # most of the time a table waits for Spark
     job = make(folder, table_format, seed=seed, tables=tables, more=more)
     return Story(job, seed, mixed=mixed, tell=tell, engine=engine, rounds=rounds).run(files, kills)
 
@@ -246,7 +246,7 @@ def _victim(
     """A run in a process of its own; on Spark in the session of this one, whose Java goes on, if it is not to die as a whole."""
     if whole:
         leave_executors()
-    lent = lent_session() if engine == "spark" and not whole else {}
+    lent = lent_session() if engine in ON_CLUSTERS and not whole else {}
     given = [
         sys.executable,
         "-m",

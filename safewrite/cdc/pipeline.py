@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import logging
+import sys
+import time
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import safewrite as sw
-from safewrite.cdc.config.job import Config, load
+from safewrite.cdc.config.job import RECORDS_HERE, Config, load
 from safewrite.cdc.kafka.admin import reason_of
 from safewrite.cdc.kafka.arrow import refuse_other_sessions
-from safewrite.cdc.kafka.batch_split import Limit, part_of_heap
+from safewrite.cdc.kafka.batch_split import TASK, Limit, part_of_heap
 from safewrite.cdc.kafka.ending import BatchUnderWay, run_until_ended
-from safewrite.cdc.kafka.executor_records import ExecutorRecordsWork
+from safewrite.cdc.kafka.executor_records import ExecutorRecords, ExecutorRecordsWork
 from safewrite.cdc.kafka.micro_batches import MicroBatches
 from safewrite.cdc.kafka.session import heap_of
 from safewrite.cdc.kafka.source import Source
-from safewrite.cdc.landing.landing import Landing
+from safewrite.cdc.kafka.workplace import Workplace
+from safewrite.cdc.landing.landing import Landing, WorkOf
 from safewrite.cdc.ledger.ledger import LedgerEntry
-from safewrite.cdc.table.by_tasks import ExecutorWork
+from safewrite.cdc.records.batch import Batch
+from safewrite.cdc.table.by_tasks import TooMuchHereError
+from safewrite.engine.abc import ExecutorsLackPythonError
 from safewrite.errors import without_secrets
 from safewrite.intake.reporting import OnEvent, listener
 from safewrite.intake.upkeep import TablesMaintained, maintain_all
@@ -27,6 +33,8 @@ from safewrite.intake.upkeep import TablesMaintained, maintain_all
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger("safewrite")
 
 
 class Pipeline:
@@ -74,10 +82,12 @@ class Pipeline:
         config = self.config
         source = Source(config.kafka, config.job)
         decoder = self.landing.decoder
-        limit = Limit(config.parts.records, config.parts.bytes or part_of_heap(heap_of(spark)))
-        there = config.engine == "spark"
-        micro_batches = MicroBatches(source, limit, decoder.keys, decoder.values, is_decoded_there=there)
-        work_of = ExecutorRecordsWork(decoder) if there else ExecutorWork.here
+        asked = config.parts
+        limit = Limit(asked.records or RECORDS_HERE, asked.bytes or part_of_heap(heap_of(spark)))
+        there = Limit(asked.records or sys.maxsize, asked.bytes or sys.maxsize, TASK)
+        place = Workplace.of(config, spark)
+        micro_batches = MicroBatches(source, limit, decoder.keys, decoder.values, place=place, there=there)
+        work_of = ExecutorRecordsWork(decoder)
         checkpoint = config.checkpoint
 
         @without_secrets
@@ -87,11 +97,16 @@ class Pipeline:
             made = micro_batches.batches(spark, frame, number, checkpoint, positions)
             try:
                 with self.under_way.landing(), closing(made) as parts:
+                    begun = time.perf_counter()
                     for part in parts:
-                        self.last += self.landing.land(part, work_of)
+                        self._land(part, micro_batches, work_of)
                         ends = {where: one.end for where, one in part.ranges.items()}
+                        records = sum(end - start for start, end in part.ranges.values())
+                        is_there = isinstance(part.records, ExecutorRecords)
                         del part  # before the next one is taken into memory
                         source.commit(spark, ends)
+                        place.choice.took(records, time.perf_counter() - begun, is_there=is_there)
+                        begun = time.perf_counter()
             except Exception as error:
                 self.error = error
                 raise
@@ -110,6 +125,24 @@ class Pipeline:
         except Exception:
             spark.streams.removeListener(listener)
             raise
+
+    def _land(self, part: Batch, micro_batches: MicroBatches, work_of: WorkOf) -> None:
+        """Land a part of a batch; what is too much for the driver, or for executors that cannot work, in smaller ones."""
+        place = micro_batches.place
+        try:
+            self.last += self.landing.land(part, work_of)
+            return
+        except TooMuchHereError as error:
+            log.info("batch %s of %s: %s", part.number, self.config.job, error)
+            is_there = True
+        except ExecutorsLackPythonError as error:
+            if place.is_forced or place.executors is None:
+                raise
+            place.executors.lack(error.message)
+            is_there = False
+        with closing(micro_batches.smaller(part, is_there=is_there)) as parts:
+            for smaller in parts:
+                self.last += self.landing.land(smaller, work_of)
 
     @without_secrets
     def wait(self, query: StreamingQuery) -> None:

@@ -71,6 +71,8 @@ class Status:
     batches: int
     dead_nowhere: int
     dead_nowhere_waiting: int
+    engine: str | None = None
+    """Where the last batch was landed, and why."""
 
     @property
     def stopped(self) -> bool:
@@ -80,7 +82,8 @@ class Status:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         own = {
-            name: getattr(self, name) for name in ("job", "batches", "dead_nowhere", "dead_nowhere_waiting")
+            name: getattr(self, name)
+            for name in ("job", "batches", "dead_nowhere", "dead_nowhere_waiting", "engine")
         }
         return {**own, "tables": [one.to_dict() for one in self.tables]}
 
@@ -122,7 +125,7 @@ def status(
     nowhere = _past(mine, None, config.job)
     pairs = set(zip(mine.column("batch").to_pylist(), mine.column("offsets").to_pylist(), strict=True))
     batches = sum(offsets != NO_OFFSETS for _, offsets in pairs)
-    return Status(config.job, tuple(found), batches, nowhere.sums["dead"], waiting[None])
+    return Status(config.job, tuple(found), batches, nowhere.sums["dead"], waiting[None], _engine(mine))
 
 
 def tables_gone(landing: Landing) -> tuple[str, ...]:
@@ -291,6 +294,14 @@ def _past(ledger: pa.Table, table: str | None, job: str) -> _Past:
     if last is None:
         return _Past(sums, source_time_ms=newest_ms)
     return _Past(sums, last["batch"], last.get("closed_ms"), newest_ms, ends_of(last, job))
+
+
+def _engine(ledger: pa.Table) -> str | None:
+    """Where the batch was landed that was closed last; None of a ledger of an earlier version."""
+    if not {"engine", "closed_ms"} <= {*ledger.column_names}:
+        return None
+    lines = ledger.filter(pc.is_valid(ledger.column("engine"))).sort_by([("closed_ms", "descending")])
+    return str(lines.column("engine")[0]) if lines.num_rows else None
 
 
 def _source(table: TargetTable, positions: Mapping[str, int]) -> str:

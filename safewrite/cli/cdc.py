@@ -375,6 +375,8 @@ def _print_status(console: Console, found: Status) -> None:
         if positions:
             names = "all tables" if len(places) == 1 else ", ".join(tables)
             console.print(f"{plain(names)} landed up to {plain(positions)}", highlight=False)
+    if found.engine:
+        console.print(f"the last batch: {plain(found.engine)}", highlight=False)
     for one in found.tables:
         if one.what:
             console.print(f"[bold]{plain(one.table)}[/]: {plain(one.what)}", highlight=False)

@@ -88,10 +88,11 @@ class Choice:
 
     def is_there(self, size: int, *, small: int, most: int) -> bool:
         """Whether executors do a piece of this size: never one that is ``small``, or less; always one of more than ``most``."""
-        if size <= small or self.costs is None:
+        if self.costs is None or not size:
             return size > small
         with self._lock:
-            found = chosen(size, *self.costs, most)
+            few = Chosen(False, "they are worth no job of Spark's")
+            found = few if size <= small else chosen(size, *self.costs, most)
             where = "executors" if found.is_there else "this process"
             self.last = f"{size:,} {self.what} by {where}: {found.why}"
             is_news, self._was = found.is_there is not self._was, found.is_there

@@ -178,6 +178,18 @@ def test_both_lakes_equal_postgresql_behind_a_real_debezium(tmp_path: Path) -> N
 
 
 @pytest.mark.long
+def test_a_job_that_chooses_by_lot_ends_exact_though_executors_and_drivers_are_killed(tmp_path: Path) -> None:
+    """Executors are processes of their own; a batch that one side began may be landed by the other."""
+    plan = Plan(
+        seed=6, changes=3000, kills=2, broker_restarts=0, forms=("delta",), batch=300, engine="auto", executor_kills=2
+    )  # fmt: skip
+    outcome = run(plan, tmp_path)
+    assert outcome.is_exact, outcome
+    (verdict,) = outcome.verdicts
+    assert 0 < verdict.by_executors < verdict.records
+
+
+@pytest.mark.long
 def test_the_example_shows_a_lake_that_follows(tmp_path: Path) -> None:
     tables = demo.main(tmp_path)
     assert [one.table for one in tables] == [table.name for table in TABLES]

@@ -12,6 +12,7 @@ import pytest
 from safewrite.cdc.envelopes import decoding
 from safewrite.cdc.envelopes.decoding import Decoded, Decoder
 from safewrite.cdc.kafka import executor_records
+from safewrite.cdc.kafka.batch_split import Limit
 from safewrite.cdc.kafka.executor_records import ExecutorRecords, ExecutorRecordsWork
 from safewrite.cdc.kafka.micro_batches import MicroBatches
 from safewrite.cdc.records.records import KafkaRecords
@@ -66,14 +67,14 @@ def test_prefixes_that_executors_meet_are_cut_off_the_next_batch() -> None:
     (prefix,) = decoder.values.newest(9)
     assert given[0].value is not None
     assert given[0].value.startswith(prefix)
-    assert told == [(5, given.data.nbytes, None)]
+    assert told == [(5, given.data.nbytes, None, 5)]
     values = [one.value[len(prefix) :] for one in given if one.value is not None]
     at = given.data.schema.get_field_index
     data = given.data.set_column(at("value"), "value", pa.array(values, pa.binary()))
     data = data.set_column(at("value_prefix"), "value_prefix", pa.array([0] * 5, pa.int32()))
     found = decode(there(data, (prefix,), told), {})
     assert list(found.columns[0].records) == list(given), "the driver puts prefixes before the bytes again"
-    assert told[1] == (5, data.nbytes + 5 * len(prefix), data.nbytes)
+    assert told[1] == (5, data.nbytes + 5 * len(prefix), data.nbytes, 5)
 
 
 def test_records_before_a_position_stay_away_and_those_of_the_driver_are_decoded_there() -> None:
@@ -87,6 +88,6 @@ def test_records_before_a_position_stay_away_and_those_of_the_driver_are_decoded
 
 @pytest.mark.parametrize(("size", "rows"), [(100, 4096), (16 * 2**10, 1024), (2**20, 16), (2**30, 16)])
 def test_few_heavy_records_come_to_a_task_at_a_time(size: float, rows: int) -> None:
-    batches = MicroBatches(None, None, is_decoded_there=True)  # type: ignore[arg-type]
+    batches = MicroBatches(None, Limit(10, 10))  # type: ignore[arg-type]
     batches._learn(3, 3 * size)
     assert batches._rows_a_batch == rows

@@ -9,6 +9,7 @@ import pytest
 from safewrite.cdc.kafka.batch_split import Limit
 from safewrite.cdc.kafka.micro_batches import MicroBatches, _within
 from safewrite.cdc.kafka.source import Told
+from safewrite.cdc.kafka.workplace import Workplace
 from safewrite.cdc.records.batch import Partition, Range
 
 IDS = {"t": "id-1", "u": "id-2"}
@@ -46,12 +47,43 @@ def test_a_batch_is_weighed_unless_it_fits_with_records_four_times_as_heavy(
 ) -> None:
     batches = MicroBatches(None, Limit(100, 40_000))  # type: ignore[arg-type]
     batch = told({"t": {"0": records}}, None if start is None else {"t": {"0": start}})
-    assert not batches._is_small(batch), "nothing is known of the records yet"
+    assert batches._of_known(batch) is None, "nothing is known of the records yet"
     batches._learn(0, 0)
-    assert not batches._is_small(batch), "of no records nothing is learned"
+    assert batches._of_known(batch) is None, "of no records nothing is learned"
     batches._learn(10, 10 * heavy)
     batches._learn(1000, 10)
-    assert batches._is_small(batch) is small
+    assert batches._of_known(batch) is (False if small else None)
+
+
+class Place(Workplace):
+    """Executors land more than ten records, and what the driver cannot take."""
+
+    def is_there(self, records: int, *, fits: bool) -> bool:
+        return records > 10 or not fits
+
+
+def test_executors_take_what_their_tasks_hold_and_the_driver_what_comes_to_it() -> None:
+    """A driver of 1,000 bytes, and tasks of 100 records and 5,000 bytes."""
+    batches = MicroBatches(None, Limit(50, 1000), place=Place(), there=Limit(10**9, 10**9, (100, 5000)))  # type: ignore[arg-type]
+
+    def of(*counts: int) -> bool | None:
+        ends, starts = (
+            {"t": {str(at): one for at, one in enumerate(some)}} for some in (counts, [0] * len(counts))
+        )
+        return batches._of_known(told(ends, starts))
+
+    batches._learn(10, 100, None, 0)
+    assert [of(5), of(5, 4), of(60), of(90, 90, 90, 90)] == [False, False, True, True]
+    assert of(101) is None, "a task would have too many"
+    assert batches._limit_of(is_there=True).size == 10**9
+    batches._learn(100, 1000, None, 50)
+    assert batches._limit_of(is_there=True) == Limit(10**9, 2000, (100, 5000)), (
+        "half of the records came to the driver"
+    )
+    assert (of(90, 90), of(90, 90, 30)) == (True, None)
+    batches._learn(100, 1000, None, 0)
+    assert batches._limit_of(is_there=True).size == 2222
+    assert batches._limit_of(is_there=False) == Limit(50, 1000)
 
 
 def test_a_part_is_read_by_its_offsets() -> None:

@@ -88,6 +88,14 @@ def test_a_batch_within_the_limit_is_one_part_and_an_empty_one_none() -> None:
     ranges = {PLACES[0]: Range(5, 50), PLACES[1]: Range(7, 9)}
     assert cut(ranges, [Cell(PLACES[0], 1, 3, 10)], Limit(100, 100)) == [ranges]
     assert cut(ranges, [], Limit(1, 1)) == [ranges]
+    of_task = Limit(10**9, 10**9, (100, 50))
+    cells = [Cell(where, at, 10, 5) for where in PLACES for at in range(11)]
+    whole = {where: Range(0, 11 * of_task.cell) for where in PLACES}
+    first, rest = cut(whole, cells, of_task)
+    assert {one.end for one in first.values()} == {10 * of_task.cell}
+    assert {one.start for one in rest.values()} == {10 * of_task.cell}, (
+        "a task has at most ten of the eleven cells of a partition"
+    )
     assert cut({}, [], Limit(1, 1)) == []
 
 

@@ -54,7 +54,9 @@ def test_small_work_has_no_job_and_without_costs_all_else_has_one(caplog: pytest
     forced, auto = Choice("rows"), Choice("rows", (HERE, Cost(0.0, 0.0, 1)))
     for choice in (forced, auto):
         assert [choice.is_there(size, small=10, most=20) for size in (0, 10, 11)] == [False, False, True]
-    assert caplog.messages == ["engine auto: " + auto.last]  # said once, until another is chosen
+    few, much = caplog.messages  # said once, until another is chosen
+    assert few == "engine auto: 10 rows by this process: they are worth no job of Spark's"
+    assert much == "engine auto: " + auto.last
     forced.took(5, 1.0, is_there=True)
     assert forced.costs is None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -21,9 +23,16 @@ from typer.testing import CliRunner
 import safewrite as sw
 from bench.servers.kafka import Kafka
 from safewrite.cdc import Pipeline
+from safewrite.cdc import pipeline as pipeline_module
+from safewrite.cdc.kafka import workplace
 from safewrite.cdc.landing.landing import TableBatch
 from safewrite.cdc.records.change import KafkaRecord
+from safewrite.cdc.table.task_shares import TaskShare
+from safewrite.changes.members.table_chunks import UnfitError
 from safewrite.cli.app import app
+from safewrite.engine.abc import ExecutorsLackPythonError
+from safewrite.engine.choice import Cost
+from safewrite.engine.spark import SparkEngine
 from tests.cdc.events import record
 from tests.cdc.jobs import Job, Source, change
 from tests.spark.parted import RECORDS, pipeline
@@ -247,6 +256,63 @@ def test_a_batch_many_times_larger_than_the_driver_takes_lands_whatever_dies(
     assert sum(line["records"] for line in lines) == len(source.records)
     assert len({line["offsets"] for line in lines}) > len(source.records) / RECORDS
     assert {line["batch"] for line in lines} == {0}
+
+
+def by_batch(stream: Stream) -> list[tuple[int, bool, str]]:
+    """Of each batch, or part of one: its records, whether executors landed them, and what the ledger says of that."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for line in stream.job.read("job_ledger", "cdc").to_pylist():
+        found.setdefault(line["offsets"], []).append(line)
+    counts = [
+        (
+            sum(line["records"] for line in lines),
+            sum(line["by_executors"] for line in lines),
+            next(line["engine"] for line in lines if line["table"] is None),
+        )
+        for lines in sorted(found.values(), key=lambda lines: lines[0]["closed_ms"])
+    ]
+    return [(records, there > 0, engine) for records, there, engine in counts]
+
+
+@pytest.mark.long
+def test_auto_sends_much_to_executors_and_bounds_what_comes_of_it(
+    spark: Spark, kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The session's own executor is taken for two in other processes; ``tests/spark/test_auto`` has such."""
+    (tmp_path / "lake").mkdir()
+    stream = Stream(spark, kafka, Job(tmp_path, [{"table": name} for name in "abc"]), engine="auto").make()
+    source, all_at_once = Source(5), {"kafka": {"max_offsets_per_trigger": 1000}}
+    caplog.set_level(logging.INFO, "safewrite")
+    with (
+        mock.patch.object(workplace, "cores_elsewhere", return_value=2),
+        mock.patch.object(workplace, "RECORDS", (Cost(0.0, 1.0, 100), Cost(30.0, 0.0, 100))),
+        mock.patch.object(workplace, "SMALL", 0),
+    ):
+        stream.send(*source.run(40))
+        stream.run(made := stream.pipeline(**all_at_once))
+        stream.send(*source.run(9))
+        stream.run(made)
+        (much, is_there, why), (few, few_there, _) = by_batch(stream)
+        assert (much >= 40, is_there, few < 30, few_there) == (True, True, True, False)
+        assert "records by executors: some 30.00 s by executors" in why
+        stream.equal(source)
+        stream.send(*source.run(60))
+        with (
+            mock.patch.object(pipeline_module, "part_of_heap", return_value=12_000),
+            mock.patch.object(TaskShare, "prepared", side_effect=UnfitError("a test says so")),
+        ):
+            stream.run(made)  # all of it is to come to the driver
+        assert "bytes of" in caplog.text
+        assert "smaller parts" in caplog.text
+        assert len(by_batch(stream)) > 4
+        stream.equal(source)
+        lacking = ExecutorsLackPythonError("Install safewrite.")
+        stream.send(*source.run(50))
+        with mock.patch.object(SparkEngine, "map", side_effect=lacking):
+            stream.run(stream.pipeline(**all_at_once))
+        assert caplog.text.count("executors cannot. Install safewrite.") == 1
+        assert by_batch(stream)[-1][1:] == (False, "Install safewrite.")
+        stream.equal(source)
 
 
 @pytest.mark.long

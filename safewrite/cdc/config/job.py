@@ -96,6 +96,11 @@ class Kafka(Strict):
             raise ValueError(f"security msk-iam sets {', '.join(doubled)} itself; take them out of options")
         return self
 
+    @property
+    def divided(self) -> list[str]:
+        """Options that divide partitions among tasks."""
+        return sorted(name for name in self.options if name.lower() in _DIVIDING)
+
     def spark_options(self) -> dict[str, str]:
         """Options of the source, without where it starts.
 
@@ -153,16 +158,26 @@ class RegistrySettings(Strict):
         return self
 
 
-class Parts(Strict):
-    """What the driver takes into its memory at once; a larger batch lands in parts, each with a commit by table."""
+RECORDS_HERE = 100_000
+"""The driver takes so many records at once, unless ``parts`` says otherwise."""
 
-    records: Annotated[int, Field(ge=1, description="records at once")] = 100_000
+
+class Parts(Strict):
+    """What is landed at once; a larger batch lands in parts, each with a commit by table."""
+
+    records: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description=f"records at once. Default: {RECORDS_HERE:,} in the driver; where executors land them, as many as their tasks hold",
+        ),
+    ] = None
     bytes: Annotated[
         int | None,
         Field(
             ge=1,
-            description="bytes at once, as Kafka has keys, values and headers; a few times of it are needed. Default: a sixteenth of "
-            "the heap of Spark's driver, and 256 MiB at most",
+            description="bytes at once, as Kafka has keys, values and headers; a few times of it are needed. Default: in the driver a "
+            "sixteenth of its heap, and 256 MiB at most; where executors land them, as many as their tasks hold",
         ),
     ] = None
 
@@ -229,12 +244,12 @@ class Config(TableAccess):
     ]
     trigger: Trigger = Trigger(interval_s=10.0)
     engine: Annotated[
-        Literal["local", "spark"],
+        Literal["auto", "local", "spark"],
         Field(
             description="where records are decoded, and changes applied: local, in Spark's driver; spark, on its executors, each of which needs Python "
-            "with safewrite"
+            "with safewrite; auto, on executors that are processes of their own, and in the driver what takes less there"
         ),
-    ] = "local"
+    ] = "auto"
     parts: Parts = Parts()
     warehouse: Annotated[
         str | None, Field(min_length=1, description="Delta tables are warehouse/database/table")
@@ -286,7 +301,6 @@ class Config(TableAccess):
         create = self.unknown_tables == "create"
         landed = [*self.tables, *([] if self.defaults is None else [self.defaults])]
         kinds = [{*table.metadata.values()} for table in landed]
-        divided = sorted(name for name in self.kafka.options if name.lower() in _DIVIDING)
         formats = {table.format for table in self.tables} | {self.job_tables.format}
         formats |= {(self.defaults or TableOptions()).format} if create else set()
         return [
@@ -303,8 +317,8 @@ class Config(TableAccess):
                 f"registry.glue_region does nothing for envelope {name}: AWS Glue has schemas of Protobuf as texts alone; give url",
             ),
             (
-                self.engine == "spark" and bool(divided),
-                f"engine spark decodes each partition of Kafka in one task: take {', '.join(divided)} out of kafka.options",
+                self.engine == "spark" and bool(self.kafka.divided),
+                f"engine spark decodes each partition of Kafka in one task: take {', '.join(self.kafka.divided)} out of kafka.options",
             ),
             (
                 not self.tables and not create,

@@ -1,4 +1,4 @@
-"""Cuts a batch that is too large for the driver into parts, each of which is landed as a batch of its own.
+"""Cuts a batch that is too large for who lands it into parts, each of which is landed as a batch of its own.
 
 The cut follows from the offsets of the batch, from what its records weigh and from the limit: whoever reads the batch again
 cuts it alike, so a part that had landed is known by its offsets.
@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from safewrite.cdc.records.batch import Partition, Range, Ranges
 
+TASK = 200_000, 96 << 20
+"""So many records, and bytes as Kafka has them, of one partition are in the memory of a task at once, where executors have the records."""
 _CELL_MAX = 64
 _SIZE_MAX = 256 << 20
 _PART_OF_HEAP = 16
@@ -30,10 +32,19 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Limit:
-    """What the driver takes at once.  ``size`` is in bytes, as Kafka has the records."""
+    """What is landed at once.  ``size`` is in bytes, as Kafka has the records.
+
+    ``task`` is how many records and bytes a partition may have of it, where each is one task of executors.
+    """
 
     records: int
     size: int
+    task: tuple[int, int] | None = None
+
+    def holds(self, records: int, size: float, most: tuple[int, float] = (0, 0)) -> bool:
+        """Whether so much is within it, of which one partition has the ``most``."""
+        of_task = self.task is None or (most[0] <= self.task[0] and most[1] <= self.task[1])
+        return records <= self.records and size <= self.size and of_task
 
     @property
     def cell(self) -> int:
@@ -59,11 +70,16 @@ def cut(ranges: Ranges, cells: Iterable[Cell], limit: Limit) -> list[Ranges]:
     taken: dict[Partition, int] = {}
     parts: list[Ranges] = []
     records = size = 0
+    of_task: dict[Partition, tuple[int, int]] = {}
     for cell in ordered:
-        if taken and (records + cell.records > limit.records or size + cell.size > limit.size):
+        count, weight = of_task.get(cell.where, (0, 0))
+        most = count + cell.records, weight + cell.size
+        if taken and not limit.holds(records + cell.records, size + cell.size, most):
             parts.append({where: Range(at[where], end) for where, end in taken.items()})
             at |= taken
-            taken, records, size = {}, 0, 0
+            taken, records, size, of_task = {}, 0, 0, {}
+            most = cell.records, cell.size
+        of_task[cell.where] = most
         taken[cell.where] = min((cell.number + 1) * limit.cell, ranges[cell.where].end)
         records += cell.records
         size += cell.size

@@ -19,7 +19,7 @@ from safewrite.engine.spark import SparkEngine, arrow_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Learn = Callable[[int, float, float | None], None]
+Learn = Callable[[int, float, float | None, int | None], None]
 
 
 class ExecutorRecords(KafkaRecords):
@@ -28,8 +28,9 @@ class ExecutorRecords(KafkaRecords):
     Args:
         frame: the columns of records, one partition for each of Kafka.
         prefixes: bytes that Spark cuts off keys and values.
-        learn: is asked to remember how many they were, and what they weighed as Kafka and as Spark has them.
+        learn: is asked to remember how many they were, what they weighed as Kafka and as Spark has them, and how many came to the driver.
         rows_a_batch: at most this many of them come to a task at a time.
+        most: at most so many bytes of them come to the driver; None: what they are is little enough.
     """
 
     def __init__(
@@ -39,26 +40,31 @@ class ExecutorRecords(KafkaRecords):
         learn: Learn,
         rows_a_batch: int,
         starts: Mapping[Place, int] | None = None,
+        *,
+        most: int | None = None,
     ) -> None:
         self.frame, self.prefixes, self.learn, self.starts = frame, tuple(prefixes), learn, starts
-        self.rows_a_batch = rows_a_batch
+        self.rows_a_batch, self.most = rows_a_batch, most
 
     @property
     def data(self) -> pa.Table:
-        return self._taken.data
+        return self.taken.data
 
     @property
     def whereabouts(self) -> pa.Table:
-        return self._taken.data
+        return self.taken.data
 
     @cached_property
-    def _taken(self) -> KafkaRecords:
+    def taken(self) -> KafkaRecords:
+        """The records in the driver."""
         taken = KafkaRecords.of_frame(arrow_of(self.frame), self.prefixes)
         return taken if self.starts is None else taken.since(self.starts)
 
     def since(self, starts: Mapping[Place, int]) -> ExecutorRecords:
         """The records from these offsets on; none of a partition that is not named."""
-        return ExecutorRecords(self.frame, self.prefixes, self.learn, self.rows_a_batch, starts)
+        return ExecutorRecords(
+            self.frame, self.prefixes, self.learn, self.rows_a_batch, starts, most=self.most
+        )
 
 
 @dataclass(frozen=True)
@@ -80,11 +86,15 @@ class ExecutorRecordsWork:
             session.sparkContext.defaultParallelism,
             partial(self._learn, records),
             records.rows_a_batch,
+            most=records.most,
         )
 
     def _learn(self, records: ExecutorRecords, reports: Sequence[DecodeReport]) -> None:
         size, cut = sum(one.size for one in reports), sum(one.cut for one in reports)
-        records.learn(sum(one.records for one in reports), size, size - cut if records.prefixes else None)
+        records.learn(
+            sum(one.records for one in reports), size, size - cut if records.prefixes else None,
+            sum(one.by_columns + one.others for one in reports),
+        )  # fmt: skip
         for report in reports:
             for known, met in zip((self.decoder.keys, self.decoder.values), report.prefixes, strict=True):
                 for data in met:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from safewrite.cdc.kafka.batch_split import Cell, Limit, cut
 from safewrite.cdc.kafka.executor_records import ExecutorRecords
 from safewrite.cdc.kafka.source import Source, Told
+from safewrite.cdc.kafka.workplace import Workplace
 from safewrite.cdc.records.batch import Batch, Partition, Ranges, ranges_of
 from safewrite.cdc.records.prefixes import Prefixes
 from safewrite.cdc.records.records import KafkaRecords
@@ -23,6 +25,7 @@ log = logging.getLogger("safewrite")
 
 _MARGIN = 4
 """A batch is taken whole without being weighed if it would fit with records this many times as heavy as any before."""
+_FADES = 0.9
 _PREFIXES_MAX = 64
 _ROWS_MIN, _ROWS_MAX, _ARROW_BYTES = 16, 4096, 16 * 2**20
 """At least, and at most, how many records go from Java to Python at a time, and about how many bytes: they fit also where some records are a hundred times as heavy."""
@@ -33,11 +36,12 @@ _SIZE = (
 
 
 class MicroBatches:
-    """Takes micro-batches of one source, within a limit of records and bytes.
+    """Takes micro-batches of one source, within limits of records and bytes: of the driver, and of executors.
 
     Args:
         keys, values: prefixes that the executors cut off keys and values, so that they are not sent to the driver.
-        is_decoded_there: leave the records on the executors, which decode them.
+        place: says which records are left on the executors, which decode and land them.
+        there: the limit of these.
     """
 
     def __init__(
@@ -47,14 +51,18 @@ class MicroBatches:
         keys: Prefixes | None = None,
         values: Prefixes | None = None,
         *,
-        is_decoded_there: bool = False,
+        place: Workplace | None = None,
+        there: Limit | None = None,
     ) -> None:
-        self._source, self._limit, self._is_decoded_there = source, limit, is_decoded_there
+        self._source, self._limit, self._there = source, limit, there or limit
+        self.place = place or Workplace()
         self._shortener = Shortener(keys or Prefixes(), values or Prefixes())
         self._heaviest: float | None = None
         """Bytes of a record as Kafka has it, in that batch of this process whose records weighed most; None before the first."""
         self._heaviest_cut: float | None = None
         """The same of what the driver got, once there was anything to cut off."""
+        self._came = 0.0
+        """The part of the records with executors that came to the driver all the same, of the batches before."""
 
     def batches(
         self,
@@ -66,8 +74,10 @@ class MicroBatches:
     ) -> Generator[Batch]:
         """The micro-batch, or its parts one after another, without those that are behind the job's positions."""
         told = self._source.told(spark, number, checkpoint)
-        if self._is_small(told):
-            yield self._whole(frame, number, told)
+        is_there = self._of_known(told)
+        if is_there is not None:
+            records = self._taken(self._shortener.shortened(frame), is_there=is_there)
+            yield Batch(number, records, told.ranges({}), told.joined, engine=self.place.told)
             return
         done = positions()
         if told.known is not None and all(
@@ -79,25 +89,52 @@ class MicroBatches:
         kept = self._shortener.shortened(frame, weighed=True).persist(_kept_on_disk())
         try:
             cells, read = self._weigh(kept, told.ids)
-            parts = cut(told.ranges(read), cells, self._limit)
+            count, size = sum(one.records for one in cells), sum(one.size for one in cells)
+            is_there = self.place.is_there(count, fits=self._limit.holds(count, size))
+            parts = cut(told.ranges(read), cells, self._limit_of(is_there=is_there))
             if len(parts) > 1:
                 log.info("batch %s of %s is landed in %s parts", number, self._source.job, len(parts))
             for part in parts:
                 if all(_is_done(self._source.job, part, where, done) for where in part):
                     continue
                 # No name here holds the records while the next part is taken.
-                yield Batch(number, self._taken(kept.where(_within(part)).drop("size")), part, told.joined)
+                yield Batch(
+                    number,
+                    self._taken(kept.where(_within(part)).drop("size"), is_there=is_there),
+                    part,
+                    told.joined,
+                    engine=self.place.told,
+                )
         finally:
             kept.unpersist()
 
-    def _whole(self, frame: DataFrame, number: int, told: Told) -> Batch:
-        records = self._taken(self._shortener.shortened(frame))
-        return Batch(number, records, told.ranges({}), told.joined)
+    def smaller(self, batch: Batch, *, is_there: bool) -> Generator[Batch]:
+        """A batch whose records are with executors, in parts that the driver can take."""
+        given = batch.records
+        assert isinstance(given, ExecutorRecords)
+        self._came = 1.0
+        ids = {where.topic: where.topic_id for where in batch.ranges}
+        kept = given.frame.selectExpr("*", f"{_SIZE} AS size").persist(_kept_on_disk())
+        try:
+            cells, _ = self._weigh(kept, ids)
+            parts = cut(batch.ranges, cells, self._limit)
+            log.info(
+                "batch %s of %s is landed in %s smaller parts", batch.number, self._source.job, len(parts)
+            )
+            for part in parts:
+                frame = kept.where(_within(part)).drop("size")
+                records = ExecutorRecords(frame, given.prefixes, self._learn, self._rows_a_batch)
+                taken = records if is_there else records.taken
+                yield Batch(batch.number, taken, part, batch.joined, engine=self.place.told)
+        finally:
+            kept.unpersist()
 
-    def _taken(self, shortened: DataFrame) -> KafkaRecords:
+    def _taken(self, shortened: DataFrame, *, is_there: bool) -> KafkaRecords:
         prefixes = self._shortener.prefixes
-        if self._is_decoded_there:
-            return ExecutorRecords(shortened, prefixes, self._learn, self._rows_a_batch)
+        if is_there:
+            return ExecutorRecords(
+                shortened, prefixes, self._learn, self._rows_a_batch, most=self._limit.size
+            )
         data = arrow_of(shortened)
         records = KafkaRecords.of_frame(data, prefixes)
         self._learn(len(records), data.nbytes + records.cut_bytes, data.nbytes if prefixes else None)
@@ -108,21 +145,38 @@ class MicroBatches:
         """At most how many records go to Python at a time: few of heavy ones, for Java has at most 2 GiB of them in one piece."""
         return max(_ROWS_MIN, min(_ROWS_MAX, int(_ARROW_BYTES / (self._heaviest or _ARROW_BYTES))))
 
-    def _is_small(self, told: Told) -> bool:
-        """Whether a batch is within the limit, by its offsets and by what records weighed until now.
+    def _of_known(self, told: Told) -> bool | None:
+        """Who lands a batch that is within the limit, by its offsets and by what records weighed until now; None: it is to be weighed.
 
         Prefixes that are not known yet come whole.
         """
         if told.known is None or self._heaviest is None:
-            return False
-        most = sum(end - start for start, end in told.known.values())
+            return None
+        counts = [end - start for start, end in told.known.values()]
+        records, most = sum(counts), max(counts, default=0)
         usual = self._heaviest if self._heaviest_cut is None else self._heaviest_cut
         heavy = max(self._heaviest, usual * _MARGIN)
-        return most <= self._limit.records and most * heavy <= self._limit.size
+        is_there = self.place.is_there(records, fits=self._limit.holds(records, records * heavy))
+        heavy = (
+            self._heaviest if is_there else heavy
+        )  # a task's memory is not the driver's: Spark tries it again
+        limit = self._limit_of(is_there=is_there)
+        return is_there if limit.holds(records, records * heavy, (most, most * heavy)) else None
 
-    def _learn(self, records: int, size: float, taken: float | None = None) -> None:
+    def _limit_of(self, *, is_there: bool) -> Limit:
+        """The limit of who lands records: so that the driver can take what comes to it of those with executors, if it is as much as before."""
+        if not is_there:
+            return self._limit
+        if not self._came:
+            return self._there
+        size = min(self._there.size, int(self._limit.size / self._came))
+        return replace(self._there, size=max(1, size))
+
+    def _learn(self, records: int, size: float, taken: float | None = None, came: int | None = None) -> None:
         if not records:
             return
+        if came is not None:
+            self._came = max(came / records, self._came * _FADES)
         self._heaviest = max(self._heaviest or 0, size / records)
         if taken is not None:
             self._heaviest_cut = max(self._heaviest_cut or 0, taken / records)

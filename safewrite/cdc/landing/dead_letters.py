@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 import safewrite as sw
+from safewrite.cdc.config.job import RECORDS_HERE
 from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.ledger.ledger import LETTERS_KEY, LETTERS_SCHEMA
 from safewrite.cdc.records.batch import Batch, Partition, Range
@@ -141,7 +142,7 @@ class DeadLetters(Letters[KeptLetter]):
         done.dead |= {one.name: _OLDER for one, is_older in judged if is_older}
         closed.sort(key=lambda one: one.where.topic_id)  # a topic that was created again has each place twice
         for _, of_topics in itertools.groupby(closed, lambda one: one.where.topic_id):
-            left, size = list(of_topics), self._landing.config.parts.records
+            left, size = list(of_topics), self._landing.config.parts.records or RECORDS_HERE
             for start in range(0, len(left), size):
                 part = left[start : start + size]
                 self._land(part, self.begin(part), done)

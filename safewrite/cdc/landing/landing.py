@@ -139,7 +139,9 @@ class Landing:
         routed = routing.tables
         compacted = self._deletions.give(decoded.unmet, routed, done)
         nowhere = [*decoded.dead, *routing.dead, *compacted.dead]
-        rest = LedgerEntry(self.config.job, batch.number, None, offsets=listed(batch.ranges))
+        rest = LedgerEntry(
+            self.config.job, batch.number, None, offsets=listed(batch.ranges), engine=batch.engine
+        )
         rest.ignored = len(decoded.ignored) + decoded.tombstones + compacted.ignored + routing.ignored.records
         rest.dead = len({id(letter.record) for letter in nowhere})
         rest.records = rest.ignored + rest.dead

@@ -158,6 +158,7 @@ def _letters(
 def _account(table: str | None, lines: Sequence[LedgerEntry]) -> Account:
     skipped = {
         "job", "batch", "table", "version", "source_time_ms", "begins_at", "offsets", "commit_ms", "closed_ms",
+        "engine",
     }  # fmt: skip
     names = [name for name in COLUMNS if name not in skipped]
     return Account(table, {name: sum(getattr(line, name) or 0 for line in lines) for name in names})

@@ -72,6 +72,8 @@ class LedgerEntry:
     """How many records were made to rows one by one, and not as columns."""
     by_executors: int = 0
     """How many records landed by tasks on Spark's executors; the driver landed the others."""
+    engine: str | None = None
+    """Where the batch was landed, and why; in its line of no table."""
     replayed: int = 0
     """How many of the records were dead letters, which a line of before counts."""
     closed_ms: int | None = None
@@ -98,7 +100,8 @@ class LedgerEntry:
 LEDGER_SCHEMA = pa.schema(
     [
         pa.field(
-            one.name, pa.string() if one.name in {"job", "table", "begins_at", "offsets"} else pa.int64()
+            one.name,
+            pa.string() if one.name in {"job", "table", "begins_at", "offsets", "engine"} else pa.int64(),
         )
         for one in fields(LedgerEntry)
     ]

@@ -43,6 +43,7 @@ class Batch:
 
     ``joined`` tells that the batch follows one before it, so that a gap between them would be records that were never read.
     ``replay`` names a replay of dead letters: its records are behind the positions of the job, and move none of them.
+    ``engine`` says where it is landed, and why.
     """
 
     number: int
@@ -50,6 +51,7 @@ class Batch:
     ranges: Ranges
     joined: bool = False
     replay: str = ""
+    engine: str | None = None
 
     def starts(self, job: str, positions: Mapping[str, int]) -> dict[tuple[str, int], int]:
         """The first offset of each partition that a table with these positions does not have."""
@@ -119,7 +121,7 @@ def remaining(batch: Batch, job: str, positions: Mapping[str, int]) -> Batch:
         if start < given.end:
             ranges[where] = Range(start, given.end)
     starts = {(where.topic, where.number): one.start for where, one in ranges.items()}
-    return Batch(batch.number, batch.records.since(starts), ranges, batch.joined)
+    return Batch(batch.number, batch.records.since(starts), ranges, batch.joined, engine=batch.engine)
 
 
 def _refuse_other_topic(where: Partition, job: str, positions: Mapping[str, int]) -> None:

@@ -71,11 +71,28 @@ class ExecutorWork:
     learn: Callable[[Sequence[DecodeReport]], None]
     rows_a_batch: int | None = None
     is_here: bool = False
+    most: int | None = None
+    """At most so many bytes of records come to the driver; None: they are as little as they can be."""
 
     @classmethod
     def here(cls, records: KafkaRecords) -> ExecutorWork:
         """Records that are in this process: one part, for threads share its processors anyway."""
         return cls(LocalEngine(), [records], records.prefixes, None, 1, lambda reports: None, is_here=True)
+
+    def check(self, records: int, weight: float) -> None:
+        """Refuse to take so many records of this weight into the driver.
+
+        Raises:
+            TooMuchHereError: they are too many.
+        """
+        if self.most is not None and records * weight > self.most:
+            raise TooMuchHereError(
+                f"some {records * weight:,.0f} bytes of {records:,} records would come to the driver, which takes {self.most:,} at once"
+            )
+
+
+class TooMuchHereError(Exception):
+    """A batch has to be landed in smaller parts: more of it than the driver can take would come to it; what it committed is found there."""
 
 
 @dataclass
@@ -237,11 +254,12 @@ class TaskLanding:
 
         def decode(names: frozenset[str]) -> Decoded:
             with ExitStack() as stack:
-                return _decoded(stack, work, source, replace(task, only=names))[0]
+                return _decoded(stack, work, source, replace(task, only=names), weight)[0]
 
         with ExitStack() as stack:
             decoded, reports, mapped = _decoded(stack, work, source, task)
             work.learn(reports)
+            weight = _weight(reports)
             share_reports, records, doubts = _by_table(reports)
             parts = _parts(sum(one.rows for one in share_reports.values()), work.at_once)
             at_once = self.at_once(work)
@@ -354,14 +372,26 @@ class TaskLanding:
 
 
 def _decoded(
-    stack: ExitStack, work: ExecutorWork, source: Any, task: DecodeTask
+    stack: ExitStack, work: ExecutorWork, source: Any, task: DecodeTask, weight: float = 0.0
 ) -> tuple[Decoded, list[DecodeReport], Mapped[Any]]:
-    """What came whole of a source, and what tasks report; the rest stays where it is as long as the stack does."""
+    """What came whole of a source, and what tasks report; the rest stays where it is as long as the stack does.
+
+    Raises:
+        EngineError: an executor is gone.
+        TooMuchHereError: more would come whole than the driver takes at once.
+    """
     mapped = stack.enter_context(work.engine.map(source, task, work.rows_a_batch))
     reports: list[DecodeReport] = mapped.bodies()
-    came_whole = any(one.by_columns or one.others for one in reports)
-    pieces = work.engine.taken(mapped.rows) if came_whole else []
+    whole = sum(one.by_columns + one.others for one in reports)
+    if whole:
+        work.check(whole, weight or _weight(reports))
+    pieces = work.engine.taken(mapped.rows) if whole else []
     return union(pieces, reports, work.prefixes), reports, mapped
+
+
+def _weight(reports: Sequence[DecodeReport]) -> float:
+    """Bytes of a record."""
+    return sum(one.size for one in reports) / max(1, sum(one.records for one in reports))
 
 
 def _by_table(
