@@ -22,7 +22,8 @@ from pyiceberg.catalog import load_catalog
 
 import safewrite as sw
 from bench.medallion.engines import Away
-from safewrite.engine.abc import TaskAttempt
+from safewrite.engine.abc import ExecutorsLackPythonError, TaskAttempt
+from safewrite.engine.choice import Cost
 from safewrite.engine.written import WrittenRows
 from safewrite.errors import InternalError, StorageError
 from safewrite.frames.written import MemberWriter, WrittenGroup
@@ -175,6 +176,34 @@ def test_the_same_files_give_the_same_tables_and_receipts(
     assert run.tables[0].landed.rows > 100
     assert run.tables[0].landed.quarantined > 50
     assert [one.clean for one in verify(Pipeline(twin.tasks.config))] == [True]
+
+
+@pytest.mark.parametrize("lacking", ["ReadParts", "ReadMade"])
+def test_a_run_goes_on_here_where_an_executor_turns_out_to_lack_python(
+    twins: Callable[..., Twin], monkeypatch: pytest.MonkeyPatch, lacking: str
+) -> None:
+    """One that came after the others were asked; where executors were asked for by name the table fails."""
+
+    class Lacks(Away):
+        def map(self, source: Any, task: Any, rows_a_batch: int | None = None) -> Any:
+            if type(task).__name__ == lacking:
+                raise ExecutorsLackPythonError("Install safewrite on every node.")
+            return super().map(source, task, rows_a_batch)
+
+    monkeypatch.setattr(tasks, "SMALL_BYTES", 0)
+    monkeypatch.setattr(apply, "SMALL_ROWS", 0)
+    twin = twins({"kind": "csv", "header": True, "change_seq": "seq"}, {"id": "int64", "name": "string"})
+    twin.put("shop/orders/20261101-000000001.csv", b"Op,id,name,seq\nI,1,a,1\nI,2,b,2\n")
+    pipeline = Pipeline(twin.tasks.config)
+    pipeline.places.work = by_executors(Lacks())
+    (failed,) = pipeline.run().tables
+    assert "Install safewrite on every node." in str(failed.error)
+    costs = Cost(1.0, 1.0, 1), Cost(0.0, 0.0, 1)
+    pipeline.places.work.files.costs = pipeline.places.work.rows.costs = costs
+    run = pipeline.run()
+    assert (run.ok, run.engine.startswith("Install safewrite")) == (True, True)
+    assert Pipeline(twin.plain.config).run().ok
+    assert tables(twin.plain) == tables(twin.tasks)
 
 
 def test_small_files_are_landed_without_a_job_of_the_engine(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from safewrite import Outcome, Receipt
-from safewrite.engine.abc import EngineError
+from safewrite.engine.abc import EngineError, ExecutorsLackPythonError
 from safewrite.engine.local import LocalEngine
 from safewrite.errors import InvalidInputError, ReplayMismatchError, SafewriteError
 from safewrite.medallion.bronze.known_files import catch_up, count_file
@@ -109,6 +109,17 @@ def land(
         BronzeGapError: rows of a file that bronze knows were removed from it.
         SafewriteError: as ``append_many``; what was landed before stays, and is not landed again.
     """
+    try:
+        _land(job, state, sources, mixed, landed)
+    except ExecutorsLackPythonError as error:
+        if not job.places.work.leaves(error):
+            raise
+        _land(job, state, sources, mixed, landed)
+
+
+def _land(
+    job: TableJob, state: BronzeState, sources: Sequence[SourceFile], mixed: MixedFiles, landed: LandedFiles
+) -> None:
     news = [source for source in sources if not state.knows(source.raw, is_load=source.is_load)]
     tasks = tasks_of(job, mixed, _nbytes(news))
     is_here = isinstance(tasks.engine, LocalEngine)

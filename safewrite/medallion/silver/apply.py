@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 import safewrite as sw
-from safewrite.engine.abc import EngineError
+from safewrite.engine.abc import EngineError, ExecutorsLackPythonError
 from safewrite.engine.local import LocalEngine
 from safewrite.errors import InternalError, InvalidInputError, SafewriteError
 from safewrite.medallion.config.bronze_columns import UNCHANGED
@@ -105,6 +105,10 @@ def refine(job: TableJob, done: Refined, *, again: bool = False, reset: bool = F
     except _TogetherError as why:
         log.info("medallion: %s: one task has all rows of a commit: %s", job.name, why)
         _refine(job, done, again=again, reset=reset, is_whole=True)
+    except ExecutorsLackPythonError as error:
+        if not job.places.work.leaves(error):
+            raise
+        _refine(job, done, again=again, reset=reset)
 
 
 def _refine(job: TableJob, done: Refined, *, again: bool, reset: bool, is_whole: bool = False) -> None:

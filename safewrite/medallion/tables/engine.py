@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from safewrite.engine.abc import Engine
+from safewrite.engine.abc import Engine, ExecutorsLackPythonError
 from safewrite.engine.choice import Choice, Cost, Executors
 from safewrite.errors import InvalidInputError, MissingExtraError
 
@@ -31,6 +31,13 @@ class Workplace:
     def there(self) -> Engine[Any] | None:
         """What runs tasks in other processes; None if none can."""
         return None if self.executors is None else self.executors.ready()
+
+    def leaves(self, error: ExecutorsLackPythonError) -> bool:
+        """Leave executors that cannot run tasks, as a new one may not; False where they were asked for by name."""
+        if self.executors is None or self.files.costs is None:
+            return False
+        self.executors.lack(error.message)
+        return True
 
     @property
     def told(self) -> str:
