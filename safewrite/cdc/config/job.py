@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from safewrite.cdc.config.table_config import Name, TableOptions, TargetTable
+from safewrite.cdc.config.table_config import Name, NamedTable, TableOptions
 from safewrite.cdc.connect.logical_types.declared import DecimalMode
 from safewrite.cdc.connect.placeholder import UNAVAILABLE_TEXT
 from safewrite.cdc.envelopes.registry import KINDS
@@ -269,7 +269,7 @@ class Config(TableAccess):
     ] = Field(default_factory=list)
     unknown_database: Annotated[Name | None, Field(description="where unknown tables are created")] = None
     defaults: Annotated[TableOptions | None, Field(description="of tables that are created unasked")] = None
-    tables: list[TargetTable] = Field(default_factory=list)
+    tables: list[NamedTable] = Field(default_factory=list)
 
     @property
     def epochs(self) -> dict[str, int]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 import pyarrow as pa
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from safewrite.cdc.config.column_options import ColumnOptions
 from safewrite.cdc.config.own_columns import INSTANT, OwnColumn, OwnNames, check_kept, check_own
@@ -315,16 +315,6 @@ class TargetTable(TableOptions):
         return (*first, *self.primary_key) if self.primary_key else ()
 
     @model_validator(mode="after")
-    def _check_source(self) -> Self:
-        if self.source is not None and {*self.source} & {*"*?"}:
-            raise ValueError(
-                f"source {self.source!r} is a pattern, and source takes a name: one table takes sources of one name in several schemas or "
-                "databases (shard_column). Give each of these source tables a table of its own; or let the source send all under one name, "
-                "as a PostgreSQL publication does with publish_via_partition_root for partitions"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _check_key(self) -> Self:
         if self.branch is not None and self.format == "delta":
             raise ValueError("branch is of Iceberg tables, and a table of format delta has none")
@@ -358,3 +348,17 @@ class TargetTable(TableOptions):
                 f"computed makes {', '.join(sorted(map(str, taken)))}, which is a key or an order of changes"
             )
         return self
+
+
+def _checked_source(table: TargetTable) -> TargetTable:
+    if table.source is not None and {*table.source} & {*"*?"}:
+        raise ValueError(
+            f"source {table.source!r} is a pattern, and source takes a name: one table takes sources of one name in several schemas or "
+            "databases (shard_column). Give each of these source tables a table of its own; or let the source send all under one name, "
+            "as a PostgreSQL publication does with publish_via_partition_root for partitions"
+        )
+    return table
+
+
+NamedTable = Annotated[TargetTable, AfterValidator(_checked_source)]
+"""A table of a configuration.  One that is made unasked may come from a source with any letters in its name."""
