@@ -32,9 +32,11 @@ if TYPE_CHECKING:
 
 DAY_MS = 24 * 3600 * 1000
 KEPT_MS = retention.HORIZON_MS + DAY_MS
-"""Snapshots tell keys for as long as a write may be repeated, unless the table has them in a ledger."""
-DEFAULT_MS = 5 * DAY_MS
-"""Iceberg's own, of a table that does not say it."""
+"""Snapshots tell keys for as long as a write may be repeated, unless the table has them in a ledger.
+
+So long they also stay where a table does not say how long (Iceberg's own default is five days): jobs expire them unasked, and whoever
+follows the table may have been away.
+"""
 LEAST = "history.expire.min-snapshots-to-keep"
 FEWEST = 10
 """For fewer snapshots no commit is made, nor a table's readers made to load it again."""
@@ -70,8 +72,8 @@ def kept_by(connection: Connection, head: TableVersion) -> Kept | None:
     if (said.text is not None and said.kept_ms is None) or not str(least).isdigit():
         return None  # it says something that nobody can read
     has_ledger = ledger_place.recorded(head) is not None and ledger_place.differs(connection, head) is None
-    kept_ms = DEFAULT_MS if said.kept_ms is None else said.kept_ms
-    return Kept(max(kept_ms, DAY_MS if has_ledger else KEPT_MS), max(int(least), 1))
+    least_ms = DAY_MS if has_ledger and said.kept_ms is not None else KEPT_MS
+    return Kept(max(said.kept_ms or 0, least_ms), max(int(least), 1))
 
 
 def expired(

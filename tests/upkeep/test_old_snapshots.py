@@ -134,3 +134,26 @@ def test_a_table_that_keeps_them_longer_keeps_them(
     monkeypatch.setattr(expiry, "FEWEST", 3)
     assert table.maintain(budget_bytes=1).removed == {}
     assert len(catalog.load_table("db.t").metadata.snapshots) == 14
+
+
+@pytest.mark.parametrize(
+    ("said_days", "has_ledger", "kept_days"),
+    [(None, True, 15), (None, False, 15), (3, True, 3), (3, False, 15), (0, True, 1), (40, False, 40)],
+)
+def test_how_long_snapshots_are_kept(
+    said_days: int | None,
+    has_ledger: bool,
+    kept_days: int,
+    catalog: SqlCatalog,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A table that does not say it keeps them as long as one whose keys only they know: its users did not ask."""
+    catalog.create_namespace("db")
+    properties = {} if said_days is None else {KEEP: str(said_days * DAY_MS)}
+    catalog.create_table("db.t", pa.schema({"id": pa.int64()}), properties=properties)
+    monkeypatch.setattr(expiry.ledger_place, "recorded", lambda head: has_ledger or None)
+    monkeypatch.setattr(expiry.ledger_place, "differs", lambda connection, head: None)
+    monkeypatch.setattr(expiry, "table_of", lambda table: table)
+    kept = expiry.kept_by(SimpleNamespace(catalog=catalog), catalog.load_table("db.t"))  # type: ignore[arg-type]
+    assert kept is not None
+    assert kept.ms == kept_days * DAY_MS
