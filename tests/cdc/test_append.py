@@ -20,7 +20,7 @@ from safewrite.cdc.records.change import KafkaRecord
 from safewrite.cdc.status import status
 from tests.cdc.events import event, postgres, record
 from tests.cdc.jobs import FORM_AND_SCHEMAS, Job, Source, change, cut
-from tests.cdc.on_executors import Executors
+from tests.cdc.on_executors import Executors, work_of
 
 FORMS = ("delta", "iceberg")
 WHERE = {"k_topic": "topic", "k_part": "partition", "k_at": "offset", "k_time": "timestamp", "k_key": "key", "k_headers": "headers"}  # fmt: skip
@@ -94,7 +94,7 @@ def test_both_ways_of_reading_and_executors_land_the_same(tmp_path: Path) -> Non
         landing.decoder.fewest = fewest
         lines = []
         for number, part in enumerate(cut(given, 30)):
-            lines += landing.land(job.batch(part, number), there and there.work)
+            lines += landing.land(job.batch(part, number), work_of(there))
         told = [
             {name: at for name, at in asdict(one).items() if not name.endswith(("_ms", "one_by_one"))}
             for one in lines
@@ -265,7 +265,7 @@ def test_executors_tell_of_records_as_the_driver_does(tmp_path: Path, schemas: b
         job = Job(tmp_path / name, [{"table": "a", "metadata": metadata}], schemas=schemas)
         landing, lines = job.landing(), []
         for number, part in enumerate(cut(source.records, 20)):
-            lines += landing.land(job.batch(part, number), there and there.work)
+            lines += landing.land(job.batch(part, number), work_of(there))
         assert job.verdict().faults == ()
         found.append(job.rows("a"))
         if there is not None:
@@ -307,7 +307,7 @@ def test_a_field_names_the_table_of_each_record_of_a_topic(tmp_path: Path, fewes
     given += [plain(at, kind="click", n=at) for at in range(28, 34)] + [plain(34, n=1)]
     landing = job.landing()
     landing.decoder.fewest = fewest or 1
-    lines = landing.land(job.batch(given), None if fewest else Executors().work)
+    lines = landing.land(job.batch(given), work_of(None if fewest else Executors()))
     assert sorted(row["k_at"] for row in job.read("clicks").to_pylist()) == [0, 7, 14, 21, *range(28, 34)]
     assert {row["kind"] for row in job.read("visits").to_pylist()} == {"visit"}
     assert job.read("visits").num_rows == 4

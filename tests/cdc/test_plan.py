@@ -19,7 +19,7 @@ from safewrite.cdc.ledger.target_tables import has_branch
 from safewrite.cdc.status import status, tables_gone
 from safewrite.cli.app import app
 from tests.cdc.jobs import Job, Source, change
-from tests.cdc.on_executors import Executors
+from tests.cdc.on_executors import Executors, work_of
 
 ALL = {kind: kind for kind in METADATA}
 
@@ -229,7 +229,7 @@ def test_a_key_of_records_that_is_to_order_its_changes_is_told(tmp_path: Path, f
     """T4-B7: check knows the key only where primary_key names it; the error spoke of arguments that no configuration has."""
     order = {"sequence": "precombine", "precombine_key": ["n", "id"]}
     job = Job(tmp_path, [{"table": "a"} | order], form, schemas=False)
-    for landing, work in ((job.landing(), None), (job.landing(engine="spark"), Executors().work)):
+    for landing, work in ((job.landing(), work_of(None)), (job.landing(engine="spark"), Executors().work)):
         with pytest.raises(sw.InvalidInputError, match="has id, which is part of the key"):
             landing.land(job.batch([change("c", "a", 1, {"id": 1, "n": 1}, lsn=1, offset=0)]), work)
     job.tables[0] = {"table": "a"}

@@ -12,7 +12,9 @@ import pytest
 
 import safewrite as sw
 from safewrite.cdc.connect.registry import Registry
+from safewrite.cdc.landing.landing import WorkOf
 from safewrite.cdc.records.change import KafkaRecord
+from safewrite.cdc.table.by_tasks import ExecutorWork
 from tests.cdc.events import postgres
 from tests.cdc.jobs import Job
 from tests.cdc.on_executors import Executors
@@ -78,7 +80,9 @@ def job_of(folder: Path, schemas: Schemas, form: str = "delta", **more: Any) -> 
     return Job(folder, [table], form, settings, schemas=False)
 
 
-def land(job: Job, *values: bytes | None, fewest: int = 1, work: Any = None) -> list[dict[str, Any]]:
+def land(
+    job: Job, *values: bytes | None, fewest: int = 1, work: WorkOf = ExecutorWork.here
+) -> list[dict[str, Any]]:
     """The rows by the offsets of their records, by a reader that is not ours."""
     landing = job.landing()
     landing.decoder.fewest = fewest

@@ -22,7 +22,7 @@ from safewrite.cdc.records.change import KafkaRecord
 from safewrite.errors import InvalidInputError
 from tests.cdc.events import event, postgres, record, with_schema
 from tests.cdc.jobs import Job, Rows, Source, cut
-from tests.cdc.on_executors import Executors
+from tests.cdc.on_executors import Executors, work_of
 
 LONG = pytest.mark.long
 NARROW = pa.schema(
@@ -118,7 +118,7 @@ def test_columns_become_wider_and_old_files_go_on(tmp_path: Path, form: str, tas
     A driver dies between table and ledger right after it.
     """
     job = job_of(tmp_path, form)
-    work = Executors().work if tasks else None
+    work = work_of(Executors() if tasks else None)
 
     def land(number: int, *records: KafkaRecord) -> None:
         job.landing().land(job.batch(records, number), work)
@@ -173,7 +173,7 @@ def test_a_log_whose_columns_widen_in_the_middle_lands_as_its_source_is(
 ) -> None:
     """Batches end anywhere, drivers die between table and ledger, and keys change and are deleted on both sides."""
     job, source, draw = job_of(tmp_path, form), WideningSource(seed, ("a",)), random.Random(seed)
-    work = Executors().work if tasks else None
+    work = work_of(Executors() if tasks else None)
     for number, records in enumerate(cut(source.run(160), 40)):
         if draw.random() < 0.3:
             job.land_and_die(*records, number=number)

@@ -20,12 +20,12 @@ from safewrite.changes.lookup import candidate_rows as touched
 from safewrite.changes.lookup.candidate_rows import BatchKeys, filtered
 from safewrite.changes.meaning.decide import ChangeBatch, ChangeOp
 from safewrite.delta.data.rows import read_rows
-from safewrite.delta.write import overwrite as delta_overwrite
+from safewrite.delta.write import matching_files as delta_files
 from safewrite.frames import parallel as side_by_side
 from safewrite.frames.parallel import Begun, Handed, all_of, given_back, windows
 from safewrite.frames.parquet import ParquetDraft
 from safewrite.iceberg.write import key_lookup
-from safewrite.iceberg.write import overwrite as iceberg_overwrite
+from safewrite.iceberg.write import matching_files as iceberg_files
 from safewrite.protocol.effects import Failed, Get, Missing, Unknown
 from safewrite.testing.changes import Change, Oracle, RefusedError
 from safewrite.testing.steps import Answers
@@ -173,8 +173,8 @@ def test_a_condition_reads_other_columns_of_files_that_are_rewritten_only(
     told = table.world = Told(table.world)
     looked: list[Any] = []
     where = "value = 'old xx' OR (a = 2 AND value = 'old y')"  # statistics leave none of the files out
-    monkeypatch.setattr(delta_overwrite, "read_rows", lambda *of: looked.append(of[3]) or read_rows(*of))
-    monkeypatch.setattr(iceberg_overwrite, "WHOLE_BYTES", -1)
+    monkeypatch.setattr(delta_files, "read_rows", lambda *of: looked.append(of[3]) or read_rows(*of))
+    monkeypatch.setattr(iceberg_files, "WHOLE_BYTES", -1)
     if verb == "delete":
         assert table.delete(where).removed_rows == 1
     else:

@@ -92,8 +92,12 @@ def _schema_with(
 
 
 def unmade(first: NewTable) -> Snapshot:
-    """A table before its first write, as far as its files depend on it."""
-    metadata = {"configuration": dict(first.properties), "partitionColumns": list(first.partition_by)}
+    """A table before its first write, as far as its files depend on it: no column has a rule."""
+    metadata = {
+        "configuration": dict(first.properties),
+        "partitionColumns": list(first.partition_by),
+        "schemaString": '{"type": "struct", "fields": []}',
+    }
     return Snapshot(-1, {}, metadata)
 
 
