@@ -257,7 +257,6 @@ def test_messages_of_a_queue_are_in_the_table_once(deploy: Deploy, ministack: Mi
     assert feed.counts["repeat"] >= 26
 
 
-@pytest.mark.long
 def test_objects_of_a_bucket_are_in_the_table_once_each_in_its_version(
     deploy: Deploy, ministack: Ministack, bucket: str, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from tests.spark.session import Spark
 pytestmark = pytest.mark.xdist_group("spark")
 
 
-@pytest.mark.long
+@pytest.mark.sweep("False")
 @pytest.mark.parametrize("marks", [False, True])
 def test_spark_reads_what_every_verb_did(spark: Spark, tmp_path: Path, marks: bool) -> None:
     properties = {"delta.enableChangeDataFeed": "true"}

@@ -74,7 +74,7 @@ def test_a_checkpoint_and_later_commits_are_the_whole_table(spark: Spark, root: 
     }  # fmt: skip
 
 
-@pytest.mark.long
+@pytest.mark.sweep("json")
 def test_spark_goes_on_from_our_checkpoint(spark: Spark, root: Path) -> None:
     """Spark's next commits and checkpoint, and ours after them."""
     clean_up(root, keep_from=9)

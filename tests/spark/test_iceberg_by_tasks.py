@@ -171,7 +171,7 @@ def test_a_table_is_made_checked_widened_and_overwritten(spark: Spark, lake: Lak
     assert len(table.history()) == 3
 
 
-@pytest.mark.long
+@pytest.mark.sweep("library")
 @pytest.mark.parametrize("path", [tasks_only, by_library], ids=["tasks", "library"])
 def test_frames_go_to_the_branch_that_the_table_is_open_on(spark: Spark, lake: Lake, path: Any) -> None:
     """Files of both are committed by us: the main branch has other rows meanwhile, and neither meets those of the other."""

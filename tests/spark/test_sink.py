@@ -142,7 +142,6 @@ def test_a_driver_killed_between_commit_and_checkpoint_has_written_its_batch_onc
     assert [end.ids() for end in ends] == [once(1, 2, 3, 4, 5)] * 2
 
 
-@pytest.mark.long
 def test_a_table_that_forgets_batches_sooner_than_they_are_replayed_is_refused(hooked: Hooked) -> None:
     """E4."""
     end = delta(hooked("dynamodb"))
