@@ -40,11 +40,15 @@ class Home(Protocol):
 
 
 def files_in(folder: str) -> frozenset[str] | None:
-    """The files of a local folder, those of a catalog in it left out; None of another address."""
+    """The files of a local folder that hold rows or name them; None of another address.
+
+    A catalog's are left out, and those of the ledger of keys: a call that is refused may have looked in it, which makes one after the
+    folder was emptied.
+    """
     if "://" in folder:
         return None
     found = (path for path in Path(folder).rglob("*") if path.is_file())
-    return frozenset(str(path) for path in found if not path.name.startswith("catalog.db"))
+    return frozenset(str(path) for path in found if not path.name.startswith(("catalog.db", "ledger.sqlite")))
 
 
 def typed(rows: Sequence[Row], oracle: ProgramOracle) -> pa.Table:

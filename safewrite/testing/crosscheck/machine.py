@@ -15,6 +15,7 @@ from safewrite.errors import (
     ForeignWriterError,
     InternalError,
     InvalidInputError,
+    Kind,
     NotCommittedError,
     SafewriteError,
     WouldAlterError,
@@ -190,7 +191,8 @@ class ProgramRun:
             receipt = self.guarded(call, f"{label} by {step.by}" if step.rows else label)
         if isinstance(receipt, SafewriteError):
             self._refused(step, receipt, columns)
-            self._untouched(files, label)
+            if receipt.kind is not Kind.TABLE_REPLACED:  # found with the commit, when small files are there already
+                self._untouched(files, label)
             return
         self._judge(step, receipt, columns)
         if step.name is not None:
