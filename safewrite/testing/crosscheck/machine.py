@@ -191,7 +191,8 @@ class ProgramRun:
             receipt = self.guarded(call, f"{label} by {step.by}" if step.rows else label)
         if isinstance(receipt, SafewriteError):
             self._refused(step, receipt, columns)
-            if receipt.kind is not Kind.TABLE_REPLACED:  # found with the commit, when small files are there already
+            # That the table is another one is found with the commit, when small files are there already.
+            if receipt.kind is not Kind.TABLE_REPLACED:
                 self._untouched(files, label)
             return
         self._judge(step, receipt, columns)
