@@ -12,8 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from safewrite.delta.write import matching_files as matching_delta
 from safewrite.iceberg.catalog.effects import ReadRows
-from safewrite.protocol.effects import Backoff, Effect, Get, Ok, Outcome, Sleep
+from safewrite.iceberg.write import matching_files as matching_iceberg
+from safewrite.protocol.effects import Backoff, Effect, Get, Ok, Outcome, Put, Sleep, Together
 from safewrite.testing.steps import Stepwise
 from tests.changes.test_decide import down, up
 from tests.changes.test_tables import COMMIT, SCHEMA, Lake, apply
@@ -178,6 +180,32 @@ def test_what_a_rival_did_costs_one_try_and_no_other_work(rival: str, kind: str,
             "a file that stayed was read for each try"
         )
     assert data_files(lake) == named_files(lake), "files were left over"
+
+
+@pytest.mark.parametrize("kind", ["vectors", "marks"])
+def test_a_plan_that_failed_at_its_upload_says_nothing_of_the_next(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that was to be marked, and whose mark was never stored, had become one that goes whole, or one that keeps all rows."""
+    lake = lake_of(kind, tmp_path)
+    of_kind = matching_delta if kind == "vectors" else matching_iceberg
+    plan = of_kind.MatchingFiles.change
+    broken: list[str] = []
+
+    def twice(self: Any, *given: Any) -> Any:
+        steps = plan(self, *given)
+        effect = next(steps)
+        while not (isinstance(effect, Put | Together) and "stage" in effect.name):
+            broken.append(effect.name)
+            effect = steps.send((yield effect))
+        steps.close()
+        return (yield from plan(self, *given))
+
+    monkeypatch.setattr(of_kind.MatchingFiles, "change", twice)
+    rows = lake.rows()
+    lake.open().delete(WHERE)
+    assert broken
+    assert lake.rows() == after(rows, "delete")
 
 
 # --- in any order -------------------------------------------------------------------------------------------

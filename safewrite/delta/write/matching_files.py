@@ -86,11 +86,13 @@ class MatchingFiles:
         for key in undecided:
             check_within(live[key])
         yield from self.vectors.fetch([live[key] for key in undecided], self.limits)
+        found: dict[FileKey, FileRewrite] = {}
         wider: dict[FileKey, BitMap64] = {}
         for key in undecided:
-            self.made[key] = yield from self._rewrite(live[key], state, schema, wider)
+            found[key] = yield from self._rewrite(live[key], state, schema, wider)
         for key, vector in (yield from self.vectors.store(wider, self.limits)).items():
-            self.made[key] = replace(self.made[key], marked=marked(live[key], vector))
+            found[key] = replace(found[key], marked=marked(live[key], vector))
+        self.made |= found  # nothing is known of a file before its vector is there
         return change_of((add, self.made[key]) for key, add in live.items())
 
     def rows_that_go(
@@ -144,7 +146,7 @@ class MatchingFiles:
         if vector is not None:
             wider[file_key(add)] = vector
             return FileRewrite(FileVerdict.MARK, stay)
-        made = None if before is None else self.made[file_key(before.add)]
+        made = None if before is None else self.made.get(file_key(before.add))
         if made is not None and made.verdict is FileVerdict.REWRITE and made.rows == stay:
             return made  # others took away nothing but rows that go
         body = body or (yield from body_of(add, self.limits))

@@ -100,7 +100,9 @@ class MatchingFiles:
             loss = self._foreseen(task, pruning)
             if loss is None and (found := (yield from self._places(head, task, schema))) is not None:
                 loss, named = self._marked(head, task, found, new)
-                marked |= {} if named is None else {mark: (named, len(found.places))}
+                if named is not None:  # nothing is known of a file before its delete file is there
+                    marked[mark] = named, len(found.places)
+                    continue
             self._losses[mark] = loss if loss is not None else (yield from self._rest(head, task, schema))
         staging = Staging(self.limits)
         yield from staging.upload(new.values())
