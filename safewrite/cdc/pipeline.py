@@ -136,9 +136,8 @@ class Pipeline:
             log.info("batch %s of %s: %s", part.number, self.config.job, error)
             is_there = True
         except ExecutorsLackPythonError as error:
-            if place.is_forced or place.executors is None:
+            if place.executors is None or not place.executors.leaves(error):
                 raise
-            place.executors.lack(error.message)
             is_there = False
         with closing(micro_batches.smaller(part, is_there=is_there)) as parts:
             for smaller in parts:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from safewrite.engine.abc import Engine, EngineError, TaskAttempt, bodies
+from safewrite.engine.abc import Engine, EngineError, ExecutorsLackPythonError, TaskAttempt, bodies
 from safewrite.errors import SafewriteError
 from safewrite.version import __version__
 
@@ -126,22 +126,24 @@ class Probe:
 
 @dataclass
 class Executors:
-    """Executors that a job works on as long as they can: they are asked once, when there is work for them, unless ``is_asked``.
+    """Executors that a job works on as long as they can: they are asked once, when there is work for them.
 
     ``modules`` are what their tasks import, ``cores`` how many tasks they run at once.  ``lacking`` says what they lack.
+    ``is_forced``: a user asked for them by name, so they are not asked, and what they lack is an error.
     """
 
     engine: Engine[Any]
     modules: tuple[str, ...]
     cores: int = 1
-    is_asked: bool = False
+    is_forced: bool = False
     lacking: str | None = None
+    _is_asked: bool = field(default=False, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def ready(self) -> Engine[Any] | None:
         """The engine; None where executors cannot run tasks, or not now."""
         with self._lock:
-            if not self.is_asked:
+            if not (self.is_forced or self._is_asked):
                 try:
                     versions = {*bodies(self.engine.run([Probe(self.modules)] * self.cores))}
                 except EngineError as error:
@@ -150,12 +152,18 @@ class Executors:
                 except SafewriteError as error:
                     self._lack(error.message)
                 else:
-                    self.is_asked = True
+                    self._is_asked = True
                     if versions != {__version__}:
                         self._lack(
                             f"They have safewrite {', '.join(sorted(versions))}, and the driver {__version__}."
                         )
             return None if self.lacking else self.engine
+
+    def leaves(self, error: ExecutorsLackPythonError) -> bool:
+        """Whether the job goes on without executors that cannot run tasks, as a new one may not."""
+        if not self.is_forced:
+            self.lack(error.message)
+        return not self.is_forced
 
     def lack(self, why: str) -> None:
         """Leave executors alone from now on, for they cannot run tasks."""
@@ -163,6 +171,6 @@ class Executors:
             self._lack(why)
 
     def _lack(self, why: str) -> None:
-        is_news, self.is_asked, self.lacking = self.lacking is None, True, why
+        is_news, self._is_asked, self.lacking = self.lacking is None, True, why
         if is_news:
             log.warning("engine auto: this process does all work, for executors cannot. %s", why)

@@ -61,7 +61,7 @@ class Upkeep:
     _due: dict[str, int] = field(default_factory=dict)
     """The number of the commit from which a table is due."""
     _left_s: float = START_S
-    _asked_s: float | None = None
+    _asked_s: float = field(init=False)
     _said: set[tuple[str, str]] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -91,7 +91,6 @@ class Upkeep:
         """Maintain one table, if there is time left."""
         started_s = self.now_s()
         with self._lock:
-            assert self._asked_s is not None
             self._left_s = min(self._left_s + settings.share * (started_s - self._asked_s), SAVED_S)
             self._asked_s = started_s
             left_s = self._left_s

@@ -198,8 +198,8 @@ def test_a_run_goes_on_here_where_an_executor_turns_out_to_lack_python(
     pipeline.places.work = by_executors(Lacks())
     (failed,) = pipeline.run().tables
     assert "Install safewrite on every node." in str(failed.error)
-    costs = Cost(1.0, 1.0, 1), Cost(0.0, 0.0, 1)
-    pipeline.places.work.files.costs = pipeline.places.work.rows.costs = costs
+    work, costs = pipeline.places.work, (Cost(1.0, 1.0, 1), Cost(0.0, 0.0, 1))
+    work.executors.is_forced, work.files.costs, work.rows.costs = False, costs, costs
     run = pipeline.run()
     assert (run.ok, run.engine.startswith("Install safewrite")) == (True, True)
     assert Pipeline(twin.plain.config).run().ok

@@ -157,9 +157,8 @@ class MicroBatches:
         usual = self._heaviest if self._heaviest_cut is None else self._heaviest_cut
         heavy = max(self._heaviest, usual * _MARGIN)
         is_there = self.place.is_there(records, fits=self._limit.holds(records, records * heavy))
-        heavy = (
-            self._heaviest if is_there else heavy
-        )  # a task's memory is not the driver's: Spark tries it again
+        if is_there:  # a task's memory is not the driver's: Spark tries it again
+            heavy = self._heaviest
         limit = self._limit_of(is_there=is_there)
         return is_there if limit.holds(records, records * heavy, (most, most * heavy)) else None
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 RECORDS = Cost(0.05, 60e-6, 100_000), Cost(1.0, 60e-6, 100_000)
 DRIVER = 10e-6
-"""What a record takes in the driver, and by one core of executors, until the job has measured; ``DRIVER`` is what it takes of the driver then (docs/sizes.md)."""
+"""What a record takes in the driver, and by one core of executors, until the job has measured; ``DRIVER``: of the driver, where executors land it (docs/sizes.md)."""
 SMALL = 500
 """Fewer records are worth no job of Spark's, whatever was measured."""
 
@@ -24,13 +24,9 @@ log = logging.getLogger("safewrite")
 
 @dataclass
 class Workplace:
-    """Where the records of a job are landed; ``executors`` are None where all are by the driver.
-
-    ``is_forced``: executors land all of them.
-    """
+    """Where the records of a job are landed; ``executors`` are None where all are by the driver, and land all where they are forced."""
 
     executors: Executors | None = None
-    is_forced: bool = False
     choice: Choice = field(default_factory=lambda: Choice("records"))
 
     @classmethod
@@ -38,7 +34,7 @@ class Workplace:
         """That of a job."""
         modules = ("safewrite.cdc.table.decode_task",)
         if config.engine == "spark":
-            return cls(Executors(SparkEngine(spark), modules, is_asked=True), is_forced=True)
+            return cls(Executors(SparkEngine(spark), modules, is_forced=True))
         cores = cores_elsewhere(spark) if config.engine == "auto" else 0
         if not cores:
             return cls()
@@ -53,8 +49,8 @@ class Workplace:
 
     def is_there(self, records: int, *, fits: bool) -> bool:
         """Whether executors land so many records, which the driver can take at once or not."""
-        if self.executors is None or self.is_forced:
-            return self.is_forced
+        if self.executors is None or self.executors.is_forced:
+            return self.executors is not None
         most = records if fits else 0
         return self.choice.is_there(records, small=SMALL if fits else 0, most=most) and (
             self.executors.ready() is not None
@@ -63,6 +59,6 @@ class Workplace:
     @property
     def told(self) -> str:
         """What was chosen last, and why."""
-        if self.executors is None or self.is_forced:
-            return f"all by {'executors' if self.is_forced else 'this process'}"
+        if self.executors is None or self.executors.is_forced:
+            return f"all by {'this process' if self.executors is None else 'executors'}"
         return self.executors.lacking or self.choice.last

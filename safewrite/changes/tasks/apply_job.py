@@ -165,7 +165,7 @@ class ApplyJob:
     def apply(
         self, memory: Memory, files: Sequence[LiveFile], now_ms: int
     ) -> Generator[Effect, Outcome, AppliedBatch]:
-        """See :class:`safewrite.changes.tasks.one_part.OnePart`; the rows that come are in files.
+        """See :class:`safewrite.changes.tasks.abc.BatchWork`; the rows that come are in files.
 
         Raises:
             InvalidInputError: as ``safewrite.changes.meaning.decide.decide``.
@@ -294,12 +294,7 @@ class ApplyJob:
     def rewrite(
         self, work: Sequence[tuple[LiveFile, Numbers]], before: Before | None
     ) -> Generator[Effect, Outcome, dict[str, Rest]]:
-        """Write the rows of files again that stay.
-
-        Raises:
-            UnsupportedTableError: a row cannot be written again without loss.
-            StorageError: as :meth:`apply`.
-        """
+        """See :class:`safewrite.changes.tasks.abc.BatchWork`."""
         yield from ()
         gone = {file.name: numbers for file, numbers in work}
         files, rests = self.files.named(self.new_id()), dict[str, Rest]()

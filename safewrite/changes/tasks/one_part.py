@@ -88,12 +88,7 @@ class OnePart:
     def apply(
         self, memory: Memory, files: Sequence[LiveFile], now_ms: int
     ) -> Generator[Effect, Outcome, AppliedBatch]:
-        """Decide about all changes on the files that may have rows of their keys; nothing is written.
-
-        Raises:
-            InvalidInputError: the batch must be refused; of a group the outcome names the members that must be.
-            StorageError: a file is gone or differs, or the store gave no answer.
-        """
+        """See :class:`safewrite.changes.tasks.abc.BatchWork`; nothing is written."""
         followed = yield from self._look(files, memory)
         sought, names = self.sought, [file.name for file in files]
         hits = {name: sought.found[name] for name in names}

@@ -218,13 +218,12 @@ class AppendPlan:
         yield from self._plan(head)
         change, at = self.change, f"{self.write_id}-{self.attempt}"
         how: dict[str, Any] = {"snapshot_id": self.snapshot_id, "schema": self.schema}
-        is_blind = self.operation == "append"
         added, puts = (
-            self.added_manifests(head, self.write_id if is_blind else at)
+            self.added_manifests(head, self.write_id if self.appends else at)
             if self._manifest is None
             else ([self._manifest], ())
         )
-        if is_blind:
+        if self.appends:
             self._manifest = added[0] if added else None
         kept, more = yield from without_files(
             head,

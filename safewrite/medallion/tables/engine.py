@@ -33,11 +33,8 @@ class Workplace:
         return None if self.executors is None else self.executors.ready()
 
     def leaves(self, error: ExecutorsLackPythonError) -> bool:
-        """Leave executors that cannot run tasks, as a new one may not; False where they were asked for by name."""
-        if self.executors is None or self.files.costs is None:
-            return False
-        self.executors.lack(error.message)
-        return True
+        """Whether the job goes on without executors that cannot run tasks."""
+        return self.executors is not None and self.executors.leaves(error)
 
     @property
     def told(self) -> str:
@@ -50,7 +47,7 @@ class Workplace:
 
 def by_executors(engine: Engine[Any]) -> Workplace:
     """Where an engine in other processes does all that is not small."""
-    return Workplace(Executors(engine, _MODULES, is_asked=True))
+    return Workplace(Executors(engine, _MODULES, is_forced=True))
 
 
 def engine_of(name: str) -> Workplace:
