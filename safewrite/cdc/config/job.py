@@ -12,10 +12,10 @@ from safewrite.cdc.connect.logical_types.declared import DecimalMode
 from safewrite.cdc.connect.placeholder import UNAVAILABLE_TEXT
 from safewrite.cdc.envelopes.registry import KINDS
 from safewrite.errors import without_secrets
+from safewrite.intake.job import JobConfig
 from safewrite.intake.partitioning import partition_columns
-from safewrite.intake.settings import Strict, Text, from_environment, json_schema_of, read, twice
-from safewrite.intake.tables import TableAccess, TableFormat
-from safewrite.intake.upkeep import Maintain, MaintainOption
+from safewrite.intake.settings import Strict, from_environment, json_schema_of, read, twice
+from safewrite.intake.tables import TableFormat
 
 _OURS = frozenset(
     {
@@ -209,7 +209,7 @@ class Trigger(Strict):
         return {"processingTime": f"{self.interval_s} seconds"}
 
 
-class Config(TableAccess):
+class Config(JobConfig):
     """A job: change data of topics, landed in tables."""
 
     job: Annotated[
@@ -256,17 +256,10 @@ class Config(TableAccess):
     ] = None
     parallel_tables: Annotated[int, Field(ge=1, le=64, description="tables that commit at once")] = 4
     job_tables: JobTables = JobTables()
-    maintain: MaintainOption = Maintain()
     unknown_tables: Annotated[
         Literal["dead-letter", "create", "ignore"],
         Field(description="what becomes of rows of tables that are not in tables"),
     ] = "dead-letter"
-    ignored_tables: Annotated[
-        list[Text],
-        Field(
-            description="source tables that are passed over, by name or by pattern, as `source` names them: `*` stands for any letters, `?` for one"
-        ),
-    ] = Field(default_factory=list)
     unknown_database: Annotated[Name | None, Field(description="where unknown tables are created")] = None
     defaults: Annotated[TableOptions | None, Field(description="of tables that are created unasked")] = None
     tables: list[NamedTable] = Field(default_factory=list)

@@ -11,7 +11,7 @@ from safewrite.cdc.config.job import Config
 from safewrite.cdc.config.table_config import TableOptions, TargetTable
 from safewrite.cdc.records.change import DeadLetter, SourceTable, UndecodableError
 from safewrite.cdc.records.change_set import ChangeSet
-from safewrite.intake.tables import TableFormat, is_like
+from safewrite.intake.tables import TableFormat
 
 _NAME = re.compile(r"[^\s./\\]{1,200}")
 _NAME_BYTES_MAX = 255
@@ -38,7 +38,7 @@ class Router:
     def __init__(self, config: Config) -> None:
         self._named = {table.source or table.table: table for table in config.tables}
         self._taken = {table.name: source for source, table in self._named.items()}
-        self._unknown, self._patterns = config.unknown_tables, tuple(config.ignored_tables)
+        self._unknown, self._passes_over = config.unknown_tables, config.ignores
         self._database = config.unknown_database
         self._defaults = config.defaults or TableOptions()
         self._found: dict[SourceTable, TargetTable] = {}
@@ -77,7 +77,7 @@ class Router:
         named = next((level for level, name in enumerate(names) if name in self._named), None)
         if named is None and self._unknown == "ignore" and is_sure:
             return True
-        return any(is_like(name, one) for name in names[:named] for one in self._patterns)
+        return self._passes_over(*names[:named])
 
     def table_of(self, source: SourceTable) -> TargetTable:
         """The table of a source.

@@ -11,9 +11,9 @@ import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from safewrite.errors import without_secrets
+from safewrite.intake.job import JobConfig
 from safewrite.intake.settings import Strict, Text, json_schema_of, read, twice
-from safewrite.intake.tables import Reader, TableAccess, TableFormat, all_read_vectors, check_readers, is_like
-from safewrite.intake.upkeep import Maintain, MaintainOption
+from safewrite.intake.tables import Reader, TableFormat, all_read_vectors, check_readers
 from safewrite.medallion.config.bronze_columns import BRONZE_COLUMNS, COMMIT_DATE, STORED_FILE, UNCHANGED
 from safewrite.medallion.config.column_types import arrow_type
 from safewrite.medallion.config.commit_columns import Partitions, check_commit_columns, commit_fields
@@ -180,7 +180,7 @@ class Raw(Strict):
 NOWHERE = Raw(location="/dev/null")  # all tables follow a bronze of others
 
 
-class Config(TableAccess):
+class Config(JobConfig):
     """A medallion job; :func:`load` reads it."""
 
     job: Annotated[str, Field(pattern=r"^[\w.-]{1,100}$")]
@@ -191,11 +191,8 @@ class Config(TableAccess):
     """The table of records that could not be taken, in the format ``quarantine_format``."""
     quarantine_format: TableFormat = "delta"
     workers: Annotated[int, Field(ge=1, le=64)] = 8
-    maintain: MaintainOption = Maintain()
     unknown_tables: Literal["raise", "quarantine"] = "raise"
     """What becomes of files and rows of a table that is not configured."""
-    ignored_tables: list[Text] = Field(default_factory=list)
-    """Tables that are passed over, by name or by pattern: ``*`` stands for any letters, ``?`` for one."""
     tables: Annotated[dict[Annotated[str, AfterValidator(_name_of_table)], TableConfig], Field(min_length=1)]
 
     @model_validator(mode="after")
@@ -228,10 +225,6 @@ class Config(TableAccess):
     def landed(self) -> dict[str, TableConfig]:
         """The tables that have raw files."""
         return {name: table for name, table in self.tables.items() if table.sync is None}
-
-    def ignores(self, name: str) -> bool:
-        """Whether a table that is not configured is passed over."""
-        return any(is_like(name, one) for one in self.ignored_tables)
 
     @property
     def owner_columns(self) -> tuple[str, ...]:
