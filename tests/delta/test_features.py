@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import deltalake
@@ -133,6 +134,7 @@ def test_a_commit_coordinator_in_the_properties_is_refused_whatever_the_protocol
         "allowColumnDefaults",
         "columnMapping",
         "inCommitTimestamp",
+        "rowTracking",
         "checkpointProtection",
         "icebergCompatV1",
         "icebergCompatV2",
@@ -263,17 +265,21 @@ def test_columns_that_files_do_not_name_and_modes_that_are_not_known_are_refused
     check_append(state(reader=2, writer=5, properties={"delta.columnMapping.mode": "none"}))
 
 
-def test_row_tracking_is_refused_unless_it_is_suspended():
-    """A table that supports it wants row ids even where it is not enabled (PROTOCOL.md)."""
-    assert "rowTracking" in refusal(state("rowTracking", "domainMetadata"))
+def test_row_tracking_that_the_protocol_does_not_list_or_that_is_suspended_is_refused_where_it_is_enabled():
+    """Its ids could be relied upon by nobody (PROTOCOL.md)."""
     enabled = {"delta.enableRowTracking": "true"}
-    assert "rowTracking" in refusal(state("rowTracking", "domainMetadata", properties=enabled))
-    check_append(state("rowTracking", "domainMetadata", properties={"delta.rowTrackingSuspended": "true"}))
+    suspended = {"delta.rowTrackingSuspended": "true"}
+    check_append(state("rowTracking", "domainMetadata"))
+    check_append(state("rowTracking", "domainMetadata", properties=enabled))
+    check_append(state("rowTracking", "domainMetadata", properties=suspended))
+    assert "rowTracking" in refusal(state("domainMetadata", properties=enabled))
+    assert "rowTracking" in refusal(state("rowTracking", properties=enabled | suspended))
 
 
-def test_in_commit_timestamps_are_refused_where_they_are_enabled():
-    enabled = {"delta.enableInCommitTimestamps": "true"}
-    assert "inCommitTimestamp" in refusal(state("inCommitTimestamp", properties=enabled))
+def test_in_commit_timestamps_are_refused_where_nothing_tells_that_of_the_newest_commit():
+    table = state("inCommitTimestamp", properties={"delta.enableInCommitTimestamps": "true"})
+    assert "inCommitTimestamp" in refusal(table)
+    check_append(replace(table, told_ms=1))
 
 
 def test_a_change_feed_takes_appends_and_swaps_of_whole_files_and_no_rewrites():

@@ -24,6 +24,7 @@ __all__ = [
     "checkpoint_part_of",
     "checkpoint_paths",
     "checkpoint_version_of",
+    "checksum_path",
     "commit_path",
     "corrupt",
     "file_key",
@@ -94,6 +95,11 @@ def checkpoint_paths(version: int, parts: int = 1) -> tuple[str, ...]:
     if parts == 1:
         return (f"{stem}.parquet",)
     return tuple(f"{stem}.{part:010d}.{parts:010d}.parquet" for part in range(1, parts + 1))
+
+
+def checksum_path(version: int) -> str:
+    """Path of a version's checksum file (PROTOCOL.md, "Version Checksum File"), which engines may write."""
+    return f"{LOG}{version:020d}.crc"
 
 
 def corrupt(message: str) -> StorageError:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from safewrite.delta.log import column_names, indexing, row_rules
+from safewrite.delta.log import column_names, indexing, row_rules, stamps
 from safewrite.delta.log.actions import corrupt
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.errors import InvalidInputError, Kind, UnsafeConfigError, UnsupportedTableError
@@ -120,7 +120,7 @@ def unwritable(state: Snapshot) -> Mapping[str, str]:
 
 def feeds_changes(state: Snapshot) -> bool:
     """Whether the table's change data feed is on: a commit that rewrites files then has change files."""
-    return _true(state, "delta.enableChangeDataFeed")
+    return stamps.is_on(state, "delta.enableChangeDataFeed")
 
 
 def check_overwrite(state: Snapshot, *, rewrites: bool = False) -> None:
@@ -131,17 +131,32 @@ def check_overwrite(state: Snapshot, *, rewrites: bool = False) -> None:
             of a table whose change feed would show kept rows as deleted and inserted.
     """
     reasons = dict(unwritable(state))
-    if _true(state, "delta.appendOnly"):
+    if stamps.is_on(state, "delta.appendOnly"):
         reasons["appendOnly"] = "no engine may remove or change its rows (delta.appendOnly = true)"
+    reasons |= _keeping(state)
     if rewrites and feeds_changes(state):
         reasons["changeDataFeed"] = "rewriting files would show kept rows as changed"
     _refuse(state, reasons)
 
 
+def check_compaction(state: Snapshot) -> None:
+    """Make sure that rows may be written again as they are.
+
+    Raises:
+        UnsupportedTableError: as :func:`check_append`.
+    """
+    _refuse(state, {**unwritable(state), **_keeping(state)})
+
+
+def _keeping(state: Snapshot) -> dict[str, str]:
+    keeps = stamps.stamping(state).keeps
+    return {"rowTracking": "rows that are written again would have to keep their ids"} if keeps else {}
+
+
 def marks_rows(state: Snapshot) -> bool:
     """Whether rows may go by deletion vectors: the table wants it, and its protocol has them for readers and writers."""
     known = [state.protocol.get(name) or () for name in ("readerFeatures", "writerFeatures")]
-    return _true(state, VECTORS_WANTED) and all(VECTORS in names for names in known)
+    return stamps.is_on(state, VECTORS_WANTED) and all(VECTORS in names for names in known)
 
 
 def _refuse(state: Snapshot, reasons: Mapping[str, str]) -> None:
@@ -321,7 +336,7 @@ def _iceberg_compat(version: str) -> Rule:
     key = f"delta.enable{version[0].upper()}{version[1:]}"
 
     def rule(state: Snapshot) -> str | None:
-        return f"new files would need Iceberg's metadata ({key} = true)" if _true(state, key) else None
+        return f"new files would need Iceberg's metadata ({key} = true)" if stamps.is_on(state, key) else None
 
     return rule
 
@@ -392,18 +407,20 @@ def _column_mapping(state: Snapshot) -> str | None:
 
 
 def _row_tracking(state: Snapshot) -> str | None:
-    """Why row tracking forbids it: the table wants row ids even where it is not enabled, unless suspended."""
-    enabled = _true(state, "delta.enableRowTracking")
-    supported = "rowTracking" in features(state) and not _true(state, "delta.rowTrackingSuspended")
-    return "every added row would need a row id" if enabled or supported else None
+    """Why ids of rows forbid it: the table wants them, and its protocol does not."""
+    if not stamps.is_on(state, stamps.TRACKED) or stamps.stamping(state).keeps:
+        return None
+    why = "suspends them" if stamps.is_on(state, stamps.SUSPENDED) else "does not list the feature"
+    return f"every row would need an id ({stamps.TRACKED} = true), and the table {why}"
 
 
 def _in_commit_timestamps(state: Snapshot) -> str | None:
-    enabled = _true(state, "delta.enableInCommitTimestamps")
+    """Why times in commits forbid it: nothing tells that of the newest commit, and the next must be later."""
+    if state.told_ms is not None or state.version < 0 or not stamps.stamping(state).timed:
+        return None
     return (
-        "commits would need increasing timestamps (delta.enableInCommitTimestamps = true)"
-        if enabled
-        else None
+        "the next commit must be later than the newest one, and neither that commit nor its checksum file tells its time "
+        f"({stamps.TIMED[0]} = true)"
     )
 
 
@@ -431,10 +448,6 @@ def _redirect(name: str) -> Rule:
         return f"the table is at another place now: {text}" if text is not None else None
 
     return rule
-
-
-def _true(state: Snapshot, key: str) -> bool:
-    return state.properties.get(key, "false").strip().lower() == "true"
 
 
 def _read_by(read: Callable[[Snapshot], object]) -> Rule:
@@ -513,8 +526,7 @@ WAYS_OUT: Mapping[str, str] = {
     "clustering": "clustering: name the columns again, ALTER TABLE t CLUSTER BY (c), or none: ALTER TABLE t CLUSTER BY NONE.",
     "rowTracking": "rowTracking: Databricks turns it on for materialized views and for Iceberg v3. ALTER TABLE t SET TBLPROPERTIES "
     "('delta.enableRowTracking' = 'false'), then ALTER TABLE t DROP FEATURE rowTracking.",
-    "inCommitTimestamp": "inCommitTimestamp: catalog-managed tables of Databricks bring it. ALTER TABLE t SET TBLPROPERTIES "
-    "('delta.enableInCommitTimestamps' = 'false').",
+    "inCommitTimestamp": "inCommitTimestamp: let the engine that keeps the table's log commit once, then open the table again.",
     "columnMapping": f"columnMapping: no engine can be sure which column of a file is which. {_COPY[0].upper()}{_COPY[1:]}.",
     "checkConstraints": "checkConstraints: they were added by ALTER TABLE t ADD CONSTRAINT. ALTER TABLE t DROP CONSTRAINT takes each away. "
     "docs/refused.md has what is evaluated.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 
-from safewrite.delta.log import file_properties, indexing
+from safewrite.delta.log import file_properties, indexing, stamps
 from safewrite.delta.log.features import COPIES, interval_s
 from safewrite.errors import InvalidInputError, Kind, UnsafeConfigError
 from safewrite.text.rendering import shown
@@ -146,8 +146,8 @@ _KNOWN: Mapping[str, Check] = {
     "delta.enableDeletionVectors": _flag,
     "delta.enableExpiredLogCleanup": _flag,
     "delta.enableIcebergCompat*": _off("Iceberg's metadata"),
-    "delta.enableInCommitTimestamps": _off("in-commit timestamps"),
-    "delta.enableRowTracking": _off("row tracking"),
+    stamps.TIMED[0]: _flag,
+    stamps.TRACKED: _flag,
     "delta.enableTypeWidening": _flag,
     "delta.feature.*": _never("safewrite lists the features that a table needs itself"),
     "delta.isolationLevel": _one_of("serializable"),

@@ -7,13 +7,15 @@ the log; a warm one takes a single short listing when nothing is new.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from safewrite.delta.log import actions, column_names, ranges, segment
+from safewrite.delta.log import actions, column_names, ranges, segment, stamps
 from safewrite.delta.log.actions import Action, Commit
 from safewrite.delta.log.restore import Restore, restore_of
 from safewrite.delta.log.segment import Checkpoint, LogSegment
@@ -48,7 +50,8 @@ class Snapshot:
     ``protocol`` and ``metadata`` are the raw actions; ``txns`` maps app id to its last version;
     ``checkpoint`` is the newest checkpoint that this snapshot knows of; ``anchor`` proves that a log is still
     the one that the snapshot was read from. ``restores`` are those among the commits that were read, which begin
-    with ``read_from``. ``domains`` maps the name of a metadata domain to its configuration.
+    with ``read_from``. ``domains`` maps the name of a metadata domain to its configuration. ``told_ms`` is the time of the newest
+    commit that tells its time in itself, where the table's commits do.
     """
 
     version: int
@@ -60,6 +63,7 @@ class Snapshot:
     restores: tuple[Restore, ...] = ()
     read_from: int = 0
     domains: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    told_ms: int | None = None
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -122,10 +126,15 @@ class Snapshot:
         if version != self.version + 1:
             raise actions.corrupt(f"Version {version} of the log does not follow version {self.version}.")
         anchor = _anchor(version, commit.digest)
-        changed = commit.protocol or commit.metadata or commit.domain_metadata
+        domains = commit.domain_metadata
+        others = [one for one in domains if one["domain"] != stamps.ROW_IDS] if domains else domains
+        changed = commit.protocol or commit.metadata or others
         if not (changed or commit.txns or restore_of(commit)):
-            # Most commits only add files.
-            return self._moved(version=version, anchor=anchor)
+            # Most commits only add files, and row ids in some tables.
+            if self.told_ms is None and not domains:
+                return self._moved(version=version, anchor=anchor)
+            told = MappingProxyType(domains_after(self.domains, domains))
+            return self._moved(version=version, anchor=anchor, domains=told, told_ms=self._told(commit))
         draft = _Partial(
             self.protocol,
             self.metadata,
@@ -133,10 +142,15 @@ class Snapshot:
             list(self.restores),
             self.read_from,
             self.domains,
+            self.told_ms,
         )
         draft.apply(commit)
         moved = draft.state(version, self.checkpoint, anchor)
         return moved if changed else self._kept_by(moved)
+
+    def _told(self, commit: Commit) -> int | None:
+        told = stamps.time_of(commit)
+        return self.told_ms if told is None else told
 
     def with_checkpoint(self, checkpoint: Checkpoint) -> Snapshot:
         """The same snapshot, read from a newer checkpoint next time."""
@@ -171,6 +185,7 @@ class _Partial:
     restores: list[Restore] = field(default_factory=list)
     read_from: int = 0
     domains: Mapping[str, str] = field(default_factory=dict)
+    told_ms: int | None = None
 
     def apply(self, commit: Commit) -> None:
         restored = restore_of(commit)
@@ -178,6 +193,8 @@ class _Partial:
             self.restores.append(restored)
         self.protocol = commit.protocol or self.protocol
         self.metadata = commit.metadata or self.metadata
+        told = stamps.time_of(commit)
+        self.told_ms = self.told_ms if told is None else told
         self.remember(commit.txns, commit.domain_metadata)
 
     def remember(self, txns: Sequence[Action], domains: Sequence[Action]) -> None:
@@ -201,6 +218,7 @@ class _Partial:
             tuple(self.restores),
             self.read_from,
             MappingProxyType(self.domains),
+            self.told_ms,
         )
 
 
@@ -343,10 +361,31 @@ def _cold(at: int | None, limits: Limits) -> Reading[Snapshot | None]:
             return (yield from _from_commits(found, at, limits))
         try:
             if base.is_json:
-                return (yield from _from_json(base, found, at, limits))
-            return (yield from _from_checkpoint(base, tails, found, at, limits))
+                state = yield from _from_json(base, found, at, limits)
+            else:
+                state = yield from _from_checkpoint(base, tails, found, at, limits)
+            return (yield from _timed(state, limits))
         except (ranges.UnreadableError, ranges.HoleError):
             unusable.add(base)  # torn or garbled: an older one, or all commits, will do (B2, B3)
+
+
+def _timed(state: Snapshot, limits: Limits) -> Reading[Snapshot]:
+    """The snapshot with the time that its commit tells, where no commit was read: a checkpoint does not have it.
+
+    The checksum file has it too.
+    """
+    if state.told_ms is not None or not stamps.stamping(state).timed:
+        return state
+    commit = yield from fetch_one(_get_commit(state.version), limits)
+    if isinstance(commit, Ok):
+        told = stamps.time_of(actions.parse(_body(commit), state.version))
+        return replace(state, told_ms=told)
+    get = Get(actions.checksum_path(state.version), name="state.get_checksum")
+    checksum = yield from fetch_one(get, limits)
+    with suppress(ValueError, AttributeError):
+        told = json.loads(_body(checksum)).get("inCommitTimestampOpt") if isinstance(checksum, Ok) else None
+        return replace(state, told_ms=told if type(told) is int else None)
+    return state
 
 
 def _hint(at: int | None, limits: Limits) -> Reading[Checkpoint | None]:

@@ -15,6 +15,7 @@ from typing import Any
 from safewrite.delta.log import actions, features
 from safewrite.delta.log.actions import Action, Commit
 from safewrite.delta.log.snapshot import Snapshot, load
+from safewrite.delta.log.stamps import ROW_IDS
 from safewrite.delta.maintenance import vanished
 from safewrite.delta.maintenance.inspection import (
     ASKS,
@@ -81,9 +82,10 @@ class RescueCandidate(Transaction):
 
     carried: tuple[Action, ...] = ()
 
-    def file_actions(self) -> list[dict[str, Any]]:
-        """``txn`` and ``add`` actions as the vanished commit had them."""
-        return [{"txn": txn} for txn in self.carried] + super().file_actions()
+    def file_actions(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """``txn`` and ``add`` actions as the vanished commit had them; ids of rows are given again."""
+        new, there = super().file_actions()
+        return [*({"txn": txn} for txn in self.carried), *new], there
 
     def check_conflict(self, version: int, commit: Commit) -> None:
         """Check as for any append; besides, nobody else may have brought the rows back meanwhile."""
@@ -144,6 +146,8 @@ def _not_blind(commit: Commit) -> str | None:
     mode = str((info.get("operationParameters") or {}).get("mode", "Append")).strip('"').lower()
     names = {name for action in commit.actions for name in action if action.get(name) is not None}
     more = names - {"commitInfo", "add", "txn"}
+    if {one["domain"] for one in commit.domain_metadata} == {ROW_IDS}:
+        more -= {"domainMetadata"}
     if more:
         return f"it holds {', '.join(sorted(more))} actions: run the operation again"
     if info.get("isBlindAppend") is False or mode != "append":

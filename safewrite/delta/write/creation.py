@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from safewrite.delta.arbiter import PROPERTY_ARBITER
-from safewrite.delta.log import column_names, features, indexing
+from safewrite.delta.log import column_names, features, indexing, stamps
 from safewrite.delta.log.actions import Action
 from safewrite.delta.log.schema import add_fields, features_needed, from_arrow, widen_fields
 from safewrite.delta.log.snapshot import Snapshot
@@ -57,7 +57,7 @@ def actions(
     if state is None:
         if first is None:
             raise InternalError("A write to no table was not asked to create one. Please report it.")
-        return _new_table(prepared, arbiter_properties, first, new_id(), now_ms)
+        return _new_table(prepared, arbiter_properties, first, new_id, now_ms)
     metadata = {**state.metadata, "configuration": dict(state.properties)}
     missing = {k: v for k, v in arbiter_properties.items() if k not in state.properties}
     recording = PROPERTY_ARBITER in missing and arbiter_properties[PROPERTY_ARBITER] != "local"
@@ -122,21 +122,28 @@ def _highest_id(state: Snapshot) -> int:
 
 
 def _new_table(
-    prepared: Prepared, arbiter_properties: Mapping[str, str], first: NewTable, table_id: str, now_ms: int
+    prepared: Prepared,
+    arbiter_properties: Mapping[str, str],
+    first: NewTable,
+    new_id: Callable[[], str],
+    now_ms: int,
 ) -> CreationActions:
     configuration = {name: _text(value) for name, value in first.properties.items()}
     configuration |= arbiter_properties
     metadata: Action = {
-        "id": table_id,
+        "id": new_id(),
         "format": {"provider": "parquet", "options": {}},
         "schemaString": from_arrow(prepared.schema),
         "partitionColumns": list(first.partition_by),
         "configuration": configuration,
         "createdTime": now_ms,
     }
+    if _is_on(configuration, stamps.TRACKED):
+        configuration[stamps.ID_COLUMN] = f"_row-id-col-{new_id()}"
+        configuration[stamps.VERSION_COLUMN] = f"_row-commit-version-col-{new_id()}"
     protocol = _protocol(prepared, configuration)
     _check_statistics(configuration, prepared.schema, first.partition_by)
-    made = Snapshot(0, protocol, metadata)
+    made = Snapshot(0, protocol, metadata, told_ms=now_ms)
     features.check_new_names(made, prepared.schema.names)
     try:
         features.check_creation(made)
@@ -175,15 +182,13 @@ def _protocol(prepared: Prepared, configuration: Mapping[str, str]) -> Action:
     if _is_on(configuration, WIDENS):
         needed = (*needed, WIDENING)
     change_feed = _is_on(configuration, "delta.enableChangeDataFeed")
-    if needed:
-        legacy = ["appendOnly", "invariants", *(["changeDataFeed"] if change_feed else [])]
-        return {
-            "minReaderVersion": 3,
-            "minWriterVersion": 7,
-            "readerFeatures": list(needed),
-            "writerFeatures": [*needed, *legacy],
-        }
-    return {"minReaderVersion": 1, "minWriterVersion": 4 if change_feed else 2}
+    ours = [stamps.TIME] if _is_on(configuration, stamps.TIMED[0]) else []
+    ours += [stamps.TRACKING, "domainMetadata"] if _is_on(configuration, stamps.TRACKED) else []
+    if not needed and not ours:
+        return {"minReaderVersion": 1, "minWriterVersion": 4 if change_feed else 2}
+    legacy = ["appendOnly", "invariants", *(["changeDataFeed"] if change_feed else [])]
+    readers = {"minReaderVersion": 3, "readerFeatures": list(needed)} if needed else {"minReaderVersion": 1}
+    return readers | {"minWriterVersion": 7, "writerFeatures": [*needed, *ours, *legacy]}
 
 
 def _is_on(configuration: Mapping[str, str], name: str) -> bool:

@@ -56,10 +56,11 @@ def change_of(files: Iterable[tuple[Action, FileRewrite]], feed: tuple[StagedFil
     )
 
 
-def actions_of(change: DeltaChange, now_ms: int, *, changes_data: bool) -> list[dict[str, Any]]:
-    """``add`` actions of files in the place of others, and ``remove`` actions of what they replace."""
-    return [
-        *(file.action for file in (*change.rewritten, *change.feed)),
+def actions_of(
+    change: DeltaChange, now_ms: int, *, changes_data: bool
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """``add`` actions of files in the place of others; those of files under new vectors, and ``remove`` actions of what goes."""
+    return [file.action for file in (*change.rewritten, *change.feed)], [
         *({"add": after} for _, after in change.marks),
         *(removal(add, now_ms, changes_data=changes_data) for add in change.removed),
     ]

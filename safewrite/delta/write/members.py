@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from safewrite.delta.log.actions import Commit, commit_path, parse
+from safewrite.delta.log.stamps import TIME
 from safewrite.errors import Kind, StorageError
 from safewrite.protocol import members
 from safewrite.protocol.ask import Limits
@@ -195,7 +196,9 @@ def _unread(path: str, why: str) -> StorageError:
 
 
 def summed_up(version: int, summary: str, digest: str) -> Commit:
-    """The keys and transactions of a commit, as its summary tells them."""
+    """The keys and transactions of a commit, and what it is stamped with, as its summary tells them."""
     known = json.loads(summary)
     txns = [{"txn": {"appId": name, "version": number}} for name, number in known["txns"].items()]
-    return Commit(version, ({"commitInfo": {ENGINE: known}}, *txns), digest=digest)
+    time, domains = known.get(TIME), [{"domainMetadata": one} for one in known.get("domains", ())]
+    info = {ENGINE: known} if time is None else {ENGINE: known, TIME: time}
+    return Commit(version, ({"commitInfo": info}, *txns, *domains), digest=digest)

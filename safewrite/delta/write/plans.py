@@ -16,6 +16,7 @@ from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import creation
 from safewrite.delta.write.abc import Write
+from safewrite.delta.write.stamped import Stamper
 from safewrite.delta.write.transaction import Transaction
 from safewrite.errors import InternalError
 from safewrite.frames import Prepared, as_frame, joined, prepare
@@ -484,6 +485,7 @@ class Planner:
             "commit_id": self.new_id(),
             "write": named,
             "timestamp_ms": now_ms,
+            "stamper": Stamper(self.connection.world.wall_ms),
             "limits": self.limits,
             "state": state,
             "metadata": changes.metadata,

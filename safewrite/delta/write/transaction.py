@@ -26,6 +26,7 @@ from safewrite.delta.write.members import (
 )
 from safewrite.delta.write.restored_positions import check_in_effect, check_rival
 from safewrite.delta.write.staging import StagedFile, accounted, secure
+from safewrite.delta.write.stamped import Stamper, Stamps, numbered
 from safewrite.errors import (
     ConflictError,
     ForeignWriterError,
@@ -105,6 +106,7 @@ class Transaction:
     """The members that were offered to this write, by path, as they were read for a table of some layout."""
     _left: dict[str, None] = field(default_factory=dict, repr=False)
     """Files of earlier plans of this commit, by their paths."""
+    stamper: Stamper = field(default_factory=Stamper, repr=False)
     followed: Snapshot | None = None
     """The table with another writer's commit that carries this write, where that is known."""
     _bodies: dict[tuple[int, str], bytes] = field(default_factory=dict, repr=False)
@@ -165,16 +167,19 @@ class Transaction:
             self._bodies = {attempt: self._encode(version)}
         return self._bodies[attempt]
 
+    def _stamped(self, version: int) -> Stamps:
+        return self.stamper.at(version, self.commit_id, self.after, self.timestamp_ms)
+
     def _encode(self, version: int) -> bytes:
-        actions: list[dict[str, Any]] = [{"commitInfo": self._commit_info()}]
+        stamps = self._stamped(version)
+        actions: list[dict[str, Any]] = [{"commitInfo": self._commit_info() | stamps.info}]
         if self.protocol is not None:
             actions.append({"protocol": self.protocol})
         if self.metadata is not None:
             actions.append({"metaData": self.metadata})
         actions += [{"txn": txn} for txn in self._txns(version)]
-        actions += accounted(
-            self.file_actions(), self.whole.rows, self.planned_change.kept_rows, self.write.key
-        )
+        files = numbered(self.file_actions(), version, stamps)
+        actions += accounted(files, self.whole.rows, self.planned_change.kept_rows, self.write.key)
         lines = (json.dumps(action, separators=(",", ":"), ensure_ascii=False) for action in actions)
         return ("\n".join(lines) + "\n").encode()
 
@@ -185,10 +190,11 @@ class Transaction:
             raise InternalError("A write was committed before it was planned. Please report it.")
         return self.change
 
-    def file_actions(self) -> list[dict[str, Any]]:
-        """``add`` actions of the staged files, and those of what becomes of files that are there."""
-        adds = [*(file.action for file in self.files), *(add for one in self.taken for add in one.adds)]
-        return adds + actions_of(self.planned_change, self.timestamp_ms, changes_data=self.changes_data)
+    def file_actions(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Actions of new files, and those of what becomes of files that are there."""
+        new, there = actions_of(self.planned_change, self.timestamp_ms, changes_data=self.changes_data)
+        taken = (add for one in self.taken for add in one.adds)
+        return [*(file.action for file in self.files), *taken, *new], there
 
     @property
     def whole(self) -> Write:
@@ -285,6 +291,7 @@ class Transaction:
             return None
         txns = {txn["appId"]: txn["version"] for txn in self._txns(version)}
         known = {"commitId": self.commit_id, **brief(self._listed[0]), "txns": txns}
+        known |= self._stamped(version).summary(self.file_actions(), version)
         text = json.dumps(known, separators=(",", ":"), ensure_ascii=False)
         return text if len(self.whole.each) == 1 or len(text) <= SUMMARY_CHARS_MAX else None
 
