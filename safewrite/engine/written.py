@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from safewrite.engine.abc import TaskAttempt
+from safewrite.engine.exchange import Share
 
 
 class MemberCount(Protocol):
@@ -76,3 +77,20 @@ class TaskWriter(Protocol):
         Raises:
             InternalError: tasks wrote one file, or not the rows that they counted.
         """
+
+
+@dataclass(frozen=True)
+class WriteMembers:
+    """Writes the rows of members that other tasks gave to data files, whose names tell the attempt."""
+
+    writer: TaskWriter
+    names: frozenset[str]
+    """Those of the shares that are to be written."""
+    columns: None = None
+
+    def __call__(
+        self, given: Iterable[Share], at: TaskAttempt
+    ) -> Generator[pa.RecordBatch, None, WrittenRows]:
+        """Write all rows."""
+        yield from ()
+        return self.writer.write(((one.name, one.table()) for one in given if one.name in self.names), at)

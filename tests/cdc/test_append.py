@@ -13,16 +13,20 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog import load_catalog
 
 import safewrite as sw
 from safewrite.cdc.landing.dead_letters import DeadLetters
 from safewrite.cdc.records.change import KafkaRecord
 from safewrite.cdc.status import status
+from safewrite.changes.members.shared_jobs import SharedRows
 from tests.cdc.events import event, postgres, record
 from tests.cdc.jobs import FORM_AND_SCHEMAS, Job, Source, change, cut
 from tests.cdc.on_executors import Executors, work_of
 
 FORMS = ("delta", "iceberg")
+_OF_WAYS = ("_ms", "one_by_one", "by_executors")
+"""Of a line of the ledger, what tells who landed it, and when."""
 WHERE = {"k_topic": "topic", "k_part": "partition", "k_at": "offset", "k_time": "timestamp", "k_key": "key", "k_headers": "headers"}  # fmt: skip
 
 
@@ -96,13 +100,66 @@ def test_both_ways_of_reading_and_executors_land_the_same(tmp_path: Path) -> Non
         for number, part in enumerate(cut(given, 30)):
             lines += landing.land(job.batch(part, number), work_of(there))
         told = [
-            {name: at for name, at in asdict(one).items() if not name.endswith(("_ms", "one_by_one"))}
-            for one in lines
+            {name: at for name, at in asdict(one).items() if not name.endswith(_OF_WAYS)} for one in lines
         ]
+        ways = [line.by_executors == line.records for line in lines if line.table is not None]
+        assert ways == [False, there is not None, there is not None], (
+            "the first batch has a value that does not fit"
+        )
         found.append((rows(job), told, [(one["offset"], one["reason"]) for one in job.letters()]))
     assert found[0] == found[1] == found[2]
     assert len(found[0][0]) == 89
     assert [offset for offset, _ in found[0][2]] == [17]
+
+
+def test_executors_filter_events_and_compute_columns_of_them(tmp_path: Path) -> None:
+    """The filter lets no row of the last batch pass: nothing is committed, and the records are accounted for."""
+    more = {"filter": "n % 3 > 0", "computed": {"half": "n / 2"}}
+    for name, there in (("here", None), ("there", Executors())):
+        (tmp_path / name).mkdir()
+        job = job_of(tmp_path / name, **more)
+        landing, lines = job.landing(), []
+        for number, part in enumerate([range(9), range(9, 18), range(18, 30, 3)]):
+            given = [click(at, n=at) for at in part]
+            lines += landing.land(job.batch(given, number), work_of(there))
+        counted = [
+            (line.records, line.applied, line.ignored, line.version, line.by_executors)
+            for line in lines
+            if line.table
+        ]
+        by = 0 if there is None else 1
+        assert counted == [(9, 6, 3, 1, 9 * by), (9, 6, 3, 2, 9 * by), (4, 0, 4, None, 4 * by)]
+        assert sorted((row["n"], row["half"]) for row in rows(job)) == [
+            (n, n / 2) for n in range(18) if n % 3
+        ]
+        assert job.verdict().faults == ()
+
+
+def test_events_are_written_again_where_the_table_was_partitioned_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of(tmp_path, "iceberg")
+    landing, executors, done = job.landing(), Executors(), list[int]()
+    landing.land(job.batch([click(0, n=0)]), executors.work)
+    written = SharedRows.written
+
+    def between(given: SharedRows, writer: Any) -> Any:
+        found = written(given, writer)
+        if not done:
+            table = load_catalog(**job.catalog()).load_table("db.clicks")
+            with table.update_spec() as update:
+                update.add_identity("k_part")
+            (clicks,) = landing.config.tables
+            seen = landing.targets.seen(clicks)
+            assert seen is not None
+            seen.refresh()
+        done.append(1)
+        return found
+
+    monkeypatch.setattr(SharedRows, "written", between)
+    (_, line) = landing.land(job.batch([click(at, n=at) for at in range(1, 5)], 1), executors.work)
+    assert (len(done), line.applied, line.by_executors) == (2, 4, 4)
+    assert sorted(row["n"] for row in rows(job)) == [*range(5)]
 
 
 @pytest.mark.sweep("iceberg")

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+import pytest
+
 import safewrite
 from safewrite.changes.members import table_pool
 from safewrite.engine import local
@@ -44,21 +46,23 @@ def called() -> Iterator[set[str]]:
     found |= {f"{one.co_filename.removeprefix(_ROOT)}:{one.co_qualname}" for one in codes if one.co_filename.startswith(_ROOT)}  # fmt: skip
 
 
-def functions_of(folder: Path, executors: Executors | None) -> set[str]:
+def functions_of(folder: Path, executors: Executors | None, mode: str) -> set[str]:
     """Those that a record runs: one that a job's table begins with, and one after it."""
-    job = job_of(folder)
+    metadata = {"metadata": {"op": "op"}} if mode == "append" else {}
+    job = job_of(folder, mode=mode, **metadata)
     landing, work = job.landing(), work_of(executors)
     with called() as found:
         landing.land(job.batch([change("c", "a", 1, {"id": 1, "n": 1}, lsn=1, offset=0)]), work)
         landing.land(job.batch([change("u", "a", 1, {"id": 1, "n": 2}, lsn=2, offset=1)], 1), work)
-    assert job.rows("a") == {1: {"id": 1, "n": 2}}
+    assert sorted(row["n"] for row in job.read("a").to_pylist()) == ([1, 2] if mode == "append" else [2])
     return found
 
 
-def test_a_record_runs_the_same_functions_by_each_engine(tmp_path: Path) -> None:
-    functions_of(tmp_path / "before", None)  # what a process does once
-    here = functions_of(tmp_path / "here", None)
-    there = functions_of(tmp_path / "there", Executors())
+@pytest.mark.parametrize("mode", ["upsert", "append"])
+def test_a_record_runs_the_same_functions_by_each_engine(tmp_path: Path, mode: str) -> None:
+    functions_of(tmp_path / "before", None, mode)  # what a process does once
+    here = functions_of(tmp_path / "here", None, mode)
+    there = functions_of(tmp_path / "there", Executors(), mode)
     lines = [f"{len(here)} here, {len(there)} by tasks"]
     lines += [f"only here   {one}" for one in sorted(here - there)]
     lines += [f"only there  {one}" for one in sorted(there - here)]

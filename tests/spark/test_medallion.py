@@ -99,7 +99,7 @@ def test_a_killed_worker_leaves_no_row_and_what_is_read_once_more_is_what_one_pr
     mapped = SparkEngine.map
 
     def dying(engine: SparkEngine, source: Any, task: Any) -> Any:
-        writes = isinstance(task, tasks.WriteRows)
+        writes = isinstance(task, tasks.WriteMembers)
         return mapped(engine, source, Dies(task, tmp_path / "noted") if writes else task)
 
     def deciding(engine: SparkEngine, source: Any, task: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import safewrite as sw
 from safewrite.cdc.columns.column_fit import ColumnTypes, types_of
@@ -20,6 +21,7 @@ from safewrite.cdc.connect.logical_types.declared import DecimalMode
 from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.records.batch import Partition
 from safewrite.cdc.records.change import DeadLetter, Op, SourceTable
+from safewrite.cdc.records.change_set import OP as CHANGE_OP
 from safewrite.cdc.records.change_set import ChangeSet, ColumnBatch
 from safewrite.cdc.routing.origin import TableSource
 from safewrite.cdc.routing.routing import Router
@@ -31,7 +33,7 @@ from safewrite.cdc.rows.rows_by_key import rows_with
 from safewrite.cdc.rows.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.rows.table_changes import TableChanges
 from safewrite.cdc.rows.unavailable_values import Key, key_of
-from safewrite.changes.members.table_chunks import KeysTold, UnfitError, dealt, hashes_of
+from safewrite.changes.members.table_chunks import KeysTold, UnfitError, dealt, hashes_of, kept_together
 from safewrite.engine.exchange import Dealt
 from safewrite.intake.duck import duckdb_version
 from safewrite.values.objects import array_of, column_of
@@ -127,6 +129,8 @@ class ShareTold:
     @property
     def unfit(self) -> str | None:
         """Why these changes must be in one part, as all tasks know them together; None if they need not."""
+        if self.table.is_appended and self.rows:
+            return None
         if self.key_values is None:
             return "none of its records is a row"
         if self.moves.is_scattered and self.moves.asked:
@@ -217,6 +221,8 @@ class Sharing:
             raise UnfitError("the place of deletes is looked for in the table (precombine_key)")
         if table.expressions and any(row.lacks for row in rows.rows):
             raise UnfitError(f"{OF_SQL}, and its source left values out")
+        if table.is_appended and table.expressions and _has_deletes(rows):
+            raise UnfitError(f"{OF_SQL}, and a delete is a row that passes the filter")
         dead = [*strange, *rows.dead]
         if len(dead) > _LETTERS_MAX:
             raise UnfitError("many of its records are dead letters")
@@ -259,6 +265,8 @@ class Sharing:
             ),
             any(row.lacks for row in rows.rows),
         )
+        if table.is_appended:  # rows have no keys: those of a task stay together
+            return share, (kept_together(table.name, one.rows, task, view.parts) for one in parts)
         return share, (dealt(table.name, one.rows, one.hashes, view.parts) for one in parts)
 
     def _own(
@@ -267,7 +275,7 @@ class Sharing:
         """The changes of the table's source, and dead letters of the others."""
         if table.name in self.unreached:
             raise UnfitError(self.unreached[table.name])
-        if table.mode != "upsert":
+        if table.has_versions:
             raise UnfitError(f"its mode is {table.mode}")
         if table.deleted_column is not None:
             raise UnfitError("its deleted rows stay")
@@ -283,6 +291,13 @@ class Sharing:
         if origin.source is not None and not origin.is_recorded and {*sources} != {origin.source}:
             raise UnfitError("it has records of several sources, and none is recorded yet")
         return origin.split(given)
+
+
+def _has_deletes(rows: ChangeRows) -> bool:
+    """Whether a change deletes a row, also where each change is a row of its own."""
+    if any(row.change.op is Op.DELETE for row in rows.rows):
+        return True
+    return any(pc.any(pc.equal(one.batch.data.column(CHANGE_OP), "d")).as_py() for one in rows.projected)
 
 
 # --- rows ----------------------------------------------------------------------------------------------
@@ -344,12 +359,12 @@ def _part(rows: pa.Table, keys: Mapping[str, tuple[Any, Mapping[int, str]]]) -> 
     if any(misfits for _, misfits in keys.values()):
         raise UnfitError("some of its keys do not fit the table")
     made = pa.table({name: values for name, (values, _) in keys.items()})
-    return _Part(rows, made, hashes_of(made))
+    return _Part(rows, made, hashes_of(made) if keys else None)
 
 
 def _keys_of(parts: Sequence[_Part]) -> KeysTold | None:
     """What the driver must know of the keys of all parts."""
-    if not parts:
+    if not parts or not parts[0].keys.num_columns:
         return None
     found = KeysTold(parts[0].keys.schema, parts[0].hashes is not None)
     for one in parts:

@@ -17,7 +17,7 @@ from safewrite.cdc.columns.widening import refuse_unknown_partitions, with_colum
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.ledger.ledger import LedgerEntry, listed
 from safewrite.cdc.ledger.target_tables import keys_of
-from safewrite.cdc.records.batch import Batch, Ranges, key_of, moves
+from safewrite.cdc.records.batch import Batch, Moves, Ranges, key_of, moves
 from safewrite.cdc.records.change import DeadLetter
 from safewrite.cdc.routing.moves import SOURCE_TIME, moved_by
 from safewrite.cdc.routing.origin import TableSource, is_source_position
@@ -36,12 +36,14 @@ from safewrite.cdc.table.counts import count_dead
 from safewrite.cdc.table.shares import LACKS, OP, PLACE, ROW, ShareTold, TableView
 from safewrite.cdc.table.table_batch import JobParts
 from safewrite.cdc.table.versions import next_revision
-from safewrite.changes.members.shared_jobs import SharedChanges, SharedJobs
+from safewrite.changes.members.shared_jobs import Doubt, SharedChanges, SharedJobs, SharedRows
 from safewrite.changes.members.table_chunks import UnfitError
 from safewrite.engine.abc import TaskReport
 from safewrite.engine.exchange import Dealt
 
 LISTS = pa.list_(pa.string())
+_WRITES_MAX = 5
+"""Rows are written this many times at most, where a table's columns change meanwhile."""
 
 
 def view_of(job: str, found: sw.Table | None, positions: Mapping[str, int], parts: int) -> TableView:
@@ -95,6 +97,24 @@ class ChunkFit:
             )
         more = {LACKS: lacks} if self.lacking else {}
         return pa.table({**arrays, OP: operations, **more}), chunk.column(PLACE)
+
+
+@dataclass(frozen=True)
+class ChunkRows:
+    """Puts rows under the types of their table, in a task, without those that the filter does not let pass."""
+
+    fit: ChunkFit
+
+    def __call__(self, chunk: pa.Table) -> pa.Table:
+        """The rows.
+
+        Raises:
+            UnfitError: as ``ChunkFit``.
+        """
+        rows, _ = self.fit(chunk)
+        passing = pc.equal(rows.column(OP), "u")
+        rows = rows.drop_columns([OP])
+        return rows if pc.all(passing).as_py() else rows.filter(passing)
 
 
 @dataclass(frozen=True)
@@ -181,7 +201,6 @@ class TaskShare:
         refuse_key_in_order(table, report.keys)
         if (why := report.unfit) is not None:
             raise UnfitError(why)
-        assert report.key_values is not None
         origin = TableSource.of(table, positions, report.sources)
         if origin.source is not None and {*report.sources} != {origin.source}:
             raise UnfitError("it has records of several sources")
@@ -202,7 +221,7 @@ class TaskShare:
             except (sw.InvalidInputError, sw.WouldAlterError) as error:
                 raise UnfitError(str(error)) from error
         kinds = [fit.types.get(key) for key in report.keys]
-        if kinds != report.key_values.schema.types:
+        if report.key_values is not None and kinds != report.key_values.schema.types:
             raise UnfitError("its keys have several types")
         entry = LedgerEntry(name, batch.number, table.name, report.records, offsets=listed(batch.ranges))
         entry.source_time_ms, entry.by_executors = report.newest_ms, report.records
@@ -217,8 +236,10 @@ class TaskShare:
         )  # fmt: skip
 
     @property
-    def doubts(self) -> Doubts:
+    def doubts(self) -> Doubt:
         """What asks whether each change must be looked at."""
+        if self.table.is_appended:
+            return lambda reports: None
         table, newest = self.table, self.report.landing_ms
         known = self.positions.get(f"{self.job.config.job}/{SOURCE_TIME}")
         again = known is not None and newest is not None and newest <= known
@@ -244,8 +265,22 @@ class TaskShare:
         moved |= self.origin.moves(report.topics)
         if table.expressions:  # the driver may compute rows of what the table has
             moved |= next_revision(self.positions)
-        lists = {LACKS: LISTS} if report.lacking else {}
         started = time.monotonic()
+        receipt = self._appended(moved) if table.is_appended else self._changed(moved)
+        if receipt is not None:
+            counts = (
+                {"applied": receipt.rows, "inserted": receipt.rows} if table.is_appended else receipt.changes
+            )
+            self.entry.count(counts or {})
+            self.entry.version = receipt.version
+            self.entry.commit_ms = round((time.monotonic() - started) * 1000)
+            self.moved = moved
+
+    def _changed(self, moved: Moves) -> sw.Receipt:
+        """The receipt of changes of keys."""
+        table, report = self.table, self.report
+        lists = {LACKS: LISTS} if report.lacking else {}
+        key = key_of(self.job.config.job, table.name, self.ranges)
         assert report.key_values is not None
         receipt = self.found.apply_changes(
             SharedChanges(
@@ -256,7 +291,7 @@ class TaskShare:
                 report.rows,
                 self.parts if report.key_values.is_hashed else 1,
                 pa.schema({OP: pa.string(), **lists}),
-                key_of(name, table.name, self.ranges),
+                key,
                 report.truncates,
             ),
             keys=list(report.keys),
@@ -264,14 +299,36 @@ class TaskShare:
             delete_when=[(OP, "=", "d")],
             unchanged=LACKS if report.lacking else None,
             all_late="count",
-            key=key_of(name, table.name, self.ranges),
+            key=key,
             positions=moved,
         )
         self.job.targets.tell_copies(table, receipt)
-        self.entry.count(receipt.changes or {})
-        self.entry.version = receipt.version
-        self.entry.commit_ms = round((time.monotonic() - started) * 1000)
-        self.moved = moved
+        return receipt
+
+    def _appended(self, moved: Moves) -> sw.Receipt | None:
+        """The receipt of rows that are appended; None where the filter lets none pass."""
+        table = self.table
+        read = ChunkRows(ChunkFit(self.fit, False, sql=self.sql))
+        for left in reversed(range(_WRITES_MAX)):
+            tasks = self.found.in_tasks()
+            if tasks is None:
+                raise UnfitError("executors lack the credentials of its store")
+            rows, count = SharedRows(table.name, self.jobs, read).written(tasks.writer)
+            self.entry.ignored = self.report.ignored + self.report.rows - count
+            if not count:
+                self.entry.begins_at = None
+                return None
+            key = key_of(self.job.config.job, table.name, self.ranges)
+            try:
+                (answer,) = self.found.append_many([(key, rows)], positions=moved)
+            except sw.ConflictError as error:  # its columns are others by now than the files were written by
+                if not left or error.kind is not sw.Kind.CONFLICT:
+                    raise
+                continue
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+        raise AssertionError("unreachable")
 
     def view_after(self, parts: int) -> TableView:
         """What tasks have to know of the table after the commit."""

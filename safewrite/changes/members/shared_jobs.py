@@ -30,6 +30,7 @@ from safewrite.changes.members.table_pool import (
 from safewrite.changes.tasks.read_task import OF_CHANGES, ReadBatch, ReadReport, lists_of, no_truncates
 from safewrite.engine.abc import Engine, EngineError, Mapped, Task, TaskReport, bodies
 from safewrite.engine.exchange import Dealt
+from safewrite.engine.written import TaskWriter, WriteMembers, WrittenRows
 from safewrite.errors import InternalError
 from safewrite.frames.fingerprint import Fingerprint
 from safewrite.protocol.keys import OFFSETS
@@ -316,6 +317,39 @@ class SharedJobs(Generic[S]):
                     name not in self.seats or self.seats[name].call is not calls[name] for name in doubts
                 )
             )
+
+
+# --- rows of one table -----------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class SharedRows:
+    """Rows of one table, among those of others, that tasks write to files to be appended.
+
+    ``read`` makes rows of the table of those that came; it raises :class:`UnfitError` for rows that tasks cannot take.
+    """
+
+    name: str
+    jobs: SharedJobs[Any]
+    read: Read
+
+    def written(self, writer: TaskWriter) -> tuple[Any, int]:
+        """The rows as ``append_many`` takes them, and how many there are.
+
+        Raises:
+            UnfitError: tasks cannot take them.
+            EngineError: the engine could not run the job.
+            SafewriteError: what a task raised.
+        """
+        self.jobs.read(self.name, self.read)
+        engine = TableEngine(self.name, self.jobs)
+
+        def written(names: Sequence[str]) -> list[WrittenRows]:
+            source = engine.together([_Rows(self.jobs.rows)])
+            with engine.map(source, WriteMembers(writer, frozenset(names))) as mapped:
+                return mapped.bodies()
+
+        found = written([self.name])
+        rows = sum(one.members[self.name].rows for one in found)
+        return writer.group(found, written).member(self.name), rows
 
 
 # --- changes of one table --------------------------------------------------------------------------------

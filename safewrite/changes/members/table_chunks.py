@@ -77,6 +77,11 @@ def dealt(name: str, rows: pa.Table, hashes: Hashes | None, parts: int) -> Dealt
     return Dealt(rows, hashes, parts, first_part(name), name, CHANGES)
 
 
+def kept_together(name: str, rows: pa.Table, task: int, parts: int) -> Dealt:
+    """Rows of a table without keys on their way: those of a task go to one of so many parts."""
+    return Dealt(rows, None, 1, first_part(name) + task % parts, name, CHANGES)
+
+
 def first_part(name: str) -> int:
     """The part that the first share of a table goes to, modulo the number of parts: tables are spread by their names."""
     return zlib.crc32(name.encode()) >> 8

@@ -151,7 +151,7 @@ class Decisions:
     def _decided(self, name: str, shares: Sequence[Share], at: TaskAttempt) -> TaskReport | str:
         task, read = self.tables[name]
         try:
-            given = [Whole(read(one.table())) if one.kind == CHANGES else one for one in shares]
+            given = [Whole(read(one.table()), name) if one.kind == CHANGES else one for one in shares]
         except UnfitError as error:
             return str(error)
         except SafewriteError as error:

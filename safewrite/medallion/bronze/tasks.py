@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from safewrite.engine.abc import Engine, TaskAttempt, bodies
-from safewrite.engine.exchange import CHUNKS, Dealt, Share
+from safewrite.engine.exchange import CHUNKS, Dealt
 from safewrite.engine.local import LocalEngine
-from safewrite.engine.written import TaskWriter, WrittenRows
+from safewrite.engine.written import WriteMembers, WrittenRows
 from safewrite.errors import InvalidInputError
 from safewrite.medallion.config.job import TableConfig
 from safewrite.medallion.config.rules import Quality
@@ -144,23 +144,6 @@ class ReadParts:
         return PartRead(part, records, rows, tuple(bad), span)
 
 
-@dataclass(frozen=True)
-class WriteRows:
-    """Writes rows of files that other tasks gave to data files of bronze; the names of these tell the attempt."""
-
-    writer: TaskWriter
-    paths: frozenset[str]
-    """Those of the raw files whose rows are to be written."""
-    columns: None = None
-
-    def __call__(
-        self, given: Iterable[Share], at: TaskAttempt
-    ) -> Generator[pa.RecordBatch, None, WrittenRows]:
-        """Write all rows."""
-        yield from ()
-        return self.writer.write(((one.name, one.table()) for one in given if one.name in self.paths), at)
-
-
 def _joined(one: Span | None, other: Span | None) -> Span | None:
     if one is None or other is None:
         return one or other
@@ -191,7 +174,7 @@ class FilesRead:
         writer = way.writer
 
         def written(paths: Sequence[str]) -> list[WrittenRows]:
-            with self.engine.map(self.rows, WriteRows(writer, frozenset(paths))) as done:
+            with self.engine.map(self.rows, WriteMembers(writer, frozenset(paths))) as done:
                 return done.bodies()
 
         group = writer.group(written([one.source.path for one in wanted if one.count]), written)
