@@ -97,7 +97,7 @@ def begin(connection: Connection, limits: Limits) -> None:
     main, name = replace(connection, branch=MAIN), connection.branch
     for _ in range(limits.attempts):
         head = run(load(limits), main.world())
-        features.check_write(head, appends=True)
+        features.check_write(head, keeps_ids=True)
         metadata = table_of(head).metadata
         ref = metadata.refs.get(name)
         if ref is not None and ref.snapshot_ref_type != "branch":
@@ -217,7 +217,7 @@ def _fast_forward(
     came: list[int] = []
 
     def stage(head: TableVersion) -> Generator[Effect, effects.Outcome, RefCommit]:
-        features.check_write(head, appends=True)
+        features.check_write(head, keeps_ids=True)
         came[:] = _check_ahead(connection, table_of(head).metadata, audited)
         records[:] = (yield from _came(head, came, limits)) if connection.helpers.ledger else []
         # A key that comes along counts on the main branch also when its snapshot has expired: so its ledger has it before.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from safewrite.protocol.iceberg.head import TableVersion
 
 READ_MAX, CHANGED_MAX = 3, 2
-"""The newest format versions that are read and appended to, and whose rows are changed."""
+"""The newest format versions that are read, appended to and deleted from, and that all else is done to."""
 ENCRYPTED = "encryption.key-id"
 """Table property that asks for encrypted files (Iceberg table encryption)."""
 
@@ -49,24 +49,24 @@ def check_read(head: TableVersion) -> None:
     partitions.check(table.metadata.specs().values(), table.metadata.schema())
 
 
-def check_write(head: TableVersion, *, appends: bool = False) -> None:
-    """Make sure that a table version may be written to; ``appends``: rows are added, and nothing else is changed.
+def check_write(head: TableVersion, *, keeps_ids: bool = False) -> None:
+    """Make sure that a table version may be written to; ``keeps_ids``: rows that move keep the ids of format version 3.
 
     Raises:
         UnsupportedTableError: as :func:`check_read`; or by the name of every feature that writers would have to know.
     """
     check_read(head)
-    check_commit(head, appends=appends)
+    check_commit(head, keeps_ids=keeps_ids)
 
 
-def check_commit(head: TableVersion, *, appends: bool = False) -> None:
+def check_commit(head: TableVersion, *, keeps_ids: bool = False) -> None:
     """Make sure that a commit may be asked for, whoever made it: PyIceberg's own calls know where its files go.
 
     Raises:
         UnsupportedTableError: by the name of every feature that writers would have to know.
     """
     table = table_of(head)
-    reasons = unwritable(table.metadata, appends=appends)
+    reasons = unwritable(table.metadata, keeps_ids=keeps_ids)
     if reasons:
         raise UnsupportedTableError(
             f"safewrite cannot write this to {_named(table)}: {listed(reasons)}. Nothing was written. {advice(reasons)}"
@@ -78,9 +78,9 @@ def unreadable(metadata: TableMetadata) -> Mapping[str, str]:
     return _against(metadata, READING_RULES)
 
 
-def unwritable(metadata: TableMetadata, *, appends: bool = True) -> Mapping[str, str]:
-    """Why nothing may be written to the table, by feature; {} where it may.  ``appends``: why no rows may be added."""
-    return _against(metadata, RULES if appends else CHANGE_RULES)
+def unwritable(metadata: TableMetadata, *, keeps_ids: bool = True) -> Mapping[str, str]:
+    """Why nothing may be written to the table, by feature; {} where it may.  ``keeps_ids``: by what keeps the ids of rows."""
+    return _against(metadata, RULES if keeps_ids else CHANGE_RULES)
 
 
 def unread(metadata: TableMetadata) -> Mapping[str, str]:
@@ -128,11 +128,11 @@ def _unnumbered(metadata: TableMetadata) -> str | None:
 
 
 def _format(metadata: TableMetadata) -> str | None:
-    """Why the format version forbids changes: rows that are copied would lose their ids, and gone ones need deletion vectors."""
+    """Why the format version forbids changes by key and upkeep: rows that are copied would lose their ids."""
     version = int(metadata.format_version)
     return _unnumbered(metadata) or (
-        f"the table has format version {version}, to which safewrite appends rows and does nothing else yet: rows that are kept have ids "
-        "that go with them"
+        f"the table has format version {version}, whose rows safewrite appends, overwrites and deletes; it does nothing else there yet: "
+        "rows that are kept have ids that go with them"
         if version > CHANGED_MAX
         else None
     )
@@ -175,6 +175,19 @@ def _defaults(metadata: TableMetadata) -> str | None:
     return f"{', '.join(found)} would have to be filled where the data lacks it" if found else None
 
 
+def _names(metadata: TableMetadata) -> str | None:
+    """Why columns of before an upgrade forbid it: files have columns of these names for the ids of rows."""
+    from safewrite.iceberg.data.lineage import NAMES
+
+    found = [name for name in metadata.schema().column_names if name in NAMES]
+    newer = metadata.format_version > CHANGED_MAX
+    return (
+        f"{', '.join(found)} would have to stand beside row ids, which have this name"
+        if newer and found
+        else None
+    )
+
+
 def _fields(metadata: TableMetadata, those: Callable[[NestedField], bool]) -> list[str]:
     """The names of fields of the current schema, at any level."""
     if metadata.format_version <= CHANGED_MAX:
@@ -198,8 +211,9 @@ RULES: Mapping[str, Rule] = {
     "format version": _unnumbered,
     "types": _types,
     "defaults": _defaults,
+    "names": _names,
 }
-"""As READING_RULES, for writers that append."""
+"""As READING_RULES, for writers that append, overwrite and delete."""
 
 CHANGE_RULES: Mapping[str, Rule] = {**RULES, "format version": _format}
 """As RULES, for all other writers."""
@@ -214,6 +228,7 @@ WAYS_OUT: Mapping[str, str] = {
     "transforms": "transforms: a newer engine made them. Take a newer version of PyIceberg and safewrite, or read and write the table with "
     "that engine.",
     "defaults": "defaults: an engine set them (ALTER COLUMN c SET DEFAULT). Write such rows with that engine, or drop the default there.",
+    "names": "names: rename the column: ALTER TABLE t RENAME COLUMN _row_id TO row_id.",
     "types": f"types: for such columns {_COPY}.",
 }
 """Who turns a feature on, and what lets safewrite write (or read) the table."""

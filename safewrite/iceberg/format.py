@@ -205,12 +205,12 @@ class IcebergFormat:
             return self._read_from(head)
         return self._admit(head)
 
-    def _admit(self, head: TableVersion, *, appends: bool = True) -> TableVersion:
-        """Check a table version before a write is planned on it; ``appends``: one that adds rows and does nothing else."""
+    def _admit(self, head: TableVersion, *, keeps_ids: bool = True) -> TableVersion:
+        """Check a table version before a write is planned on it; ``keeps_ids``: one that keeps ids of rows."""
         if head.table_id != self._cached.own_id:
             raise replaced(in_doubt=False)
         branches.check(self.connection, head)
-        if not appends and table_of(head).metadata.format_version > features.CHANGED_MAX:
+        if not keeps_ids and table_of(head).metadata.format_version > features.CHANGED_MAX:
             features.check_commit(head)
         if head.location != self._admitted:
             check_admitted(self.connection, head, strict=self._strict)
@@ -240,20 +240,20 @@ class IcebergFormat:
     # --- steps of a write -------------------------------------------------------------------------
     def planned_on(self, operation: Operation, data: Any, *, alone: bool = True) -> TableVersion:
         """The version that a write is planned on; the table is made if it may be."""
-        appends = operation.verb == "append"
+        keeps_ids = operation.verb != "apply_changes"
         if operation.positions and self._cached.head is not None:
-            head = self._fresh_head(appends=appends)
+            head = self._fresh_head(keeps_ids=keeps_ids)
             seen = stand(positions_of(head, operation.positions), operation.positions)
             return (
-                head if seen else self._admit(self.refresh(), appends=appends)
+                head if seen else self._admit(self.refresh(), keeps_ids=keeps_ids)
             )  # an older version may have positions of before
         of = () if operation.verb in {"delete", "apply_changes"} else (data, operation)
-        return self._fresh_head(*of, appends=appends)
+        return self._fresh_head(*of, keeps_ids=keeps_ids)
 
-    def _fresh_head(self, *of: Any, appends: bool) -> TableVersion:
+    def _fresh_head(self, *of: Any, keeps_ids: bool) -> TableVersion:
         """The table version of a moment ago; a missing table is created for the data and verb ``of`` a write if it may be."""
         if self._cached.head is not None:
-            return self._admit(self._cached.fresh(self.limits), appends=appends)
+            return self._admit(self._cached.fresh(self.limits), keeps_ids=keeps_ids)
         if self._first is not None and of:
             made = self.planner.first(self.connection, self._first, *of)
             if creation.create_table(self.connection, made, self.catalog):
@@ -362,14 +362,14 @@ class IcebergFormat:
     def inventory(self) -> Inventory:
         from safewrite.iceberg.write.compaction import inventory
 
-        head = self._admit(self.refresh(), appends=False)
+        head = self._admit(self.refresh(), keeps_ids=False)
         known, target = self.planner.known, self.planner.target_bytes(head)
         return self._cached.run(inventory(head, known, target, self.limits))
 
     def compact(self, groups: Sequence[FileGroup], on: Inventory) -> Compacted:
         from safewrite.upkeep.maintain import ended
 
-        plan = self.planner.compaction(groups, self._admit(self.refresh(), appends=False))
+        plan = self.planner.compaction(groups, self._admit(self.refresh(), keeps_ids=False))
 
         def commit() -> int:
             done = self.commit(plan, Operation("compact"), tuple, queue_first=False)
@@ -390,7 +390,7 @@ class IcebergFormat:
         from safewrite.iceberg.expiry import expire
         from safewrite.upkeep.maintain import Settled
 
-        head = self._admit(self.refresh(), appends=False)
+        head = self._admit(self.refresh(), keeps_ids=False)
         count = expire(self.connection, head, self.limits, dry_run=dry_run)
         if count and not dry_run:
             self.refresh()
@@ -418,7 +418,7 @@ class IcebergFormat:
             self.connection.identifier, self.connection.catalog.name
         )
         of = (write.empty_like(frame), operation) if new else ()
-        head = self._fresh_head(*of, appends=operation.verb == "append")
+        head = self._fresh_head(*of, keeps_ids=operation.verb != "apply_changes")
         write.check_session(frame.sparkSession, head)
         if (made := by_tasks.write(self, held, operation, name, head, queue_first)) is not None:
             return made

@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pyiceberg.manifest as avro
 import pytest
-from pyiceberg.avro.file import AvroFile
 from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
@@ -58,38 +56,9 @@ def next_id(table: IcebergTable) -> int:
     return found
 
 
-def listed(table: IcebergTable, at: int | None = None) -> list[Any]:
-    """The manifests of a snapshot, as the specification has them: the last field is the first row id."""
-    metadata: Any = table.refresh().iceberg.metadata
-    snapshot = metadata.current_snapshot() if at is None else metadata.snapshot_by_id(at)
-    assert snapshot is not None
-    with AvroFile(
-        table.iceberg.io.new_input(snapshot.manifest_list), avro.MANIFEST_LIST_FILE_SCHEMAS[3],
-        read_types={-1: avro.ManifestFile, 508: avro.PartitionFieldSummary}, read_enums={517: avro.ManifestContent},
-    ) as reader:  # fmt: skip
-        return list(reader)
-
-
 def row_ids(table: IcebergTable, at: int | None = None) -> dict[int, int]:
-    """The row id of each live row by its ``id``: inherited, for no file has ids of its own."""
-    found: dict[int, int] = {}
-    for manifest in listed(table, at):
-        first = manifest._data[15]
-        if manifest.content == avro.ManifestContent.DELETES:
-            assert first is None
-            continue
-        with AvroFile(
-            table.iceberg.io.new_input(manifest.manifest_path), avro.MANIFEST_ENTRY_SCHEMAS[3],
-            read_types={-1: avro.ManifestEntry, 2: avro.DataFile},
-        ) as reader:  # fmt: skip
-            for entry in reader:
-                file = entry._data[-1]
-                own = file._data[16]
-                assert own is None
-                for number in pq.read_table(file.file_path.removeprefix("file://"))["id"].to_pylist():
-                    assert number not in found
-                    found[number], first = first, first + 1
-    return found
+    """The row id of each live row by its ``id``."""
+    return {number: row for number, (row, _) in v3.lineage(table, at).items() if row is not None}
 
 
 def check(table: IcebergTable) -> dict[int, int]:
@@ -122,7 +91,7 @@ def test_each_way_of_appending_gives_ids(lake: dict[str, str]) -> None:
     assert table.rows({"id": [9]}).to_pylist() == [{"id": 9, "v": "c", "new": 1}]
     before = check(table)
     assert [before[number] for number in (7, 8, 9)] == [6, 7, 8]
-    assert len(listed(table)) == 5  # none was merged: entries would have to say their ids
+    assert len(v3.listed(table)) == 5  # none was merged: entries would have to say their ids
     table.append([{"id": 10, "v": "a", "new": None}])
     assert check(table) == before | {10: 9}
 

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pyarrow.parquet as pq
 import pyiceberg.manifest as avro
+from pyiceberg.avro.file import AvroFile
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.typedef import Record
-from pyroaring import BitMap
+from pyroaring import BitMap, BitMap64
 from sqlalchemy import text
 
 NAME = "db.t"
@@ -131,6 +133,7 @@ def mark(
     spare: Mapping[str, Sequence[int]] | None = None,
     told: Callable[[dict[str, Any]], object] = lambda entry: None,
     garble: Callable[[bytes], bytes] = lambda body: body,
+    partition: Sequence[Any] = (),
     name: str = NAME,
 ) -> None:
     """Delete rows by deletion vectors, in one Puffin file and one commit.
@@ -155,7 +158,7 @@ def mark(
         told(fields)
         made = avro.DataFile.from_args(
             _table_format_version=3, content=avro.DataFileContent.POSITION_DELETES, file_path=path, file_format=avro.FileFormat.PUFFIN,
-            partition=Record(), file_size_in_bytes=len(body), column_sizes=None, split_offsets=None, **fields,
+            partition=Record(*partition), file_size_in_bytes=len(body), column_sizes=None, split_offsets=None, **fields,
         )  # fmt: skip
         entries.append(made)
     catalog.close()
@@ -187,12 +190,14 @@ def commit_deletes(properties: dict[str, str], files: Sequence[avro.DataFile], n
     made_list = f"{base}/snap-{number}.avro"
     listed: list[Any] = []
     rows = 0
-    for one in (deletes.to_manifest_file(), *snapshot.manifests(table.io)):
+    for one in (deletes.to_manifest_file(), *_listed(table, snapshot)):
         args = {field.name: one[at] for at, field in enumerate(avro.MANIFEST_LIST_FILE_SCHEMAS[2].fields)}
-        args |= {"first_row_id": None} if version > 2 else {}
+        known = one._data[15] if len(one._data) > 15 else None
+        args |= {"first_row_id": known} if version > 2 else {}
         if one.content == avro.ManifestContent.DATA:
-            args |= {"first_row_id": first + rows} if version > 2 else {}
-            rows += (one.added_rows_count or 0) + (one.existing_rows_count or 0)
+            if version > 2 and known is None:
+                args |= {"first_row_id": first + rows}
+                rows += (one.added_rows_count or 0) + (one.existing_rows_count or 0)
         else:
             args |= {"sequence_number": args["sequence_number"] if args["sequence_number"] > 0 else sequence}
             args |= {"min_sequence_number": args["sequence_number"]}
@@ -263,6 +268,86 @@ def data_files(properties: dict[str, str], name: str = NAME) -> list[str]:
     ]
     catalog.close()
     return [one.data_file.file_path for one in sorted(entries, key=lambda one: one.sequence_number or 0)]
+
+
+# --- ids of rows -------------------------------------------------------------------------------------
+def listed(table: Any, at: int | None = None) -> list[Any]:
+    """The manifests of a snapshot, as the specification has them: the last field is the first row id."""
+    metadata: Any = table.refresh().iceberg.metadata
+    snapshot = metadata.current_snapshot() if at is None else metadata.snapshot_by_id(at)
+    assert snapshot is not None
+    return _listed(table.iceberg, snapshot)
+
+
+def _listed(table: Any, snapshot: Any) -> list[Any]:
+    with AvroFile(
+        table.io.new_input(snapshot.manifest_list), avro.MANIFEST_LIST_FILE_SCHEMAS[3],
+        read_types={-1: avro.ManifestFile, 508: avro.PartitionFieldSummary}, read_enums={517: avro.ManifestContent},
+    ) as reader:  # fmt: skip
+        return list(reader)
+
+
+def entries(table: Any, at: int | None = None) -> list[tuple[Any, Any]]:
+    """The live entries of a snapshot with their manifests, deletes first, with all fields of version 3 and as they are written."""
+    found = []
+    for manifest in sorted(listed(table, at), key=lambda one: -int(one.content)):
+        with AvroFile(
+            table.iceberg.io.new_input(manifest.manifest_path), avro.MANIFEST_ENTRY_SCHEMAS[3],
+            read_types={-1: avro.ManifestEntry, 2: avro.DataFile},
+            read_enums={0: avro.ManifestEntryStatus, 101: avro.FileFormat, 134: avro.DataFileContent},
+        ) as reader:  # fmt: skip
+            found += [(manifest, one) for one in reader if one.status != avro.ManifestEntryStatus.DELETED]
+    return found
+
+
+def lineage(table: Any, at: int | None = None) -> dict[int, tuple[int | None, int]]:
+    """The row id and the sequence number of each live row by its ``id``, which is unique."""
+    rows = lineages(table, at)
+    found = {number: (row, updated) for number, row, updated in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def lineages(table: Any, at: int | None = None) -> list[tuple[int, int | None, int]]:
+    """The ``id``, the row id and the sequence number of each live row, from the files and by the rules of the specification."""
+    found: list[tuple[int, int | None, int]] = []
+    gone: dict[str, set[int]] = {}
+    nexts: dict[str, int | None] = {}
+    for manifest, entry in entries(table, at):
+        file = entry._data[-1]
+        sequence = manifest.sequence_number if entry._data[2] is None else entry._data[2]
+        if manifest.content == avro.ManifestContent.DELETES:
+            assert manifest._data[15] is None
+            if file.file_format == avro.FileFormat.PUFFIN:
+                of, offset, size = file._data[17:20]
+                body = _local(file.file_path).read_bytes()[offset : offset + size]
+                assert body[4:8].hex().upper() == "D1D33964"
+                assert of not in gone, "one vector a data file"
+                gone[of] = {*BitMap64.deserialize(body[8:-4])}
+                assert len(gone[of]) == file.record_count
+                continue
+            for row in pq.read_table(_local(file.file_path)).to_pylist():
+                gone.setdefault(row["file_path"], set()).add(row["pos"])
+            continue
+        first = file._data[16]
+        if first is None:
+            first = nexts.setdefault(manifest.manifest_path, manifest._data[15])
+            if first is not None:
+                nexts[manifest.manifest_path] = first + file.record_count
+        rows = pq.read_table(_local(file.file_path), partitioning=None)
+        columns = {
+            field.metadata[b"PARQUET:field_id"]: rows[at].to_pylist() for at, field in enumerate(rows.schema)
+        }
+        empty = [None] * rows.num_rows
+        own, updated = (columns.get(name, empty) for name in (b"2147483540", b"2147483539"))
+        for place, number in enumerate(rows["id"].to_pylist()):
+            if place in gone.get(file.file_path, ()):
+                continue
+            row = own[place]
+            if row is None and first is not None:
+                row = first + place
+            found.append((number, row, sequence if updated[place] is None else updated[place]))
+    return found
 
 
 def _local(path: str) -> Path:

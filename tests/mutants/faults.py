@@ -446,6 +446,27 @@ def a_read_forgets_the_ids_that_the_list_says(_: Any, scan: Any, snapshot: Any) 
     return tuple(snapshot.manifests(scan.io))
 
 
+V3_CHANGES = "iceberg/test_v3_changes.py::test_"
+
+
+@fault(
+    "C11",
+    "iceberg.data.lineage:inherited",
+    V3_CHANGES + "rows_that_a_delete_or_an_overwrite_leaves_keep_their_ids",
+)
+def a_row_that_moves_leaves_its_id_behind(_: Any, rows: Any, file: Any) -> Any:
+    return rows
+
+
+@fault(
+    "C11",
+    "iceberg.write.row_files:mark_of",
+    V3_CHANGES + "rows_of_an_upgraded_table_get_ids_once",
+)
+def ids_that_a_rival_gave_to_an_upgraded_table_are_passed_over(was: Any, task: Any) -> Any:
+    return tuple(one for one in was(task) if not one.startswith("ids="))
+
+
 # --- D: pauses and turns -----------------------------------------------------------------------------
 @fault(
     "D1",

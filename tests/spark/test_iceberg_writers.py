@@ -170,11 +170,14 @@ def delete_by_equality(
 UPGRADE = "ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')"
 CHANGED = "UPDATE {t} SET value = 'changed' WHERE id IN (2, 5)"
 APPENDED = "INSERT INTO {t} SELECT /*+ COALESCE(1) */ * FROM VALUES "
+DELETED = "DELETE FROM {t} WHERE id IN (2, 6)"
+BY_US: dict[str, Callable[[sw.Table], object]] = {DELETED: lambda table: table.delete("id IN (2, 6)")}
+"""What safewrite does where Spark would run a statement."""
 PROGRAMS: dict[str, tuple[CatalogKind, str, str, list[str | tuple[int, ...]]]] = {
     # the catalog, the format version that the table is made with, how Spark changes rows, and what it runs or either of them appends
-    "made": ("rest", "3", "copy-on-write", [(1, 2), (3,), f"{APPENDED} (4L, 'spark'), (5L, 'spark')", (6, 7), CHANGED, (8,), (9, 10)]),
+    "made": ("rest", "3", "copy-on-write", [(1, 2), (3,), f"{APPENDED} (4L, 'spark'), (5L, 'spark')", (6, 7), CHANGED, (8,), DELETED, (9, 10)]),
     "of a SQL catalog": ("sql", "3", "merge-on-read", [(1, 2), f"{APPENDED} (5L, 'spark')", CHANGED, (3, 4), "DELETE FROM {t} WHERE id = 3", (6,)]),
-    "upgraded": ("rest", "2", "merge-on-read", [(1, 2), (3, 4), UPGRADE, (5,), CHANGED, (6, 7), "CALL {c}.system.rewrite_data_files('{n}')", (8,)]),
+    "upgraded": ("rest", "2", "merge-on-read", [(1, 2), (3, 4), UPGRADE, (5,), CHANGED, (6, 7), DELETED, "CALL {c}.system.rewrite_data_files('{n}')", (8,)]),
 }  # fmt: skip
 
 
@@ -194,7 +197,9 @@ def test_rows_of_version_3_have_the_ids_that_spark_alone_would_give_them(
         table = sw.create(lake.new(), rows().schema, catalog=catalog, properties=properties)
         name = lake.sql(table.uri)
         for step in steps:
-            if isinstance(step, str):
+            if step in BY_US and by_us:
+                BY_US[step](sw.open(table.uri, catalog=catalog))
+            elif isinstance(step, str):
                 spark.run(step.format(t=name, c=lake.name, n=table.uri))
             elif by_us:
                 assert sw.open(table.uri, catalog=catalog).append(rows(*step)).outcome == "committed"

@@ -32,10 +32,11 @@ class PlanFiles(Effect):
 class ReadRows(Effect):
     """The live rows of one data file under the table's schema: ``Ok(pa.Table) | Failed | Missing | Unknown``.
 
-    ``columns`` are those to be read; None is all of them.
+    ``columns`` are those to be read; None is all of them.  ``with_ids``: with the ids that go with each row (``data.lineage``).
     """
 
     SAYS = "Reading {0.task.file.file_path}"
     head: TableVersion
     task: FileScanTask
     columns: tuple[str, ...] | None = None
+    with_ids: bool = False

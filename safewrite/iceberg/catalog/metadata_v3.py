@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 VERSION = 3
 _OF_NO_ROWS = (SetSnapshotRefUpdate, RemoveSnapshotRefUpdate, SetPropertiesUpdate, RemovePropertiesUpdate)
+_KEEPING = {Operation.APPEND, Operation.OVERWRITE, Operation.DELETE}
 _WRITTEN = 2
 """The newest format version of which PyIceberg makes tables."""
 
@@ -80,8 +81,9 @@ def check_numbers(base: TableMetadata, updates: Sequence[TableUpdate]) -> None:
             )
 
 
-def appends(updates: Sequence[TableUpdate]) -> bool:
-    """Whether a change adds rows with their ids, or moves a branch or a tag, or sets properties: all that is asked of such a table.
+def keeps_ids(updates: Sequence[TableUpdate]) -> bool:
+    """Whether a change gives ids to rows and takes none away, or moves a branch or a tag, or sets properties: all that is asked of such
+    a table.
 
     What is staged for other changes of rows was made by rules that do not carry ids on.
     """
@@ -89,6 +91,6 @@ def appends(updates: Sequence[TableUpdate]) -> bool:
     if not snapshots:
         return all(isinstance(one, _OF_NO_ROWS) for one in updates)
     return all(
-        one.first_row_id is not None and one.summary is not None and one.summary.operation == Operation.APPEND
+        one.first_row_id is not None and one.summary is not None and one.summary.operation in _KEEPING
         for one in snapshots
     )

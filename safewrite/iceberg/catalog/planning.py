@@ -23,8 +23,8 @@ from pyiceberg.types import DateType, IntegerType, LongType, StringType, Timesta
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from safewrite.iceberg.data.known_manifests import FilterSpan, KnownManifests, Manifest
-from safewrite.iceberg.data.manifests_v3 import VERSION, read_list
-from safewrite.iceberg.data.vectors import delete_entries, sequence_of, vectors_in
+from safewrite.iceberg.data.manifests_v3 import VERSION, live_entries, read_list
+from safewrite.iceberg.data.vectors import sequence_of, vectors_in
 
 _ORDERED = (IntegerType, LongType, DateType, TimestampType, TimestamptzType, StringType)
 """Types whose bounds are in the order of their values; floats have NaN, and others are left to PyIceberg."""
@@ -114,7 +114,7 @@ class _Planner(ManifestGroupPlanner):
 
     def _decoded(self, manifests: Sequence[ManifestFile]) -> list[Manifest]:
         """The entries of manifests, those that are new decoded side by side."""
-        known = [self._known.get(self._table_id, one) for one in manifests]
+        known = [self._known.get(self._table_id, one, with_ids=self._has_vectors) for one in manifests]
         new = [one for one, there in zip(manifests, known, strict=True) if there is None]
         if new:
             bodies = ExecutorFactory.get_or_create().map(self._entries_of, new)
@@ -125,9 +125,9 @@ class _Planner(ManifestGroupPlanner):
         ]
 
     def _entries_of(self, manifest: ManifestFile) -> list[ManifestEntry]:
-        if self._has_vectors and manifest.content == ManifestContent.DELETES:
-            return delete_entries(manifest, self.io)
-        return manifest.fetch_manifest_entry(self.io)
+        return (
+            live_entries(manifest, self.io) if self._has_vectors else manifest.fetch_manifest_entry(self.io)
+        )
 
     @property
     def _has_vectors(self) -> bool:

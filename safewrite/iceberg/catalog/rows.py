@@ -27,12 +27,18 @@ GROUP_BYTES = 8 * 2**20
 
 
 def read_rows(
-    metadata: TableMetadata, file_io: FileIO, task: FileScanTask, columns: Sequence[str] | None = None
+    metadata: TableMetadata,
+    file_io: FileIO,
+    task: FileScanTask,
+    columns: Sequence[str] | None = None,
+    *,
+    with_ids: bool = False,
 ) -> Outcome:
     """The live rows of a file under the table's schema, of all columns or of some: outcomes as of ``ReadRows``."""
     try:
         schema = metadata.schema() if columns is None else metadata.schema().select(*columns)
-        return Ok(_rows_under(schema, metadata, file_io, task))
+        read = _rows_with_ids if with_ids else _rows_under
+        return Ok(read(schema, metadata, file_io, task))
     except Exception as error:  # noqa: BLE001 - what each means is decided in one place
         return scan_meaning(error)
 
@@ -67,6 +73,19 @@ def _rows_under(schema: Schema, metadata: TableMetadata, file_io: FileIO, task: 
         raise ValueError(f"its plain columns have {plain.num_rows} rows, its nested ones {nested.num_rows}")
     parts = {name: table.column(name) for table in (plain, nested) for name in table.column_names}
     return pa.table({field.name: parts[field.name] for field in schema.fields})
+
+
+def _rows_with_ids(schema: Schema, metadata: TableMetadata, file_io: FileIO, task: FileScanTask) -> pa.Table:
+    from pyiceberg.table import FileScanTask
+
+    from safewrite.iceberg.data import lineage, vectors
+    from safewrite.iceberg.data.nested import live_rows
+
+    rows = _rows_under(lineage.with_ids(schema), metadata, file_io, FileScanTask(task.file))
+    rows = lineage.inherited(rows, task.file)
+    if (vector := vectors.vector_of(task)) is not None:
+        return rows.filter(pa.array(vectors.live_rows(vector, file_io, rows.num_rows)))
+    return rows.take(live_rows(file_io, metadata, task)) if task.delete_files else rows
 
 
 def decoded(metadata: TableMetadata, body: bytes, task: FileScanTask) -> Iterator[Outcome]:

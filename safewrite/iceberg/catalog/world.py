@@ -12,7 +12,7 @@ from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
 from safewrite.iceberg.catalog.files import FileStore
 from safewrite.iceberg.catalog.foreign import load_table
-from safewrite.iceberg.catalog.metadata_v3 import appends
+from safewrite.iceberg.catalog.metadata_v3 import keeps_ids
 from safewrite.iceberg.catalog.outcomes import classify_error, classify_file_error
 from safewrite.iceberg.catalog.rows import read_rows, scan_meaning
 from safewrite.iceberg.data.opaque import opaque_types
@@ -77,9 +77,9 @@ class FilesWorld(World):
 
     def perform(self, effect: Effect) -> Outcome:
         match effect:
-            case ReadRows(head, task, columns):
+            case ReadRows(head, task, columns, with_ids):
                 table = table_of(head)
-                return read_rows(table.metadata, table.io, task, columns)
+                return read_rows(table.metadata, table.io, task, columns, with_ids=with_ids)
             case _:
                 return super().perform(effect)
 
@@ -155,7 +155,7 @@ class CatalogWorld(FilesWorld):
     def _swap_on(self, change: CommitRequest | MetadataCommit | RefCommit) -> Outcome:
         """Ask for a change of a table that may be written to: the last line, whoever made the change."""
         try:
-            check_commit(change.base, appends=appends(change.updates))
+            check_commit(change.base, keeps_ids=keeps_ids(change.updates))
         except UnsupportedTableError as error:
             return Failed(error.message, unsupported=True)
         return self._swap(table_of(change.base), change)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
     from pyiceberg.types import PrimitiveType
 
-    Key: TypeAlias = tuple[str, str, int, int | None, int | None, int]
+    Key: TypeAlias = tuple[str, str, int, int | None, int | None, int, int | None]
 
 FILES_MAX = 20_000
 """The entries of at most this many files are kept: each file's take a few kilobytes of memory."""
@@ -78,9 +78,14 @@ class KnownManifests:
         """Keep what a manifest list says, for those who ask next."""
         self._list = (table_id, location, tuple(manifests))
 
-    def get(self, table_id: str, manifest: ManifestFile) -> Manifest | None:
-        """The entries of a manifest, if they are kept."""
-        return self._manifests.get(_key(table_id, manifest))
+    def get(self, table_id: str, manifest: ManifestFile, *, with_ids: bool) -> Manifest | None:
+        """The entries of a manifest, if they are kept; ``with_ids``: as format version 3 has them, also where the table was upgraded since."""
+        from safewrite.iceberg.data.manifests_v3 import NumberedFile
+
+        found = self._manifests.get(_key(table_id, manifest))
+        if found is not None and with_ids:
+            return found if all(isinstance(one.data_file, NumberedFile) for one in found.entries) else None
+        return found
 
     def keep(self, table_id: str, snapshot: Iterable[ManifestFile], found: Mapping[str, Manifest]) -> None:
         """Keep the entries that are known of a snapshot's manifests; ``found`` has those that were decoded now, by path."""
@@ -98,6 +103,8 @@ class KnownManifests:
 
 
 def _key(table_id: str, manifest: ManifestFile) -> Key:
+    from safewrite.iceberg.data.manifests_v3 import first_row_id
+
     return (
         table_id,
         manifest.manifest_path,
@@ -105,6 +112,7 @@ def _key(table_id: str, manifest: ManifestFile) -> Key:
         manifest.sequence_number,
         manifest.added_snapshot_id,
         manifest.partition_spec_id,
+        first_row_id(manifest),
     )
 
 

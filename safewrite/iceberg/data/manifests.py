@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.iceberg.catalog.files import MemoryFile, MemoryIO
 from safewrite.iceberg.data.partitions import typed
+from safewrite.iceberg.metadata import table_of
 from safewrite.protocol.ask import Limits, unanswered
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome
 from safewrite.protocol.staging import perform_all
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
     from safewrite.iceberg.data.known_manifests import KnownManifests
+    from safewrite.protocol.iceberg.head import TableVersion
 
 READ_AT_ONCE = 64
 """At most this many manifests are asked for together."""
@@ -148,14 +150,17 @@ def live_manifests(body: bytes, location: str) -> Iterator[ManifestFile]:
 
 
 def entries_of(
-    table_id: str, manifests: Sequence[ManifestFile], known: KnownManifests, limits: Limits, name: str
+    head: TableVersion, manifests: Sequence[ManifestFile], known: KnownManifests, limits: Limits, name: str
 ) -> Generator[Effect, Outcome, list[Sequence[ManifestEntry]]]:
     """The live entries of manifests; those that no plan has decoded are read.
 
     Raises:
         StorageError: one cannot be read.
     """
-    there = [known.get(table_id, one) for one in manifests]
+    from safewrite.iceberg.data.manifests_v3 import VERSION, live_entries
+
+    has_ids = table_of(head).metadata.format_version >= VERSION
+    there = [known.get(head.table_id, one, with_ids=has_ids) for one in manifests]
     unread = [one for one, kept in zip(manifests, there, strict=True) if kept is None]
     read: list[Sequence[ManifestEntry]] = []
     for start in range(0, len(unread), READ_AT_ONCE):
@@ -166,7 +171,10 @@ def entries_of(
             if not isinstance(outcome, Ok):
                 raise unanswered(get, outcome)
             assert isinstance(outcome.value, bytes)
-            read.append(manifest.fetch_manifest_entry(MemoryIO(outcome.value)))
+            file_io = MemoryIO(outcome.value)
+            read.append(
+                live_entries(manifest, file_io) if has_ids else manifest.fetch_manifest_entry(file_io)
+            )
     rest = iter(read)
     return [next(rest) if kept is None else kept.entries for kept in there]
 

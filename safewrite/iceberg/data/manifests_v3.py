@@ -10,17 +10,22 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.avro.file import AvroFile, AvroOutputFile
-from pyiceberg.io import InputFile
+from pyiceberg.io import FileIO, InputFile
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
+    MANIFEST_ENTRY_SCHEMAS,
     MANIFEST_LIST_FILE_SCHEMAS,
     DataFile,
+    DataFileContent,
+    FileFormat,
     ManifestContent,
     ManifestEntry,
+    ManifestEntryStatus,
     ManifestFile,
     ManifestListWriterV2,
     ManifestWriterV2,
     PartitionFieldSummary,
+    _inherit_from_manifest,
 )
 from pyiceberg.typedef import TableVersion
 
@@ -37,6 +42,61 @@ VERSION: TableVersion = 3
 """The format version from which rows have ids."""
 _FIRST_ROW_ID = len(MANIFEST_LIST_FILE_SCHEMAS[2].fields)
 """Where the first row id stands in a manifest's record, which has all fields of version 2 before it."""
+
+
+_OWN_ROW_ID, _REFERENCED, _OFFSET = 16, 17, 18
+"""Where a file's record has the id of its first row; the data file that a delete file is of, and where a vector begins."""
+
+
+class NumberedFile(DataFile):
+    """A file with all that manifests of version 3 say, and with what its rows inherit of its entry."""
+
+    sequence: int = 0
+    """The sequence number of rows that have none of their own."""
+
+    @property
+    def first_row_id(self) -> int | None:
+        """The id of the first row, from which those on go that have none of their own; None in tables that were upgraded."""
+        found: int | None = self._data[_OWN_ROW_ID]
+        return found
+
+    @property
+    def referenced(self) -> str | None:
+        """The data file that a delete file is of, if it is of one alone and says so."""
+        found: str | None = self._data[_REFERENCED]
+        return found
+
+    @property
+    def offset(self) -> int | None:
+        """Where in its file a deletion vector begins."""
+        found: int | None = self._data[_OFFSET]
+        return found
+
+
+def live_entries(manifest: ManifestFile, file_io: FileIO) -> list[ManifestEntry]:
+    """The live entries of a manifest of any format version, with :class:`NumberedFile`; each data file has its first row id.
+
+    A file that says none has that of the manifest, and the next such file those after its rows (spec, "First Row ID Inheritance").
+    """
+    with AvroFile[ManifestEntry](
+        file_io.new_input(manifest.manifest_path),
+        MANIFEST_ENTRY_SCHEMAS[VERSION],
+        read_types={-1: ManifestEntry, 2: NumberedFile},
+        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+    ) as reader:
+        found = [
+            _inherit_from_manifest(one, manifest)
+            for one in reader
+            if one.status != ManifestEntryStatus.DELETED
+        ]
+    at = first_row_id(manifest)
+    for one in found:
+        file = one.data_file
+        assert isinstance(file, NumberedFile)
+        file.sequence = one.sequence_number or 0
+        if at is not None and file.first_row_id is None:
+            file[_OWN_ROW_ID], at = at, at + file.record_count
+    return found
 
 
 def read_list(file: InputFile) -> list[ManifestFile]:
@@ -100,6 +160,16 @@ def _rows(manifest: ManifestFile) -> int:
 class ManifestWriterV3(ManifestWriterV2):
     """PyIceberg's writer of manifests, of version 3."""
 
+    contents = ManifestContent.DATA
+
+    def content(self) -> ManifestContent:
+        return self.contents
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        kind = "data" if self.contents == ManifestContent.DATA else "deletes"
+        return {**super()._meta, "content": kind}
+
     @property
     def version(self) -> TableVersion:
         return VERSION
@@ -116,6 +186,12 @@ class ManifestWriterV3(ManifestWriterV2):
         spare = len(DATA_FILE_TYPE[VERSION].fields) - len(file._data)  # noqa: SLF001 - as above
         fields[-1] = DataFile(*file._data, *[None] * spare)  # noqa: SLF001 - as above
         return ManifestEntry(*fields)
+
+
+class DeleteManifestWriterV3(ManifestWriterV3):
+    """As :class:`ManifestWriterV3`, of delete files."""
+
+    contents = ManifestContent.DELETES
 
 
 class ManifestListWriterV3(ManifestListWriterV2):

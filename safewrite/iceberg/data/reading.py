@@ -60,9 +60,13 @@ def rows_of(
 ) -> Generator[Effect, Outcome, list[pa.Table]]:
     """The live rows of some files, of all columns or of some, read side by side.
 
-    ``stored``: all values as they are in the file, for those who only read; else what safewrite does not write is refused.
+    ``stored``: all values as they are in the file, for those who only read; else what safewrite does not write is refused.  Where the
+    schema has columns of row ids, all columns of a file come with them (``data.lineage``).
     """
-    effects = [ReadRows(head, task, columns, name=name) for task in tasks]
+    from safewrite.iceberg.data.lineage import has_ids
+
+    ids = columns is None and has_ids(schema)
+    effects = [ReadRows(head, task, columns, ids, name=name) for task in tasks]
     outcomes: Sequence[Outcome] = []
     if len(effects) > 1:
         together = yield Together(tuple(effects), name="apply.read_all_rows")

@@ -9,41 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.avro.file import AvroFile
-from pyiceberg.manifest import (
-    DataFile,
-    DataFileContent,
-    FileFormat,
-    ManifestEntry,
-    ManifestEntryStatus,
-)
+from pyiceberg.manifest import DataFile, FileFormat, ManifestEntry
 
 from safewrite.changes.meaning.row_vectors import WORD, VectorError, deserialized, live, unframed
-from safewrite.iceberg.data.manifests_v3 import VERSION
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
-    from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import FileScanTask
 
     from safewrite.changes.meaning.positions import Flags
-
-
-def delete_entries(manifest: ManifestFile, file_io: FileIO) -> list[ManifestEntry]:
-    """The live entries of a delete manifest, with what they say of vectors; PyIceberg's own decoding leaves that out."""
-    from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS, _inherit_from_manifest
-
-    with AvroFile[ManifestEntry](
-        file_io.new_input(manifest.manifest_path),
-        MANIFEST_ENTRY_SCHEMAS[VERSION],
-        read_types={-1: ManifestEntry, 2: DataFile},
-        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
-    ) as reader:
-        return [
-            _inherit_from_manifest(entry, manifest)
-            for entry in reader
-            if entry.status != ManifestEntryStatus.DELETED
-        ]
 
 
 def sequence_of(entry: ManifestEntry) -> int:

@@ -85,7 +85,7 @@ def examine(connection: Connection, *, deep: bool = False, probe: bool = False) 
     world = connection.world(head)
     world.table = table
     findings += waiting_writes.examine(world, head, connection.branch)
-    if not features.unwritable(metadata, appends=False):
+    if not features.unwritable(metadata, keeps_ids=False):
         findings += _shape(connection, head, world)
     findings += _within(next(nested.above(world, metadata.location), None))
     if probe:
@@ -172,12 +172,12 @@ def _probe(connection: Connection, head: TableVersion) -> Findings:
 # --- the table's metadata -----------------------------------------------------------------------------------
 def _features(metadata: TableMetadata) -> Findings:
     """What safewrite may do with a table whose features it does not all honour."""
-    unread, unchanged = features.unreadable(metadata), features.unwritable(metadata, appends=False)
+    unread, unchanged = features.unreadable(metadata), features.unwritable(metadata, keeps_ids=False)
     if not unchanged:
         return
     appends = not features.unwritable(metadata)
     does = (
-        "reads this table and appends to it, and changes no rows"
+        "reads, appends to, overwrites and deletes from this table, and does nothing else to it"
         if appends
         else "reads this table, and does not write to it"
     )

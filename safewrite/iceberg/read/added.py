@@ -105,7 +105,7 @@ def _added_files(snapshot: Snapshot, seen: Seen) -> Generator[Effect, Outcome, l
     assert isinstance(outcome.value, bytes)
     manifests = live_manifests(outcome.value, snapshot.manifest_list)
     own = [one for one in manifests if one.added_snapshot_id == at]
-    entries = yield from entries_of(seen.head.table_id, own, seen.known, seen.limits, "read.get_manifest")
+    entries = yield from entries_of(seen.head, own, seen.known, seen.limits, "read.get_manifest")
     return [
         _file(FileScanTask(data_file=one.data_file))
         for some in entries

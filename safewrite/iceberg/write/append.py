@@ -92,6 +92,8 @@ class AppendPlan:
     _manifest: ManifestFile | None = field(default=None, repr=False)
     """The manifest of the new files, which serves every attempt."""
     _merging: Merging = field(default_factory=Merging, repr=False)
+    _unmarked: Sequence[DataFile] = ()
+    """Deletes that went with their data files, by the last attempt."""
 
     @property
     def schema(self) -> Schema:
@@ -102,6 +104,11 @@ class AppendPlan:
     def appends(self) -> bool:
         """Whether the snapshot adds rows and does nothing to those that are there."""
         return self.operation == "append"
+
+    @property
+    def keeps_ids(self) -> bool:
+        """Whether rows that it moves keep the ids that they have from format version 3 on."""
+        return True
 
     @property
     def sharer(self) -> waiting.SharedSnapshot | None:
@@ -149,7 +156,7 @@ class AppendPlan:
         if found is not None:
             self.met[self.write.key] = found
             return found.version
-        check_write(head, appends=self.appends)
+        check_write(head, keeps_ids=self.keeps_ids)
         check_unchanged(self.planned, head)
         self._meet(head)
         return None
@@ -225,7 +232,7 @@ class AppendPlan:
         )
         if self.appends:
             self._manifest = added[0] if added else None
-        kept, more = yield from without_files(
+        kept, more, self._unmarked = yield from without_files(
             head,
             (yield from self.kept_manifests(head)),
             change.removed,
@@ -302,7 +309,7 @@ class AppendPlan:
             schema=self.schema,
             schema_id=schema_id,
             added=[*self.added, *change.marks],
-            removed=change.removed,
+            removed=[*change.removed, *self._unmarked],
             list_location=location,
             properties={
                 **self.properties,

@@ -73,6 +73,11 @@ class ApplyPlan(AppendPlan):
     """Files of rows that came, on any base."""
 
     @property
+    def keeps_ids(self) -> bool:
+        """See ``AppendPlan.keeps_ids``."""
+        return False
+
+    @property
     def sharer(self) -> ChangesToShare | None:
         """The changes as those that others may apply; None where the commit does more than that."""
         joined = self.joined

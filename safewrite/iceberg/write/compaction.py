@@ -95,6 +95,11 @@ class CompactionPlan(AppendPlan):
     """Why groups are left out, by their number."""
     _made: dict[int, _Regrouped] = field(default_factory=dict, repr=False)
 
+    @property
+    def keeps_ids(self) -> bool:
+        """See ``AppendPlan.keeps_ids``."""
+        return False
+
     def standing(self) -> list[int]:
         """The groups that are not left out."""
         return [number for number in self._made if number not in self.dropped]

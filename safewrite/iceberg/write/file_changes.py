@@ -39,40 +39,57 @@ def without_files(
     known: KnownManifests,
     limits: Limits,
     new_location: Callable[[int], str],
-) -> Generator[Effect, Outcome, Manifests]:
-    """The base's manifests, those with removed files rewritten, and a record of what was removed.
+) -> Generator[Effect, Outcome, tuple[list[ManifestFile], tuple[Put, ...], Sequence[DataFile]]]:
+    """The base's manifests, those with removed files rewritten, and a record of what was removed; and the deletes that go with these.
+
+    From format version 3 on a delete file says which data file it is of, and goes with it.
 
     Raises:
         StorageError: a manifest cannot be read.
     """
-    from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
+    from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus
+
+    from safewrite.iceberg.data.manifests_v3 import VERSION
+    from safewrite.iceberg.write.position_deletes import manifest_of_deletes
 
     gone, metadata = {file.file_path for file in removed}, table_of(head).metadata
     if not gone:
-        return manifests, ()
+        return manifests, (), ()
+
+    def goes_with(one: ManifestEntry) -> bool:
+        file = one.data_file
+        of = getattr(file, "referenced", None) if file.content != DataFileContent.DATA else file.file_path
+        return of in gone
 
     def restated(one: ManifestEntry) -> ManifestEntry:
         """An entry of an older manifest in a new one; a removal names the snapshot that makes it."""
-        goes = one.data_file.file_path in gone
+        goes = goes_with(one)
         status = ManifestEntryStatus.DELETED if goes else ManifestEntryStatus.EXISTING
         signed = snapshot_id if goes else one.snapshot_id
         return entry(status, signed, one.data_file, one.sequence_number, one.file_sequence_number)
 
-    kept = [one for one in manifests if one.content != ManifestContent.DATA]
     puts: list[Put] = []
-    data = [one for one in manifests if one.content == ManifestContent.DATA]
-    entries = yield from entries_of(head.table_id, data, known, limits, "replace.get_manifest")
-    for number, (manifest, found) in enumerate(zip(data, entries, strict=True)):
-        if not any(one.data_file.file_path in gone for one in found):
+    deletes: list[DataFile] = []
+    asked = (ManifestContent.DATA,) if metadata.format_version < VERSION else (*ManifestContent,)
+    kept = [one for one in manifests if one.content not in asked]
+    looked = [one for one in manifests if one.content in asked]
+    entries = yield from entries_of(head, looked, known, limits, "replace.get_manifest")
+    for number, (manifest, found) in enumerate(zip(looked, entries, strict=True)):
+        going = [one.data_file for one in found if goes_with(one)]
+        if not going:
             kept.append(manifest)
             continue
         spec, location = metadata.specs()[manifest.partition_spec_id], new_location(number + 1)
-        made, body = manifest_of(
+        write = manifest_of
+        if manifest.content == ManifestContent.DELETES:
+            write = manifest_of_deletes
+            deletes += going
+        made, body = write(
             metadata, schema, map(restated, found), spec=spec, snapshot_id=snapshot_id, location=location
         )
         kept.append(made)
         puts.append(Put(location, body, name="stage.put_manifest"))
-    return kept, tuple(puts)
+    return kept, tuple(puts), deletes
 
 
 def delete_manifests(
@@ -101,13 +118,15 @@ def delete_manifests(
 def encoded_rows(
     rows: pa.Table, head: TableVersion, schema: pa.Schema, write_id: str, target_file_size: int
 ) -> Iterable[StagedFile]:
-    """Files of rows that a plan itself writes."""
+    """Files of rows that a plan itself writes, with the ids of these where the schema has columns of them."""
+    from safewrite.iceberg.data import lineage
     from safewrite.iceberg.data.datafiles import encode
 
     table = table_of(head)
     return encode(
         prepare(rows, schema, stored=True),
         metadata=table.metadata,
+        schema=lineage.with_ids(table.schema()) if lineage.has_ids(schema) else None,
         location=table.location_provider(),
         write_id=write_id,
         target_file_size=target_file_size,

@@ -20,6 +20,7 @@ from safewrite.changes.meaning.positions import Flags, Numbers
 from safewrite.frames.predicate import Predicate, columns, truths
 from safewrite.iceberg.catalog.effects import PlanFiles
 from safewrite.iceberg.data.expressions import may_match
+from safewrite.iceberg.data.lineage import kept_columns
 from safewrite.iceberg.data.pruning import Pruning
 from safewrite.iceberg.data.reading import WHOLE_BYTES, rows_of, unplanned
 from safewrite.iceberg.data.schema import arrow_schema
@@ -84,14 +85,15 @@ class MatchingFiles:
             UnsupportedTableError: rows cannot be read, or not be written again without loss.
             StorageError: a file is gone, or the store gave no answer.
         """
-        schema = arrow_schema(table_of(head).metadata.schema())
+        metadata = table_of(head).metadata
+        schema, kept = arrow_schema(metadata.schema()), kept_columns(metadata)
         effect = PlanFiles(head, may_match(self.predicate, schema), self.known, name="replace.plan_files")
         outcome = yield from ask(effect, self.limits)
         if not isinstance(outcome, Ok):
             raise unplanned(effect, outcome)
         assert isinstance(outcome.value, tuple)
         tasks: dict[Mark, FileScanTask] = {mark_of(task): task for task in outcome.value}
-        pruning = Pruning(self.predicate, table_of(head).metadata, schema)
+        pruning = Pruning(self.predicate, metadata, schema)
         new: dict[_Named, StagedFile] = {}
         marked: dict[Mark, tuple[_Named, int]] = {}
         for mark, task in tasks.items():
@@ -103,7 +105,7 @@ class MatchingFiles:
                 if named is not None:  # nothing is known of a file before its delete file is there
                     marked[mark] = named, len(found.places)
                     continue
-            self._losses[mark] = loss if loss is not None else (yield from self._rest(head, task, schema))
+            self._losses[mark] = loss if loss is not None else (yield from self._rest(head, task, kept))
         staging = Staging(self.limits)
         yield from staging.upload(new.values())
         yield from staging.complete(())

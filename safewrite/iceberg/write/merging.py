@@ -138,7 +138,7 @@ def _read(
 ) -> Generator[Effect, Outcome, list[Sequence[ManifestEntry]] | None]:
     """The entries of manifests; None if one of them cannot be read."""
     try:
-        return (yield from entries_of(head.table_id, manifests, known, limits, "merge.get_manifest"))
+        return (yield from entries_of(head, manifests, known, limits, "merge.get_manifest"))
     except StorageError:
         return None
     except (

@@ -29,6 +29,7 @@ from safewrite.changes.meaning.positions import Flags, Numbers
 from safewrite.iceberg.catalog.files import MemoryFile
 from safewrite.iceberg.data.datafiles import StagedFile
 from safewrite.iceberg.data.manifests import compression, entry
+from safewrite.iceberg.data.manifests_v3 import VERSION, DeleteManifestWriterV3
 from safewrite.iceberg.data.partitions import typed
 
 if TYPE_CHECKING:
@@ -170,7 +171,8 @@ def manifest_of_deletes(
 ) -> tuple[ManifestFile, bytes]:
     """A manifest of these entries of delete files, and its bytes."""
     output = MemoryFile(location)
-    with _DeleteManifest(typed(spec, metadata), schema, output, snapshot_id, compression(metadata)) as writer:
+    kind = _DeleteManifest if metadata.format_version < VERSION else DeleteManifestWriterV3
+    with kind(typed(spec, metadata), schema, output, snapshot_id, compression(metadata)) as writer:
         for one in entries:
             writer.add_entry(one)
     return writer.to_manifest_file(), output.body

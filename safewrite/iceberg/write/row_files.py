@@ -165,8 +165,16 @@ def delete_file(head: TableVersion, task: FileScanTask, places: Numbers, name: s
 
 
 def mark_of(task: FileScanTask) -> Mark:
-    """The file, and its delete files."""
-    return (task.file.file_path, *sorted(one.file_path for one in task.delete_files))
+    """The file, its delete files, and from where its rows have ids, which files of an upgraded table get with its next commit."""
+    first = getattr(task.file, "first_row_id", None)
+    ids = () if first is None else (f"ids={first}",)
+    return (task.file.file_path, *ids, *sorted(map(_named, task.delete_files)))
+
+
+def _named(deletes: DataFile) -> str:
+    """A delete file; a vector by its place, for many may be in one file."""
+    offset = getattr(deletes, "offset", None)
+    return deletes.file_path if offset is None else f"{deletes.file_path}@{offset}"
 
 
 def live_file(file: Mark, task: FileScanTask) -> LiveFile:

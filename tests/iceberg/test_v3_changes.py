@@ -1,0 +1,119 @@
+"""Rows of format version 3 keep their ids through all that is done to the table (issue U 1).
+
+Ids are computed from the files by the rules of the specification, and compared with what each step must leave: see ``Oracle``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import safewrite as sw
+from safewrite.iceberg.catalog.rows import read_rows
+from safewrite.iceberg.table import IcebergTable
+from tests.iceberg import v3_tables as v3
+from tests.iceberg.test_v3_appends import SCHEMA, Overtaken, made, opened, rows
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> dict[str, str]:
+    """A catalog without a table."""
+    return v3.lake(tmp_path)
+
+
+class Oracle:
+    """The id and the sequence number of each row, by what a step must leave of those before."""
+
+    def __init__(self, table: IcebergTable) -> None:
+        self.table = table
+        self.known = v3.lineage(table)
+
+    def after(
+        self, *, gone: Iterable[int] = (), new: Iterable[int] = (), changed: Iterable[int] = ()
+    ) -> None:
+        """Look at the table: rows went, came and changed; all others are what they were."""
+        found, metadata = v3.lineage(self.table), self.table.iceberg.metadata
+        sequence, before = metadata.last_sequence_number, {row for row, _ in self.known.values()}
+        left = {number: of for number, of in self.known.items() if number not in {*gone}}
+        left |= {number: (left[number][0], sequence) for number in changed}
+        assert {number: found[number] for number in left} == left
+        assert {*found} == {*left, *new}
+        assert all(found[number][1] == sequence and found[number][0] not in before for number in new)
+        ids = [row for row, _ in found.values()]
+        assert len({*ids}) == len(ids)
+        assert None not in ids
+        assert max([*filter(None, ids), 0]) < metadata.next_row_id  # type: ignore[union-attr]
+        assert sorted(self.table.rows(where="true")["id"].to_pylist()) == sorted(found)
+        assert self.table.row_count() == len(found)
+        self.known = found
+
+
+def test_rows_that_a_delete_or_an_overwrite_leaves_keep_their_ids(lake: dict[str, str]) -> None:
+    """Also in files that were rewritten before; with vectors of other engines, which go with their data files."""
+    table = made(lake, partition_by=["v"])
+    table.append([*rows(*range(10)), *rows(*range(10, 13), v="b")])
+    table.append(rows(13, 14))
+    oracle = Oracle(table)
+    table.delete("id in (2, 10)")
+    oracle.after(gone=[2, 10])
+    table.overwrite([{"id": 4, "v": "a"}, {"id": 20, "v": "b"}], where="id = 4 or id = 20")
+    oracle.after(gone=[4], new=[4, 20])
+    table.delete("id = 4")  # its file has no ids of its own, and its rest none
+    table.delete("id = 3")
+    oracle.after(gone=[4, 3])
+    for part in ("a", "b"):
+        marked = next(
+            one for one in v3.data_files(lake) if f"v={part}/" in one and re.search(r"-r\d+\.parquet", one)
+        )
+        v3.mark(lake, {marked: [0]}, partition=[part])
+    table = opened(lake)
+    oracle.after(gone=[0, 11])
+    table.delete("id = 1 or id = 13")
+    oracle.after(gone=[1, 13])
+    kinds = [entry.data_file.file_format.name for _, entry in v3.entries(table)]
+    assert kinds.count("PUFFIN") == 1
+    table.overwrite(rows(1, 2))
+    oracle.after(gone=[*oracle.known], new=[1, 2])
+    assert [entry.data_file.file_format.name for _, entry in v3.entries(table)] == ["PARQUET"]
+
+
+def test_rows_of_an_upgraded_table_get_ids_once(lake: dict[str, str]) -> None:
+    """Of before its first commit nothing has an id; a rival that gives them ids in between is not passed over."""
+    properties = {"write.delete.mode": "merge-on-read"}
+    table = sw.create(v3.NAME, SCHEMA, catalog=lake, properties=properties)
+    table.append(rows(*range(6)))
+    table.append(rows(6, 7))
+    table.delete("id = 5")  # by a position delete file
+    v3.upgrade(lake)
+    table = opened(lake)
+    assert {*v3.lineage(table).values()} == {(None, 1), (None, 2)}
+    table.world = Overtaken(table.world, lambda: opened(lake).append(rows(8)))
+    assert table.delete("id = 1").attempts == 2
+    rival = v3.lineage(table, table.history()[1].version)
+    assert None not in {row for row, _ in rival.values()}
+    found = v3.lineage(table)
+    assert found == {number: of for number, of in rival.items() if number != 1}
+    oracle = Oracle(table)
+    table.delete("id = 6")
+    oracle.after(gone=[6])
+
+
+def test_a_name_that_row_ids_have_is_no_column(lake: dict[str, str]) -> None:
+    sw.create(v3.NAME, SCHEMA, catalog=lake).append(rows(1))
+    v3.add_column(lake, "long", column="_row_id")
+    v3.upgrade(lake)
+    with pytest.raises(sw.UnsupportedTableError, match=r"names: _row_id.*RENAME COLUMN"):
+        opened(lake).delete("id = 1")
+
+
+def test_a_plan_that_does_not_say_ids_moves_no_row(lake: dict[str, str]) -> None:
+    """Where the catalog plans, nothing says the ids of the rows that a file has."""
+    table = made(lake)
+    table.append(rows(1, 2))
+    (task,) = table.iceberg.scan().plan_files()
+    outcome: Any = read_rows(table.iceberg.metadata, table.iceberg.io, task, with_ids=True)
+    assert "nothing says which ids" in outcome.detail
