@@ -34,6 +34,7 @@ from safewrite.text.masking import install as _mask
 from safewrite.version import __version__ as __version__
 
 if _TYPE_CHECKING:
+    from safewrite.table.row_changes import ChangedRows, RowChanges
     from safewrite.table.verbs import Table
     from safewrite.tables import create
 
@@ -43,6 +44,7 @@ if _TYPE_CHECKING:
 
 __all__ = [
     "AddedRows",
+    "ChangedRows",
     "CommitUnknownError",
     "CommittedWrite",
     "ConflictError",
@@ -61,6 +63,7 @@ __all__ = [
     "Receipt",
     "ReplayMismatchError",
     "RetriesExhaustedError",
+    "RowChanges",
     "SafewriteError",
     "StorageError",
     "Table",
@@ -81,6 +84,8 @@ def __getattr__(name: str) -> object:
         found = getattr(_imported("tables"), name)
     elif name == "Table":
         found = _imported("table.verbs").Table
+    elif name in {"ChangedRows", "RowChanges"}:
+        found = getattr(_imported("table.row_changes"), name)
     elif name == "MaintainReport":
         found = _imported("upkeep.report").MaintainReport
     else:

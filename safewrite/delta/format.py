@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from safewrite.changes.members.task_changes import TaskChanges
     from safewrite.frames.spark.held import Held
     from safewrite.table.lookup import RowFilter
+    from safewrite.table.row_changes import ChangeSource
     from safewrite.upkeep.groups import Group as FileGroup
     from safewrite.upkeep.groups import Inventory
     from safewrite.upkeep.maintain import Compacted, Settled
@@ -329,6 +330,21 @@ class DeltaFormat:
         state, adds = self._existing(), [file.handle for file in files]
         columns = checked_columns(columns, state.schema)
         return self._run(read_files(adds, state, self.planner.vectors(), self.limits, columns=columns))
+
+    def changes(self) -> ChangeSource:
+        from safewrite.delta.read.row_changes import DeltaChanges
+        from safewrite.delta.write.memory_file import recorded_keys
+
+        state, limits = self._existing(), self.limits
+        return DeltaChanges(
+            state,
+            self.connection.address.uri,
+            self.planner.known_files,
+            limits,
+            Followed(self.uri, self.read_added, "changes_since"),
+            self._run,
+            lambda: self._run(recorded_keys(state, limits)),
+        )
 
     def apply_shared(
         self, given: TaskChanges, operation: Operation, name: Identity, *, queue_first: bool

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.arguments.reading import spark_catalog as check_catalog
 from safewrite.boundary.public import after_ack
-from safewrite.errors import Kind, TableNotFoundError, WouldAlterError
+from safewrite.errors import Kind, TableNotFoundError, UnsupportedTableError, WouldAlterError
 from safewrite.iceberg import branches, features, history, ledger_place
 from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from safewrite.iceberg.spark.write import CachedSparkTable
     from safewrite.stores.world import Performer
     from safewrite.table.lookup import RowFilter
+    from safewrite.table.row_changes import ChangeSource
     from safewrite.upkeep.groups import Group as FileGroup
     from safewrite.upkeep.groups import Inventory
     from safewrite.upkeep.maintain import Compacted, Settled
@@ -347,6 +348,12 @@ class IcebergFormat:
 
         head, tasks = self._read_from(), [file.handle for file in files]
         return self._cached.run(read_files(tasks, head, self.limits, checked_columns(columns, self.schema)))
+
+    def changes(self) -> ChangeSource:
+        raise UnsupportedTableError(
+            f"The changes of rows of {self.uri} cannot be read yet: changes_since() reads Delta tables. Nothing was read. Read what was "
+            "added by added_since()."
+        )
 
     def apply_shared(
         self, given: TaskChanges, operation: Operation, name: Identity, *, queue_first: bool

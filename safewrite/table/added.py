@@ -95,6 +95,7 @@ class Followed:
 
     uri: str
     reader: Reader
+    verb: str = "added_since"
 
     def brought(self, version: int, timestamp: dt.datetime | None, files: Iterable[AddedFile]) -> AddedRows:
         """What a commit brought."""
@@ -102,13 +103,13 @@ class Followed:
 
     def gap(self, why: str) -> HistoryGapError:
         """The error for a table that cannot be followed from a position."""
-        return gap(self.uri, why)
+        return gap(self.uri, why, self.verb)
 
 
-def gap(uri: str, why: str) -> HistoryGapError:
+def gap(uri: str, why: str, verb: str = "added_since") -> HistoryGapError:
     """The error for a table that cannot be followed from a position."""
     error = HistoryGapError(
-        f"{uri} cannot be followed from there: {why}. Nothing was read. Read the whole table (added_since(None)), and go on from "
+        f"{uri} cannot be followed from there: {why}. Nothing more was read. Read the whole table ({verb}(None)), and go on from "
         "its version."
     )
     error.reason = why

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from safewrite.table.history import CommittedWrite, HistoryEntry
     from safewrite.table.lookup import RowFilter
     from safewrite.table.new_table import Layout
+    from safewrite.table.row_changes import ChangeSource
     from safewrite.upkeep.groups import Group as FileGroup
     from safewrite.upkeep.groups import Inventory
     from safewrite.upkeep.maintain import Compacted, Settled
@@ -245,3 +246,6 @@ class Format(Protocol[VersionT, PlanT, DoneT]):
 
     def read_added(self, files: Sequence[AddedFile], columns: tuple[str, ...] | None) -> pa.Table:
         """The live rows of such files, with all columns or some."""
+
+    def changes(self) -> ChangeSource:
+        """What commits did to rows, up to the known version."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from safewrite.engine.written import TableInTasks
     from safewrite.frames.where import Where
+    from safewrite.table.change_position import Since
+    from safewrite.table.row_changes import RowChanges, Step
     from safewrite.upkeep.groups import Group as FileGroup
     from safewrite.upkeep.groups import Inventory
     from safewrite.upkeep.maintain import Compacted, Settled
@@ -272,6 +274,46 @@ class Table:
     @verb
     def _read_added(self, files: Sequence[AddedFile], columns: tuple[str, ...] | None) -> pa.Table:
         return self._format.read_added(files, columns)
+
+    @verb
+    def changes_since(
+        self,
+        position: Since = None,
+        *,
+        keys: Sequence[str] | None = None,
+        batch_rows: int = 100_000,
+        table_id: str | None = None,
+    ) -> RowChanges:
+        """The rows that commits after ``position`` brought, took away and changed, whoever made them, up to ``self.version``.
+
+        Call :meth:`refresh` first for the newest.  Each batch has rows of one commit, under the schema of now, with the columns of
+        Delta's change data feed: ``_change_type``, ``_commit_version``, ``_commit_timestamp``.  Commits come in their order, and
+        of each the rows that went before those that came.  A file that was written again gives the rows that differ; a compaction
+        gives none.  A reader that keeps the position of the last batch that it is done with misses no row and takes none twice.
+
+        Args:
+            position: that of the last batch, or of the whole look (``RowChanges.position``); a Delta version or an Iceberg snapshot
+                id, after which to begin, -1 before the first; a datetime with a time zone, before which to begin; None gives all
+                rows that there are as ``insert``, and goes on from there.
+            keys: the columns by which a row that went and one that came are the two images of an update; None takes those of
+                :meth:`apply_changes`, if the table has had any.  Without keys each is ``delete`` or ``insert``.
+            batch_rows: a batch has at most so many rows.
+            table_id: as for :meth:`added_since`; positions of batches have it already.
+
+        Raises:
+            HistoryGapError: the history or the files of a commit are gone, the table was rolled back behind the position, or is
+                another one.  Now, or when such a commit is reached.  Read all rows (None), and go on from there.
+            InvalidInputError: ``position`` or ``keys`` are none.
+            UnsupportedTableError: a column or a delete file cannot be read, or has the name of a column of changes.
+            TableNotFoundError, StorageError: before there is a table; no answer.
+        """
+        from safewrite.table import row_changes
+
+        return row_changes.begun(self._format, (position, table_id), (keys, batch_rows), self._next_change)
+
+    @verb
+    def _next_change(self, steps: Iterator[Step]) -> Step | None:
+        return next(steps, None)
 
     # --- writing ----------------------------------------------------------------------------------
     @verb

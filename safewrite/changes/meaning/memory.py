@@ -11,6 +11,7 @@ import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -170,15 +171,11 @@ class Memory:
 
         try:
             whole = pq.read_table(io.BytesIO(body))
-            said = json.loads((whole.schema.metadata or {})[_META])
+            said = _said(whole.schema)
             keys, sequence_by = tuple(said["keys"]), tuple(said["sequence_by"])
             kinds = np.asarray(whole.column(_KIND).to_numpy())
-        except (pa.ArrowException, KeyError, ValueError, OSError, RecursionError) as error:
-            raise StorageError(
-                f"{path}, which remembers the deleted keys of the table, cannot be read: {error}. Nothing was committed. "
-                "Run `safewrite doctor` on the table.",
-                kind=Kind.DATA_FILE_DAMAGED,
-            ) from error
+        except _UNREADABLE as error:
+            raise _unreadable(path, error) from error
         if said.get("table_id") != self.table_id:
             return self  # it was carried on from a table that this one replaced
         whole = whole.replace_schema_metadata(None)
@@ -216,6 +213,47 @@ class Memory:
                 f"The types of keys= or sequence_by= were changed, and what is remembered of deleted keys does not fit them: "
                 f"{error}"
             ) from error
+
+
+def recorded_keys(
+    body: bytes, path: str, table_id: str | None, ids: Mapping[str, int], then: Mapping[str, int]
+) -> tuple[str, ...]:
+    """The key columns that a file is of, by their names of now; none where one is gone, or where another table's rows are meant.
+
+    ``ids`` and ``then`` are as for :meth:`Memory.decode`.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    import pyarrow.parquet as pq
+
+    try:
+        said = _said(pq.read_schema(io.BytesIO(body)))
+        keys = [str(name) for name in said["keys"]]
+    except _UNREADABLE as error:
+        raise _unreadable(path, error) from error
+    if said.get("table_id") != table_id:
+        return ()
+    if ids:
+        by_id, known = {number: name for name, number in ids.items()}, said.get("ids") or then
+        keys = [by_id.get(known.get(name, -1), "") for name in keys]
+    return tuple(keys) if all(keys) else ()
+
+
+_UNREADABLE = (pa.ArrowException, KeyError, ValueError, OSError, RecursionError)
+
+
+def _said(schema: pa.Schema) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads((schema.metadata or {})[_META])
+    return said
+
+
+def _unreadable(path: str, error: Exception) -> StorageError:
+    return StorageError(
+        f"{path}, which remembers the deleted keys of the table, cannot be read: {error}. Nothing was committed. "
+        "Run `safewrite doctor` on the table.",
+        kind=Kind.DATA_FILE_DAMAGED,
+    )
 
 
 def _schema(keys: tuple[str, ...], sequence_by: tuple[str, ...], schema: pa.Schema) -> pa.Schema:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Generator
 
 from safewrite.delta.data.rows import size_of
@@ -38,19 +39,23 @@ def added_since(
         if commits is None:
             raise table.gap(f"the log no longer has all versions after {position}: some were cleaned up")
         found += [_brought(one, state, table) for one in commits]
-        if commits[-1].version == state.version and not _is_known(commits[-1], state):
-            raise table.gap(
-                f"version {state.version} is another one than before: the table was dropped and made again, or set back"
-            )
+        check_newest(commits[-1], state, table)
     return [one for one in found if one.files]
 
 
-def _is_known(newest: Commit, state: Snapshot) -> bool:
-    """Whether the newest commit is the one that the state was read of: else all of them are another table's (decision 0018)."""
+def check_newest(commit: Commit, state: Snapshot, table: Followed) -> None:
+    """Refuse a log in which the newest commit is another one than the state was read of: all are another table's (decision 0018).
+
+    Raises:
+        HistoryGapError: it is.
+    """
     anchor = state.anchor
-    if anchor is None or anchor.path != commit_path(newest.version) or not (anchor.digest and newest.digest):
-        return True
-    return newest.digest == anchor.digest
+    if anchor is None or anchor.path != commit_path(commit.version) or not (anchor.digest and commit.digest):
+        return
+    if commit.version == state.version and commit.digest != anchor.digest:
+        raise table.gap(
+            f"version {state.version} is another one than before: the table was dropped and made again, or set back"
+        )
 
 
 def added_by(
@@ -71,20 +76,35 @@ def everything(
 ) -> Generator[Effect, Outcome, AddedRows]:
     """All live rows.  Raises as ``KnownFiles.load``."""
     replay = yield from known.load(state, limits)
-    return table.brought(state.version, None, map(_file, replay.adds.values()))
+    return table.brought(state.version, None, map(file_of, replay.adds.values()))
+
+
+def check_table(commit: Commit, state: Snapshot, table: Followed) -> None:
+    """Refuse a commit that made another table.
+
+    Raises:
+        HistoryGapError: it did.
+    """
+    metadata = commit.metadata
+    if metadata is not None and metadata.get("id") != state.table_id:
+        raise table.gap(f"version {commit.version} made another table of it")
+
+
+def time_of(commit: Commit) -> dt.datetime | None:
+    """When a commit was made, as its writer says."""
+    info = commit.commit_info or {}
+    return utc(info.get("inCommitTimestamp")) or utc(info.get("timestamp"))
 
 
 def _brought(commit: Commit, state: Snapshot, table: Followed) -> AddedRows:
-    metadata, info = commit.metadata, commit.commit_info or {}
-    if metadata is not None and metadata.get("id") != state.table_id:
-        raise table.gap(f"version {commit.version} made another table of it")
+    check_table(commit, state, table)
     if any(one.get("dataChange", True) for one in commit.removes()):
-        by = info.get("operation") or "an unnamed operation"
+        by = (commit.commit_info or {}).get("operation") or "an unnamed operation"
         raise table.gap(f"version {commit.version} removed rows ({by})")
-    at = utc(info.get("inCommitTimestamp")) or utc(info.get("timestamp"))
-    files = (_file(one) for one in commit.adds() if one.get("dataChange", True))
-    return table.brought(commit.version, at, files)
+    files = (file_of(one) for one in commit.adds() if one.get("dataChange", True))
+    return table.brought(commit.version, time_of(commit), files)
 
 
-def _file(add: Action) -> AddedFile:
+def file_of(add: Action) -> AddedFile:
+    """A data file that brought rows."""
     return AddedFile(size_of(add), rows_of(add), add)

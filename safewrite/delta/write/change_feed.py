@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from safewrite.changes.meaning.change_types import AFTER, BEFORE, DELETE, INSERT, typed
 from safewrite.changes.meaning.positions import meeting
 from safewrite.delta.data.datafiles import encode
 from safewrite.delta.data.rows import body_of, check_within, whole_rows
@@ -26,8 +26,6 @@ from safewrite.frames import Prepared, prepare
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 
-TYPE = "_change_type"
-"""The column that says what became of a row."""
 FOLDER = "_change_data/"
 
 
@@ -36,23 +34,17 @@ def change_rows(gone: pa.Table, came: pa.Table, keys: Sequence[str]) -> pa.Table
     again = meeting(came.select(keys), gone.select(keys))
     before = meeting(gone.select(keys), came.select(keys))
     parts = [
-        typed(gone, np.where(again, "update_preimage", "delete")),
-        typed(came, np.where(before, "update_postimage", "insert")),
+        typed(gone, np.where(again, BEFORE, DELETE)),
+        typed(came, np.where(before, AFTER, INSERT)),
     ]
     return pa.concat_tables(parts, promote_options="default")
 
 
 def replaced_rows(gone: Sequence[pa.Table], came: Prepared | None) -> pa.Table:
     """The rows that an overwrite or a delete takes away, and those that it brings, each with its type."""
-    parts = [*(typed(rows, "delete") for rows in gone)]
-    parts += [typed(rows, "insert") for rows in (came.tables() if came is not None else ())]
+    parts = [*(typed(rows, DELETE) for rows in gone)]
+    parts += [typed(rows, INSERT) for rows in (came.tables() if came is not None else ())]
     return pa.concat_tables(parts, promote_options="default")
-
-
-def typed(rows: pa.Table, types: str | npt.NDArray[np.str_]) -> pa.Table:
-    """Rows with the type of their change, or of each; no column of such a table has that name."""
-    named = pa.repeat(types, rows.num_rows) if isinstance(types, str) else pa.array(types, pa.string())
-    return rows.append_column(pa.field(TYPE, pa.string(), nullable=False), named)
 
 
 def staged_changes(
@@ -122,7 +114,7 @@ def staged_feed(
     made = yield from staged_changes(replaced_rows(gone, came), after, name, *how)
     for number, file in enumerate(commit.files if came is None else ()):
         found = yield from rows_of_files([file.action["add"]], after, commit.vectors, commit.limits)
-        rows = typed(next(iter(found.values())), "insert")
+        rows = typed(next(iter(found.values())), INSERT)
         made += yield from staged_changes(rows, after, f"{name}-added{number}", *how)
     return made
 

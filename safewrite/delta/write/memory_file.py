@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
+from safewrite.changes.meaning import memory
 from safewrite.changes.meaning.memory import Memory
 from safewrite.changes.meaning.spec import Spec
 from safewrite.delta.data.rows import damaged
@@ -30,6 +31,24 @@ _KNOWN_BYTES = 1 << 18
 def memory_path(number: int) -> str:
     """The file that a ``txn`` of :data:`APP_ID` names."""
     return f"{_FOLDER}/{number:016x}.parquet"
+
+
+def recorded_keys(state: Snapshot, limits: Limits) -> Generator[Effect, Outcome, tuple[str, ...]]:
+    """The key columns that changes were applied by; none where none were.  Raises StorageError as :meth:`MemoryFile.recall`."""
+    number = state.txns.get(APP_ID)
+    if number is None:
+        return ()
+    path = memory_path(number)
+    body = yield from _body(path, limits)
+    return memory.recorded_keys(body, path, state.table_id, *column_names.ids(state.mapped))
+
+
+def _body(path: str, limits: Limits) -> Generator[Effect, Outcome, bytes]:
+    answer = yield from fetch_one(Get(path, name="apply.get_memory"), limits)
+    if isinstance(answer, Missing):
+        raise damaged(path, "it remembers the deleted keys of the table, and is gone")
+    assert isinstance(answer.value, bytes)
+    return answer.value
 
 
 @dataclass
@@ -62,11 +81,7 @@ class MemoryFile:
             path = memory_path(number)
             body = self.bodies.get(path)
             if body is None:
-                answer = yield from fetch_one(Get(path, name="apply.get_memory"), limits)
-                if isinstance(answer, Missing):
-                    raise damaged(path, "it remembers the deleted keys of the table, and is gone")
-                assert isinstance(answer.value, bytes)
-                body = answer.value
+                body = yield from _body(path, limits)
                 self._keep(path, body)
             self._found = number, nothing.decode(body, path, then)
         return self._found[1]

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from safewrite.changes.lookup.candidate_rows import Before, Sought, cut_off, staying
 from safewrite.changes.lookup.table_files import Followed, LiveFile, Rest, RowsThatCame, SmallReads
+from safewrite.changes.meaning.change_types import DELETE, typed
 from safewrite.changes.meaning.positions import Flags, Numbers
 from safewrite.delta.data.datafiles import DataFile, FileLayout, encoded
 from safewrite.delta.data.key_lookup import look_through
@@ -19,7 +20,7 @@ from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log.actions import Action
 from safewrite.delta.log.features import feeds_changes
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.delta.write.change_feed import change_rows, staged_changes, typed
+from safewrite.delta.write.change_feed import change_rows, staged_changes
 from safewrite.delta.write.matching_files import remainder
 from safewrite.delta.write.row_files import Remaking
 from safewrite.delta.write.staging import StagedFile, stage
@@ -141,7 +142,7 @@ class DeltaTableFiles:
             self.limits,
             self.now_ms,
             encode,
-            lambda rows, number: self._fed(typed(rows, "delete"), f"{at}-kept{number}"),
+            lambda rows, number: self._fed(typed(rows, DELETE), f"{at}-kept{number}"),
         )
         feeds = before is not None and feeds_changes(self.state)
         return (yield from remaking.made(files, stays, self.small.pop, fed if feeds else None))
