@@ -255,6 +255,15 @@ def test_what_a_removal_leaves_out_is_found_in_the_version_before(tmp_path: Path
     assert kinds(table.changes_since(1).read(), "id", "part") == [("delete", 2, "b")]
 
 
+def test_rows_that_an_earlier_vector_took_went_once(tmp_path: Path) -> None:
+    table = made("marked", tmp_path)
+    table.append([row(number) for number in range(9)])
+    for number in (4, 2):
+        table.delete(f"id = {number}")
+    assert [len(actions_of(table, version)) for version in (2, 3)] == [3, 3]  # commitInfo, remove, add
+    assert kinds(table.changes_since(1).read(), "id") == [("delete", 4), ("delete", 2)]
+
+
 def test_rows_that_come_back_by_a_vector_are_inserts(tmp_path: Path) -> None:
     table = made("fed and marked", tmp_path)
     table.append([row(number) for number in range(6)])
