@@ -13,9 +13,8 @@ from safewrite.arguments.properties import is_free
 from safewrite.delta.log import actions, segment
 from safewrite.delta.log.actions import Commit
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.delta.write.conflicts import VERSION_OF
+from safewrite.delta.write.conflicts import FINGERPRINT_OF, VERSION_OF
 from safewrite.delta.write.members import ENGINE, all_writes, known_writes
-from safewrite.delta.write.transaction import FINGERPRINT_OF
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Get, Missing, Ok, Outcome
 from safewrite.protocol.fetch import fetch, fetch_one

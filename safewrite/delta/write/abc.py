@@ -49,4 +49,5 @@ class SharedWrite(Protocol):
 class SharedApply(SharedWrite, Protocol):
     """The same of changes, which are planned again when others join."""
 
-    is_stale: bool
+    def plan_again(self) -> None:
+        """Make a plan before the next try."""

@@ -9,27 +9,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Container, Generator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from safewrite.changes.members.joined_changes import JoinedChanges, Planned, described, plan_with_others
-from safewrite.changes.tasks.abc import AppliedBatch
-from safewrite.changes.tasks.one_part import OnePart
+from safewrite.changes.members.joined_changes import described
 from safewrite.delta.log.actions import Action, Commit
 from safewrite.delta.log.features import check_overwrite
 from safewrite.delta.write.abc import Write
 from safewrite.delta.write.batch_plan import BatchPlan
 from safewrite.delta.write.conflicts import check_moved
 from safewrite.delta.write.file_changes import NOTHING, DeltaChange, metrics_of
-from safewrite.delta.write.memory_file import APP_ID
 from safewrite.delta.write.recalled import DeltaDone
 from safewrite.delta.write.staging import StagedFile, discard, stage
 from safewrite.delta.write.transaction import OVERWRITE, Transaction
 from safewrite.delta.write.waiting_changes import ChangesToShare
 from safewrite.delta.write.withdrawal import taken_back
 from safewrite.delta.write.write import write
-from safewrite.errors import InternalError
-from safewrite.frames import Prepared, prepare
 from safewrite.protocol import staging
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Arbiter
@@ -40,6 +35,7 @@ from safewrite.table.withdrawal import or_withdrawn
 if TYPE_CHECKING:
     from safewrite.delta.data.datafiles import DataFile
     from safewrite.delta.log.snapshot import Snapshot
+    from safewrite.frames import Prepared
 
 
 @dataclass
@@ -49,58 +45,49 @@ class ApplyTransaction(Transaction):
     operation: str = "MERGE"
     mode: str = OVERWRITE
     change: DeltaChange | None = None
-    batch: BatchPlan | None = None
-    joined: JoinedChanges[Write] | None = None
-    """The changes as those that others may apply, and those of others; None where they are applied alone."""
+    batch: BatchPlan = field(kw_only=True)
+    encode: Callable[[Prepared, Snapshot | None, str], Iterable[DataFile]] = field(kw_only=True)
+    """Makes files of rows for the table as the commit leaves it; its text makes their names unique."""
     plans_late: bool = False
     """Whether it is planned before its first try, not before it waits: another may commit it."""
-    applied: AppliedBatch | None = None
-    encode: Callable[[Prepared, str], Iterable[DataFile]] | None = None
-    """Makes files of rows; its text makes their names unique."""
-    is_stale: bool = False
-    """Whether commits came since the plan that add or remove rows, or change what is remembered."""
-    plans: int = 0
 
     # --- what is written ------------------------------------------------------------------------
     def upserts(self) -> Prepared:
         """The rows that are still to be written, of those that win."""
         assert self.state is not None
-        come = self._given().come
-        rows = self.state.schema.empty_table() if come is None else come
-        return prepare(rows, self.state.schema, partition_by=self.state.partition_by, stored=True)
+        return self.batch.upserts(self.state)
 
     @property
     def sharer(self) -> ChangesToShare | None:
         """The changes as those that others may apply; None where the commit does more than that."""
         alone = self.metadata or self.protocol or self.positions or self.properties or self.state is None
-        return None if alone or self.joined is None else ChangesToShare(self, self.joined)
+        joined = self.batch.joined
+        return None if alone or joined is None else ChangesToShare(self, joined)
 
     @property
     def whole(self) -> Write:
         """All that the commit carries."""
-        return self.write if self.joined is None else self.joined.whole(self.write, self.applied)
+        joined = self.batch.joined
+        return self.write if joined is None else joined.whole(self.write, self.batch.applied)
 
     def regrouped(self, files: int) -> Write:
         """See ``Transaction.regrouped``: it says what became of the changes."""
-        return described(self.write, self._given(), files)
+        return described(self.write, self.batch.given, files)
 
     def without(self, known: Container[str], commit_id: str) -> None:
         """Go on without the members of these keys, as another commit with other files."""
         super().without(known, commit_id)
-        batch = self._batch()
-        assert isinstance(batch.work, OnePart)
-        batch.work.leave_out(known)
-        batch.begin_again()
+        self.batch.begin_again(known)
         self.change = None
 
     def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
         """``operationParameters`` as Spark writes them for MERGE."""
-        on = " AND ".join(f"(target.{name} = source.{name})" for name in self._batch().spec.keys)
+        on = " AND ".join(f"(target.{name} = source.{name})" for name in self.batch.spec.keys)
         return {"predicate": json.dumps([on], ensure_ascii=False)}
 
     def metrics(self) -> dict[str, int]:
         """``operationMetrics`` as Spark names them for MERGE."""
-        counts, change = self._given().outcome.settled.decision.counts, self.planned_change
+        counts, change = self.batch.given.outcome.settled.decision.counts, self.planned_change
         files = metrics_of(change)
         return {
             "numSourceRows": counts.changes,
@@ -113,22 +100,7 @@ class ApplyTransaction(Transaction):
         }
 
     def _txns(self, version: int) -> list[Action]:
-        return super()._txns(version) + self._batch().memory.txns(self.timestamp_ms)
-
-    @property
-    def refreshes(self) -> bool:
-        """Whether the batch takes the place of all rows and of all that is remembered."""
-        return self._batch().spec.full_refresh
-
-    def _batch(self) -> BatchPlan:
-        if self.batch is None:
-            raise InternalError("Changes were committed before they were read. Please report it.")
-        return self.batch
-
-    def _given(self) -> AppliedBatch:
-        if self.applied is None:
-            raise InternalError("Changes were committed before they were planned. Please report it.")
-        return self.applied
+        return super()._txns(version) + self.batch.memory.txns(self.timestamp_ms)
 
     # --- the plan ---------------------------------------------------------------------------------
     def prepare(self) -> Generator[Effect, Outcome, None]:
@@ -142,16 +114,21 @@ class ApplyTransaction(Transaction):
             StorageError: no answer, or a file that is not what the log says.
         """
         assert self.state is not None
-        self.is_stale, self._batch().active = True, None
+        self.plan_again()
+        self.batch.active = None
         if self.plans_late:
             check_overwrite(self.state)
             return
-        if self.refreshes:
+        if self.batch.spec.full_refresh:
             self.check_positions()  # rows that a RESTORE took away are none of this batch
         else:
             yield from super().prepare()
         check_overwrite(self.state)
         yield from self._plan()
+
+    def plan_again(self) -> None:
+        """Make a plan before the next try."""
+        self.batch.is_stale = True
 
     def renew(self) -> Generator[Effect, Outcome, None]:
         """Bring the plan to the base that commits of others made, with the members that the next try carries: only new files are read.
@@ -162,20 +139,19 @@ class ApplyTransaction(Transaction):
         """
         if self.met:  # the body of a commit is not made while members were met
             return
-        is_stale, before = self.is_stale, self.applied
+        batch, is_stale, before = self.batch, self.batch.is_stale, self.batch.applied
         if is_stale:
             self.leave()
             yield from self._plan()
             if self.met:
                 raise MembersMetError("Members of this group are at fault. Nothing of it was committed.")
-            applied = self._given()
-            self.rebased += applied.is_rebased
-            if before is None or not applied.comes_as(before):
-                self.files = yield from stage(self.encoded_rows(), self.timestamp_ms, self.limits)
+            self.rebased += batch.given.is_rebased
+            if batch.given.come is not None and (before is None or not batch.given.comes_as(before)):
+                made = self.encode(self.upserts(), self.after, f"{self.commit_id}-plan{batch.plans}")
+                self.files = yield from stage(made, self.timestamp_ms, self.limits)
             self.write = self.regrouped(len(self.files))
         # Its list says what the new plan did; each try with others has a list of its own name.
-        has_others = self.joined is not None and self.joined.others
-        if (is_stale or has_others) and (put := self.member_file) is not None:
+        if (is_stale or batch.others) and (put := self.member_file) is not None:
             yield from staging.upload([put], self.limits)
 
     def unnamed(self) -> list[StagedFile]:
@@ -183,37 +159,18 @@ class ApplyTransaction(Transaction):
         change = NOTHING if self.change is None else self.change
         return [*self.files, *change.rewritten, *change.feed]
 
-    def encoded_rows(self) -> Iterable[DataFile]:
-        """The files of the rows of this plan."""
-        if self.encode is None:
-            raise InternalError("Changes were committed before they were planned. Please report it.")
-        return self.encode(self.upserts(), f"{self.commit_id}-plan{self.plans}")
-
     def _plan(self) -> Generator[Effect, Outcome, None]:
-        joined = self.joined
-        self.met |= yield from (
-            self._plan_once() if joined is None else plan_with_others(joined, self._plan_once)
-        )
-
-    def _plan_once(self) -> Planned:
         assert self.state is not None
-        self.is_stale, self.plans = False, self.plans + 1
-        self.applied, change = yield from self._batch().change(
-            self.state, f"{self.commit_id}-changes{self.plans}"
-        )
-        if self.applied.outcome.faults:
-            return self.applied.outcome.faults
-        self.change = change
-        if self.applied.come is None:
-            self.files = self.applied.files
-        self.write = self.regrouped(len(self.files))
-        if self.joined is not None and self.joined.others:
-            self.upserts()
-        return {}
+        faults = yield from self.batch.plan(self.state, self.commit_id)
+        self.met |= faults
+        if not faults:
+            self.change, given = self.batch.change, self.batch.given
+            self.files = given.files if given.come is None else self.files
+            self.write = self.regrouped(len(self.files))
 
     # --- what others wrote --------------------------------------------------------------------------
     def _check_moved(self, version: int, commit: Commit) -> None:
-        if not self.refreshes:
+        if not self.batch.spec.full_refresh:
             super()._check_moved(version, commit)
         elif version > self.accounted:
             check_moved(self.positions, self.table_id, commit, self.write.key)
@@ -225,14 +182,12 @@ class ApplyTransaction(Transaction):
             ConflictError: SCHEMA_CHANGED as for appends.
         """
         super().check_conflict(version, commit)
-        if commit.adds() or commit.removes() or any(txn["appId"] == APP_ID for txn in commit.txns):
-            self.is_stale = True
-        self._batch().follow(version, commit)
+        self.batch.follow(version, commit)
 
     def advanced(self, version: int, commit: Commit) -> Snapshot:
         """See ``Transaction.advanced``."""
         state = super().advanced(version, commit)
-        self._batch().know(state, commit)
+        self.batch.know(state, commit)
         return state
 
 
@@ -253,7 +208,7 @@ def apply(
     how: dict[str, Any] = {"arbiter": arbiter, "limits": limits}
     plan.plans_late = queue_first and arbiter.shares > 0 and plan.sharer is not None
     steps = write(plan, encode, queue_first=queue_first, fresh=fresh, **how)
-    if plan.joined is None:
+    if plan.batch.joined is None:
         return (yield from steps)
     done = yield from or_withdrawn(steps, plan, lambda: taken_back(plan, **how))
     if not done.led_by_us and not done.attempts:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from safewrite.changes.tasks.apply_job import ApplyJob, Given, judged
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log.features import feeds_changes
-from safewrite.delta.write.apply import ApplyTransaction
 
 if TYPE_CHECKING:
     from safewrite.changes.meaning.spec import Spec
     from safewrite.delta.log.snapshot import Snapshot
+    from safewrite.delta.write.apply import ApplyTransaction
     from safewrite.delta.write.plans import Planner
     from safewrite.protocol.keys import Identity
     from safewrite.stores.travel import StoreAddress
@@ -40,6 +40,4 @@ def transaction(
             check=judged(spec, given, state.schema),
         )
         with closing(job):
-            made = ApplyTransaction(**planner.applying(changes.fingerprint, spec, state, name))
-            made.batch = planner.batch(made, spec, job)
-            yield made
+            yield planner.transaction(planner.applying(changes.fingerprint, spec, state, name), spec, job)

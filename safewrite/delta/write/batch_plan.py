@@ -6,15 +6,18 @@ take the old rows away instead.  Data files never change, so only new ones are r
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Container, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pyarrow as pa
 
 from safewrite.changes.lookup.candidate_rows import GoneRows
 from safewrite.changes.meaning.accounting import check_accounts
 from safewrite.changes.meaning.spec import Spec
+from safewrite.changes.members.joined_changes import JoinedChanges, Planned, plan_with_others
 from safewrite.changes.tasks.abc import AppliedBatch, BatchWork
+from safewrite.changes.tasks.one_part import OnePart
 from safewrite.delta.data.pruning import Pruning
 from safewrite.delta.data.rows import check_within
 from safewrite.delta.data.spans import Bounded
@@ -24,6 +27,7 @@ from safewrite.delta.log.features import feeds_changes
 from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.replay import LogReplay
 from safewrite.delta.log.snapshot import Snapshot
+from safewrite.delta.write.abc import Write
 from safewrite.delta.write.change_feed import change_rows, rows_of_files, staged_changes
 from safewrite.delta.write.file_changes import (
     NOTHING,
@@ -32,9 +36,11 @@ from safewrite.delta.write.file_changes import (
     FileVerdict,
     change_of,
 )
-from safewrite.delta.write.memory_file import MemoryFile
+from safewrite.delta.write.memory_file import APP_ID, MemoryFile
 from safewrite.delta.write.row_files import RowRemoval, live_file
 from safewrite.delta.write.staging import StagedFile
+from safewrite.errors import InternalError
+from safewrite.frames import Prepared, prepare
 from safewrite.frames.predicate import columns, possible
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.protocol.ask import Limits
@@ -52,18 +58,47 @@ class BatchPlan:
     known_files: KnownFiles
     now_ms: int
     limits: Limits
+    joined: JoinedChanges[Write] | None = None
+    """The changes as those that others may apply, and those of others; None where they are applied alone."""
     active: LogReplay | None = None
     """The live files that the last plan was made on."""
+    applied: AppliedBatch | None = None
+    change: DeltaChange = NOTHING
+    """What becomes of the table's files, by the last plan."""
+    is_stale: bool = False
+    """Whether commits came since the plan that add or remove rows, or change what is remembered; or other members are to be carried."""
+    plans: int = 0
     _holds: tuple[object, dict[str, bool]] = field(default=(None, {}), repr=False)
     """For the values of which keys, and whether a file, by its path, may have a row with one of these."""
     _removal: RowRemoval | None = field(default=None, repr=False)
 
-    def begin_again(self) -> None:
-        """Make the next files as those of another commit."""
+    @property
+    def given(self) -> AppliedBatch:
+        """What became of the changes, by the last plan."""
+        if self.applied is None:
+            raise InternalError("Changes were committed before they were planned. Please report it.")
+        return self.applied
+
+    @property
+    def others(self) -> bool:
+        """Whether changes of others are applied too."""
+        return self.joined is not None and bool(self.joined.others)
+
+    def upserts(self, state: Snapshot) -> Prepared:
+        """The rows that are still to be written, of those that win."""
+        rows = state.schema.empty_table() if self.given.come is None else self.given.come
+        return prepare(rows, state.schema, partition_by=state.partition_by, stored=True)
+
+    def begin_again(self, known: Container[str]) -> None:
+        """Go on without the members of these keys, and make the next files as those of another commit."""
+        assert isinstance(self.work, OnePart)
+        self.work.leave_out(known)
         self._removal = None
 
     def follow(self, version: int, commit: Commit) -> None:
-        """Take over what another's commit did to the files."""
+        """Take over what another's commit did to the files, and to what is remembered."""
+        if commit.adds() or commit.removes() or any(txn["appId"] == APP_ID for txn in commit.txns):
+            self.is_stale = True
         if self.active is not None:
             self.active = self.active.advance(version, commit)
 
@@ -72,18 +107,19 @@ class BatchPlan:
         if self.active is not None and self.active.state.version == state.version - 1:
             self.known_files.keep(self.active.after(state, [commit]))
 
-    def change(
-        self, state: Snapshot, feed_name: str
-    ) -> Generator[Effect, Outcome, tuple[AppliedBatch, DeltaChange]]:
-        """What becomes of the changes and of the table; of the table nothing where changes of members are at fault.
-
-        ``feed_name`` is the name of files of the change data feed.
+    def plan(self, state: Snapshot, commit_id: str) -> Planned:
+        """Decide what becomes of the changes and of the table, with the members that joined and that no fault keeps out.
 
         Raises:
             UnsupportedTableError: a file that cannot be rewritten without loss.
             InvalidInputError: the batch must be refused; nothing was written.
             StorageError: no answer, or a file that is not what the log says.
         """
+        once = partial(self._once, state, commit_id)
+        return (yield from (once() if self.joined is None else plan_with_others(self.joined, once)))
+
+    def _once(self, state: Snapshot, commit_id: str) -> Planned:
+        self.is_stale, self.plans = False, self.plans + 1
         if self.active is None:
             self.active = yield from self.known_files.load(state, self.limits)
         memory = yield from self.memory.recall(state, self.spec, self.limits)
@@ -93,17 +129,21 @@ class BatchPlan:
             check_within(add)
         files = {(file := live_file(key, add)).name: (key, file) for key, add in looked.items()}
         applied = yield from self.work.apply(memory, [file for _, file in files.values()], self.now_ms)
-        outcome = applied.outcome
+        self.applied, outcome = applied, applied.outcome
         if outcome.faults:
-            return applied, NOTHING  # the others are planned without them
+            return outcome.faults  # the others are planned without them
         gone = applied.gone_rows(self.spec.sequence_by, {name: key for name, (key, _) in files.items()})
         change = yield from self._replaced(live, state, gone)
         if feeds_changes(state):
-            change = replace(change, feed=(yield from self._fed(applied, change, state, feed_name)))
+            name = f"{commit_id}-changes{self.plans}"
+            change = replace(change, feed=(yield from self._fed(applied, change, state, name)))
         if not gone.is_cut and not refreshes:
             check_accounts(outcome.settled.decision, applied.rows + outcome.again, change.removed_rows)
         yield from self.memory.remember(state, memory, outcome.memory, self.limits, refreshes=refreshes)
-        return applied, change
+        self.change = change
+        if self.others:
+            self.upserts(state)
+        return {}
 
     def _holding(self, live: Mapping[FileKey, Action], state: Snapshot) -> Iterable[FileKey]:
         """The live files that may have a row with a key of the batch; no file is asked about twice."""

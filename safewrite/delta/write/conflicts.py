@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from safewrite.delta.write.abc import Write
 
 OWN_PROPERTIES = "safewrite."
+FINGERPRINT_OF = "safewrite:fingerprint:"
+"""App id of the ``txn`` that carries the 63-bit fingerprint of an app's last batch, past any log clean-up."""
 VERSION_OF = "safewrite:version:"
 """App id of the ``txn`` that carries the table version in which an app's last batch landed, or a position was moved."""
 _POSITION = "safewrite:position:"
@@ -39,37 +41,64 @@ def check_batch(write: Write, version: int, commit: Commit) -> None:
             )
 
 
-def check_protocol(state: Snapshot | None, version: int, commit: Commit) -> None:
-    """Refuse to follow a change of the table's protocol."""
-    if commit.protocol is not None and state is not None and commit.protocol != state.protocol:
-        raise ConflictError(
-            f"Version {version} changed the table's protocol while this write was under way. Nothing was "
-            "committed; call again.",
-            kind=Kind.SCHEMA_CHANGED,
-        )
-
-
 def clusters(commit: Commit) -> bool:
     """Whether a commit says by which columns the table is clustered."""
     return any(domain["domain"] == CLUSTERING for domain in commit.domain_metadata)
 
 
-def check_clustering(state: Snapshot | None, version: int, commit: Commit) -> None:
-    """Refuse to follow a change of the columns that files must have statistics of (PROTOCOL.md, "Clustered Table")."""
+def check_table(
+    state: Snapshot | None, version: int, commit: Commit, own: Action | None, *, records_arbiter: bool
+) -> None:
+    """Refuse to follow a commit that made another table of it: another protocol, clustering, schema, properties, or arbiter (H9).
+
+    ``own`` is the metadata that this write brings; where it only ``records_arbiter``, the other's may take its place.
+    """
     if state is None:
         return
+    if commit.protocol is not None and commit.protocol != state.protocol:
+        raise _changed(version, "changed the table's protocol")
+    # Files must have statistics of these columns (PROTOCOL.md, "Clustered Table").
     if domains_after(state.domains, commit.domain_metadata).get(CLUSTERING) != state.domains.get(CLUSTERING):
+        raise _changed(version, "changed the columns by which the table is clustered")
+    if commit.metadata is None:
+        return
+    if significant(commit.metadata) != significant(state.metadata):
+        raise _changed(version, "changed the table's schema or properties")
+    check_arbiter(version, commit.metadata, own or state.metadata)
+    if own is not None and not records_arbiter:
         raise ConflictError(
-            f"Version {version} changed the columns by which the table is clustered while this write was under way. Nothing was "
-            "committed; call again.",
+            f"Version {version} changed the table's metadata while this write was about to change it too. "
+            "Nothing was committed; call again.",
             kind=Kind.SCHEMA_CHANGED,
         )
+
+
+def _changed(version: int, what: str) -> ConflictError:
+    return ConflictError(
+        f"Version {version} {what} while this write was under way. Nothing was committed; call again.",
+        kind=Kind.SCHEMA_CHANGED,
+    )
 
 
 # --- positions of sources -------------------------------------------------------------------------------
 def position_id(table_id: str, name: str) -> str:
     """The app id under which a table keeps the position of a source."""
     return f"{_POSITION}{table_id}:{name}"
+
+
+def numbers_of(writes: Sequence[Write], moves: Moves, table_id: str, version: int) -> dict[str, int]:
+    """What the ``txn`` actions of a commit say of its writes and of positions, by app id."""
+    found: dict[str, int] = {}
+    for write in writes:
+        if write.txn is not None:
+            app_id, app_version = write.txn
+            found[app_id] = app_version
+            found[FINGERPRINT_OF + app_id] = write.fingerprint_int63
+            found[VERSION_OF + app_id] = version
+    for name, move in moves.items():
+        position = position_id(table_id, name)
+        found[position], found[VERSION_OF + position] = move.end, version
+    return found
 
 
 def moved_in(state: Snapshot, name: str) -> int:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from safewrite.delta.log.actions import Action, rows_of
-from safewrite.delta.write.staging import StagedFile
+from safewrite.delta.write.staging import StagedFile, secure
 from safewrite.protocol.accounts import total
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.effects import Effect, Outcome
+from safewrite.protocol.staging import check
 from safewrite.table.change import TableChange
+
+if TYPE_CHECKING:
+    from safewrite.delta.data.vector_files import Vectors
 
 DeltaChange: TypeAlias = TableChange[Action, StagedFile, tuple[Action, Action]]
 """Live files are ``add`` actions; a mark is the ``add`` of a file before, which is among the removed, and under its next vector."""
@@ -92,3 +98,20 @@ def metrics_of(change: DeltaChange) -> dict[str, int]:
         "numDeletionVectorsRemoved": updated,
         "numDeletionVectorsUpdated": updated,
     }
+
+
+def paths_of(change: DeltaChange, vectors: Vectors | None) -> list[str]:
+    """Where the files are that a change brings, those of deletion vectors too."""
+    marks = () if vectors is None else vectors.marks(after for _, after in change.marks)
+    files = (file.mark for file in (*change.rewritten, *change.feed))
+    return [mark.path for mark in (*files, *marks)]
+
+
+def secure_change(
+    change: DeltaChange, vectors: Vectors | None, limits: Limits
+) -> Generator[Effect, Outcome, None]:
+    """Make sure that the files which a change brings are there as they were written (B1, G5)."""
+    if change.rewritten or change.feed:
+        yield from secure((*change.rewritten, *change.feed), limits)
+    if vectors is not None and change.marks:
+        yield from check(vectors.marks(after for _, after in change.marks), limits)

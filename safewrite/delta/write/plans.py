@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from safewrite.changes.meaning.member_batches import MemberChanges
     from safewrite.changes.meaning.reading import Changes
     from safewrite.changes.meaning.spec import Spec
+    from safewrite.changes.members.joined_changes import JoinedChanges
     from safewrite.changes.tasks.abc import BatchWork
     from safewrite.changes.tasks.one_part import OnePart
     from safewrite.delta.data.datafiles import DataFile, FileLayout
     from safewrite.delta.data.partitions import Room
     from safewrite.delta.data.vector_files import Vectors
     from safewrite.delta.write.apply import ApplyTransaction
-    from safewrite.delta.write.batch_plan import BatchPlan
     from safewrite.delta.write.compaction import CompactionTransaction
     from safewrite.delta.write.overwrite import OverwriteTransaction
     from safewrite.delta.write.staging import StagedFile
@@ -86,8 +86,10 @@ class Planner:
         if operation.verb == "apply_changes":
             spec, state = _changing(operation, state)
             changing = self.apply_changes(data, spec, state, name)
-            changing.encode = lambda rows, name: self.encode(rows, changing, name)
-            return changing, lambda: self.encode(changing.upserts(), changing) if changing.applied else ()
+            return (
+                changing,
+                lambda: self.encode(changing.upserts(), changing) if changing.batch.applied else (),
+            )
         prepared = self.prepare(data, state, operation.schema_mode, operation.volatile)
         if operation.verb == "append":
             candidate = self.append(prepared, self.name(prepared, name, state), state)
@@ -311,26 +313,32 @@ class Planner:
             As :meth:`applying`.
         """
         from safewrite.changes.members.joined_changes import sharing
-        from safewrite.delta.write.apply import ApplyTransaction
 
         changes = self._changes(data, spec, state)
-        made = ApplyTransaction(**self.applying(changes.fingerprint, spec, state, name))
-        work = self._one_part(made, spec, changes=changes)
-        made.batch, made.joined = self.batch(made, spec, work), sharing(made.write.key, changes, spec, work)
-        return made
+        common = self.applying(changes.fingerprint, spec, state, name)
+        work = self._one_part(common, spec, changes=changes)
+        return self.transaction(common, spec, work, sharing(common["write"].key, changes, spec, work))
 
-    def batch(self, made: ApplyTransaction, spec: Spec, work: BatchWork) -> BatchPlan:
-        """How a transaction applies its changes."""
+    def transaction(
+        self,
+        common: dict[str, Any],
+        spec: Spec,
+        work: BatchWork,
+        joined: JoinedChanges[Write] | None = None,
+    ) -> ApplyTransaction:
+        """The transaction that applies changes, of the settings that :meth:`applying` gives."""
+        from safewrite.delta.write.apply import ApplyTransaction
         from safewrite.delta.write.batch_plan import BatchPlan
         from safewrite.delta.write.memory_file import MemoryFile
 
-        assert made.vectors is not None
         memory = MemoryFile(uuid.UUID(self.new_id()).int >> 65, self.known_memory)
-        return BatchPlan(spec, work, memory, made.vectors, self.known_files, made.timestamp_ms, self.limits)
+        vectors, now_ms = common["vectors"], common["timestamp_ms"]
+        batch = BatchPlan(spec, work, memory, vectors, self.known_files, now_ms, self.limits, joined)
+        return ApplyTransaction(**common, batch=batch, encode=self.encoded)
 
     def _one_part(
         self,
-        made: ApplyTransaction,
+        common: dict[str, Any],
         spec: Spec,
         *,
         changes: Changes | None = None,
@@ -339,10 +347,8 @@ class Planner:
         """Changes that are decided about where the transaction is."""
         from safewrite.changes.tasks.one_part import OnePart
 
-        state = made.state
-        assert state is not None
-        assert made.vectors is not None
-        files = self.table_files(state, spec.keys, made.vectors).named(made.commit_id)
+        state = common["state"]
+        files = self.table_files(state, spec.keys, common["vectors"]).named(common["commit_id"])
         rules = row_rules.rules_of(state)
         if rules is not None:
             spec = replace(spec, check=rules.asked(spec.keys, spec.check))
@@ -421,27 +427,23 @@ class Planner:
         self, members: Sequence[Member], spec: Spec, state: Snapshot
     ) -> tuple[Transaction, Callable[[Sequence[Write]], Iterable[DataFile | StagedFile]]]:
         """One transaction that applies the changes of all members."""
-        from safewrite.delta.write.apply import ApplyTransaction
-
         writes = [member.write for member in members if isinstance(member.write, Write)]
-        group = Write.group(keys.generated(self.new_id(), state.version), writes)
-        made = ApplyTransaction(**self._applying(group, state))
-        made.batch = self.batch(made, spec, self._one_part(made, spec, group=changes_of(members)))
-        made.encode = lambda rows, name: self.encode(rows, made, name)
+        common = self._applying(Write.group(keys.generated(self.new_id(), state.version), writes), state)
+        made = self.transaction(common, spec, self._one_part(common, spec, group=changes_of(members)))
         return made, lambda left: self.encode(made.upserts(), made)
 
-    def encode(
-        self, prepared: Prepared, candidate: Transaction, write_id: str | None = None
-    ) -> Iterable[DataFile]:
-        """Parquet files of the rows, made one by one as they are asked for; ``write_id`` is in their names."""
+    def encode(self, prepared: Prepared, candidate: Transaction) -> Iterable[DataFile]:
+        """Parquet files of the rows, made one by one as they are asked for."""
+        return self.encoded(prepared, candidate.after, candidate.commit_id)
+
+    def encoded(self, prepared: Prepared, state: Snapshot | None, write_id: str) -> Iterable[DataFile]:
+        """As :meth:`encode`, for the table as a write leaves it; ``write_id`` is in the names of files."""
         from safewrite.delta.data.datafiles import encoded, layout_of
 
-        state = candidate.after
         if state is None:
             raise InternalError(
                 "A candidate has neither a table nor the metadata of a new one. Please report it."
             )
-        write_id = write_id or candidate.commit_id
         target = self.target_file_size
         return encoded(
             prepared, layout_of(state, prepared.schema, state.partition_by, write_id, target, self._room)

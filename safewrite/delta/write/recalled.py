@@ -9,9 +9,9 @@ from safewrite import receipt
 from safewrite.delta.log.actions import commit_path
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.abc import Write
-from safewrite.delta.write.conflicts import VERSION_OF
+from safewrite.delta.write.conflicts import FINGERPRINT_OF, VERSION_OF
 from safewrite.delta.write.members import Entry, Lists, carried, own_info
-from safewrite.delta.write.transaction import FINGERPRINT_OF, Transaction
+from safewrite.delta.write.transaction import Transaction
 from safewrite.errors import ReplayMismatchError
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits, ask, unanswered

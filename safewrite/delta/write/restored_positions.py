@@ -6,6 +6,7 @@ from collections.abc import Generator, Sequence
 
 from safewrite.delta.log import actions
 from safewrite.delta.log.actions import Commit
+from safewrite.delta.log.features import check_txns_stay
 from safewrite.delta.log.restore import Restore, restore_of, undone_by
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.conflicts import moved_in, positions_of
@@ -13,11 +14,19 @@ from safewrite.errors import ConflictError, Kind
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome
 from safewrite.protocol.fetch import fetch
-from safewrite.protocol.positions import Moves
+from safewrite.protocol.positions import Moves, must_stand
 from safewrite.text.rendering import shown
 
 LOOK_BACK = 1000
 """At most this many commits before those that a snapshot was read from are searched for a RESTORE."""
+
+
+def check_stand(state: Snapshot | None, moves: Moves, key: str) -> None:
+    """Refuse to move positions that are elsewhere in a version, or that the table may forget."""
+    if moves:
+        if state is not None:
+            check_txns_stay(state, "how far sources were taken, and their rows could come twice")
+        must_stand(positions_of(state), moves, key)
 
 
 def check_in_effect(

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.delta.log import actions
 from safewrite.delta.log.actions import Action, Commit
-from safewrite.delta.log.features import check_txns_stay
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import conflicts, waiting
 from safewrite.delta.write.abc import WaitingWrite, Write
-from safewrite.delta.write.conflicts import VERSION_OF
-from safewrite.delta.write.file_changes import NOTHING, DeltaChange, actions_of
+from safewrite.delta.write.file_changes import NOTHING, DeltaChange, actions_of, paths_of, secure_change
 from safewrite.delta.write.members import (
     ENGINE,
     Entry,
@@ -24,7 +22,7 @@ from safewrite.delta.write.members import (
     summed_up,
     write_count,
 )
-from safewrite.delta.write.restored_positions import check_in_effect, check_rival
+from safewrite.delta.write.restored_positions import check_in_effect, check_rival, check_stand
 from safewrite.delta.write.staging import StagedFile, accounted, secure
 from safewrite.delta.write.stamped import Stamper, Stamps, numbered
 from safewrite.errors import (
@@ -40,14 +38,11 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Anchor
 from safewrite.protocol.effects import Effect, Outcome, Put
 from safewrite.protocol.members import Found, MembersMetError, Met
-from safewrite.protocol.positions import Moves, must_stand
-from safewrite.protocol.staging import check
+from safewrite.protocol.positions import Moves
 
 if TYPE_CHECKING:
     from safewrite.delta.data.vector_files import Vectors
 
-FINGERPRINT_OF = "safewrite:fingerprint:"
-"""App id of the ``txn`` that carries the 63-bit fingerprint of an app's last batch, past any log clean-up."""
 OVERWRITE = "Overwrite"
 """The ``mode`` of a write that reads what is there."""
 SUMMARY_CHARS_MAX = 4096
@@ -252,16 +247,7 @@ class Transaction:
         return [] if self.after is None else list(self.after.partition_by)
 
     def _txns(self, version: int) -> list[Action]:
-        numbers: dict[str, int] = {}
-        for write in self.whole.each:
-            if write.txn is not None:
-                app_id, app_version = write.txn
-                numbers[app_id] = app_version
-                numbers[FINGERPRINT_OF + app_id] = write.fingerprint_int63
-                numbers[VERSION_OF + app_id] = version
-        for name, move in self.positions.items():
-            position = conflicts.position_id(str(self.table_id), name)
-            numbers[position], numbers[VERSION_OF + position] = move.end, version
+        numbers = conflicts.numbers_of(self.whole.each, self.positions, str(self.table_id), version)
         moment = self.timestamp_ms
         return [{"appId": app, "version": at, "lastUpdated": moment} for app, at in numbers.items()]
 
@@ -312,10 +298,10 @@ class Transaction:
 
     def check_conflict(self, version: int, commit: Commit) -> None:
         """Raise if a commit that landed first makes this write invalid (H9)."""
-        conflicts.check_protocol(self.state, version, commit)
-        conflicts.check_clustering(self.state, version, commit)
-        if commit.metadata is not None:
-            self._check_metadata(version, commit.metadata)
+        metadata = self.metadata
+        conflicts.check_table(self.state, version, commit, metadata, records_arbiter=self.recording_arbiter)
+        if commit.metadata is not None and self.recording_arbiter:
+            self.metadata, self.recording_arbiter = None, False
 
     def _find(self, version: int, body: bytes, commit: Commit) -> Found | None:
         info = (commit.commit_info or {}).get(ENGINE) or {}
@@ -379,28 +365,7 @@ class Transaction:
 
     def check_positions(self) -> None:
         """Refuse to move positions that are elsewhere in the newest version that was examined."""
-        if self.positions:
-            if self.state is not None:
-                check_txns_stay(self.state, "how far sources were taken, and their rows could come twice")
-            must_stand(conflicts.positions_of(self.state), self.positions, self.write.key)
-
-    def _check_metadata(self, version: int, metadata: Action) -> None:
-        assert self.state is not None
-        if conflicts.significant(metadata) != conflicts.significant(self.state.metadata):
-            raise ConflictError(
-                f"Version {version} changed the table's schema or properties while this write was under way. "
-                "Nothing was committed; call again.",
-                kind=Kind.SCHEMA_CHANGED,
-            )
-        conflicts.check_arbiter(version, metadata, self.metadata or self.state.metadata)
-        if self.recording_arbiter:
-            self.metadata, self.recording_arbiter = None, False
-        elif self.metadata is not None:
-            raise ConflictError(
-                f"Version {version} changed the table's metadata while this write was about to change it too. "
-                "Nothing was committed; call again.",
-                kind=Kind.SCHEMA_CHANGED,
-            )
+        check_stand(self.state, self.positions, self.write.key)
 
     def landed(self, version: int) -> Snapshot | None:
         """The table's snapshot once this commit is ``version``; None if the commit created the table."""
@@ -426,16 +391,9 @@ class Transaction:
         return [*self._left.keys() - {*self._paths()}]
 
     def _paths(self) -> list[str]:
-        change = NOTHING if self.change is None else self.change
-        marks = () if self.vectors is None else self.vectors.marks(after for _, after in change.marks)
-        files = (*self.files, *change.rewritten, *change.feed)
-        return [*(file.mark.path for file in files), *(mark.path for mark in marks)]
+        return [*(file.mark.path for file in self.files), *paths_of(self.change or NOTHING, self.vectors)]
 
     def recheck(self) -> Generator[Effect, Outcome, None]:
         """See ``safewrite.protocol.delta.commit.Candidate.recheck``."""
         self.files = yield from secure(self.files, self.limits)
-        change = NOTHING if self.change is None else self.change
-        if change.rewritten or change.feed:
-            yield from secure((*change.rewritten, *change.feed), self.limits)
-        if self.vectors is not None and change.marks:
-            yield from check(self.vectors.marks(after for _, after in change.marks), self.limits)
+        yield from secure_change(self.change or NOTHING, self.vectors, self.limits)

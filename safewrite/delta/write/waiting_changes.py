@@ -56,7 +56,8 @@ class ChangesToShare(SharedAppend):
         taken = bounded(fit)
         if taken or joined.others:  # another body for a version is another attempt
             plan.commit_id = commit_id
-        plan.is_stale |= joined.join(taken)
+        if joined.join(taken):
+            plan.plan_again()
         return tuple(one.path for one in taken), refused
 
 
