@@ -17,10 +17,9 @@ from safewrite.delta.log.actions import Action, Commit
 from safewrite.delta.log.features import check_overwrite
 from safewrite.delta.write.abc import Write
 from safewrite.delta.write.batch_plan import BatchPlan
-from safewrite.delta.write.conflicts import check_moved
-from safewrite.delta.write.file_changes import NOTHING, DeltaChange, metrics_of
+from safewrite.delta.write.file_changes import NOTHING, DeltaChange
 from safewrite.delta.write.recalled import DeltaDone
-from safewrite.delta.write.staging import StagedFile, discard, stage
+from safewrite.delta.write.staging import discard, stage
 from safewrite.delta.write.transaction import OVERWRITE, Transaction
 from safewrite.delta.write.waiting_changes import ChangesToShare
 from safewrite.delta.write.withdrawal import taken_back
@@ -87,17 +86,7 @@ class ApplyTransaction(Transaction):
 
     def metrics(self) -> dict[str, int]:
         """``operationMetrics`` as Spark names them for MERGE."""
-        counts, change = self.batch.given.outcome.settled.decision.counts, self.planned_change
-        files = metrics_of(change)
-        return {
-            "numSourceRows": counts.changes,
-            "numTargetRowsInserted": counts.inserted,
-            "numTargetRowsUpdated": counts.updated,
-            "numTargetRowsDeleted": counts.deleted,
-            "numTargetFilesAdded": len(self.files) + len(change.rewritten),
-            "numTargetFilesRemoved": files.pop("numRemovedFiles"),
-            **{f"numTarget{name.removeprefix('num')}": number for name, number in files.items()},
-        }
+        return self.batch.metrics(len(self.files), self.planned_change)
 
     def _txns(self, version: int) -> list[Action]:
         return super()._txns(version) + self.batch.memory.txns(self.timestamp_ms)
@@ -119,10 +108,7 @@ class ApplyTransaction(Transaction):
         if self.plans_late:
             check_overwrite(self.state)
             return
-        if self.batch.spec.full_refresh:
-            self.check_positions()  # rows that a RESTORE took away are none of this batch
-        else:
-            yield from super().prepare()
+        yield from super().prepare()
         check_overwrite(self.state)
         yield from self._plan()
 
@@ -154,11 +140,6 @@ class ApplyTransaction(Transaction):
         if (is_stale or batch.others) and (put := self.member_file) is not None:
             yield from staging.upload([put], self.limits)
 
-    def unnamed(self) -> list[StagedFile]:
-        """Files of a plan that no attempt has named yet."""
-        change = NOTHING if self.change is None else self.change
-        return [*self.files, *change.rewritten, *change.feed]
-
     def _plan(self) -> Generator[Effect, Outcome, None]:
         assert self.state is not None
         faults = yield from self.batch.plan(self.state, self.commit_id)
@@ -169,12 +150,6 @@ class ApplyTransaction(Transaction):
             self.write = self.regrouped(len(self.files))
 
     # --- what others wrote --------------------------------------------------------------------------
-    def _check_moved(self, version: int, commit: Commit) -> None:
-        if not self.batch.spec.full_refresh:
-            super()._check_moved(version, commit)
-        elif version > self.accounted:
-            check_moved(self.positions, self.table_id, commit, self.write.key)
-
     def check_conflict(self, version: int, commit: Commit) -> None:
         """Note that a commit touches files, or what is remembered: then :meth:`renew` plans again.
 
@@ -212,5 +187,6 @@ def apply(
         return (yield from steps)
     done = yield from or_withdrawn(steps, plan, lambda: taken_back(plan, **how))
     if not done.led_by_us and not done.attempts:
-        yield from discard(plan.unnamed())
+        change = plan.change or NOTHING  # no attempt has named its files
+        yield from discard([*plan.files, *change.rewritten, *change.feed])
     return done

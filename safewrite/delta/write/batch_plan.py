@@ -35,6 +35,7 @@ from safewrite.delta.write.file_changes import (
     FileRewrite,
     FileVerdict,
     change_of,
+    metrics_of,
 )
 from safewrite.delta.write.memory_file import APP_ID, MemoryFile
 from safewrite.delta.write.row_files import RowRemoval, live_file
@@ -88,6 +89,19 @@ class BatchPlan:
         """The rows that are still to be written, of those that win."""
         rows = state.schema.empty_table() if self.given.come is None else self.given.come
         return prepare(rows, state.schema, partition_by=state.partition_by, stored=True)
+
+    def metrics(self, files: int, change: DeltaChange) -> dict[str, int]:
+        """``operationMetrics`` as Spark names them for MERGE; ``files`` are those of rows that come."""
+        counts, there = self.given.outcome.settled.decision.counts, metrics_of(change)
+        return {
+            "numSourceRows": counts.changes,
+            "numTargetRowsInserted": counts.inserted,
+            "numTargetRowsUpdated": counts.updated,
+            "numTargetRowsDeleted": counts.deleted,
+            "numTargetFilesAdded": files + len(change.rewritten),
+            "numTargetFilesRemoved": there.pop("numRemovedFiles"),
+            **{f"numTarget{name.removeprefix('num')}": number for name, number in there.items()},
+        }
 
     def begin_again(self, known: Container[str]) -> None:
         """Go on without the members of these keys, and make the next files as those of another commit."""

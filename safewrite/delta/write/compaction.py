@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeAlias
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -26,25 +27,16 @@ from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.file_changes import DeltaChange
 from safewrite.delta.write.staging import StagedFile, discard, stage
 from safewrite.delta.write.transaction import Transaction
-from safewrite.errors import (
-    ConflictError,
-    DataFileError,
-    InvalidInputError,
-    Kind,
-    NotCommittedError,
-    StorageError,
-    UnsupportedTableError,
-    WouldAlterError,
-)
+from safewrite.errors import NotCommittedError
 from safewrite.frames import prepare
 from safewrite.frames.parallel import FILES_AT_ONCE, Begun, Handed, given_back, windows
 from safewrite.frames.parquet import Roll
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.stores.inside import is_inside
-from safewrite.table.change import TableChange
-from safewrite.upkeep.groups import Group, Inventory, StoredFile, untouched
-from safewrite.upkeep.maintain import TAKEN, Compacted, left_out
+from safewrite.table.regrouping import Regrouped, Regrouping
+from safewrite.upkeep.groups import Inventory, StoredFile
+from safewrite.upkeep.maintain import Compacted
 
 OPERATION = "OPTIMIZE"
 """As Spark and deltalake call it."""
@@ -54,6 +46,7 @@ READ_AT_ONCE = 64
 """At most so many files are read together, if they are small."""
 CHUNK_BYTES = 64 * 2**20
 """Rows of so many bytes in memory are written together, as a row group."""
+DeltaGroup: TypeAlias = Regrouped[Action, StagedFile]
 _ORDERED_TAGS = ("ZCUBE", "OPTIMIZE")
 """How tags begin by which Spark knows files whose rows it has put in order."""
 
@@ -119,15 +112,7 @@ def _heat(commits: Sequence[Commit]) -> Mapping[Hashable, int]:
 
 # --- one group ------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Regrouped:
-    """The files that take the place of others, and how many rows they have."""
-
-    files: tuple[StagedFile, ...]
-    rows: int
-
-
-@dataclass(frozen=True)
-class Regrouping:
+class GroupRewriter:
     """Reads the live rows of some files and writes them in fewer; it decides nothing, so that it may run anywhere."""
 
     state: Snapshot
@@ -136,7 +121,7 @@ class Regrouping:
     now_ms: int
     limits: Limits
 
-    def made(self, adds: Sequence[Action], at: str) -> Generator[Effect, Outcome, Regrouped]:
+    def made(self, adds: Sequence[Action], at: str) -> Generator[Effect, Outcome, DeltaGroup]:
         """The uploaded files of a group; ``at`` makes their names unique.
 
         Raises:
@@ -152,7 +137,7 @@ class Regrouping:
 
     def _made(
         self, adds: Sequence[Action], at: str, staged: list[StagedFile]
-    ) -> Generator[Effect, Outcome, Regrouped]:
+    ) -> Generator[Effect, Outcome, DeltaGroup]:
         for add in adds:
             check_within(add)
         yield from self.vectors.fetch(adds, self.limits)
@@ -170,7 +155,7 @@ class Regrouping:
                 staged += yield from self._staged(adds[0], layout.file(len(staged), {}, *full))
         for full in roll.close():
             staged += yield from self._staged(adds[0], layout.file(len(staged), {}, *full))
-        return Regrouped(tuple(staged), pending.rows)
+        return Regrouped(tuple(adds), tuple(staged), pending.rows)
 
     def _decoded(self, adds: Sequence[Action], bodies: list[bytes]) -> Iterator[pa.Table]:
         """The live rows of files in their order, decoded side by side: each thread takes neighbours, for most files are tiny."""
@@ -248,22 +233,13 @@ class CompactionTransaction(Transaction):
     mode: str = "Compact"
     changes_data: bool = False
     change: DeltaChange | None = None
-    groups: Sequence[Group] = ()
-    known_files: KnownFiles = field(default_factory=KnownFiles, repr=False)
-    regrouping: Regrouping | None = None
-    dropped: dict[int, str] = field(default_factory=dict)
-    """Why groups are left out, by their number."""
+    work: Regrouping[Action, StagedFile] = field(kw_only=True)
+    rewriter: GroupRewriter = field(kw_only=True, repr=False)
+    known_files: KnownFiles = field(kw_only=True, repr=False)
     unnamed: list[StagedFile] = field(default_factory=list, repr=False)
     """Files of groups that were left out before any try of a commit: no commit names them."""
-    _made: dict[int, Regrouped] = field(default_factory=dict, repr=False)
-    _taken: dict[int, list[Action]] = field(default_factory=dict, repr=False)
-    """The files of each group, as they were live when they were read."""
 
     # --- what is written ------------------------------------------------------------------------
-    def standing(self) -> list[int]:
-        """The groups that are not left out."""
-        return [number for number in self._made if number not in self.dropped]
-
     def metrics(self) -> dict[str, int]:
         """``operationMetrics`` as Spark names them."""
         gone = self.planned_change.removed
@@ -289,37 +265,15 @@ class CompactionTransaction(Transaction):
         """
         yield from super().prepare()
         assert self.state is not None
-        assert self.regrouping is not None
         check_compaction(self.state)
         live = (yield from self.known_files.load(self.state, self.limits)).adds
-        for number, group in enumerate(self.groups):
-            adds = [live[file.name] for file in group.files if file.name in live]  # type: ignore[index]
-            if len(adds) < len(group.files):
-                self.dropped[number] = TAKEN
-                continue
-            try:
-                self._made[number] = yield from self.regrouping.made(adds, f"group{number}")
-            except (DataFileError, UnsupportedTableError, WouldAlterError, InvalidInputError) as error:
-                self.dropped[number] = error.message
-                continue
-            except StorageError as error:
-                if error.kind is not Kind.DATA_FILE_DAMAGED:
-                    raise
-                self.dropped[number] = error.message
-                continue
-            self._taken[number] = adds
-            self.files = (*self.files, *self._made[number].files)
+        yield from self.work.make(live, lambda number, adds: self.rewriter.made(adds, f"group{number}"))
         self._settle()
 
     def _settle(self) -> None:
         """Change what is left: the groups that stand."""
-        stand = self.standing()
-        self.change = TableChange(
-            removed=tuple(add for number in stand for add in self._taken[number]),
-            kept_rows=sum(self._made[number].rows for number in stand),
-        )
-        if not stand:
-            raise ConflictError("No group of files is left to be put together. Nothing was committed.")
+        self.files = self.work.files
+        self.change = self.work.change()
 
     # --- what others wrote --------------------------------------------------------------------------
     def check_conflict(self, version: int, commit: Commit) -> None:
@@ -329,20 +283,12 @@ class CompactionTransaction(Transaction):
             ConflictError: kind CONFLICT where no group is left; SCHEMA_CHANGED as for appends.
         """
         super().check_conflict(version, commit)
-        touched = {file_key(one) for one in (*commit.removes(), *commit.adds())}
-        if not self._made:
+        if not self.work.made:
             return  # they are looked for in the newest version, before they are read
-        stands = {number: self.groups[number] for number in self.standing()}
-        for number in stands.keys() - {*untouched(stands, touched)}:
-            self._leave_out(number)
-        self._settle()
-
-    def _leave_out(self, number: int) -> None:
-        self.dropped[number] = TAKEN
-        gone = {file.mark.path for file in self._made[number].files}
+        gone = self.work.leave_out({file_key(one) for one in (*commit.removes(), *commit.adds())})
         if not self._bodies:  # no try of a commit has named them
-            self.unnamed += [file for file in self.files if file.mark.path in gone]
-        self.files = tuple(file for file in self.files if file.mark.path not in gone)
+            self.unnamed += gone
+        self._settle()
 
     def never_named(self) -> list[StagedFile]:
         """The uploaded files that no commit names and none ever will, once the write has ended without a doubt or with one."""
@@ -351,15 +297,4 @@ class CompactionTransaction(Transaction):
     # --- how it ended -----------------------------------------------------------------------------
     def compacted(self, version: int | None, in_doubt: str | None = None) -> Compacted:
         """What the commit came to."""
-        if version is None:
-            return left_out(self.groups, self.dropped, in_doubt)
-        done = tuple(self.groups[number] for number in self.standing())
-        size = sum(file.mark.size for file in self.files)
-        return Compacted(
-            version,
-            done,
-            tuple(self.dropped.values()),
-            len(self.files),
-            size,
-            self.planned_change.kept_rows or 0,
-        )
+        return self.work.compacted(version, in_doubt, lambda file: file.mark.size)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from safewrite.delta.log.actions import Action, Commit
 from safewrite.delta.log.indexing import CLUSTERING
 from safewrite.delta.log.snapshot import Snapshot, domains_after
-from safewrite.errors import ConflictError, Kind, ReplayMismatchError, UnsafeConfigError
+from safewrite.errors import ConflictError, ForeignWriterError, Kind, ReplayMismatchError, UnsafeConfigError
 from safewrite.protocol.positions import Moves, moved
 
 if TYPE_CHECKING:
@@ -41,6 +41,15 @@ def check_batch(write: Write, version: int, commit: Commit) -> None:
             )
 
 
+def rewritten(version: int, key: str) -> ForeignWriterError:
+    """The error of a commit of ours that has other bytes."""
+    return ForeignWriterError(
+        f"Version {version} is our commit with other bytes: another writer rewrites commit files. "
+        "Stop the other writers and run `safewrite doctor` on the table.",
+        key=key,
+    )
+
+
 def clusters(commit: Commit) -> bool:
     """Whether a commit says by which columns the table is clustered."""
     return any(domain["domain"] == CLUSTERING for domain in commit.domain_metadata)
@@ -53,6 +62,12 @@ def check_table(
 
     ``own`` is the metadata that this write brings; where it only ``records_arbiter``, the other's may take its place.
     """
+    if state is None and version == 0:
+        raise ConflictError(
+            "Another writer created the table meanwhile. Nothing was committed; the rows must be "
+            "checked against its schema: call again.",
+            kind=Kind.SCHEMA_CHANGED,
+        )
     if state is None:
         return
     if commit.protocol is not None and commit.protocol != state.protocol:

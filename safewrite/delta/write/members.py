@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from safewrite.delta.log.actions import Commit, commit_path, parse
 from safewrite.delta.log.stamps import TIME
-from safewrite.errors import Kind, StorageError
+from safewrite.errors import Kind, ReplayMismatchError, SafewriteError, StorageError
 from safewrite.protocol import members
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Get, Missing, Ok, Outcome, Put
@@ -67,6 +67,25 @@ def those_carried(info: Mapping[str, Any], wanted: members.Wanted) -> dict[str, 
     if pointer:
         found |= dict.fromkeys(wanted.held(pointer["keys"]))
     return found
+
+
+def met_in(
+    found: Mapping[str, Entry | None],
+    writes: Sequence[members.MemberWrite],
+    version: int,
+    check: Callable[[Any], None],
+) -> dict[str, members.Met | SafewriteError]:
+    """Those of a group's writes that were ``found`` in a commit, and the errors of those that it makes invalid, as ``check`` says."""
+    met = dict[str, members.Met | SafewriteError]()
+    for write in writes:
+        if write.key in found:
+            met[write.key] = members.met(write, version, found[write.key])
+            continue
+        try:
+            check(write)
+        except ReplayMismatchError as error:
+            met[write.key] = error
+    return met
 
 
 def write_count(info: Mapping[str, Any]) -> int:

@@ -292,14 +292,15 @@ class Planner:
         """A transaction that puts the files of each group together."""
         import pyarrow as pa
 
-        from safewrite.delta.write.compaction import CompactionTransaction, Regrouping
+        from safewrite.delta.write.compaction import CompactionTransaction, GroupRewriter
+        from safewrite.table.regrouping import Regrouping
 
         nothing = Prepared.kept(pa.Table.from_batches([], state.schema), state.partition_by)
         common = self._common(nothing, self.name(nothing, Identity(), state), state)
         stored = pa.schema([one for one in state.schema if one.name not in state.partition_by])
         layout = replace(self.layout(stored, state), partition_by=(), room=None, write_id=common["commit_id"])
-        regrouping = Regrouping(state, layout, self.vectors(), common["timestamp_ms"], self.limits)
-        return CompactionTransaction(**common, groups=groups, known_files=known, regrouping=regrouping)
+        rewriter = GroupRewriter(state, layout, self.vectors(), common["timestamp_ms"], self.limits)
+        return CompactionTransaction(**common, work=Regrouping(groups), known_files=known, rewriter=rewriter)
 
     def vectors(self) -> Vectors:
         from safewrite.delta.data.vector_files import Vectors
@@ -334,7 +335,7 @@ class Planner:
         memory = MemoryFile(uuid.UUID(self.new_id()).int >> 65, self.known_memory)
         vectors, now_ms = common["vectors"], common["timestamp_ms"]
         batch = BatchPlan(spec, work, memory, vectors, self.known_files, now_ms, self.limits, joined)
-        return ApplyTransaction(**common, batch=batch, encode=self.encoded)
+        return ApplyTransaction(**common, batch=batch, encode=self.encoded, replaces_all=spec.full_refresh)
 
     def _one_part(
         self,

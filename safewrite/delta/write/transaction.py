@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from safewrite.delta.log import actions
@@ -19,6 +20,7 @@ from safewrite.delta.write.members import (
     brief,
     carried,
     listing,
+    met_in,
     summed_up,
     write_count,
 )
@@ -26,14 +28,10 @@ from safewrite.delta.write.restored_positions import check_in_effect, check_riva
 from safewrite.delta.write.staging import StagedFile, accounted, secure
 from safewrite.delta.write.stamped import Stamper, Stamps, numbered
 from safewrite.errors import (
-    ConflictError,
-    ForeignWriterError,
     InternalError,
-    Kind,
-    ReplayMismatchError,
     SafewriteError,
 )
-from safewrite.protocol import keys, members
+from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Anchor
 from safewrite.protocol.effects import Effect, Outcome, Put
@@ -91,6 +89,8 @@ class Transaction:
     """Whether the ledger's mark was seen just now: what it does not know is new then."""
     operation: str = "WRITE"
     mode: str = "Append"
+    replaces_all: bool = False
+    """Whether no row that is there stays: none that a RESTORE took away is missing then."""
     changes_data: bool = True
     """Whether other rows are in the table afterwards."""
     taken: tuple[WaitingWrite, ...] = ()
@@ -146,7 +146,10 @@ class Transaction:
             ConflictError: kind POSITION_MOVED.
         """
         self.check_positions()
-        yield from check_in_effect(self.state, self.positions, self.write.rows, self.write.key, self.limits)
+        if not self.replaces_all:
+            yield from check_in_effect(
+                self.state, self.positions, self.write.rows, self.write.key, self.limits
+            )
 
     # --- what is written ------------------------------------------------------------------------
     def body(self, version: int) -> bytes:
@@ -260,12 +263,6 @@ class Transaction:
             self.followed = self.state.advance(version, commit)
         if found is not None or version <= self.accounted:
             return found
-        if self.state is None and version == 0:
-            raise ConflictError(
-                "Another writer created the table meanwhile. Nothing was committed; the rows must be "
-                "checked against its schema: call again.",
-                kind=Kind.SCHEMA_CHANGED,
-            )
         self.check_conflict(version, commit)
         if self.state is not None:
             self.state = self.state.advance(version, commit)
@@ -308,11 +305,7 @@ class Transaction:
         self.known[version] = waiting.keys_in(commit)
         if info.get("commitId") == self.commit_id:
             if body != self.body(version):
-                raise ForeignWriterError(
-                    f"Version {version} is our commit with other bytes: another writer rewrites commit files. "
-                    "Stop the other writers and run `safewrite doctor` on the table.",
-                    key=self.write.key,
-                )
+                raise conflicts.rewritten(version, self.write.key)
             return Found(version, own=True)
         if self.write.members:
             self._meet(version, commit, info)
@@ -330,14 +323,8 @@ class Transaction:
     def _meet(self, version: int, commit: Commit, info: Mapping[str, Any]) -> None:
         """Note the members that a commit carries, and those that it makes invalid."""
         found = carried(info, {write.key for write in self.write.members})
-        for write in self.write.members:
-            if write.key in found:
-                self.met[write.key] = members.met(write, version, found[write.key])
-                continue
-            try:
-                self._check_txn(write, version, commit)
-            except ReplayMismatchError as error:
-                self.met[write.key] = error
+        check = partial(self._check_txn, version=version, commit=commit)
+        self.met |= met_in(found, self.write.members, version, check)
         if not found:  # else it may be an earlier call of ours; what is left is checked before it goes on
             self._check_moved(version, commit)
 
@@ -361,7 +348,8 @@ class Transaction:
         """Refuse to follow other rows of our sources that have landed (E7)."""
         if self.positions and version > self.accounted:
             conflicts.check_moved(self.positions, self.table_id, commit, self.write.key)
-            check_rival(self.state, self.positions, self.write.rows, self.write.key, commit)
+            if not self.replaces_all:
+                check_rival(self.state, self.positions, self.write.rows, self.write.key, commit)
 
     def check_positions(self) -> None:
         """Refuse to move positions that are elsewhere in the newest version that was examined."""

@@ -7,18 +7,12 @@ another mark: its group is left out.  So all deletions up to that snapshot are a
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
-from safewrite.errors import (
-    ConflictError,
-    DataFileError,
-    InvalidInputError,
-    UnsupportedTableError,
-    WouldAlterError,
-)
 from safewrite.frames.parallel import Begun, windows
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.iceberg.data.known_manifests import KnownManifests
@@ -34,13 +28,15 @@ from safewrite.iceberg.write.staging import Staging
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Delete, Effect, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
-from safewrite.table.change import TableChange
-from safewrite.upkeep.groups import Group, Inventory, StoredFile
-from safewrite.upkeep.maintain import TAKEN, Compacted, left_out
+from safewrite.table.regrouping import Regrouped, Regrouping
+from safewrite.upkeep.groups import Inventory, StoredFile
+from safewrite.upkeep.maintain import Compacted
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import FileScanTask
+
+IcebergRegrouping: TypeAlias = "Regrouping[DataFile, DataFile]"
 
 
 # --- what the table has ---------------------------------------------------------------------------------
@@ -75,34 +71,18 @@ def _stored(task: FileScanTask, spec_id: int) -> StoredFile:
 
 
 # --- one commit -----------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class _Regrouped:
-    """The files that take the place of others, and how many rows they have."""
-
-    taken: tuple[DataFile, ...]
-    files: tuple[DataFile, ...]
-    rows: int
-
-
 @dataclass
 class CompactionPlan(AppendPlan):
     """Groups of files, each of which goes as a whole or not at all."""
 
     operation: str = "replace"
-    groups: Sequence[Group] = ()
-    target_file_size: int = 0
-    dropped: dict[int, str] = field(default_factory=dict)
-    """Why groups are left out, by their number."""
-    _made: dict[int, _Regrouped] = field(default_factory=dict, repr=False)
+    work: IcebergRegrouping = field(kw_only=True)
+    target_file_size: int = field(kw_only=True)
 
     @property
     def keeps_ids(self) -> bool:
         """See ``AppendPlan.keeps_ids``."""
         return False
-
-    def standing(self) -> list[int]:
-        """The groups that are not left out."""
-        return [number for number in self._made if number not in self.dropped]
 
     # --- the plan -----------------------------------------------------------------------------------
     def _plan(self, head: TableVersion) -> Generator[Effect, Outcome, None]:
@@ -114,29 +94,12 @@ class CompactionPlan(AppendPlan):
         tasks = {
             mark_of(task): task for task in (yield from planned(head, EVERYTHING, self.known, self.limits))
         }
-        for number, group in enumerate(self.groups):
-            if number in self.dropped:
-                continue
-            there = [tasks[file.name] for file in group.files if file.name in tasks]
-            if len(there) < len(group.files):
-                self.dropped[number] = TAKEN
-            elif number not in self._made:
-                try:
-                    self._made[number] = yield from self._regrouped(head, there, number)
-                except (DataFileError, UnsupportedTableError, WouldAlterError, InvalidInputError) as error:
-                    self.dropped[number] = error.message
-        if not self.standing():
-            raise ConflictError("No group of files is left to be put together. Nothing was committed.")
-        made = [self._made[number] for number in self.standing()]
-        self.change = TableChange(
-            removed=tuple(file for one in made for file in one.taken),
-            rewritten=tuple(file for one in made for file in one.files),
-            kept_rows=sum(one.rows for one in made),
-        )
+        yield from self.work.make(tasks, partial(self._regrouped, head))
+        self.change = replace(self.work.change(), rewritten=self.work.files)
 
     def _regrouped(
-        self, head: TableVersion, tasks: Sequence[FileScanTask], number: int
-    ) -> Generator[Effect, Outcome, _Regrouped]:
+        self, head: TableVersion, number: int, tasks: Sequence[FileScanTask]
+    ) -> Generator[Effect, Outcome, Regrouped[DataFile, DataFile]]:
         """The uploaded files of the live rows of a group, in its order, or in that of the table.
 
         Raises:
@@ -158,19 +121,13 @@ class CompactionPlan(AppendPlan):
             name = f"{self.write_id}-r{number}"
             yield from staging.upload(encoded_rows(rows, head, schema, name, self.target_file_size))
             yield from staging.complete(())
-        return _Regrouped(tuple(task.file for task in tasks), tuple(staging.data_files), count)
+        return Regrouped(tuple(task.file for task in tasks), tuple(staging.data_files), count)
 
     # --- how it ended -----------------------------------------------------------------------------
     def compacted(self, version: int | None, in_doubt: str | None = None) -> Compacted:
         """What the commit came to."""
-        if version is None:
-            return left_out(self.groups, self.dropped, in_doubt)
-        done = tuple(self.groups[number] for number in self.standing())
-        made, dropped = self.change.rewritten, tuple(self.dropped.values())
-        size = sum(file.file_size_in_bytes for file in made)
-        return Compacted(version, done, dropped, len(made), size, self.change.kept_rows or 0)
+        return self.work.compacted(version, in_doubt, lambda file: file.file_size_in_bytes)
 
     def never_named(self) -> list[Delete]:
         """The files of groups that were left out, which no commit can name any more once this one is known to stand."""
-        made = [one for number, one in self._made.items() if number in self.dropped]
-        return [Delete(file.file_path, name="compact.delete_lost") for one in made for file in one.files]
+        return [Delete(file.file_path, name="compact.delete_lost") for file in self.work.lost]

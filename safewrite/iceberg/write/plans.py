@@ -317,10 +317,11 @@ class Planner:
     def compaction(self, groups: Sequence[Group], head: TableVersion) -> CompactionPlan:
         """A plan that puts the files of each group together."""
         from safewrite.iceberg.write.compaction import CompactionPlan
+        from safewrite.table.regrouping import Regrouping
 
         nothing = Prepared.kept(pa.Table.from_batches([], _schema(head)))
         common = self._common(self.name(nothing, Identity(), head), head, None)
-        return CompactionPlan(**common, target_file_size=self.target_bytes(head), groups=groups)
+        return CompactionPlan(**common, target_file_size=self.target_bytes(head), work=Regrouping(groups))
 
     def in_tasks(self, head: TableVersion) -> TableInTasks | None:
         """How tasks reach this version; None where another process cannot reach its files."""
