@@ -344,12 +344,13 @@ def test_digests_make_no_list_too_long_to_stand_in_the_commit(place: Place) -> N
 @pytest.mark.parametrize("place", ["delta"], indirect=True)
 def test_a_rival_learns_from_the_lock_entry_no_digests(place: Place) -> None:
     from safewrite.protocol.keys import Identity
+    from safewrite.table import planning
     from safewrite.table.operation import Operation
 
     table = place.open()
     table.append(rows(1))
     planner, state = table._format.planner, table._format._state
-    candidate, _ = planner.plan(rows(2), Operation("append"), Identity("a"), state)
+    candidate, _ = planning.plan(planner, rows(2), Operation("append"), Identity("a"), state)
     assert candidate.write.columns
     summary = candidate.summary(1)
     assert '"key":"a"' in summary

@@ -168,7 +168,7 @@ class DeltaFormat:
         """Commit a version without rows, which creates the table or records its arbiter."""
         prepared = self.planner.prepare(schema.empty_table(), self._state)
         named = self.planner.name(prepared, Identity(), self._state)
-        candidate = self.planner.append(prepared, named, self._state)
+        candidate = self.planner.appending(prepared, named, self._state)
         self._run(write(candidate, lambda: (), arbiter=self._arbiter(), limits=self.limits))
 
     # --- the newest version -------------------------------------------------------------------------

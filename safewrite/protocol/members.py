@@ -58,6 +58,10 @@ class MemberWrite:
         rows, files = sum(write.rows for write in each), sum(write.files for write in each)
         return replace(self, rows=rows, files=files, members=each)
 
+    def covering(self, mark: bytes) -> Self:
+        """This write with a fingerprint that covers what it removes too, which ``mark`` tells: a repeat is the same operation."""
+        return replace(self, fingerprint=f"{self.fingerprint}:{mark.hex()}")
+
     @property
     def each(self) -> tuple[Self, ...]:
         """The writes that the commit carries: the members of a group, or this one."""

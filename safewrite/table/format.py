@@ -8,22 +8,18 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from safewrite.errors import Kind
 from safewrite.receipt import Done, Named, Receipt
 from safewrite.table.operation import GroupDone, Operation, Planned
+from safewrite.table.planning import Plans
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import SparkContext
 
-    from safewrite.changes.meaning.reading import Changes
     from safewrite.changes.members.task_changes import TaskChanges
-    from safewrite.engine.written import TableInTasks
-    from safewrite.frames import Prepared
-    from safewrite.frames.fingerprint import Counted
     from safewrite.frames.spark.held import Held
     from safewrite.protocol.ask import Limits
     from safewrite.protocol.keys import Identity
     from safewrite.stores.world import Performer
     from safewrite.table.added import AddedFile, AddedRows
-    from safewrite.table.group import Member
     from safewrite.table.history import CommittedWrite, HistoryEntry
     from safewrite.table.lookup import RowFilter
     from safewrite.table.new_table import Layout
@@ -40,46 +36,6 @@ DoneT = TypeVar("DoneT", bound=Done)
 
 FRESH_S = 1.0
 """A version read or committed within this time is written on without another look; a guess, for speed only."""
-
-
-class Plans(Protocol[VersionT_contra, PlanT_co]):
-    """Turns the data of a write into a plan: ``on`` is the version of the table that it is made for."""
-
-    def plan(
-        self, data: Any, operation: Operation, name: Identity, on: VersionT_contra, /
-    ) -> tuple[PlanT_co, Callable[[], Any]]:
-        """Check the data and plan its write; the plan brings the encoder of its files."""
-
-    def group(
-        self, members: Sequence[Member], operation: Operation, on: VersionT_contra, /
-    ) -> tuple[PlanT_co, Callable[..., Any]]:
-        """Plan one commit of checked members; the plan brings the encoder of the files of any of them."""
-
-    def prepare_next(
-        self, data: Any, operation: Operation, on: VersionT_contra, earlier: Sequence[Prepared], /
-    ) -> Prepared:
-        """Check a member's rows against the table's schema and the columns that ``earlier`` members add."""
-
-    def fitting(self, prepared: Prepared, on: VersionT_contra, /) -> Prepared:
-        """Rows that were checked together with those of other members, if the table has room for them, and they keep its rules.
-
-        Raises:
-            WouldAlterError: it has none, or a row breaks a rule.
-        """
-
-    def read_changes(
-        self, data: Any, operation: Operation, name: Identity, on: VersionT_contra, /
-    ) -> tuple[Changes, Named]:
-        """Check a member's changes against the table's schema, and name them."""
-
-    def count(self, data: Any, operation: Operation, on: VersionT_contra, /) -> Prepared:
-        """The rows under the table's schema, which may have more columns than they."""
-
-    def in_tasks(self, on: VersionT_contra, /) -> TableInTasks | None:
-        """How tasks reach the table; None where another process cannot reach it as this one does."""
-
-    def name(self, counted: Counted, name: Identity, on: VersionT_contra, /) -> Named:
-        """Name the write by the caller's key or batch, or by a generated key."""
 
 
 class Format(Protocol[VersionT, PlanT, DoneT]):

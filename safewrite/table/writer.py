@@ -30,6 +30,7 @@ from safewrite.receipt import Named, Receipt
 from safewrite.stores import call_limit
 from safewrite.stores.events import told
 from safewrite.stores.world import Performer, monotonic_s
+from safewrite.table import planning
 from safewrite.table.deadline import Pace
 from safewrite.table.format import DoneT, Format, PlanT, VersionT
 from safewrite.table.group import Answer, Group, Member
@@ -113,7 +114,7 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
             return landed
         count = partial(self._format.planner.count, data, operation, on)
         try:
-            plan, encode = self._format.planner.plan(data, operation, name, on)
+            plan, encode = planning.plan(self._format.planner, data, operation, name, on)
         except WouldAlterError:
             found = repeated(self._format, count, operation, name, on)
             if found is None:
@@ -236,9 +237,9 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
         return on
 
     def _prepare_changes(self, group: Group, member: Member, operation: Operation) -> None:
-        on = self._planned_on(group, member, operation)
-        planner = self._format.planner
-        member.changes, member.write = planner.read_changes(member.data, operation, member.name, on)
+        on, planner = self._planned_on(group, member, operation), self._format.planner
+        member.changes = planner.read(member.data, planning.declared(operation), on)
+        member.write = planner.name_changes(member.changes.fingerprint, member.name, on)
 
     def _prepare_member(
         self, group: Group, member: Member, operation: Operation, checked: Prepared | None
@@ -267,7 +268,7 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
 
     def _commit_open(self, group: Group, operation: Operation, started_s: float) -> None:
         members = group.open
-        plan, encode = self._format.planner.group(members, operation, group.on)
+        plan, encode = planning.group(self._format.planner, members, operation, group.on)
         plan.properties, plan.positions = operation.properties, operation.positions
         landed = self._format.commit_group(plan, encode, queue_first=self.queue_first > 0)
         done = landed.done

@@ -15,10 +15,8 @@ from safewrite.delta.write.plans import Planner
 from safewrite.engine.local import LocalEngine
 from safewrite.frames import as_frame
 from safewrite.iceberg.catalog.travel import address_of
-from safewrite.iceberg.data.schema import arrow_schema
-from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write import apply_by_tasks as iceberg_by_tasks
-from safewrite.iceberg.write.plans import Planner as IcebergPlanner
+from safewrite.table import planning
 
 
 def shown(rows: Sequence[Sequence[pa.RecordBatch]], columns: pa.Schema) -> pa.Table:
@@ -41,18 +39,17 @@ def by_tasks(inputs: int = 2, engine: LocalEngine | None = None) -> Iterator[Non
     """All changes are applied by tasks until the end of the block."""
     with ExitStack() as stack:
 
-        def apply_changes(self: Planner, data: Any, spec: Any, state: Any, name: Any) -> Any:
-            store = self.connection.store()
-            assert store is not None
-            changes = given(data, state.schema, inputs, engine)
-            return stack.enter_context(apply_by_tasks.transaction(self, store, state, changes, (spec, name)))
+        def applying(planner: Any, data: Any, spec: Any, name: Any, on: Any) -> Any:
+            changes = given(data, planner.schema_of(on), inputs, engine)
+            if isinstance(planner, Planner):
+                store = planner.connection.store()
+                assert store is not None
+                plan: Any = apply_by_tasks.transaction(planner, store, on, changes, (spec, name))
+            else:
+                address = address_of(on, None)  # type: ignore[arg-type]
+                assert address is not None
+                plan = iceberg_by_tasks.plan_of(planner, address, on, changes, (spec, name))
+            return stack.enter_context(plan), tuple
 
-        def of_iceberg(self: IcebergPlanner, data: Any, spec: Any, name: Any, head: Any) -> Any:
-            address = address_of(head, None)  # type: ignore[arg-type]
-            assert address is not None
-            changes = given(data, arrow_schema(table_of(head).metadata.schema()), inputs, engine)
-            return stack.enter_context(iceberg_by_tasks.plan_of(self, address, head, changes, (spec, name)))
-
-        stack.enter_context(mock.patch.object(Planner, "apply_changes", apply_changes))
-        stack.enter_context(mock.patch.object(IcebergPlanner, "apply_changes", of_iceberg))
+        stack.enter_context(mock.patch.object(planning, "applying", applying))
         yield

@@ -17,7 +17,7 @@ from safewrite.delta.log import actions
 from safewrite.delta.log.snapshot import load
 from safewrite.delta.write.abc import Write
 from safewrite.delta.write.file_changes import removal
-from safewrite.delta.write.overwrite import OverwriteTransaction, named
+from safewrite.delta.write.overwrite import OverwriteTransaction
 from safewrite.delta.write.write import write
 from safewrite.errors import (
     ConflictError,
@@ -29,7 +29,7 @@ from safewrite.errors import (
     UnsupportedTableError,
 )
 from safewrite.frames import prepare
-from safewrite.frames.replace_where import EVERYTHING, check_rows
+from safewrite.frames.replace_where import EVERYTHING, check_rows, digest
 from safewrite.frames.where import parse
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.commit import Arbiter
@@ -63,7 +63,7 @@ def candidate(table: Table, data: pa.Table, where=None, *, key: str | None = Non
     )
     wanted = OverwriteTransaction(
         commit_id=str(uuid.uuid4()),
-        write=named(write, predicate),
+        write=write.covering(digest(predicate, "overwrite")),
         timestamp_ms=1_700_000_000_000,
         limits=Limits(),
         state=state,
@@ -486,7 +486,8 @@ def test_the_same_rows_and_key_with_another_where_are_no_repeat(table):
 
 def test_a_plain_append_and_an_overwrite_never_share_a_fingerprint():
     write = Write("k", "v1:1:abc", 1, fingerprint_int63=5)
-    whole, part = named(write, EVERYTHING), named(write, parse("n = 1", pa.schema({"n": pa.int64()})))
+    predicates = EVERYTHING, parse("n = 1", pa.schema({"n": pa.int64()}))
+    whole, part = (write.covering(digest(one, "overwrite")) for one in predicates)
     assert len({write.fingerprint, whole.fingerprint, part.fingerprint}) == 3
     assert len({write.fingerprint_int63, whole.fingerprint_int63, part.fingerprint_int63}) == 3
     assert all(0 <= one.fingerprint_int63 < 2**63 for one in (whole, part))

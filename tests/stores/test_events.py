@@ -238,7 +238,7 @@ def test_an_error_that_nobody_expected_is_told_as_internal(
     def broken(*_: Any) -> Any:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(table._format.planner, "plan", broken)
+    monkeypatch.setattr(table._format.planner, "prepare", broken)
     with pytest.raises(sw.InternalError):
         table.append([{"id": 1}])
     assert [(event.kind, event.details["error"]) for event in told] == [("failed", "internal")]

@@ -34,6 +34,7 @@ from safewrite.frames.spark.tallied import (
 from safewrite.protocol.keys import Identity
 from safewrite.stores.travel import StoreAddress
 from safewrite.table.operation import Operation
+from safewrite.table.planning import overwriting
 from safewrite.table.writer import repeated
 
 if TYPE_CHECKING:
@@ -184,10 +185,11 @@ class TaskJob:
     def plan(self, batch: SparkBatch, name: Identity) -> Transaction:
         """The transaction that commits the rows."""
         operation, nothing = self.operation, self.nothing
+        write = self.planner.name(batch, name, self.state)
         if operation.verb == "append":
-            plan = self.planner.append(nothing, self.planner.name(batch, name, self.state), self.state)
+            plan = self.planner.appending(nothing, write, self.state)
         else:
-            plan = self.planner.overwrite(nothing, operation.where, self.state, name, batch)
+            plan = overwriting(self.planner, nothing, operation.where, write, self.state)
         plan.properties, plan.positions = operation.properties, operation.positions
         return plan
 

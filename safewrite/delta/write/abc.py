@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from safewrite.protocol import members
 
@@ -19,6 +19,11 @@ class Write(members.MemberWrite):
     """What identifies one write, in the commit that carries it."""
 
     fingerprint_int63: int = field(default=0, kw_only=True)
+
+    def covering(self, mark: bytes) -> Self:
+        """See ``MemberWrite.covering``."""
+        mixed = self.fingerprint_int63 ^ (int.from_bytes(mark, "big") >> 1)
+        return replace(members.MemberWrite.covering(self, mark), fingerprint_int63=mixed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from safewrite.changes.tasks.apply_job import ApplyJob, Given, judged
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log.features import feeds_changes
+from safewrite.table.planning import named_changes
 
 if TYPE_CHECKING:
     from safewrite.changes.meaning.spec import Spec
@@ -40,4 +41,5 @@ def transaction(
             check=judged(spec, given, state.schema),
         )
         with closing(job):
-            yield planner.transaction(planner.applying(changes.fingerprint, spec, state, name), spec, job)
+            write = named_changes(planner, changes.fingerprint, spec, name, state)
+            yield planner.transaction(planner.applying(write, state), spec, job)

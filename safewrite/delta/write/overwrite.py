@@ -16,14 +16,13 @@ from safewrite.delta.log import file_properties
 from safewrite.delta.log.actions import Commit
 from safewrite.delta.log.features import check_overwrite, feeds_changes
 from safewrite.delta.log.replay import LogReplay, load_files
-from safewrite.delta.write.abc import Write
 from safewrite.delta.write.change_feed import staged_feed
 from safewrite.delta.write.file_changes import DeltaChange, metrics_of
 from safewrite.delta.write.matching_files import MatchingFiles
 from safewrite.delta.write.transaction import OVERWRITE, Transaction
 from safewrite.frames import Prepared
 from safewrite.frames.predicate import Predicate
-from safewrite.frames.replace_where import EVERYTHING, digest
+from safewrite.frames.replace_where import EVERYTHING
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.text.rendering import shortened
 
@@ -123,10 +122,3 @@ class OverwriteTransaction(Transaction):
         self._is_stale |= bool(commit.adds() or commit.removes())
         if self._active is not None:
             self._active = self._active.advance(version, commit)
-
-
-def named(write: Write, predicate: Predicate, operation: str = "overwrite") -> Write:
-    """The write with a fingerprint that covers what is removed too, so that a repeat is the same operation."""
-    mark = digest(predicate, operation)
-    mixed = write.fingerprint_int63 ^ (int.from_bytes(mark, "big") >> 1)
-    return replace(write, fingerprint=f"{write.fingerprint}:{mark.hex()}", fingerprint_int63=mixed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +16,13 @@ from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import creation
 from safewrite.delta.write.abc import Write
 from safewrite.delta.write.stamped import Stamper
-from safewrite.delta.write.transaction import Transaction
+from safewrite.delta.write.transaction import WRITE, Transaction
 from safewrite.errors import InternalError
-from safewrite.frames import Prepared, as_frame, joined, prepare
-from safewrite.frames.written import MemberWriter, WrittenMember, files_of
-from safewrite.protocol import keys
+from safewrite.frames import Prepared, as_frame, prepare
+from safewrite.frames.written import MemberWriter, WrittenMember
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.keys import Identity
 from safewrite.stores.world import LEDGER_TTL_S
-from safewrite.table.group import changes_of
 from safewrite.values.widening import wider_fields, with_fields
 from safewrite.version import __version__
 
@@ -43,14 +40,12 @@ if TYPE_CHECKING:
     from safewrite.delta.data.vector_files import Vectors
     from safewrite.delta.write.apply import ApplyTransaction
     from safewrite.delta.write.compaction import CompactionTransaction
-    from safewrite.delta.write.overwrite import OverwriteTransaction
     from safewrite.delta.write.staging import StagedFile
     from safewrite.delta.write.table_files import DeltaTableFiles
     from safewrite.engine.written import TableInTasks
     from safewrite.frames.fingerprint import Counted, Fingerprint
-    from safewrite.frames.where import Where
+    from safewrite.frames.predicate import Predicate
     from safewrite.stores.travel import StoreAddress
-    from safewrite.table.group import Member
     from safewrite.table.operation import Operation
     from safewrite.upkeep.groups import Group
 
@@ -75,27 +70,13 @@ class Planner:
     known_memory: dict[str, bytes] = field(default_factory=dict, repr=False)
     """The file of what is remembered of deleted keys that was read or written last, by its path, if it is small."""
 
-    def plan(
-        self, data: Any, operation: Operation, name: Identity, state: Snapshot | None
-    ) -> tuple[Transaction, Callable[[], Iterable[DataFile]]]:
-        """Check the data and plan its write; the plan brings the encoder of its files."""
-        if operation.verb == "delete":
-            if state is None:
-                raise InternalError("A delete needs a table. Nothing was written. Please report it.")
-            return self.delete(operation.where, state, name), tuple
-        if operation.verb == "apply_changes":
-            spec, state = _changing(operation, state)
-            changing = self.apply_changes(data, spec, state, name)
-            return (
-                changing,
-                lambda: self.encode(changing.upserts(), changing) if changing.batch.applied else (),
-            )
-        prepared = self.prepare(data, state, operation.schema_mode, operation.volatile)
-        if operation.verb == "append":
-            candidate = self.append(prepared, self.name(prepared, name, state), state)
-        else:
-            candidate = self.overwrite(prepared, operation.where, state, name)
-        return candidate, partial(self.encode, prepared, candidate)
+    def schema_of(self, state: Snapshot | None) -> pa.Schema:
+        """The schema of the table, which must be there."""
+        return _there(state).schema
+
+    def base_of(self, state: Snapshot | None) -> int:
+        """The version that a generated key names."""
+        return -1 if state is None else state.version
 
     def prepare(
         self,
@@ -197,26 +178,6 @@ class Planner:
         """The rows under the table's schema, which may have more columns than they."""
         return self._conformed(data, state, "merge", operation.volatile)
 
-    def group(
-        self, members: Sequence[Member], operation: Operation, state: Snapshot | None
-    ) -> tuple[Transaction, Callable[[Sequence[Write]], Iterable[DataFile | StagedFile]]]:
-        """One transaction of all members; its encoder takes those whose files it is to make."""
-        if operation.verb == "apply_changes":
-            return self._group_of_changes(members, *_changing(operation, state))
-        parts = {member.write.key: member.prepared for member in members if member.write and member.prepared}
-        schema = list(parts.values())[-1].schema
-        writes = [member.write for member in members if isinstance(member.write, Write)]
-        key = keys.generated(self.new_id(), state.version if state is not None else -1)
-        whole = joined(list(parts.values()), schema)
-        candidate = self.append(whole, Write.group(key, writes), state)
-
-        def encode(left: Sequence[Write]) -> Iterable[DataFile | StagedFile]:
-            some = [parts[write.key] for write in left]
-            rows = whole if len(left) == len(parts) else joined(some, schema)
-            return chain(files_of(some), self.encode(rows, candidate))
-
-        return candidate, encode
-
     def name(self, prepared: Counted, name: Identity, state: Snapshot | None) -> Write:
         """Name the write by the caller's key or batch, or by a generated key.
 
@@ -225,7 +186,7 @@ class Planner:
         """
         if name.txn is not None and state is not None:
             features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=True)
-        key = name.key_for(self.new_id, state.version if state is not None else -1)
+        key = name.key_for(self.new_id, self.base_of(state))
         fingerprint = prepared.fingerprint
         return Write(
             key,
@@ -237,53 +198,31 @@ class Planner:
             columns=prepared.column_digests if name.is_given else "",
         )
 
-    def append(self, prepared: Prepared, named: Write, state: Snapshot | None) -> Transaction:
+    def appending(self, prepared: Prepared, named: Write, state: Snapshot | None) -> Transaction:
         """A transaction that adds the rows, and creates the table where ``state`` is None."""
         return Transaction(**self._common(prepared, named, state), few_rows=prepared.rows <= FEW_ROWS)
 
-    def overwrite(
+    def replacing(
         self,
         prepared: Prepared,
-        where: Where | None,
+        named: Write,
+        predicate: Predicate,
         state: Snapshot | None,
-        name: Identity,
-        counted: Counted | None = None,
+        *,
+        deletes: bool = False,
     ) -> Transaction:
-        """A transaction that replaces the rows where ``where`` is true; an append where there is no table.
+        """A transaction that takes out the rows where ``predicate`` is true; an append where there is no table."""
+        from safewrite.delta.write.overwrite import DELETE, OverwriteTransaction
 
-        ``counted`` names the rows where ``prepared`` has none of them.
-        """
-        from safewrite.delta.write.overwrite import OverwriteTransaction, named
-        from safewrite.frames.replace_where import EVERYTHING, check_rows
-        from safewrite.frames.where import parse
-
-        predicate = EVERYTHING if where is None else parse(where, prepared.schema)
-        check_rows(prepared, predicate)
-        write = named(self.name(counted or prepared, name, state), predicate)
         if state is None:
-            return self.append(prepared, write, None)
+            return self.appending(prepared, named, None)
         return OverwriteTransaction(
-            **self._common(prepared, write, state),
+            **self._common(prepared, named, state),
+            operation=DELETE if deletes else WRITE,
             predicate=predicate,
             target_file_size=file_properties.target_bytes(state.properties, self.target_file_size),
             vectors=self.vectors(),
-            came=prepared if features.feeds_changes(state) else None,
-        )
-
-    def delete(self, where: Any, state: Snapshot, name: Identity) -> OverwriteTransaction:
-        """A transaction that removes the rows for which ``where`` is true."""
-        from safewrite.delta.write.overwrite import DELETE, OverwriteTransaction, named
-        from safewrite.frames.where import parse
-
-        predicate = parse(where, state.schema)
-        nothing = self.prepare(state.schema.empty_table(), state)
-        write = named(self.name(nothing, name, state), predicate, "delete")
-        return OverwriteTransaction(
-            **self._common(nothing, write, state),
-            operation=DELETE,
-            predicate=predicate,
-            target_file_size=file_properties.target_bytes(state.properties, self.target_file_size),
-            vectors=self.vectors(),
+            came=prepared if features.feeds_changes(state) and not deletes else None,
         )
 
     def compaction(
@@ -307,18 +246,23 @@ class Planner:
 
         return Vectors(self.connection.address.uri)
 
-    def apply_changes(self, data: Any, spec: Spec, state: Snapshot, name: Identity) -> ApplyTransaction:
-        """A transaction that applies changes by key and sequence.
-
-        Raises:
-            As :meth:`applying`.
-        """
+    def changing(
+        self,
+        named: Write,
+        spec: Spec,
+        state: Snapshot | None,
+        *,
+        changes: Changes | None = None,
+        group: tuple[MemberChanges, ...] = (),
+    ) -> tuple[Transaction, Callable[[], Iterable[DataFile]]]:
+        """A transaction that applies changes by key and sequence; and what encodes its rows."""
         from safewrite.changes.members.joined_changes import sharing
 
-        changes = self._changes(data, spec, state)
-        common = self.applying(changes.fingerprint, spec, state, name)
-        work = self._one_part(common, spec, changes=changes)
-        return self.transaction(common, spec, work, sharing(common["write"].key, changes, spec, work))
+        common = self.applying(named, _there(state))
+        work = self._one_part(common, spec, changes=changes, group=group)
+        joined = None if changes is None else sharing(named.key, changes, spec, work)
+        made = self.transaction(common, spec, work, joined)
+        return made, lambda: self.encode(made.upserts(), made) if made.batch.applied else ()
 
     def transaction(
         self,
@@ -373,34 +317,28 @@ class Planner:
             store,
         )
 
-    def _changes(self, data: Any, spec: Spec, state: Snapshot) -> Changes:
+    def read(self, data: Any, spec: Spec, state: Snapshot | None) -> Changes:
         """Check changes; as ``safewrite.changes.meaning.reading.read``."""
         from safewrite.changes.meaning.reading import read
 
-        changes = read(data, spec, state.schema, state.partition_by)
-        if state.partition_by:
-            self._room.check((changes.batch.table.select(list(state.partition_by)),), state.partition_by)
+        table = _there(state)
+        changes = read(data, spec, table.schema, table.partition_by)
+        if table.partition_by:
+            self._room.check((changes.batch.table.select(list(table.partition_by)),), table.partition_by)
         return changes
 
-    def applying(
-        self, fingerprint: Fingerprint, spec: Spec, state: Snapshot, name: Identity
-    ) -> dict[str, Any]:
-        """The settings of a transaction that applies changes with this fingerprint.
+    def name_changes(self, fingerprint: Fingerprint, name: Identity, state: Snapshot | None) -> Write:
+        """Name changes with this fingerprint.
 
         Raises:
-            UnsafeConfigError: the table forgets transactions, and with them which keys were deleted.
+            UnsafeConfigError: the table forgets transactions sooner than batches may be replayed, and with them which keys were deleted (E4).
         """
-        from safewrite.delta.write.overwrite import named
-        from safewrite.frames.replace_where import EVERYTHING
+        features.check_retention(_there(state), horizon_s=LEDGER_TTL_S, txn=name.txn is not None)
+        key = name.key_for(self.new_id, self.base_of(state))
+        return Write(key, str(fingerprint), txn=name.txn, changes={}, fingerprint_int63=fingerprint.int63)
 
-        features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=name.txn is not None)
-        key = name.key_for(self.new_id, state.version)
-        write = Write(key, str(fingerprint), txn=name.txn, changes={}, fingerprint_int63=fingerprint.int63)
-        if spec.full_refresh:
-            write = named(write, EVERYTHING, "full_refresh")
-        return self._applying(write, state)
-
-    def _applying(self, write: Write, state: Snapshot) -> dict[str, Any]:
+    def applying(self, write: Write, state: Snapshot) -> dict[str, Any]:
+        """The settings of a transaction that applies changes."""
         features.check_txns_stay(state, "the deleted keys, and a late change could bring such a row back")
         nothing = Prepared.kept(state.schema.empty_table(), state.partition_by)
         return {
@@ -408,34 +346,15 @@ class Planner:
             "vectors": self.vectors(),
         }
 
-    def read_changes(
-        self, data: Any, operation: Operation, name: Identity, state: Snapshot | None
-    ) -> tuple[Changes, Write]:
-        """The changes of a member of a group, and their write.
-
-        Raises:
-            UnsafeConfigError: the table forgets batches sooner than they may be replayed (E4).
-        """
-        spec, state = _changing(operation, state)
-        changes = self._changes(data, spec, state)
-        features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=name.txn is not None)
-        key, fingerprint = name.key_for(self.new_id, state.version), changes.fingerprint
-        return changes, Write(
-            key, str(fingerprint), txn=name.txn, changes={}, fingerprint_int63=fingerprint.int63
-        )
-
-    def _group_of_changes(
-        self, members: Sequence[Member], spec: Spec, state: Snapshot
-    ) -> tuple[Transaction, Callable[[Sequence[Write]], Iterable[DataFile | StagedFile]]]:
-        """One transaction that applies the changes of all members."""
-        writes = [member.write for member in members if isinstance(member.write, Write)]
-        common = self._applying(Write.group(keys.generated(self.new_id(), state.version), writes), state)
-        made = self.transaction(common, spec, self._one_part(common, spec, group=changes_of(members)))
-        return made, lambda left: self.encode(made.upserts(), made)
-
     def encode(self, prepared: Prepared, candidate: Transaction) -> Iterable[DataFile]:
         """Parquet files of the rows, made one by one as they are asked for."""
         return self.encoded(prepared, candidate.after, candidate.commit_id)
+
+    def encode_group(
+        self, prepared: Prepared, written: Iterable[Any], candidate: Transaction
+    ) -> Iterable[DataFile | StagedFile]:
+        """The same of members, some of which come with files that tasks have ``written``."""
+        return chain(written, self.encode(prepared, candidate))
 
     def encoded(self, prepared: Prepared, state: Snapshot | None, write_id: str) -> Iterable[DataFile]:
         """As :meth:`encode`, for the table as a write leaves it; ``write_id`` is in the names of files."""
@@ -505,8 +424,8 @@ def _written_by(state: Snapshot) -> object:
     return indexed_of(state), row_rules.rules_of(state)
 
 
-def _changing(operation: Operation, state: Snapshot | None) -> tuple[Spec, Snapshot]:
-    """What changes need: what the caller declares of them, and a table."""
-    if state is None or operation.changes is None:
-        raise InternalError("Changes need a table and keys. Nothing was written. Please report it.")
-    return operation.changes, state
+def _there(state: Snapshot | None) -> Snapshot:
+    """The table that deletes and changes need."""
+    if state is None:
+        raise InternalError("Deletes and changes need a table. Nothing was written. Please report it.")
+    return state

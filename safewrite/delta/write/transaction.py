@@ -41,6 +41,8 @@ from safewrite.protocol.positions import Moves
 if TYPE_CHECKING:
     from safewrite.delta.data.vector_files import Vectors
 
+WRITE = "WRITE"
+"""The ``operation`` of a write by which rows come."""
 OVERWRITE = "Overwrite"
 """The ``mode`` of a write that reads what is there."""
 SUMMARY_CHARS_MAX = 4096
@@ -87,7 +89,7 @@ class Transaction:
     """They may be encoded before it is known whether an earlier call wrote them."""
     ledger_seen: bool = False
     """Whether the ledger's mark was seen just now: what it does not know is new then."""
-    operation: str = "WRITE"
+    operation: str = WRITE
     mode: str = "Append"
     replaces_all: bool = False
     """Whether no row that is there stays: none that a RESTORE took away is missing then."""
@@ -230,7 +232,7 @@ class Transaction:
     def sharer(self) -> waiting.SharedAppend | None:
         """The write as one that others may commit; None where it does more than to add files to a table that is there."""
         alone = self.metadata or self.protocol or self.positions or self.properties or self.write.members
-        fits = self.mode == "Append" and self.operation == "WRITE" and self.state is not None
+        fits = self.mode == "Append" and self.operation == WRITE and self.state is not None
         return None if alone or not fits else waiting.SharedAppend(self)
 
     def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:

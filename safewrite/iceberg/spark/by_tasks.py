@@ -11,6 +11,7 @@ from pyiceberg.types import NestedField, UUIDType
 
 from safewrite.changes.spark.batch import given_rows
 from safewrite.errors import UnsupportedTableError, WouldAlterError
+from safewrite.frames.replace_where import digest
 from safewrite.frames.source import check_classic
 from safewrite.frames.spark.columns import arrow_schema as spark_columns
 from safewrite.frames.spark.stream import written
@@ -28,9 +29,9 @@ from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.spark.distribution import distributed, is_expressible
 from safewrite.iceberg.spark.files import has_library
 from safewrite.iceberg.spark.write import checked, counted
+from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.apply_by_tasks import plan_of
 from safewrite.iceberg.write.evolution import Evolution, evolve
-from safewrite.iceberg.write.overwrite import named_replace
 from safewrite.iceberg.write.plans import Planner
 from safewrite.iceberg.write.staging import UploadedFile
 from safewrite.iceberg.write.summary import carries
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from safewrite.frames.spark.held import Held
     from safewrite.iceberg.data.datafiles import StagedFile
     from safewrite.iceberg.format import IcebergFormat
-    from safewrite.iceberg.write.append import AppendPlan
     from safewrite.iceberg.write.summary import Write
     from safewrite.iceberg.write.write import IcebergDone
     from safewrite.receipt import Receipt
@@ -239,9 +239,9 @@ class TaskJob:
         named = self.planner.name(batch, name, self.head)
         plan: AppendPlan
         if self.predicate is None:
-            plan = self.planner.append(named, self.head, self.evolution)
+            plan = AppendPlan(**self.planner.common(named, self.head, self.evolution))
         else:
-            write = named_replace(named, self.predicate)
+            write = named.covering(digest(self.predicate, "overwrite"))
             plan = self.planner.replace(write, self.head, self.predicate, self.evolution)
         plan.properties, plan.positions = self.operation.properties, self.operation.positions
         return plan

@@ -31,6 +31,7 @@ from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.own_properties import is_own
 from safewrite.iceberg.spark import files
 from safewrite.iceberg.spark.files import SparkIceberg
+from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.plans import Planner
 from safewrite.iceberg.write.staging import Staging, UploadedFile
 from safewrite.iceberg.write.summary import carries
@@ -66,7 +67,7 @@ class Job:
 
     def plan(self, batch: SparkBatch, head: TableVersion, drafts: Planner, name: Identity) -> WritePlan:
         """The plan that commits the batch, with the files that Spark writes."""
-        plan = drafts.append(drafts.name(batch, name, head), head)
+        plan = AppendPlan(**drafts.common(drafts.name(batch, name, head), head))
         plan.staging = Written(drafts.limits)
         return plan
 

@@ -15,6 +15,7 @@ from safewrite.iceberg.write.apply import ApplyPlan
 from safewrite.iceberg.write.renamed import check_names
 from safewrite.iceberg.write.table_files import IcebergTableFiles
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.table.planning import named_changes
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -51,7 +52,8 @@ def plan_of(
             check=judged(spec, given, schema),
         )
         with closing(job):
-            yield ApplyPlan(**planner.applying(changes.fingerprint, spec, head, name), spec=spec, work=job)
+            write = named_changes(planner, changes.fingerprint, spec, name, head)
+            yield ApplyPlan(**planner.applying(write, head), spec=spec, work=job)
 
 
 @contextmanager

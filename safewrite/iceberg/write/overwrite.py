@@ -7,13 +7,12 @@ nothing happened in between.  After a conflict the plan is brought to the new ba
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from safewrite.frames.predicate import Predicate
-from safewrite.frames.replace_where import EVERYTHING, digest
+from safewrite.frames.replace_where import EVERYTHING
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.matching_files import MatchingFiles
-from safewrite.iceberg.write.summary import Write
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
 
@@ -37,8 +36,3 @@ class ReplacePlan(AppendPlan):
         self.change = yield from self._matching.change(head)
         self.rebased += self.attempt > 0 and self._planned_on != head.current
         self._planned_on = head.current
-
-
-def named_replace(named: Write, predicate: Predicate, operation: str = "overwrite") -> Write:
-    """The write with a fingerprint that covers what is removed too, so that a repeat is the same operation."""
-    return replace(named, fingerprint=f"{named.fingerprint}:{digest(predicate, operation).hex()}")

@@ -5,16 +5,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from safewrite.arguments.reading import SchemaMode, reading
 from safewrite.errors import InvalidInputError
-from safewrite.frames import Prepared, as_frame, joined, prepare
+from safewrite.frames import Prepared, as_frame, prepare
 from safewrite.frames.prepare import refuse_untyped
-from safewrite.frames.written import MemberWriter, WrittenMember, files_of
+from safewrite.frames.written import MemberWriter, WrittenMember
 from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
@@ -26,11 +25,10 @@ from safewrite.iceberg.write.evolution import Evolution, evolve
 from safewrite.iceberg.write.renamed import check_names
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write
-from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
-from safewrite.table.group import changes_of
+from safewrite.table.planning import overwriting
 from safewrite.values.widening import wider_fields
 
 if TYPE_CHECKING:
@@ -43,13 +41,11 @@ if TYPE_CHECKING:
     from safewrite.engine.written import TableInTasks
     from safewrite.frames.fingerprint import Counted, Fingerprint
     from safewrite.frames.predicate import Predicate
-    from safewrite.frames.where import Where
     from safewrite.iceberg.connect import Connection
     from safewrite.iceberg.data.datafiles import StagedFile
     from safewrite.iceberg.write.apply import ApplyPlan
     from safewrite.iceberg.write.compaction import CompactionPlan
     from safewrite.iceberg.write.overwrite import ReplacePlan
-    from safewrite.table.group import Member
     from safewrite.table.operation import Operation
     from safewrite.upkeep.groups import Group
 
@@ -68,20 +64,13 @@ class Planner:
     catalog: Catalog | None = None
     """What tells tasks how to reach files of the table; None: it does not."""
 
-    def plan(
-        self, data: Any, operation: Operation, name: Identity, head: TableVersion
-    ) -> tuple[AppendPlan, Callable[[], Iterable[StagedFile]]]:
-        """Check the data and plan its write; the plan brings the encoder of its files."""
-        if operation.verb == "delete":
-            return self.delete(operation.where, name, head), tuple
-        if operation.verb == "apply_changes" and operation.changes is not None:
-            return self.apply_changes(data, operation.changes, name, head), tuple
-        prepared, evolution = self.prepare(data, head, operation.schema_mode, operation.volatile)
-        if operation.verb == "append":
-            plan = self.append(self.name(prepared, name, head), head, evolution)
-        else:
-            plan = self._overwrite(prepared, evolution, operation.where, name, head)
-        return plan, partial(self.encode, prepared, plan)
+    def schema_of(self, head: TableVersion) -> pa.Schema:
+        """The schema of the table."""
+        return arrow_schema(table_of(head).metadata.schema())
+
+    def base_of(self, head: TableVersion) -> int:
+        """The version that a generated key names."""
+        return base_of(head)
 
     def first(
         self, connection: Connection, how: creation.NewTable, data: Any, operation: Operation | None = None
@@ -104,35 +93,33 @@ class Planner:
         """
         from safewrite.iceberg.data.grouping import groups
 
-        prepared, evolution = self.prepare(data, head, operation.schema_mode, operation.volatile)
+        prepared = self.prepare(data, head, operation.schema_mode, operation.volatile)
+        write = self.name(prepared, Identity(), head)
         if operation.verb == "append":
-            plan = self.append(self.name(prepared, Identity(), head), head, evolution)
+            plan = self.appending(prepared, write, head)
         else:
-            plan = self._overwrite(prepared, evolution, operation.where, Identity(), head)
+            plan = overwriting(self, prepared, operation.where, write, head)
         plan.positions = operation.positions
         plan.check_positions(head)
         groups(prepared, table_of(head).metadata.spec(), plan.schema)
 
-    def delete(self, where: Any, name: Identity, head: TableVersion) -> ReplacePlan:
-        """A plan that removes the rows for which ``where`` is true."""
-        from safewrite.frames.where import parse
-        from safewrite.iceberg.write.overwrite import named_replace
-
-        nothing, _ = self.prepare(_schema(head).empty_table(), head)
-        predicate = parse(where, nothing.schema)
-        write = named_replace(self.name(nothing, name, head), predicate, "delete")
-        return self.replace(write, head, predicate, deletes=True)
-
-    def apply_changes(self, data: Any, spec: Spec, name: Identity, head: TableVersion) -> ApplyPlan:
+    def changing(
+        self,
+        named: Write,
+        spec: Spec,
+        head: TableVersion,
+        *,
+        changes: Changes | None = None,
+        group: tuple[MemberChanges, ...] = (),
+    ) -> tuple[ApplyPlan, Callable[[], Iterable[StagedFile]]]:
         """A plan that applies changes by key and sequence; it makes its files itself, on each base."""
         from safewrite.changes.members.joined_changes import sharing
         from safewrite.iceberg.write.apply import ApplyPlan
 
-        changes = _read(data, spec, head)
-        plan = ApplyPlan(**self.applying(changes.fingerprint, spec, head, name), spec=spec)
-        plan.work = self._one_part(plan, spec, head, changes=changes)
-        plan.joined = sharing(plan.write.key, changes, spec, plan.work)
-        return plan
+        plan = ApplyPlan(**self.applying(named, head), spec=spec)
+        plan.work = work = self._one_part(plan, spec, head, changes=changes, group=group)
+        plan.joined = None if changes is None else sharing(named.key, changes, spec, work)
+        return plan, tuple
 
     def _one_part(
         self,
@@ -149,64 +136,26 @@ class Planner:
 
         size, table = self.target_bytes(head), plan.planned_table
         files = IcebergTableFiles(plan.write_id, size, self.limits, planned=table)
-        return OnePart(spec, _schema(head), files, changes, group)
+        return OnePart(spec, self.schema_of(head), files, changes, group)
 
-    def applying(
-        self, fingerprint: Fingerprint, spec: Spec, head: TableVersion, name: Identity
-    ) -> dict[str, Any]:
-        """The settings of a plan that applies changes with this fingerprint."""
-        from safewrite.frames.replace_where import EVERYTHING
-        from safewrite.iceberg.write.overwrite import named_replace
-
-        key = name.key_for(self.new_id, base_of(head))
-        write = Write(key, str(fingerprint), 0, txn=name.txn, changes={})
-        if spec.full_refresh:
-            write = named_replace(write, EVERYTHING, "full_refresh")
-        return self._applying(write, head)
-
-    def _applying(self, write: Write, head: TableVersion) -> dict[str, Any]:
+    def applying(self, write: Write, head: TableVersion) -> dict[str, Any]:
+        """The settings of a plan that applies changes."""
         from safewrite.iceberg.write.memory_file import MemoryFile
 
-        common, size = self._common(write, head, None), self.target_bytes(head)
+        common, size = self.common(write, head), self.target_bytes(head)
         return {**common, "target_file_size": size, "memory": MemoryFile(self.branch)}
 
-    def read_changes(
-        self, data: Any, operation: Operation, name: Identity, head: TableVersion
-    ) -> tuple[Changes, Write]:
-        """The changes of a member of a group, and their write."""
-        assert operation.changes is not None
-        changes = _read(data, operation.changes, head)
+    def read(self, data: Any, spec: Spec, head: TableVersion) -> Changes:
+        """Check changes; as ``safewrite.changes.meaning.reading.read``."""
+        from safewrite.changes.meaning.reading import read
+
+        check_names(spec, head)
+        return read(data, spec, self.schema_of(head))
+
+    def name_changes(self, fingerprint: Fingerprint, name: Identity, head: TableVersion) -> Write:
+        """Name changes with this fingerprint."""
         key = name.key_for(self.new_id, base_of(head))
-        return changes, Write(key, str(changes.fingerprint), 0, txn=name.txn, changes={})
-
-    def _group_of_changes(
-        self, members: Sequence[Member], spec: Spec, head: TableVersion
-    ) -> tuple[AppendPlan, Callable[[Sequence[Write]], Iterable[StagedFile]]]:
-        """One plan that applies the changes of all members."""
-        from safewrite.iceberg.write.apply import ApplyPlan
-
-        writes = [member.write for member in members if isinstance(member.write, Write)]
-        key = keys.generated(self.new_id(), base_of(head))
-        plan = ApplyPlan(**self._applying(Write.group(key, writes), head), spec=spec)
-        plan.work = self._one_part(plan, spec, head, group=changes_of(members))
-        return plan, lambda left: ()
-
-    def _overwrite(
-        self,
-        prepared: Prepared,
-        evolution: Evolution | None,
-        where: Where | None,
-        name: Identity,
-        head: TableVersion,
-    ) -> ReplacePlan:
-        from safewrite.frames.replace_where import EVERYTHING, check_rows
-        from safewrite.frames.where import parse
-        from safewrite.iceberg.write.overwrite import named_replace
-
-        predicate = EVERYTHING if where is None else parse(where, prepared.schema)
-        check_rows(prepared, predicate)
-        write = named_replace(self.name(prepared, name, head), predicate)
-        return self.replace(write, head, predicate, evolution)
+        return Write(key, str(fingerprint), 0, txn=name.txn, changes={})
 
     def prepare_next(
         self,
@@ -220,7 +169,7 @@ class Planner:
         ``added`` of the result are the new columns of all so far.
         """
         mode, volatile = operation.schema_mode, operation.volatile
-        target = earlier[-1].schema if earlier else _schema(head)
+        target = earlier[-1].schema if earlier else self.schema_of(head)
         if isinstance(data, WrittenMember):
             return data.prepared(target, layout=table_of(head).metadata.default_spec_id)
         if mode is None:
@@ -240,26 +189,7 @@ class Planner:
 
     def count(self, data: Any, operation: Operation, head: TableVersion) -> Prepared:
         """The rows under the table's schema, which may have more columns than they."""
-        return self.prepare(data, head, "merge", operation.volatile)[0]
-
-    def group(
-        self, members: Sequence[Member], operation: Operation, head: TableVersion
-    ) -> tuple[AppendPlan, Callable[[Sequence[Write]], Iterable[StagedFile]]]:
-        """One plan of all members; its encoder takes those whose files it is to make."""
-        if operation.changes is not None:
-            return self._group_of_changes(members, operation.changes, head)
-        parts = {member.write.key: member.prepared for member in members if member.write and member.prepared}
-        last = list(parts.values())[-1]
-        writes = [member.write for member in members if isinstance(member.write, Write)]
-        key = keys.generated(self.new_id(), base_of(head))
-        plan = self.append(Write.group(key, writes), head, evolve(head, last.added))
-
-        def encode(left: Sequence[Write]) -> Iterable[StagedFile]:
-            some = [parts[write.key] for write in left]
-            plan.staging.take(files_of(some))
-            return self.encode(joined(some, last.schema), plan)
-
-        return plan, encode
+        return self.prepare(data, head, "merge", operation.volatile)
 
     def prepare(
         self,
@@ -267,17 +197,19 @@ class Planner:
         head: TableVersion,
         schema_mode: SchemaMode | None = None,
         volatile: Sequence[str] = (),
-    ) -> tuple[Prepared, Evolution | None]:
-        """Check the data against the table's schema, or against that schema with the new columns and wider ones."""
-        target = _schema(head)
+    ) -> Prepared:
+        """Check the data against the table's schema, or against that schema with the new columns and wider ones that it tells."""
+        target = self.schema_of(head)
         if schema_mode is None:
-            return prepare(data, target, volatile=volatile), None
+            return prepare(data, target, volatile=volatile)
         found = as_frame(data, target=target).arrow_schema()
         wider = wider_fields(target, found, "iceberg") if schema_mode == "widen" else ()
-        evolution = evolve(head, _beyond(target, found), wider)
+        added = _beyond(target, found)
+        evolution = evolve(head, added, wider)
         if evolution is not None:
             target = arrow_schema(evolution.schema)
-        return prepare(data, target, schema_mode="merge", volatile=volatile), evolution
+        prepared = prepare(data, target, schema_mode="merge", volatile=volatile)
+        return replace(prepared, added=tuple(added), wider=tuple(wider))
 
     def name(self, counted: Counted, name: Identity, head: TableVersion) -> Write:
         """Name the write by the caller's key or batch, or by a generated key."""
@@ -291,9 +223,23 @@ class Planner:
             columns=counted.column_digests if name.is_given else "",
         )
 
-    def append(self, named: Write, head: TableVersion, evolution: Evolution | None = None) -> AppendPlan:
+    def appending(self, prepared: Prepared, named: Write, head: TableVersion) -> AppendPlan:
         """A plan that adds rows."""
-        return AppendPlan(**self._common(named, head, evolution))
+        return AppendPlan(**self.common(named, head, evolve(head, prepared.added, prepared.wider)))
+
+    def replacing(
+        self,
+        prepared: Prepared,
+        named: Write,
+        predicate: Predicate,
+        head: TableVersion,
+        *,
+        deletes: bool = False,
+    ) -> ReplacePlan:
+        """A plan that takes out the rows for which ``predicate`` is true, and adds rows unless it ``deletes``."""
+        return self.replace(
+            named, head, predicate, evolve(head, prepared.added, prepared.wider), deletes=deletes
+        )
 
     def replace(
         self,
@@ -304,11 +250,11 @@ class Planner:
         *,
         deletes: bool = False,
     ) -> ReplacePlan:
-        """A plan that removes the rows for which ``predicate`` is true, and adds rows unless it ``deletes``."""
+        """As :meth:`replacing`, for a schema that is known."""
         from safewrite.iceberg.write.overwrite import ReplacePlan
 
         return ReplacePlan(
-            **self._common(named, head, evolution),
+            **self.common(named, head, evolution),
             predicate=predicate,
             operation="delete" if deletes else "overwrite",
             target_file_size=self.target_bytes(head),
@@ -319,8 +265,8 @@ class Planner:
         from safewrite.iceberg.write.compaction import CompactionPlan
         from safewrite.table.regrouping import Regrouping
 
-        nothing = Prepared.kept(pa.Table.from_batches([], _schema(head)))
-        common = self._common(self.name(nothing, Identity(), head), head, None)
+        nothing = Prepared.kept(pa.Table.from_batches([], self.schema_of(head)))
+        common = self.common(self.name(nothing, Identity(), head), head)
         return CompactionPlan(**common, target_file_size=self.target_bytes(head), work=Regrouping(groups))
 
     def in_tasks(self, head: TableVersion) -> TableInTasks | None:
@@ -341,7 +287,8 @@ class Planner:
             IcebergReader(address, limits),
         )
 
-    def _common(self, named: Write, head: TableVersion, evolution: Evolution | None) -> dict[str, Any]:
+    def common(self, named: Write, head: TableVersion, evolution: Evolution | None = None) -> dict[str, Any]:
+        """The settings of every plan."""
         return {
             "write": named,
             "snapshot_id": table_of(head).metadata.new_snapshot_id(),
@@ -369,22 +316,18 @@ class Planner:
             target_file_size=self.target_bytes(plan.planned),
         )
 
+    def encode_group(
+        self, prepared: Prepared, written: Iterable[Any], plan: AppendPlan
+    ) -> Iterable[StagedFile]:
+        """The same of members, some of which come with files that tasks have ``written``."""
+        plan.staging.take(written)
+        return self.encode(prepared, plan)
+
     def target_bytes(self, head: TableVersion) -> int:
         """The bytes after which another data file begins."""
         from safewrite.iceberg.data.datafiles import target_file_size
 
         return self.target_file_size or target_file_size(head.properties)
-
-
-def _schema(head: TableVersion) -> pa.Schema:
-    return arrow_schema(table_of(head).metadata.schema())
-
-
-def _read(data: Any, spec: Spec, head: TableVersion) -> Changes:
-    from safewrite.changes.meaning.reading import read
-
-    check_names(spec, head)
-    return read(data, spec, _schema(head))
 
 
 def _beyond(target: pa.Schema, found: pa.Schema) -> list[pa.Field]:
