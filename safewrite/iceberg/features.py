@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from safewrite.protocol.iceberg.head import TableVersion
 
 READ_MAX, CHANGED_MAX = 3, 2
-"""The newest format versions that are read, appended to and deleted from, and that all else is done to."""
+"""The newest format versions that are read and written to, and that upkeep and executors' changes are done to."""
 ENCRYPTED = "encryption.key-id"
 """Table property that asks for encrypted files (Iceberg table encryption)."""
 
@@ -128,11 +128,11 @@ def _unnumbered(metadata: TableMetadata) -> str | None:
 
 
 def _format(metadata: TableMetadata) -> str | None:
-    """Why the format version forbids changes by key and upkeep: rows that are copied would lose their ids."""
+    """Why the format version forbids upkeep and changes by executors: rows that are copied would lose their ids."""
     version = int(metadata.format_version)
     return _unnumbered(metadata) or (
-        f"the table has format version {version}, whose rows safewrite appends, overwrites and deletes; it does nothing else there yet: "
-        "rows that are kept have ids that go with them"
+        f"the table has format version {version}, and safewrite does not do this to such tables yet: rows that are kept have ids that "
+        "go with them"
         if version > CHANGED_MAX
         else None
     )
@@ -213,7 +213,7 @@ RULES: Mapping[str, Rule] = {
     "defaults": _defaults,
     "names": _names,
 }
-"""As READING_RULES, for writers that append, overwrite and delete."""
+"""As READING_RULES, for writers that keep ids of rows."""
 
 CHANGE_RULES: Mapping[str, Rule] = {**RULES, "format version": _format}
 """As RULES, for all other writers."""

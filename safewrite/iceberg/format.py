@@ -241,17 +241,16 @@ class IcebergFormat:
     # --- steps of a write -------------------------------------------------------------------------
     def planned_on(self, operation: Operation, data: Any, *, alone: bool = True) -> TableVersion:
         """The version that a write is planned on; the table is made if it may be."""
-        keeps_ids = operation.verb != "apply_changes"
         if operation.positions and self._cached.head is not None:
-            head = self._fresh_head(keeps_ids=keeps_ids)
+            head = self._fresh_head()
             seen = stand(positions_of(head, operation.positions), operation.positions)
             return (
-                head if seen else self._admit(self.refresh(), keeps_ids=keeps_ids)
+                head if seen else self._admit(self.refresh())
             )  # an older version may have positions of before
         of = () if operation.verb in {"delete", "apply_changes"} else (data, operation)
-        return self._fresh_head(*of, keeps_ids=keeps_ids)
+        return self._fresh_head(*of)
 
-    def _fresh_head(self, *of: Any, keeps_ids: bool) -> TableVersion:
+    def _fresh_head(self, *of: Any, keeps_ids: bool = True) -> TableVersion:
         """The table version of a moment ago; a missing table is created for the data and verb ``of`` a write if it may be."""
         if self._cached.head is not None:
             return self._admit(self._cached.fresh(self.limits), keeps_ids=keeps_ids)

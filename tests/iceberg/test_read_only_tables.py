@@ -96,7 +96,8 @@ OTHER_WRITERS: dict[str, Callable[[IcebergTable], object]] = {
 }
 KEEPERS = {
     "append", "append_many", "check_writable", "in_tasks", "a known key", "a batch", "positions", "merge", "widen", "nothing", "a sink",
-    "properties", "snapshots", "overwrite", "overwrite all", "delete",
+    "properties", "snapshots", "overwrite", "overwrite all", "delete", "apply_changes", "apply_changes_many",
+    "full refresh",
 }  # fmt: skip
 """What keeps the ids of rows, or does nothing to any row; see test_v3_appends.py and test_v3_changes.py."""
 CHANGERS = {name: call for name, call in {**WRITERS, **OTHER_WRITERS}.items() if name not in KEEPERS}

@@ -41,7 +41,7 @@ class Oracle:
         left = {number: of for number, of in self.known.items() if number not in {*gone}}
         left |= {number: (left[number][0], sequence) for number in changed}
         assert {number: found[number] for number in left} == left
-        assert {*found} == {*left, *new}
+        assert {*found} == {*left, *new}, (found, left)
         assert all(found[number][1] == sequence and found[number][0] not in before for number in new)
         ids = [row for row, _ in found.values()]
         assert len({*ids}) == len(ids)
@@ -117,3 +117,49 @@ def test_a_plan_that_does_not_say_ids_moves_no_row(lake: dict[str, str]) -> None
     (task,) = table.iceberg.scan().plan_files()
     outcome: Any = read_rows(table.iceberg.metadata, table.iceberg.io, task, with_ids=True)
     assert "nothing says which ids" in outcome.detail
+
+
+def changes(*ids: int, gone: bool = False, n: str = "b") -> list[dict[str, Any]]:
+    return [{"id": number, "v": n, "gone": gone} for number in ids]
+
+
+APPLY: Any = {"keys": ["id"], "sequence_by": ["v"], "delete_when": "gone"}
+
+
+def test_rows_that_change_by_key_keep_their_row_ids(lake: dict[str, str]) -> None:
+    """Others keep all; a change that is late does nothing; a key that comes back is a new row; members of a group; a truncate."""
+    table = made(lake)
+    table.append(rows(*range(10)))
+    table.append(rows(*range(10, 14)))
+    oracle = Oracle(table)
+    table.apply_changes([*changes(2, 11, 20, 21), *changes(3, gone=True), *changes(4, n="A")], **APPLY)
+    oracle.after(gone=[3], new=[20, 21], changed=[2, 11])
+    table.apply_changes(changes(2, 20, 5, 3, n="c"), **APPLY)  # of files with ids of their own, and without
+    oracle.after(changed=[2, 20, 5], new=[3])
+    table.apply_changes_many([("a", changes(2, 30, n="d")), ("b", changes(2, 6, n="e"))], **APPLY)
+    oracle.after(changed=[2, 6], new=[30])
+    table.apply_changes([{"id": 2, "v": "f"}], keys=["id"], sequence_by=["v"], full_refresh=True)
+    oracle.after(gone=[*oracle.known], new=[2])
+
+
+def test_changes_take_the_ids_that_a_rivals_rows_have(lake: dict[str, str]) -> None:
+    """A rival brings a key that was new, takes one away, and moves rows: files that were made before serve no more."""
+    table = made(lake)
+    table.append(rows(*range(6)))
+    rival = opened(lake)
+    table.world = Overtaken(
+        table.world,
+        lambda: rival.apply_changes(changes(6, n="aa"), **APPLY),
+        lambda: rival.delete("id = 1 or id = 2"),
+        lambda: rival.overwrite(rows(2, 7), where="id in (2, 7)"),
+    )
+    done = table.apply_changes(changes(0, 1, 2, 6, 8), **APPLY)
+    assert done.attempts == 4
+    after, before = v3.lineage(table), v3.lineage(table, table.history()[1].version)
+    sequence = table.iceberg.metadata.last_sequence_number
+    assert {*after} == {0, 1, 2, 3, 4, 5, 6, 7, 8}
+    for number in (0, 2, 6):
+        assert after[number] == (before[number][0], sequence), number
+    for number in (3, 4, 5, 7):
+        assert after[number] == before[number], number
+    assert not {after[number][0] for number in (1, 8)} & {row for row, _ in before.values()}

@@ -467,6 +467,22 @@ def ids_that_a_rival_gave_to_an_upgraded_table_are_passed_over(was: Any, task: A
     return tuple(one for one in was(task) if not one.startswith("ids="))
 
 
+@fault("C11", "iceberg.data.lineage:taking_place", V3_CHANGES + "rows_that_change_by_key_keep_their_row_ids")
+def a_row_that_changes_is_taken_for_a_new_one(_: Any, come: Any, *args: Any) -> Any:
+    return come
+
+
+@fault(
+    "C11",
+    "iceberg.write.inserted_rows:InsertedRows._with_ids",
+    V3_CHANGES + "changes_take_the_ids_that_a_rivals_rows_have",
+)
+def a_row_takes_the_id_that_its_key_had_at_the_first_try(was: Any, self: Any, *args: Any) -> Any:
+    if not hasattr(self, "stale"):
+        self.stale = yield from was(self, *args)
+    return self.stale
+
+
 # --- D: pauses and turns -----------------------------------------------------------------------------
 @fault(
     "D1",

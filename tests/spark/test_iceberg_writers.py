@@ -171,13 +171,22 @@ UPGRADE = "ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')"
 CHANGED = "UPDATE {t} SET value = 'changed' WHERE id IN (2, 5)"
 APPENDED = "INSERT INTO {t} SELECT /*+ COALESCE(1) */ * FROM VALUES "
 DELETED = "DELETE FROM {t} WHERE id IN (2, 6)"
-BY_US: dict[str, Callable[[sw.Table], object]] = {DELETED: lambda table: table.delete("id IN (2, 6)")}
+MERGED = (
+    "MERGE INTO {t} USING (SELECT /*+ COALESCE(1) */ * FROM VALUES (1L, 'z', false), (5L, 'z', false), (7L, 'z', true), (11L, 'z', false) "
+    "AS c(id, value, gone)) s ON {t}.id = s.id WHEN MATCHED AND s.gone THEN DELETE WHEN MATCHED THEN UPDATE SET value = s.value "
+    "WHEN NOT MATCHED AND NOT s.gone THEN INSERT (id, value) VALUES (s.id, s.value)"
+)
+GIVEN = [{"id": number, "value": "z", "gone": number == 7} for number in (1, 5, 7, 11)]
+BY_US: dict[str, Callable[[sw.Table], object]] = {
+    DELETED: lambda table: table.delete("id IN (2, 6)"),
+    MERGED: lambda table: table.apply_changes(GIVEN, keys=["id"], sequence_by=["value"], delete_when="gone"),
+}
 """What safewrite does where Spark would run a statement."""
 PROGRAMS: dict[str, tuple[CatalogKind, str, str, list[str | tuple[int, ...]]]] = {
     # the catalog, the format version that the table is made with, how Spark changes rows, and what it runs or either of them appends
-    "made": ("rest", "3", "copy-on-write", [(1, 2), (3,), f"{APPENDED} (4L, 'spark'), (5L, 'spark')", (6, 7), CHANGED, (8,), DELETED, (9, 10)]),
+    "made": ("rest", "3", "copy-on-write", [(1, 2), (3,), f"{APPENDED} (4L, 'spark'), (5L, 'spark')", (6, 7), CHANGED, (8,), DELETED, MERGED, (9, 10)]),
     "of a SQL catalog": ("sql", "3", "merge-on-read", [(1, 2), f"{APPENDED} (5L, 'spark')", CHANGED, (3, 4), "DELETE FROM {t} WHERE id = 3", (6,)]),
-    "upgraded": ("rest", "2", "merge-on-read", [(1, 2), (3, 4), UPGRADE, (5,), CHANGED, (6, 7), DELETED, "CALL {c}.system.rewrite_data_files('{n}')", (8,)]),
+    "upgraded": ("rest", "2", "merge-on-read", [(1, 2), (3, 4), UPGRADE, (5,), CHANGED, (6, 7), "CALL {c}.system.rewrite_data_files('{n}')", (8,)]),
 }  # fmt: skip
 
 
@@ -229,4 +238,4 @@ def test_a_rest_catalog_takes_row_ids_of_version_3_once(
     found = spark.sql(f"SELECT id, _row_id AS r FROM {lake.sql(table)} ORDER BY id").to_pylist()
     assert [(row["id"], row["r"]) for row in found] == [(1, 0), (2, 1), (3, 2), (7, 6), (8, 7), (9, 8)]
     with pytest.raises(sw.UnsupportedTableError, match="format version 3"):
-        own.apply_changes(frame, keys=["id"], sequence_by=["value"])
+        own.apply_changes(frame, keys=["id"], sequence_by=["value"])  # by executors

@@ -79,23 +79,29 @@ def _rows_with_ids(schema: Schema, metadata: TableMetadata, file_io: FileIO, tas
     from pyiceberg.table import FileScanTask
 
     from safewrite.iceberg.data import lineage, vectors
-    from safewrite.iceberg.data.nested import live_rows
+    from safewrite.iceberg.data.nested import live_rows, nested_columns
 
-    rows = _rows_under(lineage.with_ids(schema), metadata, file_io, FileScanTask(task.file))
+    whole, wanted = FileScanTask(task.file), lineage.with_ids(schema)
+    if schema.fields:
+        rows = _rows_under(wanted, metadata, file_io, whole)
+    else:  # most files have no such columns, and PyIceberg finds no rows without one
+        rows = nested_columns(metadata, file_io, whole, wanted.fields)
     rows = lineage.inherited(rows, task.file)
     if (vector := vectors.vector_of(task)) is not None:
         return rows.filter(pa.array(vectors.live_rows(vector, file_io, rows.num_rows)))
     return rows.take(live_rows(file_io, metadata, task)) if task.delete_files else rows
 
 
-def decoded(metadata: TableMetadata, body: bytes, task: FileScanTask) -> Iterator[Outcome]:
-    """All rows of a file without delete files: of some columns, then of the next.  Pure: it may run in a thread.
+def decoded(
+    metadata: TableMetadata, body: bytes, task: FileScanTask, *, with_ids: bool = False
+) -> Iterator[Outcome]:
+    """All rows of a file without delete files: of some columns, then of the next, the ids of rows last.  Pure: it may run in a thread.
 
     The last outcome is that of an error, or of columns that have other rows than those before.
     """
     file_io, rows = MemoryIO(body), None
-    for columns in column_groups(metadata, task):
-        outcome = read_rows(metadata, file_io, task, columns)
+    for columns in (*column_groups(metadata, task), *([()] if with_ids else [])):
+        outcome = read_rows(metadata, file_io, task, columns, with_ids=not columns)
         if isinstance(outcome, Ok):
             assert isinstance(outcome.value, pa.Table)
             count = outcome.value.num_rows

@@ -6,6 +6,7 @@ NULL for both, and inherits them of its file; so a file of new rows alone needs 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
+from safewrite.changes.meaning.positions import groups
 from safewrite.iceberg.data.manifests_v3 import VERSION, NumberedFile
 from safewrite.iceberg.data.schema import arrow_schema
 
@@ -42,9 +44,27 @@ def with_ids(schema: Schema) -> Schema:
     return Schema(*schema.fields, ROW_ID, UPDATED, schema_id=schema.schema_id)
 
 
-def has_ids(schema: pa.Schema) -> bool:
-    """Whether rows of a schema come with their ids."""
-    return {*NAMES} <= {*schema.names}
+def has_ids(schema: pa.Schema, metadata: TableMetadata) -> bool:
+    """Whether rows of a schema come with their ids; before format version 3 such columns are a user's."""
+    return metadata.format_version >= VERSION and {*NAMES} <= {*schema.names}
+
+
+def taking_place(come: pa.Table, went: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Rows that come, with the row ids of those that they take the place of: ``went`` has the keys and the ids of these.
+
+    They were changed by this commit, whose sequence number they inherit; a row whose key is new inherits its id, too.
+    """
+    rows, names = come.num_rows, [*keys]
+    went = went.filter(went[ROW_ID.name].is_valid())
+    numbers = groups(pa.concat_tables([come.select(names), went.select(names)], promote_options="permissive"))
+    none = np.iinfo(np.int64).max
+    ids = np.full(rows + went.num_rows, none)
+    np.minimum.at(ids, numbers[rows:], np.asarray(went[ROW_ID.name].to_numpy(), np.int64))
+    found = ids[numbers[:rows]]
+    columns = pa.array(found, mask=found == none), pa.nulls(rows, pa.int64())
+    for name, column in zip(NAMES, columns, strict=True):
+        come = come.append_column(name, column)
+    return come
 
 
 def inherited(rows: pa.Table, file: DataFile) -> pa.Table:

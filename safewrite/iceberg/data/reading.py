@@ -65,16 +65,34 @@ def rows_of(
     """
     from safewrite.iceberg.data.lineage import has_ids
 
-    ids = columns is None and has_ids(schema)
+    ids = columns is None and has_ids(schema, table_of(head).metadata)
     effects = [ReadRows(head, task, columns, ids, name=name) for task in tasks]
+    if columns is not None:
+        schema = pa.schema([schema.field(name) for name in columns])
+    tables = yield from _read(effects, limits)
+    conformed = [] if stored else [_conformed(table, schema) for table in tables]
+    return conformed or [
+        _stored(effect, table, schema) for effect, table in zip(effects, tables, strict=True)
+    ]
+
+
+def ids_of(
+    head: TableVersion, tasks: Sequence[FileScanTask], limits: Limits
+) -> Generator[Effect, Outcome, list[pa.Table]]:
+    """What goes with the live rows of some files: their row ids and sequence numbers.  Raises as :func:`rows_of`."""
+    return (
+        yield from _read([ReadRows(head, task, (), True, name="apply.read_ids") for task in tasks], limits)
+    )
+
+
+def _read(effects: Sequence[ReadRows], limits: Limits) -> Generator[Effect, Outcome, list[pa.Table]]:
+    """What was read by each effect, side by side."""
     outcomes: Sequence[Outcome] = []
     if len(effects) > 1:
         together = yield Together(tuple(effects), name="apply.read_all_rows")
         assert isinstance(together, Ok)
         assert isinstance(together.value, tuple)
         outcomes = together.value
-    if columns is not None:
-        schema = pa.schema([schema.field(name) for name in columns])
     tables = []
     for number, effect in enumerate(effects):
         outcome = outcomes[number] if outcomes else None
@@ -83,7 +101,7 @@ def rows_of(
         if not isinstance(outcome, Ok):
             raise unplanned(effect, outcome)
         assert isinstance(outcome.value, pa.Table)
-        tables.append(_stored(effect, outcome.value, schema) if stored else _conformed(outcome.value, schema))
+        tables.append(outcome.value)
     return tables
 
 
@@ -96,9 +114,11 @@ def fetched(
 ) -> Generator[Effect, Outcome, dict[FileT, Callable[[], pa.Table]]]:
     """What gives the live rows of files, in a thread and once: bytes are fetched now and decoded then.
 
-    A file with delete files, or one that is not Parquet, PyIceberg reads by itself.
+    A file with delete files, or one that is not Parquet, PyIceberg reads by itself.  Ids of rows come as with :func:`rows_of`.
     """
-    reads = {}
+    from safewrite.iceberg.data.lineage import has_ids
+
+    ids, reads = has_ids(schema, table_of(head).metadata), {}
     for file in tasks:
         table = kept(file)
         if table is not None:
@@ -108,7 +128,7 @@ def fetched(
     gets = [Get(there[file].file.file_path, name="apply.get_data") for file in bare]
     answers = yield from fetch(gets, limits, name="apply.get_all_data")
     for file, answer in zip(bare, answers, strict=True):
-        effect = ReadRows(head, there.pop(file), name="apply.read_rows")
+        effect = ReadRows(head, there.pop(file), None, ids, name="apply.read_rows")
         if not isinstance(answer, Ok):
             raise unplanned(effect, answer)
         assert isinstance(answer.value, bytes)
@@ -147,7 +167,8 @@ def _decoded(effect: ReadRows, body: Handed[bytes], schema: pa.Schema) -> pa.Tab
         StorageError: they are no file of the table's.
     """
     columns: list[pa.ChunkedArray] = []
-    for outcome in decoded(table_of(effect.head).metadata, body.taken(), effect.task):
+    metadata = table_of(effect.head).metadata
+    for outcome in decoded(metadata, body.taken(), effect.task, with_ids=effect.with_ids):
         if not isinstance(outcome, Ok):
             raise unplanned(effect, outcome)
         assert isinstance(outcome.value, pa.Table)

@@ -177,7 +177,7 @@ def _features(metadata: TableMetadata) -> Findings:
         return
     appends = not features.unwritable(metadata)
     does = (
-        "reads, appends to, overwrites and deletes from this table, and does nothing else to it"
+        "reads and writes this table, and refuses upkeep and changes of Spark frames for it"
         if appends
         else "reads this table, and does not write to it"
     )

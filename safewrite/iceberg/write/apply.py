@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from safewrite.changes.lookup.candidate_rows import GoneRows
 from safewrite.changes.lookup.table_files import LiveFile
 from safewrite.changes.meaning.accounting import check_accounts
@@ -29,10 +27,11 @@ from safewrite.iceberg.data.reading import planned
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.append import AppendPlan
-from safewrite.iceberg.write.file_changes import IcebergChange, encoded_rows
+from safewrite.iceberg.write.file_changes import IcebergChange
+from safewrite.iceberg.write.inserted_rows import InsertedRows
 from safewrite.iceberg.write.memory_file import MemoryFile
 from safewrite.iceberg.write.row_files import Mark, RowRemoval, change_of, live_file, mark_of
-from safewrite.iceberg.write.staging import Staging, seen
+from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write
 from safewrite.iceberg.write.table_files import PlannedTable
 from safewrite.iceberg.write.waiting import folder_of
@@ -44,7 +43,6 @@ from safewrite.protocol.members import MembersMetError
 from safewrite.table.change import TableChange
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile
     from pyiceberg.table import FileScanTask
 
     from safewrite.iceberg.catalog.commit_request import CommitRequest
@@ -67,15 +65,12 @@ class ApplyPlan(AppendPlan):
     planned_table: PlannedTable = field(default_factory=PlannedTable, repr=False)
     """What the work is told of this plan."""
     _removal: RowRemoval | None = field(default=None, repr=False)
-    _inserted: tuple[AppliedBatch, tuple[DataFile, ...]] | None = field(default=None, repr=False)
-    _stores: int = 0
-    _stored: list[DataFile] = field(default_factory=list, repr=False)
-    """Files of rows that came, on any base."""
+    _rows: InsertedRows | None = field(default=None, repr=False)
 
     @property
     def keeps_ids(self) -> bool:
         """See ``AppendPlan.keeps_ids``."""
-        return False
+        return isinstance(self.work, OnePart)
 
     @property
     def sharer(self) -> ChangesToShare | None:
@@ -142,8 +137,9 @@ class ApplyPlan(AppendPlan):
         self.rebased += applied.is_rebased
         gone = applied.gone_rows(spec.sequence_by, {file.name: mark for mark, file in looked.items()})
         change = yield from self._replaced(head, tasks, gone)
-        added = yield from self._insert(head, applied, schema)
-        unused = (*change.unused, *(file for file in self._stored if file not in added))
+        self._rows = self._rows or InsertedRows(self.write_id, self.target_file_size, self.limits)
+        added = yield from self._rows.files(head, work, applied, looked.values())
+        unused = (*change.unused, *(file for file in self._rows.stored if file not in added))
         self.change = change = replace(change, added=added, unused=unused)
         if not gone.is_cut and not spec.full_refresh:
             check_accounts(outcome.settled.decision, applied.rows + outcome.again, change.removed_rows)
@@ -187,31 +183,13 @@ class ApplyPlan(AppendPlan):
         super().without(known, write_id)
         assert isinstance(self.work, OnePart)
         self.work.leave_out(known)
-        self._removal = self._inserted = None
+        self._removal = self._rows = None
 
     def _tasks(
         self, head: TableVersion, predicate: Predicate
     ) -> Generator[Effect, Outcome, dict[Mark, FileScanTask]]:
         tasks = yield from planned(head, predicate, self.known, self.limits)
         return {mark_of(task): task for task in tasks}
-
-    def _insert(
-        self, head: TableVersion, applied: AppliedBatch, schema: pa.Schema
-    ) -> Generator[Effect, Outcome, tuple[DataFile, ...]]:
-        """The files of the rows that win; they serve every attempt in which the same changes win as they came."""
-        if applied.come is None:
-            return tuple((yield from seen(applied.files, self.limits)))
-        if not applied.rows:
-            return ()
-        if self._inserted is None or not applied.comes_as(self._inserted[0]):
-            self._stores += 1
-            staging = Staging(self.limits)
-            name = f"{self.write_id}-r{self._stores}"
-            yield from staging.upload(encoded_rows(applied.come, head, schema, name, self.target_file_size))
-            yield from staging.complete(())
-            self._inserted = applied, tuple(staging.data_files)
-            self._stored += staging.data_files
-        return self._inserted[1]
 
     # --- what is remembered ---------------------------------------------------------------------------
     def _table_properties(self, head: TableVersion) -> dict[str, str]:

@@ -126,7 +126,7 @@ def encoded_rows(
     return encode(
         prepare(rows, schema, stored=True),
         metadata=table.metadata,
-        schema=lineage.with_ids(table.schema()) if lineage.has_ids(schema) else None,
+        schema=lineage.with_ids(table.schema()) if lineage.has_ids(schema, table.metadata) else None,
         location=table.location_provider(),
         write_id=write_id,
         target_file_size=target_file_size,

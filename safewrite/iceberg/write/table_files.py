@@ -14,11 +14,12 @@ from safewrite.changes.lookup.candidate_rows import Before, Sought, staying
 from safewrite.changes.lookup.table_files import Followed, LiveFile, Rest, RowsThatCame, SmallReads
 from safewrite.changes.meaning.positions import Numbers
 from safewrite.errors import InternalError
-from safewrite.frames import prepare
 from safewrite.iceberg.catalog.travel import TableAddress
-from safewrite.iceberg.data.datafiles import StagedFile, encode
+from safewrite.iceberg.data.datafiles import StagedFile
+from safewrite.iceberg.data.lineage import has_ids, kept_columns
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.write.file_changes import encoded_rows
 from safewrite.iceberg.write.key_lookup import Looking, marks, more_gone
 from safewrite.iceberg.write.row_files import Remaking
 from safewrite.iceberg.write.staging import UploadedFile, secured, uploaded
@@ -118,26 +119,27 @@ class IcebergTableFiles:
 
     def write(self, come: pa.Table, gone: pa.Table, at: str) -> Generator[Effect, Outcome, RowsThatCame]:
         """See the class."""
-        files = self._encoded(come, at=at) if come.num_rows else ()
+        schema = arrow_schema(table_of(self.head).metadata.schema())
+        files = self._encoded(come, schema=schema, at=at) if come.num_rows else ()
         return RowsThatCame(come.num_rows, (yield from self._stored(files)))
 
     def rewrite(
         self, work: Sequence[tuple[LiveFile, Numbers]], before: Before | None, at: str
     ) -> Generator[Effect, Outcome, dict[str, Rest]]:
-        """See the class."""
-        gone = {file.name: places for file, places in work}
+        """See the class.  Rows keep the ids that they have from format version 3 on, which look-ups do not read."""
+        gone, schema = {file.name: places for file, places in work}, self._kept_schema
         remaking = Remaking(
             self.head,
-            self._schema,
+            schema,
             self.limits,
-            (partial(self._encoded, at=f"{at}-kept{number}") for number in range(len(work))),
+            (partial(self._encoded, schema=schema, at=f"{at}-kept{number}") for number in range(len(work))),
             self._stored,
         )
         return (
             yield from remaking.made(
                 {file.name: file.handle for file, _ in work},
                 lambda name, rows: staying(rows, gone[name], before),
-                self.small.pop,
+                (lambda name: None) if has_ids(schema, table_of(self.head).metadata) else self.small.pop,
             )
         )
 
@@ -145,16 +147,9 @@ class IcebergTableFiles:
         """Upload files; those of a plan are looked at at once, and those of a task by the plan that gets its report."""
         return (yield from (secured if self.table is None else uploaded)(files, self.limits))
 
-    def _encoded(self, rows: pa.Table, *, at: str) -> Iterable[StagedFile]:
-        table = table_of(self.head)
-        return encode(
-            prepare(rows, self._schema, stored=True),
-            metadata=table.metadata,
-            location=table.location_provider(),
-            write_id=f"{self.write_id}-{at}",
-            target_file_size=self.target_file_size,
-        )
+    def _encoded(self, rows: pa.Table, *, schema: pa.Schema, at: str) -> Iterable[StagedFile]:
+        return encoded_rows(rows, self.head, schema, f"{self.write_id}-{at}", self.target_file_size)
 
     @property
-    def _schema(self) -> pa.Schema:
-        return arrow_schema(table_of(self.head).metadata.schema())
+    def _kept_schema(self) -> pa.Schema:
+        return kept_columns(table_of(self.head).metadata)
