@@ -130,26 +130,40 @@ def test_what_does_not_fit_is_a_dead_letter_of_a_table_that_lands_in_one_part(jo
     assert [letter["offset"] for letter in job.letters()] == [3]
 
 
-def test_what_does_not_fit_is_decoded_once_where_the_records_are_here(job: Job) -> None:
-    landing = job.landing()
-    landing.land(job.batch(rows_of(0, 2, n=1)))
-    decode, decoded = landing.decoder.decode, list[int]()
+def test_what_does_not_fit_is_a_dead_letter_of_the_task_that_reads_it(tmp_path: Path) -> None:
+    """Also of a change that moves a row to another key, which leaves the row; and where no other record comes with it."""
+    for name, there in (("here", None), ("there", Executors())):
+        job = job_of(tmp_path / name)
+        lines = landed(job, [rows_of(0, 2, n=1)], there)
+        before, after = {"id": 1, "n": 1}, {"id": 20, "n": "no number"}
+        moved = record(event("u", after, before, source=postgres(500, "a")), {"id": 20}, offset=11)
+        more = [[*rows_of(2, 8, n=1), *rows_of(10, 1, n="no number"), moved], rows_of(12, 1, n="none either")]
+        landing = job.landing()
+        decode, decoded = landing.decoder.decode, list[int]()
 
-    def counted(records: Any, *more: Any) -> Any:
-        decoded.append(len(records))
-        return decode(records, *more)
+        def counted(records: Any, *more: Any) -> Any:
+            decoded.append(len(records))  # noqa: B023
+            return decode(records, *more)  # noqa: B023
 
-    landing.decoder.decode = counted  # type: ignore[method-assign]
-    landing.land(job.batch([*rows_of(2, 8, n=1), *rows_of(10, 1, n="no number")], 1))
-    assert (decoded, sorted(job.rows("a"))) == ([9], [*range(10)])
-    assert [letter["offset"] for letter in job.letters()] == [10]
+        landing.decoder.decode = counted if there is None else decode  # type: ignore[method-assign]
+        for number, records in enumerate(more, 1):
+            lines += landing.land(job.batch(records, number), work_of(there))
+        assert sorted(job.rows("a")) == [*range(10)]
+        assert sorted(letter["offset"] for letter in job.letters()) == [10, 11, 12]
+        assert [line.dead for line in lines if line.table] == [0, 2, 1]
+        assert job.verdict().faults == ()
+        if there is None:
+            assert decoded == [10, 1]
+        else:
+            assert by_executors(lines) == {"db.a": (13, 13)}
 
 
 def test_records_that_do_not_come_again_stop_the_job(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kafka deleted some before a table was read for the second time, whole."""
     executors, landing = Executors(), job.landing()
     landing.land(job.batch(rows_of(0, 2, n=1)), executors.work)
-    mapped = executors.map
+    found, mapped = sw.open(f"{job.folder}/db/a"), executors.map
+    found.append(pa.schema([*found.schema, pa.field("more", pa.string())]).empty_table(), schema_mode="merge")
 
     def some_of(source: Any, task: Any, rows_a_batch: int | None = None) -> Any:
         again = isinstance(task, DecodeTask) and task.only is not None
@@ -157,7 +171,7 @@ def test_records_that_do_not_come_again_stop_the_job(job: Job, monkeypatch: pyte
 
     monkeypatch.setattr(executors, "map", some_of)
     with pytest.raises(sw.StorageError, match=r"9 records of db\.a, and \d came when they were read again"):
-        landing.land(job.batch([*rows_of(2, 8, n=1), *rows_of(10, 1, n="no number")], 1), executors.work)
+        landing.land(job.batch([*rows_of(2, 8, n=1), *rows_of(10, 1, n=1)], 1), executors.work)
     assert sorted(job.rows("a")) == [0, 1]
 
 

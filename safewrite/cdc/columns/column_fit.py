@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-import safewrite as sw
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.connect.values import type_of
 from safewrite.cdc.rows.project_columns import Projected
 from safewrite.cdc.rows.rows import ChangeRows, SchemaTypes
-from safewrite.cdc.rows.rules import Rules
+from safewrite.cdc.rows.rules import HasColumns, Rules
 from safewrite.intake.partitioning import partition_columns
 from safewrite.values import kept_names
 from safewrite.values.objects import array_of, column_of
@@ -107,7 +106,7 @@ class ColumnFit:
         cls,
         table: TargetTable,
         told: ColumnTypes,
-        found: sw.Table | None,
+        found: HasColumns | None,
         keys: Sequence[str],
         refused: Mapping[str, str] | None = None,
     ) -> ColumnFit:
@@ -134,11 +133,14 @@ class ColumnFit:
             if name not in self.clashes and name not in known
         )
 
-    def columns(self, given: Mapping[str, Any], is_row: Any, length: int) -> FittedColumns:
+    def columns(
+        self, given: Mapping[str, Any], is_row: Any, length: int, *, is_whole: bool = True
+    ) -> FittedColumns:
         """Columns of changes under these types; and the places of those that do not fit, and why.
 
         Args:
             is_row: which changes are written as rows; booleans of NumPy.
+            is_whole: whether these types are of all columns.
         """
         arrays: dict[str, Any] = {}
         dead: dict[int, str] = {}
@@ -156,12 +158,17 @@ class ColumnFit:
                 misfits = dict.fromkeys(np.flatnonzero(values.is_valid()).tolist(), self.clashes[name])
             for place, why in misfits.items():
                 dead.setdefault(place, self.reason(name, why))
-        if not arrays:
+        if is_whole and not arrays:
             dead = dict.fromkeys(range(length), _NO_COLUMN) | dead
         return FittedColumns(arrays, dead, frozenset(narrow))
 
     def of_rows(
-        self, values: Sequence[Mapping[str, Any]], lacks: Sequence[Collection[str]], is_row: Any
+        self,
+        values: Sequence[Mapping[str, Any]],
+        lacks: Sequence[Collection[str]],
+        is_row: Any,
+        *,
+        is_whole: bool = True,
     ) -> FittedColumns:
         """The same of changes that were made to rows one by one; ``lacks`` names for each what its source left out."""
         arrays: dict[str, Any] = {}
@@ -181,9 +188,9 @@ class ColumnFit:
                 misfits = self.rules.misfits(name, arrays[name], written) | misfits
             for place, why in misfits.items():
                 dead.setdefault(place, self.reason(name, why))
-        if not arrays:
+        if is_whole and not arrays:
             dead = dict.fromkeys(range(len(values)), _NO_COLUMN) | dead
-        for place, names in enumerate(lacks):
+        for place, names in enumerate(lacks if is_whole else ()):
             if unknown := [name for name in names if name not in arrays]:
                 why = f"the source left out {', '.join(unknown)}, and the table has no such column"
                 dead.setdefault(place, why)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -89,10 +89,7 @@ def _of_rows(
         ops = [Op.UPSERT.value] * len(rows)
     is_row = np.array([op == Op.UPSERT.value for op in ops], bool)
     arrays, misfits, narrow = fit.of_rows(values, lacks, is_row)
-    dead: dict[int, DeadLetter] = {}
-    for place, why in misfits.items():
-        change = rows[place].change
-        dead.setdefault(id(change), DeadLetter(change.record, why, table.name))
+    dead = _letters_of_rows(table, rows, misfits)
     arrays[OP] = pa.array(ops, pa.string())
     arrays[LACKS] = pa.array([list(one) for one in lacks], _NAMES)
     data = pa.table(arrays)
@@ -115,9 +112,60 @@ def _of_columns(table: TargetTable, part: Projected, fit: ColumnFit) -> _FramePa
     arrays[LACKS] = pa.array([[]] * length, _NAMES)
     data = pa.table(arrays)
     if dead:
-        kept = np.ones(length, bool)
-        kept[list(dead)] = False
-        data = data.filter(pa.array(kept))
+        data = data.filter(pa.array(_without(length, dead)))
+    return _FramePart(data, _letters_of_columns(table, part, dead), length - len(dead), narrow)
+
+
+def _letters_of_rows(
+    table: TargetTable, rows: Sequence[ChangeRow], misfits: Mapping[int, str]
+) -> dict[int, DeadLetter]:
+    """The letters of changes that do not fit, by the ids of these."""
+    dead: dict[int, DeadLetter] = {}
+    for place, why in misfits.items():
+        change = rows[place].change
+        dead.setdefault(id(change), DeadLetter(change.record, why, table.name))
+    return dead
+
+
+def _letters_of_columns(table: TargetTable, part: Projected, misfits: Mapping[int, str]) -> list[DeadLetter]:
     places = part.batch.places()
-    letters = [DeadLetter(part.batch.records[int(places[at])], why, table.name) for at, why in dead.items()]
-    return _FramePart(data, letters, length - len(dead), narrow)
+    return [DeadLetter(part.batch.records[int(places[at])], why, table.name) for at, why in misfits.items()]
+
+
+def _without(length: int, gone: Iterable[int]) -> Any:
+    """Which of so many changes are left, as booleans of NumPy."""
+    kept = np.ones(length, bool)
+    kept[list(gone)] = False
+    return kept
+
+
+# --- in the task that reads them -------------------------------------------------------------------------
+def take_misfits(
+    table: TargetTable, made: ChangeRows, fit: ColumnFit, *, is_whole: bool
+) -> tuple[list[DeadLetter], frozenset[str]]:
+    """Take changes that do not fit out of rows: their letters, and the columns that would take some if they were wider.
+
+    What was projected gets the types of the table.  ``is_whole``: whether ``fit`` is of all columns.
+    """
+    rows = [row for row in made.rows if row.op is not Op.TRUNCATE]
+    is_row = np.array([row.op is Op.UPSERT for row in rows], bool)
+    found = fit.of_rows([row.values for row in rows], [row.lacks for row in rows], is_row, is_whole=is_whole)
+    narrow, gone = found.narrow, _letters_of_rows(table, rows, found.dead)
+    if gone:
+        made.rows = [row for row in made.rows if id(row.change) not in gone]
+    letters, parts = [*gone.values()], list[Projected]()
+    for part in made.projected:
+        length = len(part.batch)
+        written = pc.equal(part.operations, "u").to_numpy()
+        arrays, dead, too_narrow = fit.columns(part.columns, written, length, is_whole=is_whole)
+        columns: dict[str, Any] = {name: arrays.get(name, values) for name, values in part.columns.items()}
+        letters += _letters_of_columns(table, part, dead)
+        narrow |= too_narrow
+        if dead:
+            kept = pa.array(_without(length, dead))
+            columns = {name: values.filter(kept) for name, values in columns.items()}
+        if len(dead) < length:
+            batch = part.batch.where(_without(length, dead))
+            parts.append(replace(part, batch=batch, columns=columns))
+    made.projected = parts
+    return letters, narrow

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 
-import safewrite as sw
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.intake.partitioning import NOT_READ_BACK, of_no_folder
+
+
+class HasColumns(Protocol):
+    """A table, or what is known of one."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def partition_by(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -24,7 +33,7 @@ class Rules:
     """Partition columns whose values are names of folders."""
 
     @classmethod
-    def of(cls, table: TargetTable, found: sw.Table | None) -> Self:
+    def of(cls, table: TargetTable, found: HasColumns | None) -> Self:
         """The rules of a table, or of one that is to be made."""
         is_delta = table.format == "delta"
         if found is None:

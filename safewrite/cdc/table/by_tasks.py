@@ -187,6 +187,7 @@ class SharesOfBatch:
         take: Callable[[Mapping[str, str]], None],
     ) -> dict[str, BaseException]:
         """See :meth:`TaskLanding.commit`."""
+        shares = [one for one in shares if one.report.rows]
         if not shares:
             return {}
         of_batch = self.batch.number, sum(one.report.records for one in shares), len(shares)
@@ -368,6 +369,7 @@ class TaskLanding:
             dict(self.unreached),
             duckdb_version(),
             min(_buckets(most), 1 << (work.at_once - 1).bit_length()),
+            is_alone=work.is_here,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import safewrite as sw
-from safewrite.cdc.columns.column_fit import ColumnTypes, types_of
+from safewrite.cdc.columns.column_fit import ColumnFit, ColumnTypes, types_of
+from safewrite.cdc.columns.frames import take_misfits
 from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.connect.logical_types.declared import DecimalMode
@@ -60,6 +61,7 @@ class TableView:
     """Those that this job or the table's source moves."""
     parts: int = 1
     """How many parts its changes are dealt to."""
+    partition_by: tuple[str, ...] = ()
 
 
 @dataclass
@@ -129,7 +131,7 @@ class ShareTold:
     @property
     def unfit(self) -> str | None:
         """Why these changes must be in one part, as all tasks know them together; None if they need not."""
-        if self.table.is_appended and self.rows:
+        if self.table.is_appended or not self.rows:
             return None
         if self.key_values is None:
             return "none of its records is a row"
@@ -196,6 +198,8 @@ class Sharing:
     unreached: Mapping[str, str]
     duckdb: str | None = None
     parts: int = 1
+    is_alone: bool = False
+    """Whether one task has all records of the batch."""
 
     def view_of(self, table: TargetTable) -> TableView:
         """What is known of a table."""
@@ -223,12 +227,15 @@ class Sharing:
             raise UnfitError(f"{OF_SQL}, and its source left values out")
         if table.is_appended and table.expressions and _has_deletes(rows):
             raise UnfitError(f"{OF_SQL}, and a delete is a row that passes the filter")
-        dead = [*strange, *rows.dead]
+        types, projected_records = ColumnTypes.of(rows), sum(len(one.batch) for one in rows.projected)
+        kinds, misfits = self._misfits(table, view, rows, types)
+        if misfits:
+            placed = [one for one in placed if id(one[1]) in {*map(id, rows.rows)}]
+        dead = [*strange, *rows.dead, *misfits]
         if len(dead) > _LETTERS_MAX:
             raise UnfitError("many of its records are dead letters")
-        types = ColumnTypes.of(rows)
         one_by_one = [one for one in placed if one[1].op is not Op.TRUNCATE]
-        parts = [*_parts(rows, one_by_one, types_of(table, types, view.schema), task)]
+        parts = [*_parts(rows, one_by_one, kinds, task)]
         by_columns = sum(len(one.batch) for one in rows.projected)
         projected = [*zip(rows.projected, parts, strict=False)]
 
@@ -242,7 +249,7 @@ class Sharing:
             given.records,
             by_columns + len({id(row.change) for row in rows.rows}),
             by_columns + len(rows.rows),
-            changes.records - by_columns,
+            changes.records - projected_records,
             made.ignored,
             dead,
             changes.counts(),
@@ -265,9 +272,33 @@ class Sharing:
             ),
             any(row.lacks for row in rows.rows),
         )
+        if misfits and share.moves.takers:
+            raise UnfitError("a key changed, and other values do not fit")
         if table.is_appended:  # rows have no keys: those of a task stay together
             return share, (kept_together(table.name, one.rows, task, view.parts) for one in parts)
         return share, (dealt(table.name, one.rows, one.hashes, view.parts) for one in parts)
+
+    def _misfits(
+        self, table: TargetTable, view: TableView, rows: ChangeRows, types: ColumnTypes
+    ) -> tuple[Mapping[str, pa.DataType], list[DeadLetter]]:
+        """The types of columns, and the changes whose values do not fit those that are sure: they are taken out of the rows.
+
+        SQL takes values as they come.  Columns that a table lacks get their types of all tasks together.
+
+        Raises:
+            UnfitError: a column is to be wider.
+        """
+        fit = ColumnFit.of(table, types, None if view.schema is None else view, rows.keys)
+        there = fit.types.keys() - fit.clashes
+        if not self.is_alone:
+            there &= frozenset(() if view.schema is None else view.schema.names)
+        if table.expressions or not there or (self.is_alone and fit.clashes):
+            return fit.types, []
+        sure = replace(fit, types={name: kind for name, kind in fit.types.items() if name in there})
+        letters, narrow = take_misfits(table, rows, sure, is_whole=self.is_alone)
+        if narrow:
+            raise UnfitError(f"a value asks for a wider column: {', '.join(sorted(narrow))}")
+        return fit.types, letters
 
     def _own(
         self, table: TargetTable, view: TableView, given: ChangeSet

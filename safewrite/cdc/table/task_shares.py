@@ -53,7 +53,7 @@ def view_of(job: str, found: sw.Table | None, positions: Mapping[str, int], part
     own = {
         name: at for name, at in positions.items() if name.startswith(f"{job}/") or is_source_position(name)
     }
-    return TableView(found.schema, keys_of(found), own, parts)
+    return TableView(found.schema, keys_of(found), own, parts, tuple(found.partition_by))
 
 
 @dataclass(frozen=True)
@@ -151,10 +151,10 @@ class TaskShare:
     ranges: Ranges
     jobs: SharedJobs[Any]
     """Those of the batch."""
-    found: sw.Table
+    found: sw.Table | None
+    """None where there is no row to make it of."""
     positions: Mapping[str, int]
     origin: TableSource
-    fit: ColumnFit
     parts: int
     """How many parts its changes are dealt to."""
     dead: Sequence[DeadLetter] = ()
@@ -163,6 +163,7 @@ class TaskShare:
     """Changes that are in no task: rows of changed keys."""
     late: int = 0
     """How many of these are late."""
+    fit: ColumnFit = field(init=False)
     sql: ChunkSql | None = None
     moved: dict[str, tuple[int | None, int]] = field(default_factory=dict)
 
@@ -204,36 +205,45 @@ class TaskShare:
         origin = TableSource.of(table, positions, report.sources)
         if origin.source is not None and {*report.sources} != {origin.source}:
             raise UnfitError("it has records of several sources")
-        filled, rest, late = report.follow(found, view.parts)
+        entry = LedgerEntry(name, batch.number, table.name, report.records, offsets=listed(batch.ranges))
+        entry.source_time_ms, entry.by_executors = report.newest_ms, report.records
+        entry.ignored, entry.one_by_one = report.ignored, report.one_by_one
+        made = cls(job, report, entry, batch.ranges, jobs, found, positions, origin, view.parts, report.dead)
+        if report.rows:
+            made._make_columns()
+        entry.split = report.rows - report.changes
+        count_dead(table, entry, report.dead)
+        if report.rows and not knows_job(positions, name):
+            entry.begins_at = entry.offsets
+        return made
+
+    def _make_columns(self) -> None:
+        """Give the table the columns that the changes bring.
+
+        Raises:
+            UnfitError: the changes must all be in one part.
+        """
+        table, report, found = self.table, self.report, self.found
+        schema = None if found is None else found.schema
+        self.filled, self.rest, self.late = report.follow(found, self.parts)
         try:
-            sql, types = ChunkSql.of(table, report.types, found, report.keys)
+            self.sql, types = ChunkSql.of(table, report.types, found, report.keys)
         except sw.InvalidInputError as error:
             raise UnfitError(str(error)) from error
-        fit = ColumnFit.of(table, types, found, report.keys)
+        self.fit = fit = ColumnFit.of(table, types, found, report.keys)
         if fit.clashes:
             raise UnfitError("columns cannot be as they come")
-        added = fit.added(view.schema)
+        added = fit.added(schema)
         if found is None or added:
             try:
                 if found is None:
                     refuse_unknown_partitions(table, added)
-                found = with_columns(job.targets, table, report.keys, found, added)
+                self.found = with_columns(self.job.targets, table, report.keys, found, added)
             except (sw.InvalidInputError, sw.WouldAlterError) as error:
                 raise UnfitError(str(error)) from error
         kinds = [fit.types.get(key) for key in report.keys]
         if report.key_values is not None and kinds != report.key_values.schema.types:
             raise UnfitError("its keys have several types")
-        entry = LedgerEntry(name, batch.number, table.name, report.records, offsets=listed(batch.ranges))
-        entry.source_time_ms, entry.by_executors = report.newest_ms, report.records
-        entry.ignored, entry.one_by_one = report.ignored, report.one_by_one
-        entry.split = report.rows - report.changes
-        count_dead(table, entry, report.dead)
-        if not knows_job(positions, name):
-            entry.begins_at = entry.offsets
-        return cls(
-            job, report, entry, batch.ranges, jobs, found, positions, origin, fit, view.parts, report.dead,
-            filled, rest, late, sql,
-        )  # fmt: skip
 
     @property
     def doubts(self) -> Doubt:
@@ -282,6 +292,7 @@ class TaskShare:
         lists = {LACKS: LISTS} if report.lacking else {}
         key = key_of(self.job.config.job, table.name, self.ranges)
         assert report.key_values is not None
+        assert self.found is not None
         receipt = self.found.apply_changes(
             SharedChanges(
                 table.name,
@@ -307,10 +318,11 @@ class TaskShare:
 
     def _appended(self, moved: Moves) -> sw.Receipt | None:
         """The receipt of rows that are appended; None where the filter lets none pass."""
-        table = self.table
+        table, found = self.table, self.found
+        assert found is not None
         read = ChunkRows(ChunkFit(self.fit, False, sql=self.sql))
         for left in reversed(range(_WRITES_MAX)):
-            tasks = self.found.in_tasks()
+            tasks = found.in_tasks()
             if tasks is None:
                 raise UnfitError("executors lack the credentials of its store")
             rows, count = SharedRows(table.name, self.jobs, read).written(tasks.writer)
@@ -320,7 +332,7 @@ class TaskShare:
                 return None
             key = key_of(self.job.config.job, table.name, self.ranges)
             try:
-                (answer,) = self.found.append_many([(key, rows)], positions=moved)
+                (answer,) = found.append_many([(key, rows)], positions=moved)
             except sw.ConflictError as error:  # its columns are others by now than the files were written by
                 if not left or error.kind is not sw.Kind.CONFLICT:
                     raise
