@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 import safewrite as sw
-from safewrite.iceberg.write.creation import KEEP
+from safewrite.iceberg.retention import KEEP
 from safewrite.iceberg.write.summary import KEY
 from safewrite.protocol.values import LedgerRecord, noted_sequence
 from safewrite.stores.sql import SqlLedger

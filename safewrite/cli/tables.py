@@ -321,7 +321,7 @@ def _repair_iceberg(target: Target, set_retention: bool, dry_run: bool) -> tuple
     from safewrite.iceberg.maintenance import waiting_writes
     from safewrite.iceberg.maintenance.verify import read_head
     from safewrite.iceberg.metadata import table_of
-    from safewrite.iceberg.write.creation import KEEP
+    from safewrite.iceberg.retention import KEEP
 
     kept = iceberg_retention.of(table_of(read_head(connection)).metadata, connection.branch)
     remembered = connection.helpers.ledger or connection.kind == "sql"

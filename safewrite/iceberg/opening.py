@@ -11,7 +11,7 @@ from safewrite.errors import Kind, StorageError, UnsafeConfigError, UnsupportedT
 from safewrite.iceberg import features, glue_probe, ledger_place, retention
 from safewrite.iceberg.data.datafiles import check_layout
 from safewrite.iceberg.metadata import head_of, table_of
-from safewrite.iceberg.write.creation import KEEP
+from safewrite.iceberg.retention import KEEP
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.stores.advice import cause_of
 from safewrite.text.rendering import said

@@ -5,12 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from safewrite.iceberg.write.creation import KEEP
 from safewrite.stores.world import LEDGER_TTL_S
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
+KEPT_MS = 15 * 24 * 3600 * 1000
+"""How long a table of ours keeps snapshots unless set otherwise: a day more than writes are repeated."""
+AWS_KEPT_MS = 3 * 24 * 3600 * 1000
+"""The same where a ledger remembers keys and AWS bounds the metadata: Glue rejects files above 20 MB, S3 Tables above 5.
+
+A snapshot with a key takes some 0.9 kB of the metadata file, so at a commit a minute three days are 4 MB.
+"""
+KEEP = "history.expire.max-snapshot-age-ms"
 HORIZON_MS = LEDGER_TTL_S * 1000
 """How long a write may be repeated."""
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
 from safewrite.arguments.reading import SchemaMode
 from safewrite.errors import SafewriteError, not_committed
-from safewrite.protocol import keys
-from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Delete, Effect, Outcome, Together
 from safewrite.protocol.positions import Moves
-from safewrite.protocol.values import LedgerRecord
 from safewrite.receipt import Done, Named
 
 if TYPE_CHECKING:
@@ -70,53 +67,6 @@ class GroupDone(Generic[CommitT_co, NamedT_co]):
     done: CommitT_co | None
     writes: tuple[NamedT_co, ...]
     known: Mapping[str, CommitT_co | SafewriteError]
-
-
-class _Grouped(Protocol):
-    """A write of many members."""
-
-    @property
-    def each(self) -> Sequence[Named]: ...
-
-
-class PlannedGroup(Protocol):
-    """A plan of a group; its members become fewer as others commit some of them."""
-
-    @property
-    def write(self) -> _Grouped: ...
-
-
-@dataclass(frozen=True, slots=True)
-class FirstOf:
-    """The member that an error of the whole group names: what became of it became of all that are left."""
-
-    plan: PlannedGroup
-
-    @property
-    def write(self) -> Named:
-        """The first member that is left."""
-        return self.plan.write.each[0]
-
-
-def remember_members(
-    members: Sequence[Named],
-    version: int | None,
-    known: Mapping[str, Done | SafewriteError],
-    records: Mapping[str, LedgerRecord],
-    limits: Limits,
-) -> Generator[Effect, Outcome, None]:
-    """Tell the ledger of each member where its commit is; nothing of this can undo one.
-
-    ``version`` is of the commit that carries ``members``; ``known`` says where the others are that the ledger may not
-    know of, ``records`` what it holds.
-    """
-    landed = {} if version is None else {write.key: version for write in members}
-    for key, answer in known.items():
-        record = records.get(key)
-        if isinstance(answer, Done) and record is not None and record.version != answer.version:
-            landed[key] = answer.version
-    told = [(records[key], at) for key, at in landed.items() if key in records]
-    yield from keys.remember_all(told, limits)
 
 
 def clean_up(paths: Iterable[str]) -> Generator[Effect, Outcome, None]:

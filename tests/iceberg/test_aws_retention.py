@@ -17,7 +17,8 @@ from safewrite.iceberg import connect, ledger_place
 from safewrite.iceberg.catalog.s3 import direct
 from safewrite.iceberg.maintenance import aws, doctor
 from safewrite.iceberg.own_properties import LEDGER
-from safewrite.iceberg.write.creation import DELETE_METADATA, KEEP, PREVIOUS_MAX
+from safewrite.iceberg.retention import KEEP
+from safewrite.iceberg.write.creation import DELETE_METADATA, PREVIOUS_MAX
 from safewrite.protocol.iceberg.settle import METADATA_READ_MAX
 from tests.iceberg.places import Place
 from tests.iceberg.test_remembered import expire_all

@@ -18,7 +18,7 @@ from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.maintenance import doctor
 from safewrite.iceberg.metadata import head_of
 from safewrite.iceberg.opening import check_table
-from safewrite.iceberg.write.creation import KEEP
+from safewrite.iceberg.retention import KEEP
 from safewrite.iceberg.write.summary import KEY
 from tests.iceberg.command_line import (
     NAME,

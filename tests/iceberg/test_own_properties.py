@@ -12,7 +12,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 import safewrite as sw
 from safewrite.errors import Kind
 from safewrite.iceberg.own_properties import is_own
-from safewrite.iceberg.write.creation import DELETE_METADATA, KEEP, PREVIOUS_MAX
+from safewrite.iceberg.retention import KEEP
+from safewrite.iceberg.write.creation import DELETE_METADATA, PREVIOUS_MAX
 
 SCHEMA = pa.schema({"id": pa.int64(), "lsn": pa.int64(), "name": pa.string()})
 ROW = [{"id": 1, "lsn": 1, "name": "a"}]

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 import safewrite as sw
-from safewrite.iceberg.write.creation import KEEP
+from safewrite.iceberg.retention import KEEP
 from tests.iceberg.places import Place
 from tests.integration.places import once, rows
 from tests.servers import CatalogLab

@@ -15,7 +15,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 import safewrite as sw
 from safewrite.iceberg import expiry
 from safewrite.iceberg.expiry import DAY_MS, Kept, expired
-from safewrite.iceberg.write.creation import KEEP
+from safewrite.iceberg.retention import KEEP
 
 NOW_MS = 1000 * DAY_MS
 

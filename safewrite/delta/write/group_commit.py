@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeAlias
 
 from safewrite.delta.data.datafiles import DataFile
@@ -25,11 +26,12 @@ from safewrite.errors import ReplayMismatchError, SafewriteError
 from safewrite.protocol import keys, staging
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.commit import Arbiter, commit, look
-from safewrite.protocol.effects import Effect, Get, Missing, NewId, Ok, Outcome
+from safewrite.protocol.effects import Effect, Get, Missing, Ok, Outcome
 from safewrite.protocol.fetch import fetch
 from safewrite.protocol.members import MembersMetError, Met
 from safewrite.protocol.values import LedgerRecord
-from safewrite.table.operation import FirstOf, GroupDone, keyed_until_landed, remember_members
+from safewrite.table.group_commit import GroupWork
+from safewrite.table.operation import GroupDone, keyed_until_landed
 
 Encode = Callable[[Sequence[Write]], Iterable[DataFile | StagedFile]]
 Answer = DeltaDone | SafewriteError
@@ -38,16 +40,12 @@ Answer = DeltaDone | SafewriteError
 Group: TypeAlias = GroupDone[DeltaDone, Write]
 
 
-@dataclass(slots=True)
-class _State:
-    """What is known of a group: the ledger's records, the members that are settled, the last version examined."""
+@dataclass(slots=True, kw_only=True)
+class _State(GroupWork[Transaction, DeltaDone]):
+    """The same, with the last version that was examined."""
 
-    candidate: Transaction
     arbiter: Arbiter
-    limits: Limits
     seen: int
-    records: dict[str, LedgerRecord] = field(default_factory=dict)
-    known: dict[str, Answer] = field(default_factory=dict)
     lists: Lists = field(default_factory=Lists)
 
 
@@ -66,23 +64,23 @@ def write_many(
     called again where other writers committed some of them meanwhile.  The rest is as for
     ``safewrite.delta.write.write.write``; what is raised concerns every member.
     """
-    state = _State(candidate, arbiter, limits, candidate.accounted)
+    state = _State(candidate, limits, arbiter=arbiter, seen=candidate.accounted)
     steps = _write_many(state, encode, queue_first, fresh)
-    return (yield from keyed_until_landed(steps, FirstOf(candidate)))
+    return (yield from keyed_until_landed(steps, state))
 
 
 def _write_many(
     state: _State, encode: Encode, queue_first: bool, fresh: bool
 ) -> Generator[Effect, Outcome, Group]:
-    candidate, limits = state.candidate, state.limits
+    candidate, limits = state.plan, state.limits
     offered = yield from _offered(state)
     light, looked = candidate.is_light, False
     if not light:
         looked = yield from _intend(state, offered)
     while True:
-        yield from _leave_out(state)
+        yield from state.leave_out(partial(_repeated, state))
         if not candidate.write.members:
-            yield from _remember(state, None)
+            yield from state.remember(None)
             return GroupDone(None, (), state.known)
         if not candidate.files:
             yield from candidate.prepare()
@@ -103,12 +101,12 @@ def _write_many(
                 fresh=fresh or looked,
                 records=_remembering(state),
                 opening=keys.intend_new(offered, limits, marked=_unmarked(state)) if light else None,
-                doubting=lambda version: keys.doubt_all(_records(state), version, limits),
+                doubting=lambda version: keys.doubt_all(state.own_records(), version, limits),
             )
         except keys.KeysKnownError as known:
             files, light = candidate.files, False
             looked = yield from _recall_all(state, known)
-            yield from _leave_out(state)
+            yield from state.leave_out(partial(_repeated, state))
             if not candidate.files:
                 yield from discard(files)  # no attempt was begun with them
             continue
@@ -117,7 +115,7 @@ def _write_many(
             state.seen = candidate.reached
             continue
         candidate.ledger_seen |= light or candidate.accounted < 0
-        yield from _remember(state, landed.version, landed.remembered)
+        yield from state.remember(landed.version, landed.remembered)
         done = DeltaDone(
             landed.version,
             False,
@@ -141,52 +139,21 @@ def _stage(candidate: Transaction, encode: Encode, limits: Limits) -> Generator[
         yield from staging.upload([put], limits)
 
 
-def _leave_out(state: _State) -> Generator[Effect, Outcome, None]:
-    """Take the members that other commits carry, or that are at fault, out of the group."""
-    candidate = state.candidate
-    for write in candidate.write.members:
-        met = candidate.met.get(write.key)
-        if isinstance(met, Met):
-            state.known[write.key] = yield from _as_answer(state, write, met)
-        elif met is not None:
-            state.known[write.key] = met
-    if any(write.key in state.known for write in candidate.write.members):
-        fresh_id = yield NewId(name="group.id")
-        assert isinstance(fresh_id, Ok)
-        candidate.without(state.known, str(fresh_id.value))
-
-
-def _as_answer(state: _State, write: Write, met: Met) -> Generator[Effect, Outcome, Answer]:
-    try:
-        entry = yield from entry_at(write, met, state.limits, state.lists)
-    except ReplayMismatchError as error:
-        return error
+def _repeated(state: _State, write: Write, met: Met) -> Generator[Effect, Outcome, DeltaDone]:
+    entry = yield from entry_at(write, met, state.limits, state.lists)
     return repeat(write, met.version, entry)
-
-
-def _records(state: _State) -> list[LedgerRecord]:
-    """The ledger's records of the members that are to be committed."""
-    return [state.records[w.key] for w in state.candidate.write.members if w.key in state.records]
 
 
 def _remembering(state: _State) -> list[LedgerRecord]:
     """What the ledger is to have of the commit; that of a table's first version has the mark too."""
-    candidate = state.candidate
-    return [*_records(state), *([keys.mark(candidate.table_id, -1)] if candidate.accounted < 0 else [])]
-
-
-def _remember(
-    state: _State, version: int | None, remembered: frozenset[str] = frozenset()
-) -> Generator[Effect, Outcome, None]:
-    members = state.candidate.write.members
-    records = {key: record for key, record in state.records.items() if key not in remembered}
-    yield from remember_members(members, version, state.known, records, state.limits)
+    candidate = state.plan
+    return [*state.own_records(), *([keys.mark(candidate.table_id, -1)] if candidate.accounted < 0 else [])]
 
 
 # --- what earlier calls may have done ---------------------------------------------------------------
 def _offered(state: _State) -> Generator[Effect, Outcome, list[LedgerRecord]]:
     """Find the batches that earlier calls wrote; returns the records of the keys, as they are for new ones."""
-    candidate = state.candidate
+    candidate = state.plan
     for write in candidate.write.members:
         if write.txn is not None:
             yield from _recall_txn(state, write)
@@ -201,7 +168,7 @@ def _offered(state: _State) -> Generator[Effect, Outcome, list[LedgerRecord]]:
 
 def _unmarked(state: _State) -> tuple[str | None] | None:
     """As :func:`safewrite.delta.write.write.unmarked`; a group of stream batches asks no ledger."""
-    return unmarked(state.candidate) if state.records else None
+    return unmarked(state.plan) if state.records else None
 
 
 def _intend(state: _State, offered: Sequence[LedgerRecord]) -> Generator[Effect, Outcome, bool]:
@@ -213,16 +180,16 @@ def _intend(state: _State, offered: Sequence[LedgerRecord]) -> Generator[Effect,
         answers = yield from keys.intend_marked(offered, *marked, state.limits)
     except keys.LedgerGoneError as gone:
         return (yield from _recall_all(state, gone))
-    state.candidate.ledger_seen = True
+    state.plan.ledger_seen = True
     return (yield from _recall(state, answers))
 
 
 def _recall_all(state: _State, known: keys.KeysKnownError) -> Generator[Effect, Outcome, bool]:
     """As :func:`_recall`, from the log where the ledger was emptied."""
     if not isinstance(known, keys.LedgerGoneError):
-        state.candidate.ledger_seen = True
+        state.plan.ledger_seen = True
         return (yield from _recall(state, known.answers))
-    candidate = state.candidate
+    candidate = state.plan
     _, state.seen, restored = yield from from_log(candidate, known, state.arbiter, state.limits)
     answers: list[tuple[LedgerRecord, bool]] = []
     for record, _ in known.answers:
@@ -240,7 +207,7 @@ def _recall(state: _State, answers: Sequence[tuple[LedgerRecord, bool]]) -> Gene
 
     ``answers`` are the ledger's for the keys of the members, in their order.
     """
-    candidate, limits = state.candidate, state.limits
+    candidate, limits = state.plan, state.limits
     named = [write for write in candidate.write.members if write.key in state.records]
     landed: list[tuple[Write, LedgerRecord]] = []
     earliest = None
@@ -265,7 +232,7 @@ def _recall(state: _State, answers: Sequence[tuple[LedgerRecord, bool]]) -> Gene
 
 def _recall_txn(state: _State, write: Write) -> Generator[Effect, Outcome, None]:
     try:
-        done = yield from recall_txn(write, state.candidate, state.arbiter, state.limits, state.lists)
+        done = yield from recall_txn(write, state.plan, state.arbiter, state.limits, state.lists)
     except ReplayMismatchError as error:
         state.known[write.key] = error
         return
@@ -302,7 +269,7 @@ def _recall_version(
         there = {write.key for write, _ in landed} if is_gone else set()
     for write, record in landed:
         if write.key not in there:
-            state.records[write.key] = from_the_start(write, state.candidate.table_id)
+            state.records[write.key] = from_the_start(write, state.plan.table_id)
             continue
         entry: Entry | None = None
         if isinstance(answer, Ok) and write.changes is not None:  # only the commit tells what became of them

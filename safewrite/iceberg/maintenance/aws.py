@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.findings import DANGER, INFO, WARNING, Finding, Findings
 from safewrite.iceberg import ledger_place, retention
-from safewrite.iceberg.write.creation import AWS_KEPT_MS, KEEP
+from safewrite.iceberg.retention import AWS_KEPT_MS, KEEP
 from safewrite.text.rendering import said
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from safewrite.iceberg.maintenance import aws, history, missing_files, waiting_w
 from safewrite.iceberg.maintenance.snapshot_files import ASKS
 from safewrite.iceberg.metadata import head_of
 from safewrite.iceberg.opening import probe as probe_catalog
-from safewrite.iceberg.retention import HORIZON_MS
-from safewrite.iceberg.write.creation import DELETE_METADATA, KEEP, KEPT_MS, PREVIOUS_MAX
+from safewrite.iceberg.retention import HORIZON_MS, KEEP, KEPT_MS
+from safewrite.iceberg.write.creation import DELETE_METADATA, PREVIOUS_MAX
 from safewrite.protocol.effects import Missing, Ok
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.iceberg.settle import METADATA_READ_MAX

@@ -12,7 +12,7 @@ from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.maintenance.verify import read_head
 from safewrite.iceberg.metadata import head_of, table_of
 from safewrite.iceberg.opening import probe
-from safewrite.iceberg.write.creation import KEEP, KEPT_MS
+from safewrite.iceberg.retention import KEEP, KEPT_MS
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata

@@ -11,6 +11,7 @@ import pyarrow as pa
 from safewrite.arguments.reading import reading
 from safewrite.errors import ConflictError, InvalidInputError, Kind, SafewriteError, StorageError
 from safewrite.iceberg.data.schema import iceberg_schema
+from safewrite.iceberg.retention import AWS_KEPT_MS, KEEP, KEPT_MS
 from safewrite.iceberg.write import namespace
 from safewrite.protocol.iceberg.settle import METADATA_READ_MAX
 from safewrite.text.rendering import said, shown
@@ -23,14 +24,6 @@ if TYPE_CHECKING:
     from safewrite.iceberg.connect import Connection
     from safewrite.protocol.iceberg.head import TableVersion
 
-KEPT_MS = 15 * 24 * 3600 * 1000
-"""How long a table of ours keeps snapshots unless set otherwise: a day more than writes are repeated."""
-AWS_KEPT_MS = 3 * 24 * 3600 * 1000
-"""The same where a ledger remembers keys and AWS bounds the metadata: Glue rejects files above 20 MB, S3 Tables above 5.
-
-A snapshot with a key takes some 0.9 kB of the metadata file, so at a commit a minute three days are 4 MB.
-"""
-KEEP = "history.expire.max-snapshot-age-ms"
 DELETE_METADATA = "write.metadata.delete-after-commit.enabled"
 PREVIOUS_MAX = "write.metadata.previous-versions-max"
 

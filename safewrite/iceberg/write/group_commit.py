@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from safewrite.errors import CommitUnknownError, ReplayMismatchError, SafewriteError
@@ -23,12 +24,13 @@ from safewrite.iceberg.write.summary import Write
 from safewrite.iceberg.write.write import IcebergDone, Ledgers, committed, repeated
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, NewId, Ok, Outcome
+from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.commit import commit
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.members import MembersMetError, Met
 from safewrite.protocol.values import LedgerRecord
-from safewrite.table.operation import FirstOf, GroupDone, keyed_until_landed, remember_members
+from safewrite.table.group_commit import GroupWork
+from safewrite.table.operation import GroupDone, keyed_until_landed
 
 if TYPE_CHECKING:
     from safewrite.iceberg.data.datafiles import StagedFile
@@ -40,16 +42,12 @@ Answer = IcebergDone | SafewriteError
 Group: TypeAlias = GroupDone[IcebergDone, Write]
 
 
-@dataclass(slots=True)
-class _State:
-    """What is known of a group: the ledger's records, the members that are settled, the newest table version."""
+@dataclass(slots=True, kw_only=True)
+class _State(GroupWork[AppendPlan, IcebergDone]):
+    """The same, with the newest table version."""
 
-    plan: AppendPlan
     head: TableVersion
     helpers: Ledgers
-    limits: Limits
-    records: dict[str, LedgerRecord] = field(default_factory=dict)
-    known: dict[str, Answer] = field(default_factory=dict)
     lists: Lists = field(default_factory=Lists)
     _is_fresh: bool = False
     """Whether the head was loaded in this call."""
@@ -77,8 +75,8 @@ def write_many(
     again where other writers committed some of them meanwhile.  The rest is as for
     ``safewrite.iceberg.write.write.write``; what is raised concerns every member.
     """
-    state = _State(plan, head, helpers, limits)
-    return (yield from keyed_until_landed(_write_many(state, encode, queue_first), FirstOf(plan)))
+    state = _State(plan, limits, head=head, helpers=helpers)
+    return (yield from keyed_until_landed(_write_many(state, encode, queue_first), state))
 
 
 def _write_many(state: _State, encode: Encode, queue_first: bool) -> Generator[Effect, Outcome, Group]:
@@ -86,9 +84,9 @@ def _write_many(state: _State, encode: Encode, queue_first: bool) -> Generator[E
     yield from _recall(state)
     while True:
         yield from _examine(state)
-        yield from _leave_out(state)
+        yield from state.leave_out(partial(_repeated, state))
         if not plan.write.members:
-            yield from _remember(state, None, state.head)
+            yield from state.remember(None)
             return GroupDone(None, (), state.known)
         plan.check_positions(state.head)
         yield from plan.staging.upload(encode(plan.write.members))
@@ -104,10 +102,12 @@ def _write_many(state: _State, encode: Encode, queue_first: bool) -> Generator[E
         except CommitUnknownError as error:
             error.version = plan.snapshot_id
             if plan.bound is not None:
-                ours = [state.records[w.key] for w in plan.write.members if w.key in state.records]
-                yield from keys.doubt_all(ours, base_of(plan.bound), limits)
+                yield from keys.doubt_all(state.own_records(), base_of(plan.bound), limits)
             raise
-        yield from _remember(state, plan.snapshot_id, swapped.head)
+        state.records |= {
+            key: landed(one, swapped.head, plan.snapshot_id) for key, one in state.records.items()
+        }
+        yield from state.remember(plan.snapshot_id)
         done = yield from committed(plan, swapped, None, limits)
         return GroupDone(done, plan.write.members, state.known)
 
@@ -128,38 +128,10 @@ def _examine(state: _State) -> Generator[Effect, Outcome, None]:
             del state.plan.met[key]
 
 
-def _leave_out(state: _State) -> Generator[Effect, Outcome, None]:
-    """Take the members that other snapshots carry, or that are at fault, out of the group."""
-    plan = state.plan
-    for write in plan.write.members:
-        met = plan.met.get(write.key)
-        if isinstance(met, Met):
-            state.known[write.key] = yield from _as_answer(state, write, met)
-        elif met is not None:
-            state.known[write.key] = met
-    plan.met.clear()
-    if any(write.key in state.known for write in plan.write.members):
-        fresh_id = yield NewId(name="group.id")
-        assert isinstance(fresh_id, Ok)
-        plan.without(state.known, str(fresh_id.value))
-
-
-def _as_answer(state: _State, write: Write, met: Met) -> Generator[Effect, Outcome, Answer]:
-    try:
-        return (
-            yield from repeated(
-                write, met.version, state.head, state.limits, met=met.entry, lists=state.lists
-            )
-        )
-    except ReplayMismatchError as error:
-        return error
-
-
-def _remember(state: _State, snapshot_id: int | None, head: TableVersion) -> Generator[Effect, Outcome, None]:
-    members = state.plan.write.members
-    if snapshot_id is not None:
-        state.records |= {key: landed(one, head, snapshot_id) for key, one in state.records.items()}
-    yield from remember_members(members, snapshot_id, state.known, state.records, state.limits)
+def _repeated(state: _State, write: Write, met: Met) -> Generator[Effect, Outcome, IcebergDone]:
+    return (
+        yield from repeated(write, met.version, state.head, state.limits, met=met.entry, lists=state.lists)
+    )
 
 
 # --- what earlier calls may have done ---------------------------------------------------------------
