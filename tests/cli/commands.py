@@ -267,7 +267,7 @@ def sample() -> list[Case]:
     """
     found = []
     for at, make in enumerate(MAKERS):
-        every = 24 if make is missing_packages else 12
+        every = 40 if make is missing_packages else 20
         for number, command in enumerate(commands()):
             if number % every == at and (listed := list(make(command))):
                 what, more = listed[number % len(listed)]

@@ -36,6 +36,16 @@ def bare() -> Iterator[Warm]:
         yield process
 
 
+@pytest.mark.sweep(
+    "A2-an_engine",
+    "B4-a_compaction",
+    "B7-a_log",
+    "B7-the_log",
+    "B7-snapshots_of",
+    "C3-an_own_key",
+    "I3-tombstones",
+    "I7-files",
+)
 @pytest.mark.parametrize("fault", SAMPLE)
 def test_the_fault_is_noticed(fault: Fault, warm: Warm) -> None:
     done = warm.run([fault.killer], fault=str(fault))
