@@ -55,6 +55,7 @@ def test_each_commit_brings_its_rows_once_and_in_order(given: Given) -> None:
     assert table.row_count() == 6
 
 
+@pytest.mark.sweep("iceberg")
 def test_rows_are_read_with_all_columns_or_those_that_are_named(given: Given) -> None:
     given.table.append([row(1)])
     (one,) = given.table.added_since(-1)
@@ -68,6 +69,7 @@ def test_rows_are_read_with_all_columns_or_those_that_are_named(given: Given) ->
         given.table.added_since("1")
 
 
+@pytest.mark.sweep("iceberg")
 def test_rows_of_another_engine_come_too(given: Given) -> None:
     at = given.table.append([row(1)]).version
     rows = given.table.rows({"id": [1]})
@@ -111,7 +113,15 @@ def delete_by_another(given: Given) -> None:
 REMOVALS = [delete_by_marks, delete_all_of_a_file, overwrite, replace, delete_by_another]
 
 
-@pytest.mark.sweep("iceberg-replace", "iceberg-delete_all_of_a_file", "iceberg-overwrite")
+@pytest.mark.sweep(
+    "iceberg-replace",
+    "iceberg-delete_all_of_a_file",
+    "iceberg-overwrite",
+    "delta-replace",
+    "delta-delete_all",
+    "iceberg-delete_by_marks",
+    "delta-overwrite",
+)
 @pytest.mark.parametrize("remove", REMOVALS)
 def test_a_commit_that_removed_rows_is_refused_until_all_rows_are_read(
     remove: Callable[[Given], None], given: Given
@@ -168,6 +178,7 @@ def compact(given: Given) -> None:
             update.append_data_file(file)
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_compaction_brings_nothing(given: Given) -> None:
     table = given.table
     first = table.append([row(1)]).version
@@ -181,6 +192,7 @@ def test_a_compaction_brings_nothing(given: Given) -> None:
     assert (len(whole.files), ids(whole.read())) == (2, [1, 2, 3])
 
 
+@pytest.mark.sweep("iceberg")
 def test_rows_whose_file_a_vacuum_took_after_a_compaction_are_an_error(given: Given) -> None:
     table = given.table
     first = table.append([row(1)]).version
@@ -221,6 +233,7 @@ def test_of_snapshots_that_remove_files_only_a_replace_with_equal_rows_is_passed
 
 
 # --- other histories ------------------------------------------------------------------------------------
+@pytest.mark.sweep("delta")
 def test_a_table_that_was_restored_is_followed_only_from_before(given: Given) -> None:
     table = given.table
     versions = [table.append([row(number)]).version for number in (1, 2, 3)]
@@ -256,6 +269,7 @@ def test_a_snapshot_of_another_branch_is_no_position(tmp_path: Path) -> None:
     assert came(given.table, first) == [[2]]
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_table_that_was_dropped_and_made_again_is_another(given: Given) -> None:
     at = given.table.append([row(1)]).version
     known = given.table.table_id

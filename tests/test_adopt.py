@@ -163,6 +163,7 @@ def test_a_table_with_the_traces_of_a_lock_table_is_not_adopted_without_one(
     assert (code, answer["error"]["kind"]) == (2, "arbiter_mismatch")
 
 
+@pytest.mark.long
 def test_an_adoption_that_could_not_record_a_key_does_not_record_the_arbiter(
     folder: Path, s3: Neighbourhood, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +192,7 @@ def test_a_table_that_is_not_there_cannot_be_adopted(s3: Neighbourhood, tmp_path
 
 
 # --- from S3 to a folder ----------------------------------------------------------------------------------
+@pytest.mark.sweep("object-store")
 @pytest.mark.parametrize("arbiter", ARBITERS)
 def test_a_copy_on_a_local_disk_is_refused_until_it_is_adopted(
     s3: Neighbourhood, tmp_path: Path, arbiter: str

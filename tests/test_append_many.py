@@ -301,6 +301,7 @@ def test_what_concerns_all_names_a_member_that_decides_it(place: Place) -> None:
 
 
 # --- many, long lists ---------------------------------------------------------------------------------
+@pytest.mark.long
 @pytest.mark.parametrize("count", [700, pytest.param(10_000, marks=pytest.mark.long)])
 def test_a_long_list_of_members_stays_readable(place: Place, count: int) -> None:
     table = place.open()

@@ -132,6 +132,7 @@ def test_what_the_callers_generator_raises_is_told_as_its_own(place: Place) -> N
         place.open().append_many(members())
 
 
+@pytest.mark.long
 def test_a_catalog_that_fails_between_two_plans_names_a_member_too(tmp_path: Path) -> None:
     """Another writer changed the schema, and the look at the new one was refused: the error had no key."""
     here = Place(tmp_path, "iceberg")
@@ -179,7 +180,7 @@ class Torn(Performer):
         return outcome
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.long
 def test_a_group_in_doubt_is_in_doubt_also_where_the_ledger_breaks(place: Place) -> None:  # noqa: F811
     table = place.open()
     table.append([{"id": 0}])

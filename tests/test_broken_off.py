@@ -91,7 +91,7 @@ def broken_off(format_: str, folder: Path, *, seed: int, tries: int) -> int:
     return int(done.stdout.split()[-1])
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.long
 @pytest.mark.parametrize("format_", ["delta", "iceberg"])
 def test_a_write_that_a_signal_breaks_off_leaves_nothing_locked(tmp_path: Path, format_: str) -> None:
     assert broken_off(format_, tmp_path, seed=1, tries=6) > 1

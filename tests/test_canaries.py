@@ -275,6 +275,13 @@ def on_the_command_line(secret: str, port: int, folder: Path, patch: pytest.Monk
     "in_a_job_of_change_data-with a line break",
     "in_a_medallion_job-with a line break",
     "on_the_command_line-with a line break",
+    "in_calls_that_succeed-with",
+    "in_storage_options-with",
+    "in_a_catalog-with",
+    "in_a_boto3_session-with",
+    "in_the_environment-with",
+    "in_a_registry-with",
+    "of_a_wrong_type-with",
 )
 @pytest.mark.parametrize("spelling", ["as it is", "with a line break in it"])
 @pytest.mark.parametrize("where", PLACES)

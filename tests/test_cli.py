@@ -209,6 +209,7 @@ def test_repair_does_not_rescue_in_the_same_breath_what_it_has_just_closed(here:
     assert here.ids() == [1, 2, 7, 2000]
 
 
+@pytest.mark.long
 def test_repair_exits_with_1_if_something_cannot_be_mended(here: Neighbourhood) -> None:
     add = here.vanish(2, 7)
     here.delete(add["path"])
@@ -239,6 +240,7 @@ def test_locks_are_listed_created_and_cleared(here: Neighbourhood) -> None:
     assert run("locks", "clear", here.uri)[1].strip() == "No entries to clear."
 
 
+@pytest.mark.long
 def test_entries_under_another_spelling_are_cleared_by_name_and_then_writers_go_on(
     here: Neighbourhood,
 ) -> None:

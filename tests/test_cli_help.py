@@ -67,7 +67,7 @@ def test_t3_d9_help_of_every_command_loads_nothing_that_it_does_not_need() -> No
     assert "LOADED []" in helps[-1]
 
 
-@pytest.mark.sweep("words1")
+@pytest.mark.sweep("words1", "words2")
 @pytest.mark.parametrize(
     ("words", "ended", "said"),
     [

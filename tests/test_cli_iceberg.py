@@ -215,6 +215,7 @@ def test_verify_compares_every_row_of_a_history(place: Place, history: Path) -> 
     assert (answer["rows"]["acked_rows"], answer["rows"]["lost"]) == (40, 0)
 
 
+@pytest.mark.long
 def test_verify_finds_rows_of_a_history_that_are_lost_and_that_are_there_twice(
     place: Place, history: Path
 ) -> None:
@@ -235,6 +236,7 @@ def lab_place(lab: CatalogLab) -> Place:
     return Place(lab.load(), lab.direct, f"{lab.namespace}.orders")
 
 
+@pytest.mark.long
 def test_every_command_works_on_a_catalog_in_postgresql(
     catalog_lab: Callable[[Any], CatalogLab], tmp_path: Path
 ) -> None:

@@ -14,6 +14,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 import safewrite as sw
 import safewrite.wrangler as wr
 
+pytestmark = pytest.mark.sweep("iceberg")  # both formats go one way
+
 FINE = pd.DataFrame({"id": [1], "t": [pd.Timestamp("2022-01-01 00:00:00.123456789")]})
 """Nanoseconds, which no table of ours has."""
 GOOD = pd.DataFrame({"id": [1], "t": ["2022-01-01 00:00:00.123456789"]})
@@ -68,7 +70,6 @@ REFUSED: dict[str, tuple[dict[str, Any], Callable[[Any], Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("how", REFUSED)
 def test_a_refused_first_write_leaves_nothing_and_the_corrected_one_lands(place: Place, how: str) -> None:
     settings, call = REFUSED[how]

@@ -67,6 +67,7 @@ def test_each_commit_is_told_with_its_rows_and_its_write_newest_first(place: Pla
     assert [one.operation for one in found] == words[place.format]
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_limit_gives_the_newest_commits(place: Place) -> None:
     table = place.open()
     versions = [table.append(ids(number), key=str(number)).version for number in range(5)]
@@ -83,6 +84,7 @@ def test_a_limit_that_is_no_number_of_commits_is_refused(place: Place, limit: An
         table.history(limit)
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_history_shows_what_another_object_wrote_meanwhile(place: Place) -> None:
     table = place.open()
     table.append(ids(1), key="a")
@@ -99,6 +101,7 @@ def test_a_table_that_is_not_there_has_no_history(place: Place) -> None:
 
 
 # --- groups ---------------------------------------------------------------------------------------------
+@pytest.mark.sweep("iceberg")
 def test_a_short_group_is_told_member_by_member(place: Place) -> None:
     table = place.open()
     table.append_many([("a", ids(1)), ("b", ids(2, 3)), (("app", 7), ids(4))])
@@ -127,6 +130,7 @@ def test_a_long_group_is_told_by_its_first_members_and_read_as_a_whole(place: Pl
     assert [one.key for one in whole] == [f"event-{number}" for number in range(MANY)]
 
 
+@pytest.mark.long
 def test_a_list_that_is_gone_leaves_its_count(tmp_path: Path) -> None:
     table = Place(tmp_path, "delta").open()
     table.append_many([(f"event-{number}", ids(number)) for number in range(MANY)])
@@ -287,6 +291,7 @@ def test_expired_snapshots_are_not_in_the_history(iceberg: Place) -> None:
     assert [one.version for one in table.history()] == versions[:0:-1]
 
 
+@pytest.mark.long
 def test_a_cherry_picked_snapshot_brings_the_writes_of_its_source(iceberg: Place) -> None:
     """Spark's cherrypick_snapshot, as it stands in the metadata."""
     table = iceberg.open()
@@ -301,7 +306,7 @@ def test_a_cherry_picked_snapshot_brings_the_writes_of_its_source(iceberg: Place
 
 
 # --- the command ----------------------------------------------------------------------------------------
-@pytest.mark.sweep("iceberg")
+@pytest.mark.long
 def test_the_command_tells_what_the_call_tells(place: Place) -> None:
     table = place.open()
     table.append(ids(1, 2), key="event-1", properties={"etl.run": "7"})
@@ -318,6 +323,7 @@ def test_the_command_tells_what_the_call_tells(place: Place) -> None:
     assert answer["writes"][0]["key"] == "event [0]"
 
 
+@pytest.mark.sweep("iceberg")
 def test_the_command_refuses_what_is_not_there(place: Place) -> None:
     assert place.command("history")[0] == 2
     place.open().append(ids(1), key="a")

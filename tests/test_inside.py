@@ -91,6 +91,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
+@pytest.mark.sweep("apply_changes")
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_a_file_of_the_log_that_lies_elsewhere_is_neither_read_nor_rewritten(
@@ -234,6 +235,7 @@ def _iceberg(place: Place, location: str) -> tuple[Any, dict[str, str]]:
     return sw.open("db.t", catalog=settings), settings
 
 
+@pytest.mark.sweep("overwrite")
 @pytest.mark.parametrize("verb", VERBS)
 def test_an_iceberg_file_whose_name_climbs_is_neither_read_nor_rewritten(place: Place, verb: str) -> None:
     """T3-S2, the twin: what Iceberg's metadata can name on this machine."""
@@ -265,6 +267,7 @@ def test_a_table_on_s3_names_no_file_of_this_machine() -> None:
     assert not leads_astray("file:///lake/x.parquet", "/lake/t")
 
 
+@pytest.mark.long
 def test_old_metadata_that_lies_elsewhere_is_not_deleted(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:

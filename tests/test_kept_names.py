@@ -21,6 +21,7 @@ DELTA = [(FEED, name) for name in (*sorted(DELTA_FEED), "_Change_Type")] + [
 ]
 
 
+@pytest.mark.sweep("properties1", "properties5", "properties2")
 @pytest.mark.parametrize(("properties", "name"), DELTA)
 def test_delta_keeps_names_where_a_feature_uses_them(tmp_path: Path, properties: dict[str, str], name: str):
     schema = pa.schema([("id", pa.int64()), (name, pa.string())])

@@ -14,6 +14,8 @@ from pyiceberg.transforms import BucketTransform
 import safewrite as sw
 from tests.test_wrong_calls import SCHEMA, Given, row
 
+pytestmark = pytest.mark.sweep("iceberg")  # both formats go one way
+
 
 @pytest.fixture
 def given(tmp_path: Path) -> Given:
@@ -59,6 +61,7 @@ def test_settings_that_the_table_has_are_not_named(tmp_path: Path, caplog: pytes
     assert [record.getMessage() for record in caplog.records if "has no effect" in record.getMessage()] == []
 
 
+@pytest.mark.long
 def test_a_sort_order_a_spec_and_a_location_that_a_table_lacks_are_named(
     given: Given, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -69,6 +69,7 @@ def test_what_a_table_records_is_told_before_a_lock_table_elsewhere_is_proposed_
     assert sw.open(uri, storage_options=options).append(ROWS, key="a").outcome == "already_committed"
 
 
+@pytest.mark.long
 def test_versions_are_claimed_where_an_old_deltalake_claims_them(
     ministack: Ministack, bucket: str, dynamodb_table: str, options: dict[str, str]
 ) -> None:
@@ -154,6 +155,7 @@ def test_claims_are_sealed_once_a_writer_was_met_that_knows_no_lock_table(
     assert all(entry.settled for entry in again._format.connection.world.locks.entries())
 
 
+@pytest.mark.long
 def test_a_sealed_claim_that_its_writer_left_is_finished_by_the_next(
     ministack: Ministack, bucket: str, dynamodb_table: str, options: dict[str, str]
 ) -> None:

@@ -35,6 +35,7 @@ def refused(write: Callable[[], object]) -> sw.ConflictError:
     return told.value
 
 
+@pytest.mark.sweep("delta-append_many", "iceberg-append", "delta-apply_changes")
 @pytest.mark.parametrize("verb", WRITES)
 def test_a_commit_moves_a_position_only_from_where_it_stands(lake: Lake, verb: str) -> None:
     write = WRITES[verb]
@@ -49,6 +50,7 @@ def test_a_commit_moves_a_position_only_from_where_it_stands(lake: Lake, verb: s
     assert lake.open().positions() == {"orders/0": 9, "orders/1": 7}
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("verb", WRITES)
 def test_of_two_jobs_with_one_source_the_second_commits_nothing(lake: Lake, verb: str) -> None:
     """It planned before the first one's commit, as a driver that was taken for dead (E7)."""
@@ -61,6 +63,7 @@ def test_of_two_jobs_with_one_source_the_second_commits_nothing(lake: Lake, verb
     assert counted(lake) == 1
 
 
+@pytest.mark.sweep("iceberg")
 def test_commits_of_other_sources_do_not_stand_in_the_way(lake: Lake) -> None:
     table, rival = lake.open(), lake.open()
     table.world = At(
@@ -70,6 +73,7 @@ def test_commits_of_other_sources_do_not_stand_in_the_way(lake: Lake) -> None:
     assert lake.open().positions() == {"a": 1, "b": 1}
 
 
+@pytest.mark.sweep("delta")
 @pytest.mark.parametrize("verb", WRITES)
 def test_a_commit_whose_answer_is_lost_moves_the_position_once(lake: Lake, verb: str) -> None:
     table = lake.open()
@@ -134,6 +138,7 @@ def test_an_iceberg_table_that_was_rolled_back_has_the_positions_of_its_rows(tmp
     assert lake.open().positions() == {"s": 9, "t": 1}
 
 
+@pytest.mark.long
 def test_a_position_that_nothing_tells_after_a_roll_back_is_refused_and_not_guessed(tmp_path: Path) -> None:
     lake = Lake("iceberg", tmp_path)
     first = lake.open().append(ROW, positions={"s": (None, 5)})
@@ -196,6 +201,7 @@ def test_positions_that_mean_nothing_are_refused(given: Any, tmp_path: Path) -> 
     assert not (tmp_path / "t").exists() or not list((tmp_path / "t").rglob("*.parquet"))
 
 
+@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("name", ["größe/0", 'a"b', "a:b", "sp ace", "x" * 1024])
 def test_names_of_sources_come_back_as_they_were_given(lake: Lake, name: str) -> None:
     lake.open().append(ROW, positions={name: (None, 2**63 - 1)})

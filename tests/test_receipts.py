@@ -13,6 +13,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
 
+pytestmark = pytest.mark.sweep("iceberg")  # both formats go one way
+
 Make = Callable[[], sw.Table]
 
 

@@ -46,14 +46,8 @@ def tracked_modules() -> list[Path]:
 
 def imported_by(*folders: str) -> set[str]:
     """The top-level names that modules of these folders import, wherever in the module."""
-    found: set[str] = set()
-    for path in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                found |= {alias.name.partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                found.add(str(node.module).partition(".")[0])
-    return found
+    texts = (path.read_text() for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return {name for text in texts for name in re.findall(r"^ *(?:from|import) (\w+)", text, re.MULTILINE)}
 
 
 def make_targets() -> set[str]:

@@ -14,6 +14,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
 
+pytestmark = pytest.mark.sweep("iceberg")  # both formats go one way
+
 SCHEMA = pa.schema(
     [
         ("id", pa.int64()),
@@ -138,7 +140,6 @@ def test_a_file_that_is_gone_is_an_error_and_no_empty_answer(form: str, tmp_path
     assert given.table.rows({"id": [9]}).num_rows == 0  # by its statistics the file has no such row
 
 
-@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize(
     ("keys", "error", "text"),
     [

@@ -21,6 +21,8 @@ from safewrite.protocol.effects import Effect, Get, Outcome
 from safewrite.testing.steps import Stepwise
 from tests.test_rows_by_key import MARKS, Given, found, row
 
+pytestmark = pytest.mark.sweep("iceberg")  # both formats go one way
+
 
 class Opened(Stepwise):
     """Notes the data files that are read."""
@@ -120,7 +122,9 @@ def catalog(folder: Path) -> Any:
     return SqlCatalog("local", uri=f"sqlite:///{folder}/c.db", warehouse=folder.as_uri())
 
 
-@pytest.mark.sweep("iceberg", "by1")
+@pytest.mark.sweep(
+    "iceberg", "by1", "delta-NOT", "delta-id = 3", "delta-false", "delta-tags IS NULL", "delta-where10"
+)
 @pytest.mark.parametrize("by", [[], ["part"]])
 @pytest.mark.parametrize(
     "where",

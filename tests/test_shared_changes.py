@@ -30,6 +30,8 @@ from tests.delta.test_waiting_writes import grow_old, repaired
 from tests.integration.places import LEASE_S, CrashError, Place
 from tests.test_shared_commits import crash, joining, meanwhile, queued
 
+pytestmark = pytest.mark.sweep("iceberg")  # both formats go one way
+
 HOW: dict[str, Any] = {"keys": ["id"], "sequence_by": "at", "delete_when": "op = 'd'"}
 
 
@@ -148,7 +150,6 @@ def test_who_waits_is_committed_with_another_writers_changes(place: Place) -> No
     assert len(place.open().history()) == 3
 
 
-@pytest.mark.sweep("iceberg")
 def test_counts_of_a_long_list_are_each_members_own(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The list goes into a file of its own, once the plan says what each member's changes did."""
     monkeypatch.setattr(members, "INLINE_BYTES_MAX", 10)
@@ -159,7 +160,6 @@ def test_counts_of_a_long_list_are_each_members_own(place: Place, monkeypatch: p
     assert applies(joining(place), "led", change(1, 5, op="d"), change(3, 1)).outcome == "already_committed"
 
 
-@pytest.mark.sweep("iceberg")
 def test_a_long_list_is_uploaded_once_with_each_plan(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rival's commit makes the leader's plan old: its next plan has the other writer's changes too."""
     monkeypatch.setattr(members, "INLINE_BYTES_MAX", 10)
@@ -178,14 +178,12 @@ def test_a_long_list_is_uploaded_once_with_each_plan(place: Place, monkeypatch: 
     assert len(listed) == 2
 
 
-@pytest.mark.sweep("iceberg")
 def test_a_row_that_a_later_member_replaces_is_written_once(place: Place) -> None:
     led, leads = both(place, [change(1, 3, "led")], [change(1, 2, "leads")])
     assert (led.changes["updated"], leads.changes["updated"], led.version) == (1, 1, leads.version)
     assert rows_of(place) == {1: (3, "led"), 2: (1, "b")}
 
 
-@pytest.mark.sweep("iceberg")
 def test_who_waits_makes_no_plan(place: Place) -> None:
     """A crowd must not each read and upload in vain."""
     first, second = joining(place), joining(place)
@@ -198,7 +196,6 @@ def test_who_waits_makes_no_plan(place: Place) -> None:
     assert len(data) == 2 + memory  # the first file, and that of the leader's changes
 
 
-@pytest.mark.sweep("iceberg")
 def test_one_writer_waits_for_no_one(place: Place) -> None:
     receipt = applies(joining(place), "alone", change(1, 2, "new"), change(2, 2, op="d"))
     assert (receipt.members, receipt.led_by_us, receipt.removed_rows) == (1, True, 2)
@@ -225,7 +222,6 @@ def test_who_takes_over_is_waited_for_as_its_predecessor_was() -> None:
     assert share.patience_s(6.0, 1.0) == 8.0 + 8.0  # its own requests take long
 
 
-@pytest.mark.sweep("iceberg")
 def test_a_lone_writer_asks_the_queue_nothing(place: Place) -> None:
     table = place.open()
     table.world = recorder = Recorder(table.world)
@@ -249,7 +245,6 @@ def test_a_member_that_is_refused_fails_alone_and_for_good(place: Place) -> None
     assert isinstance(place, LakePlace) or examine(inspect_table(place.uri)) == []
 
 
-@pytest.mark.sweep("iceberg")
 def test_a_leader_that_is_refused_fails_alone(place: Place) -> None:
     led, leads = both(place, [change(1, 2, "led")], [change(2, 1, "other")])
     assert isinstance(leads, sw.InvalidInputError)
@@ -258,7 +253,6 @@ def test_a_leader_that_is_refused_fails_alone(place: Place) -> None:
     assert place.open().resolve("leads") is None
 
 
-@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize(("led_late", "leads_late"), [("error", "count"), ("count", "error")])
 def test_each_writer_says_whether_its_changes_may_all_be_late(
     place: Place, led_late: str, leads_late: str
@@ -271,7 +265,6 @@ def test_each_writer_says_whether_its_changes_may_all_be_late(
     assert rows_of(place) == {1: (1, "a"), 2: (1, "b")}
 
 
-@pytest.mark.sweep("iceberg")
 def test_writers_whose_changes_may_be_late_share_commits(place: Place) -> None:
     late = {"led_late": "count", "leads_late": "count"}
     led, leads = both(place, [change(1, 0), change(2, 2)], [change(2, 0)], **late)
@@ -298,7 +291,6 @@ def test_withdrawn_changes_are_carried_by_no_one(place: Place) -> None:
     assert rows_of(place) == {2: (5, "x")}
 
 
-@pytest.mark.sweep("iceberg")
 def test_a_refusal_that_no_version_takes_back_is_in_doubt(place: Place) -> None:
     """Whatever stands in the way, a library's own exception too."""
     owner = joining(place)
@@ -311,7 +303,6 @@ def test_a_refusal_that_no_version_takes_back_is_in_doubt(place: Place) -> None:
         applies(owner, "refused", change(1, 1, "other"))
 
 
-@pytest.mark.sweep("iceberg")
 def test_a_refusal_decides_what_an_earlier_call_left_in_doubt(place: Place) -> None:
     """A writer may have read what that one offered, and be as late as it likes."""
     first, again = joining(place), joining(place)
@@ -338,7 +329,6 @@ def test_a_refusal_decides_what_an_earlier_call_left_in_doubt(place: Place) -> N
     assert rows_of(place).keys() == {1, 9}
 
 
-@pytest.mark.sweep("iceberg")
 def test_changes_of_other_keys_go_alone(place: Place) -> None:
     other = joining(place)
     leads: list[sw.Receipt] = []
@@ -348,7 +338,6 @@ def test_changes_of_other_keys_go_alone(place: Place) -> None:
     assert leads[0].members == 1
 
 
-@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize(
     "how",
     [
@@ -366,7 +355,6 @@ def test_a_call_that_asks_for_more_goes_alone(place: Place, how: dict[str, Any])
 
 
 # --- appends and changes in one queue -------------------------------------------------------------------
-@pytest.mark.sweep("iceberg")
 def test_each_kind_is_led_by_its_own(place: Place) -> None:
     """And neither takes the other out of the queue."""
     appends, changes = joining(place), joining(place)
@@ -383,7 +371,6 @@ def test_each_kind_is_led_by_its_own(place: Place) -> None:
 
 
 # --- who dies -------------------------------------------------------------------------------------------
-@pytest.mark.sweep("iceberg")
 def test_changes_of_a_dead_writer_are_applied_once(place: Place) -> None:
     """By the next writer that applies changes; ``repair`` applies none."""
     owner = joining(place)
@@ -428,7 +415,6 @@ def test_a_leader_that_dies_is_succeeded(place: Place, step: str, side: str) -> 
     assert queued(place) == []
 
 
-@pytest.mark.sweep("iceberg")
 def test_a_member_that_stays_in_the_queue_is_never_applied_again(place: Place) -> None:
     """D2: the key is looked for in every commit since its base."""
     owner = joining(place)
@@ -446,7 +432,6 @@ def test_a_member_that_stays_in_the_queue_is_never_applied_again(place: Place) -
     assert rows_of(place).keys() == {1, 2}
 
 
-@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("damage", ["rows", "keys", "fingerprint"])
 def test_changes_that_are_not_what_their_member_says_are_not_applied(place: Place, damage: str) -> None:
     owner = joining(place)
@@ -465,7 +450,6 @@ def test_changes_that_are_not_what_their_member_says_are_not_applied(place: Plac
 
 
 # --- many at once ---------------------------------------------------------------------------------------
-@pytest.mark.sweep("iceberg")
 def test_writers_that_change_the_same_keys_at_once_leave_the_last_of_each(place: Place) -> None:
     """Threads as processes: each has a table of its own, and all begin together."""
     count, batches = 5, 3

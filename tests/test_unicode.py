@@ -18,6 +18,8 @@ import pytest
 
 import safewrite
 
+pytestmark = pytest.mark.sweep("iceberg")  # both formats go one way
+
 RAW = [b"ok", b"\xffA", b"fine"]
 
 
@@ -133,6 +135,7 @@ def test_a_name_that_is_no_utf8_is_told(opened: Callable[..., Any]):
             write()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("nested", [False, True])
 def test_rows_that_the_table_has_already_hinder_no_delete_and_no_change(tmp_path: Path, nested: bool):
     """Engines of Java write such texts: what stays of a rewritten file stays as it is."""

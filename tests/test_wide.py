@@ -136,7 +136,7 @@ def _refused(table: Any, rows: pa.Table) -> None:
 SHORT = {"append of dicts", "apply_changes", "a frame with too many columns"}
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.sweep("iceberg", "append of dicts-delta")
 @pytest.mark.parametrize("format_", ["delta", "iceberg"])
 @pytest.mark.parametrize(
     "verb", [pytest.param(verb, marks=() if verb in SHORT else pytest.mark.long) for verb in VERBS]

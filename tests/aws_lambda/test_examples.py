@@ -243,6 +243,7 @@ def ids_in(uri: str, ministack: Ministack) -> list[int]:
     return sorted(table.to_pyarrow_table()["id"].to_pylist())
 
 
+@pytest.mark.long
 def test_messages_of_a_queue_are_in_the_table_once(deploy: Deploy, ministack: Ministack) -> None:
     function, uri = deploy("lambda_sqs", python=sys.executable, path=ROOT, concurrency=2)
     queue = Queue(ministack.boto3_client("sqs"), f"orders-{os.urandom(4).hex()}", received_max=5)

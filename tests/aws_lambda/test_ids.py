@@ -86,7 +86,13 @@ def lost(folder: Path, envelope: Envelope, odd: Any) -> tuple[int, int]:
 
 
 @pytest.mark.sweep(
-    "S3 in SQS", "EventBridge in SNS", "SNS in SQS", "S3 in SNS", "EventBridge in SQS", "a group of SQS FIFO"
+    "S3 in SQS",
+    "EventBridge in SNS",
+    "SNS in SQS",
+    "S3 in SNS",
+    "EventBridge in SQS",
+    "a group of SQS FIFO",
+    "EventBridge in SNS in SQS",
 )
 @pytest.mark.parametrize("name", IN_A_QUEUE)
 def test_t3_d1_a_message_with_an_odd_id_inside_goes_by_its_own(tmp_path: Path, name: str) -> None:

@@ -240,6 +240,7 @@ def test_a_queue_that_cannot_be_looked_at_is_a_warning(lab: Lab) -> None:
     assert levels(lab.found())["lambda_source_unreadable"] == "warning"
 
 
+@pytest.mark.long
 def test_many_mappings_are_read_page_by_page(lab: Lab) -> None:
     lab.function()
     source = lab.sound_queue()

@@ -61,6 +61,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return found
 
 
+@pytest.mark.long
 def test_t3_d12_the_calls_of_a_delta_writer_and_of_doctor_are_on_the_page(
     ministack: Ministack,
     bucket: str,

@@ -14,6 +14,8 @@ from safewrite.iceberg.data.datafiles import encode
 from tests.changes.test_decide import OTHER, K, up
 from tests.changes.test_tables import Lake, apply
 
+pytestmark = pytest.mark.sweep("iceberg")  # both formats go one way
+
 
 @pytest.mark.sweep("append-iceberg", "delete-iceberg", "overwrite-iceberg")
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])

@@ -166,7 +166,7 @@ class Elsewhere(LocalEngine):
         return super().run(tasks)
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 def test_few_changes_of_few_bytes_are_read_by_the_engine_and_applied_in_this_process(
     form: str, tmp_path: Path

@@ -13,6 +13,8 @@ import pytest
 import safewrite as sw
 from tests.changes.tasked import by_tasks
 
+pytestmark = pytest.mark.sweep("iceberg")  # both formats go one way
+
 SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), False), pa.field("n", pa.int64()), pa.field("seq", pa.int64(), False)]
 )

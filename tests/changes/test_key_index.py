@@ -101,7 +101,7 @@ def test_a_file_is_read_for_its_keys_twice_and_then_no_more(kind: str, tmp_path:
     }
 
 
-@pytest.mark.sweep("delta", "iceberg")
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_batches_leave_what_they_leave_without_indexes(kind: str, tmp_path: Path) -> None:
     """Rows that went by vectors or position deletes, files that were rewritten, keys that came back."""
@@ -123,6 +123,7 @@ def test_random_batches_leave_what_they_leave_without_indexes(kind: str, tmp_pat
     assert len(known_keys)
 
 
+@pytest.mark.sweep("merge-on-read")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_that_ties_with_a_change_is_read_whole(kind: str, tmp_path: Path) -> None:
     """An index has no other columns, and whether the same change came again is decided by all of them."""
@@ -157,6 +158,7 @@ def test_a_receipt_says_how_much_was_copied_of_rows_that_stay(kind: str, tmp_pat
     assert again.to_dict()["copied_bytes"] == again.copied_bytes
 
 
+@pytest.mark.long
 def test_a_table_that_took_the_place_of_another_is_not_answered_by_its_index(tmp_path: Path) -> None:
     """Same place, same names and sizes of files, other rows: as a restored copy of another table has them."""
     lake, wanted = marked(tmp_path / "a")

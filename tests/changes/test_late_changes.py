@@ -193,12 +193,13 @@ def batches_for(name: str, most: int) -> list[tuple[Event, ...]]:
     return [batch for batch in small if name != "a deleted row" or (STORED, "w") not in batch]
 
 
+@pytest.mark.sweep("nothing", "a row")
 @pytest.mark.parametrize("name", STATES)
 def test_every_batch_of_three_changes_leaves_what_the_oracle_says(name: str) -> None:
     check(STATES[name], batches_for(name, 3), refused_every=40)
 
 
-@pytest.mark.sweep("35", "65")
+@pytest.mark.sweep("35", "65", "45")
 @pytest.mark.parametrize(("name", "cut"), [*product(STATES, (15, 35, 45, 65, 75))])
 def test_a_truncate_takes_what_is_older_and_nothing_from_a_newer_row(name: str, cut: int) -> None:
     """In the batch, and in one before it."""
@@ -223,7 +224,7 @@ MARKED = {
 CUT: dict[str, Any] = {"truncate_when": [("op", "=", "t")]}
 
 
-@pytest.mark.sweep("iceberg-merge-on-read", "iceberg-copy-on-write", "delta-copy-on-write")
+@pytest.mark.long
 @pytest.mark.parametrize("is_marked", [False, True], ids=["copy-on-write", "merge-on-read"])
 @pytest.mark.parametrize("kind", MARKED)
 def test_a_table_keeps_its_values_over_late_deletions(kind: str, is_marked: bool, tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ WANTED = {(number, "x"): f"new {number}" for number in range(FILES)} | {
 }
 
 
+@pytest.mark.sweep("merge-on-read")
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_every_file_go_and_all_others_stay(kind: str, tmp_path: Path) -> None:
     lake = many(kind, tmp_path)
@@ -82,6 +83,7 @@ def test_rows_of_every_file_go_and_all_others_stay(kind: str, tmp_path: Path) ->
     assert lake.rows() == WANTED
 
 
+@pytest.mark.sweep("merge-on-read")
 @pytest.mark.parametrize("kind", KINDS)
 def test_of_keys_that_lie_far_apart_the_files_between_them_are_not_read(kind: str, tmp_path: Path) -> None:
     lake = many(kind, tmp_path)

@@ -64,7 +64,7 @@ def cardinalities(lake: Lake, version: int) -> list[int | None]:
 
 
 # --- what is written --------------------------------------------------------------------------------------
-@pytest.mark.sweep("True")
+@pytest.mark.long
 @pytest.mark.parametrize("partitioned", [False, True])
 def test_files_stay_as_they_are_however_often_rows_of_them_go(tmp_path: Path, partitioned: bool) -> None:
     """Each vector holds the rows of those before it, too, and takes their place in the log."""
@@ -156,6 +156,7 @@ def test_a_file_that_loses_most_of_its_rows_is_rewritten_without_its_vector(
     assert sorted(a for a, _ in lake.rows()) == list(range(26, 50))
 
 
+@pytest.mark.long
 def test_a_table_that_does_not_want_vectors_any_more_is_rewritten(tmp_path: Path) -> None:
     lake, wanted = marked(tmp_path)
     change(lake, wanted, [down((2, 0), (1, "x"))])

@@ -24,6 +24,8 @@ from tests.changes.test_decide import KEYS, OTHER, SEQUENCE, K, changes, down, u
 from tests.changes.test_tables import COMMIT, HOW, SCHEMA, Lake, apply, frame
 from tests.sampling import no_more_than
 
+pytestmark = pytest.mark.sweep("iceberg")  # both formats go one way
+
 logs = st.lists(st.lists(changes, max_size=5), min_size=1, max_size=6)
 
 
@@ -110,7 +112,6 @@ def test_members_land_in_one_commit_and_each_has_counts_of_its_own(lake: Lake) -
     assert table.resolve("b").changes == found[1].changes
 
 
-@pytest.mark.sweep("iceberg")
 def test_members_that_were_committed_before_are_left_out_and_told(lake: Lake) -> None:
     table = lake.open()
     alone = apply(table, [up((1, 0))], key="a")
@@ -125,7 +126,6 @@ def test_members_that_were_committed_before_are_left_out_and_told(lake: Lake) ->
     assert (lake.open().version, lake.rows()) == (version, {OTHER: "b"})
 
 
-@pytest.mark.sweep("iceberg")
 def test_a_member_at_fault_does_not_hold_up_the_others_and_leaves_no_trace(lake: Lake) -> None:
     table = lake.open()
     apply(table, [up((1, 0))], key="first")
@@ -175,7 +175,7 @@ def test_check_is_asked_of_each_member_and_positions_are_of_the_commit(lake: Lak
     assert (type(refused), table.positions()) == (sw.InvalidInputError, {"t/0": 5})
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.long
 def test_a_rival_that_commits_one_member_meanwhile_takes_it_out(lake: Lake) -> None:
     table, rival = lake.open(), lake.open()
     a, b = [up((1, 0), "a")], [up((1, 0), "b", OTHER)]
@@ -213,7 +213,7 @@ def test_an_app_has_one_batch_in_a_call_and_a_batch_is_known_again(lake: Lake) -
     assert many(table, []) == []
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.long
 def test_a_long_list_of_members_tells_what_became_of_each(lake: Lake) -> None:
     members = [(f"{'k' * 400}{n}", [up((1, 0), "p", (n, "x"))]) for n in range(90)]
     table = lake.open()

@@ -64,6 +64,7 @@ def test_files_stay_as_they_are_however_often_rows_of_them_go(
     assert int(summary["total-position-deletes"]) == 8
 
 
+@pytest.mark.long
 def test_a_file_of_which_no_row_stays_goes_itself(tmp_path: Path) -> None:
     lake = Marked(tmp_path)
     apply(lake.open(), [up((1, 0), "a", (1, "x"))])
@@ -96,6 +97,7 @@ def test_a_rivals_deletions_in_the_same_file_are_kept(tmp_path: Path) -> None:
     assert lake.rows() == wanted
 
 
+@pytest.mark.long
 def test_other_verbs_work_beside_the_marks(tmp_path: Path) -> None:
     lake = Marked(tmp_path)
     apply(lake.open(), MANY)
@@ -105,6 +107,7 @@ def test_other_verbs_work_beside_the_marks(tmp_path: Path) -> None:
     assert sorted(key[0] for key in lake.rows()) == [*range(10, 50), 100]
 
 
+@pytest.mark.long
 def test_a_file_with_null_lists_of_structs_loses_a_row_in_both_modes(tmp_path: Path) -> None:
     """T3-A4: copy-on-write refused each change of a table that has such a column (H5)."""
     lake = Marked(tmp_path)
@@ -121,8 +124,11 @@ def test_a_file_with_null_lists_of_structs_loses_a_row_in_both_modes(tmp_path: P
         assert found["a"].to_pylist() == [0, 2]
 
 
-def test_any_log_in_any_split_gives_the_table_of_the_oracle(tmp_path_factory: pytest.TempPathFactory) -> None:
-    @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@pytest.mark.parametrize("most", [3, pytest.param(20, marks=pytest.mark.long)])
+def test_any_log_in_any_split_gives_the_table_of_the_oracle(
+    tmp_path_factory: pytest.TempPathFactory, most: int
+) -> None:
+    @settings(max_examples=most, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(st.lists(st.lists(changes, min_size=2, max_size=8), min_size=2, max_size=5))
     def check(batches: list[list[Change]]) -> None:
         lake, oracle = Marked(tmp_path_factory.mktemp("lake")), Oracle()
@@ -139,6 +145,7 @@ def test_any_log_in_any_split_gives_the_table_of_the_oracle(tmp_path_factory: py
     check()
 
 
+@pytest.mark.long
 def test_the_history_counts_rows_that_were_there_and_not_those_that_were_marked_before(
     tmp_path: Path,
 ) -> None:
@@ -153,6 +160,7 @@ def test_the_history_counts_rows_that_were_there_and_not_those_that_were_marked_
     assert len(lake.rows()) == 39
 
 
+@pytest.mark.long
 def test_the_history_does_not_count_what_others_rewrote_of_files_with_marked_rows(tmp_path: Path) -> None:
     lake = Marked(tmp_path)
     apply(lake.open(), MANY)

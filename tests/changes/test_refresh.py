@@ -62,7 +62,7 @@ def test_the_key_of_the_table_may_change(lake: Lake) -> None:
     assert lake.rows() == {K: "m"}
 
 
-@pytest.mark.sweep("merge-on-read")
+@pytest.mark.long
 def test_rows_that_another_writer_adds_meanwhile_go_too(lake: Lake) -> None:
     apply(lake.open(), OF_BEFORE)
     table, rival = lake.open(), lake.open()
@@ -103,6 +103,7 @@ def test_a_rival_that_moves_the_position_first_stops_it(lake: Lake) -> None:
     assert lake.rows()[1, "y"] == "theirs"
 
 
+@pytest.mark.long
 def test_a_delta_table_that_was_restored_goes_on_from_its_refresh(tmp_path: Path) -> None:
     """A RESTORE leaves positions where they are, and to go on would pass over rows; a refresh brings all of them."""
     lake = Lake("delta", tmp_path)

@@ -29,7 +29,7 @@ def changes(*rows: dict[str, Any]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), pa.schema([*SCHEMA, *more]))
 
 
-@pytest.mark.sweep("merge-on-read")
+@pytest.mark.sweep("merge-on-read", "iceberg")
 @pytest.mark.parametrize("form", ["delta", "iceberg", "merge-on-read"])
 def test_null_structs_with_required_fields_are_applied_carried_and_compared(
     form: str, tmp_path: Path

@@ -137,6 +137,7 @@ def test_a_file_that_a_rival_rewrote_is_looked_at_anew(tmp_path: Path) -> None:
     assert lake.rows() == wanted
 
 
+@pytest.mark.long
 def test_a_kill_after_the_merged_vector_was_stored_leaves_the_rivals_table(tmp_path: Path) -> None:
     lake, wanted = marked(tmp_path)
     table, rival = lake.open(), lake.open()

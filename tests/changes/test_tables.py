@@ -25,6 +25,8 @@ from safewrite.testing.steps import Answers, At
 from tests.changes.test_decide import OTHER, K, changes, down, up
 from tests.delta.logs import plain_state
 
+pytestmark = pytest.mark.sweep("iceberg")  # both formats go one way
+
 SCHEMA = pa.schema(
     {"a": pa.int64(), "b": pa.string(), "s": pa.int64(), "t": pa.int64(), "value": pa.string()}
 )
@@ -196,7 +198,6 @@ def test_a_commit_whose_answer_is_lost_is_applied_once(lake: Lake) -> None:
     assert lake.rows() == {K: "p"}
 
 
-@pytest.mark.sweep("iceberg")
 def test_a_call_that_ended_in_doubt_is_decided_by_the_next_though_its_changes_are_late_by_now(
     lake: Lake,
 ) -> None:
@@ -344,6 +345,16 @@ KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 
 
+@pytest.mark.sweep(
+    "iceberg-date",
+    "iceberg-string",
+    "iceberg-time",
+    "iceberg-int32",
+    "iceberg-binary",
+    "delta-date",
+    "delta-int32",
+    "delta-binary",
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_keys_of_every_type_are_found_again(lake: Lake, kind: str) -> None:
     """Files are passed over by the bounds of their keys, which each format spells in its own way."""

@@ -120,6 +120,7 @@ def test_a_late_change_brings_the_columns_that_newer_ones_left_out(lake: Lake) -
     assert lake.rows() == [row(5, "e", "newest", [1])]
 
 
+@pytest.mark.long
 def test_a_replay_of_changes_that_were_applied_changes_nothing(lake: Lake) -> None:
     """A connector that starts again sends what it had sent, at new offsets."""
     log = [full(1, "a"), put(2, name="b"), put(3, note="n")]

@@ -177,6 +177,7 @@ SPOILT: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 }
 
 
+@pytest.mark.sweep("empty", "other vectors", "a flipped checksum")
 @pytest.mark.parametrize("how", SPOILT)
 def test_a_damaged_vector_is_refused_and_nothing_is_written(how: str, tmp_path: Path) -> None:
     lake = marked(tmp_path, "u")
@@ -191,6 +192,7 @@ def test_a_damaged_vector_is_refused_and_nothing_is_written(how: str, tmp_path: 
     assert files(lake) == before
 
 
+@pytest.mark.sweep("change1", "change3", "change8")
 @pytest.mark.parametrize(
     ("change", "why"),
     [

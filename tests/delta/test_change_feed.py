@@ -79,6 +79,7 @@ def test_the_feed_of_random_batches_makes_each_version_of_the_one_before(table: 
         before = now
 
 
+@pytest.mark.sweep("rewritten")
 def test_the_two_images_of_an_update_have_one_key(table: Any) -> None:
     apply(table, [up((1, 0), "old", (a, "x")) for a in range(4)])
     told = feed(table, apply(table, [up((2, 0), "new", (1, "x")), down((2, 0), (2, "x"))]).version)
@@ -89,6 +90,7 @@ def test_the_two_images_of_an_update_have_one_key(table: Any) -> None:
     }
 
 
+@pytest.mark.sweep("rewritten")
 def test_rows_that_a_truncate_takes_are_deletes_in_the_feed(table: Any) -> None:
     apply(table, [up((turn, 0), f"row {turn}", (turn, "x")) for turn in range(1, 7)])
     before = rows_of(table)
@@ -106,6 +108,7 @@ def truncate(at: int) -> Any:
     return Change("truncate", (at, 0))
 
 
+@pytest.mark.sweep("rewritten")
 def test_a_refresh_of_all_rows_is_all_rows_that_go_and_come(table: Any) -> None:
     apply(table, [up((1, 0), "old", (a, "x")) for a in range(4)])
     before = rows_of(table)
@@ -117,7 +120,14 @@ def test_a_refresh_of_all_rows_is_all_rows_that_go_and_come(table: Any) -> None:
     assert len(told["delete"]) == 4
 
 
-@pytest.mark.sweep("partitioned, marked")
+@pytest.mark.sweep(
+    "partitioned, marked",
+    "rewritten-a",
+    "marked-a > 100",
+    "marked-a >= 0",
+    "partitioned-a > 100",
+    "partitioned-a >= 0",
+)
 @pytest.mark.parametrize("where", ["a in (2, 3) OR b = 'y'", "a = 1", "b = 'y'", "a > 100", "a >= 0"])
 def test_the_feed_of_a_delete_is_the_rows_that_went(table: Any, where: str) -> None:
     for b in "xyz":
@@ -129,6 +139,7 @@ def test_the_feed_of_a_delete_is_the_rows_that_went(table: Any, where: str) -> N
     assert {*told} <= {"delete"}
 
 
+@pytest.mark.sweep("rewritten")
 def test_the_feed_of_an_overwrite_is_the_rows_that_went_and_came(table: Any) -> None:
     for b in "xyz":
         table.append(rows((1, b), (2, b), (3, b)))
@@ -140,7 +151,14 @@ def test_the_feed_of_an_overwrite_is_the_rows_that_went_and_came(table: Any) -> 
     assert sorted(told["insert"]) == sorted(values(rows((2, "n"), (3, "z"))))
 
 
-@pytest.mark.sweep("partitioned, marked")
+@pytest.mark.sweep(
+    "partitioned, marked",
+    "rewritten-delete",
+    "marked-refresh",
+    "partitioned-overwrite",
+    "partitioned-refresh",
+    "rewritten-overwrite",
+)
 @pytest.mark.parametrize("how", ["delete", "overwrite", "refresh"])
 def test_a_file_that_goes_whole_has_the_rows_in_the_feed_that_were_left_in_it(table: Any, how: str) -> None:
     table.append(rows((1, "x"), (2, "x"), (3, "x")))
@@ -163,7 +181,7 @@ def rows(*keys: tuple[int, str]) -> pa.Table:
     )
 
 
-@pytest.mark.sweep("partitioned", "rewritten")
+@pytest.mark.sweep("partitioned", "rewritten", "partitioned, marked")
 def test_a_plan_that_is_made_again_feeds_what_it_does_then(table: Any) -> None:
     """A rival changes a row between our plan and our commit."""
     apply(table, [up((1, 0), "old", (a, "x")) for a in range(6)])
@@ -210,6 +228,7 @@ def test_rows_that_only_come_need_no_change_files(table: Any) -> None:
     assert len(feed(table, version)["insert"]) == 3
 
 
+@pytest.mark.sweep("rewritten")
 def test_a_change_file_that_is_gone_at_the_commit_stops_it(table: Any) -> None:
     apply(table, [up((1, 0), "old", (a, "x")) for a in range(3)])
 

@@ -50,7 +50,7 @@ def stats(root: Path, version: int) -> list[dict[str, Any]]:
     return [json.loads(line["add"]["stats"]) for line in lines if "add" in line]
 
 
-@pytest.mark.sweep("columns1")
+@pytest.mark.sweep("columns1", "properties0", "properties2")
 @pytest.mark.parametrize("columns", [(["z"], ["s", "x"]), ("z", ["s", "x"])])
 @pytest.mark.parametrize(
     "properties", [{}, {"delta.dataSkippingStatsColumns": "c1"}, {"delta.dataSkippingNumIndexedCols": "0"}]

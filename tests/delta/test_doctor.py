@@ -80,6 +80,7 @@ def test_nothing_is_found_in_a_sound_local_table(tmp_path: Path) -> None:
     assert findings(tmp_path / "orders", deep=True, probe=True) == {}
 
 
+@pytest.mark.long
 def test_nothing_is_found_in_a_sound_table_on_s3(here: Neighbourhood) -> None:
     assert on_s3(here, deep=True, probe=True) == {}
 

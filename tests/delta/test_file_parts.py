@@ -17,6 +17,7 @@ from safewrite.delta.log.ranges import GAP, TAIL, RangedFile
 ROWS, GROUP = 4096, 512
 
 
+@pytest.mark.sweep("False")
 @pytest.mark.parametrize("vectors", [False, True])
 def test_parts_of_a_file_are_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vectors: bool) -> None:
     """Parts that end within row groups, or are smaller than one: each row comes once, and of others no byte is fetched."""

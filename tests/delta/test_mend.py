@@ -149,6 +149,7 @@ def test_a_stream_batch_is_rescued_with_its_txn_so_that_a_replay_is_skipped(here
     assert DeltaTable(here.uri, storage_options=here.options).transaction_version("stream") == 5
 
 
+@pytest.mark.long
 def test_a_stream_that_went_on_is_not_set_back(here: Neighbourhood) -> None:
     here.vanish(2, 7, txn={"appId": "stream", "version": 5})
     here.put(commit_path(3), body({"commitInfo": {}}, {"txn": {"appId": "stream", "version": 6}}))

@@ -45,7 +45,7 @@ def features_of(folder: Path) -> tuple[set[str], set[str]]:
 
 
 @pytest.mark.sweep(
-    "in a map", "in a struct", "overwrite-in a list", "widen-in a list", "append_many-in a list"
+    "in a map", "in a struct", "overwrite-in a list", "widen-in a list", "append_many-in a list", "overwrite"
 )
 @pytest.mark.parametrize("kind", COLUMNS)
 @pytest.mark.parametrize("write", [append, widen, append_many, overwrite])

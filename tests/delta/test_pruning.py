@@ -52,6 +52,14 @@ def write(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[int], Non
     return lambda start: write_deltalake(str(tmp_path / "t"), rows(start), mode="append")
 
 
+@pytest.mark.sweep(
+    "deltalake-n",
+    "deltalake-[('n', '<'",
+    "safewrite-n = 25",
+    "safewrite-NOT",
+    "deltalake-NOT",
+    "deltalake-[('x'",
+)
 @pytest.mark.parametrize(
     ("where", "files"),
     [

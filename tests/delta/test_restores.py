@@ -64,7 +64,12 @@ def rewritten(uri: str, version: int, parameters: dict[str, object]) -> None:
 RESTORING = [by_deltalake, by_spark, by_spark_to_a_time]
 
 
-@pytest.mark.sweep("opened anew")
+@pytest.mark.sweep(
+    "opened anew",
+    "read whole-held-by_spark_to_a_time",
+    "behind a checkpoint-held-by_spark",
+    "read whole-held-by_deltalake",
+)
 @pytest.mark.parametrize("restore", RESTORING)
 @pytest.mark.parametrize("held", [True, False], ids=["held", "opened anew"])
 @pytest.mark.parametrize("checkpoint", [False, True], ids=["read whole", "behind a checkpoint"])

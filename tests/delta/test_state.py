@@ -130,6 +130,7 @@ def test_a_cold_read_costs_the_same_for_three_thousand_files_as_for_ten():
 SPARK_ORDER = ["txn", "add", "remove", "metaData", "protocol", "domainMetadata"]
 
 
+@pytest.mark.sweep("deltalake")
 @pytest.mark.parametrize("engine", ["deltalake", "Spark"])
 def test_of_a_large_checkpoint_of_another_engine_only_parts_are_read(tmp_path, engine):
     """Spark puts transactions before the files and the rest behind them; here in row groups, too."""

@@ -211,7 +211,7 @@ def test_a_script_that_ends_makes_its_checkpoint_first(path: Path) -> None:
     assert made(path) == [4]
 
 
-@pytest.mark.sweep("checkpoint.get_hint", "checkpoint.put_hint", "checkpoint.get_anchor", "files.get_commit")
+@pytest.mark.long
 @pytest.mark.parametrize(
     "step",
     [
@@ -289,6 +289,7 @@ def test_a_function_without_time_leaves_a_checkpoint_to_the_next_call(path: Path
     assert ids(path) == list(range(7))
 
 
+@pytest.mark.long
 def test_functions_that_are_never_warm_make_one_once_too_many_were_left(
     path: Path, table: sw.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,6 +311,7 @@ def test_a_write_that_fails_leaves_nothing_under_way(path: Path, function: sw.Ta
     assert ids(path) == list(range(5))
 
 
+@pytest.mark.long
 def test_a_writer_with_time_makes_the_checkpoint_that_hurried_ones_left(tmp_path: Path) -> None:
     place = str(tmp_path / "orders")
     hurried = sw.open(place, create=True)

@@ -77,6 +77,7 @@ def test_one_that_the_log_has_is_removed(place: Place) -> None:
     all_see(place, 0, 1, 2)
 
 
+@pytest.mark.long
 def test_one_that_no_one_may_commit_any_more_is_removed(place: Place) -> None:
     for row in range(2, 18):
         place.open().append(rows(row))

@@ -62,6 +62,7 @@ def test_keys_outlive_their_snapshots_on_a_table_of_ours(place: Place) -> None:
     assert place.ids() == once(1, 2, 3, 4, 5, 6, 7, 8, 99)
 
 
+@pytest.mark.long
 def test_keys_outlive_their_snapshots_on_a_table_of_pyiceberg(place: Place) -> None:
     """It says nothing of snapshots: Iceberg's default is five days, and Athena's VACUUM has its own."""
     by_pyiceberg(place)
@@ -85,6 +86,7 @@ def test_a_clean_up_of_the_tables_folder_finds_no_key_there(place: Place) -> Non
     assert home.rpartition("/_safewrite/")[0] == place.plain().location().rpartition("/")[0]
 
 
+@pytest.mark.long
 def test_a_table_that_moved_keeps_its_ledger(place: Place) -> None:
     place.create(1)
     first = place.open().append(rows(2), key="event")
@@ -121,6 +123,7 @@ def test_writers_with_another_ledger_are_refused_where_snapshots_go_soon(
     assert locked.open().append(rows(2), key="event").outcome == "committed"
 
 
+@pytest.mark.long
 def test_a_table_with_long_retention_takes_writers_with_either_ledger(place: Place, lock_table: str) -> None:
     """As before there were records of ledgers: snapshots remember both."""
     place.create(1, properties={KEEP: str(15 * 24 * 3600 * 1000)})

@@ -62,6 +62,7 @@ def test_a_key_of_before_the_branch_is_written_once_though_its_snapshot_has_expi
     assert ids(catalog, "audit") == sorted([*before, 6])
 
 
+@pytest.mark.long
 def test_a_key_that_the_main_branch_had_after_the_branch_began_is_new_on_it(
     main: IcebergTable, catalog: SqlCatalog
 ) -> None:
@@ -120,7 +121,7 @@ def test_what_cannot_be_told_any_more_is_neither_written_nor_taken_as_written(
     assert (answer.outcome, ids(catalog, "audit")) == ("committed", sorted([*before, 6]))
 
 
-@pytest.mark.sweep("main was faster", "killed before")
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["killed before", "killed after", "main was faster"])
 def test_keys_of_a_fast_forward_that_did_not_land_are_decided_by_the_line_of_main(
     main: IcebergTable, catalog: SqlCatalog, how: str
@@ -168,7 +169,7 @@ def meanwhile(step: str, calls: list[Callable[[], object]]) -> Iterator[None]:
 
 
 # --- a branch that another engine makes again --------------------------------------------------------------
-@pytest.mark.sweep("known", "as it was made")
+@pytest.mark.sweep("known", "as it was made", "with their rows-main stood")
 @pytest.mark.parametrize("expired", [False, True], ids=["known", "expired"])
 @pytest.mark.parametrize("moved", [False, True], ids=["main stood", "main moved"])
 @pytest.mark.parametrize("theirs", [False, True], ids=["as it was made", "with their rows"])
@@ -198,6 +199,7 @@ def test_a_branch_that_another_engine_makes_again_has_a_ledger_of_its_own(
     assert ids(catalog, "audit") == [1, 2, 3, *[4] * moved, *[5] * theirs]
 
 
+@pytest.mark.long
 def test_a_branch_of_which_only_rows_of_another_engine_are_known_is_the_same(
     main: IcebergTable, catalog: SqlCatalog
 ) -> None:

@@ -103,6 +103,7 @@ def test_a_fast_forward_is_refused_where_the_main_branch_or_the_branch_moved_sin
         main.fast_forward()
 
 
+@pytest.mark.long
 def test_a_fast_forward_of_what_was_not_seen_names_no_snapshot(catalog: SqlCatalog) -> None:
     """It said that -1 was audited, where another process had made the table since it was opened."""
     opened = sw.open("db.t", catalog=catalog, branch="audit", create=True)
@@ -161,7 +162,7 @@ def test_a_branch_that_was_dropped_is_refused_and_made_again_it_begins_where_the
     assert ids(catalog, "audit") == [1, 2, 3]
 
 
-@pytest.mark.sweep("refresh", "resolve")
+@pytest.mark.sweep("refresh", "resolve", "history")
 @pytest.mark.parametrize("look", ["none", "refresh", "history", "resolve"])
 def test_an_object_of_a_dropped_branch_goes_on_in_no_branch_that_is_begun_again(
     main: IcebergTable, audit: IcebergTable, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch, look: str
@@ -205,6 +206,7 @@ def test_another_engines_fast_forward_brings_what_counts_on_the_branch_too(
     assert main.append(rows(4), positions={"p": (2, 3)}).outcome == "committed"
 
 
+@pytest.mark.long
 def test_a_branch_that_another_engine_moved_to_the_main_branch_has_what_counts_there(
     main: IcebergTable, audit: IcebergTable, catalog: SqlCatalog
 ) -> None:
@@ -222,6 +224,7 @@ def test_a_branch_that_another_engine_moved_to_the_main_branch_has_what_counts_t
     assert (late.changes["late"], ids(catalog, "audit")) == (1, [1, 8])
 
 
+@pytest.mark.long
 def test_a_branch_that_another_engine_made_is_taken_where_it_is_known_what_was_deleted(
     main: IcebergTable, catalog: SqlCatalog
 ) -> None:
@@ -298,7 +301,7 @@ def test_a_table_without_a_snapshot_or_not_yet_made_begins_its_branch_too(catalo
     assert ids(catalog) == [1]
 
 
-@pytest.mark.sweep("%2E", "main2")
+@pytest.mark.sweep("%2E", "main2", "a.b", "audit.safewrite")
 @pytest.mark.parametrize("name", ["a.b", "é/ü", "audit.safewrite.position.p", "%2E", "main2"])
 def test_a_branch_has_any_name(name: str, main: IcebergTable, catalog: SqlCatalog) -> None:
     found = sw.open("db.t", catalog=catalog, branch=name)

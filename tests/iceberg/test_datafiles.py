@@ -202,6 +202,12 @@ SAMPLED_PARTITIONS = some(
     "texts-truncate",
     "decimals",
     "timestamps-hour",
+    "ints-bucket",
+    "fixed-",
+    "booleans-",
+    "instants-year",
+    "dates-day",
+    "dates-void",
 )
 @pytest.mark.parametrize(("name", "partition_by"), SAMPLED_PARTITIONS)
 def test_no_partition_value_hides_a_row(lake: Warehouse, name: str, partition_by: str) -> None:

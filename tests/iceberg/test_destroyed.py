@@ -34,7 +34,7 @@ def destroy(lab: CatalogLab) -> None:
     )
 
 
-@pytest.mark.sweep("rest")
+@pytest.mark.long
 @pytest.mark.parametrize("lab", ["rest", "glue"], indirect=True)
 def test_plain_pyiceberg_leaves_an_unreadable_table(lab: CatalogLab, place: Place) -> None:
     """C1: it deletes the manifest list of the snapshot that landed."""
@@ -75,7 +75,7 @@ def test_a_users_own_append_through_safecatalog_is_once_and_readable(lab: Catalo
     assert len(place.plain().snapshots()) == 2
 
 
-@pytest.mark.sweep("glue", "rest-delete", "rest-overwrite", "sql-append", "sql-delete", "sql-overwrite")
+@pytest.mark.sweep("glue", "rest", "sql-delete", "sql-overwrite")
 @pytest.mark.parametrize("verb", ["append", "overwrite", "delete"])
 def test_a_write_of_safewrite_is_once_and_readable(lab: CatalogLab, place: Place, verb: str) -> None:
     place.create(1, 5, properties=HASTY)
@@ -93,7 +93,7 @@ def test_a_write_of_safewrite_is_once_and_readable(lab: CatalogLab, place: Place
     assert place.history() == ["before", "event"]
 
 
-@pytest.mark.sweep("rest", "sql")
+@pytest.mark.long
 def test_every_attempt_landing_as_a_conflict_makes_one_snapshot_each(lab: CatalogLab, place: Place) -> None:
     """C3: a conflict with oneself is no conflict."""
     table = place.create(0)
@@ -105,7 +105,7 @@ def test_every_attempt_landing_as_a_conflict_makes_one_snapshot_each(lab: Catalo
     check(place, 0, 1, 2, 3)
 
 
-@pytest.mark.sweep("glue", "sql")
+@pytest.mark.sweep("glue", "rest")
 def test_a_commit_in_doubt_deletes_nothing_and_the_same_key_decides(lab: CatalogLab, place: Place) -> None:
     """C1: neither the commit nor any look is answered."""
     place.create(1)

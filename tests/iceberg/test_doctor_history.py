@@ -91,6 +91,7 @@ def dropped(place: Place) -> Any:
     return sw.open(place.name, catalog=place.catalog)
 
 
+@pytest.mark.long
 def test_manifests_of_a_dropped_partition_column_that_nobody_can_read_are_found(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +193,7 @@ def test_keys_of_two_long_lists_are_found_by_their_hashes(place: Place) -> None:
     assert f"sha256:{hashed('event-1000')}" in details["keys"]
 
 
+@pytest.mark.long
 def test_a_long_list_that_was_rolled_back_and_written_again_in_parts_is_whole(place: Place) -> None:
     before = place.open().version
     long_group(place)

@@ -32,6 +32,7 @@ def rows(*ids: int) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64())})
 
 
+@pytest.mark.long
 def test_a_writer_goes_on_after_rivals_have_expired_the_snapshot_it_knew(lake: Warehouse) -> None:
     late, rival = opened(lake), opened(lake)
     late.append(rows(1))

@@ -191,6 +191,7 @@ def test_a_table_is_not_made_with_a_partition_spec_that_some_engine_misreads(
     assert catalog.list_tables("db") == []
 
 
+@pytest.mark.sweep("5", "id1", "value5")
 @pytest.mark.parametrize("name", ["partition_by", "sort_by"])
 @pytest.mark.parametrize("value", ["id", 5, None, [5], b"id", {"id": 1}])
 def test_columns_to_partition_or_sort_by_are_looked_at_at_once(
@@ -238,6 +239,7 @@ def test_null_lists_of_structs_in_a_file_of_orc_stay_null(catalog: SqlCatalog, t
     assert found["items"].to_list() == values[1:]
 
 
+@pytest.mark.long
 def test_of_a_file_in_avro_or_orc_that_cannot_be_read_the_true_cause_is_told(
     catalog: SqlCatalog, tmp_path: Path
 ) -> None:
@@ -379,7 +381,7 @@ def cherry_pick(catalog: SqlCatalog, source_id: int, name: str = "db.t") -> int:
     return number
 
 
-@pytest.mark.sweep("named1")
+@pytest.mark.long
 @pytest.mark.parametrize("named", [{"key": "k"}, {"txn": ("app", 7)}])
 def test_a_write_that_was_rolled_back_and_cherry_picked_is_in_the_table(
     catalog: SqlCatalog, named: dict[str, Any]

@@ -16,7 +16,7 @@ from safewrite.iceberg import connect
 FLEET = 8
 
 
-@pytest.mark.sweep("postgres")
+@pytest.mark.long
 @pytest.mark.parametrize("database", ["postgres", "sqlite"])
 def test_a_fleet_opens_one_table_in_a_fresh_database_at_once(
     database: str, request: pytest.FixtureRequest, tmp_path: Path

@@ -55,7 +55,7 @@ def expire_all_but_the_newest(catalog: SqlCatalog) -> None:
     table.maintenance.expire_snapshots().by_ids(old).commit()
 
 
-@pytest.mark.sweep("by a stream's batch", "back_up_and_go_on")
+@pytest.mark.sweep("by a stream's batch", "back_up_and_go_on", "back_up-by a key")
 @pytest.mark.parametrize(
     "named", [{"key": "k"}, {"txn": ("app", 7)}], ids=["by a key", "by a stream's batch"]
 )
@@ -78,6 +78,7 @@ def test_a_write_in_a_kept_snapshot_is_not_written_again_after_expiry(
         table.append(rows(9), **named)
 
 
+@pytest.mark.sweep("back_up")
 @KEEPERS
 def test_a_position_in_a_kept_snapshot_stays_after_expiry(
     catalog: SqlCatalog, keep: Callable[[SqlCatalog, int], None]
@@ -104,6 +105,7 @@ def test_changes_keep_their_own_tag_and_the_table_its_positions(catalog: SqlCata
     assert sw.open("db.t", catalog=catalog).positions() == {"topic": 5}
 
 
+@pytest.mark.sweep("tag")
 @KEEPERS
 def test_a_kept_snapshot_that_was_rolled_back_counts_as_long_as_the_branch_tells_so(
     catalog: SqlCatalog, keep: Callable[[SqlCatalog, int], None]

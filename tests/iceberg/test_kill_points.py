@@ -98,7 +98,7 @@ WRITES = [
 ]
 
 
-@pytest.mark.sweep("glue-delete", "sql-append", "sql-overwrite")
+@pytest.mark.sweep("glue-delete", "rest-append", "sql-overwrite")
 @pytest.mark.parametrize(("lab", "verb", "everywhere"), WRITES, indirect=["lab"])
 def test_a_writer_killed_at_any_step_is_once_or_not_at_all_and_resolve_tells(
     nursery: Nursery, place: Place, verb: str, everywhere: bool
@@ -158,7 +158,7 @@ def wait_until(true: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.sweep("glue-delete", "sql-overwrite")
+@pytest.mark.long
 @pytest.mark.parametrize("everywhere", EVERYWHERE)
 @pytest.mark.parametrize(("lab", "verb"), SAMPLED_VERBS, indirect=["lab"])
 def test_a_writer_stopped_at_any_step_while_others_commit_is_once(

@@ -25,7 +25,7 @@ def late(lab: CatalogLab, *, times: int | None = None) -> None:
     lab.commits.plan(rule)
 
 
-@pytest.mark.sweep("glue", "sql")
+@pytest.mark.sweep("glue", "rest")
 @pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_commit_that_lands_after_it_was_asked_for_again_lands_once(
     lab: CatalogLab, place: Place, times: int
@@ -40,7 +40,7 @@ def test_a_commit_that_lands_after_it_was_asked_for_again_lands_once(
     assert place.history() == ["before", "event"]
 
 
-@pytest.mark.sweep("glue")
+@pytest.mark.sweep("rest")
 @pytest.mark.parametrize("lab", ["rest", "glue"], indirect=True)
 def test_a_commit_is_unknown_until_its_base_has_moved_and_lands_once(lab: CatalogLab, place: Place) -> None:
     """C2: a rival commits, then the same key is written again.  PostgreSQL makes the second request wait for the first."""
@@ -95,7 +95,7 @@ def current(place: Place) -> int:
     return found.snapshot_id
 
 
-@pytest.mark.sweep("glue", "sql")
+@pytest.mark.sweep("glue", "rest")
 def test_a_snapshot_that_landed_and_was_expired_before_the_look_is_acked_once(
     place: Place,
 ) -> None:
@@ -129,7 +129,7 @@ def test_a_snapshot_that_was_rolled_back_before_the_look_is_not_acked(place: Pla
     assert place.ids() == once(1, 2)
 
 
-@pytest.mark.sweep("glue", "sql")
+@pytest.mark.sweep("glue", "rest")
 def test_a_table_that_is_dropped_during_a_write_is_not_found(place: Place) -> None:
     table = place.create(1)
     table.world = At(table.world, "swap.commit", "before", lambda: place.catalog().drop_table(place.name))
@@ -137,7 +137,7 @@ def test_a_table_that_is_dropped_during_a_write_is_not_found(place: Place) -> No
         table.append(rows(2), key="event")
 
 
-@pytest.mark.sweep("glue", "sql")
+@pytest.mark.long
 def test_a_table_that_is_dropped_before_a_lost_answer_is_examined_leaves_the_commit_unknown(
     place: Place,
 ) -> None:
@@ -166,7 +166,7 @@ def test_a_table_that_is_dropped_and_made_anew_during_a_write_is_a_conflict(plac
     check(place, 5)
 
 
-@pytest.mark.sweep("rest")
+@pytest.mark.long
 @pytest.mark.parametrize("lab", ["rest", "sql"], indirect=True)
 def test_a_table_that_is_renamed_during_a_write_is_not_found_and_keeps_its_rows(place: Place) -> None:
     table, renamed = place.create(1), place.another()

@@ -36,7 +36,9 @@ PLACES = ["location=", "the table's name", "the catalog's warehouse", "the names
           "write.data.path", "write.metadata.path"]  # fmt: skip
 
 
-@pytest.mark.sweep("the namespace's location", "the catalog's warehouse")
+@pytest.mark.sweep(
+    "the namespace's location", "the catalog's warehouse", "write.metadata.path", "the table's name"
+)
 @pytest.mark.parametrize("where", PLACES)
 def test_a_location_that_is_cut_is_refused_by_name_and_nothing_is_made(tmp_path: Path, where: str) -> None:
     """The table was made, and its first write ended in CommitUnknownError; with a data path cut, each file replaced the last."""
@@ -83,6 +85,7 @@ def test_a_table_that_another_engine_made_there_is_refused_when_it_is_opened(
         sw.open(name, catalog=catalog)
 
 
+@pytest.mark.long
 def test_a_data_path_that_is_cut_later_is_refused_by_the_next_write(tmp_path: Path) -> None:
     catalog, name, _ = given("location=", "", tmp_path)
     table = sw.create(name, SCHEMA, catalog=catalog)

@@ -78,6 +78,7 @@ SAMPLED_COMMITS = short_and_long(product(KINDS, (*PERFORMED, *REFUSED)), FEW, MA
     "rest-lost_answer_503",
     "glue-precondition_412",
     "rest-error_503",
+    "rest-lost_answer",
 )
 @pytest.mark.parametrize(("lab", "kind", "faults"), SAMPLED_COMMITS, indirect=["lab"])
 def test_commits_whose_answer_is_lost_or_wrong_are_once_and_acked(
@@ -103,7 +104,7 @@ TRANSFERS = (FaultKind.LOST_ANSWER, FaultKind.ERROR_503, FaultKind.CUT)
 SAMPLED_TRANSFERS = short_and_long(product(KINDS, TRANSFERS), FEW_STEPS, MANY_STEPS, every=3)
 
 
-@pytest.mark.sweep("glue-cut", "sql")
+@pytest.mark.long
 @pytest.mark.parametrize(("lab", "kind", "faults"), SAMPLED_TRANSFERS, indirect=["lab"])
 def test_uploads_and_downloads_whose_answer_is_lost_change_nothing(
     lab: CatalogLab, place: Place, monkeypatch: pytest.MonkeyPatch, kind: FaultKind, faults: int
@@ -147,7 +148,7 @@ LEDGERS = (FaultKind.LOST_ANSWER, FaultKind.ERROR_500, FaultKind.CUT)
 SAMPLED_LEDGERS = short_and_long(product(("sql", "glue"), LEDGERS), FEW_STEPS, MANY_STEPS, every=2)
 
 
-@pytest.mark.sweep("glue", "sql-cut")
+@pytest.mark.long
 @pytest.mark.parametrize(("lab", "kind", "faults"), SAMPLED_LEDGERS, indirect=["lab"])
 def test_ledgers_and_queues_whose_answer_is_lost_change_nothing(
     lab: CatalogLab, place: Place, lock_table: str, kind: FaultKind, faults: int
@@ -171,7 +172,7 @@ def test_ledgers_and_queues_whose_answer_is_lost_change_nothing(
     check_each(place, ids)
 
 
-@pytest.mark.sweep("glue")
+@pytest.mark.long
 @pytest.mark.parametrize("lab", ["sql", "glue"], indirect=True)
 def test_a_repeat_is_recognised_though_the_ledger_answers_every_other_time(
     lab: CatalogLab, place: Place, lock_table: str

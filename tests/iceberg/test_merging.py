@@ -164,6 +164,7 @@ def test_deletes_and_data_and_specs_are_merged_each_for_themselves() -> None:
     assert found == {("a", "d"), ("b", "e"), ("c", "f")}
 
 
+@pytest.mark.long
 def test_position_deletes_are_merged_among_themselves(catalog: SqlCatalog) -> None:
     table = opened(catalog, {"write.merge.mode": "merge-on-read"})
     table.apply_changes(rows(*range(8)), **KEYS)
@@ -203,6 +204,7 @@ def test_a_merged_manifest_serves_the_attempt_after_a_rival(catalog: SqlCatalog)
     assert [one.sequence_number for one in entries(catalog)] == [1, 2, 3, 4]
 
 
+@pytest.mark.long
 def test_a_merged_manifest_is_left_out_where_a_rival_took_some_of_it_away(catalog: SqlCatalog) -> None:
     table = opened(catalog)
     table.append(rows(1))
@@ -305,7 +307,7 @@ def manifest(
     )  # fmt: skip
 
 
-@pytest.mark.sweep("2")
+@pytest.mark.long
 @pytest.mark.parametrize("version", ["1", "2"])
 def test_what_a_writer_keeps_of_its_own_list_is_what_the_list_says(catalog: SqlCatalog, version: str) -> None:
     kept: list[int] = []

@@ -197,6 +197,7 @@ def test_a_null_struct_is_a_null_in_each_of_its_fields(lake: Warehouse) -> None:
     assert (file.data_file.lower_bounds, file.data_file.upper_bounds) == ({}, {})
 
 
+@pytest.mark.long
 def test_row_groups_start_where_the_metrics_say_and_texts_in_dictionaries_are_found(lake: Warehouse) -> None:
     words = [f"word {i % 7} " * 50 for i in range(50_000)]
     texts = pa.array(words)

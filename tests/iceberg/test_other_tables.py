@@ -58,6 +58,7 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.sweep("view")
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("made_by", ["safewrite", "PyIceberg"])
 def test_t4_d2_another_kind_of_table_is_told_by_every_way_in(

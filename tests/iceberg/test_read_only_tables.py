@@ -218,6 +218,7 @@ def test_y5_a_table_that_is_upgraded_in_the_middle_of_upkeep_is_not_written_to(t
 
 
 # --- readers -------------------------------------------------------------------------------------------
+@pytest.mark.long
 def test_y5_a_table_of_version_3_is_read_as_it_is(lake: dict[str, str]) -> None:
     """Vectors of two files in one Puffin file, with an older one of the first: what a manifest entry points at counts."""
     v3.upgrade(lake)
@@ -270,6 +271,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.sweep("of more rows", "elsewhere", "nowhere")
 @pytest.mark.parametrize("broken", BROKEN)
 def test_y5_a_vector_that_cannot_be_applied_is_never_passed_over(broken: str, lake: dict[str, str]) -> None:
     how, told = BROKEN[broken]

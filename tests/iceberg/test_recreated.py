@@ -80,6 +80,10 @@ def ids(lake: Warehouse) -> list[int]:
     "apply_changes-refresh",
     "apply_changes-positions",
     "apply_changes-append",
+    "append-positions",
+    "append-history",
+    "append-refresh",
+    "overwrite-none",
 )
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("verb", VERBS)
@@ -97,6 +101,7 @@ def test_nothing_is_written_into_another_table_of_the_name(lake: Warehouse, look
     assert ids(lake) == [2]
 
 
+@pytest.mark.sweep("history", "positions", "refresh")
 @pytest.mark.parametrize("look", [name for name in LOOKS if name != "none"])
 def test_no_look_lets_an_object_read_from_another_table_of_the_name(lake: Warehouse, look: str) -> None:
     """``refresh`` raised, and the rows that were read next were those of the new table; ``resolve`` told of its writes."""

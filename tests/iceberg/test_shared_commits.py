@@ -125,7 +125,7 @@ def test_a_lone_writer_asks_the_queue_nothing(lake: Lake) -> None:
     assert [step for step in recorder.steps if step.startswith("share.")] == []
 
 
-@pytest.mark.sweep("True")
+@pytest.mark.long
 @pytest.mark.parametrize("far", [True, False])
 def test_writers_that_meet_share_by_themselves_where_the_store_is_far(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, far: bool
@@ -187,6 +187,7 @@ def test_no_member_is_carried_past_snapshots_that_were_expired(lake: Lake) -> No
     assert Counter(lake.open().iceberg.scan().to_arrow()["id"].to_pylist()) == once(0, 1, 2, 3)
 
 
+@pytest.mark.long
 def test_a_member_waits_for_few_snapshots_only(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """So one whose owner is long dead, or whose upload arrives late, cannot come in some day."""
     monkeypatch.setattr(shared_queue, "SPAN", 3)
@@ -226,6 +227,7 @@ def rename(lake: Lake, old: str, new: str) -> None:
         update.rename_column(old, new)
 
 
+@pytest.mark.long
 def test_who_meets_a_schema_that_may_come_back_is_in_doubt_while_a_leader_may_hold_its_write(
     lake: Lake,
 ) -> None:
@@ -343,6 +345,7 @@ def test_a_leader_in_doubt_leaves_its_members_to_others(lake: Lake) -> None:
     lake.all_see(0, 1, 2)
 
 
+@pytest.mark.long
 def test_who_gives_up_on_an_idle_table_is_decided_by_the_same_call(lake: Lake) -> None:
     """D5: error and resolve name the same last sequence number, whether the ledger or the queue tells it."""
     owner = lake.joining(timeout_s=0.5)

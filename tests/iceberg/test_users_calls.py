@@ -92,6 +92,8 @@ SAMPLED_CALLS = some(product(KINDS, CALLS, KINDS_LOST), every=3)
     "sql-update_schema",
     "rest-set_properties",
     "sql-transaction",
+    "sql-expire_snapshots",
+    "rest-append",
 )
 @pytest.mark.parametrize(("lab", "name", "kind"), SAMPLED_CALLS, indirect=["lab"])
 def test_a_users_call_whose_answer_is_lost_is_done_once(
@@ -145,7 +147,7 @@ def test_a_table_that_is_made_with_rows_in_it_is_made_once(
     assert place.ids() == once(1, 2)
 
 
-@pytest.mark.sweep("glue", "sql")
+@pytest.mark.sweep("glue", "rest")
 def test_a_users_append_in_doubt_deletes_nothing_and_says_so_in_pyicebergs_words(
     lab: CatalogLab, place: Place
 ) -> None:

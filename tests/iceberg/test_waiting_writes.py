@@ -92,6 +92,7 @@ def test_one_that_the_table_has_is_removed(place: Place) -> None:
     assert (rows_of(place), queued(place)) == ([1, 2, 3, 4], [])
 
 
+@pytest.mark.long
 def test_one_that_no_one_may_commit_any_more_is_removed(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +104,7 @@ def test_one_that_no_one_may_commit_any_more_is_removed(
     assert rows_of(place) == [1, 2, 3, 4, 6, 7]
 
 
+@pytest.mark.long
 def test_none_is_committed_once_others_have_taken_its_last_number(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,7 +126,7 @@ def job(empty: Any) -> Any:
     return empty.land()
 
 
-@pytest.mark.sweep("medallion")
+@pytest.mark.long
 def test_the_walk_of_an_operator(job: Refused) -> None:
     """List, show, correct, replay, retire: what still cannot be taken waits on, nothing lands twice, the books add up each time."""
     good, bad, other = job.names

@@ -48,6 +48,7 @@ def test_a_writer_whose_entry_is_removed_while_it_sleeps_is_once(
     assert guarded.ids() == once(0, 1, 2, 3)
 
 
+@pytest.mark.long
 def test_a_repairer_that_sleeps_while_others_finish_overwrites_nothing(guarded: Place) -> None:
     """A8: its copy comes when N.json stands, and more has been written."""
     guarded.open(create=True).append(rows(0), key="before")
@@ -96,7 +97,7 @@ UNLOCKED = [STEPS[0], *STEPS[3:5], STEPS[6]]
 """Those of a table without a lock table."""
 
 
-@pytest.mark.sweep("dynamodb-before")
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arbiter", "side"), some(product(["dynamodb", "object-store"], ["before", "after"]), every=2)
 )

@@ -30,7 +30,7 @@ def at_once(count: int, act: Callable[[int], object]) -> list[object]:
         return list(pool.map(one, range(count)))
 
 
-@pytest.mark.sweep("dynamodb", "object-store")
+@pytest.mark.long
 def test_twelve_creators_make_one_table_with_every_row_once(place: Place) -> None:
     """A20."""
 

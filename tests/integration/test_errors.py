@@ -103,7 +103,12 @@ def test_a_write_that_is_forbidden_is_not_committed_and_the_key_serves_again(
     assert place.ids() == once(1, 2)
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.sweep(
+    "object-store",
+    "dynamodb-InvalidSignatureException",
+    "local-UnrecognizedClientException",
+    "local-ExpiredTokenException",
+)
 @pytest.mark.parametrize(
     "code",
     ["ExpiredTokenException", "UnrecognizedClientException", "InvalidSignatureException", "ExpiredToken"],

@@ -73,7 +73,7 @@ def deliver(place: Place, seed: int, kill: tuple[int, str, bool] | None, acks: A
         acks.put(group)
 
 
-@pytest.mark.sweep("object-store", "dynamodb-commit.put_entry", "dynamodb-stage.put_data", "local")
+@pytest.mark.long
 @pytest.mark.parametrize(("arbiter", "step", "after"), some(CASES, every=5))
 def test_events_in_changing_groups_are_there_once_whoever_is_killed(
     new_place: Callable[[str], Place], arbiter: str, step: str, after: bool

@@ -221,18 +221,7 @@ def test_a_keyed_append_has_the_plain_steps(new_place: Callable[[str], Place]) -
     assert set(map(kind_of, recorded(new_place("dynamodb"), KEYED))) == PLAIN
 
 
-@pytest.mark.sweep(
-    "dynamodb-checkpoint-False",
-    "dynamodb-contended",
-    "dynamodb-creating",
-    "dynamodb-queued",
-    "dynamodb-repairing-False",
-    "dynamodb-unkeyed",
-    "object-store-contended",
-    "object-store-creating",
-    "object-store-txn",
-    "local-creating",
-)
+@pytest.mark.long
 @pytest.mark.parametrize("every_point", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("arbiter", "name"), CASES)
 def test_every_way_of_writing_survives_being_killed_at_any_step(
@@ -264,6 +253,7 @@ def test_a_killed_writer_that_had_claimed_a_version_is_finished_by_the_next_one(
     assert {item["complete"]["S"] for item in guarded.entries()} == {"true"}
 
 
+@pytest.mark.long
 def test_an_entry_left_open_after_its_copy_is_closed_by_a_writer_that_comes_by(guarded: Place) -> None:
     """A6."""
     KEYED.prepare(guarded)
@@ -276,6 +266,7 @@ def test_an_entry_left_open_after_its_copy_is_closed_by_a_writer_that_comes_by(g
     assert guarded.ids() == once(BEFORE, MINE, NEXT)
 
 
+@pytest.mark.long
 def test_a_temp_file_that_nobody_claimed_is_harmless(nursery: Nursery, guarded: Place) -> None:
     """A4."""
     kill(nursery, guarded, KEYED, "commit.put_entry:before")

@@ -63,6 +63,7 @@ SAMPLED_VERBS = some(product(("object-store", "dynamodb"), VERBS), every=2)
     "local-delete",
     "object-store-overwrite",
     "local-overwrite",
+    "object-store-append",
 )
 @pytest.mark.parametrize(("arbiter", "verb"), [*product(["local"], VERBS), *SAMPLED_VERBS])
 def test_whatever_is_raised_at_any_step_the_rows_are_there_once_or_not_at_all(

@@ -52,6 +52,7 @@ def test_a_request_that_arrives_late_beside_its_own_repeat_is_once(
     "dynamodb-put_temp",
     "dynamodb-put_ledger",
     "dynamodb-ddb_update_entry",
+    "dynamodb-ddb_put_entry",
 )
 @pytest.mark.parametrize(("arbiter", "step"), [(a, step) for a in WRITES for step in WRITES[a]])
 def test_what_a_client_gave_up_on_is_never_lost_doubled_or_called_absent(
@@ -81,6 +82,7 @@ def test_what_a_client_gave_up_on_is_never_lost_doubled_or_called_absent(
     assert visible([place.ids(), place.replayed_ids()]) == once(0, 1, 2)
 
 
+@pytest.mark.long
 def test_a_batch_of_a_stream_in_doubt_is_not_called_absent(
     new_place: Callable[[str], Place], fault_proxy: PlannedProxy
 ) -> None:

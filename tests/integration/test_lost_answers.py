@@ -57,7 +57,14 @@ def check(place: Place, ids: list[int]) -> None:
     assert len(place.live()) == len(ids)
 
 
-@pytest.mark.sweep("object-store-put_data", "object-store-put_ledger", "dynamodb-put_data")
+@pytest.mark.sweep(
+    "object-store-put_data",
+    "object-store-put_ledger",
+    "dynamodb-put_data",
+    "dynamodb-put_temp",
+    "object-store-put_commit",
+    "dynamodb-put_ledger",
+)
 @pytest.mark.parametrize("answers", LOST_ANSWERS)
 @pytest.mark.parametrize(("arbiter", "step"), CASES)
 def test_lost_answers_at_each_write_leave_every_row_once_and_acked(
@@ -82,7 +89,13 @@ def test_lost_answers_at_each_write_leave_every_row_once_and_acked(
 SAMPLED_REFUSALS = short_and_long(product(WRITES, [*AFTER, *BEFORE]), FEW_FAULTS, OTHER_FAULTS)
 
 
-@pytest.mark.sweep("dynamodb-cut", "dynamodb-error_503", "dynamodb-lost_answer_500", "dynamodb-throttle")
+@pytest.mark.sweep(
+    "dynamodb-cut",
+    "dynamodb-error_503",
+    "dynamodb-lost_answer_500",
+    "dynamodb-throttle",
+    "dynamodb-precondition_412",
+)
 @pytest.mark.parametrize(("arbiter", "kind", "faults"), SAMPLED_REFUSALS)
 def test_writes_that_are_refused_or_answered_wrongly_are_once_and_acked(
     new_place: Callable[[str], Place], fault_proxy: PlannedProxy, arbiter: str, kind: FaultKind, faults: int
@@ -106,7 +119,7 @@ READ_FAULTS = (FaultKind.FORBIDDEN_403, FaultKind.ERROR_500, FaultKind.TRUNCATE_
 SAMPLED_READS = some(product(WRITES, READ_FAULTS))
 
 
-@pytest.mark.sweep("object-store", "dynamodb-error_500")
+@pytest.mark.sweep("object-store", "dynamodb-error_500", "dynamodb-forbidden_403")
 @pytest.mark.parametrize(("arbiter", "kind"), SAMPLED_READS)
 def test_reads_that_are_refused_or_damaged_never_decide_a_commit(
     new_place: Callable[[str], Place],
@@ -211,6 +224,7 @@ SAMPLED_FAILING = some(product(WRITES, FAILING))
     "dynamodb-forbidden_403",
     "dynamodb-precondition_412",
     "dynamodb-error_500",
+    "dynamodb-cut",
 )
 @pytest.mark.parametrize(("arbiter", "kind"), SAMPLED_FAILING)
 def test_a_write_that_never_gets_an_answer_is_absent_or_unknown_and_the_same_key_decides(

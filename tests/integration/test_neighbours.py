@@ -76,6 +76,7 @@ def test_our_rows_are_once_whenever_sparks_log_store_commits(
     assert visible([guarded.ids(), guarded.replayed_ids()]) == once(0, *range(1, len(todo) + 1), *spark.acked)
 
 
+@pytest.mark.long
 def test_our_rows_are_once_where_the_others_lose_theirs(guarded: Place) -> None:
     """A12: Spark's copy is swallowed under a conditional-PUT writer; ours, beside both, is not."""
     guarded.open(create=True).append(rows(0), key="before")
@@ -254,6 +255,7 @@ def drop(place: Place) -> None:
         place.delete(path)
 
 
+@pytest.mark.long
 def test_entries_of_a_dropped_table_stop_its_successor_with_a_clear_error(guarded: Place) -> None:
     """A17."""
     table = guarded.open(create=True)
@@ -266,6 +268,7 @@ def test_entries_of_a_dropped_table_stop_its_successor_with_a_clear_error(guarde
     assert not [path for path in guarded.objects("_delta_log/") if path.endswith(".json")]
 
 
+@pytest.mark.long
 def test_an_unfinished_commit_of_a_dropped_table_is_not_finished_in_its_successor(guarded: Place) -> None:
     """A17: a temp that is still there must not become a version of another table."""
     guarded.open(create=True).append(rows(0), key="before")
@@ -281,6 +284,7 @@ def test_an_unfinished_commit_of_a_dropped_table_is_not_finished_in_its_successo
     assert guarded.ids() == once(7)
 
 
+@pytest.mark.long
 def test_a_key_of_a_dropped_table_does_not_make_its_successor_skip_rows(guarded: Place) -> None:
     """A17, promise 6: the ledger outlives the table; the log is the truth."""
     table = guarded.open(create=True)

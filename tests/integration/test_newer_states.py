@@ -26,6 +26,7 @@ WRITES: dict[str, Callable[[sw.Table], Any]] = {
 }
 
 
+@pytest.mark.sweep("overwrite", "refresh")
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("look", LOOKS)
 def test_a_feature_that_came_later_is_met_by_every_verb(

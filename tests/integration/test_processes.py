@@ -21,7 +21,7 @@ CHILDREN = 6
 APPENDS = [4, pytest.param(8, marks=pytest.mark.long)]
 
 
-@pytest.mark.sweep("object-store", "dynamodb")
+@pytest.mark.long
 @pytest.mark.parametrize("appends", APPENDS)
 def test_forked_children_and_their_parent_each_talk_for_themselves(place: Place, appends: int) -> None:
     """On one connection each would get answers that are another's: false errors, and worse (faults A8)."""

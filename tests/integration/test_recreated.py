@@ -66,6 +66,8 @@ def held(place: Place, **settings: Any) -> sw.Table:
     "dynamodb-append without a name",
     "dynamodb-refresh",
     "dynamodb-checkpoint",
+    "dynamodb-overwrite",
+    "dynamodb-delete",
 )
 @pytest.mark.parametrize("verb", VERBS)
 def test_nothing_is_written_where_the_table_was_dropped(place: Place, verb: str) -> None:
@@ -80,7 +82,17 @@ VERSIONS = (1, 2, 3, 6)
 SAMPLED_ANEW = some(product(("dynamodb", "object-store"), VERBS, VERSIONS))
 
 
-@pytest.mark.sweep("dynamodb", "object-store")
+@pytest.mark.sweep(
+    "dynamodb",
+    "object-store",
+    "3",
+    "1",
+    "local-append without a name-2",
+    "local-checkpoint-6",
+    "local-append in a stream-2",
+    "local-overwrite-6",
+    "local-resolve-2",
+)
 @pytest.mark.parametrize(
     ("place", "verb", "versions"), [*SAMPLED_ANEW, *product(["local"], VERBS, VERSIONS)], indirect=["place"]
 )
@@ -160,6 +172,7 @@ def test_a_table_that_is_made_anew_while_files_are_uploaded_is_noticed(place: Pl
     assert not place.objects("_delta_log/.tmp/")
 
 
+@pytest.mark.long
 def test_a_key_that_a_dropped_table_was_to_get_is_found_in_its_successor(guarded: Place) -> None:
     """The ledger outlives the table: where it says to begin is no place of the new log."""
     table = held(guarded)
@@ -175,6 +188,7 @@ def test_a_key_that_a_dropped_table_was_to_get_is_found_in_its_successor(guarded
     assert guarded.ids() == once(8, 3, 10)
 
 
+@pytest.mark.sweep("rows-more", "added_since-as many", "row_count-as many")
 @pytest.mark.parametrize("versions", [3, 12], ids=["as many", "more"])
 @pytest.mark.parametrize("read", ["rows", "row_count", "added_since"])
 def test_no_rows_of_a_table_that_was_made_anew_are_read(tmp_path: Path, read: str, versions: int) -> None:

@@ -106,7 +106,7 @@ def test_a_write_in_doubt_is_undecided_until_its_version_is_taken(
     assert visible([place.ids(), place.replayed_ids()]) == once(0, 1, 2)
 
 
-@pytest.mark.sweep("dynamodb", "object-store")
+@pytest.mark.sweep("dynamodb", "object-store", "local-at-once-landed", "local-after-others-lost")
 @pytest.mark.parametrize("performed", [True, False], ids=["landed", "lost"])
 @pytest.mark.parametrize("others", [0, 2], ids=["at-once", "after-others"])
 def test_a_generated_key_can_be_given_back(place: Place, performed: bool, others: int) -> None:

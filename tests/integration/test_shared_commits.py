@@ -126,6 +126,7 @@ def test_a_quick_writer_notices_those_who_wait(
     assert place.ids() == once(0, 1, 2, 3)
 
 
+@pytest.mark.long
 def test_who_shares_does_not_queue_for_a_ticket_behind_a_commit_under_way(
     new_place: Callable[[str], Place],
 ) -> None:

@@ -63,7 +63,7 @@ def test_a_schema_change_in_the_middle_of_our_commit_is_seen(place: Place, step:
     assert visible([place.ids(), place.replayed_ids()]) == once(1, 2)
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.long
 def test_a_property_that_forbids_nothing_is_accepted_under_way(place: Place) -> None:
     table = place.open()
     table.world = trap = At(table.world, "commit.put_commit", "before", lambda: set_property(place))
@@ -82,7 +82,7 @@ def test_a_constraint_added_under_way_stops_the_commit(place: Place) -> None:
     assert place.ids() == once(1, 2)
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.long
 def test_deletes_and_compaction_beside_an_append_disturb_nothing(place: Place) -> None:
     """B5, H9: an append reads nothing, so removed files are no conflict."""
     table = place.open()
@@ -139,7 +139,9 @@ def test_check_constraints_that_are_not_evaluated_are_refused_by_name(place: Pla
     refused(place, r"checkConstraints.*small")
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.sweep(
+    "object-store", "dynamodb-identityColumns", "dynamodb-rowTracking", "dynamodb-generatedColumns"
+)
 @pytest.mark.parametrize(
     ("feature", "protocol", "properties", "field"),
     [

@@ -284,6 +284,7 @@ def _here(work: Callable[[], Any]) -> None:
 _RUN = {"here": _here, "sent": _here, "thread": _in_thread, "child": _in_child}
 
 
+@pytest.mark.long
 def test_the_environment_of_the_moment_says_who_signs_and_which_store_is_asked(tmp_path: Path) -> None:
     sw.open(str(tmp_path / "t"), create=True).append(
         [{"id": 1}]

@@ -82,7 +82,7 @@ def test_each_event_is_in_the_table_once_whatever_group_it_comes_in(place: Place
     assert not ANSWERS - set(machine.told), "some kind of answer never came"
 
 
-@pytest.mark.sweep("object-store", "dynamodb-late", "sql")
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["lost", "late"])
 @pytest.mark.parametrize("place", ["dynamodb", "object-store", "sql"])
 def test_a_group_whose_answers_stop_coming_is_decided_by_the_next_delivery(

@@ -26,7 +26,7 @@ def _trace_in_another_process(seed: int, *, hash_seed: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.sweep("2")
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_same_seed_gives_the_same_trace_in_any_process(seed: int) -> None:
     assert _trace_in_another_process(seed, hash_seed=str(seed)) == trace(seed)

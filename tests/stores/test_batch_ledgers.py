@@ -56,6 +56,7 @@ def world(ledger: Any) -> World:
     return World(MemoryObjects(), ledger=ledger, sleep=lambda _: None)
 
 
+@pytest.mark.sweep("objects", "dynamodb-groups")
 def test_known_keys_do_not_hold_up_the_others(ledger: Ledger) -> None:
     ours = world(ledger)
     known = RECORDS[5], RECORDS[120], RECORDS[249]

@@ -90,6 +90,7 @@ def test_t3_d5_a_table_of_something_else_is_told_as_that(message: str) -> None:
 ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/delta_log"
 
 
+@pytest.mark.sweep("arn")
 @pytest.mark.parametrize("name", [ARN, "delta log", "delta/log", "s3://lake/locks", "x" * 256, "tabelle_ä"])
 def test_t3_d5_a_lock_table_is_named_by_its_name(name: str, tmp_path: Path) -> None:
     """An ARN led to `safewrite locks create --lock-table arn:...`; in one fleet it would be a second arbiter."""

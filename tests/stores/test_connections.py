@@ -110,6 +110,7 @@ def told(options: dict[str, str]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.sweep("AWS_CA_BUNDLE")
 @pytest.mark.parametrize("name", ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"])
 def test_a_certificate_is_trusted_by_the_file_of_its_authority(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -137,6 +137,7 @@ def test_a_doubt_of_the_last_release_takes_the_result_away_and_leaves_the_base(l
     assert lake.found(RECORDS[:3]) == [Ok(DONE[0]), Ok(doubted), Ok(DONE[2])]
 
 
+@pytest.mark.long
 def test_a_result_counts_before_a_doubt_of_another_attempt(lake: Lake) -> None:
     ours, other = lake.process(), lake.ledger()
     ask(ours, LedgerIntend, RECORDS[:3])

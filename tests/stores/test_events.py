@@ -244,6 +244,7 @@ def test_an_error_that_nobody_expected_is_told_as_internal(
     assert [(event.kind, event.details["error"]) for event in told] == [("failed", "internal")]
 
 
+@pytest.mark.long
 def test_an_iceberg_table_tells_of_its_writes_under_its_name(tmp_path: Any) -> None:
     told: list[Event] = []
     catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": str(tmp_path)}

@@ -64,6 +64,7 @@ def _address(made: Any, step: Callable[[Any], Any]) -> list[str]:
     return seen
 
 
+@pytest.mark.sweep("us-iso-east-1", "us-isob-east-1", "ap-south-2", "eusc-de-east-1")
 @pytest.mark.parametrize("region", REGIONS)
 def test_requests_to_aws_go_where_boto3_sends_them(region: str) -> None:
     options = {**KEYS, "AWS_REGION": region}

@@ -149,6 +149,7 @@ def test_who_is_refused_since_a_rival_was_just_making_the_tables_looks_again(
     assert made == [False]
 
 
+@pytest.mark.long
 def test_forked_children_leave_the_parents_connections_alone(postgres: Postgres, engines: Engines) -> None:
     engine = engines(postgres.database())
     sql.ensure(engine)

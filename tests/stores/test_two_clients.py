@@ -139,6 +139,7 @@ def test_a_large_body_is_sent_once_the_store_agrees(
 
 
 # --- a bucket of another region -----------------------------------------------------------------------
+@pytest.mark.sweep("answer2", "answer3", "get_tail")
 @pytest.mark.parametrize("step", S3_STEPS)
 @pytest.mark.parametrize(
     "answer",
@@ -183,6 +184,11 @@ def test_a_redirect_that_leads_nowhere_is_told(scripted: Scripted, pairs: dict[s
     "lost_answer_500",
     "lost_answer_503",
     "flip_bit",
+    "forbidden_403",
+    "throttle",
+    "conflict_409",
+    "error_503",
+    "precondition_412",
 )
 @pytest.mark.parametrize("kind", FaultKind)
 def test_under_each_fault_both_clients_come_to_one_outcome(

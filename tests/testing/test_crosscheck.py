@@ -99,6 +99,7 @@ def test_change_logs_and_changes_of_columns_end_without_an_unexplained_disagreem
     assert verdict.tally["safewrite change"] > seeds
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("format_", "seeds"),
     [
@@ -351,6 +352,8 @@ FAULTS = [
     "keys that only some dicts have",
     "names of remembered columns",
     "resolve that does not look",
+    "categories of objects",
+    "folders that polars",
 )
 @pytest.mark.parametrize(
     "fault",

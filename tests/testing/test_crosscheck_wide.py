@@ -30,6 +30,7 @@ def test_programs_on_wide_tables_agree_and_work_in_proportion_to_the_columns(
     assert verdict.tally.total() > 2 * len(seeds)
 
 
+@pytest.mark.long
 def test_work_that_grows_as_the_square_of_the_columns_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     known = features._columns
 

@@ -131,6 +131,7 @@ def _record_and_die(path: Path) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.long
 def test_an_intent_survives_a_sigkill_right_after_it(tmp_path: Path) -> None:
     path = tmp_path / "h.jsonl"
     process = multiprocessing.get_context("spawn").Process(target=_record_and_die, args=(path,))

@@ -45,7 +45,19 @@ KINDS = [
 ]
 
 
-@pytest.mark.sweep("decimal128(38, 38)", "decimal128(9, 0)", "int8", "large_string", "timestamp[us]")
+@pytest.mark.sweep(
+    "decimal128(38, 38)",
+    "decimal128(9, 0)",
+    "int8",
+    "large_string",
+    "timestamp[us]",
+    "bool",
+    "date32[day]",
+    "fixed_size_binary[2]",
+    "int32",
+    "string",
+    "time64[us]",
+)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @given(data=st.data())
 def test_a_column_fits_another_as_its_values_do(kind: pa.DataType, data: st.DataObject) -> None:
@@ -74,7 +86,21 @@ WITHIN = [
 ]
 
 
-@pytest.mark.sweep("decimal128(38, 38)", "decimal128(9, 0)", "float", "int8", "large_string", "timestamp[us]")
+@pytest.mark.sweep(
+    "decimal128(38, 38)",
+    "decimal128(9, 0)",
+    "float",
+    "int8",
+    "large_string",
+    "timestamp[us]",
+    "bool",
+    "date32[day]",
+    "fixed_size_binary[2]",
+    "int32",
+    "binary",
+    "time64[us]",
+    "double",
+)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @given(data=st.data())
 def test_a_value_within_another_fits_as_it_does_by_itself(kind: pa.DataType, data: st.DataObject) -> None:

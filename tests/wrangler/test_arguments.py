@@ -253,6 +253,14 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.sweep(
+    "KMS",
+    "a cast of an Iceberg column",
+    "keys with partitions",
+    "NULL as a key",
+    "a key twice",
+    "another partitioning",
+)
 @pytest.mark.parametrize("case", REFUSED.values(), ids=list(REFUSED))
 def test_a_refusal_says_what_is_safe_and_leaves_the_table(
     tmp_path: Path, house: House, case: Refused

@@ -46,6 +46,7 @@ def test_without_a_lock_table_conditional_put_decides(lake: Lake) -> None:
     assert_frame_equal(lake.rows(), FRAME, check_dtype=False)
 
 
+@pytest.mark.long
 def test_a_call_without_a_lock_table_uses_the_one_that_the_table_records(
     lake: Lake, dynamodb_table: str
 ) -> None:
@@ -142,7 +143,7 @@ def test_error_and_ignore_write_only_a_new_table(tmp_path: Path) -> None:
 OTHERS = {"the same rows": FRAME, "other rows": FRAME.head(1), "other columns": FRAME[["id"]]}
 
 
-@pytest.mark.sweep("other rows", "other columns-ignore")
+@pytest.mark.sweep("other rows", "other columns-ignore", "other columns-error", "the same rows-ignore")
 @pytest.mark.parametrize("mode", ["error", "ignore"])
 @pytest.mark.parametrize("rows", OTHERS)
 def test_of_calls_that_race_for_a_new_table_one_lands(
@@ -168,7 +169,7 @@ def test_of_calls_that_race_for_a_new_table_one_lands(
     assert len(lake.rows()) == len(OTHERS[rows])
 
 
-@pytest.mark.sweep("True")
+@pytest.mark.long
 @pytest.mark.parametrize("locked", [False, True])
 def test_the_key_of_a_first_write_is_void_once_the_table_is_dropped(
     lake: Lake, dynamodb_table: str, locked: bool

@@ -76,6 +76,7 @@ def test_a_second_call_changes_nothing_and_new_columns_are_told(lake: Lake, glue
     assert register(lake, glue) == "unchanged"
 
 
+@pytest.mark.long
 def test_what_others_wrote_into_the_entry_stays(lake: Lake, glue: Glue) -> None:
     """An entry of Athena's own: the location alone, comments, and partition columns apart from the others."""
     write(lake, partition_cols=["day"])
@@ -105,6 +106,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sweep("an Iceberg table", "a table of Parquet files")
 @pytest.mark.parametrize("other", OTHERS)
 def test_the_name_of_another_table_is_left_as_it_is(lake: Lake, glue: Glue, other: str) -> None:
     write(lake)
@@ -139,6 +141,7 @@ def test_t3_d4_a_database_that_is_not_there_is_an_error_that_names_those_that_ar
         register_deltalake(lake.uri, "nowhere_" + glue.database, "orders", boto3_session=lake.session)
 
 
+@pytest.mark.long
 def test_an_entry_that_a_rival_made_in_between_is_read_again(
     lake: Lake, glue: Glue, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,6 +72,7 @@ def test_columns_are_in_lower_case_as_athena_has_them_and_found_in_any(house: Ho
     assert house.iceberg().schema().find_field("id").doc == "the id"
 
 
+@pytest.mark.long
 def test_columns_of_other_engines_keep_their_case(house: House) -> None:
     sw.open("sales.orders", catalog=house.properties, create=True).append([{"Id": 1}])
     write(house, pd.DataFrame({"ID": [2]}))
@@ -118,6 +119,7 @@ def test_partitions_of_the_frame_are_replaced_in_one_commit(house: House) -> Non
     assert house.rows() == rows(pd.DataFrame({"id": [2, 3, 7, 8], "name": ["b", "c", "a", "d"]}))
 
 
+@pytest.mark.long
 def test_null_is_a_partition_as_any_other(house: House) -> None:
     by_name: dict[str, Any] = {"mode": "overwrite_partitions", "partition_cols": ["name"]}
     for number in (1, 2):
@@ -189,7 +191,7 @@ def test_the_last_writer_of_a_key_wins_and_a_repeat_in_another_order_is_recognis
     assert house.rows() == rows(newer)
 
 
-@pytest.mark.sweep("moments", "dates", "nullable integers")
+@pytest.mark.sweep("moments", "dates", "nullable integers", "instants")
 @pytest.mark.parametrize(
     "keys",
     [pd.to_datetime(["2020-01-01", "2020-01-02"]), [dt.date(2020, 1, 1), dt.date(2020, 1, 2)],
@@ -204,6 +206,7 @@ def test_a_key_may_have_any_type_that_has_no_fractions(house: House, keys: Any) 
     assert len(house.rows()) == 2
 
 
+@pytest.mark.long
 def test_overwrite_needs_no_keys_and_takes_them(house: House) -> None:
     write(house, MOVIES)
     write(house, MOVIES.head(1), mode="overwrite", merge_cols=["title"], merge_condition="ignore")
@@ -225,6 +228,7 @@ def test_missing_columns_are_null_and_a_warning_names_them(
     assert "fill_missing_columns_in_df=False" in told[0]
 
 
+@pytest.mark.long
 def test_a_frame_with_all_columns_is_no_reason_for_a_warning(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -269,6 +273,7 @@ def test_columns_become_as_wide_as_the_frames_with_schema_evolution(house: House
         assert place.commits() <= 3  # PyIceberg's readers see the deletion and the rows of an overwrite apart
 
 
+@pytest.mark.long
 def test_maps_and_structs_by_dtype_and_a_frame_that_lacks_them(house: House) -> None:
     """awswrangler's own test of complex types."""
     dtype = {"part": "int", "m": "map<string, string>", "s": "struct<a: string, b: struct<c: string>>"}
@@ -339,6 +344,7 @@ def test_a_new_table_of_another_catalog_needs_none(house: House) -> None:
     assert len(house.rows()) == 4
 
 
+@pytest.mark.long
 def test_the_location_of_a_table_that_is_there_stays(house: House, tmp_path: Any) -> None:
     write(house, FRAME, table_location=str(tmp_path / "first"))
     write(house, FRAME, table_location=str(tmp_path / "second"))
