@@ -80,7 +80,7 @@ def rows_of(table: Any) -> list[dict[str, Any]]:
     return found
 
 
-def counted(rows: Iterable[dict[str, Any]], names: Iterable[str]) -> Rows:
+def counted(rows: Iterable[dict[Any, Any]], names: Iterable[Any]) -> Rows:
     """Rows with these columns, NULL where they had none yet."""
     columns = list(names)
     return Counter(tuple(row.get(name) for name in columns) for row in rows)
@@ -91,17 +91,32 @@ class History:
 
     def __init__(self, table: Any) -> None:
         self.table = table
-        self.states: list[tuple[int, list[dict[str, Any]]]] = [(table.version, rows_of(table))]
+        self.states: list[tuple[int, list[dict[Any, Any]]]] = []
+        self.note()
+
+    def columns(self) -> dict[str, Any]:
+        """What columns are known by, whatever they are called: Iceberg's by their ids."""
+        if not hasattr(self.table, "iceberg"):
+            return {name: name for name in self.table.schema.names}
+        return {field.name: field.field_id for field in self.table.iceberg.schema().fields}
 
     def note(self) -> None:
-        """Keep the rows of a new version; one step makes one, or none."""
-        rows = rows_of(self.table)
-        if self.table.version != self.states[-1][0]:
-            self.states.append((self.table.version, rows))
+        """Keep the rows of a new version; one step makes one, or none that changes rows besides."""
+        rows, columns = rows_of(self.table), self.columns()
+        known = [{columns[name]: value for name, value in row.items()} for row in rows]
+        self.states.append((self.table.version, known))
+
+    def ends(self) -> dict[int, int]:
+        """The version that was noted next after each, which one step made."""
+        noted, found, end = {version for version, _ in self.states}, {}, self.table.version
+        for one in self.table.history():
+            end = one.version if one.version in noted else end
+            found[one.version] = end
+        return found
 
     def differences(self) -> list[tuple[int, Rows, Rows]]:
         """Of each version that changed rows: which went and which came, by the newest columns."""
-        names = self.table.schema.names
+        names = self.columns().values()
         found = []
         for (_, before), (version, after) in zip(self.states, self.states[1:], strict=False):
             went, came = counted(before, names), counted(after, names)
@@ -110,21 +125,30 @@ class History:
         return found
 
 
-def told(batches: Iterable[Any], names: list[str], *, net: bool) -> list[tuple[int, Rows, Rows]]:
-    """What batches of changes say of each version in their order; ``net``: without rows that went and came alike."""
+def told(
+    batches: Iterable[Any], names: list[str], *, net: bool, ends: dict[int, int] | None = None
+) -> list[tuple[int, Rows, Rows]]:
+    """What batches of changes say of each version in their order; ``net``: without rows that went and came alike.
+
+    ``ends`` has the last of several versions that one step made, which are told as one.
+    """
     found: dict[int, tuple[Rows, Rows]] = {}
+    several = set()
     for batch in batches:
-        went, came = found.setdefault(batch.version, (Counter(), Counter()))
+        end = (ends or {}).get(batch.version, batch.version)
+        several |= {end} if net or end != batch.version else set()
+        went, came = found.setdefault(end, (Counter(), Counter()))
         assert batch.rows.column_names[: len(names)] == names
         for row in batch.rows.to_pylist():
             assert row["_commit_version"] == batch.version
             assert row["_commit_timestamp"] == batch.timestamp
-            into = came if row["_change_type"] in CAME else went
             assert row["_change_type"] in CAME + WENT
+            into = came if row["_change_type"] in CAME else went
             into[tuple(row[name] for name in names)] += 1
-    every = [(version, went, came) for version, (went, came) in found.items()]
-    if net:
-        every = [(version, went - came, came - went) for version, went, came in every]
+    every = [
+        (version, went - came, came - went) if version in several else (version, went, came)
+        for version, (went, came) in found.items()
+    ]
     return [one for one in every if one[1] or one[2]]
 
 
@@ -133,15 +157,15 @@ def changes(batches: Iterable[Any]) -> list[dict[str, Any]]:
     return [row for batch in batches for row in batch.rows.to_pylist()]
 
 
-def check_resumed(table: Any, since: Any, batch_rows: int) -> None:
-    """At each position of a look the rest comes, and nothing else."""
+def check_resumed(table: Any, since: Any, batch_rows: int, *, every: int = 1) -> None:
+    """At each position of a look, or some of them, the rest comes, and nothing else."""
     whole = table.changes_since(since, batch_rows=batch_rows)
     taken, positions = [], []
     for batch in whole:
         assert 0 < batch.rows.num_rows <= batch_rows
         taken += changes([batch])
         positions.append((len(taken), batch.position))
-    for count, position in [*positions, (len(taken), whole.position)]:
+    for count, position in [*positions[::every], (len(taken), whole.position)]:
         rest = table.changes_since(position, batch_rows=batch_rows + 1)
         assert changes(rest) == taken[count:], position
         assert rest.position == whole.position

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.arguments.reading import spark_catalog as check_catalog
 from safewrite.boundary.public import after_ack
-from safewrite.errors import Kind, TableNotFoundError, UnsupportedTableError, WouldAlterError
+from safewrite.errors import Kind, TableNotFoundError, WouldAlterError
 from safewrite.iceberg import branches, features, history, ledger_place
 from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
@@ -349,9 +349,16 @@ class IcebergFormat:
         return self._cached.run(read_files(tasks, head, self.limits, checked_columns(columns, self.schema)))
 
     def changes(self) -> ChangeSource:
-        raise UnsupportedTableError(
-            f"The changes of rows of {self.uri} cannot be read yet: changes_since() reads Delta tables. Nothing was read. Read what was "
-            "added by added_since()."
+        from safewrite.iceberg.read.row_changes import IcebergChanges
+        from safewrite.iceberg.write.memory_file import recorded_keys
+
+        head, limits, branch = self._read_from(), self.limits, self.connection.branch
+        return IcebergChanges(
+            head,
+            limits,
+            Followed(self.uri, self.read_added, "changes_since"),
+            self._cached.run,
+            lambda: self._cached.run(recorded_keys(head, branch, limits)),
         )
 
     def apply_shared(

@@ -102,7 +102,7 @@ KEEPERS = {
 """What keeps the ids of rows, or does nothing to any row; see test_v3_appends.py and test_v3_changes.py."""
 CHANGERS = {name: call for name, call in {**WRITERS, **OTHER_WRITERS}.items() if name not in KEEPERS}
 READERS = {
-    "added_by", "added_since", "after_fork", "arbiter", "catalog", "committed_writes", "history", "iceberg", "limits", "partition_by",
+    "added_by", "added_since", "after_fork", "arbiter", "catalog", "changes_since", "committed_writes", "history", "iceberg", "limits", "partition_by",
     "positions", "properties", "read_files", "refresh", "resolve", "row_count", "rows", "schema", "table_id", "uri", "version", "world",
     "sink", "fast_forward",  # these two among the others
 }  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from safewrite.frames.parallel import windows
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask
     from pyiceberg.table.metadata import TableMetadata
 
+    from safewrite.changes.meaning.positions import Flags
+
 GROUP_BYTES = 8 * 2**20
 """Columns of which a file has at most this many bytes are decoded together: what each needs for its pages is held until all are done."""
 
@@ -33,10 +36,13 @@ def read_rows(
     columns: Sequence[str] | None = None,
     *,
     with_ids: bool = False,
+    without: FileScanTask | None = None,
 ) -> Outcome:
     """The live rows of a file under the table's schema, of all columns or of some: outcomes as of ``ReadRows``."""
     try:
         schema = metadata.schema() if columns is None else metadata.schema().select(*columns)
+        if without is not None:
+            return Ok(_rows_between(schema, metadata, file_io, (task, without)))
         read = _rows_with_ids if with_ids else _rows_under
         return Ok(read(schema, metadata, file_io, task))
     except Exception as error:  # noqa: BLE001 - what each means is decided in one place
@@ -73,6 +79,38 @@ def _rows_under(schema: Schema, metadata: TableMetadata, file_io: FileIO, task: 
         raise ValueError(f"its plain columns have {plain.num_rows} rows, its nested ones {nested.num_rows}")
     parts = {name: table.column(name) for table in (plain, nested) for name in table.column_names}
     return pa.table({field.name: parts[field.name] for field in schema.fields})
+
+
+def _rows_between(
+    schema: Schema, metadata: TableMetadata, file_io: FileIO, tasks: tuple[FileScanTask, FileScanTask]
+) -> pa.Table:
+    """The rows of a file that live under the delete files of the first task, and not under those of the second."""
+    from pyiceberg.table import FileScanTask
+
+    from safewrite.iceberg.data.schema import read_schema
+
+    own, others = (_live(metadata, file_io, task) for task in tasks)
+    flags = own & ~others
+    if not flags.any():
+        return read_schema(schema)[0].empty_table()
+    rows = _rows_under(schema, metadata, file_io, FileScanTask(tasks[0].file))
+    if rows.num_rows != len(flags):
+        raise ValueError(f"it has {rows.num_rows} rows, its manifest says {len(flags)}")
+    return rows.filter(pa.array(flags))
+
+
+def _live(metadata: TableMetadata, file_io: FileIO, task: FileScanTask) -> Flags:
+    """Which rows of a file its delete files leave."""
+    from safewrite.iceberg.data import nested, vectors
+
+    count = task.file.record_count
+    if (vector := vectors.vector_of(task)) is not None:
+        return vectors.live_rows(vector, file_io, count)
+    flags = np.ones(count, np.bool_)
+    if task.delete_files:
+        flags[:] = False
+        flags[nested.live_rows(file_io, metadata, task).to_numpy()] = True
+    return flags
 
 
 def _rows_with_ids(schema: Schema, metadata: TableMetadata, file_io: FileIO, task: FileScanTask) -> pa.Table:

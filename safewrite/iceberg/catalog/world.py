@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from safewrite.errors import UnsupportedTableError
@@ -77,9 +77,10 @@ class FilesWorld(World):
 
     def perform(self, effect: Effect) -> Outcome:
         match effect:
-            case ReadRows(head, task, columns, with_ids):
+            case ReadRows(head, task, columns, with_ids, without):
                 table = table_of(head)
-                return read_rows(table.metadata, table.io, task, columns, with_ids=with_ids)
+                how: dict[str, Any] = {"with_ids": with_ids, "without": without}
+                return read_rows(table.metadata, table.io, task, columns, **how)
             case _:
                 return super().perform(effect)
 
@@ -124,8 +125,8 @@ class CatalogWorld(FilesWorld):
                 return self._swap_on(change)  # type: ignore[arg-type]
             case CreateTable(creation):
                 return self._swap(creation.staged, creation)  # type: ignore[attr-defined, arg-type]
-            case PlanFiles(head, row_filter, known):
-                return self._plan_files(head, row_filter, known)
+            case PlanFiles(head, row_filter, known, at):
+                return self._plan_files(head, row_filter, known, at)
             case _:
                 return super().perform(effect)
 
@@ -171,15 +172,15 @@ class CatalogWorld(FilesWorld):
         return Ok()
 
     def _plan_files(
-        self, head: TableVersion, row_filter: BooleanExpression, known: KnownManifests | None
+        self, head: TableVersion, row_filter: BooleanExpression, known: KnownManifests | None, at: int | None
     ) -> Outcome:
         try:
             try:
-                found = _planned(self._scan(head, row_filter), head, known)
+                found = _planned(self._scan(head, at, row_filter), head, known)
             except (
                 TypeError
             ):  # PyIceberg compares NULL partition values (iceberg-python #3498): all files, then
-                found = _planned(self._scan(head), head, known)
+                found = _planned(self._scan(head, at), head, known)
             for task in found:
                 vector_of(task)
         except Exception as error:  # noqa: BLE001 - as above
@@ -188,10 +189,12 @@ class CatalogWorld(FilesWorld):
         astray = next((path for path in named if self.leads_out(path)), None)
         return Ok(found) if astray is None else refused(astray)
 
-    def _scan(self, head: TableVersion, row_filter: BooleanExpression | None = None) -> DataScan:
+    def _scan(
+        self, head: TableVersion, at: int | None, row_filter: BooleanExpression | None = None
+    ) -> DataScan:
         table = table_of(head)
-        scan = table.scan() if row_filter is None else table.scan(row_filter=row_filter)
-        return scan if self.branch == MAIN else scan.use_ref(self.branch)
+        scan = table.scan(snapshot_id=at) if row_filter is None else table.scan(row_filter, snapshot_id=at)
+        return scan if self.branch == MAIN or at is not None else scan.use_ref(self.branch)
 
 
 def _planned(scan: DataScan, head: TableVersion, known: KnownManifests | None) -> tuple[FileScanTask, ...]:

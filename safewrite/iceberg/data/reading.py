@@ -34,13 +34,13 @@ WHOLE_BYTES = 2**20
 
 
 def planned(
-    head: TableVersion, predicate: Predicate, known: KnownManifests, limits: Limits
+    head: TableVersion, predicate: Predicate, known: KnownManifests, limits: Limits, *, at: int | None = None
 ) -> Generator[Effect, Outcome, tuple[FileScanTask, ...]]:
-    """The live files that may hold rows for which the predicate is TRUE, with their delete files."""
+    """The live files that may hold rows for which the predicate is TRUE, with their delete files; ``at``: of that snapshot."""
     from safewrite.iceberg.data.expressions import may_match
 
     schema, _ = read_schema(table_of(head).metadata.schema())
-    effect = PlanFiles(head, may_match(predicate, schema), known, name="apply.plan_files")
+    effect = PlanFiles(head, may_match(predicate, schema), known, at, name="apply.plan_files")
     outcome = yield from ask(effect, limits)
     if not isinstance(outcome, Ok):
         raise unplanned(effect, outcome)
@@ -69,11 +69,17 @@ def rows_of(
     effects = [ReadRows(head, task, columns, ids, name=name) for task in tasks]
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])
+    if stored:
+        return (yield from as_stored_in(effects, schema, limits))
+    return [_conformed(table, schema) for table in (yield from _read(effects, limits))]
+
+
+def as_stored_in(
+    effects: Sequence[ReadRows], schema: pa.Schema, limits: Limits
+) -> Generator[Effect, Outcome, list[pa.Table]]:
+    """The rows that these read, side by side, as files have them.  Raises as :func:`rows_of`."""
     tables = yield from _read(effects, limits)
-    conformed = [] if stored else [_conformed(table, schema) for table in tables]
-    return conformed or [
-        _stored(effect, table, schema) for effect, table in zip(effects, tables, strict=True)
-    ]
+    return [_stored(effect, table, schema) for effect, table in zip(effects, tables, strict=True)]
 
 
 def ids_of(

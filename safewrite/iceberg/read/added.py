@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from safewrite.table.added import AddedFile, AddedRows, Followed
 from safewrite.values.limits import utc
 
 if TYPE_CHECKING:
+    from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import FileScanTask
     from pyiceberg.table.snapshots import Snapshot
 
@@ -40,7 +41,7 @@ def added_since(position: int, seen: Seen, table: Followed) -> Generator[Effect,
         StorageError: no answer.
     """
     found: list[AddedRows] = []
-    for at in _since(position, seen.head, table):
+    for at in since(position, seen.head, table):
         one = yield from added_by(at, seen, table)
         found += [one] if one.files else []
     return found
@@ -53,7 +54,7 @@ def added_by(at: int, seen: Seen, table: Followed) -> Generator[Effect, Outcome,
         raise table.gap(f"it has no snapshot {at}: it has expired, or never was")
     files: list[AddedFile] = []
     if not _only_arranges(snapshot, table):
-        files = yield from _added_files(snapshot, seen)
+        files = yield from added_files(snapshot, seen)
     return table.brought(at, utc(snapshot.timestamp_ms), files)
 
 
@@ -61,10 +62,10 @@ def everything(seen: Seen, table: Followed) -> Generator[Effect, Outcome, AddedR
     """All live rows.  Raises as ``planned``."""
     tasks = yield from planned(seen.head, EVERYTHING, seen.known, seen.limits)
     current = seen.head.current
-    return table.brought(-1 if current is None else current, None, map(_file, tasks))
+    return table.brought(-1 if current is None else current, None, map(file_of, tasks))
 
 
-def _since(position: int, head: TableVersion, table: Followed) -> list[int]:
+def since(position: int, head: TableVersion, table: Followed) -> list[int]:
     """The snapshots after one, oldest first; -1 is before a table's first, which alone has the sequence number 1."""
     new: list[int] = []
     if position == (-1 if head.current is None else head.current):
@@ -79,40 +80,64 @@ def _since(position: int, head: TableVersion, table: Followed) -> list[int]:
     raise table.gap(f"snapshot {position} has expired, and others since may have")
 
 
+def only_arranges(snapshot: Snapshot) -> bool:
+    """Whether a snapshot brought and removed no rows: a compaction of as many, or of ours."""
+    operation, counts = _told(snapshot)
+    same = int(counts.get("added-records", 0)) == int(counts.get("deleted-records", 0))
+    return operation == "replace" and (same or is_ours(counts))  # ours may have fewer: deleted before it
+
+
+def only_adds(snapshot: Snapshot) -> bool:
+    """Whether a snapshot removed no rows."""
+    operation, counts = _told(snapshot)
+    removed = any(int(counts.get(name, 0)) for name in ("deleted-records", "added-delete-files"))
+    return operation == "append" and not removed
+
+
+def _told(snapshot: Snapshot) -> tuple[str, Mapping[str, str]]:
+    summary = snapshot.summary
+    if summary is None:
+        return "unknown", {}
+    return str(summary.operation.value), summary.additional_properties
+
+
 def _only_arranges(snapshot: Snapshot, table: Followed) -> bool:
     """Whether a snapshot brought and removed no rows.  Raises HistoryGapError if it removed some."""
-    summary = snapshot.summary
-    operation = "unknown" if summary is None else str(summary.operation.value)
-    counts = {} if summary is None else summary.additional_properties
-    names = ("added-records", "deleted-records", "added-delete-files")
-    added, deleted, delete_files = (int(counts.get(name, 0)) for name in names)
-    if operation == "replace" and (added == deleted or is_ours(counts)):
-        return True  # ours may have fewer: rows that were deleted before it
-    if operation != "append" or deleted or delete_files:
+    operation = _told(snapshot)[0]
+    if only_arranges(snapshot):
+        return True
+    if not only_adds(snapshot):
         raise table.gap(f"version {snapshot.snapshot_id} removed rows ({operation})")
     return False
 
 
-def _added_files(snapshot: Snapshot, seen: Seen) -> Generator[Effect, Outcome, list[AddedFile]]:
+def listed(snapshot: Snapshot, limits: Limits) -> Generator[Effect, Outcome, list[ManifestFile]]:
+    """The manifests of a snapshot that hold files.  Raises StorageError: no answer."""
+    get = Get(snapshot.manifest_list, name="read.get_manifest_list")
+    outcome = yield from ask(get, limits)
+    if not isinstance(outcome, Ok):
+        raise unanswered(get, outcome)
+    assert isinstance(outcome.value, bytes)
+    return list(live_manifests(outcome.value, snapshot.manifest_list))
+
+
+def added_files(snapshot: Snapshot, seen: Seen) -> Generator[Effect, Outcome, list[AddedFile]]:
+    """The files that a snapshot added, as its own manifests tell."""
     from pyiceberg.manifest import ManifestEntryStatus
     from pyiceberg.table import FileScanTask
 
     at = snapshot.snapshot_id
-    get = Get(snapshot.manifest_list, name="read.get_manifest_list")
-    outcome = yield from ask(get, seen.limits)
-    if not isinstance(outcome, Ok):
-        raise unanswered(get, outcome)
-    assert isinstance(outcome.value, bytes)
-    manifests = live_manifests(outcome.value, snapshot.manifest_list)
+    manifests = yield from listed(snapshot, seen.limits)
     own = [one for one in manifests if one.added_snapshot_id == at]
     entries = yield from entries_of(seen.head, own, seen.known, seen.limits, "read.get_manifest")
     return [
-        _file(FileScanTask(data_file=one.data_file))
+        file_of(FileScanTask(data_file=one.data_file))
         for some in entries
         for one in some
         if one.status == ManifestEntryStatus.ADDED and one.snapshot_id in {None, at}
     ]
 
 
-def _file(task: FileScanTask) -> AddedFile:
+def file_of(task: FileScanTask) -> AddedFile:
+    """A data file that brought rows."""
     return AddedFile(task.file.file_size_in_bytes, task.file.record_count, task)

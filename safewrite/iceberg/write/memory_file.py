@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from safewrite.changes.meaning import memory
 from safewrite.changes.meaning.memory import Memory
 from safewrite.changes.meaning.spec import Spec
 from safewrite.errors import Kind, StorageError
@@ -30,6 +31,32 @@ if TYPE_CHECKING:
     from safewrite.iceberg.catalog.commit_request import CommitRequest
 
 BLOB = "safewrite-changes-v1"
+
+
+def recorded_keys(
+    head: TableVersion, branch: str, limits: Limits
+) -> Generator[Effect, Outcome, tuple[str, ...]]:
+    """The key columns that changes were applied by; none where none were.  Raises StorageError as :meth:`MemoryFile.recall`."""
+    metadata, location = table_of(head).metadata, memory_of(head)
+    if location is None:
+        return ()
+    ids = {column.name: column.field_id for column in metadata.schema().fields}
+    body = yield from _body(location, limits)
+    return memory.recorded_keys(body, location, None, ids, _ids_of_then(metadata, location, branch))
+
+
+def _body(location: str, limits: Limits) -> Generator[Effect, Outcome, bytes]:
+    get = Get(location, name="apply.get_memory")
+    outcome = yield from ask(get, limits)
+    if isinstance(outcome, Missing):
+        raise _forgotten(location, "it is gone")
+    if not isinstance(outcome, Ok):
+        raise unanswered(get, outcome)
+    assert isinstance(outcome.value, bytes)
+    try:
+        return puffin.decoded(outcome.value)
+    except (ValueError, KeyError) as error:
+        raise _forgotten(location, str(error)) from error
 
 
 @dataclass
@@ -60,17 +87,7 @@ class MemoryFile:
             return nothing
         if self._known is not None and self._known[0] == location:
             return self._known[1]
-        get = Get(location, name="apply.get_memory")
-        outcome = yield from ask(get, limits)
-        if isinstance(outcome, Missing):
-            raise _forgotten(location, "it is gone")
-        if not isinstance(outcome, Ok):
-            raise unanswered(get, outcome)
-        assert isinstance(outcome.value, bytes)
-        try:
-            body = puffin.decoded(outcome.value)
-        except (ValueError, KeyError) as error:
-            raise _forgotten(location, str(error)) from error
+        body = yield from _body(location, limits)
         self._known = location, nothing.decode(body, location, _ids_of_then(metadata, location, self.branch))
         return self._known[1]
 
