@@ -177,7 +177,12 @@ class Pipeline:
 
     @without_secrets
     def maintain(
-        self, *, dry_run: bool = False, budget_s: float | None = None, budget_bytes: int | None = None
+        self,
+        *,
+        dry_run: bool = False,
+        budget_s: float | None = None,
+        budget_bytes: int | None = None,
+        remove_unused: bool = False,
     ) -> TablesMaintained:
         """Put small data files of all tables of the job together, one table after another; see ``Table.maintain``.
 
@@ -187,7 +192,9 @@ class Pipeline:
             InvalidInputError: an argument that ``Table.maintain`` refuses.
         """
         tables = [(one.name, partial(self.landing.targets.find, one)) for one in self.landing.tables()]
-        return maintain_all(tables, dry_run=dry_run, budget_s=budget_s, budget_bytes=budget_bytes)
+        return maintain_all(
+            tables, dry_run=dry_run, budget_s=budget_s, budget_bytes=budget_bytes, remove_unused=remove_unused
+        )
 
     def restart(self, table: str) -> None:
         """Declare that a table that was dropped, or created again, begins with what comes now.

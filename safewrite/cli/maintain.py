@@ -47,6 +47,13 @@ def maintain(
             help="Read and write again at most N gigabytes of data files (default: no limit).",
         ),
     ] = None,
+    remove_unused: Annotated[
+        bool,
+        typer.Option(
+            "--remove-unused",
+            help="Also remove files that no version needs which the table keeps: those that a run of an earlier day has listed. The rest is listed.",
+        ),
+    ] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Put small data files together, and those with many deleted rows, beside the table's writers.  No row changes.
@@ -62,6 +69,7 @@ def maintain(
         budget: dict[str, Any] = {
             "budget_s": seconds,
             "budget_bytes": None if gb is None else int(gb * 10**9),
+            "remove_unused": remove_unused,
         }
         if config is not None:
             _maintain_job(screen, _job(config).maintain(dry_run=dry_run, **budget))

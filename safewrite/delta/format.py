@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from safewrite.table.row_changes import ChangeSource
     from safewrite.upkeep.groups import Group as FileGroup
     from safewrite.upkeep.groups import Inventory
-    from safewrite.upkeep.maintain import Compacted, Settled
+    from safewrite.upkeep.maintain import Compacted, Settled, Settling
 
 T = TypeVar("T")
 log = logging.getLogger("safewrite")
@@ -389,20 +389,19 @@ class DeltaFormat:
             with after_ack(self.uri):  # files that are left over are harmless
                 self._run(discard(plan.never_named()))
 
-    def settle(self, *, changed: bool, dry_run: bool) -> Settled:
+    def settle(self, asked: Settling) -> Settled:
         """Make a checkpoint: after upkeep it is small, and else readers read the old one and all that went since.  Then old ones may go."""
         from safewrite.delta.log.checkpoint import is_behind
-        from safewrite.delta.log.cleanup import clean
-        from safewrite.upkeep.maintain import Settled
+        from safewrite.delta.needed_files import settled
 
-        if changed:
+        if asked.changed:
             finish()  # else the checkpoint that is under way would be made twice
         self.refresh()
         state = self._existing()
-        wanted = self.checkpoints and not dry_run and (changed or is_behind(state, state.version))
-        stands = changed and state.checkpoint is not None and state.checkpoint.version == state.version
+        wanted = self.checkpoints and not asked.dry_run and (asked.changed or is_behind(state, state.version))
+        stands = asked.changed and state.checkpoint is not None and state.checkpoint.version == state.version
         made = self.version if stands or (wanted and self.checkpoint()) else None
-        return Settled(made, self._run(clean(self._existing(), self.limits, dry_run=dry_run)))
+        return self._run(settled(made, self._existing(), asked, self.limits))
 
     # --- Spark --------------------------------------------------------------------------------------
     def in_session(self, catalog: str | None) -> str | None:

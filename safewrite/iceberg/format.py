@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from safewrite.table.row_changes import ChangeSource
     from safewrite.upkeep.groups import Group as FileGroup
     from safewrite.upkeep.groups import Inventory
-    from safewrite.upkeep.maintain import Compacted, Settled
+    from safewrite.upkeep.maintain import Compacted, Settled, Settling
 
 
 class IcebergFormat:
@@ -398,16 +398,18 @@ class IcebergFormat:
 
         return ended(plan, commit, resolve)
 
-    def settle(self, *, changed: bool, dry_run: bool) -> Settled:
+    def settle(self, asked: Settling) -> Settled:
         """See :class:`safewrite.table.format.Format`: Iceberg has no checkpoints, and snapshots that expire."""
         from safewrite.iceberg.expiry import expire
+        from safewrite.iceberg.needed_files import unused_of
         from safewrite.upkeep.maintain import Settled
 
         head = self._admit(self.refresh(), keeps_ids=False)
-        count = expire(self.connection, head, self.limits, dry_run=dry_run)
-        if count and not dry_run:
-            self.refresh()
-        return Settled(None, {"snapshots": count} if count else {})
+        count = expire(self.connection, head, self.limits, dry_run=asked.dry_run)
+        if count and not asked.dry_run:
+            head = self.refresh()
+        unused = self._cached.run(unused_of(self.connection, head, asked, self.limits))
+        return Settled(None, {"snapshots": count} if count else {}, unused)
 
     # --- Spark --------------------------------------------------------------------------------------
     def in_session(self, catalog: str | None) -> str | None:

@@ -142,6 +142,7 @@ def maintain_all(
     dry_run: bool = False,
     budget_s: float | None = None,
     budget_bytes: int | None = None,
+    remove_unused: bool = False,
 ) -> TablesMaintained:
     """Maintain tables one after another, by their names; the budget is that of all of them.  A table that is not there yet is passed over.
 
@@ -160,7 +161,9 @@ def maintain_all(
         try:
             table = opened()
             if table is not None:
-                reports[name] = table.maintain(dry_run=dry_run, budget_s=left_s, budget_bytes=left_bytes)
+                reports[name] = table.maintain(
+                    dry_run=dry_run, budget_s=left_s, budget_bytes=left_bytes, remove_unused=remove_unused
+                )
         except sw.InvalidInputError:
             raise
         except sw.SafewriteError as error:

@@ -196,7 +196,12 @@ class Pipeline:
 
     @without_secrets
     def maintain(
-        self, *, dry_run: bool = False, budget_s: float | None = None, budget_bytes: int | None = None
+        self,
+        *,
+        dry_run: bool = False,
+        budget_s: float | None = None,
+        budget_bytes: int | None = None,
+        remove_unused: bool = False,
     ) -> TablesMaintained:
         """Put small data files of all tables of the job together, one table after another; see ``Table.maintain``.
 
@@ -205,7 +210,13 @@ class Pipeline:
         Raises:
             InvalidInputError: an argument that ``Table.maintain`` refuses.
         """
-        return maintain_all(self._stored(), dry_run=dry_run, budget_s=budget_s, budget_bytes=budget_bytes)
+        return maintain_all(
+            self._stored(),
+            dry_run=dry_run,
+            budget_s=budget_s,
+            budget_bytes=budget_bytes,
+            remove_unused=remove_unused,
+        )
 
     def _stored(self) -> Iterator[tuple[str, Callable[[], Table | None]]]:
         """The tables that the job writes to, by their addresses."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from safewrite.table.row_changes import ChangeSource
     from safewrite.upkeep.groups import Group as FileGroup
     from safewrite.upkeep.groups import Inventory
-    from safewrite.upkeep.maintain import Compacted, Settled
+    from safewrite.upkeep.maintain import Compacted, Settled, Settling
 
 VersionT = TypeVar("VersionT")
 VersionT_contra = TypeVar("VersionT_contra", contravariant=True)
@@ -152,8 +152,8 @@ class Format(Protocol[VersionT, PlanT, DoneT]):
             ConflictError: kind SCHEMA_CHANGED; another writer changed what new files must be like.
         """
 
-    def settle(self, *, changed: bool, dry_run: bool) -> Settled:
-        """End a run of upkeep, which made commits if ``changed``; remove metadata that is older than the table keeps it."""
+    def settle(self, asked: Settling) -> Settled:
+        """End a run of upkeep; remove metadata that is older than the table keeps it, and files that nothing needs if that is asked for."""
 
     # --- Spark ------------------------------------------------------------------------------------
     def in_session(self, catalog: str | None) -> str | None:

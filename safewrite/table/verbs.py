@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from safewrite.table.row_changes import RowChanges, Step
     from safewrite.upkeep.groups import Group as FileGroup
     from safewrite.upkeep.groups import Inventory
-    from safewrite.upkeep.maintain import Compacted, Settled
+    from safewrite.upkeep.maintain import Compacted, Settled, Settling
     from safewrite.upkeep.report import MaintainReport
 
 
@@ -622,7 +622,12 @@ class Table:
     # --- upkeep -----------------------------------------------------------------------------------
     @public
     def maintain(
-        self, *, dry_run: bool = False, budget_s: float | None = None, budget_bytes: int | None = None
+        self,
+        *,
+        dry_run: bool = False,
+        budget_s: float | None = None,
+        budget_bytes: int | None = None,
+        remove_unused: bool = False,
     ) -> MaintainReport:
         """Put small data files together, and those with many deleted rows, beside writers.  No row changes.
 
@@ -634,6 +639,8 @@ class Table:
             dry_run: only say what would be done.
             budget_s: no group is begun after so many seconds.
             budget_bytes: at most so many bytes of data files are read and written again.
+            remove_unused: remove files of the table's folder that no version needs which the table keeps, in two runs: this one removes
+                what one of a day ago or earlier has listed, and lists the rest.  Nothing younger than a week goes.
 
         Returns:
             What was done, and what was left and why.  docs/maintain.md has the words.
@@ -650,6 +657,7 @@ class Table:
             dry_run=flag("dry_run", dry_run),
             budget_s=seconds("budget_s", budget_s),
             budget_bytes=checked_bytes(budget_bytes),
+            remove_unused=flag("remove_unused", remove_unused),
         )
         tell(self.world, Event("upkeep", self.uri, str(report), report.to_dict()))
         return report
@@ -663,8 +671,8 @@ class Table:
         return self._format.compact(groups, on)
 
     @verb
-    def _settle(self, changed: bool, dry_run: bool) -> Settled:
-        return self._format.settle(changed=changed, dry_run=dry_run)
+    def _settle(self, asked: Settling) -> Settled:
+        return self._format.settle(asked)
 
     @verb
     def sink(

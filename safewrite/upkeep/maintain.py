@@ -26,6 +26,7 @@ from safewrite.errors import (
 from safewrite.text.rendering import shown
 from safewrite.upkeep.groups import Group, Inventory, groups_of
 from safewrite.upkeep.report import MaintainReport
+from safewrite.upkeep.unused import NOTHING, Unused
 
 log = logging.getLogger("safewrite")
 
@@ -90,23 +91,30 @@ def ended(plan: Plan, commit: Callable[[], int], resolve: Callable[[str], int | 
 
 @dataclass(frozen=True)
 class Settled:
-    """How a run ended: the version whose checkpoint it made, and how much of the metadata was removed, by kind."""
+    """How a run ended: the version whose checkpoint it made, how much of the metadata was removed, by kind, and what became of unused files."""
 
     checkpoint: int | None = None
     removed: Mapping[str, int] = field(default_factory=dict)
+    unused: Unused = NOTHING
+
+
+@dataclass(frozen=True)
+class Settling:
+    """The end of a run: whether it made commits, whether it is a dry run, whether files are removed that nothing needs."""
+
+    changed: bool
+    dry_run: bool
+    remove_unused: bool
 
 
 @dataclass(frozen=True)
 class Upkept:
-    """A table as upkeep sees it: it tells what it has, commits groups, and ends a run.  ``now_s`` is a monotonic clock.
-
-    ``settle`` takes whether the run made commits, and whether it is a dry run.
-    """
+    """A table as upkeep sees it: it tells what it has, commits groups, and ends a run.  ``now_s`` is a monotonic clock."""
 
     uri: str
     inventory: Callable[[], Inventory]
     compact: Callable[[Sequence[Group], Inventory], Compacted]
-    settle: Callable[[bool, bool], Settled]
+    settle: Callable[[Settling], Settled]
     now_s: Callable[[], float]
 
 
@@ -140,6 +148,12 @@ class _Run:
                 self.left[stopped] += len(waiting)
                 return
 
+    @property
+    def removed(self) -> Mapping[str, int]:
+        """How much was removed, by kind."""
+        gone = self.settled.unused.removed
+        return {**self.settled.removed, **({"unused_files": gone} if gone else {})}
+
     def taken(self, waiting: deque[Group], target: int) -> list[Group]:
         """The next groups for one commit: one that is large, or some that are as large together; those beyond the budget are counted."""
         some: list[Group] = []
@@ -152,10 +166,11 @@ class _Run:
             some.append(group)
         return some
 
-    def settle(self, *, dry_run: bool = False) -> None:
+    def settle(self, *, remove_unused: bool, dry_run: bool = False) -> None:
         """End the run; what fails there is done by the next one."""
         with after_ack(self.table.uri):
-            self.settled = self.table.settle(any(one.version is not None for one in self.commits), dry_run)
+            changed = any(one.version is not None for one in self.commits)
+            self.settled = self.table.settle(Settling(changed, dry_run, remove_unused))
 
     def _commit(self, groups: Sequence[Group], on: Inventory) -> str:
         """Commit some groups, and note what became of them; why nothing may follow, or ''."""
@@ -172,13 +187,18 @@ class _Run:
 
 
 def maintain(
-    table: Upkept, *, dry_run: bool = False, budget_s: float | None = None, budget_bytes: int | None = None
+    table: Upkept,
+    *,
+    dry_run: bool = False,
+    budget_s: float | None = None,
+    budget_bytes: int | None = None,
+    remove_unused: bool = False,
 ) -> MaintainReport:
     """Put small files together, within a budget; see ``Table.maintain``."""
     run = _Run(table, budget_s, budget_bytes, table.now_s())
     first = found = table.inventory()
     if dry_run:
-        run.settle(dry_run=True)
+        run.settle(dry_run=True, remove_unused=remove_unused)
         return _foreseen(run, first)
     for turn in range(1, PLANS_MAX + 1):
         try:
@@ -189,7 +209,7 @@ def maintain(
                 raise
             run.left.clear()
             found = table.inventory()
-    run.settle()
+    run.settle(remove_unused=remove_unused)
     return _report(run, first, table.inventory() if run.commits else found)
 
 
@@ -217,7 +237,9 @@ def _foreseen(run: _Run, found: Inventory) -> MaintainReport:
         deleted_rows=_gone(groups),
         requests_saved=sum(one.requests_saved for one in groups),
         left=dict(run.left),
-        removed=run.settled.removed,
+        removed=run.removed,
+        unused_listed=run.settled.unused.listed,
+        unused_kept=run.settled.unused.kept,
         elapsed_s=run.table.now_s() - run.started_s,
     )
 
@@ -245,7 +267,9 @@ def _report(run: _Run, first: Inventory, last: Inventory) -> MaintainReport:
         dropped=dict(dropped),
         left=dict(run.left),
         checkpoint=run.settled.checkpoint,
-        removed=run.settled.removed,
+        removed=run.removed,
+        unused_listed=run.settled.unused.listed,
+        unused_kept=run.settled.unused.kept,
         in_doubt=next((one.in_doubt for one in run.commits if one.in_doubt is not None), None),
         elapsed_s=run.table.now_s() - run.started_s,
     )

@@ -15,7 +15,8 @@ class MaintainReport:
     ``files_out`` of ``bytes_out``, with ``rows`` rows and without ``deleted_rows`` that were marked as deleted.  One scan makes
     ``requests_saved`` requests less.  ``dropped`` counts groups that were left out, by reason: others took their files first, or they cannot be
     written again.  ``left`` counts groups that were not begun, by reason.  ``checkpoint`` is the Delta version of which a checkpoint was made.  ``removed`` counts what was removed of old
-    metadata, by kind.  ``in_doubt`` is the key of a commit that ended in doubt:
+    metadata, by kind.  ``unused_listed`` files were listed that nothing needs, for a later run to remove; ``unused_kept`` says why none may go.
+    ``in_doubt`` is the key of a commit that ended in doubt:
     the rows are the same whether it landed or not.  ``files`` and ``bytes`` are all that the table has, before and after, and what
     others wrote meanwhile is among them.
     """
@@ -40,11 +41,13 @@ class MaintainReport:
     left: Mapping[str, int] = field(default_factory=dict)
     checkpoint: int | None = None
     removed: Mapping[str, int] = field(default_factory=dict)
+    unused_listed: int = 0
+    unused_kept: str = ""
     in_doubt: str | None = None
     elapsed_s: float = 0.0
 
     def __str__(self) -> str:
-        would = "would become" if self.dry_run else "became"
+        would, would_be = ("would become", "would be") if self.dry_run else ("became", "are")
         parts = [
             f"{self.table}: {_files(self.files_in, self.bytes_in)} {would} {_files(self.files_out, self.bytes_out)}"
             if self.groups
@@ -58,6 +61,12 @@ class MaintainReport:
                 f"{count:,} {what.replace('_', ' ')}" for what, count in self.removed.items() if count
             )
             parts.append(f"{counts} of before {'would be' if self.dry_run else 'were'} removed")
+        if self.unused_listed:
+            parts.append(
+                f"{_count(self.unused_listed)} that nothing needs {would_be} listed; a run of a later day removes them"
+            )
+        if self.unused_kept:
+            parts.append(f"no unused file may go: {self.unused_kept}")
         if self.in_doubt is not None:
             parts.append(f"the commit with key {self.in_doubt!r} is in doubt")
         return "; ".join([*parts, f"{self.elapsed_s:.1f} s"])
@@ -75,7 +84,11 @@ class MaintainReport:
 
 
 def _files(count: int, size: int) -> str:
-    return f"{count:,} file{'s' * (count != 1)} of {_bytes(size)}"
+    return f"{_count(count)} of {_bytes(size)}"
+
+
+def _count(count: int) -> str:
+    return f"{count:,} file{'s' * (count != 1)}"
 
 
 def _bytes(size: int) -> str:

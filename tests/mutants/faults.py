@@ -286,6 +286,37 @@ def snapshots_of_tags_and_branches_expire(was: Any, snapshots: Any, refs: Any, *
     return was(snapshots, {}, *args)
 
 
+UNUSED = "upkeep/test_unused_files.py::"
+
+
+@fault("B7", "delta.needed_files:_names", UNUSED + "test_every_version_of_the_last_week_reads_as_before")
+def no_version_of_a_delta_table_needs_a_file(*_: Any) -> Any:
+    return ()
+
+
+@fault(
+    "B7",
+    "iceberg.needed_files:_texts",
+    UNUSED + "test_files_of_snapshots_that_expired_go_and_those_of_a_tag_stay",
+)
+def what_iceberg_metadata_names_is_not_needed(*_: Any) -> Any:
+    return ()
+
+
+@fault(
+    "B7",
+    "iceberg.needed_files:_others_metadata",
+    UNUSED + "test_a_folder_with_metadata_of_another_table_is_left_alone",
+)
+def a_folder_is_of_one_iceberg_table(*_: Any) -> Any:
+    return no_steps("")
+
+
+@fault("B7", "upkeep.unused:inner_tables", UNUSED + "test_a_table_within_the_folder_keeps_its_files")
+def a_folder_has_no_table_within(*_: Any) -> Any:
+    return ()
+
+
 @fault(
     "B6", "delta.log.features:_refuse", "delta/test_features.py::test_an_unknown_feature_is_refused_by_name"
 )

@@ -1,0 +1,176 @@
+"""Names the files that snapshots of an Iceberg table need, and says what of its folder is its own."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from safewrite.errors import ConflictError, Kind, StorageError
+from safewrite.iceberg import ledger_place
+from safewrite.iceberg.catalog.files import MemoryFile, MemoryIO
+from safewrite.iceberg.data.manifests_v3 import VERSION, live_entries, read_list
+from safewrite.iceberg.metadata import table_of
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.effects import Effect, Get, Ok, Outcome
+from safewrite.protocol.fetch import fetch
+from safewrite.protocol.iceberg.commit import load
+from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.values import Listed
+from safewrite.upkeep.unused import NOTHING, Folder, Unused, name_of, remove
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import ManifestFile
+    from pyiceberg.table.metadata import TableMetadata
+
+    from safewrite.iceberg.connect import Connection
+    from safewrite.upkeep.maintain import Settling
+
+AT_ONCE = 64
+"""So many manifests are in memory at once."""
+_METADATA = re.compile(r"metadata/[^/]+(?:\.avro|\.metadata\.json|\.metadata\.json\.gz|\.puffin|\.stats)")
+_DATA = re.compile(r"[^/]+(?:\.parquet|\.orc|\.avro|\.puffin)")
+_DATA_FOLDERS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
+
+
+def unused_of(
+    connection: Connection, head: TableVersion, asked: Settling, limits: Limits
+) -> Generator[Effect, Outcome, Unused]:
+    """Remove files that nothing needs, if that is asked for."""
+    if not asked.remove_unused:
+        return NOTHING
+    return (yield from remove(folder_of(connection, head, limits), limits, dry_run=asked.dry_run))
+
+
+def folder_of(connection: Connection, head: TableVersion, limits: Limits) -> Folder:
+    """The folder of a table."""
+    metadata = table_of(head).metadata
+    root = f"{metadata.location.rstrip('/')}/"
+    folders = _data_folders(metadata, root)
+    return Folder(
+        head.table_id,
+        root,
+        0,
+        lambda _: _named(head.table_id, limits),
+        lambda path: is_ours(path, folders),
+        partial(_stands, head.table_id, limits),
+        partial(_refuses, connection, head, limits),
+    )
+
+
+def _data_folders(metadata: TableMetadata, root: str) -> tuple[str, ...]:
+    """The folders within the root that the table's data files go to."""
+    given = [str(metadata.properties[name]) for name in _DATA_FOLDERS if name in metadata.properties]
+    inside = [f"{one.rstrip('/')}/".removeprefix(root) for one in given if f"{one}/".startswith(root)]
+    return ("data/", *(one for one in inside if one))
+
+
+def is_ours(path: str, folders: tuple[str, ...]) -> bool:
+    """Whether a path is of a metadata, data or delete file, by its folder and its name."""
+    return _METADATA.fullmatch(path) is not None or (
+        path.startswith(folders) and _DATA.fullmatch(name_of(path)) is not None
+    )
+
+
+def _stands(table_id: str, limits: Limits) -> Generator[Effect, Outcome, bool]:
+    return (yield from load(limits)).table_id == table_id
+
+
+def _named(table_id: str, limits: Limits) -> Generator[Effect, Outcome, frozenset[str]]:
+    """All that the newest metadata names, in whatever field, and all that its snapshots' manifests do.
+
+    Raises:
+        StorageError: no answer, or a manifest is gone.
+        ConflictError: kind TABLE_REPLACED.
+    """
+    head = yield from load(limits)
+    if head.table_id != table_id:
+        raise ConflictError(
+            "The table was made again meanwhile. No file was removed.", kind=Kind.TABLE_REPLACED
+        )
+    table = table_of(head)
+    names = {name_of(one) for one in _texts(json.loads(table.metadata.model_dump_json()))}
+    names.add(name_of(table.metadata_location))
+    lists = [one.manifest_list for one in table.metadata.snapshots]
+    manifests: dict[str, ManifestFile] = {}
+    for part, bodies in (yield from _bodies(lists, lambda path: path, limits)):
+        for one in read_list(MemoryFile(part, bodies).to_input_file()):
+            manifests.setdefault(one.manifest_path, one)
+    names |= {name_of(path) for path in manifests}
+    has_ids = table.metadata.format_version >= VERSION
+    unread = [*manifests.values()]
+    for start in range(0, len(unread), AT_ONCE):
+        some = unread[start : start + AT_ONCE]
+        for manifest, body in (yield from _bodies(some, lambda one: one.manifest_path, limits)):
+            file_io = MemoryIO(body)
+            entries = live_entries(manifest, file_io) if has_ids else manifest.fetch_manifest_entry(file_io)
+            names |= {name_of(one.data_file.file_path) for one in entries}
+    return frozenset(names)
+
+
+def _texts(found: Any) -> Iterable[str]:
+    """All texts of a JSON document."""
+    if isinstance(found, str):
+        yield found
+    elif isinstance(found, dict | list):
+        for one in found.values() if isinstance(found, dict) else found:
+            yield from _texts(one)
+
+
+def _bodies(
+    files: Sequence[Any], path_of: Callable[[Any], str], limits: Limits
+) -> Generator[Effect, Outcome, list[tuple[Any, bytes]]]:
+    answers = yield from fetch(
+        [Get(path_of(one), name="unused.get") for one in files], limits, name="unused.get_all"
+    )
+    found = []
+    for one, answer in zip(files, answers, strict=True):
+        if not isinstance(answer, Ok) or not isinstance(answer.value, bytes):
+            raise StorageError(
+                f"{path_of(one)} is gone, so nobody knows what the table's snapshots need. No file was removed."
+            )
+        found.append((one, answer.value))
+    return found
+
+
+def _refuses(
+    connection: Connection, head: TableVersion, limits: Limits, listed: Sequence[Listed]
+) -> Generator[Effect, Outcome, str]:
+    """Why no file of the folder may go."""
+    table = table_of(head)
+    if table.metadata.properties.get("gc.enabled", "true").lower() == "false":
+        return "gc.enabled is false"
+    if ledger_place.in_s3_tables(connection.catalog):
+        return "S3 Tables removes files by itself"
+    if any(one.path.startswith("_delta_log/") for one in listed):
+        return "a Delta table has its log in this folder"
+    return (yield from _others_metadata(head, limits, listed))
+
+
+def _others_metadata(
+    head: TableVersion, limits: Limits, listed: Sequence[Listed]
+) -> Generator[Effect, Outcome, str]:
+    """Whether metadata of another table is in the folder: one of before, or one that got this table's place when it was renamed."""
+    table = table_of(head)
+    own = {name_of(one.metadata_file) for one in table.metadata.metadata_log} | {
+        name_of(table.metadata_location)
+    }
+    root = f"{table.metadata.location.rstrip('/')}/"
+    others = [
+        root + one.path for one in listed
+        if _METADATA.fullmatch(one.path) and ".metadata.json" in one.path and name_of(one.path) not in own
+    ]  # fmt: skip
+    for start in range(0, len(others), AT_ONCE):
+        for path, body in (yield from _bodies(others[start : start + AT_ONCE], str, limits)):
+            try:
+                found = json.loads(gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body).get(
+                    "table-uuid"
+                )
+            except (ValueError, OSError, AttributeError):
+                continue  # torn: nobody reads it
+            if found is not None and str(found) != str(table.metadata.table_uuid):
+                return f"the folder has metadata of another table ({name_of(path)}, table-uuid {found})"
+    return ""
