@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from safewrite.engine.written import TableInTasks
     from safewrite.frames.fingerprint import Counted, Fingerprint
     from safewrite.frames.predicate import Predicate
-    from safewrite.frames.where import Where
     from safewrite.protocol.keys import Identity
     from safewrite.table.group import Member
     from safewrite.table.operation import Operation
@@ -143,7 +142,7 @@ def applying(
 def overwriting(
     of: Plans[VersionT, PlanT],
     prepared: Prepared,
-    where: Where | None,
+    where: Any,
     write: Any,
     on: VersionT,
     *,
@@ -153,7 +152,10 @@ def overwriting(
     from safewrite.frames.replace_where import EVERYTHING, check_rows, digest
     from safewrite.frames.where import parse
 
-    predicate = EVERYTHING if where is None else parse(where, prepared.schema)
+    if where is None and verb == "overwrite":
+        predicate = EVERYTHING
+    else:  # no delete takes all rows because its condition was forgotten
+        predicate = parse(where, prepared.schema)
     if verb == "overwrite":
         check_rows(prepared, predicate)
     covering = write.covering(digest(predicate, verb))
