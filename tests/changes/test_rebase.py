@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,22 +14,27 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from safewrite.changes.lookup.candidate_rows import Sought
-from safewrite.changes.lookup.table_files import LiveFile, SmallReads
+from safewrite.changes.lookup.table_files import LiveFile, RowsThatCame, SmallReads
 from safewrite.changes.meaning.memory import Memory
 from safewrite.changes.meaning.positions import compared
 from safewrite.changes.meaning.reading import Changes, fingerprint_of
 from safewrite.changes.meaning.spec import Spec
 from safewrite.changes.tasks import rebase
-from safewrite.changes.tasks.abc import AppliedBatch
+from safewrite.changes.tasks.abc import AppliedBatch, BatchWork
+from safewrite.changes.tasks.apply_job import ApplyJob
+from safewrite.changes.tasks.apply_tasks import ApplyPart
 from safewrite.changes.tasks.one_part import OnePart
+from safewrite.changes.tasks.read_task import ReadBatch, ReadChanges
+from safewrite.engine.local import LocalEngine
 from safewrite.errors import InvalidInputError
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.testing.changes import Change, KeyEntry, Oracle, RefusedError
-from tests.changes.test_decide import KEYS, SCHEMA, SEQUENCE, Target
+from tests.changes.test_decide import KEYS, SCHEMA, SEQUENCE, Target, down, up
 from tests.sampling import no_more_than
 
 SPEC = Spec(KEYS, SEQUENCE, all_late="count")
 NOW_MS = 10**12
+NONE = SCHEMA.empty_table()
 
 
 @dataclass(frozen=True)
@@ -55,9 +61,19 @@ class File:
 
 
 class MemoryFiles:
-    """``TableFiles`` of files that are their own handles; nothing is written."""
+    """``TableFiles`` of files that are their own handles; rows that are written are files."""
 
     small = SmallReads()
+
+    def named(self, write_id: str) -> MemoryFiles:
+        return self
+
+    def run(self, steps: Generator[Effect, Outcome, Any]) -> Any:
+        return ended(steps)
+
+    def write(self, come: pa.Table, gone: pa.Table, at: str) -> Generator[Effect, Outcome, RowsThatCame]:
+        yield from ()
+        return RowsThatCame(come.num_rows, (come,) if come.num_rows else ())
 
     def look_up(self, files: Sequence[LiveFile], sought: Sought) -> Generator[Effect, Outcome, None]:
         yield from ()
@@ -120,41 +136,57 @@ class Lake:
             if applied.cut is not None:
                 columns = [file.rows.column(name) for name in SEQUENCE]
                 self.mark(path, np.flatnonzero(compared(columns, applied.cut) < 0).tolist())
-        assert applied.come is not None
-        self.add(applied.come.cast(SCHEMA))
+        self.add(come_of(applied).cast(SCHEMA))
         self.memory = applied.outcome.memory
 
 
-def part(batch: list[Change]) -> OnePart:
+def part(batch: list[Change]) -> BatchWork:
     changes = Target.batch(batch)
     return OnePart(SPEC, SCHEMA, MemoryFiles(), Changes(changes, fingerprint_of(changes)))  # type: ignore[arg-type]
 
 
-def planned(work: OnePart, lake: Lake) -> AppliedBatch | str:
-    """What a plan decides on a table, or why it refuses to."""
-    steps = work.apply(lake.memory, lake.live, NOW_MS)
+def job(batch: list[Change]) -> BatchWork:
+    """The same by tasks, of few keys each."""
+    changes = Target.batch(batch)
+    task = ReadChanges(SPEC, SCHEMA, ())
+    dealt, report = task.dealt(Changes(changes, fingerprint_of(changes)))
+    read = ReadBatch(SPEC, SCHEMA, report, report.fingerprint, parts=4)
+    return ApplyJob(LocalEngine(), read, [[dealt]], MemoryFiles(), lambda: "")  # type: ignore[arg-type]
+
+
+def come_of(applied: AppliedBatch) -> pa.Table:
+    """The rows that come, written or not."""
+    return (
+        pa.concat_tables([*applied.files]) if applied.come is None and applied.rows else applied.come or NONE
+    )
+
+
+def ended(steps: Generator[Effect, Outcome, Any]) -> Any:
     try:
         next(steps)
     except StopIteration as end:
-        applied: AppliedBatch = end.value
-        return applied
+        return end.value
+    raise AssertionError("nothing is asked of the world")
+
+
+def planned(work: BatchWork, lake: Lake) -> AppliedBatch | str:
+    """What a plan decides on a table, or why it refuses to."""
+    try:
+        applied: AppliedBatch = ended(work.apply(lake.memory, lake.live, NOW_MS))
     except InvalidInputError:
         return "refused"
-    raise AssertionError("nothing is asked of the world")
+    return applied
 
 
 def told(applied: AppliedBatch | str) -> Any:
     """All that a commit takes from a plan."""
     if isinstance(applied, str):
         return applied
-    assert applied.come is not None
     settled, memory = applied.outcome.settled, applied.outcome.memory
     goes = {name: places.tolist() for name, places in applied.goes.items()}
     remembered = sorted(map(repr, memory.tombstones.to_pylist())), memory.floor
-    return (
-        applied.come.to_pylist(), goes, applied.counts, applied.cut, settled.decision.counts,
-        settled.decision.dropped.tolist(), settled.decision.deletes.tolist(), remembered,
-    )  # fmt: skip
+    come = sorted(map(repr, come_of(applied).to_pylist()))
+    return come, goes, applied.counts, applied.cut, settled.decision.counts, remembered
 
 
 sequences = st.tuples(st.integers(0, 1), st.integers(0, 2))
@@ -178,15 +210,16 @@ steps = st.one_of(
     batches,
     st.lists(batches | st.lists(truncates | upserts, max_size=3), min_size=2, max_size=3),
     st.lists(steps, max_size=9),
+    st.sampled_from([part, job]),
 )
 def test_writers_in_any_order_of_commits_beside_other_engines_leave_what_one_after_another_would(
-    first: list[Change], batches: list[list[Change]], steps: list[tuple[str, int]]
+    first: list[Change], batches: list[list[Change]], steps: list[tuple[str, int]], work_of: Any
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rebase, "AGAIN_MAX", 1.0)
         lake, oracle = Lake(), Oracle()
         commit(lake, oracle, first, part(first))
-        works = [part(batch) for batch in batches]
+        works = [work_of(batch) for batch in batches]
         for work in works:
             planned(work, lake)
         committed = set[int]()
@@ -202,7 +235,62 @@ def test_writers_in_any_order_of_commits_beside_other_engines_leave_what_one_aft
         assert lake.rows == oracle.rows
 
 
-def commit(lake: Lake, oracle: Oracle, batch: list[Change], work: OnePart) -> None:
+def test_by_tasks_what_others_leave_alone_is_neither_decided_nor_written_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each rival does one thing before the next plan: what is run is bounded by what it did."""
+    lake, oracle = Lake(), Oracle()
+    rows = [up((1, 1), "old", (key, "x")) for key in range(20)]
+    commit(lake, oracle, rows, part(rows))
+    deleted = [down((1, 2), (key, "x")) for key in (2, 13)] + [down((3, 0), (12, "x"))]
+    commit(lake, oracle, deleted, part(deleted))
+    ours = [up((2, 0), "ours", (key, "x")) for key in range(10, 21)] + [down((2, 0), (9, "x"))]
+    work, ran = job(ours), Counter[str]()
+    call = ApplyPart.__call__
+
+    def noted(self: ApplyPart, *args: Any) -> Any:
+        ran["decided"] += 1
+        applied = yield from call(self, *args)
+        ran["written"] += applied.written is not None and applied.written.rows > 0
+        return applied
+
+    def by(batch: list[Change]) -> Any:
+        return lambda: commit(lake, oracle, batch, part(batch))
+
+    monkeypatch.setattr(ApplyPart, "__call__", noted)
+    planned(work, lake)
+    assert ran.pop("decided") == 4
+    rivals: list[tuple[str, Any, bool, bool]] = [
+        ("marks a row before ours", by([up((2, 0), "theirs", (0, "x"))]), False, False),
+        ("deletes a row of another key", by([down((2, 0), (1, "x"))]), False, False),
+        ("brings a deleted key back", by([up((4, 0), "theirs", (2, "x"))]), False, False),
+        ("rewrites a file that we mark", lambda: lake.rewrite(["f1"]), True, False),
+        ("has an older row of our key", by([up((1, 5), "theirs", (15, "x"))]), True, False),
+        ("marks another row of each", by([up((5, 0), "theirs", (k, "x")) for k in (3, 14)]), True, True),
+        ("deletes a row as other engines do", lambda: drop(lake, (18, "x")), True, False),
+        ("deletes a row of our key", by([down((6, 0), (17, "x"))]), True, True),
+    ]
+    for what, act, decides, writes in rivals:
+        act()
+        ran.clear()
+        applied = planned(work, lake)
+        assert (ran["decided"] > 0, ran["written"] > 0) == (decides, writes), what
+        assert told(applied) == told(planned(job(ours), lake)), what
+        assert isinstance(applied, AppliedBatch)
+        assert applied.is_rebased, what
+    lake.memory = replace(lake.memory, forgotten=(2, 0))
+    assert told(planned(work, lake)) == told(planned(job(ours), lake))
+
+
+def drop(lake: Lake, key: tuple[int, str]) -> None:
+    """Delete the row of a key, of which nothing is remembered."""
+    for path, file in [*lake.files.items()]:
+        rows = [(one["a"], one["b"]) for one in file.rows.to_pylist()]
+        if key in rows and rows.index(key) not in file.gone:
+            lake.mark(path, [rows.index(key)])
+
+
+def commit(lake: Lake, oracle: Oracle, batch: list[Change], work: BatchWork) -> None:
     """Commit a batch on the table as it is now, as a plan that is made there would."""
     applied, wanted = planned(work, lake), planned(part(batch), lake)
     assert told(applied) == told(wanted)
@@ -210,7 +298,8 @@ def commit(lake: Lake, oracle: Oracle, batch: list[Change], work: OnePart) -> No
         with pytest.raises(RefusedError):
             oracle.apply(batch)
         return
-    event("rebased" if applied.is_rebased else "planned")
+    if not isinstance(work, OnePart) or applied.is_rebased:
+        event(f"{type(work).__name__} rebased: {applied.is_rebased}")
     lake.commit(applied)
     oracle.apply(batch)
 

@@ -1,7 +1,8 @@
 """Lets tasks apply the changes of one batch to a table: looks keys up, decides and writes, rewrites files; the driver's half.
 
 A plan may be made again for a later version of the table.  Data files never change, so only new ones are looked through
-then, and where these have no row of a key, and none is gone that had, what was decided stands.
+then.  Where no row and no tombstone of a key came or went, what was decided stands, with new places for rows of files that lost
+others; else it is decided again, and parts whose rows that come are the same are not written again (decision 0068).
 
 Jobs of an engine cost more than few changes do: where such come out of a frame, and touch few bytes of the table, this process
 goes on with them once they are read.
@@ -14,15 +15,24 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from safewrite.changes.lookup.candidate_rows import Before
-from safewrite.changes.lookup.table_files import LOOK_FILES, LiveFile, Rest, TableFiles, WantedKeys
+from safewrite.changes.lookup.key_index import HashSet, key_hashes
+from safewrite.changes.lookup.table_files import (
+    LOOK_FILES,
+    LiveFile,
+    Rest,
+    RowsThatCame,
+    TableFiles,
+    WantedKeys,
+)
 from safewrite.changes.meaning.accounting import check_result
 from safewrite.changes.meaning.decide import Decision
 from safewrite.changes.meaning.member_batches import GroupOutcome
 from safewrite.changes.meaning.memory import Memory
-from safewrite.changes.meaning.positions import Numbers
+from safewrite.changes.meaning.positions import Flags, Numbers
 from safewrite.changes.meaning.reading import check_target, parsed
 from safewrite.changes.meaning.spec import Check, Spec
 from safewrite.changes.tasks.abc import AppliedBatch
@@ -33,7 +43,6 @@ from safewrite.changes.tasks.apply_tasks import (
     LookUp,
     Rewrite,
     looked_name,
-    plain_name,
 )
 from safewrite.changes.tasks.by_part import Answer, joined
 from safewrite.changes.tasks.part_sums import (
@@ -43,6 +52,7 @@ from safewrite.changes.tasks.part_sums import (
     summed,
 )
 from safewrite.changes.tasks.read_task import ReadBatch, ReadChanges, ReadReport
+from safewrite.changes.tasks.rebase import AGAIN_MAX
 from safewrite.engine.abc import Engine, bodies
 from safewrite.engine.exchange import parts_for
 from safewrite.engine.local import LocalEngine
@@ -126,6 +136,54 @@ class _KeyLook:
     is_whole: bool
 
 
+@dataclass(frozen=True)
+class _KnownFile:
+    """What a look-up says of a file that was called ``origin`` then, and may have lost rows since.
+
+    ``left`` are the places, as they were then, of those rows that it gave and that are live; of all rows ``stays`` says which are, None if
+    all.  ``of`` are live.
+    """
+
+    look: _KeyLook
+    origin: str
+    left: Numbers
+    of: int
+    stays: Flags | None = None
+
+    @property
+    def looked_as(self) -> str:
+        """Its name among the files of all look-ups."""
+        return looked_name(self.look.number, self.origin)
+
+    def after(self, stays: Flags) -> _KnownFile:
+        """The file without rows that others took since."""
+        whole = np.flatnonzero(np.ones(self.of, np.bool_) if self.stays is None else self.stays)[stays]
+        flags = np.zeros(self.of if self.stays is None else len(self.stays), np.bool_)
+        flags[whole] = True
+        return replace(self, left=self.left[flags[self.left]], of=len(whole), stays=flags)
+
+    def now(self, places: Numbers) -> Numbers:
+        """The places that rows have now."""
+        return places if self.stays is None else (np.cumsum(self.stays) - 1)[places]
+
+
+@dataclass(frozen=True)
+class _DecidedJob:
+    """What was decided on one base: by all rows of keys that were found, ``rows``, by the files that look-ups gave them of."""
+
+    memory: Memory
+    rows: Mapping[str, Numbers]
+    answer: Answer
+    parts: Sequence[AppliedPart]
+    frame: Any = None
+
+    def finds(self, rows: Mapping[str, Numbers]) -> bool:
+        """Whether it was decided by these rows."""
+        return rows.keys() == self.rows.keys() and all(
+            np.array_equal(places, self.rows[name]) for name, places in rows.items()
+        )
+
+
 @dataclass
 class ApplyJob:
     """One batch of changes on its way.  ``source`` has its changes; ``new_id`` names files.
@@ -142,9 +200,13 @@ class ApplyJob:
     """Whether rows are always looked up with all columns."""
     check: Check | None = None
     _looks: list[_KeyLook] = field(default_factory=list, repr=False)
-    _known: dict[str, _KeyLook] = field(default_factory=dict, repr=False)
-    """The look-up that says what is in a file, by the file's name."""
-    _last: tuple[object, Memory, AppliedBatch] | None = field(default=None, repr=False)
+    _known: dict[str, _KnownFile] = field(default_factory=dict, repr=False)
+    """What is known of files that were looked through, by their names now."""
+    _seen: dict[str, LiveFile] = field(default_factory=dict, repr=False)
+    """The files of the last plan."""
+    _last: _DecidedJob | None = field(default=None, repr=False)
+    _written: dict[bytes, RowsThatCame] = field(default_factory=dict, repr=False)
+    """The files of the rows of changes at some places."""
     _stack: ExitStack = field(default_factory=ExitStack, repr=False)
 
     def close(self) -> None:
@@ -172,41 +234,68 @@ class ApplyJob:
             StorageError: the engine could not run it, a file is gone or differs, or the store gave no answer.
             InternalError: counts do not add up; nothing was committed.
         """
-        yield from ()
-        cuts = effect_of_truncates(self.changes, memory)
-        whole = self.whole or needs_whole(self.changes, memory)
         live = {file.name: file for file in files}
+        yield from self._follow(live)
+        cuts, whole = (
+            effect_of_truncates(self.changes, memory),
+            self.whole or needs_whole(self.changes, memory),
+        )
         if not self._looks and self.check is None:
             self._bring_here(files)
         self._look_up(
             [file for name, file in live.items() if not self._knows(name, whole=whole)], whole=whole
         )
-        last = self._last
-        if last is not None and last[0] == self._mark(live) and last[1].says_the_same(memory):
-            return replace(last[2], counts=self._counts(live))
-        answer, written, frame = self._decided(memory, live, cuts, whole=whole)
-        if answer.ties:
-            ties = {plain_name(name) for name in answer.ties}
-            self._look_up([live[name] for name in sorted(ties)], whole=True)
-            answer, written, frame = self._decided(memory, live, cuts, whole=True)
-        effect = summed(self.changes, memory, answer, cuts)
-        rows = sum(one.written.rows for one in written)
-        if answer.ties or rows != answer.counts.inserted + answer.counts.updated:
+        known = {name: self._known[name] for name in live}
+        decided = self._standing(memory, known)
+        stands = decided is not None
+        if decided is None:
+            decided = self._decided(memory, live, cuts, whole=whole)
+        if decided.answer.ties:
+            ties = {one.looked_as: name for name, one in known.items()}
+            self._look_up([live[ties[name]] for name in sorted(decided.answer.ties)], whole=True)
+            known = {name: self._known[name] for name in live}
+            decided = self._decided(memory, live, cuts, whole=True)
+        effect = summed(self.changes, memory, decided.answer, cuts)
+        check = None if stands else self.check  # it has judged these rows
+        check_result(replace(self.changes.spec, check=check), effect.settled.decision, decided.frame)
+        written = self._files_of(decided)
+        reused = sum(
+            one.rows for one, part in zip(written, decided.parts, strict=True) if part.written is None
+        )
+        rows = sum(one.rows for one in written)
+        is_rebased = stands or (self._last is not None and reused >= AGAIN_MAX * rows)
+        self._last, self._seen, self._known = decided, live, known
+        names = {one.looked_as: (name, one) for name, one in known.items()}
+        goes = {names[looked][0]: names[looked][1].now(places) for looked, places in effect.goes.items()}
+        return AppliedBatch(
+            GroupOutcome(effect.settled, effect.after(memory, now_ms)),
+            rows,
+            goes,
+            effect.cut,
+            {name: one.of for name, one in known.items()},
+            files=tuple(file for one in written for file in one.files),
+            change_files=tuple(file for one in written for file in one.changes),
+            is_rebased=is_rebased,
+        )
+
+    def _files_of(self, decided: _DecidedJob) -> list[RowsThatCame]:
+        """The rows that come, by the parts of a decision.
+
+        Raises:
+            InternalError: they are not those that were decided about.
+        """
+        for part in decided.parts:
+            if part.written is not None:
+                self._written[part.come] = part.written
+        written = [
+            self._written[part.come] if part.written is None else part.written for part in decided.parts
+        ]
+        rows, counts = sum(one.rows for one in written), decided.answer.counts
+        if decided.answer.ties or rows != counts.inserted + counts.updated:
             raise InternalError(
                 f"Tasks wrote {rows} rows, and decided about others. Nothing was committed. Please report it."
             )
-        check_result(replace(self.changes.spec, check=self.check), effect.settled.decision, frame)
-        made = AppliedBatch(
-            GroupOutcome(effect.settled, effect.after(memory, now_ms)),
-            rows,
-            {plain_name(name): places for name, places in effect.goes.items()},
-            effect.cut,
-            self._counts(live),
-            files=tuple(file for one in written for file in one.written.files),
-            change_files=tuple(file for one in written for file in one.written.changes),
-        )
-        self._last = (self._mark(live), memory, made)
-        return made
+        return written
 
     def _bring_here(self, files: Sequence[LiveFile]) -> None:
         """Go on in this process where there is little to do; the changes are those that the engine has read.
@@ -219,28 +308,73 @@ class ApplyJob:
             if rows is not None:
                 self.engine, self.source = LocalEngine(), rows
 
+    # --- a later base ---------------------------------------------------------------------------------
+    def _follow(self, live: Mapping[str, LiveFile]) -> Generator[Effect, Outcome, None]:
+        """Take what is known of files over to what they are now, where others took rows of them."""
+        before = [file for name, file in self._seen.items() if name not in live]
+        after = [file for name, file in live.items() if name not in self._known]
+        if not before or not after:
+            return
+        for name, now, stays in (yield from self.files.followed(before, after)):
+            if len(stays) == self._known[name].of:  # else the file has other rows than its entry says
+                self._known[now] = self._known[name].after(stays)
+
+    def _standing(self, memory: Memory, known: Mapping[str, _KnownFile]) -> _DecidedJob | None:
+        """What was decided, where nothing that it rests on differs but numbers of tombstones."""
+        last = self._last
+        if last is None or not last.finds(_rows_of(known)):
+            return None
+        if last.memory.says_the_same(memory):
+            return last
+        then, now = self._stones(last.memory), self._stones(memory)
+        if (
+            then is None
+            or now is None
+            or not last.memory.tombstones.take(then).equals(memory.tombstones.take(now))
+        ):
+            return None
+        if (memory.floor, memory.forgotten) != (last.memory.floor, last.memory.forgotten):
+            return None
+        lost = now[np.searchsorted(then, last.answer.lost)]
+        return replace(last, memory=memory, answer=replace(last.answer, lost=lost))
+
+    def _stones(self, memory: Memory) -> Numbers | None:
+        """The tombstones that may be of keys of the batch; None where it may be of more than its keys what is remembered."""
+        hashes = self.changes.report.key_hashes()
+        if hashes is None or memory.carried.num_rows or self.changes.report.truncates.num_rows:
+            return None
+        return HashSet(hashes).among(key_hashes(memory.tombstones, self.changes.spec.keys))
+
     def _knows(self, name: str, *, whole: bool) -> bool:
-        look = self._known.get(name)
-        return look is not None and (look.is_whole or not whole)
-
-    def _mark(self, live: Iterable[str]) -> object:
-        """Says which files have rows with keys of the batch, and which look-up found them."""
-        known = self._known
-        return frozenset((name, known[name].number) for name in live if known[name].found.given[name])
-
-    def _counts(self, live: Iterable[str]) -> dict[str, int]:
-        return {name: self._known[name].found.of[name] for name in live}
+        known = self._known.get(name)
+        return known is not None and (known.look.is_whole or not whole)
 
     # --- look-ups -----------------------------------------------------------------------------------
     def _look_up(self, files: Sequence[LiveFile], *, whole: bool) -> None:
         """Look through files; what an earlier look-up said of them counts no more."""
         if not files:
             return
+        look = self._looked_through(files, LocalEngine(), whole=whole) if self._is_little(files) else None
+        if look is None or any(map(len, look.found.given.values())):
+            look = self._looked_through(files, self.engine, whole=whole)
+        self._looks.append(look)
+        for name, of in look.found.of.items():
+            self._known[name] = _KnownFile(look, name, look.found.given[name], of)
+
+    def _is_little(self, files: Sequence[LiveFile]) -> bool:
+        """Whether a later look-up is worth no job of Spark's, if it finds nothing."""
+        return (
+            bool(self._looks)
+            and not isinstance(self.engine, LocalEngine)
+            and sum(file.nbytes for file in files) <= FEW_BYTES
+        )
+
+    def _looked_through(self, files: Sequence[LiveFile], engine: Engine[Any], *, whole: bool) -> _KeyLook:
         number, report, spec = len(self._looks), self.changes.report, self.changes.spec
         groups = in_groups(files, LOOK_BYTES, LOOK_FILES)
         wanted = WantedKeys(spec.keys, spec.sequence_by, self.changes.schema, report.key_hashes(), whole)
         task = LookUp(self.files, groups, wanted, self._parts, number)
-        mapped = self._stack.enter_context(self.engine.map(self.engine.numbers(len(groups)), task))
+        mapped = self._stack.enter_context(engine.map(engine.numbers(len(groups)), task))
         found = Looked({}, {})
         for one in mapped.bodies():
             found.of.update(one.of)
@@ -249,9 +383,7 @@ class ApplyJob:
             raise InternalError(
                 f"{len(files)} files were to be looked through, and {len(found.of)} were. Nothing was committed. Please report it."
             )
-        look = _KeyLook(number, mapped.rows, found, whole)
-        self._looks.append(look)
-        self._known |= dict.fromkeys(found.of, look)
+        return _KeyLook(number, mapped.rows, found, whole)
 
     @property
     def _parts(self) -> int:
@@ -260,18 +392,29 @@ class ApplyJob:
     # --- the decision -------------------------------------------------------------------------------
     def _decided(
         self, memory: Memory, live: Mapping[str, LiveFile], cuts: Decision, *, whole: bool
-    ) -> tuple[Answer, list[AppliedPart], Any]:
-        looks = [look for look in self._looks if any(self._known.get(name) is look for name in live)]
-        gone = frozenset(
-            looked_name(look.number, name)
+    ) -> _DecidedJob:
+        known = {name: self._known[name] for name in live}
+        rows = _rows_of(known)
+        looks = [
+            look for look in self._looks if any(one.look is look and len(one.left) for one in known.values())
+        ]
+        given = {
+            looked_name(look.number, name): (look, places)
             for look in looks
-            for name, given in look.found.given.items()
-            if given and (name not in live or self._known[name] is not look)
-        )
+            for name, places in look.found.given.items()
+            if len(places)
+        }
+        gone = {
+            name: np.setdiff1d(places, rows[name], assume_unique=True) if name in rows else None
+            for name, (_, places) in given.items()
+            if name not in rows or len(rows[name]) < len(places)
+        }
+        is_of_places = not (self.whole or needs_whole(self.changes, memory))
         task = ApplyPart(
             self.files.named(self.new_id()),
             question_of(self.changes, memory, whole=whole),
             gone,
+            frozenset(self._written) if is_of_places else frozenset(),
             self.check is not None,
         )
         source = self.engine.together([self.source, *(look.source for look in looks)])
@@ -279,7 +422,7 @@ class ApplyJob:
         applied: list[AppliedPart] = mapped.bodies()
         expected = (
             self.changes.rows - self.changes.report.truncates.num_rows,
-            sum(sum(look.found.given.values()) for look in looks),
+            sum(len(places) for _, places in given.values()),
         )
         found = sum(one.changes for one in applied), sum(one.rows for one in applied)
         if found != expected:
@@ -288,7 +431,7 @@ class ApplyJob:
                 "Nothing was committed. Please report it."
             )
         answer = joined((one.answer for one in applied), cuts.counts)
-        return answer, applied, None if self.check is None else mapped.rows
+        return _DecidedJob(memory, rows, answer, applied, None if self.check is None else mapped.rows)
 
     # --- files that lose rows -------------------------------------------------------------------------
     def rewrite(
@@ -303,6 +446,11 @@ class ApplyJob:
         for one in bodies(self.engine.run(tasks)):
             rests.update(one)
         return rests
+
+
+def _rows_of(known: Mapping[str, _KnownFile]) -> dict[str, Numbers]:
+    """The live rows of keys, by the files that look-ups gave them of."""
+    return {one.looked_as: one.left for one in known.values() if len(one.left)}
 
 
 def in_groups(files: Iterable[LiveFile], nbytes: int, count: int) -> tuple[tuple[LiveFile, ...], ...]:

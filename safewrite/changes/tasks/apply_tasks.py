@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
 
 import numpy as np
 import pyarrow as pa
@@ -36,20 +37,15 @@ GIVEN_ROWS = 100_000
 
 @dataclass(frozen=True)
 class Looked:
-    """What a look-up found: by file how many live rows it has, and how many of them were given."""
+    """What a look-up found: by file how many live rows it has, and the places among them of those that were given."""
 
     of: dict[str, int]
-    given: dict[str, int]
+    given: dict[str, Numbers]
 
 
 def looked_name(number: int, name: str) -> str:
     """A file's name among those of all look-ups."""
     return f"{number}/{name}"
-
-
-def plain_name(looked: str) -> str:
-    """The name of a file that a look-up names."""
-    return looked.partition("/")[2]
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ class LookUp:
         some: list[tuple[str, Hits]] = []
         count = 0
         for name, hits in self._hits(batches):
-            found.of[name], found.given[name] = hits.of, hits.rows.num_rows
+            found.of[name], found.given[name] = hits.of, hits.numbers
             if hits.rows.num_rows:
                 some.append((name, hits))
                 count += hits.rows.num_rows
@@ -113,10 +109,14 @@ class LookUp:
 
 @dataclass(frozen=True)
 class AppliedPart:
-    """What became of a part: what was decided, what was written, and how many changes and rows of the table came to it."""
+    """What became of a part: what was decided, and how many changes and rows of the table came to it.
+
+    ``written`` are the rows that came; None where rows of changes at the same places, which ``come`` stands for, were written before.
+    """
 
     answer: Answer
-    written: RowsThatCame
+    written: RowsThatCame | None
+    come: bytes
     changes: int
     rows: int
 
@@ -125,12 +125,14 @@ class AppliedPart:
 class ApplyPart:
     """Decides about the keys of a part, and writes the rows that come; its input are shares of changes and of rows of the table.
 
-    Rows of files in ``gone``, which were looked through and are in the table no more, do not count.
+    Rows in ``gone`` do not count: others took them since a look-up gave them, all of a file or those at some places.
+    ``written`` says of which rows there are files.
     """
 
     files: TableFiles
     question: Question
-    gone: frozenset[str] = frozenset()
+    gone: Mapping[str, Numbers | None] = field(default_factory=dict)
+    written: frozenset[bytes] = frozenset()
     gives_rows: bool = False
     """Whether the rows that were written are given, too."""
 
@@ -155,18 +157,26 @@ class ApplyPart:
         del found
         counts = changes.num_rows, rows.num_rows
         decision = answered(changes, self._asked(changes, rows), question)
-        written = RowsThatCame()
-        if not decision.answer.ties:
+        come = blake2b(decision.places.tobytes(), digest_size=16).digest()
+        written = None if come in self.written else RowsThatCame()
+        if written is not None and not decision.answer.ties:
             gone = decision.gone.drop_columns(OF_ROWS.names)
             written = self.files.run(self.files.write(decision.come, gone, str(at)))
         if self.gives_rows:
             yield from decision.come.to_batches()
-        return AppliedPart(decision.answer, written, *counts)
+        return AppliedPart(decision.answer, written, come, *counts)
 
     def _asked(self, changes: pa.Table, rows: pa.Table) -> pa.Table:
         """Those rows of live files that have a key of the changes."""
-        if self.gone:
-            rows = rows.filter(pc.invert(pc.is_in(rows.column(FILE), pa.array([*self.gone], pa.string()))))
+        whole = [name for name, places in self.gone.items() if places is None]
+        if whole:
+            rows = rows.filter(pc.invert(pc.is_in(rows.column(FILE), pa.array(whole, pa.string()))))
+        for name, places in self.gone.items():
+            if places is not None:
+                lost = pc.and_(
+                    pc.equal(rows.column(FILE), name), pc.is_in(rows.column(POS), pa.array(places))
+                )
+                rows = rows.filter(pc.invert(lost))
         keys = [*self.question.spec.keys]
         asked = meeting(changes.select(keys), rows.select(keys))
         return rows if asked.all() else rows.filter(pa.array(asked))

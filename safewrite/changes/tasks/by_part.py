@@ -65,11 +65,12 @@ OF_ROWS = pa.schema([(FILE, pa.string()), (POS, pa.int64())])
 
 @dataclass(frozen=True)
 class PartDecision:
-    """What was decided about the keys of a part: ``gone`` are rows of the table, ``come`` those to be written."""
+    """What was decided about the keys of a part: ``gone`` are rows of the table, ``come`` those to be written, of changes at ``places``."""
 
     answer: Answer
     gone: pa.Table
     come: pa.Table
+    places: Numbers
 
 
 def answered(changes: pa.Table, rows: pa.Table, question: Question) -> PartDecision:
@@ -81,8 +82,9 @@ def answered(changes: pa.Table, rows: pa.Table, question: Question) -> PartDecis
         tied = rows.filter(_meet(changes, rows, (*spec.keys, *spec.sequence_by), values))
         if tied.num_rows:
             ties = frozenset(pc.unique(tied.column(FILE)).to_pylist())
-            return PartDecision(Answer(ties=ties), rows.slice(0, 0), loose(question.schema).empty_table())
-    batch = _batch(changes, question)
+            nothing = loose(question.schema).empty_table()
+            return PartDecision(Answer(ties=ties), rows.slice(0, 0), nothing, np.zeros(0, np.int64))
+    batch, places = _batch(changes, question)
     remembered = (question.tombstones, question.carried)
     stones, carried = (
         one.filter(_meet(changes, one, spec.keys, keys)) if one.num_rows else one for one in remembered
@@ -98,7 +100,7 @@ def answered(changes: pa.Table, rows: pa.Table, question: Question) -> PartDecis
     dropped = rows.take(pa.array(settled.decision.dropped, pa.int64()))
     answer = _answer(batch, settled, stones, dropped, spec)
     answer.taken = _numbers(carried)
-    return PartDecision(answer, dropped, settled.rows)
+    return PartDecision(answer, dropped, settled.rows, places[settled.decision.upserts])
 
 
 def _answer(
@@ -129,8 +131,8 @@ def _meet(
     return pa.array(meeting(changes.select(names), rows.select(names), values))
 
 
-def _batch(changes: pa.Table, question: Question) -> ChangeBatch:
-    """The changes of these keys and all truncates, in the order of their source."""
+def _batch(changes: pa.Table, question: Question) -> tuple[ChangeBatch, Numbers]:
+    """The changes of these keys and all truncates, in the order of their source, and their places in it."""
     spec, wide = question.spec, loose(question.schema)
     cuts, table = question.truncates, changes.select(wide.names)
     ops = np.asarray(changes.column(OP).to_numpy(), np.int8)
@@ -144,9 +146,9 @@ def _batch(changes: pa.Table, question: Question) -> ChangeBatch:
         absent = {name: np.concatenate([flags, nothing]) for name, flags in absent.items()}
     if (places[1:] < places[:-1]).any():
         order = np.argsort(places, kind="stable")
-        table, ops = table.take(pa.array(order)), ops[order]
+        table, ops, places = table.take(pa.array(order)), ops[order], places[order]
         absent = {name: flags[order] for name, flags in absent.items()}
-    return ChangeBatch(table, ops, spec.keys, spec.sequence_by, absent)
+    return ChangeBatch(table, ops, spec.keys, spec.sequence_by, absent), places
 
 
 def _flags(lists: pa.ChunkedArray) -> Absent:

@@ -14,7 +14,7 @@ from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.apply import ApplyPlan
 from safewrite.iceberg.write.renamed import check_names
-from safewrite.iceberg.write.table_files import IcebergTableFiles
+from safewrite.iceberg.write.table_files import IcebergTableFiles, PlannedTable
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.table.planning import named_changes
 
@@ -41,20 +41,22 @@ def plan_of(
     spec, name = named
     check_names(spec, head)
     schema = arrow_schema(table_of(head).metadata.schema())
+    planned = PlannedTable()
     with given.read_in(spec, schema) as (changes, source):
         job = ApplyJob(
             given.engine,
             changes,
             source,
             IcebergTableFiles(
-                planner.new_id(), planner.target_bytes(head), planner.limits.elsewhere(), address
+                planner.new_id(), planner.target_bytes(head), planner.limits.elsewhere(), address, planned
             ),
             planner.new_id,
             check=judged(spec, given, schema),
         )
         with closing(job):
             write = named_changes(planner, changes.fingerprint, spec, name, head)
-            yield ApplyPlan(**planner.applying(write, head), spec=spec, work=job)
+            how = planner.applying(write, head)
+            yield ApplyPlan(**how, spec=spec, work=job, planned_table=planned)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from safewrite.iceberg.data.lineage import has_ids, kept_columns
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.file_changes import encoded_rows
-from safewrite.iceberg.write.key_lookup import Looking, marks, more_gone
+from safewrite.iceberg.write.key_lookup import Looking, live_of, marks, more_gone
 from safewrite.iceberg.write.row_files import Remaking
 from safewrite.iceberg.write.staging import UploadedFile, secured, uploaded
 from safewrite.protocol.ask import Limits
@@ -94,27 +94,32 @@ class IcebergTableFiles:
     def followed(
         self, before: Sequence[LiveFile], after: Sequence[LiveFile]
     ) -> Generator[Effect, Outcome, Sequence[Followed]]:
-        """See the class: those that have more position delete files now, which alone are read."""
-        if self.table is not None:
-            return ()
+        """See the class: those that have more position delete files now, which alone are read.
+
+        The version of the table is the plan's, whoever looked through the files.
+        """
+        head = self.planned.version
+        assert head is not None
         found, old = list[Followed](), {file.handle.file.file_path: file for file in before}
         for now in after:
             file = old.get(now.handle.file.file_path)
-            if file is None or not (marks(self.head, file.handle) and marks(self.head, now.handle)):
+            if file is None or not (marks(head, file.handle) and marks(head, now.handle)):
                 continue
-            had = self._known_live(file)
+            had = yield from self._known_live(file)
             has = None if had is None else (yield from more_gone(had, file.handle, now.handle, self.limits))
             if had is not None and has is not None:
                 self.planned.live[now.name] = has
                 found.append((file.name, now.name, has.flags()[had.flags()]))
         return found
 
-    def _known_live(self, file: LiveFile) -> UnmarkedRows | None:
+    def _known_live(self, file: LiveFile) -> Generator[Effect, Outcome, UnmarkedRows | None]:
         """Which rows of a file were live that was looked through; None where that is not known."""
         from safewrite.iceberg.write.position_deletes import UnmarkedRows
 
         if file.handle.delete_files:
-            return self.planned.live.get(file.name)
+            if file.name not in self.planned.live:  # tasks looked through it
+                self.planned.live[file.name] = yield from live_of(file.handle, self.limits)
+            return self.planned.live[file.name]
         return UnmarkedRows(file.handle.file.record_count, np.zeros(0, np.int64))
 
     def write(self, come: pa.Table, gone: pa.Table, at: str) -> Generator[Effect, Outcome, RowsThatCame]:
