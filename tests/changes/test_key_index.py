@@ -214,7 +214,7 @@ def test_a_vector_that_names_rows_that_the_file_does_not_have_is_noticed_with_an
     for turn in range(2, 5):
         change(lake, wanted, [down((turn, 0), (turn, "x")), up((turn, 0), "new", (turn, "y"))])
     (add,) = [one for one in of(lake, 4, "add") if one.get("deletionVector")]
-    body = vectors.serialized(row_vectors.bitmap(np.array([1, 70])))
+    body = row_vectors.serialized(row_vectors.bitmap(np.array([1, 70])))
     name = uuid.uuid4()
     file, (told,) = vectors.file_of([(body, 2)], name)
     (Path(lake.uri) / vectors.file_name(name)).write_bytes(file)

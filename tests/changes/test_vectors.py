@@ -52,11 +52,11 @@ def marked(folder: Path, stored: str = "i") -> Lake:
 
 def vector(lake: Lake, stored: str) -> dict[str, Any]:
     """The descriptor of a vector of six rows, whose file is there if it has one."""
-    data = vectors.serialized(row_vectors.bitmap(np.array(GONE)))
+    data = row_vectors.serialized(row_vectors.bitmap(np.array(GONE)))
     if stored == "i":
         return inline(data, len(GONE))
     name = uuid.UUID(int=7)
-    other = vectors.serialized(row_vectors.bitmap(np.arange(9)))
+    other = row_vectors.serialized(row_vectors.bitmap(np.arange(9)))
     body, (_, ours) = vectors.file_of([(other, 9), (data, len(GONE))], name)
     folder = "a1/" if stored == "prefix" else ""
     path = Path(lake.uri) / folder / vectors.file_name(name)
@@ -229,7 +229,7 @@ def test_a_vector_of_another_file_is_refused(tmp_path: Path) -> None:
     """It names rows that the file does not have."""
     lake = marked(tmp_path)
     (add,) = of(lake, 2, "add")
-    data = vectors.serialized(row_vectors.bitmap(np.array([40])))
+    data = row_vectors.serialized(row_vectors.bitmap(np.array([40])))
     commit(
         lake,
         {"add": {**add, "deletionVector": inline(data, 1)}},
@@ -286,7 +286,7 @@ def test_a_commit_that_gave_a_file_another_vector_is_not_found_by_the_file_alone
         actions.parse(path.read_bytes(), v)
         for v, path in enumerate(sorted(Path(lake.uri, "_delta_log").glob("*.json")))
     ]
-    vector = inline(vectors.serialized(row_vectors.bitmap(np.arange(9))), 9)
+    vector = inline(row_vectors.serialized(row_vectors.bitmap(np.arange(9))), 9)
     lost = actions.parse(json.dumps({"add": {**add, "deletionVector": vector}}).encode(), 3)
     assert not LogIndex(log).holds(lost)
     assert LogIndex(log).holds(log[2])

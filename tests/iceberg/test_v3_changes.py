@@ -163,3 +163,94 @@ def test_changes_take_the_ids_that_a_rivals_rows_have(lake: dict[str, str]) -> N
     for number in (3, 4, 5, 7):
         assert after[number] == before[number], number
     assert not {after[number][0] for number in (1, 8)} & {row for row, _ in before.values()}
+
+
+VECTORS = {"write.delete.mode": "merge-on-read", "write.merge.mode": "merge-on-read"}
+
+
+def kinds(table: IcebergTable) -> list[str]:
+    """Live files by their format, deletes first."""
+    return [entry.data_file.file_format.name for _, entry in v3.entries(table)]
+
+
+def totals(table: IcebergTable) -> dict[str, str]:
+    summary: Any = table.iceberg.metadata.current_snapshot().summary  # type: ignore[union-attr]
+    named = (
+        "total-records",
+        "total-data-files",
+        "total-delete-files",
+        "total-position-deletes",
+        "added-dvs",
+        "removed-dvs",
+    )
+    return {name: summary[name] for name in named if summary[name] is not None}
+
+
+def test_rows_go_by_one_vector_a_data_file(lake: dict[str, str]) -> None:
+    """It has those that went before; it goes with its file; rows that are put in the place of others stand in new files."""
+    table = made(lake, properties=VECTORS)
+    table.append(rows(*range(10)))
+    table.append(rows(*range(10, 14)))
+    oracle = Oracle(table)
+    table.delete("id in (2, 3, 10)")
+    oracle.after(gone=[2, 3, 10])
+    assert kinds(table) == ["PUFFIN"] * 2 + ["PARQUET"] * 2
+    assert totals(table) == {
+        "total-records": "14", "total-data-files": "2", "total-delete-files": "2", "total-position-deletes": "3", "added-dvs": "2",
+    }  # fmt: skip
+    done = table.apply_changes([*changes(4, 11, 20), *changes(5, gone=True)], **APPLY)
+    assert {name: done.changes[name] for name in ("updated", "deleted", "inserted")} == {
+        "updated": 2,
+        "deleted": 1,
+        "inserted": 1,
+    }  # type: ignore[index]
+    oracle.after(gone=[5], new=[20], changed=[4, 11])
+    assert kinds(table) == ["PUFFIN"] * 2 + ["PARQUET"] * 3
+    assert totals(table) == {
+        "total-records": "17", "total-data-files": "3", "total-delete-files": "2", "total-position-deletes": "6",
+        "added-dvs": "2", "removed-dvs": "2",
+    }  # fmt: skip
+    table.apply_changes(changes(4, 6, n="c"), **APPLY)  # a row that moved, and one that did not
+    oracle.after(changed=[4, 6])
+    table.delete("id >= 10 and id < 20")  # all that the second file has left
+    oracle.after(gone=[11, 12, 13])
+    assert table.delete("id = 2").removed_rows == 0
+    assert kinds(table).count("PUFFIN") == 2
+    table.overwrite(rows(30), where="id < 20 or id = 30")
+    oracle.after(gone=[*range(20)], new=[30])
+    assert opened(lake).rows({"id": [20, 30, 4]}).num_rows == 2
+
+
+def test_a_vector_has_what_a_rivals_vector_takes(lake: dict[str, str]) -> None:
+    table = made(lake, properties=VECTORS)
+    table.append(rows(*range(10)))
+    oracle = Oracle(table)
+    table.delete("id = 0")
+    (file,) = v3.data_files(lake)
+    rival = opened(lake)
+    for number, call in enumerate([
+        lambda: table.delete("id = 2"),
+        lambda: table.apply_changes(changes(3, 4, gone=True), **APPLY),
+    ]):  # fmt: skip
+        table.refresh()
+        table.world = Overtaken(
+            table.world, lambda at=number: rival.refresh() and rival.delete(f"id = {5 + at}")
+        )
+        assert call().attempts == 2  # type: ignore[attr-defined]
+    oracle.after(gone=[0, 2, 3, 4, 5, 6])
+    assert kinds(table) == ["PUFFIN", "PARQUET"]
+    assert v3.data_files(lake) == [file]
+
+
+def test_a_vector_stands_instead_of_position_deletes_of_an_upgraded_table(lake: dict[str, str]) -> None:
+    table = sw.create(v3.NAME, SCHEMA, catalog=lake, properties=VECTORS)
+    table.append(rows(*range(6)))
+    table.delete("id = 1")
+    table.delete("id = 2")
+    v3.upgrade(lake)
+    table = opened(lake)
+    table.append(rows(6))
+    oracle = Oracle(table)
+    table.apply_changes([*changes(0), *changes(3, gone=True)], **APPLY)
+    oracle.after(gone=[3], changed=[0])
+    assert kinds(table) == ["PUFFIN"] + ["PARQUET"] * 3

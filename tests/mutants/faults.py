@@ -514,6 +514,11 @@ def a_row_takes_the_id_that_its_key_had_at_the_first_try(was: Any, self: Any, *a
     return self.stale
 
 
+@fault("C11", "iceberg.write.row_files:all_marked", V3_CHANGES + "a_vector_has_what_a_rivals_vector_takes")
+def a_vector_forgets_what_the_rivals_takes(_: Any, head: Any, places: Any, live: Any) -> Any:
+    return places
+
+
 # --- D: pauses and turns -----------------------------------------------------------------------------
 @fault(
     "D1",

@@ -185,8 +185,8 @@ BY_US: dict[str, Callable[[sw.Table], object]] = {
 PROGRAMS: dict[str, tuple[CatalogKind, str, str, list[str | tuple[int, ...]]]] = {
     # the catalog, the format version that the table is made with, how Spark changes rows, and what it runs or either of them appends
     "made": ("rest", "3", "copy-on-write", [(1, 2), (3,), f"{APPENDED} (4L, 'spark'), (5L, 'spark')", (6, 7), CHANGED, (8,), DELETED, MERGED, (9, 10)]),
-    "of a SQL catalog": ("sql", "3", "merge-on-read", [(1, 2), f"{APPENDED} (5L, 'spark')", CHANGED, (3, 4), "DELETE FROM {t} WHERE id = 3", (6,)]),
-    "upgraded": ("rest", "2", "merge-on-read", [(1, 2), (3, 4), UPGRADE, (5,), CHANGED, (6, 7), "CALL {c}.system.rewrite_data_files('{n}')", (8,)]),
+    "of a SQL catalog": ("sql", "3", "merge-on-read", [(1, 2), f"{APPENDED} (5L, 'spark')", CHANGED, (3, 4), MERGED, "DELETE FROM {t} WHERE id = 3", (6,), DELETED, (8,)]),
+    "upgraded": ("rest", "2", "merge-on-read", [(1, 2), (3, 4), UPGRADE, (5,), CHANGED, (6, 7), DELETED, MERGED, "CALL {c}.system.rewrite_data_files('{n}')", (8,)]),
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Decodes vectors of rows that are gone from a data file, which Delta and Iceberg store in the same form.
+"""Decodes and encodes vectors of rows that are gone from a data file, which Delta and Iceberg store in the same form.
 
 A vector is a 64-bit roaring bitmap of row numbers; its length and its checksum stand around it (Delta's PROTOCOL.md, "Deletion
 Vectors"; Iceberg's Puffin specification, "deletion-vector-v1").
@@ -48,12 +48,17 @@ def live(gone: BitMap64, rows: int) -> Flags:
     Raises:
         VectorError: the vector names rows that the file does not have.
     """
+    flags = np.ones(rows, np.bool_)
+    flags[numbers_in(gone, rows)] = False
+    return flags
+
+
+def numbers_in(gone: BitMap64, rows: int) -> Numbers:
+    """The rows of a data file with so many that are gone, ascending.  Raises as :func:`live`."""
     numbers = np.frombuffer(gone.to_array(), np.uint64)
     if len(numbers) and int(numbers[-1]) >= rows:
         raise VectorError(f"it names row {numbers[-1]} of {rows}")
-    flags = np.ones(rows, np.bool_)
-    flags[numbers] = False
-    return flags
+    return numbers.astype(np.int64)
 
 
 def unframed(body: bytes, start: int, size: int) -> bytes:
@@ -88,3 +93,15 @@ def deserialized(data: bytes, count: int) -> BitMap64:
     if len(found) != count:
         raise VectorError(f"it names {len(found)} rows, not {count}")
     return found
+
+
+def serialized(gone: BitMap64) -> bytes:
+    """The bytes of a vector."""
+    small = gone.copy()
+    small.run_optimize()
+    return MAGIC.to_bytes(WORD, "little") + small.serialize()
+
+
+def framed(data: bytes) -> bytes:
+    """The bytes of a vector as a file has them: see :func:`unframed`."""
+    return len(data).to_bytes(WORD, "big") + data + zlib.crc32(data).to_bytes(WORD, "big")

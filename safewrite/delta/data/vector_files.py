@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from safewrite.changes.meaning.positions import Flags, Numbers
-from safewrite.changes.meaning.row_vectors import VectorError, bitmap
+from safewrite.changes.meaning.row_vectors import VectorError, bitmap, serialized
 from safewrite.delta.data import vectors
 from safewrite.delta.data.rows import live_rows, unreadable
 from safewrite.delta.data.stats import wide
@@ -157,7 +157,7 @@ class Vectors:
         drawn = yield NewId(name="vectors.id")
         assert isinstance(drawn, Ok)
         name = uuid.UUID(str(drawn.value))
-        encoded = [(vectors.serialized(vector), len(vector)) for vector in wider.values()]
+        encoded = [(serialized(vector), len(vector)) for vector in wider.values()]
         body, described = vectors.file_of(encoded, name)
         path = vectors.file_name(name)
         yield from staging.upload([staging.of_data(path, body)], limits)

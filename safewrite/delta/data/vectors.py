@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import base64
 import uuid
-import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from safewrite.changes.meaning.row_vectors import MAGIC, WORD, VectorError, deserialized, unframed
+from safewrite.changes.meaning.row_vectors import WORD, VectorError, deserialized, framed, unframed
 from safewrite.stores.inside import climbs, is_inside
 
 if TYPE_CHECKING:
@@ -118,13 +117,6 @@ def z85(data: bytes) -> str:
 
 
 # --- encoding --------------------------------------------------------------------------------------------
-def serialized(gone: BitMap64) -> bytes:
-    """The bytes of a vector."""
-    small = gone.copy()
-    small.run_optimize()
-    return MAGIC.to_bytes(WORD, "little") + small.serialize()
-
-
 def file_of(vectors: Sequence[tuple[bytes, int]], name: uuid.UUID) -> tuple[bytes, list[dict[str, Any]]]:
     """One file of many vectors, each with its number of rows, and their descriptors."""
     parts, offset = [bytes([FILE_VERSION])], 1
@@ -133,8 +125,8 @@ def file_of(vectors: Sequence[tuple[bytes, int]], name: uuid.UUID) -> tuple[byte
     for data, rows in vectors:
         where = {"storageType": "u", "pathOrInlineDv": text, "offset": offset}
         described.append({**where, "sizeInBytes": len(data), "cardinality": rows})
-        parts += [len(data).to_bytes(WORD, "big"), data, zlib.crc32(data).to_bytes(WORD, "big")]
-        offset += len(data) + 2 * WORD
+        parts.append(framed(data))
+        offset += len(parts[-1])
     return b"".join(parts), described
 
 

@@ -208,17 +208,21 @@ def snapshot(
         update_snapshot_summaries,
     )
 
+    from safewrite.iceberg.data.vectors import as_counted, counted
+
     collector = SnapshotSummaryCollector()
     specs = {number: typed(spec, metadata) for number, spec in metadata.specs().items()}
     for file in added:
         # New data files are of the table's spec, and carry none themselves; delete files are of their data file's.
         spec_id = metadata.default_spec_id if file.content == DataFileContent.DATA else file.spec_id
-        collector.add_file(file, partition_spec=specs[spec_id], schema=schema)
+        collector.add_file(as_counted(file), partition_spec=specs[spec_id], schema=schema)
     for file in removed:
-        collector.remove_file(file, partition_spec=specs[file.spec_id], schema=schema)
+        collector.remove_file(as_counted(file), partition_spec=specs[file.spec_id], schema=schema)
     parent = metadata.snapshot_by_id(parent_id) if parent_id is not None else None
     summed = update_snapshot_summaries(  # PyIceberg (0.12.0) sums up no REPLACE, whose sums are those of an OVERWRITE
-        summary=Summary(operation=Operation.OVERWRITE, **collector.build(), **properties),
+        summary=Summary(
+            operation=Operation.OVERWRITE, **counted(collector.build(), added, removed), **properties
+        ),
         previous_summary=parent.summary if parent is not None else None,
     )
     summary = Summary(operation=operation, **summed.additional_properties)

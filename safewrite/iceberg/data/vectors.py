@@ -1,4 +1,4 @@
-"""Reads deletion vectors of Iceberg tables: which rows of a data file are gone (Iceberg spec, "Deletion Vectors"; Puffin spec).
+"""Reads and counts deletion vectors of Iceberg tables: which rows of a data file are gone (Iceberg spec, "Deletion Vectors"; Puffin spec).
 
 PyIceberg (0.12.0) reads manifests without the fields that say where a vector is, and applies every vector of a Puffin file that names
 the data file.  A Puffin file may hold many, and older ones of the same data file: the one counts that a live manifest entry points at.
@@ -6,18 +6,19 @@ the data file.  A Puffin file may hold many, and older ones of the same data fil
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from pyiceberg.manifest import DataFile, FileFormat, ManifestEntry
 
-from safewrite.changes.meaning.row_vectors import WORD, VectorError, deserialized, live, unframed
+from safewrite.changes.meaning.row_vectors import WORD, VectorError, deserialized, numbers_in, unframed
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table import FileScanTask
 
-    from safewrite.changes.meaning.positions import Flags
+    from safewrite.changes.meaning.positions import Flags, Numbers
 
 
 def sequence_of(entry: ManifestEntry) -> int:
@@ -63,11 +64,22 @@ def live_rows(file: DataFile, file_io: FileIO, rows: int) -> Flags:
         ValueError: it is damaged, or another one.
         Exception: whatever the store raises.
     """
-    _, offset, size = _place(file)
     with file_io.new_input(file.file_path).open() as stream:
         body = stream.read()
+    flags = np.ones(rows, np.bool_)
+    flags[gone_rows(file, body, rows)] = False
+    return flags
+
+
+def gone_rows(file: DataFile, body: bytes, rows: int) -> Numbers:
+    """The rows of a data file with so many that the vector takes which the entry ``file`` points at, ascending; ``body`` is of its file.
+
+    Raises:
+        ValueError: it is damaged, or another one.
+    """
+    _, offset, size = _place(file)
     try:
-        return live(deserialized(unframed(body, offset, size - 2 * WORD), file.record_count), rows)
+        return numbers_in(deserialized(unframed(body, offset, size - 2 * WORD), file.record_count), rows)
     except VectorError as error:
         raise ValueError(f"the deletion vector in {file.file_path} cannot be read: {error}") from error
 
@@ -86,3 +98,27 @@ def _place(file: DataFile) -> tuple[str, int, int]:
             "catalog, or its manifest is not as the specification has it. Read the table's rows by rows() or added_since()"
         )
     return known[0], known[1], known[2]
+
+
+# --- what a snapshot says of them --------------------------------------------------------------------
+def as_counted(file: DataFile) -> DataFile:
+    """A file as the sums of a snapshot count it: of a file of vectors the bytes of this one."""
+    if file.file_format != FileFormat.PUFFIN:
+        return file
+    fields = [*file._data]  # noqa: SLF001 - as below
+    fields[5] = _place(file)[2]
+    return DataFile(*fields)
+
+
+def counted(
+    sums: Mapping[str, str], added: Sequence[DataFile], removed: Sequence[DataFile]
+) -> dict[str, str]:
+    """The sums of a snapshot, in which vectors are counted by themselves; PyIceberg takes them for position delete files."""
+    found = dict(sums)
+    for what, files in (("added", added), ("removed", removed)):
+        vectors = sum(one.file_format == FileFormat.PUFFIN for one in files)
+        if vectors:
+            name = f"{what}-position-delete-files"
+            others = int(found.pop(name)) - vectors
+            found |= {f"{what}-dvs": str(vectors)} | ({name: str(others)} if others else {})
+    return found

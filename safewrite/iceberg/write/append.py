@@ -93,7 +93,7 @@ class AppendPlan:
     """The manifest of the new files, which serves every attempt."""
     _merging: Merging = field(default_factory=Merging, repr=False)
     _unmarked: Sequence[DataFile] = ()
-    """Deletes that went with their data files, by the last attempt."""
+    """Deletes that went with their data files, or that vectors took the place of, by the last attempt."""
 
     @property
     def schema(self) -> Schema:
@@ -236,6 +236,7 @@ class AppendPlan:
             head,
             (yield from self.kept_manifests(head)),
             change.removed,
+            change.marks,
             known=self.known,
             limits=self.limits,
             new_location=lambda number: self.new_location(head, f"{at}-m{number}.avro"),

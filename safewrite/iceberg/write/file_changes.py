@@ -33,6 +33,7 @@ def without_files(
     head: TableVersion,
     manifests: list[ManifestFile],
     removed: Sequence[DataFile],
+    marks: Sequence[DataFile] = (),
     *,
     snapshot_id: int,
     schema: Schema,
@@ -42,7 +43,7 @@ def without_files(
 ) -> Generator[Effect, Outcome, tuple[list[ManifestFile], tuple[Put, ...], Sequence[DataFile]]]:
     """The base's manifests, those with removed files rewritten, and a record of what was removed; and the deletes that go with these.
 
-    From format version 3 on a delete file says which data file it is of, and goes with it.
+    From format version 3 on a delete file of one data file goes with it, and where one of the ``marks``, a vector, takes its place.
 
     Raises:
         StorageError: a manifest cannot be read.
@@ -50,16 +51,17 @@ def without_files(
     from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus
 
     from safewrite.iceberg.data.manifests_v3 import VERSION
-    from safewrite.iceberg.write.position_deletes import manifest_of_deletes
+    from safewrite.iceberg.write.position_deletes import file_of, manifest_of_deletes
 
     gone, metadata = {file.file_path for file in removed}, table_of(head).metadata
-    if not gone:
+    version = metadata.format_version
+    unmarked = gone | {one for one in map(file_of, marks) if one is not None} if version >= VERSION else gone
+    if not unmarked:
         return manifests, (), ()
 
     def goes_with(one: ManifestEntry) -> bool:
         file = one.data_file
-        of = getattr(file, "referenced", None) if file.content != DataFileContent.DATA else file.file_path
-        return of in gone
+        return file.file_path in gone if file.content == DataFileContent.DATA else file_of(file) in unmarked
 
     def restated(one: ManifestEntry) -> ManifestEntry:
         """An entry of an older manifest in a new one; a removal names the snapshot that makes it."""
@@ -70,7 +72,7 @@ def without_files(
 
     puts: list[Put] = []
     deletes: list[DataFile] = []
-    asked = (ManifestContent.DATA,) if metadata.format_version < VERSION else (*ManifestContent,)
+    asked = (ManifestContent.DATA,) if version < VERSION else (*ManifestContent,)
     kept = [one for one in manifests if one.content not in asked]
     looked = [one for one in manifests if one.content in asked]
     entries = yield from entries_of(head, looked, known, limits, "replace.get_manifest")

@@ -6,6 +6,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from safewrite.changes.lookup.candidate_rows import Sought
@@ -13,6 +14,7 @@ from safewrite.changes.lookup.key_index import IndexName, ascending
 from safewrite.frames.parallel import windows
 from safewrite.iceberg.data.reading import WHOLE_BYTES, rows_of
 from safewrite.iceberg.data.schema import arrow_schema
+from safewrite.iceberg.data.vectors import vector_of
 from safewrite.iceberg.metadata import table_of
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome
@@ -128,13 +130,16 @@ def marks(head: TableVersion, task: FileScanTask) -> bool:
 
 
 def live_of(task: FileScanTask, limits: Limits) -> Generator[Effect, Outcome, UnmarkedRows | None]:
-    """Which rows of a file its delete files leave; None if one cannot be read."""
+    """Which rows of a file its delete files leave; None if one cannot be read: whoever reads its rows says why."""
     from safewrite.iceberg.write import position_deletes
 
     gets = [Get(one.file_path, name="apply.get_deletes") for one in task.delete_files]
     answers = yield from fetch(gets, limits, name="apply.get_all_deletes")
     bodies = [one.value for one in answers if isinstance(one, Ok) and isinstance(one.value, bytes)]
-    return position_deletes.live_rows(task, bodies) if len(bodies) == len(gets) else None
+    try:
+        return position_deletes.live_rows(task, bodies) if len(bodies) == len(gets) else None
+    except ValueError:
+        return None
 
 
 def more_gone(
@@ -142,12 +147,16 @@ def more_gone(
 ) -> Generator[Effect, Outcome, UnmarkedRows | None]:
     """Which rows of a file are live that has more delete files than ``before``, by the new ones alone; None as :func:`live_of`.
 
-    None as well where a delete file is gone: rows may have come back.
+    A deletion vector stands instead of the one before.  None as well where rows came back, or may have: a delete file is gone.
     """
     from pyiceberg.table import FileScanTask
 
     from safewrite.iceberg.write.position_deletes import UnmarkedRows
 
+    if vector_of(after) is not None:
+        now = yield from live_of(after, limits)
+        is_more = now is not None and now.in_file == had.in_file and np.isin(had.gone, now.gone).all()
+        return now if is_more else None
     known = {one.file_path for one in before.delete_files}
     if not known <= {one.file_path for one in after.delete_files}:
         return None

@@ -27,7 +27,7 @@ from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.file_changes import IcebergChange, encoded_rows
 from safewrite.iceberg.write.key_lookup import live_of, more_gone
-from safewrite.iceberg.write.row_files import Loss, Mark, change_of, delete_file, mark_of
+from safewrite.iceberg.write.row_files import Loss, Mark, all_marked, change_of, delete_file, mark_of
 from safewrite.iceberg.write.staging import Staging
 from safewrite.protocol.ask import Limits, ask
 from safewrite.protocol.effects import Effect, Ok, Outcome
@@ -161,11 +161,10 @@ class MatchingFiles:
         assert found.live is not None
         if not count or count == len(found.live):
             return Loss(count, removes=bool(count)), None
-        named = task.file.file_path, found.places.tobytes()
+        places = all_marked(head, found.places, found.live)
+        named = task.file.file_path, places.tobytes()
         if named not in self._deletes:
-            new[named] = delete_file(
-                head, task, found.places, f"{self.write_id}-d{len(self._deletes) + len(new)}"
-            )
+            new[named] = delete_file(head, task, places, f"{self.write_id}-d{len(self._deletes) + len(new)}")
         return Loss(count), named
 
     def _rest(

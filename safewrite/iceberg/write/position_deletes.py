@@ -1,6 +1,7 @@
-"""Writes and reads position delete files: which rows of a data file are gone (Iceberg spec, "Position Delete Files").
+"""Writes and reads which rows of a data file are gone: position delete files, from format version 3 on deletion vectors.
 
-One delete file per data file, with equal bounds of its path, so that readers take it for that file alone.
+One delete file per data file, with equal bounds of its path, so that readers take it for that file alone.  A data file has one vector at
+most, which stands instead of all that took rows before (Iceberg spec, "Position Delete Files", "Deletion Vectors").
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ from pyiceberg.manifest import (
 
 from safewrite.changes.lookup.key_index import ascending
 from safewrite.changes.meaning.positions import Flags, Numbers
+from safewrite.changes.meaning.row_vectors import bitmap, framed, serialized
 from safewrite.iceberg.catalog.files import MemoryFile
 from safewrite.iceberg.data.datafiles import StagedFile
 from safewrite.iceberg.data.manifests import compression, entry
-from safewrite.iceberg.data.manifests_v3 import VERSION, DeleteManifestWriterV3
+from safewrite.iceberg.data.manifests_v3 import VERSION, DeleteManifestWriterV3, NumberedFile
 from safewrite.iceberg.data.partitions import typed
+from safewrite.iceberg.data.vectors import gone_rows
+from safewrite.iceberg.write import puffin
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestEntry
@@ -42,6 +46,8 @@ if TYPE_CHECKING:
 MODE, DELETE_MODE = "write.merge.mode", "write.delete.mode"
 """The table properties by which Spark chooses, too: for changes by key, and for rows that match a condition."""
 PATH_ID, POS_ID = 2147483546, 2147483545
+_VECTOR, _POS_OF_ROW = "deletion-vector-v1", 2147483645
+"""The type of a vector's blob, and the field that it is about."""
 _SCHEMA = pa.schema(
     [
         pa.field(name, kind, nullable=False, metadata={"PARQUET:field_id": str(number)})
@@ -51,8 +57,8 @@ _SCHEMA = pa.schema(
 
 
 def is_asked(metadata: TableMetadata, mode: str = MODE) -> bool:
-    """Whether the table wants rows to be marked as gone, and its format version knows position delete files."""
-    return metadata.format_version == 2 and metadata.properties.get(mode) == "merge-on-read"
+    """Whether the table wants rows to be marked as gone, and its format version knows delete files."""
+    return metadata.format_version >= 2 and metadata.properties.get(mode) == "merge-on-read"
 
 
 def encoded(file: DataFile, positions: Numbers, path: str) -> StagedFile:
@@ -77,6 +83,30 @@ def encoded(file: DataFile, positions: Numbers, path: str) -> StagedFile:
     )
     described.spec_id = file.spec_id
     return StagedFile(path, sink.getvalue(), described)
+
+
+def encoded_vector(file: DataFile, positions: Numbers, path: str) -> StagedFile:
+    """The deletion vector of a data file: all its rows that are gone, by their places in it, in order."""
+    blob = framed(serialized(bitmap(positions)))
+    told = {"referenced-data-file": file.file_path, "cardinality": str(len(positions))}
+    body = puffin.encoded(blob, _VECTOR, -1, -1, fields=(_POS_OF_ROW,), properties=told).body
+    described = NumberedFile.from_args(
+        _table_format_version=VERSION,
+        content=DataFileContent.POSITION_DELETES,
+        file_path=path,
+        file_format=FileFormat.PUFFIN,
+        partition=file.partition,
+        record_count=len(positions),
+        file_size_in_bytes=len(body),
+        sort_order_id=None,
+        equality_ids=None,
+        key_metadata=None,
+        referenced_data_file=file.file_path,
+        content_offset=puffin.OFFSET,
+        content_size_in_bytes=len(blob),
+    )
+    described.spec_id = file.spec_id
+    return StagedFile(path, body, described)
 
 
 @dataclass(frozen=True)
@@ -105,9 +135,16 @@ class UnmarkedRows:
 
 
 def live_rows(task: FileScanTask, bodies: Sequence[bytes]) -> UnmarkedRows:
-    """Which rows of a data file its delete files, ``bodies``, leave."""
+    """Which rows of a data file its delete files, ``bodies``, leave.
+
+    Raises:
+        ValueError: a deletion vector is damaged.
+    """
     gone = [np.zeros(0, np.int64)]
     for file, body in zip(task.delete_files, bodies, strict=True):
+        if file.file_format == FileFormat.PUFFIN:
+            gone.append(gone_rows(file, body, task.file.record_count))
+            continue
         read = pq.ParquetFile(pa.BufferReader(body)).read
         if _is_of(file, task.file.file_path):
             table = read(["pos"], use_threads=False)
@@ -119,10 +156,16 @@ def live_rows(task: FileScanTask, bodies: Sequence[bytes]) -> UnmarkedRows:
     return UnmarkedRows(task.file.record_count, places[places < task.file.record_count])
 
 
+def file_of(deletes: DataFile) -> str | None:
+    """The data file that all rows of a delete file are of, as it says itself or by its bounds; one that was cut off says nothing."""
+    if isinstance(deletes, NumberedFile) and deletes.referenced is not None:
+        return deletes.referenced
+    low, high = ((ends or {}).get(PATH_ID) for ends in (deletes.lower_bounds, deletes.upper_bounds))
+    return low.decode() if low is not None and low == high else None
+
+
 def _is_of(deletes: DataFile, path: str) -> bool:
-    """Whether the bounds of a delete file say that all its rows are of one data file; a bound that was cut off says nothing."""
-    bound = path.encode()
-    return all((ends or {}).get(PATH_ID) == bound for ends in (deletes.lower_bounds, deletes.upper_bounds))
+    return file_of(deletes) == path
 
 
 def rows_taken(deletes: DataFile, path: str) -> int:
@@ -136,8 +179,9 @@ def is_plain(task: FileScanTask) -> bool:
 
 
 def is_plain_delete(file: DataFile) -> bool:
-    """Whether this is a position delete file in Parquet."""
-    return file.content == DataFileContent.POSITION_DELETES and file.file_format == FileFormat.PARQUET
+    """Whether this is a position delete file in Parquet, or a deletion vector."""
+    known = file.file_format in {FileFormat.PARQUET, FileFormat.PUFFIN}
+    return file.content == DataFileContent.POSITION_DELETES and known
 
 
 class _DeleteManifest(ManifestWriterV2):

@@ -1,4 +1,4 @@
-"""Writes and reads a Puffin file of one blob, which Iceberg registers as statistics of a snapshot.
+"""Writes and reads a Puffin file of one blob, which Iceberg registers as statistics of a snapshot, or which is a deletion vector.
 
 Orphan removal of all engines knows such files and leaves them.  Source: the Puffin specification of Apache Iceberg.
 """
@@ -6,10 +6,13 @@ Orphan removal of all engines knows such files and leaves them.  Source: the Puf
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 _MAGIC = b"PFA1"
 _SIZES = 4
+OFFSET = len(_MAGIC)
+"""Where the blob begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +23,24 @@ class Puffin:
     footer_bytes: int
 
 
-def encoded(blob: bytes, kind: str, snapshot_id: int, sequence: int) -> Puffin:
-    """A file of one blob of a type that readers pass over."""
+def encoded(
+    blob: bytes,
+    kind: str,
+    snapshot_id: int,
+    sequence: int,
+    *,
+    fields: Sequence[int] = (),
+    properties: Mapping[str, str] | None = None,
+) -> Puffin:
+    """A file of one blob of a type, about some fields and with properties of its own."""
     described = {
         "type": kind,
-        "fields": [],
+        "fields": [*fields],
         "snapshot-id": snapshot_id,
         "sequence-number": sequence,
-        "offset": len(_MAGIC),
+        "offset": OFFSET,
         "length": len(blob),
+        **({"properties": properties} if properties else {}),
     }
     said = json.dumps({"blobs": [described], "properties": {"created-by": "safewrite"}}).encode()
     footer = _MAGIC + said + len(said).to_bytes(_SIZES, "little") + bytes(_SIZES) + _MAGIC

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from safewrite.changes.lookup.candidate_rows import GoneRows, filtered
+from safewrite.changes.lookup.key_index import ascending
 from safewrite.changes.lookup.table_files import LiveFile, Rest
 from safewrite.changes.meaning.positions import Flags, Numbers
 from safewrite.frames.parallel import Begun, given_back, windows
+from safewrite.iceberg.data.manifests_v3 import VERSION
 from safewrite.iceberg.data.reading import fetched
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.file_changes import IcebergChange
@@ -139,6 +141,7 @@ class RowRemoval:
                     continue
                 else:
                     in_file = places
+                in_file = all_marked(head, in_file, live)
                 named = task.file.file_path, in_file.tobytes()
                 if named not in self._deletes:
                     self._stores += 1
@@ -156,10 +159,19 @@ class RowRemoval:
         return [*(file for loss in self._losses.values() for file in loss.rest), *self._deletes.values()]
 
 
+def all_marked(head: TableVersion, places: Numbers, live: UnmarkedRows | None) -> Numbers:
+    """The places that the delete file of a data file names, where those at ``places`` go: a vector has all that went before, too."""
+    is_vector = table_of(head).metadata.format_version >= VERSION
+    return ascending(places, live.gone) if is_vector and live is not None else places
+
+
 def delete_file(head: TableVersion, task: FileScanTask, places: Numbers, name: str) -> StagedFile:
     """The delete file of rows at some places of a data file."""
     from safewrite.iceberg.write import position_deletes
 
+    if table_of(head).metadata.format_version >= VERSION:
+        path = table_of(head).location_provider().new_data_location(f"{name}-deletes.puffin")
+        return position_deletes.encoded_vector(task.file, places, path)
     path = table_of(head).location_provider().new_data_location(f"{name}-deletes.parquet")
     return position_deletes.encoded(task.file, places, path)
 

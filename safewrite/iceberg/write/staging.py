@@ -144,7 +144,10 @@ class Staging:
 
 
 def _mark(file: StagedFile) -> Mark:
-    return Mark.of_parquet(file.path, file.data_file.file_size_in_bytes, file.body)
+    size = file.data_file.file_size_in_bytes
+    if file.data_file.file_format.value == "PUFFIN":
+        return Mark.of(file.path, size, file.body[-staging.TAIL_BYTES_MAX :])
+    return Mark.of_parquet(file.path, size, file.body)
 
 
 def _size(file: StagedFile) -> int:
