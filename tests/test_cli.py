@@ -170,6 +170,29 @@ def test_a_budget_of_upkeep_that_is_no_number_begins_nothing(local: str, wrong: 
     assert answer["error"]["message"].startswith(f"{wrong[0]} is a number of")
 
 
+def test_changes_are_counted_by_commit_or_printed_as_rows(local: str) -> None:
+    table = sw.open(local)
+    code, begin = run_json("changes", local)
+    (whole,) = begin["commits"]
+    assert (code, whole["insert"], begin["position"]) == (
+        0,
+        table.row_count(),
+        f"{table.version}@{table.table_id}",
+    )
+    version = table.append([{**table.rows(where="true").slice(0, 1).to_pylist()[0]}]).version
+    code, answer = run_json("changes", local, "--since", begin["position"])
+    (one,) = answer["commits"]
+    assert (code, one["version"], one["insert"], one["delete"]) == (0, version, 1, 0)
+    code, printed = run("changes", local, "--since", str(version - 1), "--rows")
+    row, *positions = map(json.loads, printed.splitlines())
+    assert (row["_change_type"], row["_commit_version"]) == ("insert", version)
+    assert positions == [{"_position": answer["position"]}] * 2
+    code, printed = run("changes", local, "--since", answer["position"])
+    assert (code, "no row changed" in printed) == (0, True)
+    assert run_json("changes", local, "--since", "yesterday")[1]["error"]["kind"] == "invalid_input"
+    assert run_json("changes", local, "--since", "999")[1]["error"]["kind"] == "history_gap"
+
+
 def test_an_age_that_is_no_number_sweeps_nothing(local: str) -> None:
     assert run("repair", local, "--sweep", "--older-than-days", "nan")[0] == 2
 

@@ -1,4 +1,4 @@
-"""Runs the commands of ``safewrite``: doctor, resolve, history, repair, maintain, adopt, checkpoint, fast-forward, locks,
+"""Runs the commands of ``safewrite``: doctor, resolve, history, changes, repair, maintain, adopt, checkpoint, fast-forward, locks,
 verify, dashboard, cdc, medallion, stress.
 
 Exit codes: 0 all is well, 1 rows are lost, doubled or unknown (doctor: a danger was found), 2 wrong
@@ -23,6 +23,7 @@ from typer.main import get_command
 import safewrite
 from safewrite.cli.adopt import adopt
 from safewrite.cli.cdc import cdc
+from safewrite.cli.changes import changes
 from safewrite.cli.dashboard import dashboard
 from safewrite.cli.fast_forward import fast_forward
 from safewrite.cli.history import history
@@ -163,6 +164,7 @@ def show_help(words: Sequence[str]) -> bool:
 app.command()(doctor)
 app.command()(resolve)
 app.command()(history)
+app.command()(changes)
 app.command()(repair)
 app.command()(maintain)
 app.command()(adopt)

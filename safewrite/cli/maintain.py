@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from safewrite.cli.shared import EXIT_LOST, DryRun, Screen, check_above_zero, connect_to, plain
+from safewrite.cli.shared import EXIT_LOST, DryRun, Screen, check_above_zero, plain
 from safewrite.cli.target import Target, on_table
 from safewrite.errors import InvalidInputError
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from safewrite.intake.upkeep import TablesMaintained
-    from safewrite.table.verbs import Table
 
 
 @partial(on_table, required=False)
@@ -73,7 +72,7 @@ def maintain(
         }
         if config is not None:
             _maintain_job(screen, _job(config).maintain(dry_run=dry_run, **budget))
-        report = _opened(target).maintain(dry_run=dry_run, **budget)
+        report = target.open().maintain(dry_run=dry_run, **budget)
     screen.show(report.to_dict(), lambda console: console.print(plain(str(report)), highlight=False))
     raise typer.Exit(0 if report.in_doubt is None else EXIT_LOST)
 
@@ -101,24 +100,3 @@ def _maintain_job(screen: Screen, done: TablesMaintained) -> NoReturn:
 
     screen.show(done.to_dict(), text)
     raise typer.Exit(0 if done.ok else EXIT_LOST)
-
-
-def _opened(target: Target) -> Table:
-    """The table, as a writer opens it."""
-    import safewrite
-
-    if target.catalog is not None:
-        return safewrite.open(
-            target.table,
-            catalog=dict(target.catalog),
-            branch=target.branch,
-            lock_table=target.lock_table,
-            storage_options=target.options,
-        )
-    found = connect_to(target.table, target.lock_table, target.arbiter, target.options)
-    return safewrite.open(
-        target.table,
-        lock_table=found.lock_table,
-        arbiter=cast("Any", found.arbiter_name),
-        storage_options=target.options,
-    )

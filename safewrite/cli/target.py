@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
@@ -17,6 +17,7 @@ from safewrite.cli.shared import (
     Region,
     Screen,
     StorageOption,
+    connect_to,
     options_of,
     pairs,
 )
@@ -24,6 +25,7 @@ from safewrite.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from safewrite.iceberg.connect import Connection
+    from safewrite.table.verbs import Table
 
 TableArg = Annotated[
     str,
@@ -84,6 +86,26 @@ class Target:
 
         return self._on_branch(
             connect(self.table, self.catalog, lock_table=self.lock_table, storage_options=self.options)
+        )
+
+    def open(self) -> Table:
+        """The table, as a writer opens it.  Raises as ``safewrite.open`` does."""
+        import safewrite
+
+        if self.catalog is not None:
+            return safewrite.open(
+                self.table,
+                catalog=dict(self.catalog),
+                branch=self.branch,
+                lock_table=self.lock_table,
+                storage_options=self.options,
+            )
+        found = connect_to(self.table, self.lock_table, self.arbiter, self.options)
+        return safewrite.open(
+            self.table,
+            lock_table=found.lock_table,
+            arbiter=cast("Any", found.arbiter_name),
+            storage_options=self.options,
         )
 
     def _on_branch(self, connection: Connection) -> Connection:
