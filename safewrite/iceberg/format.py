@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -373,11 +374,13 @@ class IcebergFormat:
 
     # --- upkeep -------------------------------------------------------------------------------------
     def inventory(self) -> Inventory:
+        from safewrite.iceberg.maintenance.aws import compacted_by
         from safewrite.iceberg.write.compaction import inventory
 
         head = self._admit(self.refresh(), keeps_ids=False)
         known, target = self.planner.known, self.planner.target_bytes(head)
-        return self._cached.run(inventory(head, known, target, self.limits))
+        found = self._cached.run(inventory(head, known, target, self.limits))
+        return replace(found, served_by=compacted_by(self.connection, table_of(head)))
 
     def compact(self, groups: Sequence[FileGroup], on: Inventory) -> Compacted:
         from safewrite.upkeep.maintain import ended

@@ -92,7 +92,8 @@ class Group:
 class Inventory:
     """What a table has: its version, its live files in their order, the size that its files should have.
 
-    ``heat`` tells for a partition how many of the last commits took files away there; ``listing`` is the format's own.
+    ``heat`` tells for a partition how many of the last commits took files away there; ``listing`` is the format's own.  ``served_by``
+    is the service that puts its files together by itself.
     """
 
     version: int
@@ -100,6 +101,7 @@ class Inventory:
     target: int
     heat: Mapping[Hashable, int]
     listing: object = None
+    served_by: str = ""
 
     @property
     def size(self) -> int:

@@ -39,6 +39,7 @@ TAKEN = "other writers took its files first"
 OVER_TIME, OVER_BYTES = "the budget of seconds was used up", "they are beyond the budget of bytes"
 BUSY = "writers were first at every version"
 DOUBT = "a commit before them is in doubt"
+SERVED = "{} puts the table's files together by itself"
 
 
 @dataclass(frozen=True)
@@ -131,13 +132,21 @@ class _Run:
     spent: int = 0
     settled: Settled = Settled()
 
-    def work_through(self, groups: Sequence[Group], on: Inventory) -> None:
+    def worth_their_work(self, on: Inventory) -> list[Group]:
+        """The groups to put together; none where a service does it, which would do it twice."""
+        groups = groups_of(on)
+        if not on.served_by or not groups:
+            return groups
+        self.left[SERVED.format(on.served_by)] += len(groups)
+        return []
+
+    def work_through(self, on: Inventory) -> None:
         """Commit all groups that the budget allows.
 
         Raises:
             ConflictError: kind SCHEMA_CHANGED; groups are to be chosen again.
         """
-        waiting = deque(groups)
+        waiting = deque(self.worth_their_work(on))
         while waiting:
             if self.budget_s is not None and self.table.now_s() - self.started_s >= self.budget_s:
                 self.left[OVER_TIME] += len(waiting)
@@ -202,7 +211,7 @@ def maintain(
         return _foreseen(run, first)
     for turn in range(1, PLANS_MAX + 1):
         try:
-            run.work_through(groups_of(found), found)
+            run.work_through(found)
             break
         except ConflictError as error:
             if error.kind is not Kind.SCHEMA_CHANGED or turn == PLANS_MAX:
@@ -215,7 +224,7 @@ def maintain(
 
 def _foreseen(run: _Run, found: Inventory) -> MaintainReport:
     """What a run would do, if nobody else wrote meanwhile."""
-    waiting, groups = deque(groups_of(found)), list[Group]()
+    waiting, groups = deque(run.worth_their_work(found)), list[Group]()
     while waiting:
         groups += run.taken(waiting, found.target)
     outputs, size = sum(one.outputs for one in groups), sum(one.live_bytes for one in groups)

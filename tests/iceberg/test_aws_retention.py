@@ -156,19 +156,21 @@ def findings(place: Place, lock_table: str | None = None) -> dict[str, Any]:
     return {finding.code: finding for finding in doctor.examine(connection).findings}
 
 
-def answering(monkeypatch: pytest.MonkeyPatch, place: Place, retention: dict[str, Any] | None) -> None:
+def answering(
+    monkeypatch: pytest.MonkeyPatch, place: Place, retention: dict[str, Any] | None, kind: str = "retention"
+) -> None:
     """Let Glue answer, in the shape of AWS's model, what its optimizers do with the table."""
     glue = place.catalog().glue  # type: ignore[attr-defined]
     model = glue.meta.service_model.operation_model("GetTableOptimizer")
 
     def get_table_optimizer(**request: Any) -> dict[str, Any]:
         assert not ParamValidator().validate(request, model.input_shape).has_errors()
-        if retention is None or request["Type"] != "retention":
+        if retention is None or request["Type"] != kind:
             raise glue.exceptions.EntityNotFoundException(
                 {"Error": {"Code": "EntityNotFoundException"}}, "Get"
             )
-        configuration = {"enabled": True, "retentionConfiguration": {"icebergConfiguration": retention}}
-        answer = {"TableOptimizer": {"type": "retention", "configuration": configuration}}
+        configuration = {"enabled": True, f"{kind}Configuration": {"icebergConfiguration": retention}}
+        answer = {"TableOptimizer": {"type": kind, "configuration": configuration}}
         assert not ParamValidator().validate(answer, model.output_shape).has_errors()
         return answer
 
@@ -187,6 +189,25 @@ def test_doctor_tells_how_large_the_metadata_is_and_who_expires_snapshots(
     assert found["snapshots_expired_by_service"].details["kept_hours"] == 120
     answering(monkeypatch, place, None)
     assert "snapshots_expired_by_service" not in findings(place)
+
+
+def test_maintain_stands_aside_where_glue_puts_files_together(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = place.create(1)
+    for number in range(4):
+        table.append(rows(10 + number))
+    answering(monkeypatch, place, {"strategy": "binpack"}, "compaction")
+    glue = place.catalog().glue  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        table.iceberg.catalog.glue, "get_table_optimizer", glue.get_table_optimizer, raising=False
+    )
+    assert table.maintain().left == {"Glue's optimizer puts the table's files together by itself": 1}
+    answering(monkeypatch, place, None)
+    monkeypatch.setattr(
+        table.iceberg.catalog.glue, "get_table_optimizer", glue.get_table_optimizer, raising=False
+    )
+    assert table.maintain().groups == 1
 
 
 def test_doctor_says_when_nobody_can_be_asked(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -438,3 +438,13 @@ def test_a_run_whose_commit_is_due_for_a_checkpoint_makes_it_once(
     assert (report.commits, report.checkpoint) == ((10,), 10)
     upkeep.finish()
     assert made_by == [10]
+
+
+def test_databricks_is_not_helped_where_it_puts_files_together_by_itself(tmp_path: Path) -> None:
+    table = made(tmp_path / "t")
+    info = {"operation": "OPTIMIZE", "engineInfo": "Databricks-Runtime/16.4.x-scala2.12", "timestamp": 1}
+    path = tmp_path / "t" / "_delta_log" / f"{table.version + 1:020}.json"
+    path.write_text(json.dumps({"commitInfo": info}))
+    report = table.maintain()
+    assert (report.groups, report.left) == (0, {"Databricks puts the table's files together by itself": 3})
+    assert table.maintain(dry_run=True).left == report.left

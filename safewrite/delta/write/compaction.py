@@ -65,7 +65,9 @@ def inventory(
     replay = yield from known.load(state, limits)
     first = max(state.version - HOT_COMMITS, -1)
     commits = (yield from commits_since(first, state.version, limits)) or []
-    return replace(listed(replay, target_file_size), heat=_heat(commits), listing=known)
+    return replace(
+        listed(replay, target_file_size), heat=_heat(commits), listing=known, served_by=_served_by(commits)
+    )
 
 
 def listed(replay: LogReplay, target_file_size: int | None = None) -> Inventory:
@@ -98,6 +100,16 @@ def _why_it_stays(add: Action) -> str:
 
 def _partition(action: Action) -> Hashable:
     return tuple(sorted((action.get("partitionValues") or {}).items()))
+
+
+def _served_by(commits: Sequence[Commit]) -> str:
+    """Databricks, where one of these commits is its OPTIMIZE: auto compaction, predictive optimization, or a job of the user's."""
+    infos = [commit.commit_info or {} for commit in commits]
+    is_theirs = any(
+        one.get("operation") == OPERATION and str(one.get("engineInfo")).startswith("Databricks")
+        for one in infos
+    )
+    return "Databricks" if is_theirs else ""
 
 
 def _heat(commits: Sequence[Commit]) -> Mapping[Hashable, int]:

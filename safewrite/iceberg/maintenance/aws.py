@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from safewrite.iceberg.connect import Connection
+
+log = logging.getLogger("safewrite")
 
 MB = 1_000_000
 GLUE_MB, S3_TABLES_MB = 20, 5
@@ -113,20 +116,41 @@ def _is_aws(connection: Connection) -> bool:
     return ".amazonaws.com" in str(address)
 
 
-def _optimizers(connection: Connection, table: Table) -> list[Finding]:
+def compacted_by(connection: Connection, table: Table) -> str:
+    """The service that puts small files of the table together by itself; "" where there is none, or nobody can be asked."""
+    try:
+        if ledger_place.in_s3_tables(connection.catalog):
+            found = _s3_settings(connection).get("icebergCompaction", {})
+            return "" if found.get("status") == "disabled" else "S3 Tables"
+        if connection.kind == "glue" and _optimizer(connection, table, "compaction") is not None:
+            return "Glue's optimizer"
+    except Exception as error:  # noqa: BLE001 - a role may not be allowed to ask
+        log.info(
+            "whether AWS puts files of %s together was not to be asked: %s", connection.table_name, error
+        )
+    return ""
+
+
+def _optimizer(connection: Connection, table: Table, kind: str) -> Mapping[str, Any] | None:
+    """The settings of one of Glue's optimizers; None where the table has none that is on."""
     glue: Any = connection.catalog.glue  # type: ignore[attr-defined]
     database, name = table.name()[-2:]
     shown = glue.get_table(DatabaseName=database, Name=name)["Table"]
+    try:
+        answer = glue.get_table_optimizer(
+            CatalogId=shown.get("CatalogId", ""), DatabaseName=database, TableName=name, Type=kind
+        )
+    except glue.exceptions.EntityNotFoundException:
+        return None
+    settings: Mapping[str, Any] = answer.get("TableOptimizer", {}).get("configuration", {})
+    return settings if settings.get("enabled") else None
+
+
+def _optimizers(connection: Connection, table: Table) -> list[Finding]:
     found = []
     for kind in ("retention", "orphan_file_deletion"):
-        try:
-            answer = glue.get_table_optimizer(
-                CatalogId=shown.get("CatalogId", ""), DatabaseName=database, TableName=name, Type=kind
-            )
-        except glue.exceptions.EntityNotFoundException:
-            continue
-        settings = answer.get("TableOptimizer", {}).get("configuration", {})
-        if not settings.get("enabled"):
+        settings = _optimizer(connection, table, kind)
+        if settings is None:
             continue
         if kind == "retention":
             kept = settings.get("retentionConfiguration", {}).get("icebergConfiguration", {})
@@ -143,7 +167,8 @@ def _optimizers(connection: Connection, table: Table) -> list[Finding]:
     return found
 
 
-def _s3_tables(connection: Connection) -> list[Finding]:
+def _s3_settings(connection: Connection) -> Mapping[str, Any]:
+    """What S3 Tables does with the table by itself, by kind."""
     from safewrite.stores.clients import shared_client
 
     properties = connection.catalog.properties
@@ -156,7 +181,12 @@ def _s3_tables(connection: Connection) -> list[Finding]:
         namespace=connection.identifier[-2],
         name=connection.identifier[-1],
     )
-    settings = answer.get("configuration", {}).get("icebergSnapshotManagement", {})
+    found: Mapping[str, Any] = answer.get("configuration", {})
+    return found
+
+
+def _s3_tables(connection: Connection) -> list[Finding]:
+    settings = _s3_settings(connection).get("icebergSnapshotManagement", {})
     if settings.get("status") == "disabled":
         return []
     kept = settings.get("settings", {}).get("icebergSnapshotManagement", {})
