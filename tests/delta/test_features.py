@@ -270,10 +270,15 @@ def test_row_tracking_that_the_protocol_does_not_list_or_that_is_suspended_is_re
     enabled = {"delta.enableRowTracking": "true"}
     suspended = {"delta.rowTrackingSuspended": "true"}
     check_append(state("rowTracking", "domainMetadata"))
-    check_append(state("rowTracking", "domainMetadata", properties=enabled))
+    named = {
+        "delta.rowTracking.materializedRowIdColumnName": "i",
+        "delta.rowTracking.materializedRowCommitVersionColumnName": "v",
+    }
+    check_append(state("rowTracking", "domainMetadata", properties=enabled | named))
+    assert "rowTracking" in refusal(state("rowTracking", "domainMetadata", properties=enabled))
     check_append(state("rowTracking", "domainMetadata", properties=suspended))
-    assert "rowTracking" in refusal(state("domainMetadata", properties=enabled))
-    assert "rowTracking" in refusal(state("rowTracking", properties=enabled | suspended))
+    assert "rowTracking" in refusal(state("domainMetadata", properties=enabled | named))
+    assert "rowTracking" in refusal(state("rowTracking", properties=enabled | named | suspended))
 
 
 def test_in_commit_timestamps_are_refused_where_nothing_tells_that_of_the_newest_commit():

@@ -14,7 +14,7 @@ import pytest
 import safewrite as sw
 from safewrite.delta.log.checkpoint import write_checkpoint
 from safewrite.delta.log.snapshot import Snapshot, load
-from safewrite.delta.log.stamps import MARK, ROW_IDS
+from safewrite.delta.log.stamps import ID_COLUMN, MARK, ROW_IDS, VERSION_COLUMN
 from safewrite.delta.write.abc import Write
 from safewrite.delta.write.staging import StagedFile
 from safewrite.delta.write.stamped import Stamper
@@ -32,6 +32,7 @@ from tests.each import each
 
 BOTH = {"delta.enableInCommitTimestamps": "true", "delta.enableRowTracking": "true"}
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+NAMED = {ID_COLUMN: "_row-id", VERSION_COLUMN: "_row-version"}
 ASLEEP = 4_000_000_000_000
 """A time that no clock shows yet."""
 
@@ -129,7 +130,7 @@ def stamped(time_ms: int, last: int, *actions: dict[str, Any]) -> list[dict[str,
 
 def begun(time_ms: int = 5, last: int = 9, properties: Mapping[str, str] = {}) -> Table:
     table = Table()
-    table.commit(*stamped(time_ms, last, PROTOCOL, metadata(properties={**BOTH, **properties})))
+    table.commit(*stamped(time_ms, last, PROTOCOL, metadata(properties={**BOTH, **NAMED, **properties})))
     objects = table.objects
     table.world = World(
         objects,

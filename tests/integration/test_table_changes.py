@@ -148,7 +148,12 @@ def test_check_constraints_that_are_not_evaluated_are_refused_by_name(place: Pla
         ("columnMapping", {}, {"delta.columnMapping.mode": "name"}, {}),
         ("generatedColumns", {}, {}, {"delta.generationExpression": "abs(id) + 1"}),
         ("identityColumns", {}, {}, {"delta.identity.start": 1, "delta.identity.step": 1}),
-        ("rowTracking", {"writerFeatures": ["rowTracking", "domainMetadata"]}, {}, {}),
+        (
+            "rowTracking",  # it names no columns for ids
+            {"writerFeatures": ["rowTracking", "domainMetadata"]},
+            {"delta.enableRowTracking": "true"},
+            {},
+        ),
         ("madeUpFeature", {"writerFeatures": ["madeUpFeature"]}, {}, {}),
         (
             "catalogManaged",

@@ -142,6 +142,7 @@ WRITTEN = {
     "plain", "not_null", "cdf", "append_only", "dv", "widened", "ntz", "vacuum_check", "protection", "domain", "fabric",
     "v2_checkpoint", "v2_listed", "clustered", "clustered_33", "check", "invariant",
     "generated", "generated_part", "defaults", "defaults_all",
+    "row_tracking", "row_tracking_cap", "ict", "uc_2025", "uc_2026", "uc_2026_nomap",
 }  # fmt: skip
 
 

@@ -16,7 +16,16 @@ import pyarrow as pa
 
 from safewrite.changes.lookup.key_index import IndexName, KeyIndex, KeyLookup, indexable, known_keys
 from safewrite.changes.meaning.decide import ChangeBatch
-from safewrite.changes.meaning.positions import Flags, Numbers, Position, among, compared, meeting, values_of
+from safewrite.changes.meaning.positions import (
+    Flags,
+    Numbers,
+    Position,
+    among,
+    compared,
+    groups,
+    meeting,
+    values_of,
+)
 from safewrite.changes.meaning.reading import loose
 from safewrite.frames.columns import filled
 
@@ -33,13 +42,15 @@ Before: TypeAlias = tuple[tuple[str, ...], Position]
 class Hits:
     """The rows of a file that have keys of a batch, their numbers in it, and how many rows it has.
 
-    ``is_whole`` says that ``rows`` have all columns of the table; else those besides keys and sequence are NULL.
+    ``is_whole`` says that ``rows`` have all columns of the table; else those besides keys and sequence are NULL.  ``lasting`` has the
+    values that the next row of each key takes along, where the table has such a column.
     """
 
     rows: pa.Table
     numbers: Numbers
     of: int
     is_whole: bool
+    lasting: pa.ChunkedArray | None = None
 
 
 def filtered(columns: list[pa.ChunkedArray], schema: pa.Schema, stays: Flags) -> pa.Table:
@@ -61,8 +72,12 @@ class Sought(ABC):
     A data file never changes, so an index of its keys may serve many batches.
     """
 
-    def __init__(self, keys: Sequence[str], sequence_by: Sequence[str], schema: pa.Schema) -> None:
+    def __init__(
+        self, keys: Sequence[str], sequence_by: Sequence[str], schema: pa.Schema, lasting: str | None = None
+    ) -> None:
         self._keys, self._names = tuple(keys), (*keys, *sequence_by)
+        self._lasting = lasting
+        self._columns = self._names if lasting is None else (*self._names, lasting)
         self._nothing = loose(schema).empty_table()
         self._has_indexes = indexable(schema, keys)
         self.found: dict[str, Hits] = {}
@@ -72,7 +87,7 @@ class Sought(ABC):
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns to look at first."""
-        return self._names
+        return self._columns
 
     @abstractmethod
     def search(self, table: pa.Table) -> Hits:
@@ -98,7 +113,7 @@ class Sought(ABC):
 
     def kept_index(self, name: IndexName, rows: pa.Table) -> KeyIndex:
         """The index of a file, by all of its rows; it is kept.  Safe in threads."""
-        index = KeyIndex.of(rows.select(self._names), self._keys)
+        index = KeyIndex.of(rows.select(self._columns), self._keys)
         known_keys.put(name, index)
         return index
 
@@ -108,7 +123,8 @@ class Sought(ABC):
 
     def _hits(self, rows: pa.Table, numbers: Numbers, of: int) -> Hits:
         is_whole = not len(numbers) or set(self._nothing.column_names) <= set(rows.column_names)
-        return Hits(filled(rows, self._nothing.schema), numbers, of, is_whole)
+        lasting = None if self._lasting is None else rows.column(self._lasting)
+        return Hits(filled(rows, self._nothing.schema), numbers, of, is_whole, lasting)
 
     def _indexed_hits(self, found: tuple[pa.Table, Numbers], index: KeyIndex, gone: Numbers | None) -> Hits:
         return self._hits(*found, index.rows.num_rows - (0 if gone is None else len(gone)))
@@ -171,8 +187,15 @@ def cut_off(table: pa.Table, before: Before) -> Flags:
 class BatchKeys(Sought):
     """Looks for the keys of a batch that is at hand; what was found in a file serves every plan of one write."""
 
-    def __init__(self, batch: ChangeBatch, schema: pa.Schema, *, needs_whole: bool = False) -> None:
-        super().__init__(batch.keys, batch.sequence_by, schema)
+    def __init__(
+        self,
+        batch: ChangeBatch,
+        schema: pa.Schema,
+        *,
+        needs_whole: bool = False,
+        lasting: str | None = None,
+    ) -> None:
+        super().__init__(batch.keys, batch.sequence_by, schema, lasting)
         self.values = values_of(batch.table, batch.keys)
         """The values that each key column has."""
         self._changed = batch.table.select(self._names)
@@ -201,7 +224,8 @@ class BatchKeys(Sought):
         left = stays[hits.numbers]
         places = (np.cumsum(stays) - 1)[hits.numbers[left]]
         rows = hits.rows if left.all() else hits.rows.filter(pa.array(left))
-        self.found[after] = Hits(rows, places, int(stays.sum()), hits.is_whole)
+        lasting = None if hits.lasting is None else hits.lasting.filter(pa.array(left))
+        self.found[after] = Hits(rows, places, int(stays.sum()), hits.is_whole, lasting)
 
     def search(self, table: pa.Table) -> Hits:
         """See :class:`Sought`."""
@@ -224,3 +248,31 @@ class BatchKeys(Sought):
     def rows(self, files: Collection[str]) -> pa.Table:
         """The rows of these files that have such keys, one file after another."""
         return pa.concat_tables([self._nothing, *(self.found[file].rows for file in files)]).combine_chunks()
+
+    def lasting(self, files: Collection[str], goes: Numbers) -> pa.Table | None:
+        """Keys of those of these rows that go, with the values that the next rows of these keys take along; None where there are none."""
+        if self._lasting is None:
+            return None
+        keys = self.rows(files).select(self._keys)
+        every = [chunk for file in files for chunk in self._kept(file).chunks]
+        column = pa.chunked_array(every, pa.int64())
+        return keys.append_column(self._lasting, column).take(pa.array(goes, pa.int64()))
+
+    def _kept(self, file: str) -> pa.ChunkedArray:
+        found = self.found[file].lasting
+        assert found is not None
+        return found
+
+
+def taken_along(come: pa.Table, gone: pa.Table | None, keys: Sequence[str]) -> pa.Table:
+    """Rows that come with the column that ``gone`` has besides keys: its value in the row of the key that goes, NULL where none does."""
+    if gone is None:
+        return come
+    (name,) = [one for one in gone.column_names if one not in keys]
+    both = pa.concat_tables([gone.select(keys), come.select(keys)], promote_options="permissive")
+    ids, count = groups(both), gone.num_rows
+    places = np.full(both.num_rows, -1)
+    places[ids[:count]] = np.arange(count)
+    found = places[ids[count:]]
+    values = gone.column(name).take(pa.array(found, pa.int64(), mask=found < 0))
+    return come.append_column(pa.field(name, values.type), values)

@@ -57,6 +57,8 @@ class WantedKeys:
     schema: pa.Schema
     hashes: Hashes | None
     whole: bool = False
+    lasting: str | None = None
+    """The column of which the next row of a key takes the value along."""
 
     @cached_property
     def hash_set(self) -> HashSet | None:
@@ -68,7 +70,7 @@ class FoundKeys(Sought):
     """Looks for keys by their hashes, without the batch: what is found may have other keys, of the same hash."""
 
     def __init__(self, wanted: WantedKeys) -> None:
-        super().__init__(wanted.keys, wanted.sequence_by, wanted.schema)
+        super().__init__(wanted.keys, wanted.sequence_by, wanted.schema, wanted.lasting)
         self.wanted = wanted
 
     def search(self, table: pa.Table) -> Hits:

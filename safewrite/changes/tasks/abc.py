@@ -39,6 +39,8 @@ class AppliedBatch:
     files: tuple[Any, ...] = ()
     change_files: tuple[Any, ...] = ()
     is_rebased: bool = False
+    lasting: pa.ChunkedArray | None = None
+    """What the rows that come take along of those of their keys that go."""
 
     def gone_rows(self, sequence_by: tuple[str, ...], files: Mapping[str, FileT]) -> GoneRows[FileT]:
         """What goes, by the files that have these names."""
@@ -51,7 +53,8 @@ class AppliedBatch:
 
     def comes_as(self, other: AppliedBatch) -> bool:
         """Whether files of its rows that were made of another plan's serve this one too."""
-        return self.outcome.settled.has_rows_of(other.outcome.settled)
+        same = self.lasting is None or self.lasting.equals(other.lasting)
+        return same and self.outcome.settled.has_rows_of(other.outcome.settled)
 
 
 class BatchWork(Protocol):

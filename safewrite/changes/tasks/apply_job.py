@@ -199,6 +199,8 @@ class ApplyJob:
     whole: bool = False
     """Whether rows are always looked up with all columns."""
     check: Check | None = None
+    lasting: str | None = None
+    """A column of the files in which the next row of a key has the value of the one before."""
     _looks: list[_KeyLook] = field(default_factory=list, repr=False)
     _known: dict[str, _KnownFile] = field(default_factory=dict, repr=False)
     """What is known of files that were looked through, by their names now."""
@@ -372,7 +374,9 @@ class ApplyJob:
     def _looked_through(self, files: Sequence[LiveFile], engine: Engine[Any], *, whole: bool) -> _KeyLook:
         number, report, spec = len(self._looks), self.changes.report, self.changes.spec
         groups = in_groups(files, LOOK_BYTES, LOOK_FILES)
-        wanted = WantedKeys(spec.keys, spec.sequence_by, self.changes.schema, report.key_hashes(), whole)
+        wanted = WantedKeys(
+            spec.keys, spec.sequence_by, self.changes.schema, report.key_hashes(), whole, self.lasting
+        )
         task = LookUp(self.files, groups, wanted, self._parts, number)
         mapped = self._stack.enter_context(engine.map(engine.numbers(len(groups)), task))
         found = Looked({}, {})
@@ -416,6 +420,7 @@ class ApplyJob:
             gone,
             frozenset(self._written) if is_of_places else frozenset(),
             self.check is not None,
+            self.lasting,
         )
         source = self.engine.together([self.source, *(look.source for look in looks)])
         mapped = self._stack.enter_context(self.engine.map(self.engine.exchange(source, self._parts), task))

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.lookup.candidate_rows import Before, Hits
+from safewrite.changes.lookup.candidate_rows import Before, Hits, taken_along
 from safewrite.changes.lookup.key_index import key_hashes
 from safewrite.changes.lookup.table_files import (
     LOOK_FILES,
@@ -101,6 +101,9 @@ class LookUp:
         counts = [hits.rows.num_rows for _, hits in some]
         files = pa.array([looked_name(self.number, name) for name, _ in some], pa.string())
         files = files.take(pa.array(np.repeat(np.arange(len(some)), counts)))
+        if wanted.lasting is not None:
+            kept = [chunk for _, hits in some if hits.lasting is not None for chunk in hits.lasting.chunks]
+            rows = rows.append_column(wanted.lasting, pa.chunked_array(kept, pa.int64()))
         places = pa.array(np.concatenate([hits.numbers for _, hits in some]), pa.int64())
         rows = rows.append_column(FILE, files).append_column(POS, places)
         hashes = None if self.buckets == 1 else key_hashes(rows, wanted.keys)
@@ -135,6 +138,8 @@ class ApplyPart:
     written: frozenset[bytes] = frozenset()
     gives_rows: bool = False
     """Whether the rows that were written are given, too."""
+    lasting: str | None = None
+    """The column of which the rows that come take the value along from those of their keys."""
 
     @property
     def columns(self) -> pa.Schema | None:
@@ -153,15 +158,19 @@ class ApplyPart:
             else [wide.field(name) for name in (*question.spec.keys, *question.spec.sequence_by)]
         )
         changes = gathered(found, CHANGES, pa.schema([*wide, *OF_CHANGES]))
-        rows = gathered(found, ROWS, pa.schema([*mine, *OF_ROWS]))
+        kept = [] if self.lasting is None else [pa.field(self.lasting, pa.int64())]
+        rows = gathered(found, ROWS, pa.schema([*mine, *kept, *OF_ROWS]))
         del found
         counts = changes.num_rows, rows.num_rows
         decision = answered(changes, self._asked(changes, rows), question)
-        come = blake2b(decision.places.tobytes(), digest_size=16).digest()
+        keys = question.spec.keys
+        ids = None if self.lasting is None else decision.gone.select([*keys, self.lasting])
+        came = taken_along(decision.come, ids, keys)
+        come = _digest(decision.places, None if self.lasting is None else came.column(self.lasting))
         written = None if come in self.written else RowsThatCame()
         if written is not None and not decision.answer.ties:
-            gone = decision.gone.drop_columns(OF_ROWS.names)
-            written = self.files.run(self.files.write(decision.come, gone, str(at)))
+            gone = decision.gone.drop_columns([*OF_ROWS.names, *(one.name for one in kept)])
+            written = self.files.run(self.files.write(came, gone, str(at)))
         if self.gives_rows:
             yield from decision.come.to_batches()
         return AppliedPart(decision.answer, written, come, *counts)
@@ -180,6 +189,14 @@ class ApplyPart:
         keys = [*self.question.spec.keys]
         asked = meeting(changes.select(keys), rows.select(keys))
         return rows if asked.all() else rows.filter(pa.array(asked))
+
+
+def _digest(places: Numbers, lasting: pa.ChunkedArray | None) -> bytes:
+    """Stands for the rows of changes at these places, with what they take along."""
+    told = blake2b(places.tobytes(), digest_size=16)
+    if lasting is not None:
+        told.update(np.asarray(pc.fill_null(lasting, -1).to_numpy(), np.int64).tobytes())
+    return told.digest()
 
 
 def gathered(shares: Iterable[Share], kind: int, schema: pa.Schema) -> pa.Table:

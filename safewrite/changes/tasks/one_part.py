@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import BatchKeys, Before
+from safewrite.changes.lookup.candidate_rows import BatchKeys, Before, taken_along
 from safewrite.changes.lookup.table_files import LiveFile, Rest, TableFiles
 from safewrite.changes.meaning.accounting import check_result
 from safewrite.changes.meaning.decide import ChangeBatch, KnownRows
@@ -44,6 +44,8 @@ class OnePart:
     changes: Changes | None = None
     group: tuple[MemberChanges, ...] = ()
     whole: bool = False
+    lasting: str | None = None
+    """A column of the files in which the next row of a key has the value of the one before."""
     _seen: dict[str, LiveFile] = field(default_factory=dict, repr=False)
     """The files that the last plan looked at."""
     _last: DecidedBatch | None = field(default=None, repr=False)
@@ -73,7 +75,7 @@ class OnePart:
     @cached_property
     def sought(self) -> BatchKeys:
         """The keys of the changes, and what was found of them."""
-        return BatchKeys(self.batch, self.schema, needs_whole=self.whole)
+        return BatchKeys(self.batch, self.schema, needs_whole=self.whole, lasting=self.lasting)
 
     @property
     def values(self) -> Mapping[str, pa.Array]:
@@ -101,15 +103,17 @@ class OnePart:
             decided = DecidedBatch.of(memory, self._decided(sought.rows(names), memory, now_ms), hits)
         self._last = None if self.group else decided
         decision, come = decided.outcome.settled.decision, decided.outcome.settled.rows
+        came = taken_along(come, sought.lasting(names, decision.dropped), self.spec.keys)
         return AppliedBatch(
             decided.outcome,
             come.num_rows,
             decided.places(),
             decision.floor if decision.floor != memory.floor else None,
             {name: one.of for name, one in hits.items()},
-            come,
+            came,
             sought.rows(names).take(pa.array(decision.dropped)) if self.whole else None,
             is_rebased=is_rebased,
+            lasting=None if self.lasting is None else came.column(self.lasting),
         )
 
     def _decided(self, rows: pa.Table, memory: Memory, now_ms: int) -> GroupOutcome:

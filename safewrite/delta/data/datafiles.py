@@ -16,6 +16,7 @@ from safewrite.delta.data.stats import FileStats
 from safewrite.delta.log import column_names, file_properties, indexing, row_rules
 from safewrite.delta.log.file_properties import TARGET_BYTES, Compression
 from safewrite.delta.log.indexing import Indexed, Path
+from safewrite.delta.log.stamps import stamping
 from safewrite.errors import InternalError, InvalidInputError
 from safewrite.frames.grouping import tables_of
 from safewrite.frames.parquet import ParquetDraft, dealt, rolled
@@ -165,6 +166,8 @@ class FileLayout:
     room: Room | None = None
     mapped: pa.Schema | None = None
     """The table's schema, where files call its columns otherwise; None where they do not."""
+    hidden: tuple[str, ...] = ()
+    """Columns that are not the table's and have no statistics."""
     rules: RowRules | None = None
     """What new rows must keep; see :meth:`copying`."""
 
@@ -195,7 +198,12 @@ class FileLayout:
 
     @cached_property
     def _leaves(self) -> Container[Path]:
-        return self.indexed.leaves(self._stored)
+        shown = (
+            [field for field in self._stored if field.name not in self.hidden]
+            if self.hidden
+            else self._stored
+        )
+        return self.indexed.leaves(pa.schema(shown))
 
     def stored(self, table: pa.Table) -> pa.Table:
         """Rows as a file has them."""
@@ -253,6 +261,7 @@ def layout_of(  # noqa: PLR0917 - all of it is what a layout has
         indexed=indexed_of(state),
         room=room,
         mapped=state.mapped,
+        hidden=stamping(state).kept or (),
         rules=row_rules.rules_of(state),
     )
 

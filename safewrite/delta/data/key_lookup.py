@@ -145,7 +145,7 @@ def _searched(touched: Sought, body: bytes, add: Action, state: Snapshot, vector
         footer, rows.select([name for name in touched.columns if name in _in_file(rows, state)]), add["path"]
     )
     hits = touched.search(rows)
-    check_days(footer, hits.rows.select(_in_file(rows, state)), add["path"])
+    check_days(footer, hits.rows.select(_in_file(hits.rows, state)), add["path"])
     return hits
 
 

@@ -18,6 +18,7 @@ from safewrite.changes.meaning.positions import Flags
 from safewrite.changes.meaning.reading import loose
 from safewrite.changes.meaning.row_vectors import VectorError, live
 from safewrite.delta.data.mapping import by_display_name, in_file, shown
+from safewrite.delta.data.row_ids import filled
 from safewrite.delta.log.actions import Action, stats_of
 from safewrite.errors import (
     DataFileError,
@@ -192,12 +193,14 @@ def _decoded(
         raise damaged(add["path"], f"it holds {count} rows, not {said}")
     if gone is not None:
         flags = live_rows(add["path"], gone, count)[places.start : places.stop]
+        numbers = np.flatnonzero(flags) + places.start
         columns, read = table.columns, table.schema
         del table  # so that each column is let go once it is copied
         table = filtered(columns, read, flags)
         count = int(flags.sum())
     else:
-        count = len(places)
+        count, numbers = len(places), np.arange(places.start, places.stop)
+    table = filled(table, add, asked, state, numbers)
     for at, name in enumerate(table.column_names):
         wanted, has = schema.field(name).type, table.schema.field(at).type
         if pa.types.is_timestamp(wanted) and wanted.tz and pa.types.is_timestamp(has) and has.tz is None:

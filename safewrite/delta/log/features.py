@@ -133,24 +133,9 @@ def check_overwrite(state: Snapshot, *, rewrites: bool = False) -> None:
     reasons = dict(unwritable(state))
     if stamps.is_on(state, "delta.appendOnly"):
         reasons["appendOnly"] = "no engine may remove or change its rows (delta.appendOnly = true)"
-    reasons |= _keeping(state)
     if rewrites and feeds_changes(state):
         reasons["changeDataFeed"] = "rewriting files would show kept rows as changed"
     _refuse(state, reasons)
-
-
-def check_compaction(state: Snapshot) -> None:
-    """Make sure that rows may be written again as they are.
-
-    Raises:
-        UnsupportedTableError: as :func:`check_append`.
-    """
-    _refuse(state, {**unwritable(state), **_keeping(state)})
-
-
-def _keeping(state: Snapshot) -> dict[str, str]:
-    keeps = stamps.stamping(state).keeps
-    return {"rowTracking": "rows that are written again would have to keep their ids"} if keeps else {}
 
 
 def marks_rows(state: Snapshot) -> bool:
@@ -408,9 +393,10 @@ def _column_mapping(state: Snapshot) -> str | None:
 
 def _row_tracking(state: Snapshot) -> str | None:
     """Why ids of rows forbid it: the table wants them, and its protocol does not."""
-    if not stamps.is_on(state, stamps.TRACKED) or stamps.stamping(state).keeps:
+    if not stamps.is_on(state, stamps.TRACKED) or stamps.stamping(state).kept is not None:
         return None
-    why = "suspends them" if stamps.is_on(state, stamps.SUSPENDED) else "does not list the feature"
+    why = "does not list the feature, or does not name the columns for them"
+    why = "suspends them" if stamps.is_on(state, stamps.SUSPENDED) else why
     return f"every row would need an id ({stamps.TRACKED} = true), and the table {why}"
 
 

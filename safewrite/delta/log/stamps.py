@@ -26,11 +26,13 @@ PRESERVED = "delta.rowTracking.preserved"
 
 
 class Stamping(NamedTuple):
-    """What commits of a table tell: their time; ids of the rows of new files; and whether rows keep theirs when they are written again."""
+    """What commits of a table tell: their time; ids of the rows of new files; and how files call the columns ``kept`` in which rows that
+    are written again keep their ids and versions, None where they keep none.
+    """
 
     timed: bool
     numbered: bool
-    keeps: bool
+    kept: tuple[str, str] | None
 
 
 def stamping(state: Snapshot) -> Stamping:
@@ -41,7 +43,9 @@ def stamping(state: Snapshot) -> Stamping:
 def _stamping(state: Snapshot) -> Stamping:
     numbered = TRACKING in (state.protocol.get("writerFeatures") or ()) and not is_on(state, SUSPENDED)
     timed = any(is_on(state, name) for name in TIMED)
-    return Stamping(timed, numbered, numbered and is_on(state, TRACKED))
+    names = state.properties.get(ID_COLUMN), state.properties.get(VERSION_COLUMN)
+    kept = (names[0], names[1]) if numbered and is_on(state, TRACKED) and names[0] and names[1] else None
+    return Stamping(timed, numbered, kept)
 
 
 def is_on(state: Snapshot, name: str) -> bool:

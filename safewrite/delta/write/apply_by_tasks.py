@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from safewrite.changes.tasks.apply_job import ApplyJob, Given, judged
+from safewrite.delta.data.row_ids import id_column
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log.features import feeds_changes
 from safewrite.table.planning import named_changes
@@ -39,6 +40,7 @@ def transaction(
             planner.new_id,
             whole=feeds_changes(state),
             check=judged(spec, given, state.schema),
+            lasting=id_column(state),
         )
         with closing(job):
             write = named_changes(planner, changes.fingerprint, spec, name, state)

@@ -19,6 +19,7 @@ from safewrite.changes.members.joined_changes import JoinedChanges, Planned, pla
 from safewrite.changes.tasks.abc import AppliedBatch, BatchWork
 from safewrite.changes.tasks.one_part import OnePart
 from safewrite.delta.data.pruning import Pruning
+from safewrite.delta.data.row_ids import with_ids
 from safewrite.delta.data.rows import check_within
 from safewrite.delta.data.spans import Bounded
 from safewrite.delta.data.vector_files import Vectors
@@ -88,7 +89,8 @@ class BatchPlan:
     def upserts(self, state: Snapshot) -> Prepared:
         """The rows that are still to be written, of those that win."""
         rows = state.schema.empty_table() if self.given.come is None else self.given.come
-        return prepare(rows, state.schema, partition_by=state.partition_by, stored=True)
+        schema = with_ids(state.schema, rows, state)
+        return prepare(rows, schema, partition_by=state.partition_by, stored=True)
 
     def metrics(self, files: int, change: DeltaChange) -> dict[str, int]:
         """``operationMetrics`` as Spark names them for MERGE; ``files`` are those of rows that come."""
@@ -195,7 +197,8 @@ class BatchPlan:
             return ()
         feed = (*applied.change_files, *change.feed)
         if gone is not None:  # tasks have written the files of rows that they told
-            rows = change_rows(gone, nothing if applied.come is None else applied.come, self.spec.keys)
+            come = nothing if applied.come is None else applied.come.select(state.schema.names)
+            rows = change_rows(gone, come, self.spec.keys)
             feed += yield from staged_changes(rows, state, name, self.now_ms, self.limits)
         return feed
 

@@ -16,11 +16,12 @@ import pyarrow as pa
 
 from safewrite.delta.data.datafiles import DataFile, FileLayout
 from safewrite.delta.data.julian_dates import check_calendar
+from safewrite.delta.data.row_ids import tracked
 from safewrite.delta.data.rows import check_within, contents, decoded, size_of
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log import file_properties
 from safewrite.delta.log.actions import Action, Commit, FileKey, file_key, stats_of
-from safewrite.delta.log.features import check_compaction
+from safewrite.delta.log.features import check_append
 from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.replay import LogReplay, commits_since
 from safewrite.delta.log.snapshot import Snapshot
@@ -61,7 +62,7 @@ def inventory(
         UnsupportedTableError: by the name of every feature that forbids writing.
         StorageError: the log cannot be read.
     """
-    check_compaction(state)
+    check_append(state)
     replay = yield from known.load(state, limits)
     first = max(state.version - HOT_COMMITS, -1)
     commits = (yield from commits_since(first, state.version, limits)) or []
@@ -187,7 +188,7 @@ class GroupRewriter:
         """The live rows of some files, as their columns have them.  Pure: it runs in a thread."""
         found, bodies = list[pa.Table](), held.taken()
         for add in adds:
-            table, footer = decoded(bodies.pop(0), add, self.state, self.vectors.of(add))
+            table, footer = decoded(bodies.pop(0), add, tracked(self.state), self.vectors.of(add))
             check_calendar(footer, table, unquote(add["path"]))
             found.append(table)
         return found
@@ -277,7 +278,7 @@ class CompactionTransaction(Transaction):
         """
         yield from super().prepare()
         assert self.state is not None
-        check_compaction(self.state)
+        check_append(self.state)
         live = (yield from self.known_files.load(self.state, self.limits)).adds
         yield from self.work.make(live, lambda number, adds: self.rewriter.made(adds, f"group{number}"))
         self._settle()

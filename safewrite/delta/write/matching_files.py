@@ -19,6 +19,7 @@ from safewrite.changes.meaning.positions import Flags
 from safewrite.delta.data.datafiles import DataFile, FileLayout, encoded, layout_of
 from safewrite.delta.data.julian_dates import check_calendar
 from safewrite.delta.data.pruning import constants, may_match
+from safewrite.delta.data.row_ids import tracked
 from safewrite.delta.data.rows import body_of, check_within, matching, read_rows, whole_rows, without
 from safewrite.delta.data.vector_files import Vectors, marked
 from safewrite.delta.log.actions import Action, FileKey, file_key
@@ -150,7 +151,7 @@ class MatchingFiles:
         if made is not None and made.verdict is FileVerdict.REWRITE and made.rows == stay:
             return made  # others took away nothing but rows that go
         body = body or (yield from body_of(add, self.limits))
-        rows, footer = read_rows(body, add, state, None, self.vectors.of(add))
+        rows, footer = read_rows(body, add, tracked(state), None, self.vectors.of(add))
         kept = without(rows, goes)
         check_calendar(footer, kept, unquote(add["path"]))
         rest = self._remainder(add, prepare(kept, rows.schema, stored=True), state)

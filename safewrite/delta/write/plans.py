@@ -231,13 +231,20 @@ class Planner:
         """A transaction that puts the files of each group together."""
         import pyarrow as pa
 
+        from safewrite.delta.data.row_ids import tracked
         from safewrite.delta.write.compaction import CompactionTransaction, GroupRewriter
         from safewrite.table.regrouping import Regrouping
 
         nothing = Prepared.kept(pa.Table.from_batches([], state.schema), state.partition_by)
         common = self._common(nothing, self.name(nothing, Identity(), state), state)
-        stored = pa.schema([one for one in state.schema if one.name not in state.partition_by])
-        layout = replace(self.layout(stored, state), partition_by=(), room=None, write_id=common["commit_id"])
+        stored = pa.schema([one for one in tracked(state).schema if one.name not in state.partition_by])
+        layout = replace(
+            self.layout(state.schema, state),
+            schema=stored,
+            partition_by=(),
+            room=None,
+            write_id=common["commit_id"],
+        )
         rewriter = GroupRewriter(state, layout, self.vectors(), common["timestamp_ms"], self.limits)
         return CompactionTransaction(**common, work=Regrouping(groups), known_files=known, rewriter=rewriter)
 
@@ -291,13 +298,15 @@ class Planner:
     ) -> OnePart:
         """Changes that are decided about where the transaction is."""
         from safewrite.changes.tasks.one_part import OnePart
+        from safewrite.delta.data.row_ids import id_column
 
         state = common["state"]
         files = self.table_files(state, spec.keys, common["vectors"]).named(common["commit_id"])
         rules = row_rules.rules_of(state)
         if rules is not None:
             spec = replace(spec, check=rules.asked(spec.keys, spec.check))
-        return OnePart(spec, state.schema, files, changes, group, whole=features.feeds_changes(state))
+        whole = features.feeds_changes(state)
+        return OnePart(spec, state.schema, files, changes, group, whole=whole, lasting=id_column(state))
 
     def table_files(
         self, state: Snapshot, keys: tuple[str, ...], vectors: Vectors, store: StoreAddress | None = None

@@ -15,6 +15,7 @@ import pyarrow as pa
 from safewrite.changes.lookup.candidate_rows import GoneRows, filtered
 from safewrite.changes.lookup.table_files import LiveFile, Rest
 from safewrite.changes.meaning.positions import Flags, Numbers
+from safewrite.delta.data.row_ids import tracked
 from safewrite.delta.data.rows import check_within, contents, size_of, whole_rows
 from safewrite.delta.data.vector_files import marked
 from safewrite.delta.log.actions import Action, FileKey
@@ -208,12 +209,13 @@ class Remaking:
         from safewrite.delta.data.julian_dates import check_calendar
 
         (add, number), state = file, self.state
-        table, footer = whole_rows(body.taken(), add, state, None, self.vectors.of(add))
+        rows = tracked(state)
+        table, footer = whole_rows(body.taken(), add, rows, None, self.vectors.of(add))
         flags, of = stays(table), table.num_rows
-        gone = None if fed is None else table.filter(pa.array(fed(table)))
+        gone = None if fed is None else table.filter(pa.array(fed(table))).select(state.schema.names)
         if flags.all() or not flags.any():
             return FileRest(int(flags.sum()), of, gone=gone)
-        schema = pa.schema([f for f in state.schema if f.name not in state.partition_by])
+        schema = pa.schema([f for f in rows.schema if f.name not in state.partition_by])
         columns = [table.column(name) for name in schema.names]
         del table
         kept = filtered(columns, schema, flags)

@@ -65,12 +65,12 @@ class Stamper:
         return self._known[attempt]
 
     def _after(self, state: Snapshot, began_ms: int) -> Stamps:
-        timed, numbered, keeps = stamping(state)
+        timed, numbered, kept = stamping(state)
         if not timed and not numbered:
             return NONE
         now_ms = began_ms if self.clock is None else self.clock()
         time_ms = max(now_ms, -1 if state.told_ms is None else state.told_ms + 1) if timed else None
-        return Stamps(time_ms, last_row_id(state) if numbered else None, keeps)
+        return Stamps(time_ms, last_row_id(state) if numbered else None, kept is not None)
 
 
 def numbered(files: Files, version: int, stamps: Stamps) -> list[dict[str, Any]]:
