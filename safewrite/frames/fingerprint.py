@@ -315,7 +315,8 @@ def _bytes(values: pa.Array) -> Pair:
     starts = offsets[:-1].astype(np.int64)
     lengths = np.diff(offsets).astype(np.int64)
     data = _padded(values.buffers()[2], int(offsets[0]) if len(offsets) else 0, int(offsets[-1]))
-    if len(lengths) and lengths[0] and (lengths == lengths[0]).all():
+    # A turn of its loop is for a word of all rows: few rows of long values would take many turns.
+    if len(lengths) and 0 < lengths[0] <= 8 * len(lengths) and (lengths == lengths[0]).all():
         return _equal_lengths(data[:-8].reshape(len(lengths), int(lengths[0])))
     starts -= offsets[0]
     counts = (lengths + 7) >> 3
