@@ -59,6 +59,7 @@ VERBS: dict[str, Callable[[Any, list[dict[str, Any]]], Any]] = {
 }
 
 
+@pytest.mark.sweep("delta-overwrite")
 @pytest.mark.parametrize("verb", VERBS)
 def test_t3_d3_a_whole_number_that_comes_first_decides_no_type(place: Place, verb: str) -> None:
     """T3-D3: after a ``10`` every ``9.5`` was refused for ever, by the handler of docs/lambda.md."""

@@ -193,7 +193,9 @@ MAKERS: dict[str, Callable[[Bench], Any]] = {
 }
 
 
-@pytest.mark.sweep("iceberg", "first append-iceberg", "create-delta", "resolve-delta", "refresh-delta")
+@pytest.mark.sweep(
+    "iceberg", "first append-iceberg", "create-delta", "resolve-delta", "refresh-delta", "open-delta"
+)
 @KINDS
 @pytest.mark.parametrize("maker", MAKERS)
 def test_a_library_that_raises_while_a_table_is_made_or_opened(

@@ -35,7 +35,7 @@ def test_memory_that_ran_out_is_no_fault_of_the_argument() -> None:
     assert not isinstance(caught.value, sw.InvalidInputError)
 
 
-@pytest.mark.sweep("2", "4")
+@pytest.mark.sweep("2", "4", "8")
 @pytest.mark.parametrize("at", range(0, 12, 2))
 def test_memory_that_runs_out_in_a_write_is_told_as_that(tmp_path: Path, at: int) -> None:
     """T3-S7: at whatever request it happens; the next call works, and the rows are there once."""

@@ -73,7 +73,7 @@ def test_commits_of_other_sources_do_not_stand_in_the_way(lake: Lake) -> None:
     assert lake.open().positions() == {"a": 1, "b": 1}
 
 
-@pytest.mark.sweep("delta")
+@pytest.mark.sweep("delta", "iceberg-append_many")
 @pytest.mark.parametrize("verb", WRITES)
 def test_a_commit_whose_answer_is_lost_moves_the_position_once(lake: Lake, verb: str) -> None:
     table = lake.open()

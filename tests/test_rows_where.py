@@ -123,7 +123,15 @@ def catalog(folder: Path) -> Any:
 
 
 @pytest.mark.sweep(
-    "iceberg", "by1", "delta-NOT", "delta-id = 3", "delta-false", "delta-tags IS NULL", "delta-where10"
+    "iceberg",
+    "by1",
+    "delta-NOT",
+    "delta-id = 3",
+    "delta-false",
+    "delta-tags IS NULL",
+    "delta-where10",
+    "delta-true",
+    "delta-price",
 )
 @pytest.mark.parametrize("by", [[], ["part"]])
 @pytest.mark.parametrize(

@@ -405,6 +405,7 @@ class Without(Performer):
         return self.answer if isinstance(effect, self.kind) else self.world.perform(effect)
 
 
+@pytest.mark.sweep("Put", "Delete")
 @pytest.mark.parametrize("kind", [List, Delete, Put, Get])
 def test_where_the_queue_may_not_be_used_writes_go_alone(place: Place, kind: type[Effect]) -> None:
     """And the process asks no more; another may."""

@@ -55,6 +55,7 @@ WAYS: dict[str, Callable[[Any, Any], sw.Receipt]] = {
 }
 
 
+@pytest.mark.sweep("delta-overwrite")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_repeat_with_another_load_time_is_recognised(place: Place, way: str) -> None:
     write, table = WAYS[way], place.open()

@@ -110,6 +110,7 @@ def test_t3_d2_no_good_record_is_given_up_with_a_bad_one_many_times(
     judge(kinds, shard, source)
 
 
+@pytest.mark.sweep("kinesis")
 @pytest.mark.parametrize("source", ["kinesis", "dynamodb"])
 def test_t3_d2_what_comes_after_a_poison_record_is_written_before_the_batch_is_given_up(
     tmp_path: Path, source: str

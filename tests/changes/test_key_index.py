@@ -148,6 +148,7 @@ def test_a_key_that_a_file_holds_twice_is_refused_with_an_index_too(kind: str, t
         apply(lake.open(), [up((5, 0), "new", (1, "x"))])
 
 
+@pytest.mark.sweep("merge-on-read")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_receipt_says_how_much_was_copied_of_rows_that_stay(kind: str, tmp_path: Path) -> None:
     lake = made(kind, tmp_path)
@@ -297,7 +298,7 @@ VALUES: dict[str, tuple[pa.DataType, Any]] = {
 }
 
 
-@pytest.mark.sweep("date", "flag", "instant", "int")
+@pytest.mark.sweep("date", "flag", "instant", "int", "bytes")
 @pytest.mark.parametrize("kind", VALUES)
 @given(data=st.data())
 def test_an_index_finds_the_rows_that_a_look_at_all_finds(kind: str, data: st.DataObject) -> None:

@@ -199,7 +199,7 @@ def test_every_batch_of_three_changes_leaves_what_the_oracle_says(name: str) -> 
     check(STATES[name], batches_for(name, 3), refused_every=40)
 
 
-@pytest.mark.sweep("35", "65", "45")
+@pytest.mark.sweep("35", "65", "45", "nothing")
 @pytest.mark.parametrize(("name", "cut"), [*product(STATES, (15, 35, 45, 65, 75))])
 def test_a_truncate_takes_what_is_older_and_nothing_from_a_newer_row(name: str, cut: int) -> None:
     """In the batch, and in one before it."""

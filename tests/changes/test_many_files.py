@@ -113,7 +113,7 @@ def test_changes_that_are_there_already_are_duplicates_though_only_their_keys_we
     assert lake.rows() == WANTED
 
 
-@pytest.mark.sweep("iceberg-apply.get_data")
+@pytest.mark.sweep("iceberg-apply.get_data", "delta-overwrite.get_data-answer2")
 @pytest.mark.parametrize(
     ("kind", "step", "answer"),
     [

@@ -187,6 +187,7 @@ def test_a_file_that_does_not_say_how_many_rows_it_has_is_rewritten(tmp_path: Pa
     assert lake.rows() == wanted
 
 
+@pytest.mark.sweep("a b", "50%")
 @pytest.mark.parametrize("value", ["a b", "é", "50%", "x:y"])
 def test_a_file_whose_path_is_encoded_is_rewritten_for_polars_would_pass_over_its_vector(
     value: str, tmp_path: Path

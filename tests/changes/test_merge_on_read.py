@@ -72,6 +72,7 @@ def test_a_file_of_which_no_row_stays_goes_itself(tmp_path: Path) -> None:
     assert (lake.files(), lake.rows()) == (Counter(), {})
 
 
+@pytest.mark.sweep("{'format-version': '1'}")
 @pytest.mark.parametrize(
     "properties", [{"format-version": "1"}, {"write.merge.mode": "copy-on-write"}], ids=str
 )

@@ -177,6 +177,7 @@ def refresh(lake: Lake) -> None:
 MOVED = pytest.mark.parametrize("moved", [None, {"topic/0": (None, 1)}], ids=["alone", "with a position"])
 
 
+@pytest.mark.sweep("delta-late-with", "delta-a tie-alone")
 @MOVED
 @pytest.mark.parametrize("late", [up((5, 0), "mine"), up((9, 0), "mine")], ids=["late", "a tie"])
 def test_changes_are_not_refused_for_rows_that_went_a_moment_ago(lake: Lake, late: Any, moved: Any) -> None:
@@ -190,6 +191,7 @@ def test_changes_are_not_refused_for_rows_that_went_a_moment_ago(lake: Lake, lat
         table.apply_changes(frame([up((2, 0))]), **STRICT)
 
 
+@pytest.mark.sweep("delta-with a position")
 @MOVED
 def test_members_are_not_refused_for_rows_that_went_a_moment_ago(lake: Lake, moved: Any) -> None:
     table = lake.open()
@@ -203,6 +205,7 @@ def test_members_are_not_refused_for_rows_that_went_a_moment_ago(lake: Lake, mov
     assert lake.rows() == {K: "mine", OTHER: "b"}
 
 
+@pytest.mark.sweep("delta-with a position")
 @MOVED
 def test_a_file_that_went_a_moment_ago_is_not_asked_for(lake: Lake, moved: Any) -> None:
     """Another writer put a file in its place, and somebody who keeps nothing removed it."""

@@ -79,6 +79,15 @@ def test_a_condition_that_is_null_means_an_upsert() -> None:
     assert changes([row(None, 1, 1), row("d", 2, 1)]).batch.ops.tolist() == [0, 1]
 
 
+@pytest.mark.sweep(
+    "none1",
+    "none2",
+    "op IN ('d', 'x')-none1",
+    "op IN ('d', 'x')-none2",
+    "op = 7",
+    "op = TRUE-none1",
+    "op = TRUE-none2",
+)
 @pytest.mark.parametrize(
     "none", [pa.nulls(2), [None, None], [float("nan")] * 2, pa.array([None, None], pa.float32())]
 )

@@ -14,7 +14,7 @@ from tests.changes.test_decide import OTHER, K, down, up
 from tests.changes.test_merge_on_read import Marked
 from tests.changes.test_tables import COMMIT, HOW, Lake, apply, frame
 
-pytestmark = pytest.mark.sweep("vectors")  # rows that are marked go one way in both formats
+pytestmark = pytest.mark.sweep("vectors", "merge-on-read")  # rows that are marked go one way in both formats
 
 OF_BEFORE = [up((5, 0), "old"), up((5, 0), "old", OTHER), down((9, 0), (1, "y"))]
 

@@ -77,6 +77,7 @@ def test_writers_of_disjoint_keys_merge_their_marks_and_read_the_file_once(
     assert lake.rows() == wanted
 
 
+@pytest.mark.sweep("7-ours")
 @pytest.mark.parametrize(("sequence", "value"), [(3, "theirs"), (7, "ours")])
 def test_a_row_that_both_mark_is_decided_anew(sequence: int, value: str, tmp_path: Path) -> None:
     """The rival's row counts then, which is in a file of its own; the rest of the plan holds."""
@@ -105,6 +106,7 @@ def test_a_row_that_both_mark_is_decided_anew_though_the_rival_has_none_in_its_p
     assert receipt.removed_rows == 1
 
 
+@pytest.mark.sweep("True")
 @pytest.mark.parametrize("indexed", [False, True])
 def test_a_file_whose_rows_came_back_is_looked_at_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, indexed: bool

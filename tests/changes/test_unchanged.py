@@ -192,6 +192,7 @@ def test_lists_of_pandas_are_read_too(lake: Lake) -> None:
     assert lake.rows() == [row(2, "b", "note a", [1])]
 
 
+@pytest.mark.sweep("lacks1", "lacks5")
 @pytest.mark.parametrize(
     ("lacks", "part"),
     [

@@ -135,6 +135,7 @@ def test_deleted_rows_are_neither_seen_nor_brought_back(verb: str, tmp_path: Pat
     assert all("deletionVector" not in add for add in of(lake, newest.version, "add"))
 
 
+@pytest.mark.sweep("prefix")
 @pytest.mark.parametrize("stored", ["u", "prefix", "p"])
 def test_vectors_are_read_wherever_they_are_stored(stored: str, tmp_path: Path) -> None:
     lake = marked(tmp_path, stored)
@@ -192,7 +193,7 @@ def test_a_damaged_vector_is_refused_and_nothing_is_written(how: str, tmp_path: 
     assert files(lake) == before
 
 
-@pytest.mark.sweep("change1", "change3", "change8")
+@pytest.mark.sweep("change1", "change3", "change8", "change2", "change4")
 @pytest.mark.parametrize(
     ("change", "why"),
     [

@@ -79,7 +79,7 @@ def test_the_feed_of_random_batches_makes_each_version_of_the_one_before(table: 
         before = now
 
 
-@pytest.mark.sweep("rewritten")
+@pytest.mark.sweep("rewritten", "partitioned, marked")
 def test_the_two_images_of_an_update_have_one_key(table: Any) -> None:
     apply(table, [up((1, 0), "old", (a, "x")) for a in range(4)])
     told = feed(table, apply(table, [up((2, 0), "new", (1, "x")), down((2, 0), (2, "x"))]).version)
@@ -90,7 +90,7 @@ def test_the_two_images_of_an_update_have_one_key(table: Any) -> None:
     }
 
 
-@pytest.mark.sweep("rewritten")
+@pytest.mark.sweep("rewritten", "partitioned, marked")
 def test_rows_that_a_truncate_takes_are_deletes_in_the_feed(table: Any) -> None:
     apply(table, [up((turn, 0), f"row {turn}", (turn, "x")) for turn in range(1, 7)])
     before = rows_of(table)
@@ -139,7 +139,7 @@ def test_the_feed_of_a_delete_is_the_rows_that_went(table: Any, where: str) -> N
     assert {*told} <= {"delete"}
 
 
-@pytest.mark.sweep("rewritten")
+@pytest.mark.sweep("rewritten", "partitioned, marked")
 def test_the_feed_of_an_overwrite_is_the_rows_that_went_and_came(table: Any) -> None:
     for b in "xyz":
         table.append(rows((1, b), (2, b), (3, b)))
@@ -158,6 +158,7 @@ def test_the_feed_of_an_overwrite_is_the_rows_that_went_and_came(table: Any) -> 
     "partitioned-overwrite",
     "partitioned-refresh",
     "rewritten-overwrite",
+    "marked-delete",
 )
 @pytest.mark.parametrize("how", ["delete", "overwrite", "refresh"])
 def test_a_file_that_goes_whole_has_the_rows_in_the_feed_that_were_left_in_it(table: Any, how: str) -> None:
@@ -228,7 +229,7 @@ def test_rows_that_only_come_need_no_change_files(table: Any) -> None:
     assert len(feed(table, version)["insert"]) == 3
 
 
-@pytest.mark.sweep("rewritten")
+@pytest.mark.sweep("rewritten", "partitioned, marked")
 def test_a_change_file_that_is_gone_at_the_commit_stops_it(table: Any) -> None:
     apply(table, [up((1, 0), "old", (a, "x")) for a in range(3)])
 

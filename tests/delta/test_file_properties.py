@@ -18,7 +18,7 @@ def codecs(at: Path) -> set[str]:
     return {pq.read_metadata(file).row_group(0).column(0).compression for file in files}
 
 
-@pytest.mark.sweep("zstd")
+@pytest.mark.sweep("zstd", "none")
 @pytest.mark.parametrize(("value", "found"), [("zstd", "ZSTD"), ("GZIP", "GZIP"), ("none", "UNCOMPRESSED")])
 def test_the_compression_is_kept_by_appends_rewrites_and_changes(tmp_path: Path, value: str, found: str):
     at = tmp_path / "t"

@@ -71,7 +71,12 @@ def leaves(tree: Any, above: str = "") -> list[str]:
     ]
 
 
-@pytest.mark.sweep("whole-{'delta.dataSkippingStatsColumns'", "partitioned")
+@pytest.mark.sweep(
+    "whole-{'delta.dataSkippingStatsColumns'",
+    "partitioned",
+    "whole-{'delta.dataSkippingNumIndexedCols': '5'",
+    "whole-{'delta.dataSkippingNumIndexedCols': '+3'",
+)
 @pytest.mark.parametrize(("properties", "expected"), CHOICES, ids=str)
 @pytest.mark.parametrize("partition_by", [(), ("day",)], ids=["whole", "partitioned"])
 def test_files_have_statistics_of_the_columns_that_the_table_chose_and_readers_find_all_rows(
@@ -101,6 +106,7 @@ def found(folder: Path, name: str) -> tuple[int, int]:
 WIDE = pa.schema([(f"c{number}", pa.int64()) for number in range(40)])
 
 
+@pytest.mark.sweep("properties2", "properties3")
 @pytest.mark.parametrize(
     ("properties", "count"),
     [({}, 32), ({NUM_INDEXED_COLS: "-1"}, 40), ({NUM_INDEXED_COLS: "35"}, 35), ({STATS_COLUMNS: "c39"}, 1)],
@@ -156,6 +162,11 @@ UNREADABLE = [
 ]
 
 
+@pytest.mark.sweep(
+    "{'delta.dataSkippingStatsColumns': '1",
+    "{'delta.dataSkippingStatsColumns': 'a,",
+    "{'delta.dataSkippingStatsColumns': 'a-",
+)
 @pytest.mark.parametrize("properties", UNREADABLE, ids=str)
 def test_a_table_whose_property_spark_cannot_read_is_refused(
     tmp_path: Path, properties: dict[str, str]

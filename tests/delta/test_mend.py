@@ -166,6 +166,7 @@ def test_rows_that_come_back_between_look_and_rescue_are_not_doubled(here: Neigh
     assert here.ids() == [1, 2, 7, 2000]
 
 
+@pytest.mark.sweep("info1", "info2")
 @pytest.mark.parametrize(
     ("info", "more", "why"),
     [
@@ -185,6 +186,7 @@ def test_what_is_no_blind_append_is_left_to_the_user(
     assert why in step.detail
 
 
+@pytest.mark.sweep("PAR1 cut")
 @pytest.mark.parametrize("content", [None, b"PAR1 cut", b""])
 def test_a_commit_whose_data_file_is_gone_or_cut_is_not_rescued(
     here: Neighbourhood, content: bytes | None

@@ -56,6 +56,7 @@ VERBS: dict[str, Callable[[Any, list[dict[str, Any]]], Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep("append_many", "apply_changes")
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_long_value_is_what_every_engine_shows_and_finds(tmp_path: Path, verb: str) -> None:
     table = table_of(tmp_path / "t")

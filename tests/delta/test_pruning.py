@@ -138,6 +138,7 @@ def test_bounds_take_no_file_for_matching_without_a_look(tmp_path: Path) -> None
     assert sorted(DeltaTable(folder).to_pyarrow_table()["n"].to_pylist()) == [6, 7, 8, 9]
 
 
+@pytest.mark.sweep("None", "[]", '{"numRecords":"10"}')
 @pytest.mark.parametrize(
     "stats",
     [

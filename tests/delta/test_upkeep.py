@@ -89,7 +89,7 @@ def held_at(table: sw.Table, step: str) -> Iterator[threading.Event]:
         go_on.set()
 
 
-@pytest.mark.sweep("files.get_commit", "files.get_checkpoint")
+@pytest.mark.sweep("files.get_commit", "files.get_checkpoint", "checkpoint.put_hint")
 @pytest.mark.parametrize(
     "step", ["files.get_checkpoint", "files.get_commit", "checkpoint.put", "checkpoint.put_hint"]
 )
@@ -131,6 +131,7 @@ def test_of_checkpoints_that_pile_up_only_the_newest_is_made(path: Path, table: 
     assert ids(path) == list(range(17))
 
 
+@pytest.mark.sweep("error2")
 @pytest.mark.parametrize("error", [RuntimeError("no"), MemoryError(), OSError(28, "no space")])
 def test_a_checkpoint_that_fails_fails_no_write_and_is_told(path: Path, error: Exception) -> None:
     events: list[sw.Event] = []

@@ -104,7 +104,17 @@ def live(table: Table) -> list[str]:
     return sorted(path for path, _ in table.run(load_files(table.run(load()))).adds)
 
 
-@pytest.mark.sweep("classic-0", "parquet-1", "json-2", "parquet-0-False", "json-0-True", "classic-2-False")
+@pytest.mark.sweep(
+    "classic-0",
+    "parquet-1",
+    "json-2",
+    "parquet-0-False",
+    "json-0-True",
+    "classic-2-False",
+    "classic-1-False",
+    "parquet-2-False",
+    "json-1-False",
+)
 @pytest.mark.parametrize(("name", "sidecars", "hint"), [*itertools.product(NAMES, (0, 1, 2), (True, False))])
 def test_a_table_is_read_by_a_v2_checkpoint_of_any_form(name, sidecars, hint):
     """What came before it is gone, as after log clean-up; commits after it count."""

@@ -208,6 +208,8 @@ SAMPLED_PARTITIONS = some(
     "instants-year",
     "dates-day",
     "dates-void",
+    "fixed-bucket(3, c)",
+    "instants-c",
 )
 @pytest.mark.parametrize(("name", "partition_by"), SAMPLED_PARTITIONS)
 def test_no_partition_value_hides_a_row(lake: Warehouse, name: str, partition_by: str) -> None:
@@ -249,6 +251,7 @@ def test_every_column_has_its_field_id_in_parquet_and_floats_neither_statistics_
     assert [c.has_dictionary_page for c in found] == [False, False, True, True, False, False]
 
 
+@pytest.mark.sweep("properties0", "properties3", "properties4")
 @pytest.mark.parametrize(
     ("properties", "codec"),
     [

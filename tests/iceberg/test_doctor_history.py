@@ -53,6 +53,7 @@ KINDS: dict[str, tuple[pa.Field, list[Any], str]] = {
 }
 
 
+@pytest.mark.sweep("fixed")
 @pytest.mark.parametrize("kind", KINDS)
 def test_partition_values_that_some_engine_misreads_are_found(place: Place, kind: str) -> None:
     column, values, severity = KINDS[kind]

@@ -420,6 +420,11 @@ def append_partitions(
     "truncate[10](n)",
     "year(day)",
     "identity(at)",
+    "identity(day)",
+    "day(at)",
+    "truncate[50](amount)",
+    "identity(text)",
+    "bucket[3](text)",
 )
 @pytest.mark.parametrize("part", EXAMPLES)
 @pytest.mark.parametrize(("source", "transform", "metrics"), JUDGED)

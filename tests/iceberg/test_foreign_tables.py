@@ -151,6 +151,7 @@ def test_a_table_that_is_there_keeps_its_partitioning(catalog: SqlCatalog) -> No
     assert opened.refresh().partition_by == ("c",)
 
 
+@pytest.mark.sweep("format-version-3", "write.parquet.compression-level", "write.target-file-size")
 @pytest.mark.parametrize(
     ("property_", "value"),
     [
@@ -434,6 +435,7 @@ def test_a_table_that_is_made_anew_while_an_overwrite_is_under_way_is_not_overwr
     assert ids(catalog) == [5]
 
 
+@pytest.mark.sweep("by a stream's batch")
 @pytest.mark.parametrize(
     "named", [{"key": "event"}, {"txn": ("app", 1)}], ids=["by a key", "by a stream's batch"]
 )

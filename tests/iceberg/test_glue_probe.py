@@ -58,6 +58,7 @@ def asked(place: Place, **limits: Any) -> tuple[bool, Limited, list[str]]:
     return answer, limited, [one for one in tables if one.startswith("safewrite_probe")]
 
 
+@pytest.mark.sweep("('create_table',)", "('delete_table',)")
 @on_glue
 @pytest.mark.parametrize(
     "denied", [(), ("create_table",), ("delete_table",), ("create_table", "delete_table")], ids=str
@@ -96,6 +97,7 @@ def test_t3_d12_a_scratch_table_that_cannot_be_deleted_is_named(
     assert limited.asked == ["delete_table"] * 3
 
 
+@pytest.mark.sweep("('create_table',)")
 @on_glue
 @pytest.mark.parametrize("denied", [(), ("create_table",)], ids=str)
 def test_t3_d12_one_that_does_not_compare_is_found_all_the_same(

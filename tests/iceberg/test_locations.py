@@ -74,6 +74,7 @@ def test_other_locations_are_where_every_engine_looks(tmp_path: Path, where: str
         assert sorted(read["id"].to_list()) == [1, 2], text
 
 
+@pytest.mark.sweep("write.data.path")
 @pytest.mark.parametrize("where", ["location=", "write.data.path"])
 def test_a_table_that_another_engine_made_there_is_refused_when_it_is_opened(
     tmp_path: Path, where: str

@@ -127,7 +127,7 @@ def test_uploads_and_downloads_whose_answer_is_lost_change_nothing(
     check_each(place, ids)
 
 
-@pytest.mark.sweep("rest", "sql")
+@pytest.mark.long
 @pytest.mark.parametrize(("lab", "kind", "faults"), SAMPLED_TRANSFERS, indirect=["lab"])
 def test_loads_of_the_table_that_fail_never_decide_a_commit(
     lab: CatalogLab, place: Place, kind: FaultKind, faults: int

@@ -228,6 +228,7 @@ def test_the_manifest_of_a_later_attempt_is_as_new_as_its_snapshot(catalog: SqlC
     assert [one.sequence_number for one in ours] == [snapshot.sequence_number] == [3]
 
 
+@pytest.mark.sweep("Unread")
 @pytest.mark.parametrize("broken", [Unread, Garbled])
 def test_no_commit_fails_for_a_manifest_that_cannot_be_merged(
     catalog: SqlCatalog, broken: Callable[[Performer], Performer]

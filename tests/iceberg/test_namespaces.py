@@ -52,7 +52,7 @@ CALLS: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.sweep("overwrite", "append_many", "to_iceberg", "declared")
+@pytest.mark.sweep("overwrite", "append_many", "to_iceberg", "declared", "append")
 @pytest.mark.parametrize("call", CALLS)
 def test_t3_d4_a_namespace_near_one_that_is_there_is_refused_with_it(sql: dict[str, str], call: str) -> None:
     """T3-D4: a mistyped database was made, with a receipt."""
@@ -67,6 +67,7 @@ def test_t3_d4_a_namespace_near_one_that_is_there_is_refused_with_it(sql: dict[s
     assert "pantri" in names(sql)
 
 
+@pytest.mark.sweep("raw")
 @pytest.mark.parametrize("name", ["raw", "sales_2026", "db"])
 def test_a_name_unlike_all_others_or_the_next_of_a_series_is_made_in_a_sql_catalog(
     sql: dict[str, str], name: str

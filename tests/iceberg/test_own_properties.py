@@ -76,7 +76,7 @@ def test_a_clone_needs_no_file_of_the_first_table(catalog: SqlCatalog, clone: An
     assert clone.apply_changes([{"op": "u", "id": 5, "lsn": 3, "name": "b"}], **HOW).changes["inserted"] == 1
 
 
-@pytest.mark.sweep("12", "null", "{")
+@pytest.mark.sweep("12", "null", "{", '{"at": "x"}')
 @pytest.mark.parametrize("text", ["12", "{", "[]", '{"at": "x"}', '{"at": 1}', "null"])
 def test_a_property_that_somebody_edited_is_told_and_stops_that_source_alone(
     catalog: SqlCatalog, text: str

@@ -253,6 +253,7 @@ BY_VALUE: list[PrimitiveType] = [
 ]
 
 
+@pytest.mark.sweep("long", "decimal(10, 2)", "binary")
 @pytest.mark.parametrize("kind", BY_VALUE, ids=str)
 @given(data=st.data(), width=st.integers(1, 2**31 - 1))
 def test_buckets_and_truncation_are_those_of_pyiceberg(

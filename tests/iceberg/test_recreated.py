@@ -84,6 +84,8 @@ def ids(lake: Warehouse) -> list[int]:
     "append-history",
     "append-refresh",
     "overwrite-none",
+    "append-resolve",
+    "delete-none",
 )
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("verb", VERBS)

@@ -71,7 +71,7 @@ def test_another_table_of_the_name_is_left_as_it_is(catalog: SafeCatalog) -> Non
     assert catalog.load_table("db.t").scan().to_arrow().num_rows == 2
 
 
-@pytest.mark.sweep("memory-a.b.c", "sql-a.b.t")
+@pytest.mark.sweep("memory-a.b.c", "sql-a.b.t", "memory")
 @pytest.mark.parametrize("name", ["a.b.t", "a.b.c.t", ("a", "b", "t")])
 def test_namespaces_may_have_several_levels(inner: Catalog, name: Any) -> None:
     """As with PyIceberg itself, where the catalog has them."""
@@ -86,6 +86,7 @@ def test_namespaces_may_have_several_levels(inner: Catalog, name: Any) -> None:
     assert ours.append(ROWS, key="k").outcome == "already_committed"
 
 
+@pytest.mark.sweep("memory")
 @pytest.mark.parametrize("make", ["create", "first append"])
 def test_safewrite_makes_tables_in_namespaces_of_several_levels(inner: Catalog, make: str) -> None:
     if make == "create":

@@ -292,6 +292,7 @@ def test_a_member_on_the_local_disk_is_whole_or_absent(lake: Lake, monkeypatch: 
     assert (len(seen[0]), len(seen[-1])) == (0, 1)
 
 
+@pytest.mark.sweep("[1]", '{"form":1}')
 @pytest.mark.parametrize("body", [b"", b"[1]", b'{"form":1}', b'{"form":2,"write":{}}'])
 def test_what_no_one_can_read_stops_no_one(lake: Lake, body: bytes) -> None:
     name = lake.folder / f"db/t/_safewrite/queue/{1:020d}-{17:020d}-x-y"

@@ -69,7 +69,7 @@ def test_creators_with_different_schemas_agree_on_the_first_ones(place: Place) -
     assert place.ids() == once(*acked)
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.sweep("object-store", "dynamodb")
 def test_of_many_calls_to_create_one_makes_the_table(place: Place) -> None:
     settings = {"storage_options": dict(place.storage_options), "checkpoints": False}
     if place.arbiter == "dynamodb":
@@ -84,7 +84,7 @@ def test_of_many_calls_to_create_one_makes_the_table(place: Place) -> None:
     assert len(place.commits()) == 1
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.sweep("object-store", "dynamodb")
 def test_creating_a_table_that_is_there_is_a_conflict_and_leaves_it(place: Place) -> None:
     place.open(create=True).append(rows(1), key="before")
     before = place.objects("_delta_log/")

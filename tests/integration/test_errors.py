@@ -83,7 +83,7 @@ WRITES = {
 }
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.sweep("object-store", "dynamodb-put_temp")
 @pytest.mark.parametrize(("arbiter", "step"), [(a, step) for a, steps in WRITES.items() for step in steps])
 def test_a_write_that_is_forbidden_is_not_committed_and_the_key_serves_again(
     new_place: Callable[[str], Place], fault_proxy: PlannedProxy, arbiter: str, step: RequestStep
@@ -108,6 +108,8 @@ def test_a_write_that_is_forbidden_is_not_committed_and_the_key_serves_again(
     "dynamodb-InvalidSignatureException",
     "local-UnrecognizedClientException",
     "local-ExpiredTokenException",
+    "dynamodb-ExpiredToken",
+    "local-InvalidSignatureException",
 )
 @pytest.mark.parametrize(
     "code",
@@ -138,7 +140,7 @@ class ReadOnly:
         return self.world.perform(effect)
 
 
-@pytest.mark.sweep("object-store", "dynamodb")
+@pytest.mark.sweep("object-store", "dynamodb", "local-<lambda>8", "local-<lambda>5")
 @pytest.mark.parametrize(
     "call",
     [

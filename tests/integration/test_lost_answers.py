@@ -255,7 +255,7 @@ def test_a_write_that_never_gets_an_answer_is_absent_or_unknown_and_the_same_key
     assert visible([place.ids(), place.replayed_ids()]) == expected
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.sweep("object-store", "dynamodb-precondition_412")
 @pytest.mark.parametrize("lost", [FaultKind.LOST_ANSWER, FaultKind.PRECONDITION_412], ids=str)
 @pytest.mark.parametrize("arbiter", WRITES)
 def test_a_commit_that_cannot_be_read_back_is_unknown_never_called_absent(

@@ -90,6 +90,7 @@ def test_our_rows_are_once_where_the_others_lose_theirs(guarded: Place) -> None:
     assert visible([guarded.ids(), guarded.replayed_ids()]) == once(0, 2, 3, 4)
 
 
+@pytest.mark.sweep("dynamodb")
 def test_a_commit_of_ours_that_is_replaced_is_not_acked(s3_place: Place) -> None:
     """A11, A12: somebody copies over N.json between our create and our read-back."""
     s3_place.open(create=True).append(rows(0), key="before")
@@ -152,6 +153,7 @@ def test_two_arbiters_for_one_table_are_refused(
         other.open(create=True)
 
 
+@pytest.mark.sweep("object-store")
 @pytest.mark.parametrize("arbiter", ["dynamodb", "object-store"])
 def test_a_table_opened_without_settings_has_the_arbiter_that_it_records(
     new_place: Callable[[str], Place], arbiter: str

@@ -48,6 +48,7 @@ def test_a_feature_that_came_later_is_met_by_every_verb(
     assert place.ids() == once(1)
 
 
+@pytest.mark.sweep("refresh", "overwrite")
 @pytest.mark.parametrize("look", LOOKS)
 def test_an_arbiter_that_was_recorded_later_is_met_by_every_verb(
     new_place: Callable[[str], Place], look: str

@@ -88,7 +88,7 @@ def test_threads_that_share_an_object_take_turns(place: Place) -> None:
     assert place.ids() == once(*range(24)) == place.replayed_ids()
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.sweep("object-store", "local")
 def test_a_pickled_table_is_opened_again_as_it_was(place: Place) -> None:
     table = place.open(create=True, strict=True, timeout_s=77.0, attempts_max=7, target_file_size=1000)
     table.append(rows(1), key="event-1")
@@ -116,7 +116,7 @@ def test_a_table_of_a_session_object_says_that_it_cannot_travel(new_place: Calla
         table.sink(app_id="app")
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.sweep("object-store", "dynamodb")
 @pytest.mark.parametrize("setting", ["strict"])
 def test_a_sink_opens_the_table_as_strictly_as_it_was_opened(place: Place, setting: str) -> None:
     table = place.open(create=True, strict=True)

@@ -68,6 +68,7 @@ def held(place: Place, **settings: Any) -> sw.Table:
     "dynamodb-checkpoint",
     "dynamodb-overwrite",
     "dynamodb-delete",
+    "dynamodb-resolve",
 )
 @pytest.mark.parametrize("verb", VERBS)
 def test_nothing_is_written_where_the_table_was_dropped(place: Place, verb: str) -> None:
@@ -92,6 +93,10 @@ SAMPLED_ANEW = some(product(("dynamodb", "object-store"), VERBS, VERSIONS))
     "local-append in a stream-2",
     "local-overwrite-6",
     "local-resolve-2",
+    "local-append-2",
+    "local-refresh-2",
+    "local-delete-2",
+    "local-append in a stream-6",
 )
 @pytest.mark.parametrize(
     ("place", "verb", "versions"), [*SAMPLED_ANEW, *product(["local"], VERBS, VERSIONS)], indirect=["place"]
@@ -155,7 +160,7 @@ def test_a_log_that_was_put_back_to_an_earlier_state_is_read_again(s3_place: Pla
     assert s3_place.ids() == once(0, *[9] * 4, 2) == s3_place.replayed_ids()
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.sweep("object-store", "dynamodb")
 def test_a_table_that_is_made_anew_while_files_are_uploaded_is_noticed(place: Place) -> None:
     """Also by a write that knew the newest version a moment ago, and leaves nothing behind that looks like a claim."""
     table = held(place)

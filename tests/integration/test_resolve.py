@@ -76,7 +76,7 @@ def test_a_claimed_write_is_undecided_until_somebody_finishes_it(guarded: Place)
     assert resolved.version == 1
 
 
-@pytest.mark.sweep("dynamodb", "object-store")
+@pytest.mark.sweep("dynamodb", "object-store", "local-txn")
 @pytest.mark.parametrize(
     "naming", [{"key": "event"}, {"txn": ("app", 1)}, {}], ids=["key", "txn", "generated"]
 )

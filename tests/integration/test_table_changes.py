@@ -51,7 +51,7 @@ def test_a_new_column_is_met_by_refusing_rows_without_it(place: Place) -> None:
     assert place.ids() == once(1, 2, 3, 4)
 
 
-@pytest.mark.sweep("object-store")
+@pytest.mark.sweep("object-store", "dynamodb-stage.put_data")
 @pytest.mark.parametrize("step", ["stage.put_data", "commit.put_commit"])
 def test_a_schema_change_in_the_middle_of_our_commit_is_seen(place: Place, step: str) -> None:
     """H9: it takes the version that we were about to take."""

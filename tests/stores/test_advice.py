@@ -91,6 +91,7 @@ def test_an_expired_token_is_told_as_one() -> None:
         sw.open("s3://lake/t", arbiter="object-store", boto3_session=session)  # type: ignore[arg-type]
 
 
+@pytest.mark.sweep("InvalidSignatureException", "UnrecognizedClientException")
 @pytest.mark.parametrize(
     ("code", "word"),
     [

@@ -69,6 +69,7 @@ def test_known_keys_do_not_hold_up_the_others(ledger: Ledger) -> None:
     assert found == Ok(told)
 
 
+@pytest.mark.sweep("objects", "dynamodb-groups")
 def test_what_became_of_many_keys_replaces_their_intents(ledger: Ledger) -> None:
     ours = world(ledger)
     done = [replace(record, version=9) for record in RECORDS[:3]]
@@ -79,6 +80,7 @@ def test_what_became_of_many_keys_replaces_their_intents(ledger: Ledger) -> None
     assert found == Ok((*map(Ok, done), Missing()))
 
 
+@pytest.mark.sweep("objects", "dynamodb-groups")
 def test_what_became_of_keys_replaces_what_other_attempts_said(ledger: Ledger) -> None:
     ours = world(ledger)
     earlier = [RECORDS[0], replace(RECORDS[1], base_version=7), replace(RECORDS[2], fingerprint="v1:2:cd")]
@@ -92,6 +94,7 @@ def test_what_became_of_keys_replaces_what_other_attempts_said(ledger: Ledger) -
         assert found == Ok(tuple(map(Ok, told)))
 
 
+@pytest.mark.sweep("objects", "dynamodb-groups")
 def test_results_that_differ_reach_their_own_keys(ledger: Ledger) -> None:
     ours = world(ledger)
     ours.perform(Together(tuple(LedgerIntend(record) for record in RECORDS[:3])))

@@ -41,6 +41,7 @@ def objects_at(server: SlowServer) -> S3Objects:
     return S3Objects(clients.shared_client("s3", None, server.options()), "lake", "t")
 
 
+@pytest.mark.sweep("head")
 def test_an_answer_that_drips_ends_with_its_call(dripping: SlowServer) -> None:
     objects = objects_at(dripping)
     locks = DynamoDBLocks(

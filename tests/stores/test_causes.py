@@ -62,6 +62,7 @@ S3: dict[str, tuple[int, str, str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep("a key of KMS that is")
 @pytest.mark.parametrize("name", S3)
 def test_t3_d5_what_s3_says_is_told_with_what_helps(name: str) -> None:
     status, code, message, wanted = S3[name]
@@ -90,7 +91,7 @@ def test_t3_d5_a_table_of_something_else_is_told_as_that(message: str) -> None:
 ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/delta_log"
 
 
-@pytest.mark.sweep("arn")
+@pytest.mark.sweep("arn", "delta log", "delta/log")
 @pytest.mark.parametrize("name", [ARN, "delta log", "delta/log", "s3://lake/locks", "x" * 256, "tabelle_ä"])
 def test_t3_d5_a_lock_table_is_named_by_its_name(name: str, tmp_path: Path) -> None:
     """An ARN led to `safewrite locks create --lock-table arn:...`; in one fleet it would be a second arbiter."""

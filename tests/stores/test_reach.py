@@ -137,6 +137,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.sweep("fips", "an endpoint", "signing")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_settings_that_only_botocores_client_follows_are_left_to_it(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

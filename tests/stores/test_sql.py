@@ -55,6 +55,7 @@ def test_what_became_of_a_key_replaces_its_intent(engine: sa.Engine) -> None:
     assert [ledger.commit(unheard, FUTURE_S), ledger.get(unheard.key)] == [Ok(), Ok(unheard)]
 
 
+@pytest.mark.sweep("postgres")
 def test_of_many_threads_one_intends_a_key(engine: sa.Engine) -> None:
     for turn in range(10):
         record = replace(INTENT, key=f"event-{turn}")

@@ -67,6 +67,14 @@ def asked(pair: dict[str, Any], step: Any) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.sweep(
+    "s3-get_range",
+    "s3-delete",
+    "dynamodb-queue",
+    "dynamodb-ledger.intend_many",
+    "dynamodb-ledger.commit_many",
+    "dynamodb-put_entry",
+)
 @pytest.mark.parametrize(("service", "step"), EACH_STEP)
 def test_whatever_is_answered_both_clients_come_to_one_outcome(
     service: str, step: str, scripted: Scripted, pairs: dict[str, dict[str, Any]]

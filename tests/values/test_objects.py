@@ -57,6 +57,8 @@ KINDS = [
     "int32",
     "string",
     "time64[us]",
+    "float",
+    "decimal128(6, 2)",
 )
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @given(data=st.data())

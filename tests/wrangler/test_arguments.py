@@ -260,6 +260,9 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "NULL as a key",
     "a key twice",
     "another partitioning",
+    "a key that is a fraction",
+    "encryption by KMS",
+    "a condition that is none",
 )
 @pytest.mark.parametrize("case", REFUSED.values(), ids=list(REFUSED))
 def test_a_refusal_says_what_is_safe_and_leaves_the_table(
@@ -270,6 +273,7 @@ def test_a_refusal_says_what_is_safe_and_leaves_the_table(
     assert re.search(word, text), text
 
 
+@pytest.mark.sweep("a size that is no number", "partitions without names")
 @pytest.mark.parametrize(("call", "given", "word"), WRONG.values(), ids=list(WRONG))
 def test_a_wrong_value_is_refused(
     tmp_path: Path, house: House, call: str, given: dict[str, Any], word: str

@@ -75,6 +75,7 @@ def test_a_call_without_a_lock_table_never_goes_past_one_that_it_does_not_know(
     assert lake.table().version() == 1
 
 
+@pytest.mark.sweep("s3_additional_kwargs")
 @pytest.mark.parametrize("place", ["the environment", "s3_additional_kwargs"])
 def test_a_lock_table_that_settings_name_is_used(
     lake: Lake, dynamodb_table: str, monkeypatch: pytest.MonkeyPatch, place: str
