@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 
 import grimp
 
@@ -77,6 +77,19 @@ def house_of(package: str) -> House:
         if other in inside and inside[other] != room
     }
     return House(frozenset(inside.values()), frozenset(arrows))
+
+
+def circle_of_files() -> list[str]:
+    """Files each of which imports the next, the last the first, imports for types with them; none where there is no circle."""
+    graph = _graph()
+    try:
+        TopologicalSorter(
+            {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+        ).prepare()
+    except CycleError as error:
+        found: list[str] = error.args[1][::-1]
+        return found
+    return []
 
 
 def main() -> None:

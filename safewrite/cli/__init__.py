@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from safewrite.cli.unfit import unfit_library
 from safewrite.errors import MissingExtraError
 
 _NEEDED = frozenset({"typer", "rich", "click"})
@@ -34,12 +35,3 @@ def run() -> None:
             f"The command line needs {error.name}, which is not installed. Nothing was written. Install it: "
             f"{MissingExtraError.command('cli')}"
         ) from error
-
-
-def unfit_library(error: ImportError) -> MissingExtraError:
-    """The error for a library that safewrite itself needs, and that cannot be imported as it is installed."""
-    return MissingExtraError(
-        f"A library that the command line needs cannot be imported: {type(error).__name__}: {error}. Nothing was read or "
-        "written. Install safewrite again, without --no-deps: pip then takes versions that go together (NumPy 1 needs "
-        "pyarrow before 26)."
-    )

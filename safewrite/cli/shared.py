@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from safewrite.cli import unfit_library
+from safewrite.cli.unfit import unfit_library
 from safewrite.errors import (
     InternalError,
     InvalidInputError,

@@ -22,8 +22,8 @@ from safewrite.values import compute as pc
 from safewrite.values.types import canonical_schema, canonical_type, check_names
 
 if TYPE_CHECKING:
+    from safewrite.frames.abc import WrittenPart
     from safewrite.frames.row_rules import RowRules
-    from safewrite.frames.written import WrittenMember
 
 KEPT_BYTES = 64 * 2**20
 """Frames up to this size are converted once and kept; larger ones are converted again when written."""
@@ -53,7 +53,7 @@ class Prepared:
     partition_by: tuple[str, ...] = ()
     volatile: tuple[str, ...] = ()
     column_digests: str = ""
-    written: WrittenMember | None = field(default=None, repr=False)
+    written: WrittenPart | None = field(default=None, repr=False)
     """Where tasks wrote the rows to files already: then they are not here."""
     _frame: Frame | None = field(default=None, repr=False)
     _kept: pa.Table | None = field(default=None, repr=False)

@@ -19,6 +19,7 @@ from safewrite.protocol.staging import Mark
 if TYPE_CHECKING:
     from safewrite.engine.abc import TaskAttempt
     from safewrite.engine.written import Again, WrittenRows
+    from safewrite.frames.abc import WrittenPart
 
 
 class TaskFiles(Protocol):
@@ -160,7 +161,7 @@ class WrittenMember:
 
 def files_of(parts: Iterable[Prepared]) -> Iterator[Any]:
     """The files of those parts that tasks wrote."""
-    groups: dict[int, list[WrittenMember]] = {}
+    groups: dict[int, list[WrittenPart]] = {}
     for part in parts:
         if part.written is not None:
             groups.setdefault(id(part.written.group), []).append(part.written)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Generator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from safewrite.errors import (
     ConflictError,
@@ -46,7 +46,6 @@ from safewrite.receipt import Outcome, Receipt
 from safewrite.stores import call_limit
 from safewrite.stores.world import monotonic_s, run
 from safewrite.table.history import checked_version
-from safewrite.table.verbs import Table
 from safewrite.text.rendering import shown
 
 if TYPE_CHECKING:
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
     from pyiceberg.table.update import TableRequirement, TableUpdate
 
     from safewrite.iceberg.connect import Connection
-    from safewrite.iceberg.format import IcebergFormat
     from safewrite.protocol.iceberg.head import TableVersion
 
 
@@ -72,16 +70,6 @@ def check(connection: Connection, head: TableVersion) -> None:
             "rows with it, or another engine set it back.",
             kind=Kind.BRANCH_CHANGED,
         )
-
-
-def begin_on(own: IcebergFormat) -> None:
-    """Begin the branch of a table, as :func:`begin`; of one without a snapshot the main branch has an empty one first."""
-    main = type(own)(replace(own.connection, branch=MAIN), limits=own.limits)
-    main.open(strict=False)
-    main.check_writable()
-    if main.version == -1:
-        Table(main).append(main.schema.empty_table())
-    begin(own.connection, own.limits)
 
 
 def begin(connection: Connection, limits: Limits) -> None:
@@ -167,8 +155,24 @@ def unmoved(metadata: TableMetadata, refs: Mapping[str, int | None]) -> tuple[Ta
     return AssertTableUUID(uuid=metadata.table_uuid), *at
 
 
+class OnBranch(Protocol):
+    """A table that is open on a branch."""
+
+    @property
+    def connection(self) -> Connection: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def version(self) -> int: ...
+
+    def mark(self) -> object:
+        """The mark of the version that is known; None where none is."""
+
+
 # --- fast-forward ---------------------------------------------------------------------------------------
-def published(own: IcebergFormat, version: int | None) -> Receipt:
+def published(own: OnBranch, version: int | None) -> Receipt:
     """Move the main branch to a snapshot of the branch that a table is open on; None: the newest that it has seen.
 
     Raises:

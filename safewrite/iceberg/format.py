@@ -182,7 +182,7 @@ class IcebergFormat:
             return
         check_table(self.connection, head, strict=strict)
         if self.connection.branch != MAIN and not head.branch_id:
-            branches.begin_on(self)
+            _begin_branch(self)
             head = self._cached.look(self.limits)
         self._look_at(head)
 
@@ -475,3 +475,15 @@ class IcebergFormat:
             update.union_by_name(iceberg_schema(new))
         self.refresh()
         return True
+
+
+def _begin_branch(own: IcebergFormat) -> None:
+    """Begin the branch that a table is open on; of a table without a snapshot the main branch has an empty one first."""
+    main = IcebergFormat(replace(own.connection, branch=MAIN), limits=own.limits)
+    main.open(strict=False)
+    main.check_writable()
+    if main.version == -1:
+        from safewrite.table.verbs import Table
+
+        Table(main).append(main.schema.empty_table())
+    branches.begin(own.connection, own.limits)

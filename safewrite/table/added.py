@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from safewrite.errors import HistoryGapError, InvalidInputError
 from safewrite.text.rendering import shown
@@ -14,7 +14,16 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from safewrite.table.format import Format
+
+class Identified(Protocol):
+    """A table, as positions name it."""
+
+    @property
+    def uri(self) -> str: ...
+
+    @property
+    def table_id(self) -> str: ...
+
 
 BEFORE_ALL = -1
 """The position before the first commit."""
@@ -116,7 +125,7 @@ def gap(uri: str, why: str, verb: str = "added_since") -> HistoryGapError:
     return error
 
 
-def checked_position(version: Any, table_id: object, table: Format[Any, Any, Any]) -> int | None:
+def checked_position(version: Any, table_id: object, table: Identified) -> int | None:
     """``version`` as it was given.
 
     Raises:

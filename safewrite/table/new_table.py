@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -13,9 +13,6 @@ from safewrite.arguments import options
 from safewrite.arguments.reading import reading
 from safewrite.errors import ConflictError, InvalidInputError, Kind, TableNotFoundError
 from safewrite.text.rendering import shown
-
-if TYPE_CHECKING:
-    from safewrite.table.format import Format
 
 log = logging.getLogger("safewrite")
 
@@ -75,7 +72,23 @@ def of_version(given: Any, properties: Any, *, is_iceberg: bool) -> Any:
     return {**(properties or {}), _FORMAT_VERSION: str(int(given))}
 
 
-def make(table: Format[Any, Any, Any], schema: pa.Schema) -> bool:
+class Made(Protocol):
+    """A table that a call makes, or finds there."""
+
+    @property
+    def uri(self) -> str: ...
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def create(self, schema: pa.Schema, /) -> None:
+        """Create the table, empty."""
+
+    def made_as(self, given: Layout, /) -> tuple[Layout, Layout, Mapping[str, str]]:
+        """The layout that was given and that of this table, in the same spelling; its properties."""
+
+
+def make(table: Made, schema: pa.Schema) -> bool:
     """Make a table that was opened with ``create=True``, empty; False if another writer has made it meanwhile."""
     try:
         table.create(schema)
@@ -96,7 +109,7 @@ class Layout:
 
 
 def warn_of_kept(
-    table: Format[Any, Any, Any],
+    table: Made,
     *,
     schema: pa.Schema | None = None,
     partition_by: Any,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import dropwhile
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from safewrite.text.rendering import shown
 from safewrite.values import kept_names
 
 if TYPE_CHECKING:
-    from safewrite.table.format import Format
+    from safewrite.table.history import HistoryEntry
 
 _STAMPS = (
     pa.field("_commit_version", pa.int64(), nullable=False),
@@ -150,8 +150,18 @@ class RowChanges(Iterator[ChangedRows]):
         return pa.concat_tables([self.schema.empty_table(), *(one.rows for one in self)])
 
 
+class WithChanges(Protocol):
+    """A table whose changes are read."""
+
+    def changes(self) -> ChangeSource:
+        """What tells its changes."""
+
+    def history(self, limit: int | None, /) -> list[HistoryEntry]:
+        """The newest commits that are still there."""
+
+
 def begun(
-    table: Format[Any, Any, Any],
+    table: WithChanges,
     begin: tuple[Since, object],
     how: tuple[Sequence[str] | None, int],
     advance: Callable[[Iterator[Step]], Step | None],

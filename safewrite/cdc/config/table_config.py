@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Literal, Self
 
 import pyarrow as pa
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from safewrite.cdc.config.column_options import ColumnOptions
-from safewrite.cdc.config.own_columns import INSTANT, OwnColumn, OwnNames, check_kept, check_own
-from safewrite.cdc.config.table_checks import check_columns, check_format
+from safewrite.cdc.config.own_columns import INSTANT, OF_FRAMES, OwnColumn, OwnNames
 from safewrite.cdc.connect.misfits import OnMisfit
-from safewrite.intake.partitioning import check_partitions
+from safewrite.intake.partitioning import check_partitions, partition_columns
 from safewrite.intake.settings import Text, twice
-from safewrite.intake.tables import Reader, TableFormat, all_read_vectors
+from safewrite.intake.tables import (
+    READ_VECTORS,
+    READ_WIDENED,
+    Reader,
+    TableFormat,
+    all_read_vectors,
+    check_readers,
+)
+from safewrite.values import kept_names
 from safewrite.values.limits import DECIMAL_DIGITS_MAX
 from safewrite.values.widening import Way
 
@@ -40,6 +47,19 @@ _PROPERTIES = {
     "delta.enableDeletionVectors": "name all engines that read the table in readers",
 }
 """Properties that have a field of their own."""
+
+
+_OF_KEYS = (
+    "primary_key",
+    "precombine_key",
+    "sequence",
+    "write_mode",
+    "readers",
+    "all_late",
+    "deleted_column",
+    "own_names",
+)
+"""Fields that mean something only where changes of one key follow each other."""
 
 
 class TableOptions(ColumnOptions):
@@ -163,7 +183,7 @@ class TableOptions(ColumnOptions):
 
     @model_validator(mode="after")
     def _check_options(self) -> Self:
-        check_format(self)
+        _check_format(self)
         if (self.sequence == "precombine") != (self.precombine_key is not None):
             raise ValueError("sequence precombine and precombine_key go together")
         for name, (precision, scale) in self.decimal_fields.items():
@@ -175,10 +195,10 @@ class TableOptions(ColumnOptions):
             raise ValueError(
                 f"properties has {', '.join(ours)}: {'; '.join(_PROPERTIES[name] for name in ours)}"
             )
-        check_columns(self)
+        _check_columns(self)
         check_partitions(self.partition_by, self.format)
         check_partitions(self.sort_terms, self.format, field="sort_by")
-        check_own(self)
+        _check_own(self)
         return self
 
     @property
@@ -338,11 +358,11 @@ class TargetTable(TableOptions):
                 "values that do not fit"
             )
         shard = () if self.shard_column is None else (self.shard_column,)
-        check_kept(self, self.own, shard_column=shard)
+        _check_kept(self, self.own, shard_column=shard)
         for setting, names in {"precombine_key": order, "name_mapping": self.name_mapping.values()}.items():
             if {*shard} & {*names}:
                 raise ValueError(f"shard_column names {self.shard_column}, which {setting} has too")
-        check_kept(self, {*self.own_columns}, primary_key=keys, precombine_key=order, shard_column=shard)
+        _check_kept(self, {*self.own_columns}, primary_key=keys, precombine_key=order, shard_column=shard)
         if taken := (keys | order | {self.shard_column}) & {*self.computed}:
             raise ValueError(
                 f"computed makes {', '.join(sorted(map(str, taken)))}, which is a key or an order of changes"
@@ -362,3 +382,209 @@ def _checked_source(table: TargetTable) -> TargetTable:
 
 NamedTable = Annotated[TargetTable, AfterValidator(_checked_source)]
 """A table of a configuration.  One that is made unasked may come from a source with any letters in its name."""
+
+
+# --- what its format and its readers have ---------------------------------------------------------------
+def _check_format(table: TableOptions) -> None:
+    """Refuse options that the table's format, or its readers, do not have.
+
+    Raises:
+        ValueError: what is wrong, for pydantic.
+    """
+    if table.write_mode == "merge-on-read" and table.format == "delta" and not table.marks_rows:
+        lacking = sorted({*table.readers} - READ_VECTORS)
+        raise ValueError(
+            "write_mode merge-on-read marks rows of Delta tables in deletion vectors, and "
+            + (
+                f"these readers do not read them: {', '.join(lacking)}"
+                if lacking
+                else "not every engine reads them"
+            )
+            + ". Name all engines that read the table in readers, or leave write_mode out: files are rewritten then"
+        )
+    if table.widen and table.format == "delta" and not (table.readers and {*table.readers} <= READ_WIDENED):
+        lacking = sorted({*table.readers} - READ_WIDENED)
+        raise ValueError(
+            "widen gives Delta tables the feature typeWidening, and "
+            + (
+                f"these readers do not know it: {', '.join(lacking)}"
+                if lacking
+                else "not every engine knows it"
+            )
+            + ". Name all engines that read the table in readers, or leave widen out: values that do not fit are dead letters then"
+        )
+    check_readers(table.readers, table.format)
+    if table.format_version is not None and table.format == "delta":
+        raise ValueError("format_version is of Iceberg tables, and does nothing for format delta")
+    if table.sort_by and table.format == "delta":
+        raise ValueError("sort_by is of Iceberg tables, and does nothing for format delta")
+
+
+def _check_columns(table: TableOptions) -> None:
+    """Refuse options that contradict each other.
+
+    Raises:
+        ValueError: what is wrong, for pydantic.
+    """
+    left = set(table.leave_out)
+    by_column = {} if isinstance(table.on_misfit, str) else table.on_misfit
+    for name, given in (
+        ("on_misfit", by_column),
+        ("name_mapping", table.name_mapping),
+        ("timestamp_fields", table.timestamp_fields),
+        ("decimal_fields", table.decimal_fields),
+    ):
+        idle = sorted(table.dropped & set(given))
+        if idle:
+            raise ValueError(f"{name} of {', '.join(idle)} does nothing: leave_out has them too")
+    mapped = {
+        table.column_of(name): field
+        for field in ("timestamp_fields", "decimal_fields")
+        for name in getattr(table, field)
+    }
+    for name in sorted(set(mapped) & set(table.column_types)):
+        raise ValueError(f"{name} cannot be in column_types and {mapped[name]}")
+    both = sorted(set(table.timestamp_fields) & set(table.decimal_fields))
+    if both:
+        raise ValueError(f"{', '.join(both)} cannot be in timestamp_fields and decimal_fields")
+    declared = {**table.timestamp_fields, **table.decimal_fields}
+    as_text = sorted(name for name, mode in by_column.items() if mode == "text" and name in declared)
+    if as_text:
+        raise ValueError(
+            f"on_misfit text of {', '.join(as_text)} makes a text of the column, and timestamp_fields or decimal_fields "
+            "something else: leave one of them out"
+        )
+    idle = sorted(
+        name for name, mode in by_column.items() if mode == "floor" and name in table.decimal_fields
+    )
+    if idle:
+        raise ValueError(
+            f"on_misfit floor of {', '.join(idle)} does nothing: it is of times, and they are decimals"
+        )
+    needed = {
+        "primary_key": getattr(table, "primary_key", None) or (),
+        "precombine_key": table.precombine_key or (),
+        "partition_by": partition_columns(table.partition_by),
+        "sort_by": partition_columns(table.sort_terms),
+        "column_types": table.column_types,
+    }
+    for field, names in needed.items():
+        lost = sorted(
+            name
+            for name in left - (table.only_read if field == "column_types" else set())
+            if table.column_of(name) in names
+        )
+        if lost:
+            raise ValueError(
+                f"leave_out has {', '.join(lost)}, which {field} needs: no row would have a value there"
+            )
+    targets = list(table.name_mapping.values())
+    if len(set(targets)) < len(targets):
+        raise ValueError("name_mapping gives two columns one name")
+
+
+# --- columns that the job keeps ---------------------------------------------------------------------------
+def _check_own(table: TableOptions) -> None:
+    """Refuse names that the job keeps, and columns of it that do nothing in the mode.
+
+    Raises:
+        ValueError: what is wrong, for pydantic.
+    """
+    own = table.own
+    _check_kept(table, {*table.own_columns}, name_mapping=table.name_mapping.values())
+    _check_kept(table, {*table.own_columns}, column_types=table.column_types, computed=table.computed)
+    _check_kept(table, {own.epoch, own.sequence}, partition_by=table.partition_by)
+    _check_added(table)
+    _check_names(table)
+    _check_own_of_format(table)
+    if not table.is_appended:
+        if table.deleted_column is not None and (table.has_versions or table.sequence != "source"):
+            raise ValueError(
+                "deleted_column needs mode upsert and sequence source: with mode history a delete ends a version"
+            )
+        if table.deleted_column is not None and table.filter is not None:
+            raise ValueError(
+                "filter and deleted_column do not go together: a row that leaves the filter was not deleted, and one that never passed "
+                "would be there as deleted"
+            )
+        if "op" in table.metadata.values():
+            raise ValueError(
+                f"metadata op does nothing with mode {table.mode}: a row tells of an upsert, and of no delete"
+            )
+        if table.has_versions and table.sequence != "source":
+            raise ValueError(
+                "mode history needs sequence source: positions of the source tell versions apart"
+            )
+        return
+    fields = type(table).model_fields
+    idle = [
+        name
+        for name in _OF_KEYS
+        if name in fields
+        and getattr(table, name) != fields[name].get_default(call_default_factory=True)
+        and not (name == "readers" and table.widen)
+    ]
+    if idle:
+        raise ValueError(f"{', '.join(idle)} do nothing with mode append: each record is a row of its own")
+
+
+def _check_kept(table: TableOptions, kept: Collection[str], **named: Iterable[str]) -> None:
+    """Refuse settings that name columns which the job keeps, also in other letters' case: engines tell no case apart.
+
+    Raises:
+        ValueError: which setting, which columns, and what the job calls them.
+    """
+    for setting, names in named.items():
+        known = {name.lower() for name in kept}
+        if taken := sorted({name for name in names if name.lower() in known}):
+            lower = {name.lower() for name in taken}
+            ours = [
+                own
+                for own, to in zip(OwnNames(), table.own, strict=True)
+                if to != own and to.lower() in lower
+            ]
+            why = f" (own_names of {', '.join(ours)})" if ours else ""
+            raise ValueError(f"{setting} names columns that the job keeps: {', '.join(taken)}{why}")
+
+
+def _check_own_of_format(table: TableOptions) -> None:
+    """Refuse columns of names that the table's format keeps for itself."""
+    kept = kept_names.of_table(table.format, table.properties)
+    settings: Mapping[str, Iterable[str]] = {
+        "name_mapping": table.name_mapping.values(),
+        "column_types": table.column_types,
+        "computed": table.computed,
+        "metadata": table.metadata,
+        "deleted_column": [] if table.deleted_column is None else [table.deleted_column],
+        "own_names": table.own_names.values(),
+    }
+    for setting, names in settings.items():
+        if taken := kept_names.among(names, kept):
+            raise ValueError(
+                f"{setting} names {', '.join(taken)}, which {table.format} keeps for itself: Spark could not read the table"
+            )
+
+
+def _check_added(table: TableOptions) -> None:
+    """Refuse columns that tell of a row's record, or that it was deleted, by names that are there already; engines tell no case apart."""
+    named = [("metadata", name) for name in table.metadata]
+    named += [] if table.deleted_column is None else [("deleted_column", table.deleted_column)]
+    kept = {*OwnNames(), *OF_FRAMES, *(name.lower() for name in table.own)}
+    for at, (setting, name) in enumerate(named):
+        _check_kept(table, {name} if name.lower() in kept else (), **{setting: [name]})
+        if before := [f"{where} {other}" for where, other in named[:at] if other.lower() == name.lower()]:
+            raise ValueError(f"{setting} names {name}, a column that is there already ({before[0]})")
+
+
+def _check_names(table: TableOptions) -> None:
+    """Refuse chosen names that are not the column's alone, and those of columns that the table does not get."""
+    chosen = table.own_names
+    named = [(own, to) for own, to in zip(OwnNames(), table.own, strict=True)]
+    for one, to in chosen.items():
+        if others := [own for own, other in named if own != one and other.lower() == to.lower()]:
+            raise ValueError(f"own_names gives {to} to {one}, and {others[0]} has that name")
+        _check_kept(table, {to} if to.lower() in OF_FRAMES else (), **{f"own_names of {one}": [to]})
+    if not table.is_appended and (
+        idle := sorted(name for name, to in chosen.items() if to not in table.own_columns)
+    ):
+        raise ValueError(f"own_names of {', '.join(idle)} does nothing: only mode history has these columns")

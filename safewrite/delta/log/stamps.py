@@ -6,13 +6,14 @@ All of it rests on the version before, so a writer gives it at each try (PROTOCO
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from safewrite.delta.log.actions import Commit, corrupt
 
 if TYPE_CHECKING:
-    from safewrite.delta.log.snapshot import Snapshot
+    from collections.abc import Callable, Mapping
 
+T = TypeVar("T")
 TIME = "inCommitTimestamp"
 TIMED = ("delta.enableInCommitTimestamps", "delta.enableInCommitTimestamps-preview")
 TRACKING, TRACKED, SUSPENDED = "rowTracking", "delta.enableRowTracking", "delta.rowTrackingSuspended"
@@ -25,6 +26,25 @@ VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
 PRESERVED = "delta.rowTracking.preserved"
 
 
+class Stamped(Protocol):
+    """A version of a table, as far as it says what its commits tell."""
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def protocol(self) -> Mapping[str, Any]: ...
+
+    @property
+    def properties(self) -> Mapping[str, str]: ...
+
+    @property
+    def domains(self) -> Mapping[str, str]: ...
+
+    def derived(self, make: Callable[[Any], T], /) -> T:
+        """What follows from protocol, metadata and domains."""
+
+
 class Stamping(NamedTuple):
     """What commits of a table tell: their time; ids of the rows of new files; and how files call the columns ``kept`` in which rows that
     are written again keep their ids and versions, None where they keep none.
@@ -35,12 +55,12 @@ class Stamping(NamedTuple):
     kept: tuple[str, str] | None
 
 
-def stamping(state: Snapshot) -> Stamping:
+def stamping(state: Stamped) -> Stamping:
     """What the table asks for."""
     return state.derived(_stamping)
 
 
-def _stamping(state: Snapshot) -> Stamping:
+def _stamping(state: Stamped) -> Stamping:
     numbered = TRACKING in (state.protocol.get("writerFeatures") or ()) and not is_on(state, SUSPENDED)
     timed = any(is_on(state, name) for name in TIMED)
     names = state.properties.get(ID_COLUMN), state.properties.get(VERSION_COLUMN)
@@ -48,7 +68,7 @@ def _stamping(state: Snapshot) -> Stamping:
     return Stamping(timed, numbered, kept)
 
 
-def is_on(state: Snapshot, name: str) -> bool:
+def is_on(state: Stamped, name: str) -> bool:
     """Whether a table property is ``true``."""
     return state.properties.get(name, "false").strip().lower() == "true"
 
@@ -59,7 +79,7 @@ def time_of(commit: Commit) -> int | None:
     return told if type(told) is int else None
 
 
-def last_row_id(state: Snapshot) -> int:
+def last_row_id(state: Stamped) -> int:
     """The highest row id that was given; -1 where none was.
 
     Raises:

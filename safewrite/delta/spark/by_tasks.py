@@ -39,7 +39,7 @@ from safewrite.table.writer import repeated
 
 if TYPE_CHECKING:
     from safewrite.delta.data.datafiles import DataFile
-    from safewrite.delta.format import DeltaFormat
+    from safewrite.delta.spark.abc import SparkTable
     from safewrite.delta.write.abc import Write
     from safewrite.delta.write.recalled import DeltaDone
     from safewrite.frames.spark.held import Held
@@ -74,7 +74,7 @@ def _has_library(held: Held, connection: Connection) -> bool:
 
 
 def write(
-    table: DeltaFormat, held: Held, operation: Operation, name: Identity, *, queue_first: bool
+    table: SparkTable, held: Held, operation: Operation, name: Identity, *, queue_first: bool
 ) -> tuple[DeltaDone, Write] | Receipt | None:
     """Write the rows of a DataFrame once; None where Delta's own library is to append them (decision 0065).
 
@@ -105,7 +105,7 @@ def write(
 
 
 def _written(  # noqa: PLR0917 - one caller, just above
-    table: DeltaFormat,
+    table: SparkTable,
     store: StoreAddress,
     held: Held,
     operation: Operation,
@@ -143,7 +143,7 @@ def _written(  # noqa: PLR0917 - one caller, just above
 
 
 def apply(
-    table: DeltaFormat, held: Held, operation: Operation, name: Identity, *, queue_first: bool
+    table: SparkTable, held: Held, operation: Operation, name: Identity, *, queue_first: bool
 ) -> tuple[DeltaDone, Write]:
     """Apply the changes of a DataFrame once.
 

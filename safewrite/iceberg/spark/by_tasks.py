@@ -50,14 +50,14 @@ if TYPE_CHECKING:
     from safewrite.frames.spark.batch import BatchOrigin, SparkBatch
     from safewrite.frames.spark.held import Held
     from safewrite.iceberg.data.datafiles import StagedFile
-    from safewrite.iceberg.format import IcebergFormat
+    from safewrite.iceberg.spark.abc import SparkTable
     from safewrite.iceberg.write.summary import Write
     from safewrite.iceberg.write.write import IcebergDone
     from safewrite.receipt import Receipt
 
 
 # --- which path --------------------------------------------------------------------------------------
-def address_to_append(table: IcebergFormat, held: Held, head: TableVersion) -> TableAddress | None:
+def address_to_append(table: SparkTable, held: Held, head: TableVersion) -> TableAddress | None:
     """How executors reach the table; None where Iceberg's own library is to append (decision 0065).
 
     Tasks cannot write where executors lack Python's packages, or where the FileIO or this process's credentials cannot be
@@ -76,7 +76,7 @@ def address_to_append(table: IcebergFormat, held: Held, head: TableVersion) -> T
     return address_of(head, table.connection.catalog)
 
 
-def reached(table: IcebergFormat, head: TableVersion, operation: Operation) -> TableAddress:
+def reached(table: SparkTable, head: TableVersion, operation: Operation) -> TableAddress:
     """How executors reach the table, for what tasks alone do.
 
     Raises:
@@ -128,7 +128,7 @@ def _is_other(kind: pa.DataType) -> bool:
 
 # --- the write -----------------------------------------------------------------------------------------
 def write(  # noqa: PLR0917 - one caller
-    table: IcebergFormat,
+    table: SparkTable,
     held: Held,
     operation: Operation,
     name: Identity,
@@ -159,7 +159,7 @@ def write(  # noqa: PLR0917 - one caller
 
 
 def _written(  # noqa: PLR0917 - one caller, just above
-    table: IcebergFormat,
+    table: SparkTable,
     address: TableAddress,
     held: Held,
     operation: Operation,
@@ -193,7 +193,7 @@ def _written(  # noqa: PLR0917 - one caller, just above
 
 
 def _applied(  # noqa: PLR0917 - one caller, :func:`write`
-    table: IcebergFormat,
+    table: SparkTable,
     address: TableAddress,
     held: Held,
     operation: Operation,

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from safewrite.testing.crosscheck import kinds
+from safewrite.testing.crosscheck.change_log import Log
 from safewrite.testing.crosscheck.conditions import holds
 from safewrite.testing.crosscheck.meaning import Meaning, given
 from safewrite.testing.crosscheck.program import Column, Row, Where
-
-if TYPE_CHECKING:
-    from safewrite.testing.crosscheck.changes import Log
 
 ID = "id"
 Rows = dict[int, dict[str, Meaning]]
@@ -38,11 +36,7 @@ class ProgramOracle:
     """Whether another engine has changed the table."""
     states: dict[Any, tuple[tuple[Column, ...], Rows, int | None]] = field(default_factory=dict)
     """Columns, rows and constraint of earlier versions, by their format's names for them."""
-
-    def __post_init__(self) -> None:
-        from safewrite.testing.crosscheck.changes import Log
-
-        self.log: Log = Log()
+    log: Log = field(default_factory=Log)
 
     def column_names(self) -> list[str]:
         """The columns in their order."""

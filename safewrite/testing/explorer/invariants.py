@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from safewrite.errors import InvalidInputError, Kind, SafewriteError
 from safewrite.protocol.effects import Effect
@@ -25,16 +25,37 @@ from safewrite.testing.explorer.rows import parse, safewrite
 from safewrite.testing.explorer.sharing import sharing
 
 if TYPE_CHECKING:
-    from safewrite.testing.explorer.delta_models import Model
+    from safewrite.protocol.delta.commit import Arbiter
 
 FORESEEN = {Kind.STORAGE.value, Kind.RETRIES_EXHAUSTED.value}
 """``NotCommittedError`` kinds that faults and contention alone may cause."""
 
 
+class Judged(Protocol):
+    """A model, as far as its states are judged by it."""
+
+    @property
+    def writers(self) -> Sequence[Any]: ...
+
+    def decide(self, slot: int, incarnation: int, /) -> Program:
+        """The call that decides the write of a process that has ended in doubt, or was killed."""
+
+
+class JudgedLog(Judged, Protocol):
+    """The same of a Delta table."""
+
+    @property
+    def arbiter(self) -> Arbiter: ...
+
+    @property
+    def overwritten(self) -> bool:
+        """Whether a peer replaces commit files by plain PUTs."""
+
+
 class Judge:
     """The invariants of one model; each check says what is broken, or ''."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: JudgedLog) -> None:
         self.model = model
 
     def state(self, store: Store, nodes: Sequence[Node]) -> str:

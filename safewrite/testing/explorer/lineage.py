@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from safewrite.errors import CommitUnknownError, ConflictError, InvalidInputError, Kind, SafewriteError
 from safewrite.protocol.effects import Effect, Ok, Outcome, Together
@@ -18,13 +18,27 @@ from safewrite.testing.explorer.automaton import (
     InDoubt,
     Node,
     NotCommitted,
+    Program,
 )
 from safewrite.testing.explorer.catalogs import Catalog, CatalogSnapshot
 from safewrite.testing.explorer.changes import NOTHING, State, refuses
-from safewrite.testing.explorer.invariants import FORESEEN, states_of
+from safewrite.testing.explorer.invariants import FORESEEN, Judged, states_of
 
-if TYPE_CHECKING:
-    from safewrite.testing.explorer.catalog_models import CatalogModel
+
+class JudgedCatalog(Judged, Protocol):
+    """A model of an Iceberg table, as far as its states are judged by it."""
+
+    @property
+    def rolled_back(self) -> bool: ...
+
+    @property
+    def expired(self) -> bool: ...
+
+    @property
+    def shares(self) -> int: ...
+
+    def next_writer(self, name: str, /) -> Program:
+        """A writer that comes when all others have ended."""
 
 
 class LineageWorld:
@@ -61,7 +75,7 @@ def _states(catalog: Catalog) -> tuple[list[State], str]:
 class LineageJudge:
     """The invariants of one model; each check says what is broken, or ''."""
 
-    def __init__(self, model: CatalogModel) -> None:
+    def __init__(self, model: JudgedCatalog) -> None:
         self.model = model
 
     def state(self, catalog: Catalog, nodes: Sequence[Node]) -> str:
