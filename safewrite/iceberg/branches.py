@@ -85,7 +85,7 @@ def begin(connection: Connection, limits: Limits) -> None:
     main, name = replace(connection, branch=MAIN), connection.branch
     for _ in range(limits.attempts):
         head = run(load(limits), main.world())
-        features.check_write(head, keeps_ids=True)
+        features.check_write(head)
         metadata = table_of(head).metadata
         ref = metadata.refs.get(name)
         if ref is not None and ref.snapshot_ref_type != "branch":
@@ -221,7 +221,7 @@ def _fast_forward(
     came: list[int] = []
 
     def stage(head: TableVersion) -> Generator[Effect, effects.Outcome, RefCommit]:
-        features.check_write(head, keeps_ids=True)
+        features.check_write(head)
         came[:] = _check_ahead(connection, table_of(head).metadata, audited)
         records[:] = (yield from _came(head, came, limits)) if connection.helpers.ledger else []
         # A key that comes along counts on the main branch also when its snapshot has expired: so its ledger has it before.

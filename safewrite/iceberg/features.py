@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from safewrite.protocol.iceberg.head import TableVersion
 
 READ_MAX, CHANGED_MAX = 3, 2
-"""The newest format versions that are read and written to, and that upkeep and executors' changes are done to."""
+"""The newest format versions that are read and written to, and that executors apply changes to."""
 ENCRYPTED = "encryption.key-id"
 """Table property that asks for encrypted files (Iceberg table encryption)."""
 
@@ -49,18 +49,20 @@ def check_read(head: TableVersion) -> None:
     partitions.check(table.metadata.specs().values(), table.metadata.schema())
 
 
-def check_write(head: TableVersion, *, keeps_ids: bool = False) -> None:
-    """Make sure that a table version may be written to; ``keeps_ids``: rows that move keep the ids of format version 3.
+def check_write(head: TableVersion) -> None:
+    """Make sure that a table version may be written to.
 
     Raises:
         UnsupportedTableError: as :func:`check_read`; or by the name of every feature that writers would have to know.
     """
     check_read(head)
-    check_commit(head, keeps_ids=keeps_ids)
+    check_commit(head, keeps_ids=True)
 
 
-def check_commit(head: TableVersion, *, keeps_ids: bool = False) -> None:
+def check_commit(head: TableVersion, *, keeps_ids: bool) -> None:
     """Make sure that a commit may be asked for, whoever made it: PyIceberg's own calls know where its files go.
+
+    ``keeps_ids``: rows that move keep the ids of format version 3.
 
     Raises:
         UnsupportedTableError: by the name of every feature that writers would have to know.
@@ -128,7 +130,7 @@ def _unnumbered(metadata: TableMetadata) -> str | None:
 
 
 def _format(metadata: TableMetadata) -> str | None:
-    """Why the format version forbids upkeep and changes by executors: rows that are copied would lose their ids."""
+    """Why the format version forbids changes by executors and by others: rows that are copied would lose their ids."""
     version = int(metadata.format_version)
     return _unnumbered(metadata) or (
         f"the table has format version {version}, and safewrite does not do this to such tables yet: rows that are kept have ids that "

@@ -207,13 +207,11 @@ class IcebergFormat:
             return self._read_from(head)
         return self._admit(head)
 
-    def _admit(self, head: TableVersion, *, keeps_ids: bool = True) -> TableVersion:
-        """Check a table version before a write is planned on it; ``keeps_ids``: one that keeps ids of rows."""
+    def _admit(self, head: TableVersion) -> TableVersion:
+        """Check a table version before a write is planned on it."""
         if head.table_id != self._cached.own_id:
             raise replaced(in_doubt=False)
         branches.check(self.connection, head)
-        if not keeps_ids and table_of(head).metadata.format_version > features.CHANGED_MAX:
-            features.check_commit(head)
         if head.location != self._admitted:
             check_admitted(self.connection, head, strict=self._strict)
             self._admitted = head.location
@@ -251,10 +249,10 @@ class IcebergFormat:
         of = () if operation.verb in {"delete", "apply_changes"} else (data, operation)
         return self._fresh_head(*of)
 
-    def _fresh_head(self, *of: Any, keeps_ids: bool = True) -> TableVersion:
+    def _fresh_head(self, *of: Any) -> TableVersion:
         """The table version of a moment ago; a missing table is created for the data and verb ``of`` a write if it may be."""
         if self._cached.head is not None:
-            return self._admit(self._cached.fresh(self.limits), keeps_ids=keeps_ids)
+            return self._admit(self._cached.fresh(self.limits))
         if self._first is not None and of:
             made = self.planner.first(self.connection, self._first, *of)
             if creation.create_table(self.connection, made, self.catalog):
@@ -377,7 +375,7 @@ class IcebergFormat:
         from safewrite.iceberg.maintenance.aws import compacted_by
         from safewrite.iceberg.write.compaction import inventory
 
-        head = self._admit(self.refresh(), keeps_ids=False)
+        head = self._admit(self.refresh())
         known, target = self.planner.known, self.planner.target_bytes(head)
         found = self._cached.run(inventory(head, known, target, self.limits))
         return replace(found, served_by=compacted_by(self.connection, table_of(head)))
@@ -385,7 +383,7 @@ class IcebergFormat:
     def compact(self, groups: Sequence[FileGroup], on: Inventory) -> Compacted:
         from safewrite.upkeep.maintain import ended
 
-        plan = self.planner.compaction(groups, self._admit(self.refresh(), keeps_ids=False))
+        plan = self.planner.compaction(groups, self._admit(self.refresh()))
 
         def commit() -> int:
             done = self.commit(plan, Operation("compact"), tuple, queue_first=False)
@@ -407,7 +405,7 @@ class IcebergFormat:
         from safewrite.iceberg.needed_files import unused_of
         from safewrite.upkeep.maintain import Settled
 
-        head = self._admit(self.refresh(), keeps_ids=False)
+        head = self._admit(self.refresh())
         count = expire(self.connection, head, self.limits, dry_run=asked.dry_run)
         if count and not asked.dry_run:
             head = self.refresh()
@@ -436,7 +434,8 @@ class IcebergFormat:
             self.connection.identifier, self.connection.catalog.name
         )
         of = (write.empty_like(frame), operation) if new else ()
-        head = self._fresh_head(*of, keeps_ids=operation.verb != "apply_changes")
+        head = self._fresh_head(*of)
+        features.check_commit(head, keeps_ids=operation.verb != "apply_changes")
         write.check_session(frame.sparkSession, head)
         if (made := by_tasks.write(self, held, operation, name, head, queue_first)) is not None:
             return made

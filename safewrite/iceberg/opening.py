@@ -54,7 +54,7 @@ def check_state(connection: Connection, head: TableVersion, *, strict: bool) -> 
         UnsupportedTableError: as :func:`safewrite.iceberg.features.check_write`.
         UnsafeConfigError: keys would be forgotten too soon.
     """
-    features.check_write(head, keeps_ids=True)
+    features.check_write(head)
     if not _writes_metadata(connection, head):
         raise UnsupportedTableError(
             f"safewrite cannot write this to {connection.table_name}: format version: the table has format version 3, and the catalog that "

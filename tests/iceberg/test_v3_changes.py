@@ -254,3 +254,40 @@ def test_a_vector_stands_instead_of_position_deletes_of_an_upgraded_table(lake: 
     table.apply_changes([*changes(0), *changes(3, gone=True)], **APPLY)
     oracle.after(gone=[3], changed=[0])
     assert kinds(table) == ["PUFFIN"] + ["PARQUET"] * 3
+
+
+def test_upkeep_carries_ids_along_and_applies_vectors(lake: dict[str, str]) -> None:
+    table = made(lake, properties=VECTORS)
+    for number in range(0, 10, 2):
+        table.append(rows(number, number + 1))
+    table.delete("id = 3")
+    table.apply_changes(changes(4), **APPLY)
+    oracle = Oracle(table)
+    table.maintain()
+    oracle.after()
+    assert kinds(table) == ["PARQUET"]
+    table.delete("id = 5")
+    oracle.after(gone=[5])
+
+
+def test_merged_manifests_say_the_ids_that_rows_have(lake: dict[str, str]) -> None:
+    """Also where a rival gives ids to the rows of an upgraded table in between: what was merged before serves no more."""
+    merging = {"commit.manifest.min-count-to-merge": "3"}
+    table = sw.create(v3.NAME, SCHEMA, catalog=lake, properties={**VECTORS, **merging})
+    table.append(rows(0, 1))
+    table.append(rows(2))
+    v3.upgrade(lake)
+    table = opened(lake)
+    table.world = Overtaken(table.world, lambda: opened(lake).append(SCHEMA.empty_table()))
+    assert table.append(rows(3)).attempts == 2
+    before = v3.lineage(table, table.history()[1].version)
+    found = v3.lineage(table)
+    assert {number: found[number] for number in before} == before
+    table = opened(lake)
+    oracle = Oracle(table)
+    for number in range(4, 9):
+        table.append(rows(number))
+        oracle.after(new=[number])
+        table.delete(f"id = {number - 4}")
+        oracle.after(gone=[number - 4])
+    assert len(v3.listed(table)) < 6

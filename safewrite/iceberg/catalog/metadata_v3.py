@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.metadata import TableMetadataV3
-from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     RemovePropertiesUpdate,
     RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     UpgradeFormatVersionUpdate,
@@ -23,8 +23,13 @@ if TYPE_CHECKING:
     from pyiceberg.table.update import TableUpdate
 
 VERSION = 3
-_OF_NO_ROWS = (SetSnapshotRefUpdate, RemoveSnapshotRefUpdate, SetPropertiesUpdate, RemovePropertiesUpdate)
-_KEEPING = {Operation.APPEND, Operation.OVERWRITE, Operation.DELETE}
+_OF_NO_ROWS = (
+    SetSnapshotRefUpdate,
+    RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    SetPropertiesUpdate,
+    RemovePropertiesUpdate,
+)
 _WRITTEN = 2
 """The newest format version of which PyIceberg makes tables."""
 
@@ -82,15 +87,12 @@ def check_numbers(base: TableMetadata, updates: Sequence[TableUpdate]) -> None:
 
 
 def keeps_ids(updates: Sequence[TableUpdate]) -> bool:
-    """Whether a change gives ids to rows and takes none away, or moves a branch or a tag, or sets properties: all that is asked of such
-    a table.
+    """Whether a change gives ids to rows and takes none away, or moves a branch or a tag, lets snapshots expire, or sets properties: all
+    that is asked of such a table.
 
     What is staged for other changes of rows was made by rules that do not carry ids on.
     """
     snapshots = [one.snapshot for one in updates if isinstance(one, AddSnapshotUpdate)]
     if not snapshots:
         return all(isinstance(one, _OF_NO_ROWS) for one in updates)
-    return all(
-        one.first_row_id is not None and one.summary is not None and one.summary.operation in _KEEPING
-        for one in snapshots
-    )
+    return all(one.first_row_id is not None for one in snapshots)

@@ -85,7 +85,7 @@ def examine(connection: Connection, *, deep: bool = False, probe: bool = False) 
     world = connection.world(head)
     world.table = table
     findings += waiting_writes.examine(world, head, connection.branch)
-    if not features.unwritable(metadata, keeps_ids=False):
+    if not features.unwritable(metadata):
         findings += _shape(connection, head, world)
     findings += _within(next(nested.above(world, metadata.location), None))
     if probe:
@@ -172,22 +172,16 @@ def _probe(connection: Connection, head: TableVersion) -> Findings:
 # --- the table's metadata -----------------------------------------------------------------------------------
 def _features(metadata: TableMetadata) -> Findings:
     """What safewrite may do with a table whose features it does not all honour."""
-    unread, unchanged = features.unreadable(metadata), features.unwritable(metadata, keeps_ids=False)
-    if not unchanged:
+    unread, refused = features.unreadable(metadata), features.unwritable(metadata)
+    if not refused:
         return
-    appends = not features.unwritable(metadata)
-    does = (
-        "reads and writes this table, and refuses upkeep and changes of Spark frames for it"
-        if appends
-        else "reads this table, and does not write to it"
-    )
-    reasons = {**unchanged, **unread}
+    reasons = {**refused, **unread}
     yield Finding(
         WARNING if unread else INFO, "unsupported_feature",
-        f"safewrite {'neither reads nor writes this table' if unread else does}: {features.listed(reasons)}. The table itself is sound, "
+        f"safewrite {'neither reads nor writes this table' if unread else 'reads this table, and does not write to it'}: {features.listed(reasons)}. The table itself is sound, "
         "as far as this tells.",
         features.advice(reasons),
-        {"reads": not unread, "writes": False, "appends": appends, "format_version": int(metadata.format_version)},
+        {"reads": not unread, "writes": False, "appends": False, "format_version": int(metadata.format_version)},
     )  # fmt: skip
 
 

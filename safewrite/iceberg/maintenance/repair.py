@@ -29,7 +29,7 @@ def set_retention(connection: Connection) -> Step:
         UnsafeConfigError: the catalog does not compare before it sets, so this commit could undo another's.
         CommitUnknownError: it may have been set, or may still be; set it again.
     """
-    features.check_write(read_head(connection), keeps_ids=True)
+    features.check_write(read_head(connection))
     table = SafeCatalog(connection.catalog).load_table(connection.identifier)
     probe(connection.catalog, connection.kind, head_of(table))
     try:
@@ -62,7 +62,7 @@ def forget_branches(connection: Connection, *, dry_run: bool) -> Steps:
             yield Step(ACTION, name, "would" if updates else "skipped", what)
             continue
         if not is_probed:
-            features.check_write(head, keeps_ids=True)
+            features.check_write(head)
             probe(connection.catalog, connection.kind, head)
             is_probed = True
         try:

@@ -106,11 +106,6 @@ class AppendPlan:
         return self.operation == "append"
 
     @property
-    def keeps_ids(self) -> bool:
-        """Whether rows that it moves keep the ids that they have from format version 3 on."""
-        return True
-
-    @property
     def sharer(self) -> waiting.SharedSnapshot | None:
         """The write as one that others may commit; None where it does more than to add files to a table."""
         fits = self.may_share and not self.write.members and type(self) is AppendPlan
@@ -156,7 +151,7 @@ class AppendPlan:
         if found is not None:
             self.met[self.write.key] = found
             return found.version
-        check_write(head, keeps_ids=self.keeps_ids)
+        check_write(head)
         check_unchanged(self.planned, head)
         self._meet(head)
         return None

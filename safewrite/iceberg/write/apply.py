@@ -68,11 +68,6 @@ class ApplyPlan(AppendPlan):
     _rows: InsertedRows | None = field(default=None, repr=False)
 
     @property
-    def keeps_ids(self) -> bool:
-        """See ``AppendPlan.keeps_ids``."""
-        return isinstance(self.work, OnePart)
-
-    @property
     def sharer(self) -> ChangesToShare | None:
         """The changes as those that others may apply; None where the commit does more than that."""
         joined = self.joined

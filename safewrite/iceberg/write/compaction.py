@@ -16,8 +16,8 @@ import pyarrow as pa
 from safewrite.frames.parallel import Begun, windows
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.iceberg.data.known_manifests import KnownManifests
+from safewrite.iceberg.data.lineage import kept_columns
 from safewrite.iceberg.data.reading import fetched, planned
-from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.file_changes import encoded_rows
@@ -79,11 +79,6 @@ class CompactionPlan(AppendPlan):
     work: IcebergRegrouping = field(kw_only=True)
     target_file_size: int = field(kw_only=True)
 
-    @property
-    def keeps_ids(self) -> bool:
-        """See ``AppendPlan.keeps_ids``."""
-        return False
-
     # --- the plan -----------------------------------------------------------------------------------
     def _plan(self, head: TableVersion) -> Generator[Effect, Outcome, None]:
         """Read the files of groups that are still there, and write them again; on a later base only see that they are.
@@ -106,7 +101,7 @@ class CompactionPlan(AppendPlan):
             UnsupportedTableError, WouldAlterError: a row cannot be written again without loss.
             StorageError: a file is gone, or the store gave no answer.
         """
-        schema = arrow_schema(table_of(head).metadata.schema())
+        schema = kept_columns(table_of(head).metadata)
         parts: list[pa.Table] = []
         marks: dict[Mark, FileScanTask] = {mark_of(task): task for task in tasks}
         for some in windows([*marks], lambda mark: size_of(marks[mark])):

@@ -11,6 +11,7 @@ import pyarrow as pa
 from safewrite.changes.lookup.table_files import LiveFile
 from safewrite.changes.tasks.abc import AppliedBatch, BatchWork
 from safewrite.changes.tasks.one_part import OnePart
+from safewrite.errors import InternalError
 from safewrite.frames.parallel import windows
 from safewrite.iceberg.data.lineage import ROW_ID, kept_columns, taking_place
 from safewrite.iceberg.data.manifests_v3 import VERSION
@@ -50,14 +51,18 @@ class InsertedRows:
         Raises:
             StorageError: a file is gone, or the store gave no answer.
         """
+        has_ids = table_of(head).metadata.format_version >= VERSION
+        if has_ids and not isinstance(work, OnePart):
+            raise InternalError(
+                "Tasks applied changes to a table whose rows have ids. Nothing was committed. Please report it."
+            )
         if applied.come is None:
             return tuple((yield from seen(applied.files, self.limits)))
         if not applied.rows:
             return ()
         metadata = table_of(head).metadata
         come = applied.come
-        if metadata.format_version >= VERSION:
-            assert isinstance(work, OnePart)
+        if isinstance(work, OnePart) and has_ids:
             come = yield from self._with_ids(head, work, applied, looked)
         ids = None if come is applied.come else come[ROW_ID.name]
         known = self._last

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from safewrite.errors import StorageError, UnsupportedTableError
 from safewrite.iceberg.data.known_manifests import KnownManifests
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestEntry, ManifestFile
     from pyiceberg.schema import Schema
 
+_Name: TypeAlias = "tuple[str, int | None]"
+"""A manifest, and from where its rows have ids."""
 ENABLED = "commit.manifest-merge.enabled"
 COUNT_MIN = "commit.manifest.min-count-to-merge"
 TARGET_BYTES = "commit.manifest.target-size-bytes"
@@ -81,7 +83,7 @@ class MergeRule:
 class Merging:
     """The merged manifests of one snapshot.  They serve each attempt whose base still has all that went into them."""
 
-    made: dict[tuple[str, ...], ManifestFile] = field(default_factory=dict)
+    made: dict[tuple[_Name, ...], ManifestFile] = field(default_factory=dict)
     _tried: bool = False
 
     def merge(
@@ -97,11 +99,11 @@ class Merging:
     ) -> Generator[Effect, Outcome, tuple[list[ManifestFile], tuple[Put, ...]]]:
         """A snapshot's manifests, those of its base merged, and the uploads that this needs.
 
-        Only the first attempt reads manifests: others are late already.  From format version 3 on none are merged: an entry would have
-        to say the row id that it has from its manifest, and PyIceberg reads entries without.
+        Only the first attempt reads manifests: others are late already.  From format version 3 on each entry says the row id that it has from
+        its manifest, so a manifest that a rival gave ids to is another one.
         """
         puts: list[Put] = []
-        if not self._tried and table_of(head).metadata.format_version < 3:
+        if not self._tried:
             self._tried = True
             base = [
                 one for one in manifests if one.added_snapshot_id != snapshot_id and _may_merge(one, head)
@@ -117,20 +119,25 @@ class Merging:
                         head, some, restated, snapshot_id=snapshot_id, schema=schema, location=location
                     )
                 if made is not None:
-                    self.made[tuple(one.manifest_path for one in some)] = made[0]
+                    self.made[tuple(map(_name, some))] = made[0]
                     puts.append(Put(location, made[1], name="stage.put_manifest"))
         return self._applied(manifests), tuple(puts)
 
     def _applied(self, manifests: Sequence[ManifestFile]) -> list[ManifestFile]:
         """The manifests, with merged ones in the place of those that went into them, where all of these are there."""
         found = list(manifests)
-        for paths, made in self.made.items():
-            there = {one.manifest_path for one in found}
-            if there.issuperset(paths):
-                place = next(at for at, one in enumerate(found) if one.manifest_path in paths)
+        for names, made in self.made.items():
+            if {*map(_name, found)}.issuperset(names):
+                place = next(at for at, one in enumerate(found) if _name(one) in names)
                 found[place] = made
-                found = [one for one in found if one.manifest_path not in paths]
+                found = [one for one in found if _name(one) not in names]
         return found
+
+
+def _name(manifest: ManifestFile) -> _Name:
+    from safewrite.iceberg.data.manifests_v3 import first_row_id
+
+    return manifest.manifest_path, first_row_id(manifest)
 
 
 def _read(
