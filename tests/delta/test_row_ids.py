@@ -1,4 +1,4 @@
-"""Rows keep their ids when they are written again, and their versions when nothing of them changed (PROTOCOL.md, "Row Tracking")."""
+"""Rows keep their ids when they are written again, and their versions when nothing of them changed (PROTOCOL.md, "Row Tracking"; A21)."""
 
 from __future__ import annotations
 

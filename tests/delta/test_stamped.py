@@ -1,4 +1,4 @@
-"""Commits tell their time, and give each row an id, by the version before them (PROTOCOL.md, "In-Commit Timestamps", "Row Tracking")."""
+"""Commits tell their time, and give each row an id, by the version before them (PROTOCOL.md, "In-Commit Timestamps", "Row Tracking"; A21)."""
 
 from __future__ import annotations
 

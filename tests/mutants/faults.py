@@ -196,6 +196,34 @@ def another_creators_table_is_taken_for_ours(was: Any, *args: Any) -> Any:
     return replace(settled, landed=True)
 
 
+STAMPED, ROW_IDS = "delta/test_stamped.py::test_", "delta/test_row_ids.py::test_"
+
+
+@fault("A21", "delta.write.stamped:Stamper._after", STAMPED + "a_try_after_a_rival_is_stamped_anew")
+def a_try_keeps_the_stamps_of_the_one_before(was: Any, self: Any, *args: Any) -> Any:
+    return self.__dict__.setdefault("first", was(self, *args))
+
+
+@fault("A21", "delta.write.members:summed_up", STAMPED + "a_try_after_a_rival_is_stamped_anew")
+def a_summary_does_not_tell_the_stamps_of_a_rival(was: Any, *args: Any) -> Any:
+    commit = was(*args)
+    return replace(commit, actions=tuple(one for one in commit.actions if "domainMetadata" not in one))
+
+
+@fault("A21", "delta.data.rows:filled", ROW_IDS + "every_verb_keeps_ids_and_versions")
+def rows_that_are_written_again_get_other_ids(_: Any, table: Any, add: Any, asked: Any, *args: Any) -> Any:
+    return table
+
+
+@fault(
+    "A21",
+    "changes.tasks.abc:AppliedBatch.comes_as",
+    ROW_IDS + "a_key_that_a_rival_deleted_and_inserted_again_is_another_row",
+)
+def files_with_old_ids_serve_the_next_plan(_: Any, self: Any, other: Any) -> Any:
+    return self.outcome.settled.has_rows_of(other.outcome.settled)
+
+
 # --- B: upkeep of the log ----------------------------------------------------------------------------
 @fault("B1", "protocol.staging:check", OWN + "test_a_data_file_that_was_removed_before_the_commit_is_noticed")
 def files_are_not_looked_at_before_the_commit(*_: Any) -> Any:

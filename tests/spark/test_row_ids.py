@@ -1,4 +1,4 @@
-"""Ids and versions of rows as Spark reads them: safewrite's program leaves what Spark's own leaves (PROTOCOL.md, "Row Tracking")."""
+"""Ids and versions of rows as Spark reads them: safewrite's program leaves what Spark's own leaves (PROTOCOL.md, "Row Tracking"; A21)."""
 
 from __future__ import annotations
 
