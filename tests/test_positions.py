@@ -85,7 +85,7 @@ def test_a_commit_whose_answer_is_lost_moves_the_position_once(lake: Lake, verb:
     assert (counted(lake), lake.open().positions()) == (rows, {"orders/0": 5})
 
 
-@pytest.mark.sweep("iceberg")
+@pytest.mark.long
 def test_a_call_in_doubt_is_decided_by_its_key_though_others_went_on_from_its_position(lake: Lake) -> None:
     table = lake.open()
     verify = "commit.read_back" if lake.format == "delta" else "swap.look"

@@ -319,6 +319,7 @@ def test_who_gives_up_leaves_the_queue_after_its_doubt_is_recorded(place: Place,
     assert visible([place.ids(), place.replayed_ids()]) == once(0, 1, 2)
 
 
+@pytest.mark.sweep("0.0", "1.0")
 @pytest.mark.parametrize(("request_s", "least_s"), [(0.0, 2.0), (0.05, 2.0), (0.1, 3.2), (1.0, 6.0)])
 def test_dead_writers_hold_up_who_comes_after_them_for_a_moment_each(
     place: Place, request_s: float, least_s: float

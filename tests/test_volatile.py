@@ -276,6 +276,7 @@ def test_less_is_said_where_the_history_tells_nothing(place: Place, monkeypatch:
     assert "OSError" in error.__notes__[0]
 
 
+@pytest.mark.long
 def test_few_versions_are_read_to_explain_many_mismatches(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,6 +78,7 @@ def test_one_commit_widens_and_brings_the_rows(tmp_path: Path, form: str) -> Non
     assert rows(table) == [old[0], *NEW]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["delta", pytest.param("iceberg", marks=pytest.mark.long)])
 def test_a_frame_of_narrow_types_narrows_nothing(tmp_path: Path, form: str) -> None:
     """Also of a writer that knows the table as it was before, whatever it widens itself."""

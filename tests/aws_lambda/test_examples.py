@@ -78,9 +78,10 @@ def advised() -> set[str]:
 
 
 # --- templates ------------------------------------------------------------------------------------------
+@pytest.mark.long
 def test_cfn_lint_finds_nothing() -> None:
     lint = ARMS / "cfn-lint" / "bin" / "cfn-lint"
-    assert lint.exists(), "make test builds the environment of cfn-lint"
+    assert lint.exists(), "make test-long builds the environment of cfn-lint"
     done = subprocess.run(
         [lint, *(EXAMPLES / name / "template.yaml" for name in BOTH)],
         capture_output=True,

@@ -188,6 +188,7 @@ def fast_forward_by_another_engine(catalog: SqlCatalog) -> None:
     table.manage_snapshots().set_current_snapshot(refs(catalog)["audit"]).commit()
 
 
+@pytest.mark.sweep("audit")
 @pytest.mark.parametrize("goes_on", ["main", "audit"])
 def test_another_engines_fast_forward_brings_what_counts_on_the_branch_too(
     goes_on: str, main: IcebergTable, audit: IcebergTable, catalog: SqlCatalog

@@ -227,9 +227,7 @@ def test_no_matching_row_is_left_out_and_no_other_row_is_taken_for_one(
     holds()
 
 
-@pytest.mark.sweep(
-    "with counts of NaN", "with NaN for bounds", "without any", "without counts of NULL", "without bounds"
-)
+@pytest.mark.long
 @pytest.mark.parametrize("metrics", METRICS)
 def test_ranges_that_stand_for_very_many_values_leave_out_and_take_no_wrong_file(
     table: Table, metrics: str, monkeypatch: pytest.MonkeyPatch

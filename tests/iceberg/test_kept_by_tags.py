@@ -105,7 +105,7 @@ def test_changes_keep_their_own_tag_and_the_table_its_positions(catalog: SqlCata
     assert sw.open("db.t", catalog=catalog).positions() == {"topic": 5}
 
 
-@pytest.mark.sweep("tag")
+@pytest.mark.sweep("tag", "back_up")
 @KEEPERS
 def test_a_kept_snapshot_that_was_rolled_back_counts_as_long_as_the_branch_tells_so(
     catalog: SqlCatalog, keep: Callable[[SqlCatalog, int], None]

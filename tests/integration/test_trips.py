@@ -54,6 +54,7 @@ class Steps:
         return self.world.perform(effect)
 
 
+@pytest.mark.sweep("object-store-True", "dynamodb-True")
 @pytest.mark.parametrize(("arbiter", "keyed"), STEPS)
 def test_a_warm_append_makes_no_more_steps(
     new_place: Callable[[str], Place], monkeypatch: pytest.MonkeyPatch, arbiter: str, keyed: bool

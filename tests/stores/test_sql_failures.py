@@ -95,6 +95,7 @@ def test_after_the_server_has_ended_all_sessions_the_second_call_works(
     assert SqlQueue(engine, "t").take().value[0] == 4
 
 
+@pytest.mark.long
 def test_a_server_that_is_not_there_was_not_asked(engines: Engines) -> None:
     engine = engines(f"postgresql+psycopg2://nobody@127.0.0.1:{free_port()}/nothing")
     ledger, queue = SqlLedger(engine, "t"), SqlQueue(engine, "t")

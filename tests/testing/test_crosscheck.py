@@ -54,6 +54,7 @@ def test_a_schema_of_ones_own_is_crosschecked() -> None:
     assert (verdict.seeds, verdict.failed) == (5, [])
 
 
+@pytest.mark.long
 def test_the_layouts_of_polars_and_pandas_are_taken_for_the_types_that_a_table_gets() -> None:
     category = pa.dictionary(pa.int32(), pa.string())
     schema = pa.schema(
