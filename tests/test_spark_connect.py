@@ -12,7 +12,7 @@ import pytest
 import safewrite as sw
 import safewrite.spark
 from safewrite.engine.spark import kept
-from safewrite.frames.spark.held import held
+from safewrite.frames.spark.computed_frame import held
 from safewrite.frames.spark.stream import batch_of
 from safewrite.frames.spark.tallied import executors_lack_python
 from safewrite.iceberg.spark.files import has_library

@@ -26,7 +26,7 @@ from safewrite.delta.opening import (
     open_state,
     remember,
 )
-from safewrite.delta.upkeep import Upkeep, finish
+from safewrite.delta.upkeep import Checkpointing, finish
 from safewrite.delta.write import creation
 from safewrite.delta.write.abc import Write
 from safewrite.delta.write.conflicts import positions_of
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from safewrite.changes.members.task_changes import TaskChanges
-    from safewrite.frames.spark.held import Held
+    from safewrite.frames.spark.computed_frame import ComputedFrame
     from safewrite.table.lookup import RowFilter
     from safewrite.table.row_changes import ChangeSource
     from safewrite.upkeep.groups import Group as FileGroup
@@ -102,12 +102,12 @@ class DeltaFormat:
         self._ledger_seen_s: float | None = None
         """When the ledger's mark was seen, which is not looked for again for a moment."""
         self._mixed = False
-        self._upkeep = Upkeep(self.uri)
+        self._checkpointing = Checkpointing(self.uri)
 
     def after_fork(self) -> None:
         """Distrust, in a forked child, what the parent saw a moment ago."""
         self._known_s = None
-        self._upkeep.after_fork()
+        self._checkpointing.after_fork()
 
     # --- what it is -------------------------------------------------------------------------------
     @property
@@ -205,7 +205,7 @@ class DeltaFormat:
     # --- steps of a write -------------------------------------------------------------------------
     def planned_on(self, operation: Operation, data: Any, *, alone: bool = True) -> Snapshot | None:
         """The version that a write is planned on; None where the write creates the table."""
-        self._state = self._upkeep.seen(self._state)
+        self._state = self._checkpointing.seen(self._state)
         self.check_writable()
         if operation.verb == "append" and not operation.positions:
             return self._state
@@ -227,13 +227,13 @@ class DeltaFormat:
         queue_first = queue_first or self.queue.group == "always"
         how: dict[str, Any] = {"arbiter": self._arbiter(), "limits": self.limits, "queue_first": queue_first}
         plan.known |= self.queue.known(plan.anchor)
-        with self._upkeep.during(self.limits, self.world), self._ledger_of(plan):
+        with self._checkpointing.during(self.limits, self.world), self._ledger_of(plan):
             done = self._run(steps_of(operation.verb, plan, encode, fresh=self._is_fresh(), **how))
             return self.queue.kept(done, plan.known)
 
     def commit_group(self, plan: Transaction, encode: Callable[..., Any], *, queue_first: bool) -> Group:
         how: dict[str, Any] = {"arbiter": self._arbiter(), "limits": self.limits, "queue_first": queue_first}
-        with self._upkeep.during(self.limits, self.world), self._ledger_of(plan):
+        with self._checkpointing.during(self.limits, self.world), self._ledger_of(plan):
             return self._run(write_many(plan, encode, fresh=self._is_fresh(), **how))
 
     @contextmanager
@@ -259,7 +259,7 @@ class DeltaFormat:
             self.refresh()
         if self.checkpoints and done.led_by_us and not done.already:
             left_s = self.limits.timeout_s - elapsed_s
-            self._state = self._upkeep.note(self._state, done.version, left_s, self.world)
+            self._state = self._checkpointing.note(self._state, done.version, left_s, self.world)
 
     def checkpoint(self) -> bool:
         """Make a checkpoint of the newest version, unless there is one; True if it was made."""
@@ -413,7 +413,7 @@ class DeltaFormat:
         return None
 
     def write_spark(
-        self, held: Held, operation: Operation, name: Identity, *, queue_first: bool
+        self, held: ComputedFrame, operation: Operation, name: Identity, *, queue_first: bool
     ) -> tuple[DeltaDone, Write] | Receipt:
         """Let tasks on the executors write the files of a DataFrame, or Delta's own library the whole commit of an append."""
         self.check_writable()
@@ -431,7 +431,7 @@ class DeltaFormat:
                 return self.write_spark(kept, operation, name, queue_first=queue_first)
         warn_of_encryption(self.connection.storage_options, "Spark's own library, which writes these files,")
         state = self.ready_for_spark(lambda: spark.new_schema(frame))
-        place = spark.Place(
+        place = spark.SparkTarget(
             self.connection,
             self.world,
             state,

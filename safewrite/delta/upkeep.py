@@ -45,7 +45,7 @@ def finish() -> None:
     _thread_of(os.getpid()).submit(lambda: None).waited(2 * LIMITS.timeout_s)
 
 
-class Upkeep:
+class Checkpointing:
     """Makes the checkpoints of one table that this process writes."""
 
     def __init__(self, uri: str) -> None:

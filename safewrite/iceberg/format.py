@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from safewrite.changes.members.task_changes import TaskChanges
     from safewrite.frames.spark.batch import BatchOrigin
-    from safewrite.frames.spark.held import Held
+    from safewrite.frames.spark.computed_frame import ComputedFrame
     from safewrite.iceberg.spark.write import CachedSparkTable
     from safewrite.stores.world import Performer
     from safewrite.table.lookup import RowFilter
@@ -418,7 +418,7 @@ class IcebergFormat:
         return check_catalog(catalog)
 
     def write_spark(
-        self, held: Held, operation: Operation, name: Identity, *, queue_first: bool
+        self, held: ComputedFrame, operation: Operation, name: Identity, *, queue_first: bool
     ) -> tuple[IcebergDone, Write] | Receipt:
         """Let tasks on the executors, or Iceberg's own library, write the files of a DataFrame, and commit them."""
         from safewrite.frames.spark.stream import written

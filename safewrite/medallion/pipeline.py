@@ -66,7 +66,7 @@ class _Task:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stranger:
+class _UnknownFile:
     """A file with records of no configured table."""
 
     path: str
@@ -295,12 +295,12 @@ class Pipeline:
             news = [raw for raw in found.unknown if not state.knows(raw)]
             for raw in news:
                 reason, advice = odd(raw.path, self.config)
-                one = _Stranger(raw.path, raw.mark, raw.mark, [BadRecord(0, reason, None)], advice)
+                one = _UnknownFile(raw.path, raw.mark, raw.mark, [BadRecord(0, reason, None)], advice)
                 self._stranger(state, run, aside, one)
             for source in found.mixed:
                 if not state.knows(source.raw):
                     whole = mixed.get(source)
-                    one = _Stranger(source.path, whole.tag, source.raw.mark, whole.strangers)
+                    one = _UnknownFile(source.path, whole.tag, source.raw.mark, whole.strangers)
                     self._stranger(state, run, aside, one)
             run.put_aside = self.places.put_aside("", "raw", aside)
             if not run.errors and (aside or news or found.mixed):
@@ -308,7 +308,9 @@ class Pipeline:
         except SafewriteError as error:
             run.errors.append(error.message)
 
-    def _stranger(self, state: BronzeState, run: Run, aside: list[tuple[str, Any]], one: _Stranger) -> None:
+    def _stranger(
+        self, state: BronzeState, run: Run, aside: list[tuple[str, Any]], one: _UnknownFile
+    ) -> None:
         if one.bad and self.config.unknown_tables == "raise":
             often = f" ({len(one.bad)} records)" if len(one.bad) > 1 else ""
             run.errors.append(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from safewrite.errors import StorageError
 from safewrite.stores.advice import cause_of, note_answer, refuses_keys
 from safewrite.stores.call_limit import CONNECT_S, REQUEST_S, bound_client
-from safewrite.stores.reach import Reach, configured_endpoint, find, sent_bundle
+from safewrite.stores.endpoints import Reach, configured_endpoint, find, sent_bundle
 from safewrite.surroundings import CA_BUNDLES, surroundings
 from safewrite.text.masking import note, note_credentials
 from safewrite.text.rendering import said
@@ -36,7 +36,7 @@ def client(
 ) -> Any:
     """A client that sends each request once: the protocol repeats (A3, C3).
 
-    S3 and DynamoDB are asked by signed requests of our own where :mod:`safewrite.stores.reach` knows all that they follow, and
+    S3 and DynamoDB are asked by signed requests of our own where :mod:`safewrite.stores.endpoints` knows all that they follow, and
     else by boto3's client.  ``options`` are deltalake's keys (``AWS_ENDPOINT_URL``, ``AWS_REGION``, ...), upper or lower case.
     """
     note(options)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from safewrite.stores.advice import note_answer, refuses_keys
-from safewrite.stores.reach import Reach, is_usual
+from safewrite.stores.endpoints import Reach, is_usual
 from safewrite.stores.sender import Sender, StoreAnswer
 from safewrite.version import __version__
 

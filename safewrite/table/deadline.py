@@ -8,7 +8,7 @@ KEPT = 100
 FLOOR_S, MARGIN_S = 0.5, 0.2
 
 
-class Pace:
+class Deadline:
     """How long the last commits of a table took, in seconds of one process."""
 
     def __init__(self) -> None:

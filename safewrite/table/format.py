@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from safewrite.changes.members.task_changes import TaskChanges
-    from safewrite.frames.spark.held import Held
+    from safewrite.frames.spark.computed_frame import ComputedFrame
     from safewrite.protocol.ask import Limits
     from safewrite.protocol.keys import Identity
     from safewrite.stores.world import Performer
@@ -160,7 +160,7 @@ class Format(Protocol[VersionT, PlanT, DoneT]):
         """Check a Spark session's name for the table's catalog."""
 
     def write_spark(
-        self, held: Held, operation: Operation, name: Identity, *, queue_first: bool
+        self, held: ComputedFrame, operation: Operation, name: Identity, *, queue_first: bool
     ) -> tuple[DoneT, Named] | Receipt:
         """Let Spark write the files of its DataFrame, and commit them as those of any other frame.
 

@@ -31,7 +31,7 @@ from safewrite.stores import call_limit
 from safewrite.stores.events import told
 from safewrite.stores.world import Performer, monotonic_s
 from safewrite.table import planning
-from safewrite.table.deadline import Pace
+from safewrite.table.deadline import Deadline
 from safewrite.table.format import DoneT, Format, PlanT, VersionT
 from safewrite.table.group import Answer, Group, Member
 from safewrite.table.mismatch import Explainer
@@ -57,7 +57,7 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
 
     def __init__(self, table_format: Format[VersionT, PlanT, DoneT]) -> None:
         self._format = table_format
-        self._pace = Pace()
+        self._deadline = Deadline()
         self.queue_first = 0
         """How many further writes queue at once instead of trying first."""
 
@@ -134,7 +134,7 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
         return self._receipt(*done, started_s)
 
     def _write_spark(self, data: Any, operation: Operation, name: Identity, started_s: float) -> Receipt:
-        from safewrite.frames.spark.held import held
+        from safewrite.frames.spark.computed_frame import held
 
         with self._explaining(operation), held(data) as given:
             found = self._format.write_spark(given, operation, name, queue_first=self.queue_first > 0)
@@ -299,7 +299,7 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
         """Give one call limits of its own."""
         usual = self._format.limits
         if timeout_s is not None:
-            until_s = started_s + timeout_s - self._pace.reserve_s(timeout_s)
+            until_s = started_s + timeout_s - self._deadline.reserve_s(timeout_s)
             self._format.limits = replace(usual, timeout_s=timeout_s, until_s=until_s)
         elif usual.timeout_s != Limits.timeout_s:
             timeout_s = usual.timeout_s  # the default is for commits: uploads may take longer
@@ -381,7 +381,7 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
             if unlike is not None:
                 unlike()
         if not done.already:
-            self._pace.note(receipt.elapsed_s, done.attempts)
+            self._deadline.note(receipt.elapsed_s, done.attempts)
         return receipt
 
 

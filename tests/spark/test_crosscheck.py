@@ -61,7 +61,7 @@ def _fixed_partitions(patch: pytest.MonkeyPatch) -> None:
 
 
 def _settings_of_sessions(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("safewrite.frames.spark.held.HELD", {})
+    patch.setattr("safewrite.frames.spark.computed_frame.HELD", {})
     patch.setattr("safewrite.delta.spark.write._check_session", lambda *_: None)
 
 

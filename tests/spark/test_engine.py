@@ -23,7 +23,7 @@ from safewrite.engine.spark import (
     _murmur3,
     spark_errors,
 )
-from safewrite.frames.spark.held import Held
+from safewrite.frames.spark.computed_frame import ComputedFrame
 from tests.engine.cases import CASES
 from tests.engine.tasks import Count, Deal, Gather
 from tests.spark.session import Spark
@@ -131,4 +131,4 @@ def test_rows_that_spark_cannot_begin_to_compute_are_an_error_of_ours() -> None:
     frame._jdf.queryExecution.return_value.toRdd.side_effect = Py4JError("java.lang.X: no plan.\n\tat x.Y")
     text = r"could not compute the rows: java\.lang\.X: no plan\. Nothing was committed"
     with pytest.raises(EngineError, match=text):
-        Held(frame, frame.sparkSession).running(frame)
+        ComputedFrame(frame, frame.sparkSession).running(frame)

@@ -11,7 +11,7 @@ import pytest
 
 import safewrite as sw
 from bench.servers.catalogs import CatalogKind
-from safewrite.frames.spark.held import HELD, held
+from safewrite.frames.spark.computed_frame import HELD, held
 from tests.spark.changed import made
 from tests.spark.ends import delta
 from tests.spark.hooked import HookedTable

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from safewrite.delta.spark.abc import SparkTable
     from safewrite.delta.write.abc import Write
     from safewrite.delta.write.recalled import DeltaDone
-    from safewrite.frames.spark.held import Held
+    from safewrite.frames.spark.computed_frame import ComputedFrame
     from safewrite.receipt import Receipt
 
 
@@ -62,7 +62,7 @@ def _reached(connection: Connection, what: str) -> StoreAddress:
     return store
 
 
-def _has_library(held: Held, connection: Connection) -> bool:
+def _has_library(held: ComputedFrame, connection: Connection) -> bool:
     """Whether the session has safewrite's jar, through which Delta's library commits; if so, registers the table with it."""
     if held.context is None:
         return False
@@ -74,7 +74,7 @@ def _has_library(held: Held, connection: Connection) -> bool:
 
 
 def write(
-    table: SparkTable, held: Held, operation: Operation, name: Identity, *, queue_first: bool
+    table: SparkTable, held: ComputedFrame, operation: Operation, name: Identity, *, queue_first: bool
 ) -> tuple[DeltaDone, Write] | Receipt | None:
     """Write the rows of a DataFrame once; None where Delta's own library is to append them (decision 0065).
 
@@ -107,7 +107,7 @@ def write(
 def _written(  # noqa: PLR0917 - one caller, just above
     table: SparkTable,
     store: StoreAddress,
-    held: Held,
+    held: ComputedFrame,
     operation: Operation,
     name: Identity,
     state: Snapshot | None,
@@ -143,7 +143,7 @@ def _written(  # noqa: PLR0917 - one caller, just above
 
 
 def apply(
-    table: SparkTable, held: Held, operation: Operation, name: Identity, *, queue_first: bool
+    table: SparkTable, held: ComputedFrame, operation: Operation, name: Identity, *, queue_first: bool
 ) -> tuple[DeltaDone, Write]:
     """Apply the changes of a DataFrame once.
 
@@ -195,7 +195,7 @@ class TaskJob:
 
 
 def job_of(
-    planner: Planner, store: StoreAddress, held: Held, operation: Operation, state: Snapshot | None
+    planner: Planner, store: StoreAddress, held: ComputedFrame, operation: Operation, state: Snapshot | None
 ) -> TaskJob:
     """Check a frame's columns against the table's, and say how tasks are to write its rows.
 

@@ -39,7 +39,7 @@ from safewrite.frames.spark.batch import (
     computed,
 )
 from safewrite.frames.spark.columns import Conformed, conformed, filled, keeping, new_schema
-from safewrite.frames.spark.held import Held
+from safewrite.frames.spark.computed_frame import ComputedFrame
 from safewrite.frames.spark.sql import inside
 from safewrite.frames.spark.stream import written
 from safewrite.frames.where import parse
@@ -61,7 +61,7 @@ _TXN_SETTINGS = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delt
 
 
 @dataclass(frozen=True)
-class Place:
+class SparkTarget:
     """The table to be written, as the caller knows it, and how the caller names its writes."""
 
     connection: Connection
@@ -71,11 +71,11 @@ class Place:
     limits: Limits
     new_id: Callable[[], str]
     name: Callable[[SparkBatch], Write]
-    held: Held
+    held: ComputedFrame
     txn: tuple[str, int] | None = None
 
 
-def write(place: Place, operation: Operation) -> tuple[DeltaDone, SparkTransaction]:
+def write(place: SparkTarget, operation: Operation) -> tuple[DeltaDone, SparkTransaction]:
     """Write the rows of a DataFrame once, whatever happened to earlier calls with the same name.
 
     Raises:
@@ -99,7 +99,7 @@ def write(place: Place, operation: Operation) -> tuple[DeltaDone, SparkTransacti
     return written(frame, place.txn, place.state.table_id, by, seems_there=there)
 
 
-def seems_there(place: Place) -> bool:
+def seems_there(place: SparkTarget) -> bool:
     """Whether the stream's batch may be in the table already."""
     if place.txn is None:
         return False
@@ -115,7 +115,7 @@ class Rows:
     operation: Operation
     checks: Sequence[Check]
 
-    def candidate(self, batch: SparkBatch, place: Place) -> SparkTransaction:
+    def candidate(self, batch: SparkBatch, place: SparkTarget) -> SparkTransaction:
         """The transaction that names Delta's commit."""
         return SparkTransaction(
             commit_id=place.new_id(),
@@ -155,7 +155,9 @@ def rows_of(
 
 
 @contextmanager
-def first(held: Held, partition_by: tuple[str, ...], operation: Operation) -> Iterator[Held]:
+def first(
+    held: ComputedFrame, partition_by: tuple[str, ...], operation: Operation
+) -> Iterator[ComputedFrame]:
     """Compute and check the rows of a first write before the table is made, which would stay where they are refused.
 
     Raises:
@@ -166,14 +168,16 @@ def first(held: Held, partition_by: tuple[str, ...], operation: Operation) -> It
         yield replace(held, computed=batch.frame)
 
 
-def _write_counted(job: Rows, place: Place, origin: BatchOrigin | None) -> tuple[DeltaDone, SparkTransaction]:
+def _write_counted(
+    job: Rows, place: SparkTarget, origin: BatchOrigin | None
+) -> tuple[DeltaDone, SparkTransaction]:
     """Compute the rows and count them, then let Delta write them as they are."""
     with computed(job.rows.frame, job.checks, origin, job.operation.volatile) as batch:
         candidate = job.candidate(batch, place)
         return _once(candidate, place, place.held.of(batch.frame), job), candidate
 
 
-def _write_once(job: Rows, place: Place, origin: BatchOrigin) -> tuple[DeltaDone, SparkTransaction]:
+def _write_once(job: Rows, place: SparkTarget, origin: BatchOrigin) -> tuple[DeltaDone, SparkTransaction]:
     """Let Delta compute and write the rows in one pass: its commit says how many they are."""
 
     def named_by(rows: int) -> Write:
@@ -192,7 +196,7 @@ def counted(frame: DataFrame, state: Snapshot, volatile: tuple[str, ...] = ()) -
         return batch
 
 
-def _once(candidate: SparkTransaction, place: Place, frame: DataFrame, job: Rows) -> DeltaDone:
+def _once(candidate: SparkTransaction, place: SparkTarget, frame: DataFrame, job: Rows) -> DeltaDone:
     try:
         recalled = run(recall(candidate, arbiter=place.arbiter, limits=place.limits), place.world)
         if recalled.done is not None:
@@ -209,7 +213,7 @@ def _once(candidate: SparkTransaction, place: Place, frame: DataFrame, job: Rows
         raise
 
 
-def _save(writer: DataFrameWriter, place: Place) -> Exception | None:
+def _save(writer: DataFrameWriter, place: SparkTarget) -> Exception | None:
     """Let Delta write; its error is used only where the hook has not said more."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -222,7 +226,7 @@ def _save(writer: DataFrameWriter, place: Place) -> Exception | None:
 
 
 def _settled(
-    waiting: NamedTransaction, recalled: Recalled, failure: Exception | None, place: Place
+    waiting: NamedTransaction, recalled: Recalled, failure: Exception | None, place: SparkTarget
 ) -> DeltaDone:
     """Decide by what the hook saw, not by what Delta says: Delta may fail after a commit, too."""
     candidate, limits = waiting.candidate, place.limits
@@ -304,7 +308,7 @@ def _check_session(session: SparkSession, connection: Connection) -> None:
 
 
 __all__ = [
-    "Place",
+    "SparkTarget",
     "counted",
     "first",
     "new_schema",

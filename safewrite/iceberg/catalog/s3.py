@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import StorageError
 from safewrite.stores.clients import forked, shared_client
-from safewrite.stores.reach import endpoint_of_environment
+from safewrite.stores.endpoints import endpoint_of_environment
 from safewrite.stores.s3 import S3Objects
 from safewrite.surroundings import Surroundings, surroundings
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from safewrite.frames.predicate import Predicate
     from safewrite.frames.spark.batch import BatchOrigin, SparkBatch
-    from safewrite.frames.spark.held import Held
+    from safewrite.frames.spark.computed_frame import ComputedFrame
     from safewrite.iceberg.data.datafiles import StagedFile
     from safewrite.iceberg.spark.abc import SparkTable
     from safewrite.iceberg.write.summary import Write
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 # --- which path --------------------------------------------------------------------------------------
-def address_to_append(table: SparkTable, held: Held, head: TableVersion) -> TableAddress | None:
+def address_to_append(table: SparkTable, held: ComputedFrame, head: TableVersion) -> TableAddress | None:
     """How executors reach the table; None where Iceberg's own library is to append (decision 0065).
 
     Tasks cannot write where executors lack Python's packages, or where the FileIO or this process's credentials cannot be
@@ -129,7 +129,7 @@ def _is_other(kind: pa.DataType) -> bool:
 # --- the write -----------------------------------------------------------------------------------------
 def write(  # noqa: PLR0917 - one caller
     table: SparkTable,
-    held: Held,
+    held: ComputedFrame,
     operation: Operation,
     name: Identity,
     head: TableVersion,
@@ -161,7 +161,7 @@ def write(  # noqa: PLR0917 - one caller
 def _written(  # noqa: PLR0917 - one caller, just above
     table: SparkTable,
     address: TableAddress,
-    held: Held,
+    held: ComputedFrame,
     operation: Operation,
     name: Identity,
     head: TableVersion,
@@ -195,7 +195,7 @@ def _written(  # noqa: PLR0917 - one caller, just above
 def _applied(  # noqa: PLR0917 - one caller, :func:`write`
     table: SparkTable,
     address: TableAddress,
-    held: Held,
+    held: ComputedFrame,
     operation: Operation,
     name: Identity,
     head: TableVersion,
@@ -250,7 +250,7 @@ class TaskJob:
 def job_of(  # noqa: PLR0917 - one caller, just above
     planner: Planner,
     address: TableAddress,
-    held: Held,
+    held: ComputedFrame,
     operation: Operation,
     seen: pa.Schema,
     head: TableVersion,

@@ -21,8 +21,8 @@ import pyarrow as pa
 from safewrite.engine.spark import is_connect
 from safewrite.errors import InvalidInputError, MissingExtraError, StorageError
 from safewrite.frames.spark.columns import arrow_schema, conformed
+from safewrite.frames.spark.computed_frame import active
 from safewrite.frames.spark.hashes import quoted
-from safewrite.frames.spark.held import active
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from safewrite.frames.predicate import Predicate
-    from safewrite.frames.spark.held import Held
+    from safewrite.frames.spark.computed_frame import ComputedFrame
     from safewrite.table.operation import Operation
 
 TAIL_BYTES = 64
@@ -59,7 +59,7 @@ class Job:
     """Rows on their way into a table, checked by their types; ``checks`` are for their values."""
 
     spark: SparkIceberg
-    held: Held
+    held: ComputedFrame
     rows: Conformed
     checks: list[Check]
     origin: BatchOrigin | None
@@ -203,7 +203,7 @@ def check_session(session: SparkSession, head: TableVersion) -> None:
 
 
 def job(
-    held: Held,
+    held: ComputedFrame,
     spark: SparkIceberg,
     operation: Operation,
     *,
@@ -232,7 +232,7 @@ def checked(
 
 
 @contextmanager
-def first(held: Held, operation: Operation) -> Iterator[Held]:
+def first(held: ComputedFrame, operation: Operation) -> Iterator[ComputedFrame]:
     """Compute and check the rows of a first write before the table is made, which would stay where they are refused.
 
     Raises:

@@ -52,7 +52,7 @@ HELD: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Held:
+class ComputedFrame:
     """A user's frame, and a copy of its session in which the settings of :data:`HELD` hold."""
 
     frame: DataFrame
@@ -93,7 +93,7 @@ class Held:
 
 
 @contextmanager
-def held(frame: DataFrame) -> Iterator[Held]:
+def held(frame: DataFrame) -> Iterator[ComputedFrame]:
     """A copy of the frame's session, active in this thread until the end of the block; a session of Connect itself.
 
     Each call makes its own, in a few milliseconds, so that writes of several threads do not meet.
@@ -105,11 +105,11 @@ def held(frame: DataFrame) -> Iterator[Held]:
     check_running(session)
     check_serves(session)
     if is_connect(session):
-        yield Held(frame, session)
+        yield ComputedFrame(frame, session)
         return
     copy = copied(session, HELD)
     with active(copy):
-        yield Held(frame, copy)
+        yield ComputedFrame(frame, copy)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import botocore.handlers
 import pytest
 from botocore.awsrequest import AWSResponse
 
-from safewrite.stores import clients, reach
+from safewrite.stores import clients, endpoints
 from safewrite.stores.signed import SignedDynamoDB, SignedS3
 from tests.stores.two_clients import DYNAMODB_STEPS, S3_STEPS
 
@@ -172,7 +172,7 @@ def test_an_environment_that_is_not_known_is_left_to_boto3(
     "bucket", ["arn:aws:s3:eu-west-1:1:accesspoint/a", "lake--euw1-az1--x-s3", "Lake", "lake_x", "ab"]
 )
 def test_buckets_of_other_kinds_are_left_to_boto3(bucket: str) -> None:
-    assert not reach.is_usual(bucket)
+    assert not endpoints.is_usual(bucket)
     made = clients.client("s3", options={**KEYS, "AWS_REGION": "eu-west-1"})
     seen: list[str] = []
 
@@ -261,8 +261,8 @@ def test_renewed_credentials_sign_the_next_request(monkeypatch: pytest.MonkeyPat
         def get_frozen_credentials(self) -> ReadOnlyCredentials:
             return ReadOnlyCredentials(next(self.keys), "s", None)
 
-    made.reach = reach.Reach(
-        **{**{name: getattr(made.reach, name) for name in reach.Reach.__slots__}, "keys": Lent()}
+    made.reach = endpoints.Reach(
+        **{**{name: getattr(made.reach, name) for name in endpoints.Reach.__slots__}, "keys": Lent()}
     )
     assert [_signed_by(made), _signed_by(made)] == ["first", "second"]
 
@@ -281,20 +281,20 @@ def test_what_the_environment_says_is_what_botocore_finds_in_it(monkeypatch: pyt
         with monkeypatch.context() as patch:
             for name, value in more.items():
                 patch.setenv(name, value)
-            plain, asked = reach._of_environment({}), reach._of_botocore(None, ask_keys=True)
-            assert isinstance(plain, reach._Settings)
-            assert isinstance(asked, reach._Settings)
+            plain, asked = endpoints._of_environment({}), endpoints._of_botocore(None, ask_keys=True)
+            assert isinstance(plain, endpoints._Settings)
+            assert isinstance(asked, endpoints._Settings)
             assert plain[1:] == asked[1:]
             theirs = asked.keys.get_frozen_credentials()
             assert [plain.keys.access_key, plain.keys.secret_key, plain.keys.token] == list(theirs[:3])
-    assert "a-secret-of-this-test" not in repr(reach.find("s3", None, {}))
+    assert "a-secret-of-this-test" not in repr(endpoints.find("s3", None, {}))
 
 
-@pytest.mark.parametrize("name", sorted(reach._BOTOCORES | {"AWS_S3_USE_ARN_REGION"}))
+@pytest.mark.parametrize("name", sorted(endpoints._BOTOCORES | {"AWS_S3_USE_ARN_REGION"}))
 def test_what_only_botocore_judges_is_asked_of_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert reach._of_environment(KEYS) is not None
+    assert endpoints._of_environment(KEYS) is not None
     monkeypatch.setenv(name, "x")
-    assert reach._of_environment(KEYS) is None
+    assert endpoints._of_environment(KEYS) is None
 
 
 # --- what it brings along -----------------------------------------------------------------------------
