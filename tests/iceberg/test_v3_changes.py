@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -291,3 +292,36 @@ def test_merged_manifests_say_the_ids_that_rows_have(lake: dict[str, str]) -> No
         table.delete(f"id = {number - 4}")
         oracle.after(gone=[number - 4])
     assert len(v3.listed(table)) < 6
+
+
+@pytest.mark.parametrize("writers", [3, pytest.param(20, marks=pytest.mark.long)])
+def test_racing_writers_of_all_kinds_leave_each_row_its_id(writers: int, lake: dict[str, str]) -> None:
+    """In each snapshot each key has the row id that it had in the one before; rows and vectors are what all writers did together."""
+    made(lake, properties={**VECTORS, "commit.manifest.min-count-to-merge": "8"}).append(
+        rows(*range(1000, 1010))
+    )
+
+    def work(writer: int) -> None:
+        table, first = opened(lake), 10 * writer
+        table.append(rows(first, first + 1, first + 2))
+        table.apply_changes([*changes(first, first + 5), *changes(first + 1, gone=True)], **APPLY)
+        table.delete(f"id = {first + 2} or id = {1000 + writer % 10}")
+        if writer % 3 == 0:
+            table.maintain()
+        table.apply_changes(changes(first, first + 5, n="c"), **APPLY)
+
+    with ThreadPoolExecutor(writers) as pool:
+        list(pool.map(work, range(writers)))
+    table = opened(lake)
+    before: dict[int, tuple[int | None, int]] = {}
+    for entry in reversed(table.history()):
+        found = v3.lineage(table, entry.version)
+        for number in {*found} & {*before}:
+            assert found[number][0] == before[number][0], (entry.operation, number)
+        assert len({row for row, _ in found.values()}) == len(found)
+        before = found
+    left = {number for writer in range(writers) for number in (10 * writer, 10 * writer + 5)}
+    assert {*before} == left | {number for number in range(1000, 1010) if number - 1000 >= writers}
+    assert {row["id"]: row["v"] for row in table.rows(where="id < 1000").to_pylist()} == dict.fromkeys(
+        left, "c"
+    )
