@@ -184,7 +184,7 @@ def test_changes_are_counted_by_commit_or_printed_as_rows(local: str) -> None:
     code, answer = run_json("changes", local, "--since", begin["position"])
     (one,) = answer["commits"]
     assert (code, one["version"], one["insert"], one["delete"]) == (0, version, 1, 0)
-    code, printed = run("changes", local, "--since", str(version - 1), "--rows")
+    code, printed = run("changes", local, "--since", str(version - 1), "--print-rows")
     row, *positions = map(json.loads, printed.splitlines())
     assert (row["_change_type"], row["_commit_version"]) == ("insert", version)
     assert positions == [{"_position": answer["position"]}] * 2

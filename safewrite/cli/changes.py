@@ -48,7 +48,7 @@ def changes(
     rows: Annotated[
         bool,
         typer.Option(
-            "--rows",
+            "--print-rows",
             help="The rows themselves, a line of JSON each, and after each batch a line with its _position.",
         ),
     ] = False,
