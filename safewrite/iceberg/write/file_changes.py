@@ -72,7 +72,8 @@ def without_files(
 
     puts: list[Put] = []
     deletes: list[DataFile] = []
-    asked = (ManifestContent.DATA,) if version < VERSION else (*ManifestContent,)
+    asked = {ManifestContent.DATA} if gone else set()
+    asked |= {ManifestContent.DELETES} if version >= VERSION else set()
     kept = [one for one in manifests if one.content not in asked]
     looked = [one for one in manifests if one.content in asked]
     entries = yield from entries_of(head, looked, known, limits, "replace.get_manifest")
