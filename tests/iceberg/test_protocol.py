@@ -289,7 +289,7 @@ def test_delete_files_of_others_outlive_a_rewrite(table: IcebergTable, catalog: 
     )
     with pytest.raises(StopIteration) as ended:
         next(steps)
-    assert ended.value.value == ([deletes], ())
+    assert ended.value.value == ([deletes], (), [])
 
 
 def test_a_change_without_a_snapshot_is_known_by_its_own_mark(
