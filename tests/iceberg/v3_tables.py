@@ -280,7 +280,7 @@ def listed(table: Any, at: int | None = None) -> list[Any]:
 
 
 def _listed(table: Any, snapshot: Any) -> list[Any]:
-    with AvroFile(
+    with AvroFile[Any](
         table.io.new_input(snapshot.manifest_list), avro.MANIFEST_LIST_FILE_SCHEMAS[3],
         read_types={-1: avro.ManifestFile, 508: avro.PartitionFieldSummary}, read_enums={517: avro.ManifestContent},
     ) as reader:  # fmt: skip
@@ -291,7 +291,7 @@ def entries(table: Any, at: int | None = None) -> list[tuple[Any, Any]]:
     """The live entries of a snapshot with their manifests, deletes first, with all fields of version 3 and as they are written."""
     found = []
     for manifest in sorted(listed(table, at), key=lambda one: -int(one.content)):
-        with AvroFile(
+        with AvroFile[Any](
             table.iceberg.io.new_input(manifest.manifest_path), avro.MANIFEST_ENTRY_SCHEMAS[3],
             read_types={-1: avro.ManifestEntry, 2: avro.DataFile},
             read_enums={0: avro.ManifestEntryStatus, 101: avro.FileFormat, 134: avro.DataFileContent},
