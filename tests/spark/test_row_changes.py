@@ -1,0 +1,162 @@
+"""``changes_since`` says what Spark says of its own commits: Delta's change data feed, and Iceberg's changelog view where that is right."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import safewrite as sw
+from bench.servers.catalogs import CatalogKind
+from tests.spark.lake import Lake
+from tests.spark.session import Spark
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+Change = tuple[Any, ...]
+
+
+def a_program(seed: int, steps: int) -> list[str]:
+    """Random SQL on ``{t}``, each statement of which makes one commit of Delta's, or none."""
+    rng = random.Random(seed)
+
+    def values() -> str:
+        rows = (f"({rng.randrange(8)}, '{rng.choice('ab')}', {rng.randrange(4)})" for _ in range(4))
+        return ", ".join(rows)
+
+    source = "SELECT k, 'a' p, 100 + k v FROM (SELECT explode(array(1, 3, 20)) k)"
+    merge = (
+        f"MERGE INTO {{t}} t USING ({source}) s ON t.k = s.k AND t.v > 100 WHEN MATCHED AND s.k = 3 THEN DELETE "
+        "WHEN MATCHED THEN UPDATE SET v = t.v + 1 WHEN NOT MATCHED THEN INSERT (k, p, v) VALUES (s.k, s.p, s.v)"
+    )
+    kinds: list[Callable[[], str]] = [
+        lambda: f"INSERT INTO {{t}} VALUES {values()}",
+        lambda: f"DELETE FROM {{t}} WHERE k = {rng.randrange(8)}",
+        lambda: "DELETE FROM {t} WHERE p = 'b'",
+        lambda: f"UPDATE {{t}} SET v = v + {rng.randrange(1, 3)} WHERE k < {rng.randrange(6)}",
+        lambda: f"INSERT OVERWRITE {{t}} VALUES {values()}",
+        lambda: merge,
+    ]
+    first = rng.sample(kinds, len(kinds))
+    chosen = [*first, *rng.choices(kinds, k=max(steps - len(first), 0))][:steps]
+    return [f"INSERT INTO {{t}} VALUES {values()}, {values()}", *(kind() for kind in chosen)]
+
+
+def counted(rows: Iterable[Any]) -> dict[int, Counter[Change]]:
+    """Of each version the changes with their types."""
+    found: dict[int, Counter[Change]] = {}
+    for row in rows:
+        found.setdefault(row["_commit_version"], Counter())[
+            row["k"], row["p"], row["v"], row["_change_type"]
+        ] += 1
+    return found
+
+
+def net(changes: Counter[Change]) -> tuple[Counter[Change], Counter[Change]]:
+    """The rows that went and came, without those that did both."""
+    sides: tuple[Counter[Change], Counter[Change]] = (Counter(), Counter())
+    for (*row, kind), count in changes.items():
+        sides[kind in {"insert", "update_postimage"}][tuple(row)] += count
+    return sides[0] - sides[1], sides[1] - sides[0]
+
+
+def nets(found: dict[int, Counter[Change]]) -> dict[int, Any]:
+    every = {version: net(changes) for version, changes in found.items()}
+    return {version: sides for version, sides in every.items() if any(sides)}
+
+
+def check_delta(spark: Spark, folder: Path, seed: int, steps: int, properties: str) -> None:
+    """Of a table with the feed what Spark reads of it; of a twin without one, whose commits Spark made alike, the same rows."""
+    fed, twin = (f"delta.`{folder}/{name}`" for name in ("fed", "twin"))
+    with spark.careless():
+        for name, more in ((fed, "'delta.enableChangeDataFeed' = 'true'"), (twin, "'a' = 'b'")):
+            spark.session.sql(
+                f"CREATE TABLE {name} (k INT, p STRING, v INT) USING delta PARTITIONED BY (p) TBLPROPERTIES ({more}{properties})"
+            )
+        for statement in a_program(seed, steps):
+            for name in (fed, twin):
+                spark.session.sql(statement.format(t=name))
+        if seed % 2:
+            for name in (fed, twin):
+                spark.session.sql(f"OPTIMIZE {name}")
+        read = (
+            spark.session.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
+        )
+        theirs = counted(row.asDict() for row in read.load(f"{folder}/fed").collect())
+    ours = counted(sw.open(folder / "fed").changes_since(-1).read().to_pylist())
+    assert nets(ours) == nets(theirs), seed
+    images = {"update_preimage", "update_postimage"}
+    for version, changes in theirs.items():
+        if any(kind in images for *_, kind in changes):  # by change files, whose rows are given as they are
+            assert ours[version] == changes, (seed, version)
+    alone = sw.open(folder / "twin").changes_since(-1)
+    assert nets(counted(alone.read().to_pylist())) == nets(theirs), seed
+
+
+def test_changes_of_sparks_delta_commits_are_those_of_its_change_data_feed(
+    spark: Spark, tmp_path: Path
+) -> None:
+    check_delta(spark, tmp_path / "0", 1, 2, ", 'delta.enableDeletionVectors' = 'true'")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("seed", "more"), [(1, ", 'delta.enableDeletionVectors' = 'true'"), (2, "")])
+def test_changes_of_each_kind_of_sparks_delta_commits_are_too(
+    spark: Spark, tmp_path: Path, seed: int, more: str
+) -> None:
+    check_delta(spark, tmp_path / "0", seed, 6, more)
+
+
+@pytest.mark.long
+def test_changes_of_200_histories_of_spark_are_those_of_its_change_data_feed(
+    spark: Spark, tmp_path: Path
+) -> None:
+    vectors = ", 'delta.enableDeletionVectors' = 'true'"
+    for seed in range(200):
+        check_delta(spark, tmp_path / str(seed), seed, 5, vectors if seed % 3 else "")
+
+
+@pytest.mark.long
+def test_changes_of_sparks_iceberg_commits_are_those_of_its_changelog_view(
+    spark: Spark, lakes: Callable[[CatalogKind], Lake]
+) -> None:
+    """Where the view is right: it refuses delete files, so files are copied; a twin that marks rows has the same changes."""
+    lake = lakes("sql")
+    names = {mode: lake.new() for mode in ("copy-on-write", "merge-on-read")}
+    with spark.careless():
+        for mode, name in names.items():
+            properties = ", ".join(
+                f"'write.{verb}.mode' = '{mode}'" for verb in ("delete", "update", "merge")
+            )
+            spark.session.sql(
+                f"CREATE TABLE {lake.sql(name)} (k INT, p STRING, v INT) USING iceberg PARTITIONED BY (p) "
+                f"TBLPROPERTIES ('format-version' = '2', {properties})"
+            )
+            for statement in a_program(7, 8):
+                spark.session.sql(statement.format(t=lake.sql(name)))
+        view = f"changes_{uuid.uuid4().hex}"
+        spark.session.sql(
+            f"CALL {lake.name}.system.create_changelog_view(table => '{names['copy-on-write']}', changelog_view => '{view}')"
+        )
+        theirs: dict[int, Counter[Change]] = {}
+        for row in spark.session.sql(f"SELECT * FROM {view}").collect():
+            changes = theirs.setdefault(row["_commit_snapshot_id"], Counter())
+            changes[row["k"], row["p"], row["v"], row["_change_type"].lower()] += 1
+    copied, marked = (
+        counted(lake.open(name).changes_since(-1, keys=[]).read().to_pylist()) for name in names.values()
+    )
+    assert nets(copied) == nets(theirs)
+    assert all(net(changes) == net_of_all(changes) for changes in copied.values())
+    assert [*nets(marked).values()] == [*nets(copied).values()]
+
+
+def net_of_all(changes: Counter[Change]) -> tuple[Counter[Change], Counter[Change]]:
+    """Both sides as they are, for changes that need no netting."""
+    went = Counter({(*row,): count for (*row, kind), count in changes.items() if kind == "delete"})
+    came = Counter({(*row,): count for (*row, kind), count in changes.items() if kind == "insert"})
+    return went, came
