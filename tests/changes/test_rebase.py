@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import event, given
+from hypothesis import currently_in_test_context, event, given
 from hypothesis import strategies as st
 
 from safewrite.changes.lookup.candidate_rows import Sought
 from safewrite.changes.lookup.table_files import LiveFile, RowsThatCame, SmallReads
+from safewrite.changes.meaning.member_batches import MemberChanges
 from safewrite.changes.meaning.memory import Memory
 from safewrite.changes.meaning.positions import compared
 from safewrite.changes.meaning.reading import Changes, fingerprint_of
@@ -145,6 +146,17 @@ def part(batch: list[Change]) -> BatchWork:
     return OnePart(SPEC, SCHEMA, MemoryFiles(), Changes(changes, fingerprint_of(changes)))  # type: ignore[arg-type]
 
 
+def group(batch: list[Change]) -> BatchWork:
+    """The same as a member of a group."""
+    changes = Target.batch(batch)
+    member = MemberChanges("m", Changes(changes, fingerprint_of(changes)))
+    return OnePart(SPEC, SCHEMA, MemoryFiles(), group=(member,))  # type: ignore[arg-type]
+
+
+def has_members(work: BatchWork) -> bool:
+    return isinstance(work, OnePart) and bool(work.group)
+
+
 def job(batch: list[Change]) -> BatchWork:
     """The same by tasks, of few keys each."""
     changes = Target.batch(batch)
@@ -175,7 +187,7 @@ def planned(work: BatchWork, lake: Lake) -> AppliedBatch | str:
         applied: AppliedBatch = ended(work.apply(lake.memory, lake.live, NOW_MS))
     except InvalidInputError:
         return "refused"
-    return applied
+    return "refused" if applied.outcome.faults else applied
 
 
 def told(applied: AppliedBatch | str) -> Any:
@@ -210,7 +222,7 @@ steps = st.one_of(
     batches,
     st.lists(batches | st.lists(truncates | upserts, max_size=3), min_size=2, max_size=3),
     st.lists(steps, max_size=9),
-    st.sampled_from([part, job]),
+    st.sampled_from([part, job, group]),
 )
 def test_writers_in_any_order_of_commits_beside_other_engines_leave_what_one_after_another_would(
     first: list[Change], batches: list[list[Change]], steps: list[tuple[str, int]], work_of: Any
@@ -282,6 +294,22 @@ def test_by_tasks_what_others_leave_alone_is_neither_decided_nor_written_again(
     assert told(planned(work, lake)) == told(planned(job(ours), lake))
 
 
+def test_members_are_decided_about_again_only_where_others_changed_rows_of_theirs() -> None:
+    lake, oracle = Lake(), Oracle()
+    rows = [up((1, 1), "old", (key, "x")) for key in range(4)]
+    commit(lake, oracle, rows, part(rows))
+    ours = [up((2, 0), "ours", (2, "x")), up((2, 0), "ours", (3, "x"))]
+    work = group(ours)
+    planned(work, lake)
+    for key, stands in ((0, True), (3, False), (1, True)):
+        theirs = [up((1, 2), "theirs", (key, "x"))]
+        commit(lake, oracle, theirs, part(theirs))
+        applied = planned(work, lake)
+        assert told(applied) == told(planned(group(ours), lake))
+        assert isinstance(applied, AppliedBatch)
+        assert applied.is_rebased is stands
+
+
 def drop(lake: Lake, key: tuple[int, str]) -> None:
     """Delete the row of a key, of which nothing is remembered."""
     for path, file in [*lake.files.items()]:
@@ -298,8 +326,8 @@ def commit(lake: Lake, oracle: Oracle, batch: list[Change], work: BatchWork) -> 
         with pytest.raises(RefusedError):
             oracle.apply(batch)
         return
-    if not isinstance(work, OnePart) or applied.is_rebased:
-        event(f"{type(work).__name__} rebased: {applied.is_rebased}")
+    if currently_in_test_context():
+        event(f"{type(work).__name__}{' of a group' * has_members(work)} rebased: {applied.is_rebased}")
     lake.commit(applied)
     oracle.apply(batch)
 

@@ -49,7 +49,7 @@ class OnePart:
     _seen: dict[str, LiveFile] = field(default_factory=dict, repr=False)
     """The files that the last plan looked at."""
     _last: DecidedBatch | None = field(default=None, repr=False)
-    """What the last plan decided; None where members are decided about one after another."""
+    """What the last plan decided, about the same members."""
     _rewrites: int = 0
 
     # --- whose changes ------------------------------------------------------------------------------
@@ -97,11 +97,12 @@ class OnePart:
         hits = {name: sought.found[name] for name in names}
         decided = None
         if self._last is not None:
-            decided = Rebase(self.batch, self.spec, self._last, followed).on(memory, hits, now_ms)
+            rebase = Rebase(self.batch, self.spec, self._last, followed, is_group=bool(self.group))
+            decided = rebase.on(memory, hits, now_ms)
         is_rebased = decided is not None
         if decided is None:
             decided = DecidedBatch.of(memory, self._decided(sought.rows(names), memory, now_ms), hits)
-        self._last = None if self.group else decided
+        self._last = None if decided.outcome.faults else decided
         decision, come = decided.outcome.settled.decision, decided.outcome.settled.rows
         came = taken_along(come, sought.lasting(names, decision.dropped), self.spec.keys)
         return AppliedBatch(

@@ -69,6 +69,8 @@ class Rebase:
     spec: Spec
     before: DecidedBatch
     followed: Mapping[str, FollowedFile] = field(default_factory=dict)
+    is_group: bool = False
+    """Whether members were decided about one after another: that stands as a whole, or is decided again."""
 
     def on(self, memory: Memory, hits: Mapping[str, Hits], now_ms: int) -> DecidedBatch | None:
         """What a plan would decide on what is remembered and found now; None where only a plan can tell.
@@ -79,6 +81,9 @@ class Rebase:
         if not self._may(memory):
             return None
         goes, touched = self._differences(hits)
+        if self.is_group:
+            stands = not touched and memory.says_the_same(self.before.memory)
+            return DecidedBatch(memory, self._renumbered(goes), hits, goes) if stands else None
         touched += self._remembered_otherwise(memory)
         keys = list(self.spec.keys)
         again = self._changes_of([rows.select(keys) for rows in touched])
@@ -94,7 +99,7 @@ class Rebase:
         before, batch = self.before.memory, self.batch
         same = (memory.floor, memory.forgotten) == (before.floor, before.forgotten)
         carries = memory.carried.num_rows or before.carried.num_rows or batch.absent
-        known = len(self._decision.status) == batch.table.num_rows
+        known = self.is_group or len(self._decision.status) == batch.table.num_rows
         return same and known and not carries and not (batch.ops == ChangeOp.TRUNCATE).any()
 
     @property
@@ -216,7 +221,8 @@ class Rebase:
         """The same outcome, of rows that have other numbers."""
         settled = self.before.outcome.settled
         decision = replace(self._decision, dropped=_dropped(goes))
-        check_result(self.spec, decision, settled.rows)  # before each try
+        if not self.is_group:  # each member was judged by itself
+            check_result(self.spec, decision, settled.rows)  # before each try
         return replace(self.before.outcome, settled=replace(settled, decision=decision))
 
 
