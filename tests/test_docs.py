@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.config_pages import fields, schemas, written
+from tests.each import each
 from tests.mutants.faults import FAULTS as SEAM_FAULTS
 from tests.test_repository import tracked_files
 
@@ -28,7 +29,7 @@ def test_every_finding_that_the_page_of_faults_names_is_one_of_doctors() -> None
     assert named <= known
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     wrong = []
     for target, heading in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", page.read_text()):

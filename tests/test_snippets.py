@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.each import each
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^(<!-- run -->\n)?```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -48,7 +50,7 @@ def test_every_page_that_can_run_on_a_local_folder_does() -> None:
     assert {name_of(page) for page in RUNNING} == MUST_RUN
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@each("page", PAGES, ids=name_of)
 def test_every_python_block_compiles(page: Path) -> None:
     text = page.read_text()
     assert text.count("```python") == len(blocks(page, run=False))

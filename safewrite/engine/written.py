@@ -84,8 +84,8 @@ class WriteMembers:
     """Writes the rows of members that other tasks gave to data files, whose names tell the attempt."""
 
     writer: TaskWriter
-    names: frozenset[str]
-    """Those of the shares that are to be written."""
+    wanted: frozenset[str]
+    """Names of the shares that are to be written."""
     columns: None = None
 
     def __call__(
@@ -93,4 +93,4 @@ class WriteMembers:
     ) -> Generator[pa.RecordBatch, None, WrittenRows]:
         """Write all rows."""
         yield from ()
-        return self.writer.write(((one.name, one.table()) for one in given if one.name in self.names), at)
+        return self.writer.write(((one.name, one.table()) for one in given if one.name in self.wanted), at)
