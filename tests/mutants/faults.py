@@ -44,6 +44,7 @@ LOG, PLACING, CATALOG = (f"protocol/test_{name}.py::" for name in ("log", "placi
 DECIDE, TABLES = "changes/test_decide.py::", "changes/test_tables.py::"
 ICEBERG, SHARED = "iceberg/test_protocol.py::", "test_shared_commits.py::"
 BESIDE = "changes/test_where_beside_rivals.py::"
+REBASED = "changes/test_rebase.py::test_"
 CONFORM, SOURCE = "frames/test_conform.py::", "frames/test_source.py::"
 
 
@@ -862,6 +863,24 @@ def changes_keep_their_first_plan(*_: Any) -> None:
 )
 def files_that_came_are_not_compared(was: Any, *args: Any) -> Any:
     return was(*args)[0], []
+
+
+@fault(
+    "I7",
+    "changes.tasks.apply_job:_KnownFile.now",
+    REBASED + "by_tasks_what_others_leave_alone_is_neither_decided_nor_written_again",
+)
+def rows_keep_their_places_where_others_marked_rows_before_them(_: Any, __: Any, places: Any) -> Any:
+    return places
+
+
+@fault(
+    "I7",
+    "changes.tasks.apply_job:_DecidedJob.finds",
+    REBASED + "by_tasks_what_others_leave_alone_is_neither_decided_nor_written_again",
+)
+def tasks_keep_what_they_decided_about_rows_that_others_took(*_: Any) -> bool:
+    return True
 
 
 @fault(
