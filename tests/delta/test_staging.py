@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyiceberg.manifest import FileFormat
 
 from safewrite.delta.write.staging import secure, stage
 from safewrite.errors import Kind, StorageError
@@ -69,7 +70,7 @@ def files(*names: str) -> list[Any]:
     return [
         SimpleNamespace(
             path=name, body=BODY, size=len(BODY), rows=1, add_action=lambda ms: {"add": {}},
-            data_file=SimpleNamespace(file_size_in_bytes=len(BODY)),
+            data_file=SimpleNamespace(file_size_in_bytes=len(BODY), file_format=FileFormat.PARQUET),
         )
         for name in names
     ]  # fmt: skip

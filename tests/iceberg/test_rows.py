@@ -99,8 +99,8 @@ def test_columns_that_have_other_rows_are_refused(table: Table, monkeypatch: pyt
     task, body = task_and_body(table)
     read = rows.read_rows
 
-    def shortened(*args: Any) -> Outcome:
-        outcome = read(*args)
+    def shortened(*args: Any, **more: Any) -> Outcome:
+        outcome = read(*args, **more)
         short = args[3] == ("on",)
         return Ok(outcome.value.slice(1)) if short and isinstance(outcome, Ok) else outcome
 
