@@ -12,14 +12,13 @@ from safewrite.delta.log import actions, segment
 from safewrite.delta.log.actions import Action
 from safewrite.delta.log.checkpoint import is_same_log
 from safewrite.delta.log.checkpoint_file import TOMBSTONE_RETENTION_DEFAULT
-from safewrite.delta.log.cleanup import clean
+from safewrite.delta.log.cleanup import clean, last_before, times_of
 from safewrite.delta.log.features import interval_s
 from safewrite.delta.log.replay import commits_since, load_files
 from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.errors import ConflictError, Kind, StorageError
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, List, Ok, Outcome
-from safewrite.protocol.fetch import fetch_one
+from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.values import Listed
 from safewrite.upkeep.maintain import Settled, Settling
 from safewrite.upkeep.unused import Folder, name_of, remove
@@ -69,7 +68,9 @@ def is_data(path: str) -> bool:
     return not hidden and _DATA.fullmatch(name) is not None
 
 
-def _named(table_id: str, limits: Limits, before_ms: int) -> Generator[Effect, Outcome, frozenset[str]]:
+def _named(
+    table_id: str, limits: Limits, listed: Sequence[Listed], before_ms: int
+) -> Generator[Effect, Outcome, frozenset[str]]:
     """Files that are live, that the log says were removed, and all that commits since a time name.
 
     Raises:
@@ -83,7 +84,7 @@ def _named(table_id: str, limits: Limits, before_ms: int) -> Generator[Effect, O
         )
     files = yield from load_files(state, limits=limits)
     names = {*_names([*files.adds.values(), *files.tombstones.values()])}
-    first = yield from _last_before(before_ms, limits)
+    first = last_before(times_of(segment.read(listed, whole=True)), before_ms)
     for start in range(first, state.version, AT_ONCE):
         commits = yield from commits_since(start, min(start + AT_ONCE, state.version), limits)
         if commits is None:
@@ -105,22 +106,6 @@ def _names(files: Iterable[Action]) -> Iterable[str]:
                 yield name_of(path_of(vector, "") or "")
             except VectorError:
                 yield name_of(str(vector.get("pathOrInlineDv")))
-
-
-def _last_before(before_ms: int, limits: Limits) -> Generator[Effect, Outcome, int]:
-    """The version that was current at a time, by the store's clock; that before the log's first where all are younger."""
-    answer = yield from fetch_one(
-        List(actions.LOG, start_after=segment.FROM_START, name="unused.list_log"), limits
-    )
-    listed = answer.value if isinstance(answer, Ok) else ()
-    assert isinstance(listed, tuple)
-    found = segment.read(listed, whole=True)
-    last = min(found.commits, default=0) - 1
-    for version in found.commits:
-        if found.files[actions.commit_path(version)].modified_ms >= before_ms:
-            break
-        last = version
-    return last
 
 
 def _refuses(listed: Sequence[Listed]) -> Generator[Effect, Outcome, str]:

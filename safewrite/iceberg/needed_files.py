@@ -5,14 +5,16 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import ConflictError, Kind, StorageError
 from safewrite.iceberg import ledger_place
-from safewrite.iceberg.catalog.files import MemoryFile, MemoryIO
-from safewrite.iceberg.data.manifests_v3 import VERSION, live_entries, read_list
+from safewrite.iceberg.catalog.files import MemoryFile
+from safewrite.iceberg.data.known_manifests import KnownManifests
+from safewrite.iceberg.data.manifests import entries_of
+from safewrite.iceberg.data.manifests_v3 import read_list
 from safewrite.iceberg.metadata import table_of
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome
@@ -48,17 +50,21 @@ def unused_of(
 def folder_of(connection: Connection, head: TableVersion, limits: Limits) -> Folder:
     """The folder of a table."""
     metadata = table_of(head).metadata
-    root = f"{metadata.location.rstrip('/')}/"
+    root = _root(metadata)
     folders = _data_folders(metadata, root)
     return Folder(
         head.table_id,
         root,
         0,
-        lambda _: _named(head.table_id, limits),
+        lambda *_: _named(head.table_id, limits),
         lambda path: is_ours(path, folders),
         partial(_stands, head.table_id, limits),
         partial(_refuses, connection, head, limits),
     )
+
+
+def _root(metadata: TableMetadata) -> str:
+    return f"{metadata.location.rstrip('/')}/"
 
 
 def _data_folders(metadata: TableMetadata, root: str) -> tuple[str, ...]:
@@ -94,19 +100,15 @@ def _named(table_id: str, limits: Limits) -> Generator[Effect, Outcome, frozense
     table = table_of(head)
     names = {name_of(one) for one in _texts(json.loads(table.metadata.model_dump_json()))}
     names.add(name_of(table.metadata_location))
-    lists = [one.manifest_list for one in table.metadata.snapshots]
     manifests: dict[str, ManifestFile] = {}
-    for part, bodies in (yield from _bodies(lists, lambda path: path, limits)):
-        for one in read_list(MemoryFile(part, bodies).to_input_file()):
-            manifests.setdefault(one.manifest_path, one)
+    for path, body in (yield from _bodies([one.manifest_list for one in table.metadata.snapshots], limits)):
+        for manifest in read_list(MemoryFile(path, body).to_input_file()):
+            manifests[manifest.manifest_path] = manifest
     names |= {name_of(path) for path in manifests}
-    has_ids = table.metadata.format_version >= VERSION
-    unread = [*manifests.values()]
-    for start in range(0, len(unread), AT_ONCE):
-        some = unread[start : start + AT_ONCE]
-        for manifest, body in (yield from _bodies(some, lambda one: one.manifest_path, limits)):
-            file_io = MemoryIO(body)
-            entries = live_entries(manifest, file_io) if has_ids else manifest.fetch_manifest_entry(file_io)
+    left = [*manifests.values()]
+    for start in range(0, len(left), AT_ONCE):
+        some = left[start : start + AT_ONCE]
+        for entries in (yield from entries_of(head, some, KnownManifests(), limits, "unused.get_manifest")):
             names |= {name_of(one.data_file.file_path) for one in entries}
     return frozenset(names)
 
@@ -120,19 +122,17 @@ def _texts(found: Any) -> Iterable[str]:
             yield from _texts(one)
 
 
-def _bodies(
-    files: Sequence[Any], path_of: Callable[[Any], str], limits: Limits
-) -> Generator[Effect, Outcome, list[tuple[Any, bytes]]]:
+def _bodies(paths: Sequence[str], limits: Limits) -> Generator[Effect, Outcome, list[tuple[str, bytes]]]:
     answers = yield from fetch(
-        [Get(path_of(one), name="unused.get") for one in files], limits, name="unused.get_all"
+        [Get(path, name="unused.get") for path in paths], limits, name="unused.get_all"
     )
     found = []
-    for one, answer in zip(files, answers, strict=True):
+    for path, answer in zip(paths, answers, strict=True):
         if not isinstance(answer, Ok) or not isinstance(answer.value, bytes):
             raise StorageError(
-                f"{path_of(one)} is gone, so nobody knows what the table's snapshots need. No file was removed."
+                f"{path} is gone, so nobody knows what the table's snapshots need. No file was removed."
             )
-        found.append((one, answer.value))
+        found.append((path, answer.value))
     return found
 
 
@@ -158,13 +158,13 @@ def _others_metadata(
     own = {name_of(one.metadata_file) for one in table.metadata.metadata_log} | {
         name_of(table.metadata_location)
     }
-    root = f"{table.metadata.location.rstrip('/')}/"
+    root = _root(table.metadata)
     others = [
         root + one.path for one in listed
         if _METADATA.fullmatch(one.path) and ".metadata.json" in one.path and name_of(one.path) not in own
     ]  # fmt: skip
     for start in range(0, len(others), AT_ONCE):
-        for path, body in (yield from _bodies(others[start : start + AT_ONCE], str, limits)):
+        for path, body in (yield from _bodies(others[start : start + AT_ONCE], limits)):
             try:
                 found = json.loads(gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body).get(
                     "table-uuid"

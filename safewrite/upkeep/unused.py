@@ -35,10 +35,9 @@ LIST, CLOCK = f"{FOLDER}list.json", f"{FOLDER}clock"
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """What a run came to: how many files it removed and of how many bytes, how many are listed for a later run; ``kept`` says why nothing may go."""
+    """What a run came to: how many files it removed, how many are listed for a later run; ``kept`` says why nothing may go."""
 
     removed: int = 0
-    bytes: int = 0
     listed: int = 0
     kept: str = ""
 
@@ -50,7 +49,8 @@ NOTHING = Unused()
 class Folder:
     """A table's folder as a format knows it.
 
-    ``root`` is what its paths begin with.  ``named`` reads the names of all files that versions of the table need.  ``is_ours`` says
+    ``root`` is what its paths begin with.  ``named`` reads the names of all files that versions of the table need, those since
+    a time among them; it has what is in the folder.  ``is_ours`` says
     whether a path, within the root, is of a data or metadata file of the table.  ``stands`` says whether the table is the same still.
     ``refuses`` says why nothing in the folder may go, or "".
     """
@@ -58,7 +58,7 @@ class Folder:
     table_id: str
     root: str
     kept_ms: int
-    named: Callable[[int], Generator[Effect, Outcome, Container[str]]] = field(repr=False)
+    named: Callable[[Sequence[Listed], int], Generator[Effect, Outcome, Container[str]]] = field(repr=False)
     is_ours: Callable[[str], bool] = field(repr=False)
     stands: Callable[[], Generator[Effect, Outcome, bool]] = field(repr=False)
     refuses: Callable[[Sequence[Listed]], Generator[Effect, Outcome, str]] = field(repr=False)
@@ -104,7 +104,7 @@ def _run(folder: Folder, limits: Limits, *, dry_run: bool) -> Generator[Effect, 
     waits = any(one.path.startswith(member_queue.FOLDER) and one.modified_ms < before_ms for one in within)
     if why := LEFT_WAITING if waits else (yield from folder.refuses(within)):
         return Unused(kept=why)
-    named = yield from folder.named(before_ms)
+    named = yield from folder.named(within, before_ms)
     unused = [one for one in old if name_of(one.path) not in named]
     listed_ms = next((one.modified_ms for one in within if one.path == LIST), None)
     known = (yield from _listed(folder, limits)) if listed_ms is not None else frozenset()
@@ -114,7 +114,7 @@ def _run(folder: Folder, limits: Limits, *, dry_run: bool) -> Generator[Effect, 
     left = len(unused) - len(gone)
     if not dry_run and (is_due or not known):
         yield from _list(folder, [one for one in unused if one not in {*gone}], limits)
-    return Unused(len(gone), sum(one.size for one in gone), left)
+    return Unused(len(gone), left)
 
 
 def inner_tables(paths: Collection[str]) -> tuple[str, ...]:

@@ -36,10 +36,8 @@ def shown(column: pa.ChunkedArray, have: pa.Field, want: pa.Field, state: Snapsh
 def _place(fields: list[pa.Field], want: pa.Field, state: Snapshot) -> int | None:
     """Where a field is among those of a file: by its id where the table is mapped so and the file has ids, else by physical name."""
     if state.mapping == "id":
-        ids, own = (
-            [(field.metadata or {}).get(FIELD_ID) for field in fields],
-            (want.metadata or {}).get(ID.encode()),
-        )
+        ids = [(field.metadata or {}).get(FIELD_ID) for field in fields]
+        own = (want.metadata or {}).get(ID.encode())
         if any(ids) and own is not None:
             return ids.index(own) if own in ids else None
     names = [field.name for field in fields]

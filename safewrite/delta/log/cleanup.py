@@ -7,7 +7,7 @@ checkpoint that stays: that is one of before the time, so that each version of s
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 
 from safewrite.delta.log import actions, segment
@@ -52,20 +52,30 @@ def kept_ms(state: Snapshot) -> int:
 def expired(listed: Sequence[Listed], keep_ms: int) -> tuple[int, list[Listed]]:
     """The version of the oldest checkpoint that stays, and the files of the log before it, the oldest first; none if nothing is to go."""
     found = segment.read(listed, whole=True)
-    times = {version: found.files[actions.commit_path(version)].modified_ms for version in found.commits}
+    times = times_of(found)
     if not times:
         return 0, []
-    before_ms = max(times.values()) - keep_ms
-    aged = -1
-    for version in sorted(times):  # in a log that was copied times are in no order
-        if times[version] >= before_ms:
-            break
-        aged = version
+    aged = last_before(times, max(times.values()) - keep_ms)
     bases = [one.version for one in found.checkpoints if one.version <= aged and one.version in times]
     base = max(bases, default=0)
     of = {one: _version_of(one.path) for one in listed}
     old = [(version, one.path, one) for one, version in of.items() if version is not None and version < base]
     return base, [one for _, _, one in sorted(old, key=lambda each: each[:2])]
+
+
+def times_of(found: segment.LogSegment) -> dict[int, int]:
+    """When each commit was stored, by the store's clock."""
+    return {version: found.files[actions.commit_path(version)].modified_ms for version in found.commits}
+
+
+def last_before(times: Mapping[int, int], at_ms: int) -> int:
+    """The last version before a time, of commits with theirs by the store's clock; that before the first where all are younger."""
+    last = min(times, default=0) - 1
+    for version in sorted(times):  # in a log that was copied times are in no order
+        if times[version] >= at_ms:
+            break
+        last = version
+    return last
 
 
 def _version_of(path: str) -> int | None:
