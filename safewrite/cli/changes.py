@@ -6,7 +6,6 @@ import base64
 import datetime as dt
 import json
 import math
-from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -65,8 +64,8 @@ def changes(
                 batch.version,
                 {"version": batch.version, "timestamp": batch.timestamp, **dict.fromkeys(KINDS, 0)},
             )
-            for kind, count in Counter(batch.rows["_change_type"].to_pylist()).items():
-                one[kind] += count
+            for said in batch.rows["_change_type"].value_counts().to_pylist():
+                one[said["values"]] += said["counts"]
         answer = {"table": target.table, "position": found.position, "commits": [*commits.values()]}
         screen.show(answer, lambda console: _print(console, answer))
 

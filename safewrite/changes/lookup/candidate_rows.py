@@ -265,14 +265,15 @@ class BatchKeys(Sought):
 
 
 def taken_along(come: pa.Table, gone: pa.Table | None, keys: Sequence[str]) -> pa.Table:
-    """Rows that come with the column that ``gone`` has besides keys: its value in the row of the key that goes, NULL where none does."""
+    """Rows that come with the number that ``gone`` has besides keys: the least of the rows of the key that go, NULL where none does."""
     if gone is None:
         return come
     (name,) = [one for one in gone.column_names if one not in keys]
+    gone = gone.filter(gone[name].is_valid())
     both = pa.concat_tables([gone.select(keys), come.select(keys)], promote_options="permissive")
     ids, count = groups(both), gone.num_rows
-    places = np.full(both.num_rows, -1)
-    places[ids[:count]] = np.arange(count)
-    found = places[ids[count:]]
-    values = gone.column(name).take(pa.array(found, pa.int64(), mask=found < 0))
-    return come.append_column(pa.field(name, values.type), values)
+    none = np.iinfo(np.int64).max
+    least = np.full(both.num_rows, none)
+    np.minimum.at(least, ids[:count], np.asarray(gone[name].to_numpy(), np.int64))
+    found = least[ids[count:]]
+    return come.append_column(pa.field(name, pa.int64()), pa.array(found, pa.int64(), mask=found == none))

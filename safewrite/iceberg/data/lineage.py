@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from safewrite.changes.meaning.positions import groups
+from safewrite.changes.lookup.candidate_rows import taken_along
 from safewrite.iceberg.data.manifests_v3 import VERSION, NumberedFile
 from safewrite.iceberg.data.schema import arrow_schema
 
@@ -54,17 +54,8 @@ def taking_place(come: pa.Table, went: pa.Table, keys: Sequence[str]) -> pa.Tabl
 
     They were changed by this commit, whose sequence number they inherit; a row whose key is new inherits its id, too.
     """
-    rows, names = come.num_rows, [*keys]
-    went = went.filter(went[ROW_ID.name].is_valid())
-    numbers = groups(pa.concat_tables([come.select(names), went.select(names)], promote_options="permissive"))
-    none = np.iinfo(np.int64).max
-    ids = np.full(rows + went.num_rows, none)
-    np.minimum.at(ids, numbers[rows:], np.asarray(went[ROW_ID.name].to_numpy(), np.int64))
-    found = ids[numbers[:rows]]
-    columns = pa.array(found, mask=found == none), pa.nulls(rows, pa.int64())
-    for name, column in zip(NAMES, columns, strict=True):
-        come = come.append_column(name, column)
-    return come
+    come = taken_along(come, went, keys)
+    return come.append_column(UPDATED.name, pa.nulls(come.num_rows, pa.int64()))
 
 
 def inherited(rows: pa.Table, file: DataFile) -> pa.Table:
