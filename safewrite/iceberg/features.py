@@ -121,12 +121,12 @@ def _newer(metadata: TableMetadata) -> str | None:
 def _unnumbered(metadata: TableMetadata) -> str | None:
     """Why the format version forbids it: from 3 on each commit gives ids to rows, from where the table says."""
     version = int(metadata.format_version)
-    lacks = version > CHANGED_MAX and getattr(metadata, "next_row_id", None) is None
-    return _newer(metadata) or (
-        f"the table has format version {version}, and its metadata does not say the next row id (next-row-id)"
-        if lacks
-        else None
-    )
+    if version <= CHANGED_MAX or version > READ_MAX:
+        return _newer(metadata)
+    from safewrite.iceberg.data.manifests_v3 import why_unnumbered
+
+    why = why_unnumbered(metadata)
+    return None if why is None else f"the table has format version {version}, and {why}"
 
 
 def _format(metadata: TableMetadata) -> str | None:

@@ -7,7 +7,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from safewrite.arguments.reading import reading
-from safewrite.errors import Kind, StorageError, UnsafeConfigError, UnsupportedTableError
+from safewrite.errors import Kind, StorageError, UnsafeConfigError
 from safewrite.iceberg import features, glue_probe, ledger_place, retention
 from safewrite.iceberg.data.datafiles import check_layout
 from safewrite.iceberg.metadata import head_of, table_of
@@ -54,28 +54,20 @@ def check_state(connection: Connection, head: TableVersion, *, strict: bool) -> 
         UnsupportedTableError: as :func:`safewrite.iceberg.features.check_write`.
         UnsafeConfigError: keys would be forgotten too soon.
     """
+    from safewrite.iceberg.catalog.metadata_files import check_writes
+
     features.check_write(head)
-    if not _writes_metadata(connection, head):
-        raise UnsupportedTableError(
-            f"safewrite cannot write this to {connection.table_name}: format version: the table has format version 3, and the catalog that "
-            f"was given, a {type(connection.catalog).__name__} of PyIceberg, does not write its metadata. Nothing was written. Give catalog= "
-            "as a dict of the catalog's properties, or as its name in PyIceberg's configuration."
-        )
+    check_writes(connection.catalog, connection.table_name, table_of(head).metadata)
     _check_retention(connection, head, strict=strict)
 
 
 def may_append(connection: Connection, head: TableVersion) -> bool:
     """Whether nothing forbids to add rows to a table version; else it may only be read."""
-    return not features.unwritable(table_of(head).metadata) and _writes_metadata(connection, head)
+    from safewrite.iceberg.catalog.metadata_files import writes
 
-
-def _writes_metadata(connection: Connection, head: TableVersion) -> bool:
-    """Whether the catalog writes the table's metadata: those of PyIceberg's own that keep such files read version 3 and do not write it."""
-    if table_of(head).metadata.format_version <= features.CHANGED_MAX or connection.kind == "rest":
-        return True
-    from safewrite.iceberg.catalog.metadata_files import MetadataFiles
-
-    return isinstance(connection.catalog, MetadataFiles)
+    return not features.unwritable(table_of(head).metadata) and writes(
+        connection.catalog, table_of(head).metadata
+    )
 
 
 def check_admitted(connection: Connection, head: TableVersion, *, strict: bool) -> None:

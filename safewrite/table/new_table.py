@@ -64,7 +64,12 @@ def of_version(given: Any, properties: Any, *, is_iceberg: bool) -> Any:
     if given is None:
         return properties
     named = properties.get(_FORMAT_VERSION) if isinstance(properties, Mapping) else None
-    if not is_iceberg or given not in {1, 2, 3} or str(named or given) != str(int(given)):
+    if (
+        not is_iceberg
+        or not isinstance(given, int | float)
+        or given not in {1, 2, 3}
+        or str(named or given) != str(int(given))
+    ):
         raise InvalidInputError(
             f"format_version={shown(given)} is that of a new Iceberg table: 2, or 3 (1 is an old one), and the same as in properties=. "
             "Nothing was written. Leave it out for 2, and for a Delta table."

@@ -22,13 +22,21 @@ DELTA_VECTORS = frozenset({"_metadata", "__delta_internal_row_index", "__delta_i
 """Where it has deletion vectors."""
 
 
+DELTA_IDS = (
+    "delta.rowTracking.materializedRowIdColumnName",
+    "delta.rowTracking.materializedRowCommitVersionColumnName",
+)
+"""Properties that say what files of a Delta table call the columns in which rows that were written again keep their ids and versions."""
+
+
 def of_table(table_format: str, properties: Mapping[str, str]) -> frozenset[str]:
     """The names that a format keeps in a table with such properties."""
     if table_format == "iceberg":
         return ICEBERG
     features = {"delta.enableChangeDataFeed": DELTA_FEED, "delta.enableDeletionVectors": DELTA_VECTORS}
     is_on = (name for name in features if properties.get(name, "").strip().lower() == "true")
-    return frozenset[str]().union(*(features[name] for name in is_on))
+    ids = frozenset(properties[name].lower() for name in DELTA_IDS if properties.get(name))
+    return ids.union(*(features[name] for name in is_on))
 
 
 def among(names: Iterable[str], kept: frozenset[str]) -> list[str]:

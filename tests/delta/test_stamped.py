@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +220,59 @@ def test_a_table_that_only_lists_row_tracking_gets_ids_and_one_that_suspends_it_
         lines = [json.loads(line) for line in one.body(1).splitlines()]
         assert of(lines, "add")[0].get("baseRowId") == wanted
         assert "tags" not in lines[0]["commitInfo"], "no row keeps an id"
+
+
+@pytest.mark.parametrize("spelled", [str, str.upper])
+def test_a_column_of_row_ids_does_not_become_one_of_the_table(
+    spelled: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Whoever reads one data file gets it, and may append what was read."""
+    table = made(tmp_path)
+    table.append(rows(1, 2))
+    name = spelled(table.properties[ID_COLUMN])
+    for verb in (table.append, table.overwrite):
+        with pytest.raises(sw.InvalidInputError, match="has a name that Delta keeps for itself"):
+            verb(rows(3).append_column(name, pa.array([0])), schema_mode="merge")
+    table.delete("id = 1")
+    check(commits(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ({ID_COLUMN: "V"}, "v would hold ids of rows"),
+        ({VERSION_COLUMN: "id"}, "id would hold ids of rows"),
+        ({ID_COLUMN: "_x", VERSION_COLUMN: "_X"}, "_x would hold ids of rows"),
+    ],
+)
+def test_columns_of_row_ids_that_are_others_too_are_refused(
+    named: dict[str, str], told: str, tmp_path: Path
+) -> None:
+    made(tmp_path)
+    log = tmp_path / "t" / "_delta_log" / f"{0:020}.json"
+    actions = commits(tmp_path)[0]
+    of(actions, "metaData")[0]["configuration"] |= named
+    log.write_text("".join(json.dumps(one) + "\n" for one in actions))
+    table = sw.open(tmp_path / "t")
+    for write in (lambda: table.append(rows(1)), lambda: table.delete("id = 1"), table.check_writable):
+        with pytest.raises(UnsupportedTableError, match=told):
+            write()
+
+
+@pytest.mark.parametrize(
+    ("action", "told"),
+    [
+        ({"domainMetadata": {"domain": ROW_IDS, "configuration": json.dumps({MARK: 2**63 - 2}), "removed": False}}, "no row ids left"),
+        ({"commitInfo": {"inCommitTimestamp": 2**63 - 1}}, "no times of commits left"),
+    ],
+)  # fmt: skip
+def test_numbers_end_where_their_type_ends(action: dict[str, Any], told: str, tmp_path: Path) -> None:
+    made(tmp_path)
+    log = tmp_path / "t" / "_delta_log" / f"{1:020}.json"
+    actions = [{"commitInfo": {"inCommitTimestamp": ASLEEP}} | action]
+    log.write_text("".join(json.dumps({name: one}) + "\n" for both in actions for name, one in both.items()))
+    with pytest.raises(UnsupportedTableError, match=told):
+        sw.open(tmp_path / "t").append(rows(1, 2))
 
 
 def test_a_new_file_that_does_not_say_its_rows_gets_no_ids() -> None:

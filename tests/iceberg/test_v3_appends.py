@@ -16,6 +16,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
+from safewrite.iceberg import SafeCatalog
 from safewrite.iceberg.connect import look
 from safewrite.iceberg.data.manifests_v3 import numbered
 from safewrite.iceberg.maintenance.repair import set_retention
@@ -215,6 +216,9 @@ DEFAULT: Any = {"write-default": 7}
 REFUSED: dict[str, tuple[Callable[[dict[str, str]], object], str]] = {
     "a default": (lambda lake: v3.add_column(lake, "int", **DEFAULT), "defaults: x would have to be filled"),
     "a column of nulls": (lambda lake: v3.add_column(lake, "unknown"), "types: values would have to be written to x"),
+    "a next row id that was given": (
+        lambda lake: v3.edit(lake, lambda one: one.update({"next-row-id": 0})), "says 0 as the next row id .* gave all up to 0"
+    ),
     "no next row id": (lambda lake: v3.edit(lake, lambda one: one.pop("next-row-id")), "does not say the next row id"),
 }  # fmt: skip
 
@@ -243,7 +247,7 @@ def test_a_catalog_of_pyiceberg_that_does_not_write_such_metadata_is_refused(lak
             table.append(rows(2))
 
 
-@pytest.mark.parametrize("given", [0, 4, "3", 2.5, None])
+@pytest.mark.parametrize("given", [0, 4, "3", 2.5, [3], None])
 def test_a_format_version_is_one_that_there_is(given: Any, lake: dict[str, str], tmp_path: Path) -> None:
     both = {"format-version": "2"}
     asked = {"format_version": 3, "properties": both} if given is None else {"format_version": given}
@@ -251,6 +255,27 @@ def test_a_format_version_is_one_that_there_is(given: Any, lake: dict[str, str],
         sw.create(v3.NAME, SCHEMA, catalog=lake, **asked)
     with pytest.raises(sw.InvalidInputError, match="for a Delta table"):
         sw.create(str(tmp_path / "delta"), SCHEMA, format_version=3)  # type: ignore[call-overload]
+
+
+def test_a_change_of_properties_alone_is_refused_there_too(lake: dict[str, str]) -> None:
+    made(lake).append(rows(1))
+    with SqlCatalog("default", **lake) as catalog:
+        table = SafeCatalog(catalog).load_table(v3.NAME)
+        with pytest.raises(
+            sw.UnsupportedTableError, match=r"does not write its metadata.*Nothing was written"
+        ):
+            table.transaction().set_properties({"a": "b"}).commit_transaction()
+    assert opened(lake).append(rows(2)).rows == 1
+
+
+def test_ids_end_where_the_type_ends(lake: dict[str, str]) -> None:
+    made(lake).append(rows(1))
+    v3.edit(lake, lambda one: one.update({"next-row-id": 2**63 - 2}))
+    table = opened(lake)
+    table.append(rows(2))
+    with pytest.raises(sw.UnsupportedTableError, match="no row ids left"):
+        table.append(rows(3))
+    assert table.row_count() == 2
 
 
 def test_a_manifest_that_does_not_count_its_rows_is_refused() -> None:

@@ -358,7 +358,7 @@ def check_new_names(state: Snapshot, new: Iterable[str]) -> None:
     kept = kept_names.of_table("delta", state.properties)
     for name in kept_names.among(new, kept):
         raise InvalidInputError(
-            f"Column {name!r} has a name that Delta keeps for itself in a table with a change data feed or deletion vectors: Spark "
+            f"Column {name!r} has a name that Delta keeps for itself in a table with a change data feed, deletion vectors or row ids: Spark "
             f"could not read the table with it. Nothing was written. Rename the column; Delta keeps {', '.join(sorted(kept))}."
         )
 
@@ -392,8 +392,15 @@ def _column_mapping(state: Snapshot) -> str | None:
 
 
 def _row_tracking(state: Snapshot) -> str | None:
-    """Why ids of rows forbid it: the table wants them, and its protocol does not."""
-    if not stamps.is_on(state, stamps.TRACKED) or stamps.stamping(state).kept is not None:
+    """Why ids of rows forbid it: the table wants them, and its protocol does not; or nobody could keep them."""
+    stamping = stamps.stamping(state)
+    if stamping.kept is not None:
+        kept = frozenset(name.lower() for name in stamping.kept)
+        clash = (
+            kept_names.among(_names(state), kept) if len(kept) == len(stamping.kept) else [stamping.kept[0]]
+        )
+        return f"{', '.join(clash)} would hold ids of rows and something else" if clash else None
+    if not stamps.is_on(state, stamps.TRACKED):
         return None
     why = "does not list the feature, or does not name the columns for them"
     why = "suspends them" if stamps.is_on(state, stamps.SUSPENDED) else why

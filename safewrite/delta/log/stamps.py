@@ -9,6 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from safewrite.delta.log.actions import Commit, corrupt
+from safewrite.values import kept_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,8 +21,7 @@ TRACKING, TRACKED, SUSPENDED = "rowTracking", "delta.enableRowTracking", "delta.
 ROW_IDS = "delta.rowTracking"
 """The domain that says which row id was given last."""
 MARK = "rowIdHighWaterMark"
-ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
-VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
+ID_COLUMN, VERSION_COLUMN = kept_names.DELTA_IDS
 """What files call the columns in which rows that were written again keep their ids, and the versions that changed them last."""
 PRESERVED = "delta.rowTracking.preserved"
 

@@ -11,6 +11,12 @@ from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.log.stamps import PRESERVED, TIME, last_row_id, marked_at, stamping
 from safewrite.errors import UnsupportedTableError
 
+LAST = 2**63 - 1
+"""The greatest number of Delta's type long."""
+_FULL = (
+    "The table has no {} left: the log says one that is about the greatest that there is, which no writer came to by itself. Nothing was "
+    "committed. Restore the log from a versioned copy."
+)
 ID, VERSION = "baseRowId", "defaultRowCommitVersion"
 
 
@@ -58,6 +64,7 @@ class Stamper:
 
         Raises:
             StorageError: CORRUPT_LOG; the table does not say which row id was given last.
+            UnsupportedTableError: there is no later time.
         """
         attempt = (version, commit_id)
         if attempt not in self._known:
@@ -70,6 +77,8 @@ class Stamper:
             return NONE
         now_ms = began_ms if self.clock is None else self.clock()
         time_ms = max(now_ms, -1 if state.told_ms is None else state.told_ms + 1) if timed else None
+        if (time_ms or 0) > LAST:
+            raise UnsupportedTableError(_FULL.format("times of commits"))
         return Stamps(time_ms, last_row_id(state) if numbered else None, kept is not None)
 
 
@@ -77,7 +86,7 @@ def numbered(files: Files, version: int, stamps: Stamps) -> list[dict[str, Any]]
     """Actions of a commit with row ids: new files get theirs, files that were there keep them; then what is given last.
 
     Raises:
-        UnsupportedTableError: a new file does not say how many rows it has.
+        UnsupportedTableError: a new file does not say how many rows it has, or there are no ids left.
     """
     new, there = files
     if stamps.last is None:
@@ -90,6 +99,8 @@ def numbered(files: Files, version: int, stamps: Stamps) -> list[dict[str, Any]]
         else:
             found.append({"add": {**add, ID: last + 1, VERSION: version}})
             last += _rows(add)
+    if last > LAST:
+        raise UnsupportedTableError(_FULL.format("row ids"))
     return found if last == stamps.last else [*found, {"domainMetadata": marked_at(last)}]
 
 

@@ -15,12 +15,14 @@ from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.serializers import Compressor, FromInputFile, ToOutputFile
 from pyiceberg.table import Table
 
+from safewrite.errors import UnsupportedTableError
 from safewrite.iceberg.catalog import metadata_v3 as v3
 from safewrite.iceberg.catalog.files import MemoryFile
 from safewrite.iceberg.catalog.s3 import direct
 from safewrite.protocol.effects import PROVED, Ok
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
     from pyiceberg.io import FileIO, OutputFile
     from pyiceberg.table import StagedTable
     from pyiceberg.table.metadata import TableMetadata
@@ -29,6 +31,26 @@ if TYPE_CHECKING:
 
 KEPT_BYTES_MAX = 2**24
 T = TypeVar("T")
+
+
+def writes(catalog: Catalog, metadata: TableMetadata) -> bool:
+    """Whether a catalog writes such metadata: those of PyIceberg's own that keep such files read version 3 and do not write it."""
+    is_rest = any(one.__name__ == "RestCatalog" for one in type(catalog).__mro__)
+    return metadata.format_version < v3.VERSION or is_rest or isinstance(catalog, MetadataFiles)
+
+
+def check_writes(catalog: Catalog, name: str, metadata: TableMetadata) -> None:
+    """Refuse a table whose metadata its catalog does not write.
+
+    Raises:
+        UnsupportedTableError: it has format version 3.
+    """
+    if not writes(catalog, metadata):
+        raise UnsupportedTableError(
+            f"safewrite cannot write this to {name}: format version: the table has format version 3, and the catalog that was given, a "
+            f"{type(catalog).__name__} of PyIceberg, does not write its metadata. Nothing was written. Give catalog= as a dict of the "
+            "catalog's properties, or as its name in PyIceberg's configuration."
+        )
 
 
 class MetadataFiles(MetastoreCatalog):

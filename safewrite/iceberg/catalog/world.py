@@ -12,6 +12,7 @@ from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
 from safewrite.iceberg.catalog.files import FileStore
 from safewrite.iceberg.catalog.foreign import load_table
+from safewrite.iceberg.catalog.metadata_files import check_writes
 from safewrite.iceberg.catalog.metadata_v3 import keeps_ids
 from safewrite.iceberg.catalog.outcomes import classify_error, classify_file_error
 from safewrite.iceberg.catalog.rows import read_rows, scan_meaning
@@ -157,6 +158,7 @@ class CatalogWorld(FilesWorld):
         """Ask for a change of a table that may be written to: the last line, whoever made the change."""
         try:
             check_commit(change.base, keeps_ids=keeps_ids(change.updates))
+            check_writes(self.catalog, ".".join(self.identifier), table_of(change.base).metadata)
         except UnsupportedTableError as error:
             return Failed(error.message, unsupported=True)
         return self._swap(table_of(change.base), change)

@@ -34,10 +34,9 @@ from safewrite.errors import UnsupportedTableError
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
-NO_NEXT_ROW_ID = (
-    "The table has format version 3, and its metadata does not say the next row id (next-row-id). Nothing was written. The engine "
-    "that wrote this metadata has to mend it."
-)
+_MEND = "Nothing was written. The engine that wrote this metadata has to mend it."
+LAST = 2**63 - 1
+"""The greatest row id that there is."""
 VERSION: TableVersion = 3
 """The format version from which rows have ids."""
 _FIRST_ROW_ID = len(MANIFEST_LIST_FILE_SCHEMAS[2].fields)
@@ -121,12 +120,26 @@ def next_row_id(metadata: TableMetadata) -> int:
     """The id that the table gives next.
 
     Raises:
-        UnsupportedTableError: it does not say.
+        UnsupportedTableError: it does not say, or says one that a snapshot gave.
     """
+    if (why := why_unnumbered(metadata)) is not None:
+        raise UnsupportedTableError(f"The table has format version 3, and {why}. {_MEND}")
+    found: int = getattr(metadata, "next_row_id")  # noqa: B009 - of version 3 alone
+    return found
+
+
+def why_unnumbered(metadata: TableMetadata) -> str | None:
+    """Why nobody knows the id that the table gives next; None where it is known."""
     found: int | None = getattr(metadata, "next_row_id", None)
     if found is None:
-        raise UnsupportedTableError(NO_NEXT_ROW_ID)
-    return found
+        return "its metadata does not say the next row id (next-row-id)"
+    ends = (
+        one.first_row_id + (one.added_rows or 0) for one in metadata.snapshots if one.first_row_id is not None
+    )
+    given = max(ends, default=0)
+    if given <= found:
+        return None
+    return f"its metadata says {found} as the next row id (next-row-id), while snapshots gave all up to {given - 1}"
 
 
 def numbered(manifests: Iterable[ManifestFile], next_row_id: int) -> tuple[list[ManifestFile], int]:
@@ -136,7 +149,7 @@ def numbered(manifests: Iterable[ManifestFile], next_row_id: int) -> tuple[list[
     a table that was upgraded, the first commit gives them theirs.
 
     Raises:
-        UnsupportedTableError: one does not say how many rows it names.
+        UnsupportedTableError: one does not say how many rows it names, or there are no ids left.
     """
     found, at = [], next_row_id
     for one in manifests:
@@ -144,6 +157,8 @@ def numbered(manifests: Iterable[ManifestFile], next_row_id: int) -> tuple[list[
         if first is None and one.content == ManifestContent.DATA:
             first, at = at, at + _rows(one)
         found.append(ManifestFile(*one._data[:_FIRST_ROW_ID], first))  # noqa: SLF001 - its copy() shares the data
+    if at > LAST:
+        raise UnsupportedTableError(f"The table has no row ids left: the next one is {next_row_id}. {_MEND}")
     return found, at - next_row_id
 
 

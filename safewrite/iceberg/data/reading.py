@@ -193,8 +193,14 @@ def unplanned(effect: PlanFiles | ReadRows, outcome: Outcome) -> Exception:
             f"{_unread(outcome.detail, task)}"
         )
     if isinstance(outcome, Missing):
+        deletes = effect.task.delete_files if isinstance(effect, ReadRows) else ()
+        which = (
+            f" (it, or what says which of its rows are deleted: {', '.join(sorted(one.file_path for one in deletes))})"
+            if deletes
+            else ""
+        )
         return DataFileError(
-            f"{effect} failed: a file that the table names is gone. Nothing was committed. A clean-up of orphan files or a "
+            f"{effect} failed: a file that the table names is gone{which}. Nothing was committed. A clean-up of orphan files or a "
             "lifecycle rule may have removed it: restore it from a versioned copy, or roll the table back to a snapshot without it."
         )
     return unanswered(effect, outcome)
