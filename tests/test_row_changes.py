@@ -303,6 +303,23 @@ def test_what_a_removal_leaves_out_is_found_in_the_version_before(tmp_path: Path
     assert kinds(table.changes_since(1).read(), "id", "part") == [("delete", 2, "b")]
 
 
+def test_a_batch_may_be_as_large_as_a_number_is(tmp_path: Path) -> None:
+    table = made("rewritten", tmp_path)
+    table.append([row(1)])
+    assert table.changes_since(-1, batch_rows=2**80).read().num_rows == 1
+
+
+def test_an_object_that_is_older_than_a_position_says_what_to_do(tmp_path: Path) -> None:
+    table = made("rewritten", tmp_path)
+    other = sw.open(table.uri)
+    other.append([row(1)])
+    since = other.changes_since(None)
+    since.read()
+    with pytest.raises(sw.HistoryGapError, match=r"or this object is older: refresh\(\) it"):
+        table.changes_since(since.position).read()
+    assert table.refresh().changes_since(since.position).read().num_rows == 0
+
+
 def test_rows_that_an_earlier_vector_took_went_once(tmp_path: Path) -> None:
     table = made("marked", tmp_path)
     table.append([row(number) for number in range(9)])

@@ -110,6 +110,8 @@ class ChangeSource(Protocol):
         """The error for changes that cannot be told from a position on."""
 
 
+ROWS_MAX = 2**40
+"""More rows than a batch ever has."""
 Step = tuple[ChangePosition, ChangedRows | None]
 
 
@@ -188,7 +190,9 @@ def begun(
             f"batch_rows is a whole number of rows, 1 at least, not {shown(batch_rows)}. Nothing was read."
         )
     since = None if at is None else str(replace(at, table_id=source.table_id))
-    return RowChanges(source.version, schema, since, partial(advance, steps(source, at, keys, batch_rows)))
+    return RowChanges(
+        source.version, schema, since, partial(advance, steps(source, at, keys, min(batch_rows, ROWS_MAX)))
+    )
 
 
 def _checked_keys(keys: Sequence[str] | None, source: ChangeSource) -> tuple[str, ...]:

@@ -338,7 +338,16 @@ def what_iceberg_metadata_names_is_not_needed(*_: Any) -> Any:
     UNUSED + "test_a_folder_with_metadata_of_another_table_is_left_alone",
 )
 def a_folder_is_of_one_iceberg_table(*_: Any) -> Any:
-    return no_steps("")
+    return no_steps({})
+
+
+@fault(
+    "B7",
+    "iceberg.needed_files:second_lines",
+    UNUSED + "test_a_table_that_was_registered_twice_keeps_the_files_of_both",
+)
+def what_did_not_lead_to_the_newest_metadata_is_not_needed(*_: Any) -> Any:
+    return {}
 
 
 @fault("B7", "upkeep.unused:inner_tables", UNUSED + "test_a_table_within_the_folder_keeps_its_files")

@@ -253,6 +253,26 @@ def test_a_folder_with_metadata_of_another_table_is_left_alone(tmp_path: Path, c
     assert sw.open("db.moved", catalog=catalog).rows(where="id >= 0").num_rows == 1
 
 
+def test_a_table_that_was_registered_twice_keeps_the_files_of_both(
+    tmp_path: Path, catalog: SqlCatalog
+) -> None:
+    """As where a table is led over to another catalog, and both go on: both have one folder and one id."""
+    table, folder = made("iceberg", tmp_path, catalog)
+    table.append([{"id": 1}])
+    second = catalog.register_table("db.second", catalog.load_table("db.t").metadata_location)
+    for number in (2, 3):
+        second.append(pa.table({"id": [number]}))
+    table.append([{"id": 4}])
+    orphan = put_orphan("iceberg", folder)
+    grow_older(folder, 30)
+    removes(table)
+    let_a_day_pass(folder)
+    assert removes(table).removed == {"unused_files": 1}
+    assert not orphan.exists()
+    assert sorted(catalog.load_table("db.second").scan().to_arrow()["id"].to_pylist()) == [1, 2, 3]
+    assert sorted(table.rows(where="id > 0")["id"].to_pylist()) == [1, 4]
+
+
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_where_nobody_knows_what_is_needed_nothing_goes(
     kind: str, tmp_path: Path, catalog: SqlCatalog

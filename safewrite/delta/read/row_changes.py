@@ -99,7 +99,9 @@ class DeltaChanges:
         else:
             begin = since.version - bool(since.rows)
         if begin > newest:
-            raise self.gap(f"it has only version {newest}, not {begin}: it was set back, or is another")
+            raise self.gap(
+                f"it has only version {newest}, not {begin}: it was set back, or is another, or this object is older: refresh() it"
+            )
         if begin < newest:
             (last,) = self._commits(newest - 1, newest)  # rows of another table's log are not to be given
             check_newest(last, self.state, self.table)

@@ -77,7 +77,9 @@ def since(position: int, head: TableVersion, table: Followed) -> list[int]:
             return new[::-1]
     if position in head.parents:
         raise table.gap(f"snapshot {position} was rolled back: it is no ancestor of the newest")
-    raise table.gap(f"snapshot {position} has expired, and others since may have")
+    raise table.gap(
+        f"snapshot {position} has expired, and others since may have; or this object is older: refresh() it"
+    )
 
 
 def only_arranges(snapshot: Snapshot) -> bool:
