@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
+
+import safewrite as sw
 
 HEAVY = ("pyarrow", "numpy", "rich", "boto3", "pandas")
 HELP = """
@@ -107,3 +111,41 @@ def test_t3_d9_the_package_still_has_what_is_loaded_late() -> None:
         "try:\n    sw.nothing\nexcept AttributeError as error:\n    print(error)"
     )
     assert out_of(script) == "module 'safewrite' has no attribute 'nothing'\n"
+
+
+MAINTAIN = """
+import sys
+from safewrite.cli import main
+
+sys.argv = ["safewrite", "maintain", *sys.argv[1:]]
+try:
+    main()
+except SystemExit as ended:
+    assert not ended.code
+print(*(name for name in ("pandas", "pyarrow.pandas_compat") if name in sys.modules))
+import pandas as pd, pyarrow as pa  # what a user's catalog may do still
+assert pa.Table.from_pandas(pd.DataFrame({"id": [1]})).num_rows == 1
+"""
+
+
+def test_upkeep_from_the_command_line_imports_no_pandas(tmp_path: Path) -> None:
+    catalog = {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path}/catalog.db",
+        "warehouse": f"file://{tmp_path}/lake",
+    }
+    delta = sw.open(str(tmp_path / "delta"), create=True)
+    iceberg = sw.create("shop.orders", pa.schema({"id": pa.int64()}), catalog=catalog, create_namespace=True)
+    for number in range(12):
+        delta.append([{"id": number}])
+        iceberg.append([{"id": number}])
+    properties = [
+        word for name, value in catalog.items() for word in ("--catalog-property", f"{name}={value}")
+    ]
+    for words in ([delta.uri], ["shop.orders", *properties]):
+        ran = subprocess.run(
+            [sys.executable, "-c", MAINTAIN, *words], capture_output=True, text=True, check=True
+        )
+        report, imported = ran.stdout.splitlines()
+        assert "became 1 file" in report
+        assert imported == ""

@@ -22,9 +22,10 @@ def main() -> None:
 def run() -> None:
     """Run the command line.  Raises MissingExtraError where the extra is not installed."""
     try:
-        from safewrite.cli.app import app, show_help
+        from safewrite.cli.app import app, show_help, spare_pandas
 
         if not show_help(sys.argv[1:]):
+            spare_pandas(sys.argv[1:])
             app(prog_name="safewrite")
     except MissingExtraError:
         raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
 from collections.abc import Sequence
 from enum import StrEnum
@@ -159,6 +160,37 @@ def show_help(words: Sequence[str]) -> bool:
     else:
         typer.echo(command.get_help(context))
     return True
+
+
+BY_FILES = frozenset({"changes", "checkpoint", "doctor", "maintain"})
+"""Commands that read and write files of tables, and take no data of pandas."""
+
+
+class _NoPandas:
+    """Finds no pandas, as where it is not installed."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """As ``importlib`` calls it."""
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
+def spare_pandas(words: Sequence[str]) -> None:
+    """Let pyarrow believe that there is no pandas, where a command begins that has no data of pandas.
+
+    It would import pandas with the first array that it makes, which takes as long as all else that such a command imports.  It looks
+    for pandas once; others may import it still.
+    """
+    if BY_FILES.isdisjoint(words) or "pandas" in sys.modules:
+        return
+    import pyarrow as pa
+
+    sys.meta_path.insert(0, _NoPandas)
+    try:
+        pa.array([])
+    finally:
+        sys.meta_path.remove(_NoPandas)
 
 
 app.command()(doctor)
