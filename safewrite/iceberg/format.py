@@ -435,7 +435,7 @@ class IcebergFormat:
         )
         of = (write.empty_like(frame), operation) if new else ()
         head = self._fresh_head(*of)
-        features.check_commit(head, keeps_ids=operation.verb != "apply_changes")
+        features.check_commit(head, keeps_ids=True)
         write.check_session(frame.sparkSession, head)
         if (made := by_tasks.write(self, held, operation, name, head, queue_first)) is not None:
             return made

@@ -6,20 +6,22 @@ Ids are computed from the files by the rules of the specification, and compared 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 import safewrite as sw
-from safewrite.changes.members.table_chunks import UnfitError
 from safewrite.iceberg.catalog.rows import read_rows
 from safewrite.iceberg.table import IcebergTable
-from safewrite.iceberg.write.apply_by_tasks import shared
+from tests.changes.tasked import by_tasks
 from tests.iceberg import v3_tables as v3
 from tests.iceberg.test_v3_appends import SCHEMA, Overtaken, made, opened, rows
+
+VECTORS = {"write.delete.mode": "merge-on-read", "write.merge.mode": "merge-on-read"}
 
 
 @pytest.fixture
@@ -130,9 +132,18 @@ def changes(*ids: int, gone: bool = False, n: str = "b") -> list[dict[str, Any]]
 APPLY: Any = {"keys": ["id"], "sequence_by": ["v"], "delete_when": "gone"}
 
 
-def test_rows_that_change_by_key_keep_their_row_ids(lake: dict[str, str]) -> None:
+@pytest.fixture(params=[nullcontext, by_tasks], ids=["here", "tasks"])
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Changes are applied by the plan itself, or by tasks."""
+    with request.param():
+        yield
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("properties", [{}, VECTORS], ids=["rewritten", "marked"])
+def test_rows_that_change_by_key_keep_their_row_ids(properties: dict[str, str], lake: dict[str, str]) -> None:
     """Others keep all; a change that is late does nothing; a key that comes back is a new row; members of a group; a truncate."""
-    table = made(lake)
+    table = made(lake, properties=properties)
     table.append(rows(*range(10)))
     table.append(rows(*range(10, 14)))
     oracle = Oracle(table)
@@ -146,6 +157,7 @@ def test_rows_that_change_by_key_keep_their_row_ids(lake: dict[str, str]) -> Non
     oracle.after(gone=[*oracle.known], new=[2])
 
 
+@pytest.mark.usefixtures("way")
 def test_changes_take_the_ids_that_a_rivals_rows_have(lake: dict[str, str]) -> None:
     """A rival brings a key that was new, takes one away, and moves rows: files that were made before serve no more."""
     table = made(lake)
@@ -168,9 +180,6 @@ def test_changes_take_the_ids_that_a_rivals_rows_have(lake: dict[str, str]) -> N
     for number in (3, 4, 5, 7):
         assert after[number] == before[number], number
     assert not {after[number][0] for number in (1, 8)} & {row for row, _ in before.values()}
-
-
-VECTORS = {"write.delete.mode": "merge-on-read", "write.merge.mode": "merge-on-read"}
 
 
 def kinds(table: IcebergTable) -> list[str]:
@@ -222,6 +231,7 @@ def test_rows_go_by_one_vector_a_data_file(lake: dict[str, str]) -> None:
     assert opened(lake).rows({"id": [20, 30, 4]}).num_rows == 2
 
 
+@pytest.mark.usefixtures("way")
 def test_a_vector_has_what_a_rivals_vector_takes(lake: dict[str, str]) -> None:
     table = made(lake, properties=VECTORS)
     table.append(rows(*range(10)))
@@ -238,6 +248,7 @@ def test_a_vector_has_what_a_rivals_vector_takes(lake: dict[str, str]) -> None:
     assert v3.data_files(lake) == [file]
 
 
+@pytest.mark.usefixtures("way")
 def test_a_vector_stands_instead_of_position_deletes_of_an_upgraded_table(lake: dict[str, str]) -> None:
     table = sw.create(v3.NAME, SCHEMA, catalog=lake, properties=VECTORS)
     table.append(rows(*range(6)))
@@ -322,12 +333,20 @@ def test_racing_writers_of_all_kinds_leave_each_row_its_id(writers: int, lake: d
     )
 
 
-def test_tasks_do_not_apply_changes_to_rows_that_have_ids(lake: dict[str, str]) -> None:
-    """A job's changes go by the driver then."""
-    table = made(lake)
-    head, nothing = table._format.refresh(), cast("Any", (None, None))
-    with (
-        pytest.raises(UnfitError, match="its rows have ids"),
-        shared(table._format.planner, table.catalog, head, nothing, nothing),
-    ):
-        pass
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("properties", [{}, VECTORS], ids=["rewritten", "marked"])
+def test_changes_to_an_upgraded_table_do_not_pass_over_ids_that_a_rival_gives(
+    properties: dict[str, str], lake: dict[str, str]
+) -> None:
+    """Before the first commit no row has an id, and what was found then tells of none."""
+    table = sw.create(v3.NAME, SCHEMA, catalog=lake, properties=properties)
+    table.append(rows(*range(6)))
+    v3.upgrade(lake)
+    table = opened(lake)
+    table.world = Overtaken(table.world, lambda: opened(lake).append(rows(8)))
+    assert table.apply_changes([*changes(0, 7), *changes(1, gone=True)], **APPLY).attempts == 2
+    before, after = v3.lineage(table, table.history()[1].version), v3.lineage(table)
+    metadata: Any = table.iceberg.metadata
+    assert after.pop(7)[0] not in {row for row, _ in before.values()}
+    assert after.pop(0) == (before[0][0], metadata.last_sequence_number)
+    assert after == {number: of for number, of in before.items() if number not in {0, 1}}

@@ -530,26 +530,24 @@ def a_row_that_moves_leaves_its_id_behind(_: Any, rows: Any, file: Any) -> Any:
 @fault(
     "C11",
     "iceberg.write.row_files:mark_of",
-    V3_CHANGES + "rows_of_an_upgraded_table_get_ids_once",
+    V3_CHANGES + "changes_to_an_upgraded_table_do_not_pass_over_ids_that_a_rival_gives",
 )
 def ids_that_a_rival_gave_to_an_upgraded_table_are_passed_over(was: Any, task: Any) -> Any:
     return tuple(one for one in was(task) if not one.startswith("ids="))
 
 
-@fault("C11", "iceberg.data.lineage:taking_place", V3_CHANGES + "rows_that_change_by_key_keep_their_row_ids")
-def a_row_that_changes_is_taken_for_a_new_one(_: Any, come: Any, *args: Any) -> Any:
-    return come
+@fault("C11", "iceberg.data.lineage:id_column", V3_CHANGES + "rows_that_change_by_key_keep_their_row_ids")
+def a_row_that_changes_is_taken_for_a_new_one(*_: Any) -> None:
+    return None
 
 
 @fault(
     "C11",
-    "iceberg.write.inserted_rows:InsertedRows._with_ids",
-    V3_CHANGES + "changes_take_the_ids_that_a_rivals_rows_have",
+    "iceberg.write.table_files:first_id",
+    V3_CHANGES + "changes_to_an_upgraded_table_do_not_pass_over_ids_that_a_rival_gives",
 )
-def a_row_takes_the_id_that_its_key_had_at_the_first_try(was: Any, self: Any, *args: Any) -> Any:
-    if not hasattr(self, "stale"):
-        self.stale = yield from was(self, *args)
-    return self.stale
+def what_was_found_before_rows_had_ids_serves_when_they_have(*_: Any) -> None:
+    return None
 
 
 @fault("C11", "iceberg.write.row_files:all_marked", V3_CHANGES + "a_vector_has_what_a_rivals_vector_takes")

@@ -16,6 +16,7 @@ import pytest
 import safewrite as sw
 from bench.servers.catalogs import CatalogKind
 from bench.servers.servers import Ministack
+from safewrite.changes.tasks import apply_job
 from safewrite.iceberg.catalog.loading import load
 from safewrite.iceberg.table import IcebergTable
 from tests.iceberg.test_v3_appends import Overtaken
@@ -178,10 +179,12 @@ MERGED = (
 )
 GIVEN = [{"id": number, "value": "z", "gone": number == 7} for number in (1, 5, 7, 11)]
 COMPACTED = "CALL {c}.system.rewrite_data_files(table => '{n}', options => map('rewrite-all', 'true'))"
-BY_US: dict[str, Callable[[sw.Table], object]] = {
-    COMPACTED: lambda table: table.maintain(),
-    DELETED: lambda table: table.delete("id IN (2, 6)"),
-    MERGED: lambda table: table.apply_changes(GIVEN, keys=["id"], sequence_by=["value"], delete_when="gone"),
+BY_US: dict[str, Callable[[sw.Table, Callable[[Any], Any]], object]] = {
+    COMPACTED: lambda table, frame: table.maintain(),
+    DELETED: lambda table, frame: table.delete("id IN (2, 6)"),
+    MERGED: lambda table, frame: table.apply_changes(
+        frame(GIVEN), keys=["id"], sequence_by=["value"], delete_when="gone"
+    ),
 }
 """What safewrite does where Spark would run a statement."""
 PROGRAMS: dict[str, tuple[CatalogKind, str, str, list[str | tuple[int, ...]]]] = {
@@ -192,11 +195,18 @@ PROGRAMS: dict[str, tuple[CatalogKind, str, str, list[str | tuple[int, ...]]]] =
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("by_executors", [False, True], ids=["here", "executors"])
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_rows_of_version_3_have_the_ids_that_spark_alone_would_give_them(
-    spark: Spark, lakes: Callable[[CatalogKind], Lake], program: str
+    spark: Spark,
+    lakes: Callable[[CatalogKind], Lake],
+    program: str,
+    by_executors: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Row ids and sequence numbers go with the rows through what Spark changes in between."""
+    monkeypatch.setattr(apply_job, "FEW_ROWS", 0)  # executors get few rows, too
+    frame = spark.session.createDataFrame if by_executors else lambda given: given
     kind, version, mode, steps = PROGRAMS[program]
     lake = lakes(kind)
     made = load(
@@ -209,7 +219,8 @@ def test_rows_of_version_3_have_the_ids_that_spark_alone_would_give_them(
         name = lake.sql(table.uri)
         for step in steps:
             if step in BY_US and by_us:
-                BY_US[step](sw.open(table.uri, catalog=catalog))
+                with spark.careless():
+                    BY_US[step](sw.open(table.uri, catalog=catalog), frame)
             elif isinstance(step, str):
                 spark.run(step.format(t=name, c=lake.name, n=table.uri))
             elif by_us:
@@ -239,5 +250,3 @@ def test_a_rest_catalog_takes_row_ids_of_version_3_once(
         assert lake.open(table.uri).append(frame).outcome == "committed"
     found = spark.sql(f"SELECT id, _row_id AS r FROM {lake.sql(table)} ORDER BY id").to_pylist()
     assert [(row["id"], row["r"]) for row in found] == [(1, 0), (2, 1), (3, 2), (7, 6), (8, 7), (9, 8)]
-    with pytest.raises(sw.UnsupportedTableError, match="format version 3"):
-        own.apply_changes(frame, keys=["id"], sequence_by=["value"])  # by executors

@@ -11,7 +11,6 @@ from collections.abc import Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
 import pyarrow as pa
 
 from safewrite.changes.lookup.candidate_rows import BatchKeys, Before, taken_along
@@ -147,13 +146,6 @@ class OnePart:
             yield from self.files.look_up([live[name] for name in new], sought)
         self._seen = live
         return followed
-
-    def keys_at(self, file: str, places: Numbers) -> pa.Table:
-        """The keys of rows that were found in a file, by their places in it."""
-        hits = self.sought.found[file]
-        order = np.argsort(hits.numbers)
-        at = order[np.searchsorted(hits.numbers[order], places)]
-        return hits.rows.select([*self.spec.keys]).take(pa.array(at))
 
     # --- files that lose rows -----------------------------------------------------------------------
     def rewrite(

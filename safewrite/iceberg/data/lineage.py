@@ -6,7 +6,6 @@ NULL for both, and inherits them of its file; so a file of new rows alone needs 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +14,6 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from safewrite.changes.lookup.candidate_rows import taken_along
 from safewrite.iceberg.data.manifests_v3 import VERSION, NumberedFile
 from safewrite.iceberg.data.schema import arrow_schema
 
@@ -49,13 +47,27 @@ def has_ids(schema: pa.Schema, metadata: TableMetadata) -> bool:
     return metadata.format_version >= VERSION and {*NAMES} <= {*schema.names}
 
 
-def taking_place(come: pa.Table, went: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Rows that come, with the row ids of those that they take the place of: ``went`` has the keys and the ids of these.
+def id_column(metadata: TableMetadata) -> str | None:
+    """The column in which rows that are changed keep their ids; None where they have none."""
+    return ROW_ID.name if metadata.format_version >= VERSION else None
 
-    They were changed by this commit, whose sequence number they inherit; a row whose key is new inherits its id, too.
+
+def first_id(file: DataFile) -> int | None:
+    """The id of the first row of a file; None where it has none, or its plan does not say."""
+    return file.first_row_id if isinstance(file, NumberedFile) else None
+
+
+def as_written(come: pa.Table, metadata: TableMetadata) -> tuple[pa.Table, pa.Schema]:
+    """Rows that come, as files have them: those that take the place of others with the row ids of these.
+
+    They were changed by this commit, whose sequence number they inherit; a row whose key is new inherits its id, too.  Where all
+    are new, their files say no ids.
     """
-    come = taken_along(come, went, keys)
-    return come.append_column(UPDATED.name, pa.nulls(come.num_rows, pa.int64()))
+    name = id_column(metadata)
+    if name is None or come[name].null_count == come.num_rows:
+        schema = arrow_schema(metadata.schema())
+        return come.select(schema.names), schema
+    return come.append_column(UPDATED.name, pa.nulls(come.num_rows, pa.int64())), kept_columns(metadata)
 
 
 def inherited(rows: pa.Table, file: DataFile) -> pa.Table:

@@ -61,17 +61,20 @@ def rows_of(
     """The live rows of some files, of all columns or of some, read side by side.
 
     ``stored``: all values as they are in the file, for those who only read; else what safewrite does not write is refused.  Where the
-    schema has columns of row ids, all columns of a file come with them (``data.lineage``).
+    schema has columns of row ids, all columns of a file come with them, and some where they are asked for (``data.lineage``).
     """
-    from safewrite.iceberg.data.lineage import has_ids
+    from safewrite.iceberg.data.lineage import NAMES, has_ids
 
-    ids = columns is None and has_ids(schema, table_of(head).metadata)
-    effects = [ReadRows(head, task, columns, ids, name=name) for task in tasks]
+    ids = has_ids(schema, table_of(head).metadata)
     if columns is not None:
+        ids = ids and not {*NAMES}.isdisjoint(columns)
         schema = pa.schema([schema.field(name) for name in columns])
+        columns = tuple(one for one in columns if one not in NAMES) if ids else columns
+    effects = [ReadRows(head, task, columns, ids, name=name) for task in tasks]
     if stored:
         return (yield from as_stored_in(effects, schema, limits))
-    return [_conformed(table, schema) for table in (yield from _read(effects, limits))]
+    read = yield from _read(effects, limits)
+    return [_conformed(table.select(schema.names) if ids else table, schema) for table in read]
 
 
 def as_stored_in(
@@ -80,15 +83,6 @@ def as_stored_in(
     """The rows that these read, side by side, as files have them.  Raises as :func:`rows_of`."""
     tables = yield from _read(effects, limits)
     return [_stored(effect, table, schema) for effect, table in zip(effects, tables, strict=True)]
-
-
-def ids_of(
-    head: TableVersion, tasks: Sequence[FileScanTask], limits: Limits
-) -> Generator[Effect, Outcome, list[pa.Table]]:
-    """What goes with the live rows of some files: their row ids and sequence numbers.  Raises as :func:`rows_of`."""
-    return (
-        yield from _read([ReadRows(head, task, (), True, name="apply.read_ids") for task in tasks], limits)
-    )
 
 
 def _read(effects: Sequence[ReadRows], limits: Limits) -> Generator[Effect, Outcome, list[pa.Table]]:

@@ -133,7 +133,7 @@ class ApplyPlan(AppendPlan):
         gone = applied.gone_rows(spec.sequence_by, {file.name: mark for mark, file in looked.items()})
         change = yield from self._replaced(head, tasks, gone)
         self._rows = self._rows or InsertedRows(self.write_id, self.target_file_size, self.limits)
-        added = yield from self._rows.files(head, work, applied, looked.values())
+        added = yield from self._rows.files(head, applied)
         unused = (*change.unused, *(file for file in self._rows.stored if file not in added))
         self.change = change = replace(change, added=added, unused=unused)
         if not gone.is_cut and not spec.full_refresh:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from safewrite.changes.members.table_chunks import UnfitError
 from safewrite.changes.tasks.apply_job import ApplyJob, Given, judged
 from safewrite.iceberg.catalog.travel import address_of
-from safewrite.iceberg.data.manifests_v3 import VERSION
+from safewrite.iceberg.data.lineage import id_column
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.apply import ApplyPlan
@@ -40,7 +40,8 @@ def plan_of(
     """
     spec, name = named
     check_names(spec, head)
-    schema = arrow_schema(table_of(head).metadata.schema())
+    metadata = table_of(head).metadata
+    schema = arrow_schema(metadata.schema())
     planned = PlannedTable()
     with given.read_in(spec, schema) as (changes, source):
         job = ApplyJob(
@@ -52,6 +53,7 @@ def plan_of(
             ),
             planner.new_id,
             check=judged(spec, given, schema),
+            lasting=id_column(metadata),
         )
         with closing(job):
             write = named_changes(planner, changes.fingerprint, spec, name, head)
@@ -70,11 +72,9 @@ def shared(
     """As :func:`plan_of`, for changes that wait in an engine together with those of other tables.
 
     Raises:
-        UnfitError: executors cannot reach the table's files, or its rows have ids.
+        UnfitError: executors cannot reach the table's files.
     """
     operation, name = named
-    if table_of(head).metadata.format_version >= VERSION:
-        raise UnfitError("its rows have ids (format version 3), which tasks do not carry on")
     address = address_of(head, catalog)
     if address is None or operation.changes is None:
         raise UnfitError("executors lack the credentials of its store")

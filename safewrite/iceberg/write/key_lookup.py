@@ -12,8 +12,8 @@ import pyarrow as pa
 from safewrite.changes.lookup.candidate_rows import Sought
 from safewrite.changes.lookup.key_index import IndexName, ascending
 from safewrite.frames.parallel import windows
+from safewrite.iceberg.data.lineage import first_id, kept_columns, kept_schema
 from safewrite.iceberg.data.reading import WHOLE_BYTES, rows_of
-from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.data.vectors import vector_of
 from safewrite.iceberg.metadata import table_of
 from safewrite.protocol.ask import Limits
@@ -73,7 +73,7 @@ class Looking:
 
     @property
     def _schema(self) -> pa.Schema:
-        return arrow_schema(table_of(self.head).metadata.schema())
+        return kept_columns(table_of(self.head).metadata)
 
     def _not_indexed(
         self, tasks: Mapping[str, FileScanTask], sought: Sought
@@ -167,11 +167,18 @@ def more_gone(
 
 
 def _index_name(head: TableVersion, task: FileScanTask, columns: tuple[str, ...]) -> IndexName:
-    """Binds an index to one file of one table, and to the columns, by their ids, as the table has them now."""
-    file, metadata = task.file, table_of(head).metadata
-    fields = [metadata.schema().find_field(name) for name in columns]
+    """Binds an index to one file of one table, to the ids of its rows, and to the columns, by their ids, as the table has them now."""
+    file, schema = task.file, kept_schema(table_of(head).metadata)
+    fields = [schema.find_field(name) for name in columns]
     kinds = tuple((field.field_id, field.name, str(field.field_type)) for field in fields)
-    return (head.table_id, file.file_path, file.file_size_in_bytes, file.record_count, kinds)
+    return (
+        head.table_id,
+        file.file_path,
+        file.file_size_in_bytes,
+        file.record_count,
+        first_id(file),
+        kinds,
+    )
 
 
 def size_of(task: FileScanTask) -> int:

@@ -132,11 +132,13 @@ class Planner:
     ) -> OnePart:
         """Changes that are decided about where the plan is."""
         from safewrite.changes.tasks.one_part import OnePart
+        from safewrite.iceberg.data.lineage import id_column
         from safewrite.iceberg.write.table_files import IcebergTableFiles
 
         size, table = self.target_bytes(head), plan.planned_table
         files = IcebergTableFiles(plan.write_id, size, self.limits, planned=table)
-        return OnePart(spec, self.schema_of(head), files, changes, group)
+        lasting = id_column(table_of(head).metadata)
+        return OnePart(spec, self.schema_of(head), files, changes, group, lasting=lasting)
 
     def applying(self, write: Write, head: TableVersion) -> dict[str, Any]:
         """The settings of a plan that applies changes."""

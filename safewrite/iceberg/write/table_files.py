@@ -16,8 +16,7 @@ from safewrite.changes.meaning.positions import Numbers
 from safewrite.errors import InternalError
 from safewrite.iceberg.catalog.travel import TableAddress
 from safewrite.iceberg.data.datafiles import StagedFile
-from safewrite.iceberg.data.lineage import has_ids, kept_columns
-from safewrite.iceberg.data.schema import arrow_schema
+from safewrite.iceberg.data.lineage import as_written, first_id, kept_columns
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.file_changes import encoded_rows
 from safewrite.iceberg.write.key_lookup import Looking, live_of, marks, more_gone
@@ -96,6 +95,7 @@ class IcebergTableFiles:
     ) -> Generator[Effect, Outcome, Sequence[Followed]]:
         """See the class: those that have more position delete files now, which alone are read.
 
+        A file of an upgraded table whose rows got ids meanwhile is another one: what was found in it had none.
         The version of the table is the plan's, whoever looked through the files.
         """
         head = self.planned.version
@@ -104,6 +104,8 @@ class IcebergTableFiles:
         for now in after:
             file = old.get(now.handle.file.file_path)
             if file is None or not (marks(head, file.handle) and marks(head, now.handle)):
+                continue
+            if first_id(file.handle.file) != first_id(now.handle.file):
                 continue
             had = yield from self._known_live(file)
             has = None if had is None else (yield from more_gone(had, file.handle, now.handle, self.limits))
@@ -124,15 +126,18 @@ class IcebergTableFiles:
 
     def write(self, come: pa.Table, gone: pa.Table, at: str) -> Generator[Effect, Outcome, RowsThatCame]:
         """See the class."""
-        schema = arrow_schema(table_of(self.head).metadata.schema())
-        files = self._encoded(come, schema=schema, at=at) if come.num_rows else ()
+        rows, schema = as_written(come, table_of(self.head).metadata)
+        files = self._encoded(rows, schema=schema, at=at) if come.num_rows else ()
         return RowsThatCame(come.num_rows, (yield from self._stored(files)))
 
     def rewrite(
         self, work: Sequence[tuple[LiveFile, Numbers]], before: Before | None, at: str
     ) -> Generator[Effect, Outcome, dict[str, Rest]]:
-        """See the class.  Rows keep the ids that they have from format version 3 on, which look-ups do not read."""
-        gone, schema = {file.name: places for file, places in work}, self._kept_schema
+        """See the class.  From format version 3 on rows keep the ids that they have."""
+        gone, schema = (
+            {file.name: places for file, places in work},
+            kept_columns(table_of(self.head).metadata),
+        )
         remaking = Remaking(
             self.head,
             schema,
@@ -144,7 +149,7 @@ class IcebergTableFiles:
             yield from remaking.made(
                 {file.name: file.handle for file, _ in work},
                 lambda name, rows: staying(rows, gone[name], before),
-                (lambda name: None) if has_ids(schema, table_of(self.head).metadata) else self.small.pop,
+                self.small.pop,
             )
         )
 
@@ -154,7 +159,3 @@ class IcebergTableFiles:
 
     def _encoded(self, rows: pa.Table, *, schema: pa.Schema, at: str) -> Iterable[StagedFile]:
         return encoded_rows(rows, self.head, schema, f"{self.write_id}-{at}", self.target_file_size)
-
-    @property
-    def _kept_schema(self) -> pa.Schema:
-        return kept_columns(table_of(self.head).metadata)
