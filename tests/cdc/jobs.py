@@ -16,11 +16,12 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from safewrite.cdc.config.job import load
 from safewrite.cdc.config.own_columns import OwnNames
-from safewrite.cdc.landing.landing import Landing
+from safewrite.cdc.landing.landing import Landing, WorkOf
 from safewrite.cdc.ledger.accounting import Verdict, verify
 from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.cdc.records.batch import Batch, Partition, Range
 from safewrite.cdc.records.change import KafkaRecord
+from safewrite.cdc.table.by_tasks import ExecutorWork
 from tests.cdc.events import event, postgres, record, told_with_schemas
 
 Rows = dict[Any, dict[str, Any]]
@@ -43,6 +44,8 @@ class Job:
     topic_id: str = "id-1"
     schemas: bool | None = None
     """Whether events come with their schemas, and are read by columns; else one by one.  None: in tables of Delta."""
+    work: WorkOf = ExecutorWork.here
+    """Who lands batches."""
 
     def landing(self, **more: Any) -> Landing:
         """The job in a new process: it knows nothing but its tables."""
@@ -83,7 +86,7 @@ class Job:
     def land(
         self, *records: KafkaRecord, landing: Landing | None = None, number: int = 0, **more: Any
     ) -> list[LedgerEntry]:
-        return (landing or self.landing(**more)).land(self.batch(records, number))
+        return (landing or self.landing(**more)).land(self.batch(records, number), self.work)
 
     def land_and_die(self, *records: KafkaRecord, number: int = 0) -> None:
         """Land a batch by a driver that dies once the tables have it, and before the ledger does."""

@@ -264,7 +264,9 @@ class Sharing:
                 for place, row in placed
                 if row.op is Op.TRUNCATE
             ],
-            KeyMoves.of(
+            KeyMoves()
+            if table.has_versions  # whose rows take nothing of others
+            else KeyMoves.of(
                 one_by_one,
                 rows.keys,
                 parts[-1].hashes if one_by_one else None,
@@ -306,8 +308,6 @@ class Sharing:
         """The changes of the table's source, and dead letters of the others."""
         if table.name in self.unreached:
             raise UnfitError(self.unreached[table.name])
-        if table.has_versions:
-            raise UnfitError(f"its mode is {table.mode}")
         if table.deleted_column is not None:
             raise UnfitError("its deleted rows stay")
         if table.expressions and (version := duckdb_version()) != self.duckdb:

@@ -17,7 +17,7 @@ from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.ledger.ledger import JobLedger, LedgerEntry, listed
 from safewrite.cdc.ledger.target_tables import TargetTables, keys_of
-from safewrite.cdc.records.batch import Batch, Moves
+from safewrite.cdc.records.batch import Batch
 from safewrite.cdc.records.change import DeadLetter
 from safewrite.cdc.records.change_set import ChangeSet
 from safewrite.cdc.routing.moves import SOURCE_TIME, moved_by
@@ -31,7 +31,7 @@ from safewrite.cdc.routing.refusals import (
     refuse_set_back,
 )
 from safewrite.cdc.rows.ranking import needs_rank, rank
-from safewrite.cdc.rows.reset_guard import all_late_error, check_of
+from safewrite.cdc.rows.reset_guard import check_of
 from safewrite.cdc.rows.rows import ChangeRows, rows_of
 from safewrite.cdc.rows.rows_by_key import rows_with
 from safewrite.cdc.rows.snapshot_boundary import SnapshotBoundary
@@ -39,7 +39,8 @@ from safewrite.cdc.rows.table_changes import Keys, Made, TableChanges
 from safewrite.cdc.rows.unavailable_values import UnavailableValues, taking
 from safewrite.cdc.sql.computing import compute
 from safewrite.cdc.table.counts import count_dead, counts_of, counts_of_versions
-from safewrite.cdc.table.versions import REVISIONS, next_revision, planned
+from safewrite.cdc.table.version_changes import VersionCommit, VersionDoubt, only_versions_came
+from safewrite.cdc.table.versions import next_revision
 
 log = logging.getLogger("safewrite")
 
@@ -343,7 +344,10 @@ class TableBatch:
         # those of a source that was set back.
         again = known is not None and newest is not None and newest <= known
         if table.has_versions:
-            return self._versions(found, frame, key, moved, is_again=again)
+            doubt = VersionDoubt(table, frame.data.num_rows, again or bool(self.batch.replay))
+            moved |= next_revision(positions)
+            commit = VersionCommit(self.job.targets, table, found, self.rows.keys, moved)
+            return commit.of_frame(frame.data, key, doubt)
         if table.expressions:  # what was computed holds only for the rows that were read for it
             moved |= next_revision(positions)
         receipt = found.apply_changes(
@@ -361,28 +365,6 @@ class TableBatch:
         self.job.targets.tell_copies(table, receipt)
         return receipt
 
-    def _versions(
-        self, found: sw.Table, frame: ChangeFrame, key: str, moved: Moves, *, is_again: bool
-    ) -> sw.Receipt:
-        """Commit the versions that the changes begin and end."""
-        table, further = self.table, next_revision(self.positions)
-        plan = planned(table, found, frame.data, self.rows.keys, further[REVISIONS][1])
-        is_late = plan.late == frame.data.num_rows and not is_again and not self.batch.replay
-        if is_late and table.all_late == "error":
-            raise all_late_error(table, plan.late, is_whole=True)
-        moved = moved | further
-        if not plan.data.num_rows:  # all were sent twice
-            return found.append(plan.data, key=key, positions=moved)
-        receipt = found.apply_changes(
-            plan.data,
-            keys=[*self.rows.keys, *table.own.of_order],
-            sequence_by=[table.own.revision],
-            key=key,
-            positions=moved,
-        )
-        self.job.targets.tell_copies(table, receipt)
-        return receipt
-
     def _replans(self) -> bool:
         """Whether others only wrote versions meanwhile, so that the same frame is to be planned on those."""
         if self.table.expressions and not self.table.has_versions:
@@ -392,8 +374,7 @@ class TableBatch:
         self.found, self.positions = found, positions
         return (
             found is not None
-            and positions.get(REVISIONS) != before.get(REVISIONS)
-            and self.batch.moves(name, positions) == self.batch.moves(name, before)
+            and only_versions_came(before, positions, lambda known: self.batch.moves(name, known))
             and not any(row.change.is_tombstone for row in self.rows.rows)
         )
 

@@ -6,6 +6,7 @@ import pickle
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Self
 
 import pyarrow as pa
@@ -32,16 +33,18 @@ from safewrite.cdc.routing.refusals import (
 from safewrite.cdc.rows.moved_keys import Filled
 from safewrite.cdc.rows.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.sql.computing import ChunkSql
-from safewrite.cdc.table.counts import count_dead
+from safewrite.cdc.table.counts import count_dead, counts_of
 from safewrite.cdc.table.shares import LACKS, OP, PLACE, ROW, ShareTold, TableView
 from safewrite.cdc.table.table_batch import JobParts
-from safewrite.cdc.table.versions import next_revision
+from safewrite.cdc.table.version_changes import VersionCommit, VersionDoubt, only_versions_came
+from safewrite.cdc.table.versions import VersionRule, next_revision
 from safewrite.changes.members.shared_jobs import Doubt, SharedChanges, SharedJobs, SharedRows
 from safewrite.changes.members.table_chunks import UnfitError
 from safewrite.engine.abc import TaskReport
 from safewrite.engine.exchange import Dealt
 
 LISTS = pa.list_(pa.string())
+_REPLANS_MAX = 5
 _WRITES_MAX = 5
 """Rows are written this many times at most, where a table's columns change meanwhile."""
 
@@ -245,7 +248,7 @@ class TaskShare:
         if report.key_values is not None and kinds != report.key_values.schema.types:
             raise UnfitError("its keys have several types")
 
-    @property
+    @cached_property
     def doubts(self) -> Doubt:
         """What asks whether each change must be looked at."""
         if self.table.is_appended:
@@ -253,6 +256,8 @@ class TaskShare:
         table, newest = self.table, self.report.landing_ms
         known = self.positions.get(f"{self.job.config.job}/{SOURCE_TIME}")
         again = known is not None and newest is not None and newest <= known
+        if table.has_versions:
+            return VersionDoubt(table, self.report.rows, again)
         return Doubts(
             self.report.rows,
             table.all_late == "error" and not again,
@@ -267,50 +272,82 @@ class TaskShare:
         Raises:
             UnfitError: they must all be in one part; nothing was committed.
         """
+        started = time.monotonic()
+        for again in reversed(range(1 + (_REPLANS_MAX if self.table.has_versions else 0))):
+            try:
+                receipt, moved = self._landed()
+                break
+            except sw.ConflictError as error:
+                if not again or error.kind is not sw.Kind.POSITION_MOVED or not self._lands_again():
+                    raise
+        else:
+            raise AssertionError("unreachable")
+        if receipt is not None:
+            self.entry.count(self._counts(receipt))
+            self.entry.version = receipt.version
+            self.entry.commit_ms = round((time.monotonic() - started) * 1000)
+            self.moved = moved
+
+    def _landed(self) -> tuple[sw.Receipt | None, Moves]:
+        """The receipt of a commit, None where there is nothing to commit, and what it moves."""
         name, table, report = self.job.config.job, self.table, self.report
         boundary = SnapshotBoundary.of(self.ranges, name, table, self.positions)
         boundary.found = report.snapshots
         offsets = moves(self.ranges, name, self.positions)
         moved = moved_by(name, table, self.positions, offsets, report.landing_ms) | boundary.moves()
         moved |= self.origin.moves(report.topics)
-        if table.expressions:  # the driver may compute rows of what the table has
+        if table.expressions or table.has_versions:  # the driver may compute rows of what the table has
             moved |= next_revision(self.positions)
-        started = time.monotonic()
-        receipt = self._appended(moved) if table.is_appended else self._changed(moved)
-        if receipt is not None:
-            counts = (
-                {"applied": receipt.rows, "inserted": receipt.rows} if table.is_appended else receipt.changes
-            )
-            self.entry.count(counts or {})
-            self.entry.version = receipt.version
-            self.entry.commit_ms = round((time.monotonic() - started) * 1000)
-            self.moved = moved
+        if table.is_appended:
+            return self._appended(moved), moved
+        assert self.found is not None
+        if table.has_versions:
+            commit = VersionCommit(self.job.targets, table, self.found, report.keys, moved)
+            return commit.of(self._changes), moved
+        return self._changed(self.found, moved), moved
 
-    def _changed(self, moved: Moves) -> sw.Receipt:
-        """The receipt of changes of keys."""
+    def _lands_again(self) -> bool:
+        """Whether others only wrote versions meanwhile."""
+        before, name = self.positions, self.job.config.job
+        self.found, self.positions = self.job.targets.position(self.table)
+        return self.found is not None and only_versions_came(
+            before, self.positions, lambda known: moves(self.ranges, name, known)
+        )
+
+    def _counts(self, receipt: sw.Receipt) -> Mapping[str, int]:
+        """What became of the changes."""
+        doubt = self.doubts
+        return doubt.counts() if isinstance(doubt, VersionDoubt) else counts_of(receipt, self.table) or {}
+
+    def _changes(self, rule: VersionRule | None = None) -> SharedChanges:
+        """The changes as tasks have them."""
         table, report = self.table, self.report
         lists = {LACKS: LISTS} if report.lacking else {}
-        key = key_of(self.job.config.job, table.name, self.ranges)
         assert report.key_values is not None
-        assert self.found is not None
-        receipt = self.found.apply_changes(
-            SharedChanges(
-                table.name,
-                self.jobs,
-                ChunkFit(self.fit, report.lacking, self.filled, self.sql),
-                report.key_values,
-                report.rows,
-                self.parts if report.key_values.is_hashed else 1,
-                pa.schema({OP: pa.string(), **lists}),
-                key,
-                report.truncates,
-            ),
-            keys=list(report.keys),
+        return SharedChanges(
+            table.name,
+            self.jobs,
+            ChunkFit(self.fit, report.lacking, self.filled, self.sql),
+            report.key_values,
+            report.rows,
+            self.parts if report.key_values.is_hashed else 1,
+            pa.schema({OP: pa.string(), **lists}),
+            key_of(self.job.config.job, table.name, self.ranges),
+            report.truncates,
+            rule,
+        )
+
+    def _changed(self, found: sw.Table, moved: Moves) -> sw.Receipt:
+        """The receipt of changes of keys."""
+        table, changes = self.table, self._changes()
+        receipt = found.apply_changes(
+            changes,
+            keys=list(self.report.keys),
             sequence_by=table.sequence_by,
             delete_when=[(OP, "=", "d")],
-            unchanged=LACKS if report.lacking else None,
+            unchanged=LACKS if self.report.lacking else None,
             all_late="count",
-            key=key,
+            key=changes.origin,
             positions=moved,
         )
         self.job.targets.tell_copies(table, receipt)

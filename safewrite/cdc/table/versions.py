@@ -1,4 +1,4 @@
-"""Plans a table that keeps every version of its rows: which versions a batch adds, and where those before them end now.
+"""Says which versions changes add to a table that keeps all of them, and where those before them end now.
 
 A version is a row from the position of the change that made it up to that of the next change of its key, or with no end.  Changes
 may come late, so what is stored has to tell every change again: an upsert begins its version; a delete ends the version before it,
@@ -12,14 +12,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-import safewrite as sw
-from safewrite.cdc.columns.frames import LACKS, OP
 from safewrite.cdc.config.own_columns import OwnNames
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.records.batch import Moves
 from safewrite.cdc.routing.refusals import refuse_unplaced
+from safewrite.changes.meaning.row_rule import RuledRows
 
 REVISIONS = "cdc.revision"
 """The position of a table that counts its commits: a plan holds only for the versions that it was made of."""
@@ -40,42 +41,41 @@ class _Event:
     """Where its stored version ends."""
 
 
-@dataclass
-class VersionPlan:
-    """Rows to write, by key and beginning, and how many changes were older than what the table has of their key."""
-
-    data: pa.Table
-    late: int
-
-
 def next_revision(positions: Mapping[str, int]) -> Moves:
     """The move of the revision by a commit that holds only for the rows that it was made of."""
     known = positions.get(REVISIONS)
     return {REVISIONS: (known, (known or 0) + 1)}
 
 
-def planned(
-    table: TargetTable, found: sw.Table, frame: pa.Table, keys: Sequence[str], revision: int
-) -> VersionPlan:
-    """The versions that a batch adds to a table, and those whose ends move."""
-    own = table.own
-    columns = frame.drop_columns([OP, LACKS])
-    of_batch = _by_key(frame.select([*keys, own.epoch, own.sequence, OP, own.from_time]), keys)
-    wanted = frame.select(list(keys)).group_by(list(keys)).aggregate([]).select(list(keys))
-    stored = found.rows(wanted).select(columns.schema.names).cast(columns.schema)
-    refuse_unplaced(table, stored)
-    of_table = _by_key(stored.select([*keys, own.epoch, own.sequence, own.from_time, *_ends(own)]), keys)
-    values = _Values(columns, stored, frozenset({*table.own_columns}))
-    written, late = _VersionRows(own), 0
-    for key, rows in of_batch.items():
-        events = _stored_events(of_table.get(key, ()), own)
-        newest = max(events, default=None)
-        for place, row in rows:
-            event = _Event((row[own.epoch], row[own.sequence]), row[OP] != "d", row[own.from_time], new=place)
-            late += newest is not None and event.at < newest
-            events.setdefault(event.at, event)
-        written.add(key, _without_copies([events[at] for at in sorted(events)], values))
-    return VersionPlan(written.table(columns, stored, keys, revision), late)
+@dataclass(frozen=True)
+class VersionRule:
+    """See :class:`safewrite.changes.meaning.row_rule.RowRule`: a key's versions are those of all its changes in their order.
+
+    ``keys`` are those of the source's rows; a version is named by its beginning too.  ``revision`` is the number of the commit.
+    """
+
+    table: TargetTable
+    keys: tuple[str, ...]
+    revision: int
+
+    def decided(self, changes: pa.Table, deletes: npt.NDArray[np.bool_], rows: pa.Table) -> RuledRows:
+        """See :class:`safewrite.changes.meaning.row_rule.RowRule`."""
+        own, keys = self.table.own, self.keys
+        refuse_unplaced(self.table, rows)
+        of_batch = _by_key(changes.select([*keys, own.epoch, own.sequence, own.from_time]), keys)
+        of_table = _by_key(rows.select([*keys, own.epoch, own.sequence, own.from_time, *_ends(own)]), keys)
+        values = _Values(changes, rows, frozenset({*self.table.own_columns}))
+        written, late = _VersionRows(own), 0
+        for key, new in of_batch.items():
+            events = _stored_events(of_table.get(key, ()), own)
+            newest = max(events, default=None)
+            for place, row in new:
+                at = row[own.epoch], row[own.sequence]
+                late += newest is not None and at < newest
+                events.setdefault(at, _Event(at, not deletes[place], row[own.from_time], new=place))
+            written.add(key, _without_copies([events[at] for at in sorted(events)], values))
+        come = written.table(changes, rows, keys, self.revision)
+        return RuledRows(come, np.array([place for place, _ in written.stored], np.int64), late)
 
 
 def _by_key(rows: pa.Table, keys: Sequence[str]) -> dict[tuple[Any, ...], list[tuple[int, dict[str, Any]]]]:

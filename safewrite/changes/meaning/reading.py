@@ -111,7 +111,7 @@ def read_batch(data: object, spec: Spec, schema: pa.Schema, partition_by: Sequen
     lacking = np.any([*absent.values()], axis=0) if absent else np.zeros(len(ops), np.bool_)
     for which, names in (
         ((ops == ChangeOp.UPSERT) & ~lacking, None),
-        (ops == ChangeOp.DELETE, (*spec.keys, *spec.sequence_by)),
+        (ops == ChangeOp.DELETE, (*spec.keys, *spec.sequence_by) if spec.rule is None else schema.names),
         (ops == ChangeOp.TRUNCATE, spec.sequence_by),
     ):
         chosen = np.flatnonzero(which)
@@ -340,7 +340,7 @@ def _alike(absent: Absent, rows: npt.NDArray[np.int64]) -> Iterator[tuple[set[st
 def _check_values(table: pa.Table, ops: npt.NDArray[np.int8], spec: Spec) -> None:
     for name in spec.keys:
         _refuse(table, ops != ChangeOp.TRUNCATE, name, "keys", spec)
-    for name in spec.sequence_by:
+    for name in spec.sequence_by if spec.rule is None else ():
         _refuse(table, np.ones(len(ops), np.bool_), name, "sequence_by", spec)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from safewrite.arguments.reading import reading
 from safewrite.errors import InvalidInputError
@@ -12,6 +12,9 @@ from safewrite.frames.predicate import Predicate
 from safewrite.frames.where import Where
 from safewrite.text.rendering import shown
 from safewrite.text.strings import is_text, plain
+
+if TYPE_CHECKING:
+    from safewrite.changes.meaning.row_rule import RowRule
 
 AllLate = Literal["error", "count"]
 Check = Callable[[Any, Mapping[str, int]], object]
@@ -34,6 +37,13 @@ class Spec:
     """The columns of the data that are the table's; None for all that no condition has for itself."""
     full_refresh: bool = False
     """The batch is all there is: rows and remembered deletions of before go."""
+    rule: RowRule | None = None
+    """Says which rows come and go, in the place of the sequence."""
+
+    @property
+    def looked_up(self) -> tuple[str, ...]:
+        """The columns by which changes find rows of the table."""
+        return self.keys if self.rule is None else self.rule.keys
 
 
 @reading("keys= or sequence_by=")

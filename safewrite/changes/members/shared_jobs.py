@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, Generic, TypeVar
@@ -17,6 +18,7 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from safewrite.changes.meaning.reading import check_target, loose, parsed, read_batch
+from safewrite.changes.meaning.row_rule import RowRule
 from safewrite.changes.meaning.spec import Spec
 from safewrite.changes.members.table_chunks import KeysTold, UnfitError
 from safewrite.changes.members.table_pool import (
@@ -31,15 +33,16 @@ from safewrite.changes.tasks.read_task import OF_CHANGES, ReadBatch, ReadReport,
 from safewrite.engine.abc import Engine, EngineError, Mapped, Task, TaskReport, bodies
 from safewrite.engine.exchange import Dealt
 from safewrite.engine.written import TaskWriter, WriteMembers, WrittenRows
-from safewrite.errors import InternalError
+from safewrite.errors import InternalError, SafewriteError
 from safewrite.frames.fingerprint import Fingerprint
 from safewrite.protocol.keys import OFFSETS
 
 S = TypeVar("S")
+T = TypeVar("T")
 Fit = Callable[[pa.Table], tuple[pa.Table, pa.ChunkedArray]]
 """Puts changes under their table's types, and gives the places of its changes in the batch; picklable."""
 Doubt = Callable[[Sequence[TaskReport]], str | None]
-"""Says of the reports of a decision why it is not to be committed; None if it is."""
+"""Says of the reports of a decision why it is not to be committed by tasks; None if it is.  What it raises the write raises."""
 
 
 # --- what a table asks for -----------------------------------------------------------------------------
@@ -245,6 +248,23 @@ class SharedJobs(Generic[S]):
             for call in chosen.values():
                 call.done.set()
 
+    def alone(self, name: str, doubt: Doubt, work: Callable[[], T]) -> T:
+        """Do the work of the only table, in a thread, and run its jobs meanwhile.
+
+        Raises:
+            As ``work``.
+        """
+        self.join(name, doubt)
+
+        def working() -> T:
+            with self.working(name):
+                return work()
+
+        with closing(self), ThreadPoolExecutor(1, "safewrite-table") as pool:
+            done = pool.submit(working)
+            self.serve(lambda doubts: None)
+            return done.result()
+
     def close(self) -> None:
         """Let the engine forget all rows."""
         self._stack.close()
@@ -298,12 +318,16 @@ class SharedJobs(Generic[S]):
                 doubts[name] = report
             else:
                 found[name].append(report)
-        for name, reports in found.items():
-            if name not in doubts and (why := self.seats[name].doubt(reports)) is not None:
-                doubts[name] = why
         for name, call in calls.items():
-            if name not in doubts:
+            try:
+                why = doubts.get(name) or self.seats[name].doubt(found[name])
+            except SafewriteError as error:
+                call.error = error
+                continue
+            if why is None:
                 call.answer = found[name], None
+            else:
+                doubts[name] = why
         return doubts
 
     def _refuse(self, doubts: Mapping[str, str], calls: Mapping[str, _Call]) -> None:
@@ -396,6 +420,8 @@ class SharedChanges:
     origin: str
     truncates: Sequence[tuple[Any, ...]] = ()
     """Of each its place, and what orders it; ``rows`` counts them, and they are not among the rows."""
+    rule: RowRule | None = None
+    """Says which rows come and go, in the place of the sequence of the changes."""
 
     @property
     def engine(self) -> Engine[Any]:
@@ -418,7 +444,7 @@ class SharedChanges:
     ) -> Iterator[tuple[ReadBatch, Any]]:
         """See :class:`safewrite.changes.tasks.apply_job.Given`."""
         check_target(spec, schema)
-        spec = parsed(replace(spec, check=None), pa.schema([*schema, *self.columns]))
+        spec = parsed(replace(spec, check=None, rule=self.rule), pa.schema([*schema, *self.columns]))
         self.jobs.read(self.name, ShareReader(self.fit, spec, schema, partition_by))
         digest = hashlib.sha256(self.origin.encode()).hexdigest()[:32]
         fingerprint = Fingerprint(self.rows, digest, OFFSETS)

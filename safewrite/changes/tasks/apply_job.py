@@ -345,7 +345,7 @@ class ApplyJob:
         hashes = self.changes.report.key_hashes()
         if hashes is None or memory.carried.num_rows or self.changes.report.truncates.num_rows:
             return None
-        return HashSet(hashes).among(key_hashes(memory.tombstones, self.changes.spec.keys))
+        return HashSet(hashes).among(key_hashes(memory.tombstones, self.changes.spec.looked_up))
 
     def _knows(self, name: str, *, whole: bool) -> bool:
         known = self._known.get(name)
@@ -375,7 +375,7 @@ class ApplyJob:
         number, report, spec = len(self._looks), self.changes.report, self.changes.spec
         groups = in_groups(files, LOOK_BYTES, LOOK_FILES)
         wanted = WantedKeys(
-            spec.keys, spec.sequence_by, self.changes.schema, report.key_hashes(), whole, self.lasting
+            spec.looked_up, spec.sequence_by, self.changes.schema, report.key_hashes(), whole, self.lasting
         )
         task = LookUp(self.files, groups, wanted, self._parts, number)
         mapped = self._stack.enter_context(engine.map(engine.numbers(len(groups)), task))

@@ -186,7 +186,7 @@ class ApplyPart:
                     pc.equal(rows.column(FILE), name), pc.is_in(rows.column(POS), pa.array(places))
                 )
                 rows = rows.filter(pc.invert(lost))
-        keys = [*self.question.spec.keys]
+        keys = [*self.question.spec.looked_up]
         asked = meeting(changes.select(keys), rows.select(keys))
         return rows if asked.all() else rows.filter(pa.array(asked))
 

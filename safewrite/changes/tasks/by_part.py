@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from safewrite.changes.meaning.decide import ChangeBatch, ChangeCounts, ChangeOp, KnownRows
 from safewrite.changes.meaning.positions import Numbers, Position, meeting, values_of
 from safewrite.changes.meaning.reading import Absent, loose
+from safewrite.changes.meaning.row_rule import RowRule
 from safewrite.changes.meaning.spec import Spec
 from safewrite.changes.meaning.unchanged_values import TableEffect, settle
 from safewrite.changes.tasks.read_task import ABSENT, OP, PLACE
@@ -56,6 +57,10 @@ class Answer:
     goes: dict[str, Numbers] = field(default_factory=dict)
     deletes: pa.Table | None = None
     carried: pa.Table | None = None
+    late: int = 0
+    """How many changes were late by a rule: they land, for ``counts`` are of rows then."""
+    ends: int = 0
+    """How many changes that a rule has decided about are deletes."""
     ties: frozenset[str] = frozenset()
 
 
@@ -76,6 +81,8 @@ class PartDecision:
 def answered(changes: pa.Table, rows: pa.Table, question: Question) -> PartDecision:
     """What becomes of the keys of a part, by all changes of these keys, and the rows of the table that have them."""
     spec = question.spec
+    if spec.rule is not None:
+        return _ruled(changes, rows, question, spec.rule)
     keys = values_of(changes, spec.keys)
     if not question.whole and rows.num_rows:
         values = keys | values_of(changes, spec.sequence_by)
@@ -101,6 +108,17 @@ def answered(changes: pa.Table, rows: pa.Table, question: Question) -> PartDecis
     answer = _answer(batch, settled, stones, dropped, spec)
     answer.taken = _numbers(carried)
     return PartDecision(answer, dropped, settled.rows, places[settled.decision.upserts])
+
+
+def _ruled(changes: pa.Table, rows: pa.Table, question: Question, rule: RowRule) -> PartDecision:
+    """What a rule says."""
+    names = loose(question.schema).names
+    deletes = np.asarray(changes.column(OP).to_numpy(), np.int8) == ChangeOp.DELETE
+    found = rule.decided(changes.select(names), deletes, rows.select(names))
+    dropped = rows.take(pa.array(found.gone, pa.int64()))
+    counts = ChangeCounts(inserted=found.come.num_rows - len(found.gone), updated=len(found.gone))
+    answer = Answer(counts, goes=_by_file(dropped), late=found.late, ends=int(deletes.sum()))
+    return PartDecision(answer, dropped, found.come, np.zeros(0, np.int64))
 
 
 def _answer(
@@ -202,6 +220,8 @@ def joined(answers: Iterable[Answer], of_truncates: ChangeCounts) -> Answer:
     for one in answers:
         tasks += 1
         whole.ties |= one.ties
+        whole.late += one.late
+        whole.ends += one.ends
         for name in counts:
             counts[name] += getattr(one.counts, name)
         for file, places in one.goes.items():

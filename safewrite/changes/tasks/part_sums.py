@@ -41,7 +41,8 @@ class BatchEffect:
 
 def needs_whole(changes: ReadBatch, memory: Memory) -> bool:
     """Whether rows of the table are asked for with all columns from the start, for values may be carried on."""
-    return changes.spec.unchanged is not None or memory.carried.num_rows > 0
+    spec = changes.spec
+    return spec.unchanged is not None or spec.rule is not None or memory.carried.num_rows > 0
 
 
 def question_of(changes: ReadBatch, memory: Memory, *, whole: bool) -> Question:

@@ -1,0 +1,97 @@
+"""Lands changes in a table that keeps every version of its rows: of a frame in this process, or of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import safewrite as sw
+from safewrite.cdc.columns.frames import LACKS, OP
+from safewrite.cdc.config.table_config import TargetTable
+from safewrite.cdc.ledger.target_tables import TargetTables
+from safewrite.cdc.records.batch import Moves
+from safewrite.cdc.rows.reset_guard import all_late_error
+from safewrite.cdc.table.versions import REVISIONS, VersionRule
+from safewrite.changes.members.shared_jobs import Doubt, SharedChanges, SharedJobs
+from safewrite.changes.members.table_chunks import KeysTold, dealt, hashes_of
+from safewrite.engine.abc import TaskReport
+from safewrite.engine.local import LocalEngine
+
+_PLACE = "_cdc_place"
+
+
+@dataclass
+class VersionDoubt:
+    """Refuses changes that are all older than what the table has of their keys, unless all of them may be; counts what lands."""
+
+    table: TargetTable
+    changes: int
+    may_be_late: bool
+    ends: int = 0
+
+    def __call__(self, reports: Sequence[TaskReport]) -> None:
+        """See ``safewrite.changes.members.shared_jobs.Doubt``."""
+        answers = [report.body.answer for report in reports if report.error is None]
+        late, self.ends = sum(one.late for one in answers), sum(one.ends for one in answers)
+        if late == self.changes and not self.may_be_late and self.table.all_late == "error":
+            raise all_late_error(self.table, late, is_whole=True)
+
+    def counts(self) -> Mapping[str, int]:
+        """What became of the changes: each begins or ends a version, or is a copy of one that does."""
+        return {"applied": self.changes, "inserted": self.changes - self.ends, "deleted": self.ends}
+
+
+def only_versions_came(
+    before: Mapping[str, int], after: Mapping[str, int], moves: Callable[[Mapping[str, int]], Moves]
+) -> bool:
+    """Whether others only wrote versions meanwhile, so that the same changes are to be decided about again, on those."""
+    return after.get(REVISIONS) != before.get(REVISIONS) and moves(after) == moves(before)
+
+
+@dataclass(frozen=True)
+class VersionCommit:
+    """One commit of changes that begin and end versions: a version is named by its key and its beginning."""
+
+    targets: TargetTables
+    table: TargetTable
+    found: sw.Table
+    keys: tuple[str, ...]
+    moved: Moves
+
+    def of(self, changes: Callable[[VersionRule], SharedChanges]) -> sw.Receipt:
+        """The receipt of changes that tasks have."""
+        own = self.table.own
+        given = changes(VersionRule(self.table, self.keys, self.moved[REVISIONS][1]))
+        receipt = self.found.apply_changes(
+            given,
+            keys=[*self.keys, *own.of_order],
+            sequence_by=[own.revision],
+            delete_when=[(OP, "=", "d")],
+            all_late="count",
+            key=given.origin,
+            positions=self.moved,
+        )
+        self.targets.tell_copies(self.table, receipt)
+        return receipt
+
+    def of_frame(self, frame: pa.Table, key: str, doubt: Doubt) -> sw.Receipt:
+        """The receipt of a frame in this process."""
+        name, of_keys = self.table.name, frame.select([*self.keys])
+        hashes = hashes_of(of_keys)
+        rows = frame.drop_columns([LACKS]).append_column(_PLACE, pa.array(np.arange(frame.num_rows)))
+        jobs: SharedJobs[Any] = SharedJobs(LocalEngine(), [[dealt(name, rows, hashes, 1)]], 1, 1, 1)
+        columns, told = pa.schema([(OP, pa.string())]), KeysTold.of(of_keys, hashes)
+
+        def changes(rule: VersionRule) -> SharedChanges:
+            return SharedChanges(name, jobs, _placed, told, frame.num_rows, 1, columns, key, rule=rule)
+
+        return jobs.alone(name, doubt, lambda: self.of(changes))
+
+
+def _placed(chunk: pa.Table) -> tuple[pa.Table, pa.ChunkedArray]:
+    """Rows of a frame, which have the types of their table, and their places."""
+    return chunk.drop_columns([_PLACE]), chunk.column(_PLACE)
