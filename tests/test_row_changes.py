@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import pickle
 import random
+import shutil
 import warnings
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -425,6 +427,21 @@ def test_a_table_that_was_made_again_at_its_address_is_refused(tmp_path: Path) -
         again.changes_since(at.position)
     with pytest.raises(sw.HistoryGapError, match="made another table"):
         again.changes_since(-1).read()
+
+
+def test_a_table_that_was_dropped_is_not_found_from_any_position(tmp_path: Path) -> None:
+    table = sw.create(str(tmp_path / "t"), SCHEMA)
+    table.append([row(1)])
+    shutil.rmtree(tmp_path / "t")
+    for position in (None, -1, 0):
+        with pytest.raises(sw.TableNotFoundError, match="was dropped"):
+            table.changes_since(position).read()
+
+
+def test_changes_that_are_being_read_say_what_to_keep_in_their_place(tmp_path: Path) -> None:
+    table = sw.create(str(tmp_path / "t"), SCHEMA)
+    with pytest.raises(TypeError, match=r"changes_since\(position\)"):
+        pickle.dumps(table.changes_since(None))
 
 
 def test_a_look_broken_off_within_a_rewrite_is_not_gone_on_with_under_other_columns(tmp_path: Path) -> None:

@@ -33,7 +33,9 @@ class Exists:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A read found nothing (404)."""
+    """A read found nothing (404); ``detail`` may say which of several files."""
+
+    detail: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

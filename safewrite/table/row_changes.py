@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import dropwhile
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -146,6 +146,12 @@ class RowChanges(Iterator[ChangedRows]):
         except Exception as error:
             self._failed = error
             raise
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "Changes that are being read cannot be pickled. Keep the position of the last batch (or .position of this object), and call "
+            "changes_since(position) where it is to go on."
+        )
 
     def read(self) -> pa.Table:
         """All changes that are left, at once.  Raises as iterating does."""

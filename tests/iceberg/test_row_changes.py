@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,40 @@ def test_an_append_whose_parent_has_expired_is_told_by_its_own_manifests(lake: d
     table.append(rows(2))
     expire(lake, first)
     assert kinds(table.refresh().changes_since(first)) == [("insert", 2)]
+
+
+@pytest.mark.parametrize("lost", ["list", "manifest"])
+def test_a_file_of_metadata_that_is_gone_is_named_and_no_reader_is_told_to_call_again(
+    lake: dict[str, str], lost: str
+) -> None:
+    table = made(lake)
+    first, second = table.append(rows(1)).version, table.append(rows(2)).version
+    snapshot = plain(lake).snapshot_by_id(second)
+    (own,) = [one for one in snapshot.manifests(plain(lake).io) if one.added_snapshot_id == second]
+    path = snapshot.manifest_list if lost == "list" else own.manifest_path
+    Path(path.removeprefix("file://")).unlink()
+    fresh = sw.open(v3.NAME, catalog=lake)
+    with pytest.raises(sw.HistoryGapError, match="is gone") as gap:
+        fresh.changes_since(first).read()
+    assert Path(path).name in str(gap.value)
+    with pytest.raises(sw.DataFileError, match="restore it from a versioned copy") as whole:
+        fresh.changes_since(None).read()
+    assert Path(path).name in str(whole.value)
+    write = partial(fresh.append, rows(3)) if lost == "list" else partial(fresh.delete, "id = 1")
+    with pytest.raises(sw.DataFileError, match="restore it from a versioned copy") as refused:
+        write()
+    assert Path(path).name in str(refused.value)
+
+
+def test_an_append_is_told_without_the_snapshot_before_it(lake: dict[str, str]) -> None:
+    table = made(lake)
+    first, second = table.append(rows(1)).version, table.append(rows(2)).version
+    Path(plain(lake).snapshot_by_id(first).manifest_list.removeprefix("file://")).unlink()
+    fresh = sw.open(v3.NAME, catalog=lake)
+    assert kinds(fresh.changes_since(first)) == [("insert", 2)]
+    table.delete("id = 2")
+    assert kinds(sw.open(v3.NAME, catalog=lake).changes_since(first)) == [("insert", 2), ("delete", 2)]
+    assert fresh.version == second
 
 
 def test_vectors_of_format_version_3_tell_which_rows_went(lake: dict[str, str]) -> None:

@@ -19,7 +19,7 @@ from safewrite.delta.log import actions, column_names, ranges, segment, stamps
 from safewrite.delta.log.actions import Action, Commit
 from safewrite.delta.log.restore import Restore, restore_of
 from safewrite.delta.log.segment import Checkpoint, LogSegment
-from safewrite.errors import InvalidInputError, StorageError
+from safewrite.errors import InvalidInputError, StorageError, TableNotFoundError
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Anchor
 from safewrite.protocol.delta.catch_up import digest_of
@@ -249,6 +249,7 @@ def load(
         StorageError: the store gave no answer; kind CORRUPT_LOG if the log has a hole or a torn
             entry (A19, E8).
         InvalidInputError: ``at`` is beyond the newest version.
+        TableNotFoundError: ``at`` is given, and there is no table.
     """
     limits = limits or Limits()
     if known is not None and (at is None or at >= known.version):
@@ -261,10 +262,14 @@ def load(
         except _VanishedError:
             yield Backoff(restart, name="state.restart")
             continue
-        if at is not None and (state is None or state.version != at):
+        if at is not None and state is None:
+            raise TableNotFoundError(
+                f"There is no version {at}, and no other: the table was dropped. Nothing was committed. Open it again, with create=True "
+                "if the next write is to make a new one."
+            )
+        if state is not None and at not in {None, state.version}:
             raise InvalidInputError(
-                f"There is no version {at}: the newest is {state.version if state else 'none'}. "
-                "Nothing was committed; name a version that exists."
+                f"There is no version {at}: the newest is {state.version}. Nothing was committed; name a version that exists."
             )
         return state
     raise StorageError(

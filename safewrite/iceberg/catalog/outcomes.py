@@ -105,7 +105,7 @@ def classify_file_error(error: Exception) -> Outcome:
     """The outcome that an exception of a file system stands for; files have names of their own."""
     detail = f"{type(error).__name__}: {said(error)}"[:500]
     if isinstance(error, FileNotFoundError):
-        return Missing()
+        return Missing(said(error))
     told = named_in(said(error))
     if isinstance(error, PermissionError) or "ACCESS_DENIED" in detail:
         return Failed(

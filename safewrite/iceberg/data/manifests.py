@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from safewrite.errors import DataFileError
 from safewrite.iceberg.catalog.files import MemoryFile, MemoryIO
 from safewrite.iceberg.data.partitions import typed
 from safewrite.iceberg.metadata import table_of
-from safewrite.protocol.ask import Limits, unanswered
-from safewrite.protocol.effects import Effect, Get, Ok, Outcome
+from safewrite.protocol.ask import Limits, ask, unanswered
+from safewrite.protocol.effects import Effect, Get, Missing, Ok, Outcome
 from safewrite.protocol.staging import perform_all
 
 if TYPE_CHECKING:
@@ -140,6 +141,37 @@ def manifest_list(
     return file.body, tuple(listed), lineage
 
 
+def manifests_of(
+    snapshot: Snapshot, limits: Limits, name: str
+) -> Generator[Effect, Outcome, list[ManifestFile]]:
+    """The manifests of a snapshot that hold files.
+
+    Raises:
+        DataFileError: the list is gone.
+        StorageError: no answer.
+    """
+    get = Get(snapshot.manifest_list, name=name)
+    outcome = yield from ask(get, limits)
+    if not isinstance(outcome, Ok):
+        raise unreadable(get, outcome)
+    assert isinstance(outcome.value, bytes)
+    return list(live_manifests(outcome.value, snapshot.manifest_list))
+
+
+def unreadable(effect: Effect, outcome: Outcome) -> Exception:
+    """The error for a file of the table's metadata that could not be read."""
+    return gone(effect, outcome.detail) if isinstance(outcome, Missing) else unanswered(effect, outcome)
+
+
+def gone(effect: Effect, which: str = "") -> DataFileError:
+    """The error for a file that is gone and that the table names."""
+    return DataFileError(
+        f"{effect} failed: a file that the table names is gone{f' ({which})' if which else ''}. Nothing was committed. A clean-up of "
+        "orphan files or a lifecycle rule may have removed it: restore it from a versioned copy, or roll the table back to a snapshot "
+        "without it."
+    )
+
+
 def live_manifests(body: bytes, location: str) -> Iterator[ManifestFile]:
     """Manifests of a list that still hold files; one that only records deletions ends with its snapshot."""
     from safewrite.iceberg.data.manifests_v3 import read_list
@@ -155,7 +187,8 @@ def entries_of(
     """The live entries of manifests; those that no plan has decoded are read.
 
     Raises:
-        StorageError: one cannot be read.
+        DataFileError: one is gone.
+        StorageError: no answer.
     """
     from safewrite.iceberg.data.manifests_v3 import VERSION, live_entries
 
@@ -169,7 +202,7 @@ def entries_of(
         answers = yield from perform_all(gets, limits, f"{name}s")
         for manifest, get, outcome in zip(part, gets, answers, strict=True):
             if not isinstance(outcome, Ok):
-                raise unanswered(get, outcome)
+                raise unreadable(get, outcome)
             assert isinstance(outcome.value, bytes)
             file_io = MemoryIO(outcome.value)
             read.append(

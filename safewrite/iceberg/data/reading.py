@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from safewrite.changes.meaning.reading import loose
-from safewrite.errors import DataFileError, UnsupportedTableError, WouldAlterError
+from safewrite.errors import UnsupportedTableError, WouldAlterError
 from safewrite.frames import prepare
 from safewrite.frames.parallel import Handed
 from safewrite.frames.predicate import Predicate
@@ -18,6 +18,7 @@ from safewrite.frames.stored import as_stored
 from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
 from safewrite.iceberg.catalog.rows import decoded
 from safewrite.iceberg.data.known_manifests import KnownManifests
+from safewrite.iceberg.data.manifests import gone
 from safewrite.iceberg.data.schema import read_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.protocol.ask import Limits, ask, unanswered
@@ -188,15 +189,9 @@ def unplanned(effect: PlanFiles | ReadRows, outcome: Outcome) -> Exception:
         )
     if isinstance(outcome, Missing):
         deletes = effect.task.delete_files if isinstance(effect, ReadRows) else ()
-        which = (
-            f" (it, or what says which of its rows are deleted: {', '.join(sorted(one.file_path for one in deletes))})"
-            if deletes
-            else ""
-        )
-        return DataFileError(
-            f"{effect} failed: a file that the table names is gone{which}. Nothing was committed. A clean-up of orphan files or a "
-            "lifecycle rule may have removed it: restore it from a versioned copy, or roll the table back to a snapshot without it."
-        )
+        named = ", ".join(sorted(one.file_path for one in deletes))
+        which = f"it, or what says which of its rows are deleted: {named}" if deletes else outcome.detail
+        return gone(effect, which)
     return unanswered(effect, outcome)
 
 

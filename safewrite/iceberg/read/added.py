@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING
 
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.iceberg.data.known_manifests import KnownManifests
-from safewrite.iceberg.data.manifests import entries_of, live_manifests
+from safewrite.iceberg.data.manifests import entries_of, manifests_of
 from safewrite.iceberg.data.reading import planned
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.members import is_ours
-from safewrite.protocol.ask import Limits, ask, unanswered
-from safewrite.protocol.effects import Effect, Get, Ok, Outcome
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.table.added import AddedFile, AddedRows, Followed
 from safewrite.values.limits import utc
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import FileScanTask
     from pyiceberg.table.snapshots import Snapshot
+
+GET_LIST = "read.get_manifest_list"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,23 +114,13 @@ def _only_arranges(snapshot: Snapshot, table: Followed) -> bool:
     return False
 
 
-def listed(snapshot: Snapshot, limits: Limits) -> Generator[Effect, Outcome, list[ManifestFile]]:
-    """The manifests of a snapshot that hold files.  Raises StorageError: no answer."""
-    get = Get(snapshot.manifest_list, name="read.get_manifest_list")
-    outcome = yield from ask(get, limits)
-    if not isinstance(outcome, Ok):
-        raise unanswered(get, outcome)
-    assert isinstance(outcome.value, bytes)
-    return list(live_manifests(outcome.value, snapshot.manifest_list))
-
-
 def added_files(snapshot: Snapshot, seen: Seen) -> Generator[Effect, Outcome, list[AddedFile]]:
     """The files that a snapshot added, as its own manifests tell."""
     from pyiceberg.manifest import ManifestEntryStatus
     from pyiceberg.table import FileScanTask
 
     at = snapshot.snapshot_id
-    manifests = yield from listed(snapshot, seen.limits)
+    manifests = yield from manifests_of(snapshot, seen.limits, GET_LIST)
     own = [one for one in manifests if one.added_snapshot_id == at]
     entries = yield from entries_of(seen.head, own, seen.known, seen.limits, "read.get_manifest")
     return [

@@ -18,11 +18,11 @@ from safewrite.errors import HistoryGapError, Kind, StorageError, UnsupportedTab
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.iceberg.catalog.effects import ReadRows
 from safewrite.iceberg.data.known_manifests import KnownManifests
-from safewrite.iceberg.data.manifests import entries_of
+from safewrite.iceberg.data.manifests import entries_of, manifests_of
 from safewrite.iceberg.data.reading import as_stored_in, planned
 from safewrite.iceberg.data.schema import read_schema
 from safewrite.iceberg.metadata import table_of
-from safewrite.iceberg.read.added import Seen, added_files, file_of, listed, only_adds, only_arranges, since
+from safewrite.iceberg.read.added import GET_LIST, Seen, added_files, file_of, only_adds, only_arranges, since
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
@@ -86,14 +86,24 @@ class IcebergChanges:
         begin = self.version if since is None else since.version
         new = self._after(begin)
         if since is None or since.whole:
-            yield self.run(self._everything(begin))
+            yield self._known_by(begin, self._everything(begin), is_whole=True)
         elif since.rows:
             new = [begin, *new]
         for at in new:
             snapshot = self._snapshot(at)
             if snapshot is None:
                 raise self.gap(f"it has no snapshot {at}: it has expired")
-            yield self.run(self._changes(snapshot))
+            yield self._known_by(at, self._changes(snapshot))
+
+    def _known_by(self, at: int, steps: Steps[CommitChanges], *, is_whole: bool = False) -> CommitChanges:
+        """What metadata says of a snapshot.  Raises HistoryGapError: some of it is gone."""
+        try:
+            told: CommitChanges = self.run(steps)
+        except StorageError as error:
+            if is_whole and at == self.version:
+                raise
+            raise self._unread(at, error) from error
+        return told
 
     def _after(self, position: int) -> list[int]:
         return since(position, self.head, self.table)
@@ -114,7 +124,7 @@ class IcebergChanges:
         return CommitChanges(at, came=tuple(map(file_of, files)), ordinal=ordinal, whole=True)
 
     def _changes(self, snapshot: Snapshot) -> Steps[CommitChanges]:
-        """What one snapshot did.
+        """What one snapshot did; of one that only brought rows, its own manifests tell.
 
         Raises:
             HistoryGapError: its parent has expired, and it removed rows.
@@ -128,12 +138,12 @@ class IcebergChanges:
             return made
         parent_id, parent = self.head.parents[at], self._snapshot(self.head.parents[at])
         is_first = parent_id is None and self.head.sequences[at] == 1
-        if parent is None and not is_first:  # some engines take the id away, too
-            if not only_adds(snapshot):
-                named = "" if parent_id is None else f" {parent_id}"
-                raise self.gap(f"snapshot{named} before {at} has expired, which tells what {at} took away")
+        if only_adds(snapshot):
             came = yield from added_files(snapshot, Seen(self.head, self._known, self.limits))
             return replace(made, came=tuple(came))
+        if parent is None and not is_first:  # some engines take the id away, too
+            named = "" if parent_id is None else f" {parent_id}"
+            raise self.gap(f"snapshot{named} before {at} has expired, which tells what {at} took away")
         before = yield from self._listed(parent)
         after = yield from self._listed(snapshot)
         self._lists = {at: after}  # the parent of the next
@@ -147,7 +157,7 @@ class IcebergChanges:
         if snapshot is None:
             return []
         known = self._lists.get(snapshot.snapshot_id)
-        return (yield from listed(snapshot, self.limits)) if known is None else known
+        return (yield from manifests_of(snapshot, self.limits, GET_LIST)) if known is None else known
 
     def _listed_changes(
         self, before: Sequence[ManifestFile], after: Sequence[ManifestFile]

@@ -13,8 +13,8 @@ from safewrite.iceberg.catalog.commit_request import CommitRequest
 from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.data.manifests import (
     added_manifest,
-    live_manifests,
     manifest_list,
+    manifests_of,
     snapshot,
 )
 from safewrite.iceberg.features import check_write
@@ -34,8 +34,8 @@ from safewrite.iceberg.write.merging import Merging
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write, find, find_members
 from safewrite.protocol.accounts import check_added
-from safewrite.protocol.ask import Limits, ask, unanswered
-from safewrite.protocol.effects import Effect, Get, Ok, Outcome, Put, WallClock
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.effects import Effect, Ok, Outcome, Put, WallClock
 from safewrite.protocol.iceberg.failures import begun_again, replaced
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.members import MembersMetError, Met
@@ -255,15 +255,10 @@ class AppendPlan:
             return []
         current = table_of(head).metadata.snapshot_by_id(head.current)
         assert current is not None
-        listed = self.known.listed(head.table_id, current.manifest_list)
-        if listed is not None:
-            return [one for one in listed if one.has_added_files() or one.has_existing_files()]
-        get = Get(current.manifest_list, name="stage.get_manifest_list")
-        outcome = yield from ask(get, self.limits)
-        if not isinstance(outcome, Ok):
-            raise unanswered(get, outcome)
-        assert isinstance(outcome.value, bytes)
-        return list(live_manifests(outcome.value, current.manifest_list))
+        known = self.known.listed(head.table_id, current.manifest_list)
+        if known is not None:
+            return [one for one in known if one.has_added_files() or one.has_existing_files()]
+        return (yield from manifests_of(current, self.limits, "stage.get_manifest_list"))
 
     @property
     def added(self) -> Sequence[DataFile]:
