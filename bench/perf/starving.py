@@ -1,4 +1,7 @@
-"""``python -m bench.perf.starving``: one large write alone, then beside a writer of few other keys that never stops."""
+"""``python -m bench.perf.starving``: one large write alone, then beside a writer of few other keys that never stops.
+
+With ``--writers``: many processes that change other keys of the same files, while deltalake compacts these all the while.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,17 @@ import typer
 
 from . import change_tables
 from .change_tables import SCATTERED, TABLE, Load, catalog, rows_of
-from .changes_child import MERGE, ON_DELTA, OURS_DELTA, OURS_ICEBERG, OURS_MARKED, OURS_VECTORS, merge
+from .changes_child import (
+    MERGE,
+    ON_DELTA,
+    OURS_DELTA,
+    OURS_ICEBERG,
+    OURS_MARKED,
+    OURS_VECTORS,
+    UPSERT,
+    merge,
+    opened,
+)
 
 ARMS = {
     "vectors": OURS_VECTORS,
@@ -24,6 +37,7 @@ ARMS = {
     "marked": OURS_MARKED,
     "iceberg": OURS_ICEBERG,
     "merge": MERGE,
+    "upsert": UPSERT,
 }
 """What is measured, by what the command line calls it."""
 RIVAL_KEYS = 50
@@ -31,7 +45,10 @@ VERBS = ("apply_changes", "delete", "overwrite")
 """What the large write is: changes by key, or a condition that a fifth of the rows satisfy, scattered over all files."""
 WHERE = "amount < 285.9"
 CALLS_MAX = 50
-"""A MERGE is called again so often."""
+"""A MERGE or an upsert is called again so often."""
+GROUPS = ("never", "auto")
+TARGET_BYTES = 128 * 2**20
+"""What the compactor makes of files: one of all of them."""
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -47,8 +64,23 @@ def compare(
         bool, typer.Option(help="Half of the small writer's keys are the large batch's.")
     ] = False,
     arms: Annotated[str, typer.Option(help=f"Comma-separated, of: {', '.join(ARMS)}.")] = "vectors,marked",
+    writers: Annotated[
+        str, typer.Option(help="Comma-separated: so many small writers at once, and no large one.")
+    ] = "",
+    calls: Annotated[int, typer.Option(help="Calls of each of the many writers.")] = 6,
+    group: Annotated[
+        str, typer.Option(help=f"Of the many writers, comma-separated, of: {', '.join(GROUPS)}.")
+    ] = "never",
 ) -> None:
-    """Print tries, seconds and CPU of the batch, alone and beside the small writer, and how often that one landed."""
+    """Print tries, seconds and CPU of the batch, alone and beside the small writer, and how often that one landed.
+
+    Of many writers: how many calls landed, plans were made again and were re-based, and the CPU of a call, alone and among the others.
+    """
+    if writers:
+        plan = {"load": Load(rows=rows, files=files, changes=0, rounds=1, keys=SCATTERED).to_dict()}
+        plan |= {"calls": calls, "equal": equal}
+        _crowds(plan, arms.split(","), [int(one) for one in writers.split(",")], group.split(","))
+        return
     load = Load(rows=rows, files=files, changes=changes, rounds=2, keys=SCATTERED)
     large = f"{changes:,} changes" if verb == VERBS[0] else f"{verb} where {WHERE}"
     print(f"{large} in {rows:,} rows of {files} files; {RIVAL_KEYS} other keys every {pause_s} s")
@@ -69,6 +101,108 @@ def compare(
         print(
             f"{arm:8} ratio   {'':13} {beside['wall_s'] / alone['wall_s']:7.2f} {beside['cpu_s'] / alone['cpu_s']:6.2f}"
         )
+
+
+def _crowds(plan: dict[str, Any], arms: list[str], sizes: list[int], groups: list[str]) -> None:
+    load = Load(**plan["load"])
+    keys = "the same" if plan["equal"] else "other"
+    print(
+        f"{RIVAL_KEYS} {keys} keys a call, {plan['calls']} calls each, {load.rows:,} rows of {load.files} files"
+    )
+    print(
+        f"{'arm':8} {'group':6} writers landed again rebased again/call CPU s/call  of alone wall s  compactor: landed, lost  rows"
+    )
+    for arm in arms:
+        for group in groups if ARMS[arm] not in {MERGE, UPSERT} else groups[:1]:
+            alone = _crowd({**plan, "arm": ARMS[arm], "group": group}, load, 1)
+            for size in [1, *sizes]:
+                it = alone if size == 1 else _crowd({**plan, "arm": ARMS[arm], "group": group}, load, size)
+                print(
+                    f"{arm:8} {group:6} {size:7} {it['landed']:3}/{size * plan['calls']:3} {it['again']:5} {it['rebased']:7} "
+                    f"{it['again'] / size / plan['calls']:10.2f} {it['cpu_s']:10.3f} {it['cpu_s'] / alone['cpu_s']:9.2f} {it['wall_s']:6.2f}  "
+                    f"{it['compacted']:>17} {it['compactions_lost']:5}  {it['wrong'] or 'as they should be'}",
+                    flush=True,
+                )
+
+
+def _crowd(plan: dict[str, Any], load: Load, size: int) -> dict[str, Any]:
+    """What so many writers took for a call; one is alone, and nobody compacts."""
+    with tempfile.TemporaryDirectory() as here:
+        plan |= {"folder": str(Path(here) / "first"), "size": size}
+        _make(load, Path(plan["folder"]), plan["arm"])
+        members = []
+        for number in range(size):
+            members.append(_child("member", plan | {"number": number}))
+            members[-1].stdout.readline()  # one after another: each warms up by a write
+        compacts = size > 1 and plan["arm"] in (*ON_DELTA, MERGE)
+        compactor = _child("compactor", plan) if compacts else None
+        for one in members:
+            one.stdin.write("go\n")
+            one.stdin.flush()
+        took = [call for one in members for call in json.loads(one.stdout.readline())]
+        compacted = [0, 0]
+        if compactor is not None:
+            compactor.stdin.close()
+            compacted = json.loads(compactor.stdout.readline())
+            compactor.wait()
+        for one in members:
+            one.wait()
+        wrong = _wrong(plan, load)
+    landed = [one for one in took if one["landed"]]
+    return {
+        "landed": len(landed),
+        "again": sum(one["again"] for one in took),
+        "rebased": sum(one["rebased"] for one in took),
+        "cpu_s": sum(one["cpu_s"] for one in took) / max(len(landed), 1),
+        "wall_s": sorted(one["wall_s"] for one in took)[len(took) // 2],
+        "compacted": compacted[0],
+        "compactions_lost": compacted[1],
+        "wrong": wrong,
+    }
+
+
+def _ids(plan: dict[str, Any], number: int, call: int) -> Any:
+    """The keys of a call of one writer: its own, or the same as those of all others; in all files."""
+    import numpy as np
+
+    apart = 1 if plan["equal"] else plan["size"]
+    mine = np.arange(0 if plan["equal"] else number, plan["load"]["rows"], apart)
+    return np.sort(np.random.default_rng([call, apart]).choice(mine, RIVAL_KEYS, replace=False))
+
+
+def _sequence(plan: dict[str, Any], number: int, call: int) -> int:
+    """No two calls have the same; the writers of equal keys come in no order."""
+    return 2 + call * plan["size"] + (number * 5 + call * 3) % plan["size"]
+
+
+def _wrong(plan: dict[str, Any], load: Load) -> str:
+    """What is wrong with the table by what all calls should have made of it; empty if nothing is."""
+    import numpy as np
+
+    wanted = np.ones(load.rows, np.int64)
+    for call in range(-2, plan["calls"]):
+        for number in range(plan["size"]):
+            ids = _ids(plan, number, call + 2)
+            wanted[ids] = np.maximum(wanted[ids], _sequence(plan, number, call + 2))
+    ids, sequences = _table(plan["folder"], plan["arm"] in (*ON_DELTA, MERGE))
+    order = np.argsort(ids)
+    if not np.array_equal(ids[order], np.arange(load.rows)):
+        return f"{len(ids)} rows of {len(np.unique(ids))} keys"
+    differ = int((sequences[order] != wanted).sum())
+    return f"{differ} rows are not the last change" if differ else ""
+
+
+def _table(folder: str, is_delta: bool) -> tuple[Any, Any]:
+    import pyarrow as pa
+
+    if is_delta:
+        from deltalake import DeltaTable, QueryBuilder
+
+        asked = QueryBuilder().register("t", DeltaTable(folder)).execute("SELECT id, lsn FROM t")
+        rows = pa.table(asked.read_all())
+    else:
+        rows = catalog(Path(folder)).load_table(TABLE).scan(selected_fields=("id", "lsn")).to_arrow()
+    return rows["id"].to_numpy(), rows["lsn"].to_numpy()
 
 
 def _make(load: Load, folder: Path, arm: str) -> None:
@@ -131,9 +265,11 @@ def _opened(plan: dict[str, Any]) -> Any:
     folder = Path(plan["folder"])
     if plan["arm"] == MERGE:
         return _merging(folder)
+    if plan["arm"] == UPSERT:
+        return _upserting(folder)
     address = str(folder) if plan["arm"] in ON_DELTA else TABLE
     how = {} if plan["arm"] in ON_DELTA else {"catalog": catalog(folder)}
-    table = sw.open(address, group="never", **how)
+    table = sw.open(address, group=plan.get("group", GROUPS[0]), **how)
     keyed: dict[str, Any] = {
         "keys": ["id"],
         "sequence_by": ["lsn"],
@@ -170,6 +306,23 @@ def _merging(folder: Path) -> Any:
                 continue
             return {"attempts": attempt}
         return {"attempts": CALLS_MAX}
+
+    return apply
+
+
+def _upserting(folder: Path) -> Any:
+    from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+
+    upsert = opened(UPSERT, folder)
+
+    def apply(rows: Any, verb: str = VERBS[0]) -> dict[str, Any]:
+        for attempt in range(1, CALLS_MAX + 1):
+            try:
+                upsert(rows)
+            except (CommitFailedException, CommitStateUnknownException):
+                continue
+            return {"attempts": attempt}
+        raise RuntimeError(f"no ack in {CALLS_MAX} calls")
 
     return apply
 
@@ -221,13 +374,54 @@ def _rival(plan: dict[str, Any]) -> None:
     print(json.dumps(calls or [0.0]), flush=True)
 
 
+def _member(plan: dict[str, Any]) -> None:
+    """One of many writers: two calls to warm up, then those that count."""
+    import pyarrow as pa
+
+    apply, took = _opened(plan), list[dict[str, Any]]()
+    for call in range(plan["calls"] + 2):
+        if call == 2:
+            print("ready", flush=True)
+            sys.stdin.readline()
+        rows = rows_of(_ids(plan, plan["number"], call), _sequence(plan, plan["number"], call))
+        began, cpu_s, landed, told = time.monotonic(), _cpu_s(), True, {"attempts": 1}
+        try:
+            told = apply(rows.append_column("op", pa.array(["u"] * rows.num_rows)))
+        except Exception as error:  # noqa: BLE001 - whatever a library raises, its call did not land
+            print(f"{type(error).__name__}: {error}"[:300], file=sys.stderr, flush=True)
+            landed = False
+        rebased = told.get("rebased", 0)
+        again = max(told["attempts"] - 1 - rebased, 0)
+        used = {"wall_s": time.monotonic() - began, "cpu_s": _cpu_s() - cpu_s}
+        took.append(used | {"landed": landed, "rebased": rebased, "again": again})
+    print(json.dumps(took[2:]), flush=True)
+
+
+def _compactor(plan: dict[str, Any]) -> None:
+    """deltalake's compaction, again and again until stdin ends: how often it landed, and how often it lost."""
+    import select
+
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    landed = lost = 0
+    while not select.select([sys.stdin], [], [], 0.0)[0]:
+        try:
+            DeltaTable(plan["folder"]).optimize.compact(target_size=TARGET_BYTES)
+            landed += 1
+        except DeltaError:
+            lost += 1
+    print(json.dumps([landed, lost]), flush=True)
+
+
 def _cpu_s() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1 and sys.argv[1] in {"large", "rival"}:
-        {"large": _large, "rival": _rival}[sys.argv[1]](json.loads(sys.argv[2]))
+    roles = {"large": _large, "rival": _rival, "member": _member, "compactor": _compactor}
+    if len(sys.argv) > 1 and sys.argv[1] in roles:
+        roles[sys.argv[1]](json.loads(sys.argv[2]))
     else:
         app()
