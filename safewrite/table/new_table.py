@@ -67,12 +67,12 @@ def of_version(given: Any, properties: Any, *, is_iceberg: bool) -> Any:
     if (
         not is_iceberg
         or not isinstance(given, int | float)
-        or given not in {1, 2, 3}
+        or given not in {2, 3}
         or str(named or given) != str(int(given))
     ):
         raise InvalidInputError(
-            f"format_version={shown(given)} is that of a new Iceberg table: 2, or 3 (1 is an old one), and the same as in properties=. "
-            "Nothing was written. Leave it out for 2, and for a Delta table."
+            f"format_version={shown(given)} is that of a new Iceberg table: 2, or 3, and the same as in properties=. Version 1 has no sequence "
+            "numbers, and is made by nobody who is not asked for it. Nothing was written. Leave it out for 2, and for a Delta table."
         )
     return {**(properties or {}), _FORMAT_VERSION: str(int(given))}
 

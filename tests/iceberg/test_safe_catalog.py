@@ -169,3 +169,8 @@ def test_a_table_of_local_files_makes_no_client_of_s3(
     catalog = SqlCatalog("local", uri=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path.as_uri())
     sw.create("db.t", pa.schema({"id": pa.int64()}), catalog=catalog).append([{"id": 1}])
     assert catalog.load_table("db.t").scan().to_arrow().num_rows == 1
+
+
+def test_what_is_no_catalog_is_refused_by_name() -> None:
+    with pytest.raises(sw.InvalidInputError, match=r"not a dict.*load_catalog"):
+        SafeCatalog({"type": "sql"})  # type: ignore[arg-type]

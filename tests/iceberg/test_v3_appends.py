@@ -17,6 +17,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
 from safewrite.iceberg import SafeCatalog
+from safewrite.iceberg.catalog.loading import load
 from safewrite.iceberg.connect import look
 from safewrite.iceberg.data.manifests_v3 import numbered
 from safewrite.iceberg.maintenance.repair import set_retention
@@ -247,7 +248,26 @@ def test_a_catalog_of_pyiceberg_that_does_not_write_such_metadata_is_refused(lak
             table.append(rows(2))
 
 
-@pytest.mark.parametrize("given", [0, 4, "3", 2.5, [3], None])
+@pytest.mark.parametrize("verb", ["append", "overwrite", "delete", "upsert"])
+def test_rows_of_pyicebergs_own_calls_are_refused_before_an_upload(
+    verb: str, lake: dict[str, str], tmp_path: Path
+) -> None:
+    """They uploaded files, and then failed with an error of PyIceberg's writer; what is of no rows goes on."""
+    made(lake).append(rows(1))
+    given = pa.Table.from_pylist(rows(1, v="b"), SCHEMA)
+    with load("default", **lake) as catalog:
+        table, files = SafeCatalog(catalog).load_table(v3.NAME), {*tmp_path.rglob("*.*")}
+        call = {"delete": lambda: table.delete("id = 1"), "upsert": lambda: table.upsert(given, ["id"])}
+        with pytest.raises(sw.UnsupportedTableError, match=r"format version 3.*safewrite\.open\('db\.t'"):
+            call.get(verb, lambda: getattr(table, verb)(given))()
+        assert {*tmp_path.rglob("*.*")} == files
+        assert SafeCatalog(catalog).load_table(v3.NAME).scan().to_arrow().num_rows == 1
+        with table.transaction() as transaction:
+            transaction.set_properties({"owner": "me"})
+        assert SafeCatalog(catalog).load_table(v3.NAME).properties["owner"] == "me"
+
+
+@pytest.mark.parametrize("given", [0, 1, 4, "3", 2.5, [3], None])
 def test_a_format_version_is_one_that_there_is(given: Any, lake: dict[str, str], tmp_path: Path) -> None:
     both = {"format-version": "2"}
     asked = {"format_version": 3, "properties": both} if given is None else {"format_version": given}

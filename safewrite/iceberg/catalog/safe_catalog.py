@@ -26,7 +26,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
-from safewrite.errors import CommitUnknownError, NotCommittedError
+from safewrite.errors import CommitUnknownError, InvalidInputError, NotCommittedError
 from safewrite.iceberg.catalog.commit_request import (
     CreateRequest,
     bind,
@@ -36,6 +36,7 @@ from safewrite.iceberg.catalog.commit_request import (
     unmet,
 )
 from safewrite.iceberg.catalog.glue import guard
+from safewrite.iceberg.catalog.metadata_v3 import VERSION
 from safewrite.iceberg.catalog.world import CatalogWorld
 from safewrite.protocol import ticket_queue
 from safewrite.protocol.ask import Limits
@@ -92,9 +93,17 @@ class SafeCatalog(_Base):  # type: ignore[misc]
     Args:
         inner: the catalog to decorate; it does the work.
         limits: the limits of a commit's patience.
+
+    Raises:
+        InvalidInputError: ``inner`` is no catalog.
     """
 
     def __init__(self, inner: Catalog, *, limits: Limits | None = None) -> None:
+        if not isinstance(inner, Catalog):
+            raise InvalidInputError(
+                f"SafeCatalog takes a catalog of PyIceberg, not a {type(inner).__name__}. Nothing was written. Give it "
+                "pyiceberg.catalog.load_catalog(name, **properties)."
+            )
         super().__init__(inner.name, **inner.properties)
         guard(inner)
         self.inner = inner
@@ -223,6 +232,12 @@ class SafeCatalog(_Base):  # type: ignore[misc]
         """Let a table commit through the decorator."""
         from pyiceberg.table import Table
 
-        if isinstance(result, Table):
-            result.catalog = self
-        return result
+        if not isinstance(result, Table):
+            return result
+        result.catalog = self
+        if type(result) is not Table or result.metadata.format_version < VERSION:
+            return result
+        from safewrite.iceberg.catalog.numbered_table import NumberedTable
+
+        place = result.name(), result.metadata, result.metadata_location
+        return NumberedTable(*place, result.io, self, result.config)  # type: ignore[return-value]
