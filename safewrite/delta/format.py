@@ -14,6 +14,7 @@ from safewrite.boundary.public import after_ack
 from safewrite.delta import history, nested
 from safewrite.delta.arbiter import PROPERTY_ARBITER, check_arbiter
 from safewrite.delta.connect import Connection
+from safewrite.delta.log import row_rules
 from safewrite.delta.log.features import unwritable
 from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.snapshot import Snapshot, load
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from safewrite.changes.members.task_changes import TaskChanges
+    from safewrite.frames.row_rules import TableRules
     from safewrite.frames.spark.computed_frame import ComputedFrame
     from safewrite.table.lookup import RowFilter
     from safewrite.table.row_changes import ChangeSource
@@ -220,6 +222,12 @@ class DeltaFormat:
             self.refresh()  # the feature may have been dropped since
         if self._state is not None:
             check_writable(self.connection, self._state, self.limits)
+
+    def row_rules(self) -> TableRules:
+        """See :class:`safewrite.table.format.Format`.  Raises UnsupportedTableError where rules cannot be evaluated."""
+        from safewrite.frames.row_rules import TableRules
+
+        return TableRules() if self._state is None else row_rules.table_rules(self._state)
 
     def commit(
         self, plan: Transaction, operation: Operation, encode: Callable[[], Any], *, queue_first: bool

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +27,11 @@ class ColumnFill:
     name: str
     text: str
     term: Term
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The columns that it is made of."""
+        return names_of(self.term)
 
 
 def filled(data: Any, fills: Sequence[ColumnFill], schema: pa.Schema) -> Any:
@@ -77,7 +83,7 @@ class _FilledFrame(Frame):
         self, fill: ColumnFill, read: Callable[[Sequence[str]], pa.Table], count: int, first_row: int
     ) -> pa.ChunkedArray:
         """The values of a column; what it is made of may be filled itself, or be missing, which is NULL or refused later."""
-        wanted = [field for field in self._schema if field.name in names_of(fill.term)]
+        wanted = [field for field in self._schema if field.name in fill.reads]
         there = frozenset(self._frame.column_names)
         found = read([field.name for field in wanted if field.name in there])
         found = conform(
@@ -92,23 +98,32 @@ class _FilledFrame(Frame):
                 columns.append(made.cast(field.type))
             else:
                 columns.append(pa.nulls(count, field.type))
-        table = pa.table(columns, schema=pa.schema(wanted)) if wanted else None
-        return _values(fill, table, count, first_row)
+        return computed(
+            fill, pa.table(columns, schema=pa.schema(wanted)), count, partial(_refuse, fill, first_row)
+        )
 
 
-def _values(fill: ColumnFill, table: pa.Table | None, count: int, first_row: int) -> pa.ChunkedArray:
-    given = pa.table({"row": pa.nulls(count)}) if table is None else table
+def computed(
+    fill: ColumnFill, table: pa.Table, count: int, failed: Callable[[int], object], first: int = 0
+) -> pa.ChunkedArray:
+    """The values of a column for so many rows; ``failed`` is told the place of one that no number holds, which is NULL."""
+    given = table if table.num_columns else pa.table({"row": pa.nulls(count)})
     try:
         return whole(values(fill.term, given), count)
-    except pa.ArrowInvalid as error:
-        if count > 1:
-            half = count // 2
-            parts = (
-                _values(fill, given.slice(0, half), half, first_row),
-                _values(fill, given.slice(half), count - half, first_row + half),
-            )
-            return pa.chunked_array([*parts[0].chunks, *parts[1].chunks])
-        raise WouldAlterError(
-            f"Row {first_row}: column {fill.name!r} cannot be computed ({shortened(fill.text)}), for a number is too large. Nothing was "
-            "written. Correct the row, or give the column."
-        ) from error
+    except pa.ArrowInvalid:
+        if count == 1:
+            failed(first)
+            return pa.chunked_array([pa.nulls(1, fill.term.type)])
+        half = count // 2
+        parts = (
+            computed(fill, given.slice(0, half), half, failed, first),
+            computed(fill, given.slice(half), count - half, failed, first + half),
+        )
+        return pa.chunked_array([*parts[0].chunks, *parts[1].chunks])
+
+
+def _refuse(fill: ColumnFill, first_row: int, place: int) -> None:
+    raise WouldAlterError(
+        f"Row {first_row + place}: column {fill.name!r} cannot be computed ({shortened(fill.text)}), for a number is too large. Nothing was "
+        "written. Correct the row, or give the column."
+    )

@@ -5,14 +5,18 @@ What breaks a rule is refused with the row and its values.  Rules are picklable,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.errors import InvalidInputError, WouldAlterError
+from safewrite.frames.fills import ColumnFill, computed
 from safewrite.frames.predicate import Both, Either, Predicate, columns, truths
 from safewrite.text.rendering import shortened, shown
 
@@ -35,6 +39,21 @@ class RowRule:
         if self.column:
             return "The value must be that of the expression; leave the column out, and it is computed."
         return "The condition must be TRUE, and NULL is not."
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The columns that decide whether a row keeps it."""
+        return columns(self.predicate)
+
+    @property
+    def inputs(self) -> frozenset[str]:
+        """Those but for the generated column, which follows the others."""
+        return self.reads - {self.column}
+
+    def broken_by(self, row: pa.Table) -> str:
+        """What a row of a table of one row does to it, and with which values."""
+        values = ", ".join(_value(row, name) for name in sorted(self.reads))
+        return f"breaks {self}: {values}. {self.must}"
 
     def __str__(self) -> str:
         return f"{self.name} ({shortened(self.text)})"
@@ -68,7 +87,7 @@ class RowRules:
             InvalidInputError: names the first rule.
         """
         for rule in self.rules:
-            there = sorted(columns(rule.predicate) & {*names})
+            there = sorted(rule.reads & {*names})
             if there:
                 raise InvalidInputError(
                     f"Column {there[0]!r} cannot become wider: {rule} goes by it. Nothing was written. Take the rule away first, or keep "
@@ -85,6 +104,58 @@ class RowRules:
             return None if check is None else check(rows, counts)
 
         return both
+
+
+@dataclass(frozen=True)
+class TableRules:
+    """What a table asks of each row, and what it gets where a row lacks a column: for jobs, which put rows aside that break a rule."""
+
+    rules: tuple[RowRule, ...] = ()
+    fills: tuple[ColumnFill, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.rules or self.fills)
+
+    def __str__(self) -> str:
+        return ", ".join(
+            dict.fromkeys(
+                [*(one.name for one in self.rules), *(f"column {one.name!r}" for one in self.fills)]
+            )
+        )
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The columns that decide whether a row is as the table asks, and those that are computed."""
+        read = frozenset[str]().union(*(one.reads for one in self.rules))
+        return read.union(*(one.reads | {one.name} for one in self.fills))
+
+    def filled(
+        self, rows: Mapping[str, Any], count: int, lacking: Callable[[str], npt.NDArray[np.bool_]]
+    ) -> Iterator[tuple[str, pa.ChunkedArray, npt.NDArray[np.bool_]]]:
+        """The columns that some of so many rows lack, with the values that these get, and which they are.
+
+        ``lacking`` says which rows lack a column.  A value that no number holds is NULL, which breaks the rule of its column.
+        """
+        known = dict(rows)
+        for one in self.fills:
+            which = lacking(one.name)
+            if not which.any():
+                continue
+            table = pa.table({name: known[name] for name in sorted(one.reads)})
+            values = known[one.name] = computed(one, table, count, lambda place: None)
+            yield one.name, values, which
+
+    def broken(
+        self, rows: Mapping[str, Any], whole: Callable[[RowRule], npt.NDArray[np.bool_]]
+    ) -> dict[int, str]:
+        """The places of rows that break a rule, and what they do; ``whole`` says which rows have all values that a rule reads."""
+        found: dict[int, str] = {}
+        table = pa.table({**rows})
+        for rule in self.rules:
+            bad = ~np.asarray(held(rule.predicate, table).to_numpy(), np.bool_) & whole(rule)
+            for place in np.flatnonzero(bad).tolist():
+                found.setdefault(place, f"the row {rule.broken_by(table.slice(place, 1))}")
+        return found
 
 
 def held(predicate: Predicate, table: pa.Table) -> pa.ChunkedArray:
@@ -129,11 +200,8 @@ def _truth(predicate: Predicate, row: pa.Table) -> tuple[bool, bool | None]:
 
 def _broken(rule: RowRule, row: pa.Table, number: int, named_by: Sequence[str]) -> WouldAlterError:
     named = ", ".join(_value(row, name) for name in named_by)
-    values = ", ".join(_value(row, name) for name in sorted(columns(rule.predicate)))
     where = f"The row whose {named}" if named else f"Row {number}"
-    return WouldAlterError(
-        f"{where} breaks {rule}: {values}. {rule.must} Nothing was written. Correct or drop the row."
-    )
+    return WouldAlterError(f"{where} {rule.broken_by(row)} Nothing was written. Correct or drop the row.")
 
 
 def _value(row: pa.Table, name: str) -> str:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from safewrite.changes.members.task_changes import TaskChanges
+    from safewrite.frames.row_rules import TableRules
     from safewrite.frames.spark.batch import BatchOrigin
     from safewrite.frames.spark.computed_frame import ComputedFrame
     from safewrite.iceberg.spark.write import CachedSparkTable
@@ -264,6 +265,12 @@ class IcebergFormat:
         """See :class:`safewrite.table.format.Format`."""
         if self._cached.head is not None:
             self._admit(self._cached.fresh(self.limits))
+
+    def row_rules(self) -> TableRules:
+        """See :class:`safewrite.table.format.Format`: Iceberg has no conditions for rows."""
+        from safewrite.frames.row_rules import TableRules
+
+        return TableRules()
 
     def commit(
         self, plan: WritePlan, operation: Operation, encode: Callable[[], Any], *, queue_first: bool

@@ -35,28 +35,6 @@ def check_readers(readers: Collection[Reader], table_format: TableFormat) -> Non
         raise ValueError("readers is of Delta tables, and does nothing for format iceberg")
 
 
-def writable(table: sw.Table) -> sw.Table:
-    """The table, if a job may write to it: one row that breaks a rule of the table would stop the job at every start.
-
-    Raises:
-        UnsupportedTableError: it may not be written to, or has rules for its rows.
-    """
-    table.check_writable()
-    rules = [name.removeprefix(_CONSTRAINT) for name in table.properties if name.startswith(_CONSTRAINT)]
-    rules += [field.name for field in table.schema if _RULES & {*(field.metadata or {})}]
-    if rules:
-        raise sw.UnsupportedTableError(
-            f"Table {table.uri} has rules for its rows ({', '.join(rules)}: CHECK constraints, column invariants, generated columns or "
-            "defaults). A job makes no dead letter of a row that breaks one, and would stop. Nothing was written. Take the rules away, or "
-            "write with append and apply_changes, which refuse such rows."
-        )
-    return table
-
-
-_CONSTRAINT = "delta.constraints."
-_RULES = {b"delta.invariants", b"delta.generationExpression", b"CURRENT_DEFAULT"}
-
-
 @cache
 def _pattern(text: str) -> re.Pattern[str]:
     parts = {"*": ".*", "?": "."}

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from safewrite.changes.members.task_changes import TaskChanges
+    from safewrite.frames.row_rules import TableRules
     from safewrite.frames.spark.computed_frame import ComputedFrame
     from safewrite.protocol.ask import Limits
     from safewrite.protocol.keys import Identity
@@ -84,6 +85,9 @@ class Format(Protocol[VersionT, PlanT, DoneT]):
     @property
     def properties(self) -> dict[str, str]:
         """Table properties."""
+
+    def row_rules(self) -> TableRules:
+        """What the table asks of each row, as of the newest version that was seen."""
 
     def made_as(self, given: Layout) -> tuple[Layout, Layout, Mapping[str, str]]:
         """The layout that was given for a new table and that of this one, in the same spelling; its properties.

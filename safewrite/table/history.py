@@ -125,6 +125,13 @@ def no_version(version: int, uri: str) -> InvalidInputError:
     )
 
 
+def there(found: list[CommittedWrite] | None, version: int, uri: str) -> list[CommittedWrite]:
+    """What was found of a version.  Raises as :func:`no_version`."""
+    if found is None:
+        raise no_version(version, uri)
+    return found
+
+
 def first_of(entries: Sequence[Mapping[str, Any]]) -> tuple[CommittedWrite, ...]:
     """The first few of a long list, as an entry of the history shows them."""
     return tuple(CommittedWrite.of(entry) for entry in entries[:SHOWN_MAX])

@@ -23,7 +23,7 @@ from safewrite.stores.world import Performer, monotonic_s
 from safewrite.table.added import AddedFile, AddedRows, checked_position
 from safewrite.table.format import Format
 from safewrite.table.group import Answer, Group
-from safewrite.table.history import CommittedWrite, HistoryEntry, checked_limit, checked_version, no_version
+from safewrite.table.history import CommittedWrite, HistoryEntry, checked_limit, checked_version, there
 from safewrite.table.operation import Operation
 from safewrite.table.sink import Sink, portable, reopened, sink
 from safewrite.table.writer import Writer, resolved
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from safewrite.engine.written import TableInTasks
+    from safewrite.frames.row_rules import TableRules
     from safewrite.frames.where import Where
     from safewrite.table.change_position import Since
     from safewrite.table.row_changes import RowChanges, Step
@@ -111,6 +112,11 @@ class Table:
     def properties(self) -> dict[str, str]:
         """Table properties, as of ``version``."""
         return self._own().properties
+
+    @property
+    def row_rules(self) -> TableRules:
+        """The pipelines' own: conditions that each row has to keep (Delta's CHECK and its kin), and what columns get that a row lacks."""
+        return self._own().row_rules()
 
     @verb
     def in_tasks(self) -> TableInTasks | None:
@@ -196,10 +202,7 @@ class Table:
             InvalidInputError: the table does not have that version, or no longer.
             TableNotFoundError, StorageError: before there is a table; no answer, or the list of the commit's writes is gone.
         """
-        found = self._format.committed_writes(checked_version(version))
-        if found is None:
-            raise no_version(version, self.uri)
-        return found
+        return there(self._format.committed_writes(checked_version(version)), version, self.uri)
 
     @verb
     def positions(self) -> dict[str, int]:
@@ -253,8 +256,7 @@ class Table:
             table_id: the :attr:`table_id` of the table that ``version`` is of: one that was dropped and created again has another.
 
         Raises:
-            HistoryGapError: rows were removed or replaced since, the log or the snapshots do not go back that far, the table was
-                rolled back behind ``version``, or is another one.  Read all rows (None), and go on from there.
+            HistoryGapError: rows were removed or replaced since, or the history does not tell.  Read all rows (None), and go on from there.
             TableNotFoundError, StorageError: before there is a table; the store gave no answer.
         """
         own = self._format
@@ -301,8 +303,7 @@ class Table:
             table_id: as for :meth:`added_since`; positions of batches have it already.
 
         Raises:
-            HistoryGapError: the history or the files of a commit are gone, the table was rolled back behind the position, or is
-                another one.  Now, or when such a commit is reached.  Read all rows (None), and go on from there.
+            HistoryGapError: now or when a commit is reached that nothing tells of any more.  Read all rows (None), and go on from there.
             InvalidInputError: ``position`` or ``keys`` are none.
             UnsupportedTableError: a column or a delete file cannot be read, or has the name of a column of changes.
             TableNotFoundError, StorageError: before there is a table; no answer.

@@ -17,6 +17,7 @@ from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.cdc.records.change import DeadLetter, KafkaRecord
 from safewrite.cdc.table.table_batch import TableBatch
+from safewrite.frames.row_rules import TableRules
 from tests.cdc import on_executors
 from tests.cdc.jobs import Job
 
@@ -89,7 +90,7 @@ def outcomes(
 
 def _found(schema: pa.Schema | None) -> Any:
     """A table of a schema."""
-    return None if schema is None else SimpleNamespace(schema=schema, partition_by=())
+    return None if schema is None else SimpleNamespace(schema=schema, partition_by=(), row_rules=TableRules())
 
 
 def note(found: Outcome, frame: ChangeFrame, share: TableBatch) -> None:

@@ -18,7 +18,6 @@ from safewrite.delta.format import DeltaFormat
 from safewrite.delta.log.row_rules import rules_of
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.frames import prepare
-from safewrite.intake.tables import writable
 from tests.changes.tasked import by_tasks
 from tests.each import each
 
@@ -297,11 +296,3 @@ def test_a_column_that_a_rule_goes_by_gets_no_wider(tmp_path: Path) -> None:
     place.append(pa.table({"id": [2**40], "few": narrow}), schema_mode="widen")
     with pytest.raises(sw.InvalidInputError, match=r"'few' cannot become wider: the check constraint 'few'"):
         place.append(pa.table({"id": [1], "few": [2**40]}), schema_mode="widen")
-
-
-def test_jobs_refuse_tables_with_rules_before_they_start(tmp_path: Path) -> None:
-    """A row that breaks a rule is no dead letter: it would stop the job at every start."""
-    for name, made in {"few": table(tmp_path / "a"), "day": computing(tmp_path / "b")}.items():
-        with pytest.raises(sw.UnsupportedTableError, match=rf"has rules for its rows \({name}"):
-            writable(made)
-    assert writable(table(tmp_path / "c", {})).row_count() == 0

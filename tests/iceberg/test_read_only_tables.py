@@ -103,7 +103,7 @@ KEEPERS = {
 CHANGERS = {name: call for name, call in {**WRITERS, **OTHER_WRITERS}.items() if name not in KEEPERS}
 READERS = {
     "added_by", "added_since", "after_fork", "arbiter", "catalog", "changes_since", "committed_writes", "history", "iceberg", "limits", "partition_by",
-    "positions", "properties", "read_files", "refresh", "resolve", "row_count", "rows", "schema", "table_id", "uri", "version", "world",
+    "positions", "properties", "read_files", "refresh", "resolve", "row_count", "row_rules", "rows", "schema", "table_id", "uri", "version", "world",
     "sink", "fast_forward",  # these two among the others
 }  # fmt: skip
 

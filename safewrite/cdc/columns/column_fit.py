@@ -15,7 +15,7 @@ from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.connect.values import type_of
 from safewrite.cdc.rows.project_columns import Projected
 from safewrite.cdc.rows.rows import ChangeRows, SchemaTypes
-from safewrite.cdc.rows.rules import HasColumns, Rules
+from safewrite.cdc.rows.rules import HasColumns, Rules, Which
 from safewrite.intake.partitioning import partition_columns
 from safewrite.values import kept_names
 from safewrite.values.objects import array_of, column_of
@@ -145,6 +145,11 @@ class ColumnFit:
         arrays: dict[str, Any] = {}
         dead: dict[int, str] = {}
         narrow: set[str] = set()
+        none, every = np.zeros(length, bool), np.ones(length, bool)
+
+        def absent(name: str) -> Any:
+            return none if name in given else every
+
         for name, kind in self.types.items():
             values, misfits = given.get(name), dict[int, str]()
             if name not in self.clashes:
@@ -153,13 +158,14 @@ class ColumnFit:
                 )
                 narrow |= self._narrow(name, misfits, partial(column_of, values))
                 misfits = {} if name in self.nulls else misfits
-                misfits = self.rules.misfits(name, arrays[name], is_row) | misfits
+                misfits = self.rules.misfits(name, arrays[name], is_row, absent) | misfits
             elif values is not None:
                 misfits = dict.fromkeys(np.flatnonzero(values.is_valid()).tolist(), self.clashes[name])
             for place, why in misfits.items():
                 dead.setdefault(place, self.reason(name, why))
         if is_whole and not arrays:
             dead = dict.fromkeys(range(length), _NO_COLUMN) | dead
+        self._judge(arrays, dead, is_row, absent, lambda name: none)
         return FittedColumns(arrays, dead, frozenset(narrow))
 
     def of_rows(
@@ -174,6 +180,13 @@ class ColumnFit:
         arrays: dict[str, Any] = {}
         dead: dict[int, str] = {}
         narrow: set[str] = set()
+
+        def left_out(name: str) -> Any:
+            return np.array([name in one for one in lacks], bool)
+
+        def absent(name: str) -> Any:
+            return np.array([name not in one for one in values], bool) & ~left_out(name)
+
         for name, kind in self.types.items():
             column = [one.get(name) for one in values]
             if name in self.clashes:
@@ -184,8 +197,8 @@ class ColumnFit:
                 arrays[name], misfits = array_of(column, kind)
                 narrow |= self._narrow(name, misfits, partial(array_of, column))
                 misfits = {} if name in self.nulls else misfits
-                written = is_row & np.array([name not in one for one in lacks], bool)
-                misfits = self.rules.misfits(name, arrays[name], written) | misfits
+                written = is_row & ~left_out(name)
+                misfits = self.rules.misfits(name, arrays[name], written, absent) | misfits
             for place, why in misfits.items():
                 dead.setdefault(place, self.reason(name, why))
         if is_whole and not arrays:
@@ -194,7 +207,19 @@ class ColumnFit:
             if unknown := [name for name in names if name not in arrays]:
                 why = f"the source left out {', '.join(unknown)}, and the table has no such column"
                 dead.setdefault(place, why)
+        self._judge(arrays, dead, is_row, absent, left_out)
         return FittedColumns(arrays, dead, frozenset(narrow))
+
+    def _judge(
+        self, arrays: dict[str, Any], dead: dict[int, str], is_row: Any, absent: Which, left_out: Which
+    ) -> None:
+        """Put in what the table computes, and add the rows that break a condition of the table to those that do not land."""
+        rules = self.rules.of_rows
+        if not rules or not rules.names <= arrays.keys():
+            return
+        wrong = self.rules.fill(arrays, self.types, is_row, absent)
+        for place, why in (wrong | self.rules.broken(arrays, is_row, left_out)).items():
+            dead.setdefault(place, why)
 
     def _narrow(self, name: str, misfits: Mapping[int, str], wide: Callable[[pa.DataType], Any]) -> set[str]:
         """The column if it is too narrow: some of its misfits would fit the wider type."""

@@ -21,12 +21,14 @@ class ColumnRules:
     """How values of a table's source columns are read.
 
     ``schema`` is the table's; None before it is made.  ``decimals`` says how texts of decimal_fields are written that came
-    without a schema; None where it is not known.
+    without a schema; None where it is not known.  ``filled`` are the table's columns that get a value where a row lacks them, which is
+    another than NULL.
     """
 
     table: TargetTable
     schema: pa.Schema | None = None
     decimals: DecimalMode | None = None
+    filled: frozenset[str] = frozenset()
 
     def declared(self, name: str) -> pa.DataType | None:
         """The type that the configuration gives a source column."""

@@ -15,7 +15,7 @@ from safewrite.cdc.config.job import Config
 from safewrite.cdc.config.own_columns import OwnNames
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.intake.reporting import Listener
-from safewrite.intake.tables import TableFormat, writable
+from safewrite.intake.tables import TableFormat
 from safewrite.values.widening import with_fields
 
 log = logging.getLogger("safewrite")
@@ -87,9 +87,10 @@ class TargetTables:
 
     def _found(self, table: TargetTable) -> sw.Table | None:
         try:
-            return writable(sw.open(self._address(table), **self._opening(table)))
+            found: sw.Table = sw.open(self._address(table), **self._opening(table))
         except sw.TableNotFoundError:
             return None
+        return found.check_writable()
 
     def other_format(self, table: TargetTable) -> sw.Table | None:
         """The table of this name in the other format, as where the configuration names another one than before; None if there is none."""

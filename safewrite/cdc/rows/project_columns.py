@@ -57,6 +57,8 @@ def projected(
     fallback = RowFallback(len(batch))
     try:
         columns, types = _columns(rules, batch, keys, fallback)
+        for name in rules.filled & columns.keys() if batch.is_inferred else ():
+            fallback.where(pc.is_null(columns[name]))  # whether the record has the column, its text tells
     except (UnsuitedError, ArithmeticError, ValueError, TypeError, pa.ArrowException):
         return None, batch
     mask = fallback.mask()

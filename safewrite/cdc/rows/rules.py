@@ -1,16 +1,24 @@
-"""Says which values a table refuses in columns of a type that fits: NULL where it must not be, texts that no folder keeps."""
+"""Says which rows a table refuses whose values have the types of its columns: NULL where it must not be, texts that no folder keeps, and
+what breaks a CHECK constraint or its kin.  Columns that a row lacks get what the table has for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from safewrite.cdc.config.table_config import TargetTable
+from safewrite.frames.row_rules import RowRule, TableRules
 from safewrite.intake.partitioning import NOT_READ_BACK, of_no_folder
+from safewrite.values.objects import column_of
+
+Which = Callable[[str], Any]
+"""Of rows: which lack a column; booleans of NumPy."""
 
 
 class HasColumns(Protocol):
@@ -21,6 +29,8 @@ class HasColumns(Protocol):
 
     @property
     def partition_by(self) -> tuple[str, ...]: ...
+    @property
+    def row_rules(self) -> TableRules: ...
 
 
 @dataclass(frozen=True)
@@ -31,6 +41,8 @@ class Rules:
     """Columns that are NOT NULL, or have a field that is."""
     folders: frozenset[str] = frozenset()
     """Partition columns whose values are names of folders."""
+    of_rows: TableRules = field(default_factory=TableRules)
+    """Conditions that each row has to keep, and what columns get that a row lacks."""
 
     @classmethod
     def of(cls, table: TargetTable, found: HasColumns | None) -> Self:
@@ -39,15 +51,64 @@ class Rules:
         if found is None:
             return cls(folders=frozenset(table.partition_by if is_delta else ()))
         required = {one.name: one for one in found.schema if _asks(one)}
-        return cls(required, frozenset(found.partition_by if is_delta else ()))
+        return cls(required, frozenset(found.partition_by if is_delta else ()), found.row_rules)
 
-    def misfits(self, name: str, values: Any, is_row: Any) -> dict[int, str]:
+    @cached_property
+    def _filled(self) -> frozenset[str]:
+        return frozenset(one.name for one in self.of_rows.fills)
+
+    def of_values(self) -> Self:
+        """The rules of single values: those for whole rows are asked once the filter has passed a row and its columns are computed."""
+        return replace(self, of_rows=TableRules())
+
+    def fill(
+        self, arrays: dict[str, Any], types: Mapping[str, pa.DataType], is_row: Any, absent: Which
+    ) -> dict[int, str]:
+        """Put in what rows lack and the table computes; the places of values that do not fit their column, and why.
+
+        Args:
+            arrays: the columns, under their ``types``.
+            is_row: which rows are written; booleans of NumPy.
+            absent: which rows do not have a column at all, and take its value of no row before them.
+        """
+        wrong: dict[int, str] = {}
+
+        def lacking(name: str) -> Any:
+            return absent(name) & is_row if name in arrays else np.zeros(len(is_row), bool)
+
+        for name, values, which in self.of_rows.filled(arrays, len(is_row), lacking):
+            made, misfits = column_of(values, types[name])
+            arrays[name] = pc.if_else(pa.array(which), made, arrays[name])
+            misfits = self.misfits(name, arrays[name], which) | misfits
+            wrong |= {place: f"column {name!r}: {why}" for place, why in misfits.items() if which[place]}
+        return wrong
+
+    def broken(self, arrays: Mapping[str, Any], is_row: Any, left_out: Which) -> dict[int, str]:
+        """The places of rows that break a condition, and how.
+
+        Args:
+            is_row: as for :meth:`fill`.
+            left_out: which rows take a column's value from the row before them: what they will be, a job looks up first.
+        """
+
+        def whole(rule: RowRule) -> Any:
+            found = is_row.copy()
+            for name in rule.reads:
+                found &= ~left_out(name)
+            return found
+
+        return self.of_rows.broken(arrays, whole) if self.of_rows.rules else {}
+
+    def misfits(self, name: str, values: Any, is_row: Any, absent: Which | None = None) -> dict[int, str]:
         """The places of values that the table refuses, and why.
 
         Args:
             is_row: which values are written; of others it is no matter what they are.  Booleans of NumPy.
+            absent: which rows do not have a column at all: what the table computes is judged then.
         """
         found: dict[int, str] = {}
+        if absent is not None and name in self._filled:
+            is_row = is_row & ~absent(name)
         if name in self.required:
             for place in np.flatnonzero(_has_null(values, self.required[name]) & is_row).tolist():
                 found[place] = "the source has NULL, and the table's column is NOT NULL"

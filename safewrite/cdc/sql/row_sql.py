@@ -104,7 +104,7 @@ class RowSql:
         nulls = frozenset(self.fit.nulls) - self.only_read
         wider = {name: one.type for name, one in self.fit.wider.items()}
         types = {name: wider.get(name, self.fit.types[name]) for name in names}
-        return replace(self.fit, types=types, nulls=nulls)
+        return replace(self.fit, types=types, nulls=nulls, rules=self.fit.rules.of_values())
 
     def evaluated(self, rows: Any, deletes: Any, given: Given) -> Evaluated:
         """All expressions over rows: the filter first, and columns of those that pass.

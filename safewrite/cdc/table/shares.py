@@ -36,6 +36,7 @@ from safewrite.cdc.rows.table_changes import TableChanges
 from safewrite.cdc.rows.unavailable_values import Key, key_of
 from safewrite.changes.members.table_chunks import KeysTold, UnfitError, dealt, hashes_of, kept_together
 from safewrite.engine.exchange import Dealt
+from safewrite.frames.row_rules import TableRules
 from safewrite.intake.duck import duckdb_version
 from safewrite.values.objects import array_of, column_of
 
@@ -62,6 +63,8 @@ class TableView:
     parts: int = 1
     """How many parts its changes are dealt to."""
     partition_by: tuple[str, ...] = ()
+    row_rules: TableRules = field(default_factory=TableRules)
+    """Conditions that each row has to keep, and what columns get that a row lacks."""
 
 
 @dataclass
@@ -216,7 +219,9 @@ class Sharing:
         view = self.view_of(table)
         changes, strange = self._own(table, view, given)
         boundary = SnapshotBoundary.of(self.partitions, self.job, table, view.positions)
-        rules = ColumnRules(table, view.schema, self.decimals)
+        rules = ColumnRules(
+            table, view.schema, self.decimals, frozenset(one.name for one in view.row_rules.fills)
+        )
         made = TableChanges(changes, rules, decoder, is_whole=False).made(boundary, view.keys)
         rows = made.rows
         first = task * _TASK_PLACES - _TASK_PLACES // 2
@@ -225,6 +230,8 @@ class Sharing:
             raise UnfitError("the place of deletes is looked for in the table (precombine_key)")
         if table.expressions and any(row.lacks for row in rows.rows):
             raise UnfitError(f"{OF_SQL}, and its source left values out")
+        if any(not view.row_rules.names.isdisjoint(row.lacks) for row in rows.rows):
+            raise UnfitError("its source left values out that a rule of the table reads")
         if table.is_appended and table.expressions and _has_deletes(rows):
             raise UnfitError(f"{OF_SQL}, and a delete is a row that passes the filter")
         types, projected_records = ColumnTypes.of(rows), sum(len(one.batch) for one in rows.projected)

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+import pyarrow as pa
+
 import safewrite as sw
 from safewrite.cdc.columns.frames import LACKS, OP, ChangeFrame, frame_of
 from safewrite.cdc.columns.widening import fitted
@@ -134,6 +136,8 @@ class TableBatch:
                 self._unavailable().follow_keys(asked, again=counts is not None)
             if self.table.deleted_column is not None and counts is None:
                 self._without_unknown()
+            if counts is None:
+                self._without_unjudged()
             done = fitted(self.job.targets, self.table, self.rows, self.found)
         except sw.InvalidInputError as error:  # the table cannot be as it is to be, or SQL not applied
             self._without_table(self.changes, error)
@@ -153,6 +157,11 @@ class TableBatch:
         """The rows that were made of the changes."""
         return ChangeRows() if self.made is None else self.made.rows
 
+    @property
+    def _computes(self) -> bool:
+        """Whether rows may be made of what the table has."""
+        return bool(self.table.expressions or (self.found is not None and self.found.row_rules))
+
     def make(self, keys: Keys, *, each: bool, again: bool = False) -> None:
         """Make rows of the changes; ``each`` makes all of them one by one, and ``again`` those of a batch that has landed."""
         self.made, table = self._making(keys, each=each), self.table
@@ -165,11 +174,15 @@ class TableBatch:
 
     def _making(self, keys: Keys, *, each: bool) -> Made:
         schema, config = None if self.found is None else self.found.schema, self.job.config
-        changes = TableChanges(
-            self.changes, ColumnRules(self.table, schema, config.decimals), self.job.decoder
-        )
+        changes = TableChanges(self.changes, self._rules_of(schema), self.job.decoder)
         boundary = SnapshotBoundary.of(self.batch.ranges, config.job, self.table, self.positions)
         return changes.made_each(boundary, keys) if each else changes.made(boundary, keys)
+
+    def _rules_of(self, schema: pa.Schema | None) -> ColumnRules:
+        filled = () if self.found is None else self.found.row_rules.fills
+        return ColumnRules(
+            self.table, schema, self.job.config.decimals, frozenset(one.name for one in filled)
+        )
 
     def _compute(self, *, again: bool = False) -> None:
         """Filter the rows and compute their columns, as the configuration says."""
@@ -284,7 +297,7 @@ class TableBatch:
                     raise
                 log.warning("table %s: all rows that lack values are dead letters: %s", table.name, error)
         # Columns of the rows order the changes, or the table remembers what the batch does not tell.
-        rules = ColumnRules(table, found.schema, self.job.config.decimals)
+        rules = self._rules_of(found.schema)
         self.made = replace(self.made, rows=rows_of(rules, self.made.changes, self.rows.keys, carry=False))
         self._compute()
         self._rank()
@@ -299,6 +312,30 @@ class TableBatch:
         lost = {id(letter.record) for letter in unknown}
         made.rows = [row for row in made.rows if id(row.change.record) not in lost]
         made.dead += [replace(letter, table=self.table.name) for letter in unknown]
+
+    def _without_unjudged(self) -> None:
+        """Give rows the values that their source left out and a rule of the table reads; those that nobody has are dead letters.
+
+        A row that a later one of its key replaces is not judged.
+        """
+        names = frozenset[str]() if self.found is None else self.found.row_rules.names
+        lacking = [row for row in self.rows.rows if not names.isdisjoint(row.lacks)]
+        if not lacking:
+            return
+        lookup, lost = self._unavailable(), dict[int, DeadLetter]()
+        for row in lacking:
+            if self.table.sequence == "source" and not self.table.has_versions:
+                lookup.fill(row, [name for name in row.lacks if name in names])
+                if names.isdisjoint(row.lacks) or lookup.is_past(row, names):
+                    continue
+            why = (
+                f"the source left out {', '.join(sorted(names & {*row.lacks}))} because they did not change, a rule of the table reads "
+                "them, and neither the table nor this batch has them; have the source send the row whole (a snapshot of it, or REPLICA "
+                "IDENTITY FULL)"
+            )
+            lost.setdefault(id(row.change), DeadLetter(row.change.record, why, self.table.name))
+        self.rows.rows = [row for row in self.rows.rows if id(row.change) not in lost]
+        self.rows.dead += lost.values()
 
     def _mark_first(self) -> None:
         """Let deleted rows that stay be NULL where no row was before them."""
@@ -348,7 +385,7 @@ class TableBatch:
             moved |= next_revision(positions)
             commit = VersionCommit(self.job.targets, table, found, self.rows.keys, moved)
             return commit.of_frame(frame.data, key, doubt)
-        if table.expressions:  # what was computed holds only for the rows that were read for it
+        if self._computes:  # what was computed holds only for the rows that were read for it
             moved |= next_revision(positions)
         receipt = found.apply_changes(
             frame.data,
@@ -367,7 +404,7 @@ class TableBatch:
 
     def _replans(self) -> bool:
         """Whether others only wrote versions meanwhile, so that the same frame is to be planned on those."""
-        if self.table.expressions and not self.table.has_versions:
+        if self._computes and not self.table.has_versions:
             return False
         found, positions = self.job.targets.position(self.table)
         name, before = self.job.config.job, self.positions

@@ -56,7 +56,7 @@ def view_of(job: str, found: sw.Table | None, positions: Mapping[str, int], part
     own = {
         name: at for name, at in positions.items() if name.startswith(f"{job}/") or is_source_position(name)
     }
-    return TableView(found.schema, keys_of(found), own, parts, tuple(found.partition_by))
+    return TableView(found.schema, keys_of(found), own, parts, tuple(found.partition_by), found.row_rules)
 
 
 @dataclass(frozen=True)
@@ -296,7 +296,8 @@ class TaskShare:
         offsets = moves(self.ranges, name, self.positions)
         moved = moved_by(name, table, self.positions, offsets, report.landing_ms) | boundary.moves()
         moved |= self.origin.moves(report.topics)
-        if table.expressions or table.has_versions:  # the driver may compute rows of what the table has
+        if table.expressions or table.has_versions or (self.found is not None and self.found.row_rules):
+            # The driver may compute rows of what the table has.
             moved |= next_revision(self.positions)
         if table.is_appended:
             return self._appended(moved), moved

@@ -15,7 +15,7 @@ from safewrite.errors import UnsupportedTableError
 if TYPE_CHECKING:
     from safewrite.delta.log.snapshot import Snapshot
     from safewrite.frames.fills import ColumnFill
-    from safewrite.frames.row_rules import RowRules
+    from safewrite.frames.row_rules import RowRules, TableRules
 
 CONSTRAINT = "delta.constraints."
 INVARIANT = "delta.invariants"
@@ -45,6 +45,14 @@ def rules_of(state: Snapshot) -> RowRules | None:
 def fills_of(state: Snapshot) -> Sequence[ColumnFill]:
     """What columns get that a frame lacks: defaults, then what is generated of others.  Raises as :func:`rules_of`."""
     return _usable(state).fills
+
+
+def table_rules(state: Snapshot) -> TableRules:
+    """Both, as jobs take them.  Raises as :func:`rules_of`."""
+    from safewrite.frames.row_rules import TableRules
+
+    found = _usable(state)
+    return TableRules(() if found.rules is None else found.rules.rules, found.fills)
 
 
 def refused(state: Snapshot) -> Mapping[str, str]:

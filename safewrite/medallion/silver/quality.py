@@ -18,6 +18,7 @@ from safewrite.intake.duck import MEMORY_MAX, closed_duckdb
 from safewrite.medallion.config.bronze_columns import TRUNCATED_OP
 from safewrite.medallion.config.rules import Quality, Result
 from safewrite.medallion.files.unavailable_values import lacks
+from safewrite.medallion.silver.row_rules import SilverRules
 
 
 class RuleError(InvalidInputError):
@@ -31,22 +32,28 @@ def faults(
     *,
     where: Callable[[int], str] | None = None,
     unfit: Mapping[str, npt.NDArray[np.bool_]] | None = None,
+    asked: SilverRules | None = None,
 ) -> dict[int, str]:
     """Bad rows by number, with the first reason; deletes have no more than a key, and are not judged.
 
-    ``where`` names a row in messages, by its file and record unless given; ``unfit`` are rows that no rule need find, by reason.
+    ``where`` names a row in messages, by its file and record unless given; ``unfit`` are rows that no rule need find, by reason;
+    ``asked`` are the rules of silver itself.
 
     Raises:
         InvalidInputError: the batch is bad as a whole, or a rule cannot be applied.
     """
-    shares, found = Shares(), judged(rows, quality, name, unfit or {})
+    shares, found = Shares(), judged(rows, quality, name, unfit or {}, asked)
     shares.count(rows, found, quality, where)
     shares.check(quality, name)
     return found
 
 
 def judged(
-    rows: pa.Table, quality: Quality, name: str, unfit: Mapping[str, npt.NDArray[np.bool_]]
+    rows: pa.Table,
+    quality: Quality,
+    name: str,
+    unfit: Mapping[str, npt.NDArray[np.bool_]],
+    asked: SilverRules | None = None,
 ) -> dict[int, str]:
     """As :func:`faults`, of a part of a batch: how many are bad is not judged."""
     found: dict[int, str] = {}
@@ -56,6 +63,9 @@ def judged(
     is_judged = _are_judged(rows)
     for reason, bad in _rules(rows, quality, name):
         for row in np.flatnonzero(bad & is_judged).tolist():
+            found.setdefault(row, reason)
+    for row, reason in (asked.broken(rows) if asked else {}).items():
+        if is_judged[row]:
             found.setdefault(row, reason)
     return found
 

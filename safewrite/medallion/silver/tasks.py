@@ -35,6 +35,7 @@ from safewrite.medallion.silver.judging import (
 )
 from safewrite.medallion.silver.load_keys import LoadKeys, ReadAgainError, SharedIn, among
 from safewrite.medallion.silver.quality import Shares, judged
+from safewrite.medallion.silver.row_rules import SilverRules
 from safewrite.medallion.silver.unfit import Record, last_of_ties
 from safewrite.medallion.tables.job import TableJob
 
@@ -91,6 +92,8 @@ class ReadBronze:
     """Says which rows of full loads are not to be taken, and why."""
     refused: frozenset[Record]
     """Rows that silver does not take, and that are in quarantine."""
+    asked: SilverRules
+    """What silver itself asks of a row."""
 
     def __call__(
         self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
@@ -114,7 +117,11 @@ class ReadBronze:
     def good(self, rows: pa.Table, found: RowsRead) -> pa.Table:
         """The rows of a piece that silver may take: of those with one place in the order the last, if they say other things."""
         bad = judged(
-            rows, self.quality, self.name, {**self.shared(rows), **moved_without_value(rows, self.keys)}
+            rows,
+            self.quality,
+            self.name,
+            {**self.shared(rows), **moved_without_value(rows, self.keys)},
+            self.asked,
         )
         found.shares.count(rows, bad, self.quality)
         good, aside = taken_out(rows, bad)
@@ -126,7 +133,8 @@ class ReadBronze:
         return last.filter(pa.array(~among(last, self.refused))) if self.refused else last
 
     def _changes(self, good: pa.Table, found: RowsRead) -> pa.Table:
-        changes, split = changes_of(with_commit_columns(good, [*self.times]), self.keys, self.taken)
+        rows = self.asked.filled(with_commit_columns(good, [*self.times]))
+        changes, split = changes_of(rows, self.keys, self.taken)
         found.add(RowsRead(rows=good.num_rows, split=split))
         if UNCHANGED in self.columns.names and UNCHANGED not in changes.column_names:
             nothing = pa.nulls(changes.num_rows, UNCHANGED_FIELD.type)
@@ -212,8 +220,10 @@ class SilverTasks:
         refused: Set[Record] = frozenset(),
     ) -> StepRead:
         """What some commits brought, and before it truncates of epochs; without records that are refused."""
-        taken, times, bronze = tuple(job.silver_schema.names), job.config.commit_fields, job.bronze.schema
-        nothing = with_commit_columns(as_called(bronze.empty_table()), times)
+        times, bronze = job.config.commit_fields, job.bronze.schema
+        asked = SilverRules.of(job.silver, job.config.keys)
+        nothing = asked.filled(with_commit_columns(as_called(bronze.empty_table()), times))
+        taken = (*job.silver_schema.names, *asked.made(job.silver_schema.names).names)
         columns = changes_of(nothing, job.config.keys, taken)[0].schema
         more = [UNCHANGED_FIELD] if UNCHANGED in bronze.names else []
         make = ReadBronze(
@@ -228,6 +238,7 @@ class SilverTasks:
             tuple(times),
             loads.bad if self.reader is None else SharedIn(loads.records, loads.reason),
             frozenset(refused),
+            asked,
         )
         return StepRead(job, self.engine, make, loads, sum(one.row_count for one in brought))
 

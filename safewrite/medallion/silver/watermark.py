@@ -29,6 +29,7 @@ from safewrite.medallion.silver.changes import DELETE
 from safewrite.medallion.silver.coverage import ABSENT, Digest, Survey, Surveyor
 from safewrite.medallion.silver.positions import RESET, is_under_way
 from safewrite.medallion.silver.quality import faults
+from safewrite.medallion.silver.row_rules import SilverRules
 from safewrite.medallion.silver.unordered import tag_of, tied_with_silver, unordered
 from safewrite.medallion.tables.job import TableJob, quarantine_rows, short_key
 from safewrite.values.limits import YEARS, outside_calendar
@@ -207,7 +208,14 @@ def _good(job: TableJob, rows: pa.Table, done: Refined, *, counts: bool) -> pa.T
     quality = job.config.quality
     if not counts:
         quality = quality.model_copy(update={"quarantined_share_max": 1.0, "null_share_max": {}})
-    found = faults(changes, quality, job.name, where=lambda row: named(job, _row(changes, row)), unfit=bad)
+    found = faults(
+        changes,
+        quality,
+        job.name,
+        where=lambda row: named(job, _row(changes, row)),
+        unfit=bad,
+        asked=_asked(job),
+    )
     changes = changes.append_column(_AT, _micros(rows[job.sync.time]))
     good = _put_aside(job, changes, found, done, by_content=False) if found else changes
     ties = unordered(job, good, good[_AT].combine_chunks())
@@ -346,8 +354,13 @@ def _take(job: TableJob, pieces: Iterator[pa.Table], step: _Step, *, must: bool 
 
 
 def _write(job: TableJob, changes: pa.Table, done: Refined, key: str, how: Mapping[str, Any]) -> None:
+    changes = _asked(job).filled(changes)
     rows = changes.drop_columns(["_op"]).append_column(DELETE, pc.equal(changes["_op"], "D"))
     write(job, rows, done, key=short_key(key), **how)
+
+
+def _asked(job: TableJob) -> SilverRules:
+    return SilverRules.of(job.silver, job.config.keys)
 
 
 def _takes_effect(counts: Mapping[str, int]) -> bool:

@@ -21,10 +21,10 @@ from safewrite.errors import (
     InvalidInputError,
     SafewriteError,
     TableNotFoundError,
+    UnsupportedTableError,
 )
 from safewrite.intake.partitioning import alike
 from safewrite.intake.reporting import OnEvent, command, listener
-from safewrite.intake.tables import writable
 from safewrite.medallion.config.bronze_columns import BRONZE_COLUMNS, SEQUENCE
 from safewrite.medallion.config.column_types import arrow_type
 from safewrite.medallion.config.job import Config, TableConfig
@@ -95,11 +95,11 @@ class JobPlaces:
     ) -> sw.Table:
         """Open a table of the job's, or make it with ``schema``, ``properties`` and ``partition_by``.
 
-        Raises as ``safewrite.open`` and ``safewrite.intake.tables.writable`` do.
+        Raises as ``safewrite.open`` does, and UnsupportedTableError for one that may only be read.
         """
         opening = self.config.opening(table_format, self.on_event, catalog=self._catalog)
         try:
-            table: Any = writable(sw.open(address, **opening))
+            table: Any = sw.open(address, **opening).check_writable()
         except TableNotFoundError:
             if schema is None or self.read_only:
                 raise
@@ -222,6 +222,7 @@ class TableJob:
                 "them from. Nothing was written. Declare names and types; they are never guessed from rows."
             ) from error
         added = {*self.sequence, *(one.name for one in self.config.commit_fields)}
+        added |= {rule.column for rule in silver.row_rules.rules}
         return pa.schema([pa.field(one.name, one.type) for one in silver.schema if one.name not in added])
 
     @cached_property
@@ -263,6 +264,11 @@ class TableJob:
             if not self.places.read_only:
                 rename_file_column(found, self.name)
             wanted = named_as_there(wanted, found.schema.names)
+        if of_bronze and found.row_rules:
+            raise UnsupportedTableError(
+                f"Bronze of {self.name} ({found.uri}) takes every record, and has rules for its rows: {found.row_rules}. Nothing was "
+                "written. Take them away, and give them to silver, which puts rows into quarantine that break one."
+            )
         return fit(found, wanted, self.name, read_only=self.places.read_only)
 
     @property

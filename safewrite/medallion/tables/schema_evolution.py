@@ -19,13 +19,15 @@ def fit(table: sw.Table, wanted: pa.Schema, name: str, *, read_only: bool) -> sw
     """The table with all columns that are declared, each wide enough.
 
     New columns are added and Iceberg's are widened, for the configuration says so; rows that are there have NULL in new ones.
+    Columns that the table computes (Delta's generated columns and defaults) need not be declared.
 
     Raises:
         InvalidInputError: a column is missing that needs a value, is not declared, or cannot be widened.
         SafewriteError: as ``append``.
     """
     have = table.schema
-    undeclared = sorted(set(have.names) - set(wanted.names))
+    computed = {one.name for one in table.row_rules.fills}
+    undeclared = sorted(set(have.names) - set(wanted.names) - computed)
     if undeclared:
         raise InvalidInputError(
             f"{table.uri} of {name} has the columns {undeclared}, which are not declared, and rows would have NULL there. "
