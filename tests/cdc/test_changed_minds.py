@@ -26,11 +26,15 @@ def by_lot(draw: random.Random) -> Any:
     return lambda records: executors.work(records) if draw.random() < 0.5 else ExecutorWork.here(records)
 
 
-@pytest.mark.parametrize("seed", [31, *(pytest.param(one, marks=pytest.mark.long) for one in range(6))])
-def test_a_job_that_changes_its_mind_lands_what_one_does_that_does_not(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "changes"), [(31, 80), *(pytest.param(one, 160, marks=pytest.mark.long) for one in range(6))]
+)
+def test_a_job_that_changes_its_mind_lands_what_one_does_that_does_not(
+    tmp_path: Path, seed: int, changes: int
+) -> None:
     """Batches have the same names, and the ledger the same lines."""
     source = Source(seed)
-    source.run(160)
+    source.run(changes)
     batches = cut(source.records, 20)
     plain, other = job_of(tmp_path / "plain"), job_of(tmp_path / "other")
     lines = []

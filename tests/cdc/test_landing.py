@@ -145,7 +145,7 @@ def test_the_ledger_has_the_counts_of_an_attempt_whose_driver_died(
 def test_two_jobs_of_one_name_never_both_land_a_record(job: Job) -> None:
     """E7: a zombie next to its successor, batches cut in different places."""
     source = Source(5)
-    records = source.run(150)
+    records = source.run(90)
     barrier, failed = threading.Barrier(2), list[sw.SafewriteError]()
 
     def run(size: int) -> None:

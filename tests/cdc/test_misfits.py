@@ -64,6 +64,9 @@ def values(records: list[KafkaRecord], **table: Any) -> dict[int, Any]:
 
 @pytest.mark.sweep(
     "-infinity",
+    "infinity",
+    "24:00:00",
+    "44 BC",
     "TIME of days",
     "date of 44 BC",
     "datetimeoffset(7)",

@@ -19,6 +19,7 @@ def test_the_lake_is_as_its_sources(tmp_path: Path, seed: int) -> None:
     assert faults_of(seed, tmp_path) == []
 
 
+@pytest.mark.long
 def test_the_seeds_have_each_format_and_each_odd_name(tmp_path: Path) -> None:
     worlds = []
     for seed in range(_MANY):
