@@ -54,7 +54,7 @@ _PYICEBERG = {
     "add bucket": 1,
     "expire": 1,
     "rollback": 1,
-    "upgrade": 2,
+    "upgrade": 3,
     "recreate": 2,
 }
 _MARKING = {**_DELTALAKE, "mark": 8}
@@ -63,6 +63,7 @@ _FORGETFUL = (
     ("write.metadata.delete-after-commit.enabled", "true"),
     ("write.metadata.previous-versions-max", "1"),
 )
+_MARKED = (("write.delete.mode", "merge-on-read"), ("write.merge.mode", "merge-on-read"))
 
 
 @dataclass
@@ -107,7 +108,7 @@ def programs(
     maker = draw(st.sampled_from(["safewrite", "safewrite", *(sorted(theirs) or ["safewrite"])]))
     partition_by = _partitions(draw, listed)
     sketch.partitioned = list(partition_by)
-    version = draw(st.sampled_from([2, 2, 1])) if format_ == "iceberg" else 2
+    version = draw(st.sampled_from([2, 2, 3, 1])) if format_ == "iceberg" else 2
     properties = _properties(draw, format_, version)
     marks = VECTORS in properties and "deltalake" in theirs
     if marks:
@@ -143,7 +144,7 @@ def _properties(draw: st.DrawFn, format_: Format, version: int) -> tuple[tuple[s
     if format_ == "delta":
         return draw(st.sampled_from([(), (("delta.checkpointInterval", "2"),), (VECTORS,)]))
     # Where a table of version 1 forgets its metadata at once, nobody can tell what landed on it while it was empty.
-    return draw(st.sampled_from([(), _FORGETFUL])) if version > 1 else ()
+    return draw(st.sampled_from([(), _FORGETFUL, _MARKED])) if version > 1 else ()
 
 
 def _plot(draw: st.DrawFn, sketch: _Sketch, others: dict[str, dict[str, int]]) -> tuple[Step, ...]:
@@ -353,6 +354,8 @@ def _their_step(draw: st.DrawFn, sketch: _Sketch, who: str, what: str, look: Whe
             return Step(who, what, detail=(sketch.used + draw(st.integers(1, 3)),), look=look)
         case "restore" | "rollback":
             return Step(who, what, detail=(draw(st.integers(0, 9)),), look=look)
+        case "upgrade":
+            return Step(who, what, detail=(draw(st.sampled_from([2, 3])),), look=look)
         case "odd action":
             return Step(who, what, detail=(draw(st.sampled_from(["txn", "domain"])),))
         case "recreate":

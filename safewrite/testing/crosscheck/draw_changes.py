@@ -74,7 +74,12 @@ def change_programs(draw: st.DrawFn, format_: str, *, steps_max: int = 8) -> Pro
                 steps.append(_change_of_columns(draw, sketch, format_))
     steps.append(_batch(draw, sketch, "last"))
     return Program(
-        format_, "safewrite", tuple(columns), tuple(steps), properties=draw(st.sampled_from(_MODES[format_]))
+        format_,
+        "safewrite",
+        tuple(columns),
+        tuple(steps),
+        properties=draw(st.sampled_from(_MODES[format_])),
+        version=draw(st.sampled_from([2, 3])) if format_ == "iceberg" else 2,
     )
 
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import IcebergTables
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadataV2
+from pyiceberg.table.snapshots import MetadataLogEntry
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 
 import safewrite as sw
+from safewrite.iceberg.catalog.loading import load
+from safewrite.iceberg.catalog.metadata_v3 import VERSION, dumped, upgraded
 from safewrite.testing.crosscheck import conditions, kinds, known
 from safewrite.testing.crosscheck.home import Deed, files_in, typed, upsert
 from safewrite.testing.crosscheck.oracle import ID, ProgramOracle
@@ -51,11 +57,14 @@ class IcebergHome:
                 **self.settings,
             )
         else:
+            made = min(program.version, VERSION - 1)
             self._made_by_pyiceberg(
                 oracle,
                 program.partition_by,
-                {"format-version": str(program.version), **dict(program.properties)},
+                {"format-version": str(made), **dict(program.properties)},
             )
+            if program.version != made:
+                self._to_version_3()
             oracle.foreign = True
 
     def _made_by_pyiceberg(
@@ -82,7 +91,15 @@ class IcebergHome:
         return None if now is None else now.snapshot_id
 
     def _table(self) -> Table:
-        return self.catalog().load_table(self.name)
+        """PyIceberg's own; of format version 3 from safewrite's catalog, for PyIceberg's writes no such metadata."""
+        table = self.catalog().load_table(self.name)
+        if table.metadata.format_version < VERSION or self.properties is None:
+            return table
+        return self._own.load_table(self.name)
+
+    @cached_property
+    def _own(self) -> Catalog:
+        return load(**self.properties or {})
 
     # --- what others do -----------------------------------------------------------------------------
     def deeds(self) -> dict[tuple[str, str], Deed]:
@@ -180,8 +197,32 @@ class IcebergHome:
         oracle.take_back(target)
 
     def _upgrade(self, step: Step, oracle: ProgramOracle) -> None:
+        (version,) = step.detail
+        if version == VERSION:
+            self._to_version_3()
+            return
         with self._table().transaction() as transaction:
-            transaction.upgrade_table_version(2)
+            transaction.upgrade_table_version(version)
+
+    def _to_version_3(self) -> None:
+        """Upgrade in place as Spark does: no snapshot comes, and no row has an id yet."""
+        catalog: Any = self.catalog()
+        before = catalog.load_table(self.name)
+        if not isinstance(before.metadata, TableMetadataV2) or not hasattr(catalog, "engine"):
+            raise ValueError("only tables of version 2 in SQL catalogs are upgraded here")
+        entry = {"metadata-file": before.metadata_location, "timestamp-ms": before.metadata.last_updated_ms}
+        log = MetadataLogEntry.model_validate(entry)
+        logged = {"metadata_log": [*before.metadata.metadata_log, log]}
+        number = catalog._parse_metadata_version(before.metadata_location) + 1  # noqa: SLF001 - as PyIceberg does
+        location = before.location_provider().new_table_metadata_file_location(number)
+        with before.io.new_output(location).create() as stream:
+            stream.write(dumped(upgraded(before.metadata.model_copy(update=logged))).encode())
+        table: Any = IcebergTables.__table__
+        named = (table.c.metadata_location == before.metadata_location) & (
+            table.c.table_name == self.name.rpartition(".")[2]
+        )
+        with catalog.engine.begin() as connection:
+            connection.execute(table.update().where(named).values(metadata_location=location))
 
     def _set_property(self, step: Step, oracle: ProgramOracle) -> None:
         with self._table().transaction() as transaction:
