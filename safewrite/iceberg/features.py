@@ -172,9 +172,15 @@ def _types(metadata: TableMetadata) -> str | None:
 
 
 def _defaults(metadata: TableMetadata) -> str | None:
-    """Why columns forbid it that have a value for frames which lack them: safewrite would write NULL there."""
-    found = _fields(metadata, lambda field: field.write_default is not None)
-    return f"{', '.join(found)} would have to be filled where the data lacks it" if found else None
+    """Why fields inside of columns forbid it that have a value for frames which lack them; whole columns are filled."""
+    from safewrite.iceberg.data.defaults import nested_defaults
+
+    found = nested_defaults(metadata)
+    return (
+        f"{', '.join(found)} would have to be filled inside of a column where the data lacks it"
+        if found
+        else None
+    )
 
 
 def _names(metadata: TableMetadata) -> str | None:
@@ -229,7 +235,8 @@ WAYS_OUT: Mapping[str, str] = {
     "encryption": f"encryption: its owner set {ENCRYPTED}. Read and write this table with Spark, which asks for the keys.",
     "transforms": "transforms: a newer engine made them. Take a newer version of PyIceberg and safewrite, or read and write the table with "
     "that engine.",
-    "defaults": "defaults: an engine set them (ALTER COLUMN c SET DEFAULT). Write such rows with that engine, or drop the default there.",
+    "defaults": "defaults: an engine set them (ALTER COLUMN c.field SET DEFAULT). Write such rows with that engine, or drop the default "
+    "there.",
     "names": "names: rename the column: ALTER TABLE t RENAME COLUMN _row_id TO row_id.",
     "types": f"types: for such columns {_COPY}.",
 }

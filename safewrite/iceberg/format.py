@@ -15,6 +15,7 @@ from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.current import CachedTable
+from safewrite.iceberg.data.defaults import fills_of
 from safewrite.iceberg.data.schema import iceberg_schema, read_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.opening import check_admitted, check_table, may_append
@@ -267,10 +268,11 @@ class IcebergFormat:
             self._admit(self._cached.fresh(self.limits))
 
     def row_rules(self) -> TableRules:
-        """See :class:`safewrite.table.format.Format`: Iceberg has no conditions for rows."""
+        """See :class:`safewrite.table.format.Format`: Iceberg has no conditions for rows, and defaults from format version 3 on."""
         from safewrite.frames.row_rules import TableRules
 
-        return TableRules()
+        head = self._cached.head
+        return TableRules(fills=() if head is None else fills_of(table_of(head).metadata))
 
     def commit(
         self, plan: WritePlan, operation: Operation, encode: Callable[[], Any], *, queue_first: bool
@@ -449,14 +451,15 @@ class IcebergFormat:
         there = known.find(
             frame.sparkSession, head, named=operation.spark_catalog, now_s=monotonic_s(self.world)
         )
+        fills = fills_of(table_of(head).metadata)
         if operation.schema_mode == "merge" and self._add_columns(there.new_columns(frame)):
             return self.write_spark(held, operation, name, queue_first=queue_first)
 
         def by(origin: BatchOrigin | None) -> tuple[IcebergDone, Write] | Receipt:
             try:
-                job = write.job(held, there, operation, origin=origin)
+                job = write.job(held, there, operation, origin=origin, fills=fills)
             except WouldAlterError:
-                count = partial(write.counted, frame, there.schema, origin, operation.volatile)
+                count = partial(write.counted, frame, there.schema, origin, operation.volatile, fills)
                 found = repeated(self, count, operation, name, head)
                 if found is None:
                     raise

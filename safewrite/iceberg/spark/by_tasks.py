@@ -23,6 +23,7 @@ from safewrite.frames.spark.tallied import (
     unreached,
 )
 from safewrite.iceberg.catalog.travel import TableAddress, address_of
+from safewrite.iceberg.data.defaults import fills_of
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.data.uuids import uuid_columns, with_uuids
 from safewrite.iceberg.metadata import table_of
@@ -175,7 +176,8 @@ def _written(  # noqa: PLR0917 - one caller, just above
         try:
             job = job_of(table.planner, address, held, operation, seen, head)
         except WouldAlterError:
-            count = partial(counted, held.rows, seen, origin, operation.volatile)
+            fills = fills_of(table_of(head).metadata)
+            count = partial(counted, held.rows, seen, origin, operation.volatile, fills)
             found = repeated(table, count, operation, name, head)
             if found is None:
                 raise
@@ -260,7 +262,7 @@ def job_of(  # noqa: PLR0917 - one caller, just above
     Raises:
         WouldAlterError, InvalidInputError: as ``safewrite.frames.spark.columns.conformed``.
     """
-    rows, checks, predicate = checked(held.rows, seen, operation)
+    rows, checks, predicate = checked(held.rows, seen, operation, fills_of(table_of(head).metadata))
     evolution = evolve(head, rows.added)
     schema = evolution.schema if evolution else table_of(head).metadata.schema()
 

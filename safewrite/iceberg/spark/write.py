@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from safewrite.frames.spark.batch import (
     counts_every_attempt,
     observed,
 )
-from safewrite.frames.spark.columns import Conformed, conformed, new_schema
+from safewrite.frames.spark.columns import Conformed, conformed, filled, new_schema
 from safewrite.frames.spark.sql import inside
 from safewrite.frames.where import parse
 from safewrite.iceberg.catalog.files import MemoryIO
@@ -44,6 +44,7 @@ from safewrite.protocol.staging import Mark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from safewrite.frames.fills import ColumnFill
     from safewrite.frames.predicate import Predicate
     from safewrite.frames.spark.computed_frame import ComputedFrame
     from safewrite.table.operation import Operation
@@ -208,20 +209,22 @@ def job(
     operation: Operation,
     *,
     origin: BatchOrigin | None = None,
+    fills: Sequence[ColumnFill] = (),
 ) -> Job:
     """Check a frame's columns against the table's.
 
     Raises:
         WouldAlterError, InvalidInputError: as ``safewrite.frames.spark.columns.conformed``.
     """
-    rows, checks, _ = checked(held.rows, spark.schema, operation)
+    rows, checks, _ = checked(held.rows, spark.schema, operation, fills)
     return Job(spark, held, rows, checks, origin, operation.volatile)
 
 
 def checked(
-    frame: DataFrame, schema: pa.Schema, operation: Operation
+    frame: DataFrame, schema: pa.Schema, operation: Operation, fills: Sequence[ColumnFill] = ()
 ) -> tuple[Conformed, list[Check], Predicate | None]:
     """The frame as the table wants it, the checks of its rows, and what an overwrite replaces."""
+    frame = filled(frame, fills, schema)
     rows = conformed(frame, schema, schema_mode=operation.schema_mode)
     check_columns(operation.volatile, rows.schema.names, frame.columns)
     if operation.verb != "overwrite":
@@ -244,10 +247,14 @@ def first(held: ComputedFrame, operation: Operation) -> Iterator[ComputedFrame]:
 
 
 def counted(
-    frame: DataFrame, schema: pa.Schema, origin: BatchOrigin | None = None, volatile: tuple[str, ...] = ()
+    frame: DataFrame,
+    schema: pa.Schema,
+    origin: BatchOrigin | None = None,
+    volatile: tuple[str, ...] = (),
+    fills: Sequence[ColumnFill] = (),
 ) -> SparkBatch:
-    """The frame's fingerprint, with NULL in the columns that the frame lacks; its rows are not kept."""
-    shaped = conformed(frame, schema, schema_mode="merge")
+    """The frame's fingerprint, with NULL in the columns that the frame lacks and that have no default; its rows are not kept."""
+    shaped = conformed(filled(frame, fills, schema), schema, schema_mode="merge")
     with computed(shaped.frame, origin=origin, volatile=volatile) as batch:
         return batch
 

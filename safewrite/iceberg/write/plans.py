@@ -15,6 +15,7 @@ from safewrite.frames import Prepared, as_frame, prepare
 from safewrite.frames.prepare import refuse_untyped
 from safewrite.frames.written import MemberWriter, WrittenMember
 from safewrite.iceberg.branch_properties import MAIN
+from safewrite.iceberg.data import defaults
 from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
 from safewrite.iceberg.metadata import table_of
@@ -174,6 +175,7 @@ class Planner:
         target = earlier[-1].schema if earlier else self.schema_of(head)
         if isinstance(data, WrittenMember):
             return data.prepared(target, layout=table_of(head).metadata.default_spec_id)
+        data = defaults.filled_data(data, table_of(head).metadata)
         if mode is None:
             return prepare(data, target, volatile=volatile)
         added = earlier[-1].added if earlier else ()
@@ -187,7 +189,8 @@ class Planner:
 
     def fitting(self, prepared: Prepared, head: TableVersion | None) -> Prepared:
         """The rows: each partition has room, whatever its values are, and no rule of Iceberg's is for rows."""
-        return prepared
+        fills = head is not None and bool(defaults.fills_of(table_of(head).metadata))
+        return replace(prepared, is_filled=True) if fills else prepared
 
     def count(self, data: Any, operation: Operation, head: TableVersion) -> Prepared:
         """The rows under the table's schema, which may have more columns than they."""
@@ -201,7 +204,7 @@ class Planner:
         volatile: Sequence[str] = (),
     ) -> Prepared:
         """Check the data against the table's schema, or against that schema with the new columns and wider ones that it tells."""
-        target = self.schema_of(head)
+        target, data = self.schema_of(head), defaults.filled_data(data, table_of(head).metadata)
         if schema_mode is None:
             return prepare(data, target, volatile=volatile)
         found = as_frame(data, target=target).arrow_schema()

@@ -1,0 +1,72 @@
+"""Tells what columns get that a frame lacks: their ``write-default`` (Iceberg spec, "Default values"), which no library applies by itself.
+
+A NULL that a frame brings stays NULL.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from pyiceberg.schema import index_by_id
+
+from safewrite.iceberg.data.manifests_v3 import VERSION
+from safewrite.iceberg.data.schema import arrow_type
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+    from safewrite.frames.fills import ColumnFill
+
+
+def fills_of(metadata: TableMetadata) -> tuple[ColumnFill, ...]:
+    """What whole columns get."""
+    if metadata.format_version < VERSION:
+        return ()
+    given = [field for field in metadata.schema().fields if field.write_default is not None]
+    if not given:
+        return ()
+    from safewrite.frames.fills import ColumnFill
+    from safewrite.frames.terms import ValueTerm
+
+    return tuple(
+        ColumnFill(
+            field.name,
+            _as_sql(field.write_default),
+            ValueTerm(_stored(field.write_default), arrow_type(field.field_type, field.name)),
+        )
+        for field in given
+    )
+
+
+def filled_data(data: Any, metadata: TableMetadata) -> Any:
+    """The data with the columns that it lacks and that have a default."""
+    fills = fills_of(metadata)
+    if not fills:
+        return data
+    from safewrite.frames.fills import filled
+    from safewrite.iceberg.data.schema import arrow_schema
+
+    return filled(data, fills, arrow_schema(metadata.schema()))
+
+
+def nested_defaults(metadata: TableMetadata) -> list[str]:
+    """The fields inside of columns that have a default, by their names."""
+    if metadata.format_version < VERSION:
+        return []
+    schema = metadata.schema()
+    tops = {field.field_id for field in schema.fields}
+    found = [number for number, field in index_by_id(schema).items() if field.write_default is not None]
+    return [schema.find_column_name(number) or str(number) for number in found if number not in tops]
+
+
+def _stored(value: Any) -> Any:
+    return value.bytes if isinstance(value, UUID) else value
+
+
+def _as_sql(value: Any) -> str:
+    """The value in Spark's SQL: a text that is cast to the column's type, or bytes."""
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
+    text = str(value).replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{text}'"
