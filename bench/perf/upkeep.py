@@ -1,49 +1,240 @@
-"""Measures upkeep: many small appends, what a scan costs before and after ``maintain``, and deltalake's compaction beside it.
+"""Measures upkeep: a table of many small appends with ``maintain`` in between, beside the same rows written at once.
 
-``python -m bench.perf.upkeep --appends 2000 --rows 100`` prints a table; seconds are of CPU, all threads.
+``python -m bench.perf.upkeep --format delta --appends 2000 --rows 100`` prints a table; seconds are of CPU, all threads.  Appends
+stand ``--minutes`` apart by the clocks of this process and of its files, so that retentions end.
+``--every 0`` maintains once, at the end, with deltalake's compaction of a copy beside it.  ``--spark`` reads by Spark as well (wall).
 """
 
 from __future__ import annotations
 
 import argparse
+import bisect
+import math
+import os
 import resource
 import shutil
+import statistics
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import polars as pl
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 import safewrite as sw
+from safewrite.protocol.values import Listed
+from safewrite.stores import local
+from safewrite.table.verbs import Table
+
+Readers = Mapping[str, Callable[[], Any]]
+ROUNDS = 5
+AT_ENDS = 100
+"""So many appends at each end are compared."""
+PROPERTIES = {
+    "delta": {"delta.logRetentionDuration": "interval 15 days"},
+    "iceberg": {"history.expire.max-snapshot-age-ms": str(3600 * 1000), "write.metadata.delete-after-commit.enabled": "true"},
+}  # fmt: skip
+"""What a table of micro-batches says: how long it keeps its log or its snapshots."""
+
+
+class Clock:
+    """The time of this process and of its files, which jumps forward."""
+
+    def __init__(self) -> None:
+        self._real, self._real_ns = time.time, time.time_ns
+        self._jumps = [(0.0, 0.0)]
+        """When, and how far the clock was ahead from then on."""
+        self._listed = local._listed  # noqa: SLF001
+        time.time = lambda: self._real() + self._jumps[-1][1]
+        time.time_ns = lambda: self._real_ns() + int(self._jumps[-1][1] * 1e9)
+        local._listed = self._aged  # noqa: SLF001
+
+    def jump(self, seconds: float) -> None:
+        """Let time pass."""
+        self._jumps.append((self._real(), self._jumps[-1][1] + seconds))
+
+    def _aged(self, path: str, status: os.stat_result) -> Listed:
+        """A file with its time by this clock."""
+        found = self._listed(path, status)
+        ahead_s = self._jumps[bisect.bisect(self._jumps, (status.st_mtime, math.inf)) - 1][1]
+        return replace(found, modified_ms=found.modified_ms + int(ahead_s * 1e3))
+
+
+@dataclass
+class Lake:
+    """A folder with tables of one format."""
+
+    folder: Path
+    kind: str
+    spark: Any = None
+
+    @property
+    def catalog(self) -> dict[str, str]:
+        """The catalog of Iceberg tables."""
+        return {
+            "name": "bench",
+            "type": "sql",
+            "uri": f"sqlite:///{self.folder}/catalog.db",
+            "warehouse": f"file://{self.folder}/lake",
+        }
+
+    def made(self, name: str, rows: pa.Table) -> Table:
+        """A new table without rows."""
+        if self.kind == "delta":
+            return sw.create(str(self.folder / name), schema=rows.schema, properties=PROPERTIES["delta"])
+        return sw.create(
+            f"bench.{name}",
+            rows.schema,
+            catalog=self.catalog,
+            create_namespace=True,
+            properties=PROPERTIES["iceberg"],
+        )
+
+    def metadata(self, name: str) -> tuple[int, int]:
+        """How many files a table has that are no data, and their bytes."""
+        place = (
+            self.folder / name / "_delta_log"
+            if self.kind == "delta"
+            else self.folder / "lake" / "bench" / name / "metadata"
+        )
+        files = [one.stat().st_size for one in place.rglob("*") if one.is_file()]
+        return len(files), sum(files)
+
+    def readers(self, name: str) -> Readers:
+        """All rows by each reader."""
+        return (_of_delta if self.kind == "delta" else _of_iceberg)(self, name)
+
+
+def _of_delta(lake: Lake, name: str) -> Readers:
+    folder, query = str(lake.folder / name), "SELECT * FROM t"
+    found: dict[str, Callable[[], Any]] = {
+        "deltalake's query": lambda: (
+            QueryBuilder().register("t", DeltaTable(folder)).execute(query).read_all()
+        ),
+        "deltalake's to_pyarrow_table": lambda: DeltaTable(folder).to_pyarrow_table(),
+        "polars": lambda: pl.scan_delta(folder).collect(),
+        "duckdb": lambda: _duckdb(DeltaTable(folder).file_uris()),
+    }
+    if lake.spark is not None:
+        found["spark"] = lambda: _spark_read(lake.spark, f"delta.`{folder}`")
+    return found
+
+
+def _of_iceberg(lake: Lake, name: str) -> Readers:
+    from pyiceberg.catalog import load_catalog
+
+    catalog = load_catalog(**lake.catalog)
+
+    def loaded() -> Any:
+        return catalog.load_table(f"bench.{name}")
+
+    found: dict[str, Callable[[], Any]] = {
+        "pyiceberg": lambda: loaded().scan().to_arrow(),
+        "polars": lambda: pl.scan_iceberg(loaded(), reader_override="native").collect(),
+        "duckdb": lambda: _duckdb([task.file.file_path for task in loaded().scan().plan_files()]),
+    }
+    if lake.spark is not None:
+        found["spark"] = lambda: _spark_read(lake.spark, f"lake.bench.{name}")
+    return found
+
+
+def _spark_read(spark: Any, table: str) -> None:
+    spark.sql(f"SELECT * FROM {table}").write.format("noop").mode("overwrite").save()
+
+
+def _duckdb(files: Sequence[str]) -> Any:
+    with duckdb.connect() as connection:
+        return connection.read_parquet([*files]).to_arrow_table()
 
 
 def main() -> None:
-    """Make a table, measure, and print."""
+    """Make tables, measure, and print."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--format", choices=("delta", "iceberg"), default="delta")
     parser.add_argument("--appends", type=int, default=2_000)
     parser.add_argument("--rows", type=int, default=100)
+    parser.add_argument("--every", type=int, default=100)
+    parser.add_argument("--minutes", type=float, default=15.0)
+    parser.add_argument("--spark", action="store_true")
     asked = parser.parse_args()
+    clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
-        ours, theirs = Path(folder) / "ours", Path(folder) / "theirs"
-        table = sw.open(str(ours), create=True)
-        for number in range(asked.appends):
-            table.append(_rows(number, asked.rows))
-        shutil.copytree(ours, theirs)
-        before, took = _scans(ours), _size(ours)
-        maintained, report = _timed(table.maintain)
-        compacted, _ = _timed(DeltaTable(theirs).optimize.compact)
-        after = _scans(ours)
-    _say(f"{report}")
-    _say(
-        f"maintain {maintained:.2f} s, {took / maintained / 1e6:.1f} MB/s; deltalake {compacted:.2f} s, {took / compacted / 1e6:.1f} MB/s"
+        lake = Lake(Path(folder), asked.format)
+        table = lake.made("ours", _rows(0, 1))
+        if asked.every:
+            _between(lake, table, clock, asked)
+        else:
+            _at_the_end(lake, table, asked)
+
+
+def _between(lake: Lake, table: Table, clock: Clock, asked: argparse.Namespace) -> None:
+    """Maintain between appends, and compare with one file."""
+    seconds, upkeep = [], 0.0
+    for number in range(asked.appends):
+        rows = _rows(number, asked.rows)
+        seconds.append(_timed(lambda rows=rows: table.append(rows))[0])
+        if (number + 1) % asked.every == 0:
+            clock.jump(asked.every * asked.minutes * 60)
+            took, report = _timed(lambda: table.maintain(remove_unused=True))
+            upkeep += took
+            files, size = lake.metadata("ours")
+            _say(
+                f"{number + 1:,}: {seconds[-1] * 1e3:.0f} ms; {files:,} metadata files of {size / 1e6:.1f} MB; {report}"
+            )
+    lake.made("once", _rows(0, 1)).append(
+        pa.concat_tables([_rows(number, asked.rows) for number in range(asked.appends)])
     )
-    for name, seconds in before.items():
-        _say(f"{name}: {seconds:.2f} s before, {after[name]:.2f} s after")
+    first, last = seconds[20 : 20 + AT_ENDS], seconds[-AT_ENDS:]
+    _say(f"maintain: {upkeep:.2f} s; appends: {sum(seconds):.2f} s")
+    for word, of in (("median", statistics.median), ("mean", statistics.fmean)):
+        _say(
+            f"an append, {word}: {of(first) * 1e3:.1f} ms first, {of(last) * 1e3:.1f} ms last, {of(last) / of(first):.2f}"
+        )
+    if asked.spark:
+        lake.spark = _spark(lake)
+    ours, once = lake.readers("ours"), lake.readers("once")
+    for name in ours:
+        mine, theirs = _least(name, ours[name], once[name])
+        _say(f"{name}: {mine * 1e3:.1f} ms, {theirs * 1e3:.1f} ms of one file, {mine / theirs:.2f}")
+
+
+def _at_the_end(lake: Lake, table: Table, asked: argparse.Namespace) -> None:
+    """Maintain once, beside deltalake's compaction of a copy."""
+    for number in range(asked.appends):
+        table.append(_rows(number, asked.rows))
+    ours, theirs = lake.folder / "ours", lake.folder / "theirs"
+    took = sum(one.stat().st_size for one in lake.folder.rglob("*.parquet"))
+    before = {name: _least(name, read)[0] for name, read in lake.readers("ours").items()}
+    if lake.kind == "delta":
+        shutil.copytree(ours, theirs)
+        compacted, _ = _timed(DeltaTable(theirs).optimize.compact)
+        _say(f"deltalake's compaction {compacted:.2f} s, {took / compacted / 1e6:.1f} MB/s")
+    maintained, report = _timed(table.maintain)
+    _say(f"{report}")
+    _say(f"maintain {maintained:.2f} s, {took / maintained / 1e6:.1f} MB/s")
+    for name, read in lake.readers("ours").items():
+        _say(f"{name}: {before[name]:.2f} s before, {_least(name, read)[0]:.2f} s after")
+
+
+def _spark(lake: Lake) -> Any:
+    from pyspark.sql import SparkSession
+
+    from safewrite.spark import configure
+
+    theirs = {
+        "type": "jdbc",
+        "uri": f"jdbc:sqlite:{lake.folder}/catalog.db",
+        "warehouse": lake.catalog["warehouse"],
+    }
+    settings = {"delta": lake.kind == "delta", "iceberg": None if lake.kind == "delta" else {"lake": theirs}}
+    return configure(SparkSession.builder.master("local[2]"), **settings).getOrCreate()
 
 
 def _rows(number: int, count: int) -> pa.Table:
@@ -52,27 +243,23 @@ def _rows(number: int, count: int) -> pa.Table:
     return pa.table({"id": ids, "amount": draw.random(count), "name": [f"name{one % 977}" for one in ids]})
 
 
-def _size(folder: Path) -> int:
-    return sum(one.stat().st_size for one in folder.glob("*.parquet"))
-
-
-def _scans(folder: Path) -> dict[str, float]:
-    """Seconds of a sum by each reader."""
-    query = "SELECT sum(amount) FROM t"
-    readers: dict[str, Callable[[], Any]] = {
-        "deltalake's query": lambda: (
-            QueryBuilder().register("t", DeltaTable(folder)).execute(query).read_all()
-        ),
-        "deltalake's to_pyarrow_table": lambda: DeltaTable(folder).to_pyarrow_table(),
-        "polars": lambda: pl.scan_delta(str(folder)).select(pl.col("amount").sum()).collect(),
-    }
-    return {name: min(_timed(read)[0] for _ in range(2)) for name, read in readers.items()}
+def _least(name: str, *reads: Callable[[], Any]) -> list[float]:
+    """The least seconds of each of some reads, turn by turn: of CPU, and by the wall's clock where another process works."""
+    timed = _waited if name == "spark" else _timed
+    rounds = [[timed(read)[0] for read in reads] for _ in range(ROUNDS)]
+    return [min(each) for each in zip(*rounds, strict=True)]
 
 
 def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
     before = _cpu_s()
     result = call()
     return _cpu_s() - before, result
+
+
+def _waited(call: Callable[[], Any]) -> tuple[float, Any]:
+    before = time.perf_counter()
+    result = call()
+    return time.perf_counter() - before, result
 
 
 def _cpu_s() -> float:
@@ -82,6 +269,7 @@ def _cpu_s() -> float:
 
 def _say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from safewrite.protocol.ask import Limits
     from safewrite.protocol.iceberg.head import TableVersion
 
-DAY_MS = 24 * 3600 * 1000
-KEPT_MS = retention.HORIZON_MS + DAY_MS
+HOUR_MS = 3600 * 1000
+"""So long they stay at least, whatever a table says: a write that was under way finds what became of it in them."""
+KEPT_MS = retention.HORIZON_MS + 24 * HOUR_MS
 """Snapshots tell keys for as long as a write may be repeated, unless the table has them in a ledger.
 
 So long they also stay where a table does not say how long (Iceberg's own default is five days): jobs expire them unasked, and whoever
@@ -71,8 +72,8 @@ def kept_by(connection: Connection, head: TableVersion) -> Kept | None:
     )
     if (said.text is not None and said.kept_ms is None) or not str(least).isdigit():
         return None  # it says something that nobody can read
-    has_ledger = ledger_place.recorded(head) is not None and ledger_place.differs(connection, head) is None
-    least_ms = DAY_MS if has_ledger and said.kept_ms is not None else KEPT_MS
+    is_short = said.kept_ms is not None and ledger_place.keeps_all_keys(connection, head)
+    least_ms = HOUR_MS if is_short else KEPT_MS
     return Kept(max(said.kept_ms or 0, least_ms), max(int(least), 1))
 
 

@@ -417,7 +417,9 @@ class IcebergFormat:
         head = self._admit(self.refresh())
         count = expire(self.connection, head, self.limits, dry_run=asked.dry_run)
         if count and not asked.dry_run:
-            head = self.refresh()
+            before, head = head, self.refresh()
+            with after_ack(self.uri):
+                self.connection.drop_old_metadata(before, head)
         unused = self._cached.run(unused_of(self.connection, head, asked, self.limits))
         return Settled(None, {"snapshots": count} if count else {}, unused)
 

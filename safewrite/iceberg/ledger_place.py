@@ -85,6 +85,13 @@ def differs(connection: KeyKeeper, head: TableVersion) -> str | None:
     return None if known is None or known == place(connection, head) else known
 
 
+def keeps_all_keys(connection: KeyKeeper, head: TableVersion) -> bool:
+    """Whether every writer of the table has the ledger of this connection: the one that the table records, or its catalog's database."""
+    if recorded(head) is not None:
+        return differs(connection, head) is None
+    return connection.helpers.ledger and connection.lock_table is None and not connection.objects
+
+
 def keepers(
     connection: KeyKeeper, head: TableVersion, branch_id: str
 ) -> tuple[Ledger | None, TicketQueue | None]:

@@ -123,6 +123,8 @@ def test_each_checkpoint_is_made_from_the_one_before_it():
             if n > 10:
                 assert table.asked["Get"] <= 1 + 10 + 1 + 1  # the last one looks whether the log is the same
             only_the_checkpoint(table, n)
+    parsed = pq.read_metadata(io.BytesIO(table.blobs[actions.checkpoint_paths(30)[0]]))
+    assert parsed.num_row_groups == 3  # what was there and what came are together
     assert {file["path"] for file in values(rows_of(table, 30), "add")} == {
         f"{n}" for n in range(31) if n not in (6, 13, 20, 27)
     }

@@ -84,6 +84,22 @@ def test_each_partition_has_one_file_afterwards_and_every_reader_sees_the_same_r
     assert (table.history(1)[0].rows_added, table.history(1)[0].rows_removed) == (0, 0)
 
 
+def test_the_record_of_what_went_is_in_no_manifest_that_stays(tmp_path: Path) -> None:
+    """A reader would pass over it at each scan, and every file that went would be asked for a manifest of its own."""
+    lake = Lake(tmp_path / "t", files=12, days=("a",))
+    table = lake.open()
+    table.maintain()
+    there = lake.catalog.load_table("db.t")
+    counts = [
+        (one.added_files_count, one.existing_files_count, one.deleted_files_count)
+        for one in there.current_snapshot().manifests(there.io)
+    ]
+    assert sorted(counts) == [(0, 0, 12), (1, 0, 0)]
+    table.append([{"n": 1, "s": 1, "day": "a"}])
+    there = lake.catalog.load_table("db.t")
+    assert not any(one.deleted_files_count for one in there.current_snapshot().manifests(there.io))
+
+
 def _has_iceberg() -> bool:
     with suppress(duckdb.Error):
         duckdb.sql("LOAD iceberg")

@@ -14,9 +14,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
 from safewrite.iceberg import expiry
-from safewrite.iceberg.expiry import DAY_MS, Kept, expired
+from safewrite.iceberg.expiry import HOUR_MS, Kept, expired
 from safewrite.iceberg.retention import KEEP
 
+DAY_MS = 24 * HOUR_MS
 NOW_MS = 1000 * DAY_MS
 
 
@@ -125,6 +126,17 @@ def test_old_snapshots_go_and_rows_keys_tags_and_later_versions_stay(
     )
 
 
+def test_metadata_that_the_expiry_pushes_out_goes_with_it(
+    catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It would be taken for another line of the table later, and all that it names would stay for ever."""
+    kept = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "3"}
+    table = made(catalog, **kept)
+    age(monkeypatch)
+    assert table.maintain(budget_bytes=1).removed == {"snapshots": 10}
+    assert len([*tmp_path.rglob("*.metadata.json")]) == 1 + 3
+
+
 @pytest.mark.parametrize("properties", [{"gc.enabled": "false"}, {KEEP: str(60 * DAY_MS)}])
 def test_a_table_that_keeps_them_longer_keeps_them(
     properties: dict[str, str], catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
@@ -137,23 +149,32 @@ def test_a_table_that_keeps_them_longer_keeps_them(
 
 
 @pytest.mark.parametrize(
-    ("said_days", "has_ledger", "kept_days"),
-    [(None, True, 15), (None, False, 15), (3, True, 3), (3, False, 15), (0, True, 1), (40, False, 40)],
-)
+    ("said_hours", "ledger", "kept_hours"),
+    [
+        (None, "database", 15 * 24), (3, "database", 3), (0, "database", 1), (960, "database", 960), (3, "recorded", 3),
+        (3, "lock table that is not recorded", 15 * 24), (3, "none", 15 * 24),
+    ],
+)  # fmt: skip
 def test_how_long_snapshots_are_kept(
-    said_days: int | None,
-    has_ledger: bool,
-    kept_days: int,
+    said_hours: int | None,
+    ledger: str,
+    kept_hours: int,
     catalog: SqlCatalog,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A table that does not say it keeps them as long as one whose keys only they know: its users did not ask."""
     catalog.create_namespace("db")
-    properties = {} if said_days is None else {KEEP: str(said_days * DAY_MS)}
+    properties = {} if said_hours is None else {KEEP: str(said_hours * HOUR_MS)}
     catalog.create_table("db.t", pa.schema({"id": pa.int64()}), properties=properties)
-    monkeypatch.setattr(expiry.ledger_place, "recorded", lambda head: has_ledger or None)
+    monkeypatch.setattr(expiry.ledger_place, "recorded", lambda head: ledger == "recorded" or None)
     monkeypatch.setattr(expiry.ledger_place, "differs", lambda connection, head: None)
     monkeypatch.setattr(expiry, "table_of", lambda table: table)
-    kept = expiry.kept_by(SimpleNamespace(catalog=catalog), catalog.load_table("db.t"))  # type: ignore[arg-type]
+    connection: Any = SimpleNamespace(
+        catalog=catalog,
+        lock_table="locks" if ledger.startswith("lock table") else None,
+        objects=False,
+        helpers=SimpleNamespace(ledger=ledger != "none"),
+    )
+    kept = expiry.kept_by(connection, catalog.load_table("db.t"))  # type: ignore[arg-type]
     assert kept is not None
-    assert kept.ms == kept_days * DAY_MS
+    assert kept.ms == kept_hours * HOUR_MS

@@ -176,17 +176,15 @@ def _written(files: LogReplay, before: Mapping[str, pa.StructArray]) -> Encoded:
         write_page_checksum=True,
     ) as writer:
         for root, later in actions.items():
-            for rows in _chunks(before.get(root, ())):
-                writer.write_table(_rows_table(schema, root, rows))
-            for first in range(0, len(later), ROWS_PER_GROUP):
-                writer.write_table(_file_table(schema, root, later[first : first + ROWS_PER_GROUP]))
+            parts = [_rows_table(schema, root, before[root])] if root in before else []
+            parts += [
+                _file_table(schema, root, later[first : first + ROWS_PER_GROUP])
+                for first in range(0, len(later), ROWS_PER_GROUP)
+            ]
+            if counts[root]:  # few groups: a reader of a short list pays for each
+                writer.write_table(pa.concat_tables(parts), row_group_size=ROWS_PER_GROUP)
         writer.write_table(_head_table(schema, head))
     return Encoded(sink.getvalue(), len(head) + sum(counts.values()), counts["add"])
-
-
-def _chunks(rows: pa.StructArray | tuple[()]) -> Iterator[pa.StructArray]:
-    for first in range(0, len(rows), ROWS_PER_GROUP):
-        yield rows[first : first + ROWS_PER_GROUP]
 
 
 def _rows_table(schema: pa.Schema, root: str, rows: pa.StructArray) -> pa.Table:

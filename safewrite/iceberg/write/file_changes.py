@@ -43,6 +43,9 @@ def without_files(
 ) -> Generator[Effect, Outcome, tuple[list[ManifestFile], tuple[Put, ...], Sequence[DataFile]]]:
     """The base's manifests, those with removed files rewritten, and a record of what was removed; and the deletes that go with these.
 
+    Where most files of a manifest go, their record has one of its own, shared by all of the partition spec: the next snapshot leaves it
+    out, so that no reader passes over what went.
+
     From format version 3 on a delete file of one data file goes with it, and where one of the ``marks``, a vector, takes its place.
 
     Raises:
@@ -71,27 +74,38 @@ def without_files(
         return entry(status, signed, one.data_file, one.sequence_number, one.file_sequence_number)
 
     puts: list[Put] = []
-    deletes: list[DataFile] = []
+
+    def written(like: ManifestFile, some: Iterable[ManifestEntry]) -> ManifestFile:
+        """A manifest of entries of one content and partition spec."""
+        write = manifest_of_deletes if like.content == ManifestContent.DELETES else manifest_of
+        spec, location = metadata.specs()[like.partition_spec_id], new_location(len(puts) + 1)
+        made, body = write(
+            metadata, schema, map(restated, some), spec=spec, snapshot_id=snapshot_id, location=location
+        )
+        puts.append(Put(location, body, name="stage.put_manifest"))
+        return made
+
     asked = {ManifestContent.DATA} if gone else set()
     asked |= {ManifestContent.DELETES} if version >= VERSION else set()
     kept = [one for one in manifests if one.content not in asked]
     looked = [one for one in manifests if one.content in asked]
     entries = yield from entries_of(head, looked, known, limits, "replace.get_manifest")
-    for number, (manifest, found) in enumerate(zip(looked, entries, strict=True)):
-        going = [one.data_file for one in found if goes_with(one)]
+    records: dict[tuple[ManifestContent, int], tuple[ManifestFile, list[ManifestEntry]]] = {}
+    deletes: list[DataFile] = []
+    for manifest, found in zip(looked, entries, strict=True):
+        going = [one for one in found if goes_with(one)]
         if not going:
             kept.append(manifest)
             continue
-        spec, location = metadata.specs()[manifest.partition_spec_id], new_location(number + 1)
-        write = manifest_of
         if manifest.content == ManifestContent.DELETES:
-            write = manifest_of_deletes
-            deletes += going
-        made, body = write(
-            metadata, schema, map(restated, found), spec=spec, snapshot_id=snapshot_id, location=location
-        )
-        kept.append(made)
-        puts.append(Put(location, body, name="stage.put_manifest"))
+            deletes += [one.data_file for one in going]
+        rest = [one for one in found if not goes_with(one)]
+        if len(going) <= len(rest):
+            kept.append(written(manifest, found))
+            continue
+        records.setdefault((manifest.content, manifest.partition_spec_id), (manifest, []))[1].extend(going)
+        kept += [written(manifest, rest)] if rest else []
+    kept += [written(*one) for one in records.values()]
     return kept, tuple(puts), deletes
 
 
