@@ -230,6 +230,7 @@ def numbers_in(fields: Any) -> dict[str, int]:
     return {one.name: int((one.metadata or {})[b"PARQUET:field_id"]) for one in fields}
 
 
+@pytest.mark.sweep("name")
 @pytest.mark.parametrize("mode", ["name", "id"])
 @pytest.mark.parametrize("more", [{}, {"enableChangeDataFeed": "true"}, {"enableDeletionVectors": "true"}])
 def test_every_verb_writes_files_statistics_and_partitions_by_physical_names(tmp_path, mode, more):

@@ -36,10 +36,16 @@ def bare() -> Iterator[Warm]:
 
 @pytest.mark.sweep(
     "A2-an_engine",
+    "A21-a_summary",
+    "A21-files_with",
+    "A21-rows_that",
     "B4-a_compaction",
-    "B7-a_log",
+    "B6-null",
+    "B7-a_",
+    "B7-no_version",
     "B7-the_log",
-    "B7-snapshots_of",
+    "B7-snapshots_",
+    "B7-what_did",
     "C3-an_own_key",
     "C9-what",
     "C9-a_file",
@@ -50,6 +56,8 @@ def bare() -> Iterator[Warm]:
     "C11-a_vector",
     "I3-tombstones",
     "I7-files",
+    "I7-rows",
+    "I7-tasks",
 )
 @pytest.mark.parametrize("fault", SAMPLE)
 def test_the_fault_is_noticed(fault: Fault, warm: Warm) -> None:
