@@ -1,4 +1,4 @@
-"""Sends records to one topic of Kafka by Kafka's own client, which runs in a Java of its own."""
+"""Sends records to topics of Kafka by Kafka's own client, which runs in a Java of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _SOURCE = Path(__file__).parents[1] / "java" / "Producer.java"
 
 
 class Producer:
-    """Creates the topic when it starts; ``flush`` returns once all records so far are acknowledged by the broker."""
+    """Creates the topics when it starts; ``flush`` returns once all records so far are acknowledged by the broker.
+
+    ``topic`` is one, or several with commas between them.  Partitions are counted through all of them.
+    """
 
     def __init__(self, kafka: Kafka, topic: str, partitions: int, log: Path) -> None:
         jars = f"{kafka.jars_dir}/*"

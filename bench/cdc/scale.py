@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import deltalake
 import pyarrow as pa
@@ -34,12 +35,43 @@ from bench.servers.kafka import Kafka
 from bench.servers.spark import Cluster
 from bench.servers.usage import KINDS, Usage, by_kind, shares_of
 
-TOPIC, PARTITIONS = "shop.public.all", 4
+TOPIC = "shop.public.all"
 _STUCK_S, _POLL_S = 900.0, 0.1
 SMALLER = 4
 """Batches of the second size have so many times fewer records."""
-SCENES: Mapping[str, tuple[int, float]] = {"hot": (20, 0.99), "even": (20, 0.0), "snapshot": (1, 1.0)}
-"""The tables of a scene, and the part of the records that is of the first of them."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The tables of a topic, and the part of the records that is of the first of them; all have so many partitions.
+
+    ``own_topics``: each table has a topic of its own, as Debezium makes them.
+    """
+
+    tables: int
+    hot: float = 0.0
+    partitions: int = 4
+    run: int = 1000
+    """So many records of a table come one after another."""
+    own_topics: bool = False
+
+    @property
+    def topics(self) -> list[str]:
+        """The names of the topics."""
+        if not self.own_topics:
+            return [TOPIC]
+        return [f"shop.public.t{number}" for number in range(self.tables)]
+
+
+SCENES: Mapping[str, Scene] = {
+    "hot": Scene(20, 0.9),
+    "even": Scene(20),
+    "snapshot": Scene(1, 1.0),
+    "forty": Scene(40, run=100),
+    "topics": Scene(40, partitions=2, run=100, own_topics=True),
+    "partitions": Scene(40, partitions=64, run=100),
+}
+"""``topics`` and ``partitions`` have the records of ``forty`` in more partitions."""
 
 
 @dataclass
@@ -53,11 +85,15 @@ class Scaled:
     """Records in a batch, at most."""
     defaults: bool = False
     """Whether the driver has Spark's heap of 1 GB, and parts as these follow from it."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Further settings of Spark."""
     rows: int = 0
     batches: int = 0
     wall_s: float = 0.0
     cpu_us: dict[str, float] = field(default_factory=dict)
     """Microseconds of CPU for a record, by the kind of process."""
+    compiling_us: dict[str, float] = field(default_factory=dict)
+    """Of these, what Java's compilers took: a job that runs for long pays them once."""
     shares: list[float] = field(default_factory=list)
     """The part of the executors' CPU that each of them took."""
     driver_mib: float = 0.0
@@ -87,12 +123,15 @@ def parted(large: Scaled, small: Scaled) -> tuple[float, float]:
 
 def fill(producer: Producer, rows: int, scene: str) -> None:
     """Send inserts, each of an id of its own, of all tables of a scene."""
-    tables, hot = SCENES[scene]
+    given = SCENES[scene]
     events, op = Events(), "r" if scene == "snapshot" else "c"
-    for first in range(0, rows, 1000):
-        table = 0 if (first // 1000 % 100) < hot * 100 else first // 1000 % tables
-        for one in events.batch(0, range(first, min(rows, first + 1000)), lambda _: op, table).records:
-            producer.send(first // 1000 % PARTITIONS, one.key, one.value)
+    for at in range(0, rows, given.run):
+        number = at // given.run
+        table = 0 if (number % 100) < given.hot * 100 else number % given.tables
+        first = table * given.partitions if given.own_topics else 0
+        of_table = number // given.tables if given.own_topics else number
+        for one in events.batch(0, range(at, min(rows, at + given.run)), lambda _: op, table).records:
+            producer.send(first + of_table % given.partitions, one.key, one.value)
     if (told := producer.flush()) != rows:
         raise RuntimeError(f"{rows} records were made, and the broker took {told}")
 
@@ -100,10 +139,10 @@ def fill(producer: Producer, rows: int, scene: str) -> None:
 def run(kafka: Kafka, folder: Path, told: Scaled, rows: int, batch: int) -> Scaled:
     """Land the whole topic, and count."""
     folder.mkdir()
-    tables, _ = SCENES[told.scene]
+    scene = SCENES[told.scene]
     settings = {
-        "tables": [{"database": DATABASE, "table": f"t{number}", "primary_key": ["id"]} for number in range(tables)],
-        "kafka": {"servers": kafka.endpoint_url, "topics": [TOPIC], "max_offsets_per_trigger": batch},
+        "tables": [{"database": DATABASE, "table": f"t{number}", "primary_key": ["id"]} for number in range(scene.tables)],
+        "kafka": {"servers": kafka.endpoint_url, "topics": scene.topics, "max_offsets_per_trigger": batch},
         "engine": told.engine,
         "parallel_tables": 2,
     }  # fmt: skip
@@ -114,7 +153,7 @@ def run(kafka: Kafka, folder: Path, told: Scaled, rows: int, batch: int) -> Scal
         cluster = stack.enter_context(Cluster(folder, told.executors, "2g"))
         spark = on_cluster(cluster) | {
             "spark.executor.memory": "1g", "spark.driver.memory": heap, "spark.speculation": "false",
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC", "spark.locality.wait": "0",
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC", "spark.locality.wait": "0", **told.conf,
         }  # fmt: skip
         job = Job(folder, "delta", kafka.endpoint_url, settings, batch, spark=spark, by_lot=False)
         stack.callback(job.kill)
@@ -125,7 +164,7 @@ def run(kafka: Kafka, folder: Path, told: Scaled, rows: int, batch: int) -> Scal
 
 def _watch(job: Job, cluster: Cluster, rows: int, told: Scaled) -> None:
     """Look at the processes at each commit of the ledger, until all records are in it."""
-    deadline, seen, points = time.monotonic() + _STUCK_S, 0, list[tuple[float, int, dict[int, float]]]()
+    deadline, seen, points = time.monotonic() + _STUCK_S, 0, list[_Point]()
     usage = Usage(job.pid, cluster)
     while seen < rows:
         if job.ended is not None or time.monotonic() > deadline:
@@ -134,17 +173,37 @@ def _watch(job: Job, cluster: Cluster, rows: int, told: Scaled) -> None:
         told.driver_mib = usage.peaks_mib.get(job.pid, 0.0)
         if now > seen:
             seen, deadline = now, time.monotonic() + _STUCK_S
-            points.append((time.monotonic(), now, spent))
+            points.append(_Point(time.monotonic(), now, spent, usage.compiling_s()))
         time.sleep(_POLL_S)
-    (first_s, first, before), (last_s, last, after) = points[1], points[-1]
-    told.rows, told.wall_s, told.batches = last - first, last_s - first_s, len(points) - 2
-    grown = {pid: spent - before.get(pid, 0.0) for pid, spent in after.items()}
-    told.cpu_us = {kind: one / max(1, told.rows) * 1e6 for kind, one in by_kind(usage.kinds, grown).items()}
+    first, last = points[1], points[-1]
+    told.rows, told.wall_s, told.batches = (
+        last.records - first.records,
+        last.at_s - first.at_s,
+        len(points) - 2,
+    )
+    grown, compiled = _grown(first.cpu_s, last.cpu_s), _grown(first.compiling_s, last.compiling_s)
+    told.cpu_us, told.compiling_us = (
+        {kind: spent / max(1, told.rows) * 1e6 for kind, spent in by_kind(usage.kinds, one).items()}
+        for one in (grown, compiled)
+    )
     told.shares = shares_of(usage.kinds, grown)
     if len(told.shares) != told.executors:
         raise RuntimeError(
             f"{len(told.shares)} executors worked, not {told.executors}: the job ran elsewhere"
         )
+
+
+class _Point(NamedTuple):
+    """A commit of the ledger: when it was seen, how many records had landed, and seconds of CPU of each process."""
+
+    at_s: float
+    records: int
+    cpu_s: dict[int, float]
+    compiling_s: dict[int, float]
+
+
+def _grown(before: Mapping[int, float], after: Mapping[int, float]) -> dict[int, float]:
+    return {pid: spent - before.get(pid, 0.0) for pid, spent in after.items()}
 
 
 def _landed(job: Job) -> int:
@@ -169,20 +228,23 @@ def main() -> None:
     parser.add_argument(
         "--defaults", action="store_true", help="a heap of 1 GB for the driver, and its parts"
     )
+    parser.add_argument("--conf", action="append", default=[], help="a further setting of Spark: name=value")
     parser.add_argument("--json", type=Path, help="file of the figures")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="safewrite-scale-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    settings = dict(one.split("=", 1) for one in given.conf)
     told, say = list[Scaled](), screen().print
     for scene in given.scenes:
         (folder / scene).mkdir()
         with Kafka(folder / scene) as kafka:
-            with Producer(kafka, TOPIC, PARTITIONS, folder / "producer.log") as producer:
+            one = SCENES[scene]
+            with Producer(kafka, ",".join(one.topics), one.partitions, folder / "producer.log") as producer:
                 fill(producer, given.rows, scene)
             for engine in given.engines:
                 sizes = (given.batch,) if given.once else (given.batch, given.batch // SMALLER)
                 for executors, batch in product(given.executors, sizes):
-                    made = Scaled(scene, engine, executors, batch, given.defaults)
+                    made = Scaled(scene, engine, executors, batch, given.defaults, settings)
                     place = folder / scene / f"{engine}-{executors}-{batch}"
                     run(kafka, place, made, given.rows, batch)
                     say(json.dumps(asdict(made)))
@@ -196,6 +258,7 @@ def main() -> None:
         "batch",
         "records/s",
         *(f"{kind}, us" for kind in KINDS),
+        "of it compiling",
         "shares",
         "driver, MiB",
     )
@@ -209,6 +272,7 @@ def main() -> None:
             f"{one.batch:,}",
             f"{one.rate:,.0f}",
             *cpu,
+            f"{sum(one.compiling_us.values()):.2f}",
             shares,
             f"{one.driver_mib:.0f}",
         )
@@ -220,7 +284,7 @@ def main() -> None:
     )
     for large, small in zip(told[::2], told[1::2], strict=True):
         whole, slope = parted(large, small)
-        of_table = whole / SCENES[large.scene][0]
+        of_table = whole / SCENES[large.scene].tables
         grid.add_row(
             large.scene, large.engine, str(large.executors), f"{whole:.0f}", f"{of_table:.1f}", f"{slope:.2f}"
         )

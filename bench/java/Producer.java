@@ -1,4 +1,5 @@
-// Creates a topic and sends lines of its standard input as records: "partition key value", both in base64, "-" for none.
+// Creates topics and sends lines of its standard input as records: "partition key value", both in base64, "-" for none.
+// The topics are named with commas between them.  All have the same number of partitions, which are counted through all topics.
 // An empty line asks for an answer once all lines before it are acknowledged: the number of records so far.
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -15,10 +16,11 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 public class Producer {
   public static void main(String[] given) throws Exception {
-    String topic = given[1];
+    List<String> topics = List.of(given[1].split(","));
+    int partitions = Integer.parseInt(given[2]);
     Properties settings = new Properties();
     settings.put("bootstrap.servers", given[0]);
-    createTopic(settings, new NewTopic(topic, Integer.parseInt(given[2]), (short) 1));
+    createTopics(settings, topics.stream().map(topic -> new NewTopic(topic, partitions, (short) 1)).toList());
     settings.put("acks", "all");
     settings.put("enable.idempotence", "true"); // the order of a partition and each record once, also when the broker restarts
     settings.put("delivery.timeout.ms", "300000");
@@ -34,7 +36,8 @@ public class Producer {
           System.out.println(sent);
         } else {
           String[] parts = line.split(" ");
-          var record = new ProducerRecord<>(topic, Integer.valueOf(parts[0]), bytes(parts[1]), bytes(parts[2]));
+          int partition = Integer.parseInt(parts[0]);
+          var record = new ProducerRecord<>(topics.get(partition / partitions), partition % partitions, bytes(parts[1]), bytes(parts[2]));
           producer.send(record, (told, error) -> failed.compareAndSet(null, error));
           sent++;
         }
@@ -46,9 +49,9 @@ public class Producer {
     return text.equals("-") ? null : Base64.getDecoder().decode(text);
   }
 
-  private static void createTopic(Properties settings, NewTopic topic) throws ExecutionException, InterruptedException {
+  private static void createTopics(Properties settings, List<NewTopic> topics) throws ExecutionException, InterruptedException {
     try (Admin admin = Admin.create(settings)) {
-      admin.createTopics(List.of(topic)).all().get();
+      admin.createTopics(topics).all().get();
     }
   }
 }

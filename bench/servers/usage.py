@@ -22,6 +22,8 @@ class Usage:
     """Seconds of CPU of each process so far, those that ended too."""
     peaks_mib: dict[int, float] = field(default_factory=dict)
     """The most that each process had in memory."""
+    threads_s: dict[int, dict[int, tuple[str, float]]] = field(default_factory=dict)
+    """Seconds of CPU of the threads of each Java process, those that ended too: the name and the seconds, by thread."""
 
     def look(self) -> dict[int, float]:
         """Look again; seconds of CPU of the processes that run."""
@@ -35,8 +37,17 @@ class Usage:
                 self.kinds[pid] = kind
                 found[pid] = max(_cpu_s(pid), self.cpu_s.get(pid, 0.0))
                 self.peaks_mib[pid] = max(_peak_mib(pid), self.peaks_mib.get(pid, 0.0))
+                if "Java" in kind:
+                    self.threads_s.setdefault(pid, {}).update(_threads_s(pid))
         self.cpu_s |= found
         return found
+
+    def compiling_s(self) -> dict[int, float]:
+        """Seconds of CPU so far that Java's compilers took, by process: a job that runs for long pays them once."""
+        return {
+            pid: sum(spent for name, spent in threads.values() if "CompilerThre" in name)
+            for pid, threads in self.threads_s.items()
+        }
 
     def _kind(self, pid: int, running: dict[int, tuple[int, str]], workers: dict[int, int]) -> str | None:
         line, above = running[pid][1], pid
@@ -64,6 +75,21 @@ def shares_of(kinds: dict[int, str], spent: dict[int, float], kind: str = "execu
             of[name] = of.get(name, 0.0) + one
     whole = sum(of.values())
     return sorted(one / whole for one in of.values() if whole)
+
+
+def _threads_s(pid: int) -> dict[int, tuple[str, float]]:
+    found = {}
+    for place in Path(f"/proc/{pid}/task").glob("*"):
+        try:
+            head, _, rest = (place / "stat").read_text().rpartition(")")
+        except OSError:  # it ended just now
+            continue
+        parts = rest.split()
+        found[int(place.name)] = (
+            head.partition("(")[2],
+            (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK"),
+        )
+    return found
 
 
 def _cpu_s(pid: int) -> float:
