@@ -129,7 +129,7 @@ def fill(producer: Producer, rows: int, scene: str) -> None:
         number = at // given.run
         table = 0 if (number % 100) < given.hot * 100 else number % given.tables
         first = table * given.partitions if given.own_topics else 0
-        of_table = number // given.tables if given.own_topics else number
+        of_table = number // given.tables + (0 if given.own_topics else number)
         for one in events.batch(0, range(at, min(rows, at + given.run)), lambda _: op, table).records:
             producer.send(first + of_table % given.partitions, one.key, one.value)
     if (told := producer.flush()) != rows:

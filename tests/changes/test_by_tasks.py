@@ -18,9 +18,13 @@ from hypothesis import strategies as st
 import safewrite as sw
 from safewrite.changes.lookup.key_index import HashSet
 from safewrite.changes.lookup.table_files import Rest
+from safewrite.changes.members import table_pool
+from safewrite.changes.members.table_pool import Decisions
 from safewrite.changes.tasks import apply_job, read_task
 from safewrite.changes.tasks.apply_job import ApplyJob
 from safewrite.changes.tasks.apply_tasks import LookUp
+from safewrite.engine.abc import TaskAttempt, TaskReport, performed
+from safewrite.engine.exchange import Whole
 from safewrite.engine.local import LocalEngine
 from safewrite.iceberg.table import IcebergTable
 from safewrite.testing.changes import Change
@@ -237,3 +241,30 @@ def test_a_set_of_hashes_has_those_that_it_was_made_of(count: int) -> None:
     others = hashes ^ np.uint64(1 << 40)  # the same low bits
     asked = np.concatenate([others, hashes, others])
     assert HashSet(hashes).among(asked).tolist() == [*range(len(hashes), 2 * len(hashes))]
+
+
+@pytest.mark.parametrize(("most", "read"), [(10_000, [1, 5]), (2, [1, 1, 2, 2])])
+def test_changes_of_a_table_that_came_from_several_tasks_are_read_together(
+    most: int, read: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reading costs as much as that of a thousand changes, and forty tables in many partitions were read by the hundred."""
+    monkeypatch.setattr(table_pool, "JOINED", most)
+    shares = [Whole(pa.table({"k": [number]}), "t") for number in range(5)]
+    shares += [Whole(pa.table({"row": [b"one by one"]}), "t"), Whole(pa.table({"k": [9]}), "other")]
+    read_of, told = list[int](), list[int]()
+
+    def read_some(rows: pa.Table) -> pa.Table:
+        read_of.append(rows.num_rows)
+        return rows
+
+    @dataclass(frozen=True)
+    class Count:
+        columns: None = None
+
+        def __call__(self, given: Any, at: TaskAttempt) -> Any:
+            yield from ()
+            told.append(sum(share.table().num_rows for share in given))
+
+    reports = [*performed(Decisions({"t": (Count(), read_some)}, 1), shares, TaskAttempt(0, 0))]
+    assert [type(one) for one in reports] == [TaskReport]
+    assert (sorted(read_of), told) == (read, [6])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, TypeVar
@@ -25,6 +25,8 @@ Read = Callable[[pa.Table], pa.Table]
 
 TABLES_AT_ONCE = 32
 """A task works on at most this many tables at a time: most of their time they wait for the store."""
+JOINED = 10_000
+"""Changes that came from several tasks are read together, until they are so many."""
 _Told = list[tuple[str, TaskReport]]
 
 
@@ -124,6 +126,17 @@ class Runs:
         return [(piece.name, report) for piece, (_, report) in zip(self.pieces, done, strict=True)]
 
 
+def _joined(shares: Iterable[Share]) -> Iterator[pa.Table]:
+    """The changes among shares.  Those that came from several tasks are read together, for a reading costs as much as that of a thousand."""
+    found: dict[pa.Schema, list[pa.Table]] = {}
+    for rows in (one.table() for one in shares if one.kind == CHANGES):
+        same = found.setdefault(rows.schema, [])
+        same.append(rows)
+        if sum(one.num_rows for one in same) >= JOINED:
+            yield pa.concat_tables(found.pop(rows.schema)).combine_chunks()
+    yield from (pa.concat_tables(same).combine_chunks() for same in found.values())
+
+
 @dataclass(frozen=True)
 class Decisions:
     """Decides about the keys of a part, of some tables at a time; shares of other tables are passed over.
@@ -151,7 +164,8 @@ class Decisions:
     def _decided(self, name: str, shares: Sequence[Share], at: TaskAttempt) -> TaskReport | str:
         task, read = self.tables[name]
         try:
-            given = [Whole(read(one.table()), name) if one.kind == CHANGES else one for one in shares]
+            given = [one for one in shares if one.kind != CHANGES]
+            given += [Whole(read(rows), name) for rows in _joined(shares)]
         except UnfitError as error:
             return str(error)
         except SafewriteError as error:
