@@ -48,17 +48,21 @@ def called() -> Iterator[set[str]]:
 
 def functions_of(folder: Path, executors: Executors | None, mode: str) -> set[str]:
     """Those that a record runs: one that a job's table begins with, and one after it."""
-    metadata = {"metadata": {"op": "op"}} if mode == "append" else {}
-    job = job_of(folder, mode=mode, **metadata)
+    marks = mode == "marked"
+    more: dict[str, Any] = {"deleted_column": "gone"} if marks else {"mode": mode}
+    more |= {"metadata": {"op": "op"}} if mode == "append" else {}
+    job = job_of(folder, **more)
     landing, work = job.landing(), work_of(executors)
     with called() as found:
         landing.land(job.batch([change("c", "a", 1, {"id": 1, "n": 1}, lsn=1, offset=0)]), work)
         landing.land(job.batch([change("u", "a", 1, {"id": 1, "n": 2}, lsn=2, offset=1)], 1), work)
-    assert sorted(row["n"] for row in job.read("a").to_pylist()) == ([2] if mode == "upsert" else [1, 2])
+        landing.land(job.batch([change("d", "a", 2, lsn=3, offset=2)] if marks else [], 2), work)
+    rows = sorted(row["n"] or 0 for row in job.read("a").to_pylist())
+    assert rows == {"upsert": [2], "marked": [0, 2]}.get(mode, [1, 2])
     return found
 
 
-@pytest.mark.parametrize("mode", ["upsert", "append", "history"])
+@pytest.mark.parametrize("mode", ["upsert", "append", "history", "marked"])
 def test_a_record_runs_the_same_functions_by_each_engine(tmp_path: Path, mode: str) -> None:
     functions_of(tmp_path / "before", None, mode)  # what a process does once
     here = functions_of(tmp_path / "here", None, mode)

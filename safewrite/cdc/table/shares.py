@@ -228,10 +228,16 @@ class Sharing:
         placed = [*zip(range(first, first + len(rows.rows)), rows.rows, strict=True)]
         if any(needs_rank(table, row) for row in rows.rows):
             raise UnfitError("the place of deletes is looked for in the table (precombine_key)")
-        if table.expressions and any(row.lacks for row in rows.rows):
+        lacks = any(row.lacks for row in rows.rows)
+        if table.expressions and lacks:
             raise UnfitError(f"{OF_SQL}, and its source left values out")
         if any(not view.row_rules.names.isdisjoint(row.lacks) for row in rows.rows):
             raise UnfitError("its source left values out that a rule of the table reads")
+        marks = table.deleted_column is not None and any(row.op is Op.DELETE for row in rows.rows)
+        if table.deleted_column is not None and lacks:
+            raise UnfitError("its deleted rows stay, and its source left values out")
+        if marks and view.row_rules:
+            raise UnfitError("its deleted rows stay, and a rule of the table reads what they were")
         if table.is_appended and table.expressions and _has_deletes(rows):
             raise UnfitError(f"{OF_SQL}, and a delete is a row that passes the filter")
         types, projected_records = ColumnTypes.of(rows), sum(len(one.batch) for one in rows.projected)
@@ -279,7 +285,7 @@ class Sharing:
                 parts[-1].hashes if one_by_one else None,
                 partial(_of_keys, projected, again),
             ),
-            any(row.lacks for row in rows.rows),
+            lacks or marks,
         )
         if misfits and share.moves.takers:
             raise UnfitError("a key changed, and other values do not fit")
@@ -315,8 +321,6 @@ class Sharing:
         """The changes of the table's source, and dead letters of the others."""
         if table.name in self.unreached:
             raise UnfitError(self.unreached[table.name])
-        if table.deleted_column is not None:
-            raise UnfitError("its deleted rows stay")
         if table.expressions and (version := duckdb_version()) != self.duckdb:
             raise UnfitError(
                 f"{OF_SQL}, and executors have {'no DuckDB' if version is None else f'DuckDB {version}'}, the driver {self.duckdb}"

@@ -69,6 +69,8 @@ class ChunkFit:
     filled: Mapping[int, Filled] = field(default_factory=dict)
     """Values that rows with other keys have for changes, by the places of these."""
     sql: ChunkSql | None = None
+    marks: str | None = None
+    """The column that marks deleted rows, where these stay."""
 
     def __call__(self, chunk: pa.Table) -> tuple[pa.Table, pa.ChunkedArray]:
         """The changes, and their places in the batch.
@@ -85,13 +87,17 @@ class ChunkFit:
                 if (filled := self.filled.get(place)) is not None:
                     values[at] |= filled.values
                     lists[at] = filled.lacks
-            lacks = pa.chunked_array([pa.array(lists, LISTS)])
             operations = operations if self.sql is None else self.sql.rows(values, operations)
+            if self.marks is not None:
+                operations = self._mark(values, lists, operations)
+            lacks = pa.chunked_array([pa.array(lists, LISTS)])
             arrays, dead, narrow = self.fit.of_rows(values, lists, pc.equal(operations, "u").to_numpy())
         else:
             columns: Mapping[str, Any] = {name: chunk.column(name) for name in chunk.column_names}
             if self.sql is not None:
                 columns, operations = self.sql.columns(columns, operations)
+            if self.marks is not None:  # deletes are read one by one
+                columns = {**columns, self.marks: pa.chunked_array([pa.repeat(pa.scalar(False), len(chunk))])}
             is_row = pc.equal(operations, "u").to_numpy()
             arrays, dead, narrow = self.fit.columns(columns, is_row, chunk.num_rows)
         if dead or narrow:
@@ -100,6 +106,17 @@ class ChunkFit:
             )
         more = {LACKS: lacks} if self.lacking else {}
         return pa.table({**arrays, OP: operations, **more}), chunk.column(PLACE)
+
+    def _mark(
+        self, values: list[dict[str, Any]], lists: list[Sequence[str]], operations: pa.ChunkedArray
+    ) -> pa.ChunkedArray:
+        """Make upserts of deletes whose rows stay: they take what they do not have from the row before."""
+        there = [name for name in self.fit.types if name not in self.fit.clashes]
+        for at, operation in enumerate(operations.to_pylist()):
+            values[at][self.marks or ""] = operation == "d"
+            if operation == "d":
+                lists[at] = [name for name in there if name not in values[at]]
+        return pa.chunked_array([pa.array(["u"] * len(values), pa.string())])
 
 
 @dataclass(frozen=True)
@@ -328,13 +345,14 @@ class TaskShare:
         return SharedChanges(
             table.name,
             self.jobs,
-            ChunkFit(self.fit, report.lacking, self.filled, self.sql),
+            ChunkFit(self.fit, report.lacking, self.filled, self.sql, table.deleted_column),
             report.key_values,
             report.rows,
             self.parts if report.key_values.is_hashed else 1,
             pa.schema({OP: pa.string(), **lists}),
             key_of(self.job.config.job, table.name, self.ranges),
             report.truncates,
+            table.deleted_column,
             rule,
         )
 

@@ -67,7 +67,8 @@ class ChangeBatch:
     """Changes in the order of their source.
 
     ``table`` has the target's columns; of a delete only its keys and sequence count, of a truncate its sequence.
-    ``absent`` tells, by column, the upserts that do not bring a value, for the source did not change it.
+    ``absent`` tells, by column, the upserts that do not bring a value, for the source did not change it; of those that the column
+    ``marks`` marks it is NULL where nobody has it.
     """
 
     table: pa.Table
@@ -75,6 +76,7 @@ class ChangeBatch:
     keys: tuple[str, ...]
     sequence_by: tuple[str, ...]
     absent: Mapping[str, Flags] = field(default_factory=dict)
+    marks: str | None = None
 
 
 @dataclass(frozen=True)

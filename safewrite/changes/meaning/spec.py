@@ -37,6 +37,8 @@ class Spec:
     """The columns of the data that are the table's; None for all that no condition has for itself."""
     full_refresh: bool = False
     """The batch is all there is: rows and remembered deletions of before go."""
+    marks: str | None = None
+    """The column that is true in rows which are deleted and stay: NULL is what such a change does not bring and nobody has."""
     rule: RowRule | None = None
     """Says which rows come and go, in the place of the sequence."""
 

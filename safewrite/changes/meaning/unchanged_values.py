@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -66,7 +67,9 @@ def settle(batch: ChangeBatch, known: KnownRows) -> TableEffect:
     if not known.carried.column_names:
         known = replace(known, carried=nothing_carried(batch.keys, batch.sequence_by, known.rows.schema))
     near, others = _near(batch, known)
-    origins = {name: _Origins(name, batch, near) for name in _columns(batch, near)}
+    origins = dict[str, _Origins]()
+    for name in _columns(batch, near):
+        origins[name] = _Origins(name, batch, near, [*origins.values()])
     full = batch.table
     for name, origin in origins.items():
         full = full.set_column(full.schema.get_field_index(name), full.schema.field(name), origin.filled())
@@ -76,7 +79,8 @@ def settle(batch: ChangeBatch, known: KnownRows) -> TableEffect:
         return TableEffect(decision, rows, pa.concat_tables([others, _untouched(batch, near, decision)]))
     for origin in origins.values():
         origin.check_known(decision)
-    mended = np.unique(np.concatenate([origin.mended(decision) for origin in origins.values()]))
+    each = {id(origin.first): origin.first for origin in origins.values()}
+    mended = np.unique(np.concatenate([origin.mended(decision) for origin in each.values()]))
     patched = _renewed(known, origins).take(pa.array(mended, pa.int64()))
     counts = replace(
         decision.counts,
@@ -145,18 +149,37 @@ def _renewed(known: KnownRows, origins: dict[str, _Origins]) -> pa.Table:
 class _Origins:
     """Where the values of one column come from, for changes that lack it and for rows that carry it on.
 
-    Values are numbered: those of the table's rows, then those of the batch.
+    Values are numbered: those of the table's rows, then those of the batch.  ``others`` are of columns before; ``first`` is the first one
+    whose values come from the same changes and rows.
     """
 
-    def __init__(self, name: str, batch: ChangeBatch, known: KnownRows) -> None:
+    first: _Origins
+    sequence: pa.Table
+    carries: Flags
+    of_rows: Numbers
+    of_changes: Numbers
+    holders: Numbers
+
+    def __init__(self, name: str, batch: ChangeBatch, known: KnownRows, others: Sequence[_Origins]) -> None:
         self.name, self.batch, self.known = name, batch, known
         self.absent = batch.absent.get(name, np.zeros(batch.table.num_rows, np.bool_))
         self.values = pa.concat_tables([known.rows.select([name]), batch.table.select([name])]).column(0)
         self.count = known.rows.num_rows
         own = known.carried.filter(pc.field(COLUMN) == name)
-        self.sequence = self._sequences(own)
+        self.own = own.select([*batch.keys, *batch.sequence_by])
+        alike = next((one for one in others if self._is_like(one)), None)
+        self.first = self if alike is None else alike.first
+        if alike is not None:  # rows that are deleted and stay lack all of their columns alike
+            self.sequence, self.carries = alike.sequence, alike.carries
+            self.of_rows, self.of_changes, self.holders = alike.of_rows, alike.of_changes, alike.holders
+            return
+        self.sequence = self._sequences(self.own)
         self.of_rows, changes, self.holders = self._filled_forward()
         self.of_changes = np.where(self.absent, changes, self.count + np.arange(len(self.absent)))
+
+    def _is_like(self, other: _Origins) -> bool:
+        """Whether the values of another column come from the same changes and rows."""
+        return np.array_equal(self.absent, other.absent) and self.own.equals(other.own)
 
     def _sequences(self, own: pa.Table) -> pa.Table:
         """The sequence of each value; of a value that was carried on, that of the change that brought it."""
@@ -242,6 +265,9 @@ class _Origins:
             held = held.take(pa.array(np.maximum(self.holders[upserts], 0)))
             before = compared([held.column(name) for name in names], decision.floor) < 0
             unknown |= self.absent[upserts] & before
+        if unknown.any() and self.batch.marks is not None:
+            marked = self.batch.table.column(self.batch.marks).take(pa.array(upserts))
+            unknown &= ~np.asarray(pc.fill_null(marked, False).to_numpy(), np.bool_)
         if unknown.any():
             rows = self.batch.table.select(self.batch.keys).take(pa.array(upserts[unknown], pa.int64()))
             raise refused(
@@ -266,9 +292,10 @@ class _Origins:
 
     def remembered(self, decision: Decision, mended: Numbers) -> pa.Table:
         """What is remembered of this column in the rows that are written."""
-        upserts = decision.upserts[self.absent[decision.upserts]]
+        upserts = decision.upserts
+        upserts = upserts[self.absent[upserts] & (self.of_changes[upserts] >= 0)]
         keys, sequence_by = self.batch.keys, self.batch.sequence_by
-        older = self._is_older()[mended]
+        older = self.first.is_older[mended]
         whole = pa.concat_tables([
             _beside(self.batch.table.select(keys).take(pa.array(upserts)), self._at(self.of_changes[upserts])),
             _beside(self.known.rows.select(keys).take(pa.array(mended[older])), self._at(self.of_rows[mended[older]])),
@@ -279,7 +306,8 @@ class _Origins:
     def _at(self, values: Numbers) -> pa.Table:
         return self.sequence.take(pa.array(values, pa.int64()))
 
-    def _is_older(self) -> Flags:
+    @cached_property
+    def is_older(self) -> Flags:
         """Which rows carry the value on: it came from a change before their own."""
         own = self.known.rows.select(self.batch.sequence_by)
         taken = self._at(self.of_rows)

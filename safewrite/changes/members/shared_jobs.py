@@ -29,7 +29,7 @@ from safewrite.changes.members.table_pool import (
     Runs,
     TaskOfTable,
 )
-from safewrite.changes.tasks.read_task import OF_CHANGES, ReadBatch, ReadReport, lists_of, no_truncates
+from safewrite.changes.tasks.read_task import ABSENT, OF_CHANGES, ReadBatch, ReadReport, no_truncates
 from safewrite.engine.abc import Engine, EngineError, Mapped, Task, TaskReport, bodies
 from safewrite.engine.exchange import Dealt
 from safewrite.engine.written import TaskWriter, WriteMembers, WrittenRows
@@ -394,7 +394,12 @@ class ShareReader:
         frame, places = self.fit(rows)
         batch = read_batch(frame, self.spec, self.schema, self.partition_by)
         columns = pa.schema([*loose(self.schema), *OF_CHANGES])
-        lacks = lists_of(batch.absent, batch.table.num_rows)
+        rows = batch.table.num_rows
+        lacks = (
+            pa.nulls(rows, OF_CHANGES.field(ABSENT).type)
+            if self.spec.unchanged is None
+            else frame.column(self.spec.unchanged)
+        )
         return pa.table([*batch.table.columns, pa.array(batch.ops), places, lacks], schema=columns)
 
 
@@ -420,6 +425,8 @@ class SharedChanges:
     origin: str
     truncates: Sequence[tuple[Any, ...]] = ()
     """Of each its place, and what orders it; ``rows`` counts them, and they are not among the rows."""
+    marks: str | None = None
+    """The column of booleans that marks deleted rows which stay."""
     rule: RowRule | None = None
     """Says which rows come and go, in the place of the sequence of the changes."""
 
@@ -444,7 +451,9 @@ class SharedChanges:
     ) -> Iterator[tuple[ReadBatch, Any]]:
         """See :class:`safewrite.changes.tasks.apply_job.Given`."""
         check_target(spec, schema)
-        spec = parsed(replace(spec, check=None, rule=self.rule), pa.schema([*schema, *self.columns]))
+        spec = parsed(
+            replace(spec, check=None, marks=self.marks, rule=self.rule), pa.schema([*schema, *self.columns])
+        )
         self.jobs.read(self.name, ShareReader(self.fit, spec, schema, partition_by))
         digest = hashlib.sha256(self.origin.encode()).hexdigest()[:32]
         fingerprint = Fingerprint(self.rows, digest, OFFSETS)

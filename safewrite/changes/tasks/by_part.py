@@ -166,7 +166,7 @@ def _batch(changes: pa.Table, question: Question) -> tuple[ChangeBatch, Numbers]
         order = np.argsort(places, kind="stable")
         table, ops, places = table.take(pa.array(order)), ops[order], places[order]
         absent = {name: flags[order] for name, flags in absent.items()}
-    return ChangeBatch(table, ops, spec.keys, spec.sequence_by, absent), places
+    return ChangeBatch(table, ops, spec.keys, spec.sequence_by, absent, spec.marks), places
 
 
 def _flags(lists: pa.ChunkedArray) -> Absent:
