@@ -74,7 +74,7 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     (iceberg({"name_mapping": {"x": "_POS"}}), "tables.0", "name_mapping names _POS, which iceberg keeps"),
     (config({"format": "iceberg", "readers": ["spark"]}), "tables.0", "does nothing for format iceberg"),
     (config({"format_version": 2}), "tables.0", "does nothing for format delta"),
-    (config({"format": "iceberg", "format_version": 3}), "tables.0.format_version", "2"),
+    (config({"format": "iceberg", "format_version": 1}), "tables.0.format_version", "2 or 3"),
     (config({"source": "orders_*", "shard_column": "shard"}), "tables.0", "is a pattern"),  # T4-B6
     (config({"precombine_key": ["at"]}), "tables.0", "go together"),
     (config({"sequence": "precombine"}), "tables.0", "go together"),

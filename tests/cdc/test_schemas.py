@@ -16,6 +16,7 @@ import safewrite as sw
 from safewrite.cdc.records.change import KafkaRecord
 from tests.cdc.events import dms, event, postgres, record, with_schema
 from tests.cdc.jobs import Job, change
+from tests.iceberg.v3_tables import entries, lineage
 
 TEXT = "__debezium_unavailable_value"
 
@@ -474,6 +475,28 @@ def test_an_iceberg_table_may_be_merged_on_read(tmp_path: Path) -> None:
     assert {key: row["v"] for key, row in job.rows("a").items()} == {0: "old", 1: "new", 3: "old", 4: "old"}
     found = load_catalog(**job.catalog()).load_table("db.a")
     assert found.inspect.delete_files().num_rows == 1
+    assert job.verdict().faults == ()
+
+
+def test_an_iceberg_table_may_be_of_version_3(tmp_path: Path) -> None:
+    """Its tasks give a row that changes the id that it had, and mark old rows in deletion vectors."""
+    (tmp_path / "lake").mkdir()
+    asked = {"table": "a", "write_mode": "merge-on-read", "format_version": 3}
+    job = Job(tmp_path, [asked], "iceberg")
+    job.land(*(change("c", "a", n, {"id": n, "v": "old"}, lsn=n, offset=n) for n in range(5)))
+
+    def known() -> dict[int, tuple[int | None, int]]:
+        return lineage(sw.open("db.a", catalog=job.catalog()))
+
+    before, sequence = known(), 2
+    job.land(
+        change("u", "a", 1, {"id": 1, "v": "new"}, lsn=10, offset=10),
+        change("d", "a", 2, None, lsn=11, offset=11),
+    )
+    assert {key: row["v"] for key, row in job.rows("a").items()} == {0: "old", 1: "new", 3: "old", 4: "old"}
+    assert known() == {n: of for n, of in before.items() if n not in {1, 2}} | {1: (before[1][0], sequence)}
+    table = sw.open("db.a", catalog=job.catalog())
+    assert [entry.data_file.file_format for _, entry in entries(table)] == ["PUFFIN", "PARQUET", "PARQUET"]
     assert job.verdict().faults == ()
 
 

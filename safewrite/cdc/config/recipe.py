@@ -273,9 +273,9 @@ def _table(made: Converted, given: RecipeTable, named: Mapping[str, str]) -> dic
 def _version(made: Converted, found: dict[str, Any], of: str, given: str | None) -> None:
     if given is None:
         return
-    if given == "2":
-        found["format_version"] = 2
-        made.say(f"{of}format-version", "format_version: 2")
+    if given in {"2", "3"}:
+        found["format_version"] = int(given)
+        made.say(f"{of}format-version", f"format_version: {given}")
     else:
         made.say(
             f"{of}format-version",

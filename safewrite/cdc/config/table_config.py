@@ -67,7 +67,11 @@ class TableOptions(ColumnOptions):
 
     format: Annotated[TableFormat, Field(description="table format")] = "delta"
     format_version: Annotated[
-        Literal[2] | None, Field(description="Iceberg's format version, of a table that is created")
+        Literal[2, 3] | None,
+        Field(
+            description="Iceberg's format version, of a table that is created: 2 without it; 3 has row ids, and deletion vectors with "
+            "write_mode merge-on-read, which not all engines read"
+        ),
     ] = None
     write_mode: Annotated[
         Literal["copy-on-write", "merge-on-read"],
