@@ -11,12 +11,15 @@ import pytest
 from safewrite.changes.lookup.key_index import KnownKeys
 from safewrite.changes.meaning import row_vectors
 from safewrite.delta.data.vector_files import Vectors
-from safewrite.protocol.effects import Backoff, Effect, Get, Ok, Outcome, Sleep
+from safewrite.delta.write import batch_plan
+from safewrite.iceberg.write import apply as iceberg_apply
+from safewrite.protocol.effects import Backoff, Effect, Get, Ok, Outcome, Put, Sleep
 from safewrite.testing.steps import At, Stepwise
 from tests.changes.test_decide import down, up
 from tests.changes.test_marks import Rows, cardinalities, change, data, marked
 from tests.changes.test_tables import Lake, apply
 from tests.changes.test_vectors import commit, of
+from tests.changes.test_where_beside_rivals import beside, data_files, named_files
 
 
 class Killed(BaseException):
@@ -206,3 +209,40 @@ def test_what_was_found_holds_where_rows_only_went(
     }
     stays = Vectors("", known).stays(before, after)
     assert (None if stays is None else stays.tolist()) == left
+
+
+class Uploads(Stepwise):
+    """Lists the files that go up."""
+
+    def __init__(self, world: Any, paths: list[str]) -> None:
+        super().__init__(world)
+        self.paths = paths
+
+    def _step(self, step: str, effect: Effect) -> Outcome:
+        self.paths += [effect.path] if isinstance(effect, Put) else []
+        return self.world.perform(effect)
+
+
+LOOK = {"delta": "commit.list", "iceberg": "swap.load"}
+"""The step by which a write looks at what others did, before it tries."""
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_files_are_written_again_once_it_is_known_what_others_did_meanwhile(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rival that rewrites the same file while a large batch is decided costs that batch no file."""
+    for module in (batch_plan, iceberg_apply):
+        monkeypatch.setattr(module, "MUCH_BYTES", 0)
+    lake = Lake(form, tmp_path)
+    apply(lake.open(), [up((1, 0), "old", (key, "x")) for key in range(8)])
+    rival, table = lake.open(), lake.open()
+    world = beside(lake, table, lambda: apply(rival, [up((2, 0), "theirs", (1, "x"))]))
+    world.step, written = LOOK[form], list[str]()
+    table.world = Uploads(world, written)
+    receipt = apply(table, [up((2, 0), "ours", (2, "x"))])
+    assert not world.acts, "no look came before the try"
+    assert (receipt.attempts, receipt.rebased) == (1, 1)
+    assert lake.rows() == {(key, "x"): {1: "theirs", 2: "ours"}.get(key, "old") for key in range(8)}
+    assert sum("-kept" in path for path in written) == 1, "a file was written in vain"
+    assert data_files(lake) == named_files(lake)

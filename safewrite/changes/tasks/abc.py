@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from safewrite.frames.predicate import Predicate
     from safewrite.protocol.effects import Effect, Outcome
 
+MUCH_BYTES = 8 * 2**20
+"""To write files of so many bytes again takes longer than a look at the table, after which it is not done in vain."""
+
 
 @dataclass(frozen=True)
 class AppliedBatch:

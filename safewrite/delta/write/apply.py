@@ -110,7 +110,7 @@ class ApplyTransaction(Transaction):
             return
         yield from super().prepare()
         check_overwrite(self.state)
-        yield from self._plan()
+        yield from self._plan(puts_off=True)
 
     def plan_again(self) -> None:
         """Make a plan before the next try."""
@@ -126,6 +126,8 @@ class ApplyTransaction(Transaction):
         if self.met:  # the body of a commit is not made while members were met
             return
         batch, is_stale, before = self.batch, self.batch.is_stale, self.batch.applied
+        if not is_stale and batch.rests is not None:
+            yield from self._finish()
         if is_stale:
             self.leave()
             yield from self._plan()
@@ -140,9 +142,18 @@ class ApplyTransaction(Transaction):
         if (is_stale or batch.others) and (put := self.member_file) is not None:
             yield from staging.upload([put], self.limits)
 
-    def _plan(self) -> Generator[Effect, Outcome, None]:
+    @property
+    def looks_first(self) -> bool:
+        """See ``Transaction.looks_first``: files are written again once it is known what others did meanwhile."""
+        return self.batch.rests is not None
+
+    def _finish(self) -> Generator[Effect, Outcome, None]:
+        yield from self.batch.finish()
+        self.change = self.batch.change
+
+    def _plan(self, *, puts_off: bool = False) -> Generator[Effect, Outcome, None]:
         assert self.state is not None
-        faults = yield from self.batch.plan(self.state, self.commit_id)
+        faults = yield from self.batch.plan(self.state, self.commit_id, puts_off=puts_off)
         self.met |= faults
         if not faults:
             self.change, given = self.batch.change, self.batch.given

@@ -6,7 +6,7 @@ take the old rows away instead.  Data files never change, so only new ones are r
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Iterable, Mapping
+from collections.abc import Callable, Container, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -14,17 +14,18 @@ import pyarrow as pa
 
 from safewrite.changes.lookup.candidate_rows import GoneRows
 from safewrite.changes.meaning.accounting import check_accounts
+from safewrite.changes.meaning.memory import Memory
 from safewrite.changes.meaning.spec import Spec
 from safewrite.changes.members.joined_changes import JoinedChanges, Planned, plan_with_others
-from safewrite.changes.tasks.abc import AppliedBatch, BatchWork
+from safewrite.changes.tasks.abc import MUCH_BYTES, AppliedBatch, BatchWork
 from safewrite.changes.tasks.one_part import OnePart
 from safewrite.delta.data.pruning import Pruning
 from safewrite.delta.data.row_ids import with_ids
-from safewrite.delta.data.rows import check_within
+from safewrite.delta.data.rows import check_within, size_of
 from safewrite.delta.data.spans import Bounded
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log.actions import Action, Commit, FileKey
-from safewrite.delta.log.features import feeds_changes
+from safewrite.delta.log.features import feeds_changes, marks_rows
 from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.replay import LogReplay
 from safewrite.delta.log.snapshot import Snapshot
@@ -47,6 +48,7 @@ from safewrite.frames.predicate import columns, possible
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
+from safewrite.protocol.member_queue import Steps
 
 
 @dataclass
@@ -70,6 +72,8 @@ class BatchPlan:
     is_stale: bool = False
     """Whether commits came since the plan that add or remove rows, or change what is remembered; or other members are to be carried."""
     plans: int = 0
+    rests: Callable[[], Steps] | None = None
+    """Writes files again by the last plan, where that is put off until the log was looked at: else others may have it done in vain."""
     _holds: tuple[object, dict[str, bool]] = field(default=(None, {}), repr=False)
     """For the values of which keys, and whether a file, by its path, may have a row with one of these."""
     _removal: RowRemoval | None = field(default=None, repr=False)
@@ -123,19 +127,27 @@ class BatchPlan:
         if self.active is not None and self.active.state.version == state.version - 1:
             self.known_files.keep(self.active.after(state, [commit]))
 
-    def plan(self, state: Snapshot, commit_id: str) -> Planned:
+    def plan(self, state: Snapshot, commit_id: str, *, puts_off: bool = False) -> Planned:
         """Decide what becomes of the changes and of the table, with the members that joined and that no fault keeps out.
+
+        With ``puts_off`` many bytes of files are written again by :meth:`finish` alone.
 
         Raises:
             UnsupportedTableError: a file that cannot be rewritten without loss.
             InvalidInputError: the batch must be refused; nothing was written.
             StorageError: no answer, or a file that is not what the log says.
         """
-        once = partial(self._once, state, commit_id)
+        once = partial(self._once, state, commit_id, puts_off=puts_off)
         return (yield from (once() if self.joined is None else plan_with_others(self.joined, once)))
 
-    def _once(self, state: Snapshot, commit_id: str) -> Planned:
-        self.is_stale, self.plans = False, self.plans + 1
+    def finish(self) -> Steps:
+        """Do what the last plan put off.  Raises as :meth:`plan`."""
+        rests, self.rests = self.rests, None
+        if rests is not None:
+            yield from rests()
+
+    def _once(self, state: Snapshot, commit_id: str, *, puts_off: bool) -> Planned:
+        self.is_stale, self.plans, self.rests = False, self.plans + 1, None
         if self.active is None:
             self.active = yield from self.known_files.load(state, self.limits)
         memory = yield from self.memory.recall(state, self.spec, self.limits)
@@ -149,9 +161,27 @@ class BatchPlan:
         if outcome.faults:
             return outcome.faults  # the others are planned without them
         gone = applied.gone_rows(self.spec.sequence_by, {name: key for name, (key, _) in files.items()})
+        rests = partial(
+            self._changed, state, live, (applied, gone, memory), f"{commit_id}-changes{self.plans}"
+        )
+        if puts_off and writes_much(gone, live, state):
+            self.rests = rests
+        else:
+            yield from rests()
+        return {}
+
+    def _changed(
+        self,
+        state: Snapshot,
+        live: Mapping[FileKey, Action],
+        decided: tuple[AppliedBatch, GoneRows[FileKey], Memory],
+        name: str,
+    ) -> Steps:
+        """Make the change of the table of what was decided."""
+        applied, gone, memory = decided
+        outcome, refreshes = applied.outcome, self.spec.full_refresh
         change = yield from self._replaced(live, state, gone)
         if feeds_changes(state):
-            name = f"{commit_id}-changes{self.plans}"
             change = replace(change, feed=(yield from self._fed(applied, change, state, name)))
         if not gone.is_cut and not refreshes:
             check_accounts(outcome.settled.decision, applied.rows + outcome.again, change.removed_rows)
@@ -159,7 +189,6 @@ class BatchPlan:
         self.change = change
         if self.others:
             self.upserts(state)
-        return {}
 
     def _holding(self, live: Mapping[FileKey, Action], state: Snapshot) -> Iterable[FileKey]:
         """The live files that may have a row with a key of the batch; no file is asked about twice."""
@@ -201,6 +230,13 @@ class BatchPlan:
             rows = change_rows(gone, come, self.spec.keys)
             feed += yield from staged_changes(rows, state, name, self.now_ms, self.limits)
         return feed
+
+
+def writes_much(gone: GoneRows[FileKey], live: Mapping[FileKey, Action], state: Snapshot) -> bool:
+    """Whether it takes long to write the files again that lose rows."""
+    if marks_rows(state) and not gone.is_cut:
+        return False
+    return sum(size_of(add) for key, add in live.items() if gone.may_lose(key)) >= MUCH_BYTES
 
 
 def holding(work: BatchWork, live: Mapping[FileKey, Action], state: Snapshot) -> list[FileKey]:

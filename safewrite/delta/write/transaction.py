@@ -372,6 +372,11 @@ class Transaction:
         """See ``safewrite.protocol.delta.commit.Candidate.renew``: a blind append has no plan."""
         yield from ()
 
+    @property
+    def looks_first(self) -> bool:
+        """Whether the log is to be looked at before the first try, for much is left to be done by ``renew``."""
+        return False
+
     def leave(self) -> None:
         """Note the files of a plan that another one takes the place of."""
         self._left |= dict.fromkeys(self._paths())

@@ -113,7 +113,7 @@ def _committed_once(  # noqa: PLR0917 - one caller, just above
         arbiter=arbiter,
         limits=limits,
         queue_first=queue_first,
-        fresh=fresh or recalled.looked,
+        fresh=(fresh or recalled.looked) and not candidate.looks_first,
         records=_records(candidate, record),
         opening=keys.intend_new([record], limits, marked=unmarked(candidate)) if intends else None,
         sharer=candidate.sharer,

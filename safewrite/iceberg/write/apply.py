@@ -17,7 +17,7 @@ from safewrite.changes.lookup.table_files import LiveFile
 from safewrite.changes.meaning.accounting import check_accounts
 from safewrite.changes.meaning.spec import Spec
 from safewrite.changes.members.joined_changes import JoinedChanges, Planned, described, plan_with_others
-from safewrite.changes.tasks.abc import AppliedBatch, BatchWork
+from safewrite.changes.tasks.abc import MUCH_BYTES, AppliedBatch, BatchWork
 from safewrite.changes.tasks.one_part import OnePart
 from safewrite.errors import InternalError
 from safewrite.frames.predicate import Predicate
@@ -29,6 +29,7 @@ from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.file_changes import IcebergChange
 from safewrite.iceberg.write.inserted_rows import InsertedRows
+from safewrite.iceberg.write.key_lookup import marks
 from safewrite.iceberg.write.memory_file import MemoryFile
 from safewrite.iceberg.write.row_files import Mark, RowRemoval, change_of, live_file, mark_of
 from safewrite.iceberg.write.staging import Staging
@@ -38,6 +39,8 @@ from safewrite.iceberg.write.waiting import folder_of
 from safewrite.iceberg.write.waiting_changes import ChangesToShare
 from safewrite.iceberg.write.withdrawal import WithdrawnWrite
 from safewrite.protocol.effects import Effect, Ok, Outcome, WallClock
+from safewrite.protocol.iceberg.change import BaseMovedError
+from safewrite.protocol.iceberg.commit import load
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.members import MembersMetError
 from safewrite.table.change import TableChange
@@ -131,6 +134,7 @@ class ApplyPlan(AppendPlan):
             return outcome.faults
         self.rebased += applied.is_rebased
         gone = applied.gone_rows(spec.sequence_by, {file.name: mark for mark, file in looked.items()})
+        yield from self._look_before(head, tasks, gone)
         change = yield from self._replaced(head, tasks, gone)
         self._rows = self._rows or InsertedRows(self.write_id, self.target_file_size, self.limits)
         added = yield from self._rows.files(head, applied)
@@ -149,6 +153,20 @@ class ApplyPlan(AppendPlan):
         )
         self.write = described(self.write, applied, len(change.rewritten) + len(change.added))
         return {}
+
+    def _look_before(
+        self, head: TableVersion, tasks: dict[Mark, FileScanTask], gone: GoneRows[Mark]
+    ) -> Generator[Effect, Outcome, None]:
+        """Look at the table before many bytes of files are written again: what others did meanwhile is taken over first.
+
+        Raises:
+            BaseMovedError: they did something.
+        """
+        again = (task.file for mark, task in tasks.items() if gone.may_lose(mark) and not marks(head, task))
+        if gone.is_cut or self.serves_others or sum(one.file_size_in_bytes for one in again) < MUCH_BYTES:
+            return
+        if (yield from load(self.limits)).current != head.current:
+            raise BaseMovedError
 
     def _parts(self) -> tuple[BatchWork, Spec]:
         if self.work is None or self.spec is None:

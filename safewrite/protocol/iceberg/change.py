@@ -95,7 +95,14 @@ class Plan(Protocol):
         """
 
     def stage(self, head: TableVersion) -> Generator[Effect, Outcome, TableChange]:
-        """Bind the plan to a base, and upload whatever the change will name."""
+        """Bind the plan to a base, and upload whatever the change will name.
+
+        Raises BaseMovedError before much is done in vain.
+        """
+
+
+class BaseMovedError(Exception):
+    """The table is not what a plan was bound to any more: it goes on from what the table is now."""
 
 
 class CatalogSharer(Sharer, Protocol):

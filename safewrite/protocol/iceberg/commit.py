@@ -16,7 +16,7 @@ from safewrite.protocol import sharing, ticket_queue
 from safewrite.protocol.ask import Limits, ask, overdue, unanswered
 from safewrite.protocol.contention import spread
 from safewrite.protocol.effects import Backoff, Effect, Get, Missing, Ok, Outcome, Together
-from safewrite.protocol.iceberg.change import CatalogSharer, LoadTable, Plan, TableChange
+from safewrite.protocol.iceberg.change import BaseMovedError, CatalogSharer, LoadTable, Plan, TableChange
 from safewrite.protocol.iceberg.failures import unaccounted
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.iceberg.settle import between, settle
@@ -181,7 +181,7 @@ def commit(
 
 
 def _commit(state: CatalogTry, queue_first: bool) -> Steps:
-    plan, done, turn, share = state.plan, state.done, state.turn, state.share
+    done, turn, share = state.done, state.turn, state.share
     state.started_s = yield from ticket_queue.now()
     tried, waits = done.head, queue_first and share is not None
     looks = queue_first and not waits and (yield from turn.wait())
@@ -203,14 +203,10 @@ def _commit(state: CatalogTry, queue_first: bool) -> Steps:
             yield from turn.close()
             return
         yield from _check_patience(done, turn.limits, state.started_s)
-        done.attempts += 1
         began_s = yield from ticket_queue.now()
-        yield from turn.hold()
-        yield from sharing.gather(state)
-        change = yield from plan.stage(done.head)
-        done.rebased = plan.rebased
-        if share is not None:
-            share.leave_out()
+        change = yield from _staged(state)
+        if change is None:
+            continue
         settled = yield from settle(change, turn.limits, state.started_s, state.closing)
         done.head = settled.head
         if settled.landed:
@@ -232,9 +228,25 @@ def _commit(state: CatalogTry, queue_first: bool) -> Steps:
         tried = state.examined
 
 
+def _staged(state: CatalogTry) -> Generator[Effect, Outcome, TableChange | None]:
+    """The change of the next try; None where the plan is to go on from what the table is now before it tries."""
+    yield from state.turn.hold()
+    yield from sharing.gather(state)
+    try:
+        change = yield from state.plan.stage(state.done.head)
+    except BaseMovedError:
+        return None
+    state.done.attempts += 1
+    state.done.rebased = state.plan.rebased
+    if state.share is not None:
+        state.share.leave_out()
+    return change
+
+
 def _spread(done: Swapped, tried: TableVersion, lost_s: float, *, left_s: float = math.inf) -> Backoff:
     rivals = sum(1 for _ in takewhile(lambda at: at != tried.current, done.head.ancestors()))
-    return spread(done.attempts, rivals, lost_s, "swap.spread", left_s=left_s)
+    lost = max(done.attempts - done.rebased, 1)  # one that was re-based says nothing of a crowd
+    return spread(lost, rivals, lost_s, "swap.spread", left_s=left_s)
 
 
 def _examine(plan: Plan, seen: TableVersion, head: TableVersion) -> Generator[Effect, Outcome, int | None]:
