@@ -183,11 +183,22 @@ def test_two_writers_never_insert_one_new_key_twice(lake: Lake) -> None:
 
 def test_a_rivals_deletion_is_known_to_a_late_insert_that_was_planned_before(lake: Lake) -> None:
     """Neither touches a file of the other, so only what is remembered in the commit itself can tell (I3)."""
-    table, rival = lake.open(), lake.open()
+    rival = lake.open()
+    apply(rival, [down((1, 0), (9, "x"))])
+    table = lake.open()  # so that the first plan, too, reads what is remembered
     table.world = At(table.world, COMMIT[lake.format], "before", lambda: apply(rival, [down((5, 0))]))
     receipt = apply(table, [up((2, 0), "late")])
     assert receipt.changes["late"] == 1
     assert lake.rows() == {}
+
+
+def test_rows_go_by_their_places_in_the_file_that_has_them(lake: Lake) -> None:
+    """Each file loses one row, so no count tells the places of the one from those of the other."""
+    table = lake.open()
+    for first in (0, 10):
+        apply(table, [up((1, 0), "old", (first + key, "x")) for key in range(4)])
+    apply(table, [down((2, 0), (0, "x")), down((2, 0), (13, "x"))])
+    assert sorted(lake.rows()) == [(key, "x") for key in (1, 2, 3, 10, 11, 12)]
 
 
 def test_a_commit_whose_answer_is_lost_is_applied_once(lake: Lake) -> None:

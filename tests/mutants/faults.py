@@ -5,6 +5,7 @@ A fault stands for a row of docs/failure-modes.md, by its id.  `make mutants` dr
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
@@ -15,10 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.changes.meaning.decide import ChangeOp
+from safewrite.changes.meaning.row_vectors import bitmap
+from safewrite.delta.log.actions import file_key
 from safewrite.delta.write.file_changes import FileRewrite, FileVerdict
 from safewrite.errors import CommitUnknownError, ForeignWriterError, InternalError, RetriesExhaustedError
-from safewrite.frames.predicate import truths
+from safewrite.frames.predicate import Span, truths
 from safewrite.iceberg.expiry import Kept
+from safewrite.iceberg.write.row_files import mark_of
 from safewrite.medallion.files.file_versions import last_of
 from safewrite.protocol.delta.candidate import Landed
 from safewrite.protocol.effects import (
@@ -44,6 +48,7 @@ LOG, PLACING, CATALOG = (f"protocol/test_{name}.py::" for name in ("log", "placi
 DECIDE, TABLES = "changes/test_decide.py::", "changes/test_tables.py::"
 ICEBERG, SHARED = "iceberg/test_protocol.py::", "test_shared_commits.py::"
 BESIDE = "changes/test_where_beside_rivals.py::"
+RIVALS = "changes/test_rivals.py::"
 REBASED = "changes/test_rebase.py::test_"
 CONFORM, SOURCE = "frames/test_conform.py::", "frames/test_source.py::"
 
@@ -888,6 +893,102 @@ def rows_keep_their_places_where_others_marked_rows_before_them(_: Any, __: Any,
 )
 def tasks_keep_what_they_decided_about_rows_that_others_took(*_: Any) -> bool:
     return True
+
+
+@fault(
+    "I7",
+    "delta.data.vector_files:Vectors.taking",
+    RIVALS + "test_writers_of_disjoint_keys_merge_their_marks_and_read_the_file_once",
+)
+def a_union_of_vectors_lacks_the_rivals(_: Any, self: Any, add: Any, numbers: Any) -> Any:
+    return bitmap(numbers)
+
+
+@fault(
+    "I7",
+    "delta.data.vector_files:Vectors.stays",
+    RIVALS + "test_a_file_whose_rows_came_back_is_looked_at_again",
+)
+def rows_under_a_vector_that_is_gone_are_not_looked_for(was: Any, self: Any, before: Any, after: Any) -> Any:
+    left = was(self, before, after)
+    rows = int(json.loads(after["stats"])["numRecords"])
+    return self._live(before, rows)[self._live(before, rows)] if left is None else left
+
+
+@fault(
+    "I7",
+    "changes.lookup.candidate_rows:GoneRows.places",
+    TABLES + "test_rows_go_by_their_places_in_the_file_that_has_them",
+)
+def rows_go_by_the_places_of_another_file(was: Any, self: Any, file: Any) -> Any:
+    """Of the last file that loses as many: no sum tells the two apart."""
+    own = was(self, file)
+    return [one for one in self.goes.values() if len(one) == len(own)][-1] if file in self.goes else own
+
+
+@fault(
+    "I7",
+    "changes.lookup.candidate_rows:BatchKeys.unseen",
+    RIVALS + "test_a_file_that_a_rival_rewrote_is_looked_at_anew",
+)
+def a_file_that_a_rival_rewrote_has_no_row_of_ours(
+    was: Any, self: Any, files: Any, *, carries: bool
+) -> list[str]:
+    known = bool(self.found)
+    new: list[str] = was(self, files, carries=carries)
+    if not known:
+        return new
+    nothing = np.zeros(0, np.int64)
+    for name in new:
+        self.found[name] = self._hits(self._nothing, nothing, 0)
+    return []
+
+
+@fault(
+    "I7",
+    "delta.data.spans:_spans",
+    "delta/test_pruning.py::test_files_that_cannot_match_are_not_read",
+)
+def a_file_with_bounds_has_no_null(was: Any, *args: Any) -> Any:
+    return {
+        name: Span(one.low, one.high, is_empty=one.is_empty, has_nulls=False)
+        for name, one in was(*args).items()
+    }
+
+
+@fault(
+    "I7",
+    "iceberg.write.memory_file:MemoryFile.recall",
+    TABLES + "test_a_rivals_deletion_is_known_to_a_late_insert_that_was_planned_before",
+)
+def what_a_table_remembers_is_read_once(was: Any, self: Any, *args: Any) -> Any:
+    if self._known is not None:
+        yield from ()
+        return self._known[1]
+    return (yield from was(self, *args))
+
+
+@fault(
+    "I7",
+    "delta.write.matching_files:MatchingFiles._rewrite",
+    BESIDE + "test_a_plan_that_failed_at_its_upload_says_nothing_of_the_next",
+)
+def a_verdict_is_kept_before_its_vector_is_stored(was: Any, self: Any, add: Any, *args: Any) -> Any:
+    self.made[file_key(add)] = found = yield from was(self, add, *args)
+    return found
+
+
+@fault(
+    "I7",
+    "iceberg.write.matching_files:MatchingFiles._marked",
+    BESIDE + "test_a_plan_that_failed_at_its_upload_says_nothing_of_the_next",
+)
+def a_verdict_is_kept_before_its_delete_file_is_stored(
+    was: Any, self: Any, head: Any, task: Any, *args: Any
+) -> Any:
+    loss, named = was(self, head, task, *args)
+    self._losses[mark_of(task)] = loss
+    return loss, named
 
 
 @fault(
