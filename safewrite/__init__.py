@@ -28,7 +28,7 @@ from safewrite.errors import (
 )
 from safewrite.receipt import Outcome, Receipt
 from safewrite.stores.events import Event
-from safewrite.table.added import AddedRows
+from safewrite.table.added_rows import AddedRows
 from safewrite.table.history import CommittedWrite, HistoryEntry
 from safewrite.text.masking import install as _mask
 from safewrite.version import __version__ as __version__

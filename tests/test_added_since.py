@@ -14,8 +14,8 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update.snapshot import _OverwriteFiles
 
 import safewrite as sw
-from safewrite.iceberg.read.added import _only_arranges
-from safewrite.table.added import Followed
+from safewrite.iceberg.read.added_rows import _only_arranges
+from safewrite.table.added_rows import Followed
 from tests.test_rows_by_key import MARKS, Given, row
 
 

@@ -16,8 +16,8 @@ import safewrite as sw
 from safewrite.delta.maintenance.doctor import examine
 from safewrite.delta.maintenance.inspection import inspect_table
 from safewrite.protocol import effects as fx
-from safewrite.stores.inside import climbs, is_inside, leads_astray
 from safewrite.stores.local import LocalObjects, SqliteLedger
+from safewrite.stores.table_folder import climbs, is_inside, leads_astray
 from safewrite.stores.world import World
 
 ROWS = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})

@@ -26,7 +26,7 @@ from safewrite.stores.world import World
 if TYPE_CHECKING:
     import boto3
 
-    from safewrite.stores.travel import StoreAddress
+    from safewrite.stores.addresses import StoreAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class Connection:
 
     def store(self) -> StoreAddress | None:
         """The table's objects, as another process reaches them; None where it cannot."""
-        from safewrite.engine.travel import travelling
-        from safewrite.stores.travel import StoreAddress
+        from safewrite.engine.credentials import travelling
+        from safewrite.stores.addresses import StoreAddress
 
         address = self.address
         if not address.is_s3:

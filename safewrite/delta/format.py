@@ -48,7 +48,7 @@ from safewrite.protocol.positions import stand
 from safewrite.receipt import Receipt
 from safewrite.stores.settings import warn_of_encryption
 from safewrite.stores.world import Performer, monotonic_s, run
-from safewrite.table.added import AddedFile, AddedRows, Followed, checked_columns
+from safewrite.table.added_rows import AddedFile, AddedRows, Followed, checked_columns
 from safewrite.table.format import FRESH_S
 from safewrite.table.history import CommittedWrite, HistoryEntry
 from safewrite.table.new_table import Layout
@@ -319,18 +319,18 @@ class DeltaFormat:
         return self._run(row_count(self._existing(), known, vectors, self.limits))
 
     def added_since(self, position: int | None) -> list[AddedRows]:
-        from safewrite.delta.read import added
+        from safewrite.delta.read import added_rows
 
         state, table = self._existing(), Followed(self.uri, self.read_added)
         if position is None:
-            return [self._run(added.everything(state, self.planner.known_files, self.limits, table))]
-        return self._run(added.added_since(position, state, self.limits, table))
+            return [self._run(added_rows.everything(state, self.planner.known_files, self.limits, table))]
+        return self._run(added_rows.added_since(position, state, self.limits, table))
 
     def added_by(self, version: int) -> AddedRows:
-        from safewrite.delta.read import added
+        from safewrite.delta.read import added_rows
 
         table = Followed(self.uri, self.read_added)
-        return self._run(added.added_by(version, self._existing(), self.limits, table))
+        return self._run(added_rows.added_by(version, self._existing(), self.limits, table))
 
     def read_added(self, files: Sequence[AddedFile], columns: tuple[str, ...] | None) -> pa.Table:
         from safewrite.delta.read.files import read_files

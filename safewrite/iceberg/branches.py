@@ -35,7 +35,7 @@ from safewrite.iceberg.catalog.safe_catalog import NotLandedError, SafeCatalog
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.own_properties import MEMORY
 from safewrite.iceberg.write import members
-from safewrite.iceberg.write.earlier import EMPTY, base_of, landed
+from safewrite.iceberg.write.earlier_writes import EMPTY, base_of, landed
 from safewrite.protocol import effects, keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect

@@ -21,8 +21,8 @@ from safewrite.stores import call_limit
 from safewrite.stores.advice import cause_of
 from safewrite.stores.call_limit import bound_session
 from safewrite.stores.clients import forked, noting_answers, shared_client
-from safewrite.stores.inside import climbs
 from safewrite.stores.settings import ICEBERG, warn_of_encryption
+from safewrite.stores.table_folder import climbs
 from safewrite.text.masking import note
 from safewrite.text.rendering import said, shown
 from safewrite.text.strings import is_storable, is_text, plain

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 from safewrite.errors import CommitUnknownError, SafewriteError, not_yet
 from safewrite.iceberg import branches
 from safewrite.iceberg.metadata import table_of
-from safewrite.iceberg.write.doubts import AttemptsInDoubt, Doubted
-from safewrite.iceberg.write.earlier import Resolved
+from safewrite.iceberg.write.earlier_writes import Resolved
+from safewrite.iceberg.write.in_doubt import AttemptsInDoubt, Doubted
 from safewrite.iceberg.write.resolve import resolve
 from safewrite.iceberg.write.waiting import folder_of
 from safewrite.protocol.effects import Effect, Outcome

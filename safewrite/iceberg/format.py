@@ -35,7 +35,7 @@ from safewrite.protocol.keys import Identity
 from safewrite.protocol.positions import lost, stand
 from safewrite.receipt import Receipt
 from safewrite.stores.world import monotonic_s
-from safewrite.table.added import AddedFile, AddedRows, Followed, checked_columns
+from safewrite.table.added_rows import AddedFile, AddedRows, Followed, checked_columns
 from safewrite.table.history import CommittedWrite, HistoryEntry
 from safewrite.table.new_table import Layout
 from safewrite.table.operation import Operation
@@ -337,18 +337,18 @@ class IcebergFormat:
         return self._cached.run(row_count(self._read_from(), self.planner.known, self.limits))
 
     def added_since(self, position: int | None) -> list[AddedRows]:
-        from safewrite.iceberg.read import added
+        from safewrite.iceberg.read import added_rows
 
-        seen = added.Seen(self._read_from(), self.planner.known, self.limits)
+        seen = added_rows.Seen(self._read_from(), self.planner.known, self.limits)
         if position is None:
-            return [self._cached.run(added.everything(seen, Followed(self.uri, self.read_added)))]
-        return self._cached.run(added.added_since(position, seen, Followed(self.uri, self.read_added)))
+            return [self._cached.run(added_rows.everything(seen, Followed(self.uri, self.read_added)))]
+        return self._cached.run(added_rows.added_since(position, seen, Followed(self.uri, self.read_added)))
 
     def added_by(self, version: int) -> AddedRows:
-        from safewrite.iceberg.read import added
+        from safewrite.iceberg.read import added_rows
 
-        seen = added.Seen(self._read_from(), self.planner.known, self.limits)
-        return self._cached.run(added.added_by(version, seen, Followed(self.uri, self.read_added)))
+        seen = added_rows.Seen(self._read_from(), self.planner.known, self.limits)
+        return self._cached.run(added_rows.added_by(version, seen, Followed(self.uri, self.read_added)))
 
     def read_added(self, files: Sequence[AddedFile], columns: tuple[str, ...] | None) -> pa.Table:
         from safewrite.iceberg.read.files import read_files

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from safewrite.errors import InvalidInputError
-from safewrite.table.added import AddedFile, AddedRows
+from safewrite.table.added_rows import AddedFile, AddedRows
 from safewrite.text.rendering import shown
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from safewrite.stores.abc import (
 )
 from safewrite.stores.call_limit import carried
 from safewrite.stores.events import Listener, Watch
-from safewrite.stores.inside import climbs, refused
+from safewrite.stores.table_folder import climbs, refused
 
 T = TypeVar("T")
 

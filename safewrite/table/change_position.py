@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from safewrite.errors import InvalidInputError
-from safewrite.table.added import BEFORE_ALL
+from safewrite.table.added_rows import BEFORE_ALL
 from safewrite.text.rendering import shown
 
 if TYPE_CHECKING:

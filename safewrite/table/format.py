@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from safewrite.protocol.ask import Limits
     from safewrite.protocol.keys import Identity
     from safewrite.stores.world import Performer
-    from safewrite.table.added import AddedFile, AddedRows
+    from safewrite.table.added_rows import AddedFile, AddedRows
     from safewrite.table.history import CommittedWrite, HistoryEntry
     from safewrite.table.lookup import RowFilter
     from safewrite.table.new_table import Layout

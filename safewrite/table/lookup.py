@@ -17,7 +17,7 @@ from safewrite.errors import InvalidInputError, WouldAlterError
 from safewrite.frames import as_frame, prepare
 from safewrite.frames.predicate import Predicate, truths
 from safewrite.frames.predicate import columns as columns_of
-from safewrite.table.added import checked_columns, names_of
+from safewrite.table.added_rows import checked_columns, names_of
 from safewrite.text.rendering import shown
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from safewrite.errors import InternalError
 from safewrite.frames import Prepared, joined
-from safewrite.frames.written import files_of
+from safewrite.frames.task_files import files_of
 from safewrite.protocol import keys
 from safewrite.table.group import changes_of
 from safewrite.table.operation import Planned
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from safewrite.changes.meaning.member_batches import MemberChanges
     from safewrite.changes.meaning.reading import Changes
     from safewrite.changes.meaning.spec import Spec
-    from safewrite.engine.written import TableInTasks
+    from safewrite.engine.task_files import TableInTasks
     from safewrite.frames.fingerprint import Counted, Fingerprint
     from safewrite.frames.predicate import Predicate
     from safewrite.protocol.keys import Identity

@@ -18,7 +18,7 @@ from safewrite.changes.meaning.positions import Flags, Numbers
 from safewrite.errors import HistoryGapError, InvalidInputError, UnsupportedTableError
 from safewrite.frames.fingerprint import Lane, row_hashes
 from safewrite.frames.parallel import windows
-from safewrite.table.added import BYTES_AT_ONCE, FILES_AT_ONCE, AddedFile, checked_columns, names_of
+from safewrite.table.added_rows import BYTES_AT_ONCE, FILES_AT_ONCE, AddedFile, checked_columns, names_of
 from safewrite.table.change_position import ChangePosition, Since, before, checked, mark_of
 from safewrite.text.rendering import shown
 from safewrite.values import kept_names

@@ -20,7 +20,7 @@ from safewrite.protocol.positions import check as check_positions
 from safewrite.receipt import Receipt
 from safewrite.stores.events import Event, tell
 from safewrite.stores.world import Performer, monotonic_s
-from safewrite.table.added import AddedFile, AddedRows, checked_position
+from safewrite.table.added_rows import AddedFile, AddedRows, checked_position
 from safewrite.table.format import Format
 from safewrite.table.group import Answer, Group
 from safewrite.table.history import CommittedWrite, HistoryEntry, checked_limit, checked_version, there
@@ -32,7 +32,7 @@ from safewrite.text.strings import is_text, plain
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from safewrite.engine.written import TableInTasks
+    from safewrite.engine.task_files import TableInTasks
     from safewrite.frames.row_rules import TableRules
     from safewrite.frames.where import Where
     from safewrite.table.change_position import Since

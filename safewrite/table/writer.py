@@ -39,7 +39,7 @@ from safewrite.table.operation import Operation, naming
 
 if TYPE_CHECKING:
     from safewrite.changes.members.task_changes import TaskChanges
-    from safewrite.engine.written import TableInTasks
+    from safewrite.engine.task_files import TableInTasks
     from safewrite.frames import Prepared
     from safewrite.frames.fingerprint import Counted
 

@@ -14,7 +14,7 @@ from safewrite.delta.write import apply_by_tasks
 from safewrite.delta.write.plans import Planner
 from safewrite.engine.local import LocalEngine
 from safewrite.frames import as_frame
-from safewrite.iceberg.catalog.travel import address_of
+from safewrite.iceberg.catalog.addresses import address_of
 from safewrite.iceberg.write import apply_by_tasks as iceberg_by_tasks
 from safewrite.table import planning
 

@@ -16,9 +16,9 @@ from safewrite.delta.write.staging import StagedFile
 from safewrite.delta.write.tasks import WriteFiles
 from safewrite.engine.local import LocalEngine
 from safewrite.errors import InternalError
-from safewrite.frames.written import TalliedFiles, added_up
+from safewrite.frames.task_files import TalliedFiles, added_up
 from safewrite.protocol.ask import Limits
-from safewrite.stores.travel import StoreAddress
+from safewrite.stores.addresses import StoreAddress
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string()), ("score", pa.float64())])
 

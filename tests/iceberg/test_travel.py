@@ -15,9 +15,9 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import FileScanTask, Table
 
-from safewrite.iceberg.catalog import travel
+from safewrite.iceberg.catalog import addresses
+from safewrite.iceberg.catalog.addresses import TableAddress, address_of
 from safewrite.iceberg.catalog.effects import ReadRows
-from safewrite.iceberg.catalog.travel import TableAddress, address_of
 from safewrite.iceberg.metadata import head_of, table_of
 from safewrite.protocol.effects import Get, Ok, Put
 from tests.iceberg.tables import Warehouse, append, warehouse
@@ -35,7 +35,7 @@ def _there(address: TableAddress | None) -> Any:
     """The table as another process opens it, which has no cache."""
     assert address is not None
     sent = pickle.loads(pickle.dumps(address))
-    travel._opened.cache_clear()
+    addresses._opened.cache_clear()
     return sent.open()
 
 
@@ -134,10 +134,10 @@ def test_a_catalog_lends_again_before_its_credentials_run_out(house: Warehouse) 
     catalog.name = "lending"
     lent = mock.Mock(io=PyArrowFileIO({"s3.access-key-id": "second"}))
     opened = _there(address_of(head_of(table), catalog))
-    clock = mock.patch("safewrite.iceberg.catalog.travel.time")
+    clock = mock.patch("safewrite.iceberg.catalog.addresses.time")
     with clock as time, mock.patch("safewrite.iceberg.catalog.loading.load") as load:
         load.return_value.load_table.return_value = lent
-        time.time.return_value = opened.world._lent_s + travel.LENT_S - 1
+        time.time.return_value = opened.world._lent_s + addresses.LENT_S - 1
         opened.world.perform(Get("s3:///"))
         assert table_of(opened.head).io.properties["s3.access-key-id"] == "first"
         time.time.return_value += 2

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from safewrite.medallion import Pipeline, verify
 from safewrite.medallion.bronze.summary import Lines
 from safewrite.medallion.lineage.lineage import Lineage
-from safewrite.table import added
+from safewrite.table import added_rows
 from tests.medallion.test_jobs import HEAD, Shop
 
 RECORDS = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy"), st.integers(1, 30)), max_size=60)
@@ -53,7 +53,7 @@ def test_a_bronze_of_many_data_files_is_known_without_all_of_them_in_memory(
     bronze = deltalake.DeltaTable(str(tmp_path / "bronze/orders"))
     bronze.delete("id in (11, 22, 23)")
     shutil.rmtree(tmp_path / "state")
-    monkeypatch.setattr(added, "FILES_AT_ONCE", 1)
+    monkeypatch.setattr(added_rows, "FILES_AT_ONCE", 1)
     read, most = Lineage.pieces, list[int]()
 
     def counted(lineage: Lineage, *given: Any) -> Any:

@@ -24,9 +24,9 @@ import safewrite as sw
 from bench.medallion.engines import Away
 from safewrite.engine.abc import ExecutorsLackPythonError, TaskAttempt
 from safewrite.engine.choice import Cost
-from safewrite.engine.written import WrittenRows
+from safewrite.engine.task_files import WrittenRows
 from safewrite.errors import InternalError, StorageError
-from safewrite.frames.written import MemberWriter, WrittenGroup
+from safewrite.frames.task_files import MemberWriter, WrittenGroup
 from safewrite.medallion import Pipeline, verify
 from safewrite.medallion.bronze import landing, tasks
 from safewrite.medallion.files import parts

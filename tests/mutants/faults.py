@@ -651,7 +651,7 @@ def a_table_may_forget_keys_too_soon(*_: Any, **__: Any) -> None:
 
 @fault(
     "E6",
-    "frames.written:check_files",
+    "frames.task_files:check_files",
     "delta/test_tasks.py::test_a_union_that_lacks_or_doubles_something_is_refused",
 )
 def files_of_two_attempts_are_both_taken(*_: Any) -> None:

@@ -21,7 +21,7 @@ from bench.servers.servers import SECRET_ACCESS_KEY
 from safewrite.engine import spark as engine
 from safewrite.engine.abc import ExecutorsLackPythonError
 from safewrite.frames.spark import tallied
-from safewrite.iceberg.catalog.travel import address_of
+from safewrite.iceberg.catalog.addresses import address_of
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.spark import by_tasks, files
 from safewrite.iceberg.table import IcebergTable

@@ -12,9 +12,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
 from bench.servers.servers import Ministack
+from safewrite.stores.addresses import StoreAddress
 from safewrite.stores.s3 import S3Objects
 from safewrite.stores.settings import encryption
-from safewrite.stores.travel import StoreAddress
 from safewrite.wrangler import to_deltalake
 
 KMS = {

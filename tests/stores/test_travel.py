@@ -11,8 +11,8 @@ from unittest import mock
 import pytest
 from botocore.credentials import Credentials, RefreshableCredentials
 
-from safewrite.engine.travel import travelling
-from safewrite.stores.travel import StoreAddress
+from safewrite.engine.credentials import travelling
+from safewrite.stores.addresses import StoreAddress
 
 
 @pytest.fixture(autouse=True)

@@ -27,8 +27,8 @@ from safewrite.cdc.records.batch import Batch, remaining
 from safewrite.cdc.records.change import DeadLetter, KafkaRecord, SourceTable
 from safewrite.cdc.records.change_set import ChangeSet
 from safewrite.cdc.records.records import KafkaRecords
-from safewrite.cdc.routing.compacted import Deletions
 from safewrite.cdc.routing.routing import Router
+from safewrite.cdc.routing.tombstones import Deletions
 from safewrite.cdc.table.by_tasks import ExecutorWork, Routed, SharesOfBatch, TaskLanding
 from safewrite.cdc.table.table_batch import JobParts, TableBatch
 from safewrite.cdc.table.task_shares import TaskShare

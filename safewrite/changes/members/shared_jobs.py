@@ -32,7 +32,7 @@ from safewrite.changes.members.table_pool import (
 from safewrite.changes.tasks.read_task import ABSENT, OF_CHANGES, ReadBatch, ReadReport, no_truncates
 from safewrite.engine.abc import Engine, EngineError, Mapped, Task, TaskReport, bodies
 from safewrite.engine.exchange import Dealt
-from safewrite.engine.written import TaskWriter, WriteMembers, WrittenRows
+from safewrite.engine.task_files import TaskWriter, WriteMembers, WrittenRows
 from safewrite.errors import InternalError, SafewriteError
 from safewrite.frames.fingerprint import Fingerprint
 from safewrite.protocol.keys import OFFSETS

@@ -14,7 +14,7 @@ from safewrite.changes.meaning.spec import Spec
 from safewrite.changes.members.shared_jobs import SharedChanges
 from safewrite.changes.tasks.read_task import HASHES_MAX, ReadBatch, ReadChanges, ReadReport
 from safewrite.engine.abc import Engine, Given, Task, TaskAttempt
-from safewrite.engine.made import MadeChanges
+from safewrite.engine.computed_changes import ComputedChanges
 
 S = TypeVar("S")
 
@@ -48,7 +48,7 @@ class ReadMade:
 class ChangesToRead(Generic[S]):
     """See :class:`safewrite.changes.tasks.apply_job.Given`; ``properties`` are known once the changes are read in."""
 
-    made: MadeChanges[S]
+    made: ComputedChanges[S]
     properties: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -88,6 +88,6 @@ TaskChanges: TypeAlias = SharedChanges | ChangesToRead[Any]
 
 def task_changes(data: object) -> TaskChanges | None:
     """Changes that only tasks have; None for other data."""
-    if isinstance(data, MadeChanges):
+    if isinstance(data, ComputedChanges):
         return ChangesToRead(data)
     return data if isinstance(data, SharedChanges) else None

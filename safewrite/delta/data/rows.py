@@ -35,7 +35,7 @@ from safewrite.frames.stored import as_stored
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Get, Missing, Outcome
 from safewrite.protocol.fetch import fetch, fetch_one
-from safewrite.stores.inside import is_inside
+from safewrite.stores.table_folder import is_inside
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

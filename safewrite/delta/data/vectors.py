@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from safewrite.changes.meaning.row_vectors import WORD, VectorError, deserialized, framed, unframed
-from safewrite.stores.inside import climbs, is_inside
+from safewrite.stores.table_folder import climbs, is_inside
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64

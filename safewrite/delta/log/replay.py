@@ -13,7 +13,7 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.catch_up import digest_of, replaced
 from safewrite.protocol.effects import Backoff, Effect, Get, Missing, Ok, Outcome
 from safewrite.protocol.fetch import fetch
-from safewrite.stores.inside import climbs_in_log
+from safewrite.stores.table_folder import climbs_in_log
 from safewrite.text.rendering import said
 
 FAR = 10

@@ -25,13 +25,13 @@ from safewrite.delta.log.actions import Action, Commit, FileKey, file_key
 from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.replay import commits_since
 from safewrite.delta.log.snapshot import Snapshot, load
-from safewrite.delta.read.added import COMMITS_AT_ONCE, check_newest, check_table, file_of, time_of
+from safewrite.delta.read.added_rows import COMMITS_AT_ONCE, check_newest, check_table, file_of, time_of
 from safewrite.delta.read.files import read_files
 from safewrite.errors import HistoryGapError, InvalidInputError, Kind, StorageError, UnsupportedTableError
 from safewrite.frames.parallel import all_of
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
-from safewrite.table.added import AddedFile, Followed
+from safewrite.table.added_rows import AddedFile, Followed
 from safewrite.table.change_position import ChangePosition
 from safewrite.table.row_changes import CommitChanges
 from safewrite.values.unsupported import check_all_read

@@ -16,9 +16,9 @@ from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.read.files import read_files, read_part
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
-from safewrite.stores.travel import StoreAddress
+from safewrite.stores.addresses import StoreAddress
 from safewrite.stores.world import run
-from safewrite.table.added import AddedFile, checked_columns
+from safewrite.table.added_rows import AddedFile, checked_columns
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class CutFile:
 
 @dataclass(frozen=True)
 class DeltaReader:
-    """See :class:`safewrite.engine.written.TaskReader`."""
+    """See :class:`safewrite.engine.task_files.TaskReader`."""
 
     store: StoreAddress
     version: int
@@ -60,7 +60,7 @@ class DeltaReader:
         return pa.concat_tables(found)
 
     def cut(self, file: AddedFile, rows_max: int) -> list[AddedFile]:
-        """See :class:`safewrite.engine.written.TaskReader`."""
+        """See :class:`safewrite.engine.task_files.TaskReader`."""
         rows = file.rows or 0
         count = -(-rows // rows_max)
         if count < 2:

@@ -32,7 +32,7 @@ from safewrite.frames.spark.tallied import (
     unreached,
 )
 from safewrite.protocol.keys import Identity
-from safewrite.stores.travel import StoreAddress
+from safewrite.stores.addresses import StoreAddress
 from safewrite.table.operation import Operation
 from safewrite.table.planning import overwriting
 from safewrite.table.writer import repeated

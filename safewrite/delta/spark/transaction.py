@@ -23,7 +23,7 @@ from safewrite.errors import CommitUnknownError, InternalError, SafewriteError, 
 from safewrite.protocol.delta.candidate import Arbiter
 from safewrite.protocol.delta.commit import Found, look
 from safewrite.protocol.effects import Effect, Outcome
-from safewrite.stores.inside import climbs_in_log
+from safewrite.stores.table_folder import climbs_in_log
 from safewrite.text.rendering import said
 
 if TYPE_CHECKING:

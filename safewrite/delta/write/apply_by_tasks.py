@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from safewrite.delta.write.apply import ApplyTransaction
     from safewrite.delta.write.plans import Planner
     from safewrite.protocol.keys import Identity
-    from safewrite.stores.travel import StoreAddress
+    from safewrite.stores.addresses import StoreAddress
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from safewrite.frames.parallel import FILES_AT_ONCE, Begun, Handed, given_back, 
 from safewrite.frames.parquet import Roll
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
-from safewrite.stores.inside import is_inside
+from safewrite.stores.table_folder import is_inside
 from safewrite.table.regrouping import Regrouped, Regrouping
 from safewrite.upkeep.groups import Inventory, StoredFile
 from safewrite.upkeep.maintain import Compacted

@@ -19,7 +19,7 @@ from safewrite.delta.write.stamped import Stamper
 from safewrite.delta.write.transaction import WRITE, Transaction
 from safewrite.errors import InternalError
 from safewrite.frames import Prepared, as_frame, prepare
-from safewrite.frames.written import MemberWriter, WrittenMember
+from safewrite.frames.task_files import MemberWriter, WrittenMember
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.keys import Identity
 from safewrite.stores.world import LEDGER_TTL_S
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from safewrite.delta.write.compaction import CompactionTransaction
     from safewrite.delta.write.staging import StagedFile
     from safewrite.delta.write.table_files import DeltaTableFiles
-    from safewrite.engine.written import TableInTasks
+    from safewrite.engine.task_files import TableInTasks
     from safewrite.frames.fingerprint import Counted, Fingerprint
     from safewrite.frames.predicate import Predicate
-    from safewrite.stores.travel import StoreAddress
+    from safewrite.stores.addresses import StoreAddress
     from safewrite.table.operation import Operation
     from safewrite.upkeep.groups import Group
 
@@ -390,7 +390,7 @@ class Planner:
         """How tasks reach this version; None where another process cannot reach its store."""
         from safewrite.delta.read.task_reader import DeltaReader
         from safewrite.delta.write.tasks import DeltaFiles
-        from safewrite.engine.written import TableInTasks
+        from safewrite.engine.task_files import TableInTasks
 
         store = None if state is None else self.connection.store()
         if state is None or store is None:

@@ -29,7 +29,7 @@ from safewrite.errors import InternalError
 from safewrite.frames import Prepared, prepare
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
-from safewrite.stores.travel import StoreAddress
+from safewrite.stores.addresses import StoreAddress
 from safewrite.stores.world import run
 
 T = TypeVar("T")

@@ -11,15 +11,15 @@ from safewrite.delta.data.datafiles import FileLayout, encode_stream
 from safewrite.delta.write.staging import StagedFile, stage
 from safewrite.engine.abc import TaskAttempt
 from safewrite.frames.tally import DEALT_BYTES, PIECE_BYTES, Tally
-from safewrite.frames.written import TalliedFiles
+from safewrite.frames.task_files import TalliedFiles
 from safewrite.protocol.ask import Limits
-from safewrite.stores.travel import StoreAddress
+from safewrite.stores.addresses import StoreAddress
 from safewrite.stores.world import run
 
 
 @dataclass(frozen=True)
 class DeltaFiles:
-    """Makes data files of a table where a task runs; see ``safewrite.frames.written.TaskFiles``."""
+    """Makes data files of a table where a task runs; see ``safewrite.frames.task_files.TaskFiles``."""
 
     store: StoreAddress
     layout: FileLayout
@@ -27,7 +27,7 @@ class DeltaFiles:
     limits: Limits
 
     def write(self, tables: Iterable[pa.Table], at: TaskAttempt) -> tuple[StagedFile, ...]:
-        """See ``safewrite.frames.written.TaskFiles``."""
+        """See ``safewrite.frames.task_files.TaskFiles``."""
         layout = replace(self.layout, attempt=str(at))
         return run(stage(encode_stream(tables, layout), self.now_ms, self.limits), self.store.world())
 

@@ -19,7 +19,7 @@ from safewrite.protocol import member_queue, members
 from safewrite.protocol.effects import Put
 from safewrite.protocol.member_queue import Offer
 from safewrite.protocol.members import CarriedT, abreast
-from safewrite.stores.inside import is_inside
+from safewrite.stores.table_folder import is_inside
 
 WITHDRAWN = "withdrawn"
 """Where a commit names the keys of which no later one carries what was offered before it."""

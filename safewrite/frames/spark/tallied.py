@@ -24,7 +24,7 @@ from safewrite.frames.fingerprint import Fingerprint
 from safewrite.frames.spark.batch import BatchOrigin, Check, SparkBatch, computed, fingerprint_of
 from safewrite.frames.spark.hashes import quoted, row_hash, tree
 from safewrite.frames.tally import FAULTS, HASH, Tally
-from safewrite.frames.written import StagedRows, TalliedFiles, added_up
+from safewrite.frames.task_files import StagedRows, TalliedFiles, added_up
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -23,7 +23,7 @@ from safewrite.iceberg.metadata import head_of, table_of
 from safewrite.protocol import values
 from safewrite.protocol.effects import Effect, Failed, Missing, Ok, Outcome
 from safewrite.protocol.iceberg.change import CreateTable, LoadTable, ReadMetadata, SwapTable
-from safewrite.stores.inside import leads_astray, refused
+from safewrite.stores.table_folder import leads_astray, refused
 from safewrite.stores.world import World
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from safewrite.iceberg.data.reading import planned
 from safewrite.iceberg.maintenance.snapshot_files import ASKS
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.read.files import read_files
-from safewrite.iceberg.write.earlier import EMPTY, Resolved, before_branch, reaches, stands
+from safewrite.iceberg.write.earlier_writes import EMPTY, Resolved, before_branch, reaches, stands
 from safewrite.iceberg.write.members import ROWS, entries, in_summary
 from safewrite.iceberg.write.resolve import batch_under
 from safewrite.progress import watched

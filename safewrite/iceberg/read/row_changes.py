@@ -22,11 +22,19 @@ from safewrite.iceberg.data.manifests import entries_of, manifests_of
 from safewrite.iceberg.data.reading import as_stored_in, planned
 from safewrite.iceberg.data.schema import read_schema
 from safewrite.iceberg.metadata import table_of
-from safewrite.iceberg.read.added import GET_LIST, Seen, added_files, file_of, only_adds, only_arranges, since
+from safewrite.iceberg.read.added_rows import (
+    GET_LIST,
+    Seen,
+    added_files,
+    file_of,
+    only_adds,
+    only_arranges,
+    since,
+)
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
-from safewrite.table.added import BEFORE_ALL, AddedFile, Followed
+from safewrite.table.added_rows import BEFORE_ALL, AddedFile, Followed
 from safewrite.table.change_position import ChangePosition
 from safewrite.table.row_changes import CommitChanges
 from safewrite.values.limits import utc

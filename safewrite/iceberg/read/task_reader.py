@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from safewrite.iceberg.catalog.travel import TableAddress
+from safewrite.iceberg.catalog.addresses import TableAddress
 from safewrite.iceberg.data.schema import read_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.read.files import read_files
 from safewrite.protocol.ask import Limits
 from safewrite.stores.world import run
-from safewrite.table.added import AddedFile, checked_columns
+from safewrite.table.added_rows import AddedFile, checked_columns
 
 
 @dataclass(frozen=True)
 class IcebergReader:
-    """See :data:`safewrite.table.added.Reader`; picklable."""
+    """See :data:`safewrite.table.added_rows.Reader`; picklable."""
 
     table: TableAddress
     limits: Limits
@@ -33,5 +33,5 @@ class IcebergReader:
         )
 
     def cut(self, file: AddedFile, rows_max: int) -> list[AddedFile]:
-        """See :class:`safewrite.engine.written.TaskReader`; a file of Iceberg is read whole."""
+        """See :class:`safewrite.engine.task_files.TaskReader`; a file of Iceberg is read whole."""
         return [file]

@@ -22,7 +22,7 @@ from safewrite.frames.spark.tallied import (
     or_by_library,
     unreached,
 )
-from safewrite.iceberg.catalog.travel import TableAddress, address_of
+from safewrite.iceberg.catalog.addresses import TableAddress, address_of
 from safewrite.iceberg.data.defaults import fills_of
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.data.uuids import uuid_columns, with_uuids

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from safewrite.changes.members.table_chunks import UnfitError
 from safewrite.changes.tasks.apply_job import ApplyJob, Given, judged
-from safewrite.iceberg.catalog.travel import address_of
+from safewrite.iceberg.catalog.addresses import address_of
 from safewrite.iceberg.data.lineage import id_column
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from safewrite.changes.meaning.spec import Spec
     from safewrite.changes.members.task_changes import TaskChanges
-    from safewrite.iceberg.catalog.travel import TableAddress
+    from safewrite.iceberg.catalog.addresses import TableAddress
     from safewrite.iceberg.write.plans import Planner
     from safewrite.protocol.keys import Identity
     from safewrite.table.operation import Operation

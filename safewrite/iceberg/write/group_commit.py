@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from safewrite.errors import CommitUnknownError, ReplayMismatchError, SafewriteError
 from safewrite.iceberg.write.append import AppendPlan
-from safewrite.iceberg.write.earlier import (
+from safewrite.iceberg.write.earlier_writes import (
     Resolved,
     all_landed_and_expired,
     base_of,

@@ -13,7 +13,7 @@ from safewrite.arguments.reading import SchemaMode, reading
 from safewrite.errors import InvalidInputError
 from safewrite.frames import Prepared, as_frame, prepare
 from safewrite.frames.prepare import refuse_untyped
-from safewrite.frames.written import MemberWriter, WrittenMember
+from safewrite.frames.task_files import MemberWriter, WrittenMember
 from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.data import defaults
 from safewrite.iceberg.data.known_manifests import KnownManifests
@@ -21,7 +21,7 @@ from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write import creation
 from safewrite.iceberg.write.append import AppendPlan
-from safewrite.iceberg.write.earlier import base_of
+from safewrite.iceberg.write.earlier_writes import base_of
 from safewrite.iceberg.write.evolution import Evolution, evolve
 from safewrite.iceberg.write.renamed import check_names
 from safewrite.iceberg.write.staging import Staging
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from safewrite.changes.meaning.reading import Changes
     from safewrite.changes.meaning.spec import Spec
     from safewrite.changes.tasks.one_part import OnePart
-    from safewrite.engine.written import TableInTasks
+    from safewrite.engine.task_files import TableInTasks
     from safewrite.frames.fingerprint import Counted, Fingerprint
     from safewrite.frames.predicate import Predicate
     from safewrite.iceberg.connect import Connection
@@ -276,8 +276,8 @@ class Planner:
 
     def in_tasks(self, head: TableVersion) -> TableInTasks | None:
         """How tasks reach this version; None where another process cannot reach its files."""
-        from safewrite.engine.written import TableInTasks
-        from safewrite.iceberg.catalog.travel import address_of
+        from safewrite.engine.task_files import TableInTasks
+        from safewrite.iceberg.catalog.addresses import address_of
         from safewrite.iceberg.read.task_reader import IcebergReader
         from safewrite.iceberg.write.tasks import IcebergFiles, piece_bytes
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from safewrite.errors import CommitUnknownError
-from safewrite.iceberg.write import doubts, members
+from safewrite.iceberg.write import in_doubt, members
 from safewrite.iceberg.write import summary as names
-from safewrite.iceberg.write.earlier import (
+from safewrite.iceberg.write.earlier_writes import (
     Resolved,
     base_of,
     before_branch,
@@ -36,7 +36,7 @@ def resolve(
     """
     record = (yield from keys.recall(key, limits)) if helpers.ledger else None
     # The queue is read before the table: what is committed in between then shows in the table.
-    through = doubts.through_of(record)
+    through = in_doubt.through_of(record)
     through = max(through, (yield from _waits_through(key, folder, limits)))
     head = yield from load(limits)
     found = members.carried(head, (key,)).get(key)
@@ -49,8 +49,8 @@ def resolve(
         rows = int(record.fingerprint.split(":")[1])
         return Resolved(record.version, record.fingerprint, rows, 0), head
     if record is not None and record.version is None and record.in_doubt_at == base_of(head):
-        raise doubts.may_land(key)
-    doubts.check_shared(through, head, key)
+        raise in_doubt.may_land(key)
+    in_doubt.check_shared(through, head, key)
     if record is not None and record.version is None:
         found_before = yield from landed_and_expired(key, record.base_version, head, limits)
         if found_before is not None:

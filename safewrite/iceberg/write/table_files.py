@@ -14,7 +14,7 @@ from safewrite.changes.lookup.candidate_rows import Before, Sought, staying
 from safewrite.changes.lookup.table_files import Followed, LiveFile, Rest, RowsThatCame, SmallReads
 from safewrite.changes.meaning.positions import Numbers
 from safewrite.errors import InternalError
-from safewrite.iceberg.catalog.travel import TableAddress
+from safewrite.iceberg.catalog.addresses import TableAddress
 from safewrite.iceberg.data.datafiles import StagedFile
 from safewrite.iceberg.data.lineage import as_written, first_id, kept_columns
 from safewrite.iceberg.metadata import table_of

@@ -10,8 +10,8 @@ from pyiceberg.schema import Schema
 
 from safewrite.engine.abc import TaskAttempt
 from safewrite.frames.tally import DEALT_BYTES, PIECE_BYTES, Tally
-from safewrite.frames.written import TalliedFiles
-from safewrite.iceberg.catalog.travel import TableAddress
+from safewrite.frames.task_files import TalliedFiles
+from safewrite.iceberg.catalog.addresses import TableAddress
 from safewrite.iceberg.data.datafiles import encode_stream
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.data.uuids import with_uuids
@@ -24,7 +24,7 @@ from safewrite.stores.world import run
 
 @dataclass(frozen=True)
 class IcebergFiles:
-    """Makes data files of a table where a task runs; see ``safewrite.frames.written.TaskFiles``.
+    """Makes data files of a table where a task runs; see ``safewrite.frames.task_files.TaskFiles``.
 
     ``schema`` is the table's, with the columns that come by the same commit.
     """
@@ -36,7 +36,7 @@ class IcebergFiles:
     limits: Limits
 
     def write(self, tables: Iterable[pa.Table], at: TaskAttempt) -> tuple[UploadedFile, ...]:
-        """See ``safewrite.frames.written.TaskFiles``."""
+        """See ``safewrite.frames.task_files.TaskFiles``."""
         opened = self.table.open()
         table = table_of(opened.head)
         files = encode_stream(

@@ -22,7 +22,7 @@ from safewrite.iceberg.write.summary import Write, find_members
 from safewrite.protocol import member_queue
 from safewrite.protocol.member_queue import ALONE, FOLDER, Offer, Steps, Terms
 from safewrite.protocol.members import CarriedT, MemberWrite, abreast
-from safewrite.stores.inside import leads_astray
+from safewrite.stores.table_folder import leads_astray
 from safewrite.stores.world import Performer
 from safewrite.table.shared_queue import SharedQueue
 

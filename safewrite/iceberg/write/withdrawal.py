@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from safewrite.iceberg.write import doubts
-from safewrite.iceberg.write.earlier import base_of
+from safewrite.iceberg.write import in_doubt
+from safewrite.iceberg.write.earlier_writes import base_of
 from safewrite.iceberg.write.members import FILES, ROWS, WITHDRAWN
 from safewrite.iceberg.write.summary import ENGINE, Write
 from safewrite.iceberg.write.write import IcebergDone, Ledgers, WritePlan, already_there
@@ -66,7 +66,7 @@ def taken_back(
         plan.met |= taking.met
         return (yield from already_there(plan, at, swapped.head, record, limits, attempts=0)), False
     plan.through = swapped.head.sequences[taking.snapshot_id]  # it is decided there
-    yield from doubts.record(record, plan.through, limits)
+    yield from in_doubt.record(record, plan.through, limits)
     listed = yield List(plan.folder, name="withdraw.queue")
     there = waiting(listed) if isinstance(listed, Ok) else []
     own: list[Effect] = [

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from safewrite import receipt
 from safewrite.errors import CommitUnknownError, SafewriteError
-from safewrite.iceberg.write import doubts, members
-from safewrite.iceberg.write.earlier import (
+from safewrite.iceberg.write import in_doubt, members
+from safewrite.iceberg.write.earlier_writes import (
     Resolved,
     base_of,
     before_branch,
@@ -139,7 +139,7 @@ def _write(  # noqa: PLR0917 - one caller, just above
             queue_first=queue_first,
             sharer=plan.sharer if terms.shares else None,
             terms=terms,
-            doubting=lambda through: doubts.record(record, through, limits),
+            doubting=lambda through: in_doubt.record(record, through, limits),
         )
     except CommitUnknownError as error:
         plan.through = error.version

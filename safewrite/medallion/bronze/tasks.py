@@ -17,10 +17,10 @@ import pyarrow as pa
 from safewrite.engine.abc import Engine, TaskAttempt, bodies
 from safewrite.engine.exchange import CHUNKS, Dealt
 from safewrite.engine.local import LocalEngine
-from safewrite.engine.written import WriteMembers, WrittenRows
+from safewrite.engine.task_files import WriteMembers, WrittenRows
 from safewrite.errors import InvalidInputError
 from safewrite.medallion.config.job import TableConfig
-from safewrite.medallion.config.rules import Quality
+from safewrite.medallion.config.quality_rules import Quality
 from safewrite.medallion.files.layout import SourceFile
 from safewrite.medallion.files.mixed import MixedFiles, Part
 from safewrite.medallion.files.parts import (

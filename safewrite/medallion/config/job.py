@@ -19,7 +19,7 @@ from safewrite.medallion.config.column_types import arrow_type
 from safewrite.medallion.config.commit_columns import Partitions, check_commit_columns, commit_fields
 from safewrite.medallion.config.files import REST, Files
 from safewrite.medallion.config.full_load_epochs import Reload, check_reload
-from safewrite.medallion.config.rules import Quality
+from safewrite.medallion.config.quality_rules import Quality
 from safewrite.medallion.config.watermark import Sync
 
 if TYPE_CHECKING:

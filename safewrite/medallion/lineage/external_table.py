@@ -17,7 +17,7 @@ import pyarrow as pa
 from safewrite.errors import MissingExtraError, StorageError, TableNotFoundError, UnsupportedTableError
 from safewrite.medallion.config.stored_names import pieces_of
 from safewrite.medallion.files.storage import Storage, storage
-from safewrite.medallion.lineage.marks import head_mark
+from safewrite.medallion.lineage.delta_head import head_mark
 
 MILLISECOND_US = 1000
 _AHEAD = 1

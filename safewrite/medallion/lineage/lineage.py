@@ -15,7 +15,7 @@ import safewrite as sw
 from safewrite.errors import ConflictError, DataFileError, HistoryGapError
 from safewrite.medallion.config.stored_names import as_called, pieces_of
 from safewrite.medallion.files.storage import Storage
-from safewrite.medallion.lineage.marks import head_mark, is_of_other, stamp_of
+from safewrite.medallion.lineage.delta_head import head_mark, is_of_other, stamp_of
 
 _CLOCKS_APART = dt.timedelta(days=1)
 """By so much at most the clocks of two writers are taken to differ."""

@@ -17,7 +17,7 @@ from safewrite.engine.local import LocalEngine
 from safewrite.errors import InternalError, InvalidInputError, SafewriteError
 from safewrite.medallion.config.bronze_columns import UNCHANGED
 from safewrite.medallion.config.full_load_epochs import truncating
-from safewrite.medallion.config.rules import Result
+from safewrite.medallion.config.quality_rules import Result
 from safewrite.medallion.silver.changes import DELETE, TRUNCATE
 from safewrite.medallion.silver.judging import Aside, put_aside, put_aside_before, taken_out
 from safewrite.medallion.silver.load_keys import LoadKeys, ReadAgainError

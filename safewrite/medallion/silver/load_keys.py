@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import safewrite as sw
 from safewrite.engine.abc import Engine, TaskAttempt
 from safewrite.engine.local import LocalEngine
-from safewrite.engine.written import TaskReader
+from safewrite.engine.task_files import TaskReader
 from safewrite.errors import SafewriteError
 from safewrite.frames.fingerprint import row_hashes
 from safewrite.medallion.config.bronze_columns import LOADED_OP, SEQUENCE

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from safewrite.errors import InvalidInputError, SafewriteError, StorageError
 from safewrite.intake.duck import MEMORY_MAX, closed_duckdb
 from safewrite.medallion.config.bronze_columns import TRUNCATED_OP
-from safewrite.medallion.config.rules import Quality, Result
+from safewrite.medallion.config.quality_rules import Quality, Result
 from safewrite.medallion.files.unavailable_values import lacks
 from safewrite.medallion.silver.row_rules import SilverRules
 

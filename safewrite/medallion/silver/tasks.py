@@ -15,12 +15,12 @@ import pyarrow as pa
 
 import safewrite as sw
 from safewrite.engine.abc import Engine, TaskAttempt
+from safewrite.engine.computed_changes import ComputedChanges
 from safewrite.engine.local import LocalEngine
-from safewrite.engine.made import MadeChanges
-from safewrite.engine.written import TaskReader
+from safewrite.engine.task_files import TaskReader
 from safewrite.medallion.config.bronze_columns import UNCHANGED, UNCHANGED_FIELD
 from safewrite.medallion.config.commit_columns import with_commit_columns
-from safewrite.medallion.config.rules import Quality
+from safewrite.medallion.config.quality_rules import Quality
 from safewrite.medallion.config.stored_names import as_called
 from safewrite.medallion.silver.changes import changes_of, with_truncates
 from safewrite.medallion.silver.judging import (
@@ -160,7 +160,7 @@ class StepRead:
     is_judged: bool = False
     """Whether the rows are good as a whole, and there are changes of them."""
 
-    def changes(self) -> pa.Table | MadeChanges[Any]:
+    def changes(self) -> pa.Table | ComputedChanges[Any]:
         """The changes, for ``apply_changes``.
 
         Raises:
@@ -170,7 +170,7 @@ class StepRead:
         """
         source = self.engine.numbers(len(self.make.pieces))
         if self.engine.at_hand(source) is None:
-            return MadeChanges(self.job.name, self.engine, source, self.make, self._learn, self.count)
+            return ComputedChanges(self.job.name, self.engine, source, self.make, self._learn, self.count)
         with self.engine.map(source, self.make) as mapped:
             self._learn(mapped.bodies())
             return pa.Table.from_batches(self.engine.at_hand(mapped.rows) or (), self.make.columns)

@@ -33,9 +33,9 @@ from safewrite.medallion.config.watermark import Sync
 from safewrite.medallion.files.records import BadRecord
 from safewrite.medallion.files.rows import bronze_schema
 from safewrite.medallion.files.storage import Storage, storage
+from safewrite.medallion.lineage.delta_head import head_mark
 from safewrite.medallion.lineage.external_table import Foreign, ForeignDelta, ForeignIceberg
 from safewrite.medallion.lineage.lineage import Lineage
-from safewrite.medallion.lineage.marks import head_mark
 from safewrite.medallion.tables.engine import Workplace
 from safewrite.medallion.tables.schema_evolution import fit, rename_file_column
 

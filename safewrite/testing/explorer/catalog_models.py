@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import Any
 
-from safewrite.iceberg.write.earlier import EMPTY
+from safewrite.iceberg.write.earlier_writes import EMPTY
 from safewrite.iceberg.write.write import Ledgers
 from safewrite.protocol import keys
 from safewrite.protocol.member_queue import Terms

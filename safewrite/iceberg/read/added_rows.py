@@ -15,7 +15,7 @@ from safewrite.iceberg.write.members import is_ours
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
-from safewrite.table.added import AddedFile, AddedRows, Followed
+from safewrite.table.added_rows import AddedFile, AddedRows, Followed
 from safewrite.values.limits import utc
 
 if TYPE_CHECKING:

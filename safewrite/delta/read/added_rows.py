@@ -13,7 +13,7 @@ from safewrite.delta.log.snapshot import Snapshot
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Get, Missing, Outcome
 from safewrite.protocol.fetch import fetch_one
-from safewrite.table.added import AddedFile, AddedRows, Followed
+from safewrite.table.added_rows import AddedFile, AddedRows, Followed
 from safewrite.values.limits import utc
 
 COMMITS_AT_ONCE = 64

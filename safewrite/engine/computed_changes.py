@@ -12,7 +12,7 @@ S = TypeVar("S")
 
 
 @dataclass(frozen=True)
-class MadeChanges(Generic[S]):
+class ComputedChanges(Generic[S]):
     """Changes that a task makes of a source of an engine: it gives their rows, under ``make.columns``.
 
     ``learn`` is given what the tasks reported, before anything is decided, and says what the table's history is to say of the

@@ -18,7 +18,7 @@ from safewrite.protocol.staging import Mark
 
 if TYPE_CHECKING:
     from safewrite.engine.abc import TaskAttempt
-    from safewrite.engine.written import Again, WrittenRows
+    from safewrite.engine.task_files import Again, WrittenRows
     from safewrite.frames.abc import WrittenPart
 
 
@@ -52,7 +52,7 @@ class TalliedFiles(Generic[StagedT]):
 
 @dataclass(frozen=True)
 class MemberWriter:
-    """Checks, counts and writes rows under a table's schema; see ``safewrite.engine.written.TaskWriter``."""
+    """Checks, counts and writes rows under a table's schema; see ``safewrite.engine.task_files.TaskWriter``."""
 
     schema: pa.Schema
     partition_by: tuple[str, ...]
@@ -62,8 +62,8 @@ class MemberWriter:
     """What else files are written by, so that they fit no table that has another."""
 
     def write(self, rows: Iterable[tuple[str, pa.Table]], at: TaskAttempt) -> WrittenRows:
-        """See ``safewrite.engine.written.TaskWriter``."""
-        from safewrite.engine.written import WrittenRows
+        """See ``safewrite.engine.task_files.TaskWriter``."""
+        from safewrite.engine.task_files import WrittenRows
 
         counts: dict[str, Fingerprinter] = {}
         files = self.files.write(self._pieces(rows, counts), at)
@@ -88,7 +88,7 @@ class MemberWriter:
             yield pa.concat_tables(some).combine_chunks()
 
     def group(self, written: Sequence[WrittenRows], again: Again) -> WrittenGroup:
-        """See ``safewrite.engine.written.TaskWriter``."""
+        """See ``safewrite.engine.task_files.TaskWriter``."""
         return WrittenGroup(self.schema, self.layout, again, *union(written))
 
 
@@ -103,7 +103,7 @@ class WrittenGroup:
     counts: dict[str, Fingerprinter] = field(repr=False)
 
     def member(self, name: str) -> WrittenMember:
-        """See ``safewrite.engine.written.WrittenMembers``."""
+        """See ``safewrite.engine.task_files.WrittenMembers``."""
         return WrittenMember(name, self)
 
     def of(self, names: Sequence[str]) -> tuple[Any, ...]:
