@@ -27,7 +27,7 @@ from .screen import screen
 from .servers import catalogs, servers
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-Drawn = Literal["plain", "changes", "kept"]
+Drawn = Literal["plain", "changes", "kept", "features"]
 CHUNK = 20
 """This many seeds are one task of a process."""
 
@@ -38,6 +38,7 @@ def crosscheck(  # noqa: PLR0917 - typer calls it, by name
     spark: Annotated[int, typer.Option(help="Seeds of each format through Spark.")] = 75,
     changes: Annotated[int, typer.Option(help="Seeds of each format under a change log.")] = 200,
     kept: Annotated[int, typer.Option(help="Seeds of each format of what other makers set.")] = 200,
+    features: Annotated[int, typer.Option(help="Seeds of Delta tables with sets of features.")] = 200,
     wide: Annotated[int, typer.Option(help="Seeds of each format on tables of 1,000 columns.")] = 10,
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
     table_format: Annotated[Literal["delta", "iceberg", "both"], typer.Option("--format")] = "both",
@@ -52,11 +53,15 @@ def crosscheck(  # noqa: PLR0917 - typer calls it, by name
     formats: list[Format] = ["delta", "iceberg"] if table_format == "both" else [table_format]
     began_s = time.monotonic()
     whole = SeedReport()
-    drawn: list[tuple[int, Drawn]] = [(seeds, "plain"), (changes, "changes"), (kept, "kept")]
+    drawn: list[tuple[int, Drawn]] = [
+        (seeds, "plain"),
+        (changes, "changes"),
+        (kept, "kept"),
+        (features, "features"),
+    ]
     for count, what in drawn:
-        for verdict in _without_spark(
-            formats, first, count, processes, failures_max, shrink=shrink, what=what
-        ):
+        asked: list[Format] = [one for one in formats if one == "delta" or what != "features"]
+        for verdict in _without_spark(asked, first, count, processes, failures_max, shrink=shrink, what=what):
             _add(whole, verdict, console)
     for format_ in formats:
         _add(whole, check_wide(format_, seeds=range(first, first + wide)), console)
@@ -128,6 +133,7 @@ def _task(task: tuple[Format, int, int, int, bool, Drawn]) -> tuple[int, Tally, 
         shrink=shrink,
         changes=what == "changes",
         kept=what == "kept",
+        features=what == "features",
     )
     return verdict.seeds, Counter(verdict.tally), verdict.failed
 

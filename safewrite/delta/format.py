@@ -219,7 +219,8 @@ class DeltaFormat:
     def check_writable(self) -> None:
         """See :class:`safewrite.table.format.Format`."""
         if self._state is not None and unwritable(self._state):
-            self.refresh()  # the feature may have been dropped since
+            # The feature may have been dropped since, or something tells the time of the newest commit now.
+            self.refresh(afresh=self._state.told_ms is None)
         if self._state is not None:
             check_writable(self.connection, self._state, self.limits)
 

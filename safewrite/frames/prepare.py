@@ -340,7 +340,8 @@ def _check_partitions(schema: pa.Schema, partition_by: Sequence[str]) -> None:
         if pa.types.is_nested(kind) or pa.types.is_binary(kind):
             raise InvalidInputError(
                 f"Column {name!r} of type {kind} cannot be a partition column: readers disagree on how its "
-                "values are spelled. Nothing was written. Partition by a string, number, date or timestamp."
+                "values are spelled. Nothing was written. Partition a new table by a string, number, date or timestamp; the rows of one that "
+                "is there go to such a table by the engine that made it."
             )
     if partition_by and len(set(partition_by)) == len(schema.names):
         raise InvalidInputError(

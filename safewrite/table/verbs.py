@@ -256,7 +256,8 @@ class Table:
             table_id: the :attr:`table_id` of the table that ``version`` is of: one that was dropped and created again has another.
 
         Raises:
-            HistoryGapError: rows were removed or replaced since, or the history does not tell.  Read all rows (None), and go on from there.
+            HistoryGapError: rows were removed or replaced since, the log or the snapshots do not go back that far, the table was
+                rolled back behind ``version``, or is another one.  Read all rows (None), and go on from there.
             TableNotFoundError, StorageError: before there is a table; the store gave no answer.
         """
         own = self._format
@@ -303,7 +304,8 @@ class Table:
             table_id: as for :meth:`added_since`; positions of batches have it already.
 
         Raises:
-            HistoryGapError: now or when a commit is reached that nothing tells of any more.  Read all rows (None), and go on from there.
+            HistoryGapError: the history or the files of a commit are gone, the table was rolled back behind the position, or is
+                another one.  Now, or when such a commit is reached.  Read all rows (None), and go on from there.
             InvalidInputError: ``position`` or ``keys`` are none.
             UnsupportedTableError: a column or a delete file cannot be read, or has the name of a column of changes.
             TableNotFoundError, StorageError: before there is a table; no answer.

@@ -146,8 +146,9 @@ def test_a_commit_coordinator_in_the_properties_is_refused_whatever_the_protocol
     ],
 )
 def test_features_that_are_honoured_or_not_in_use_are_fine(name):
-    check_append(state(name, reader=3))
-    check_overwrite(state(name, reader=3))
+    names = (name, *["domainMetadata"] * (name == "rowTracking"))
+    check_append(state(*names, reader=3))
+    check_overwrite(state(*names, reader=3))
 
 
 @pytest.mark.parametrize(
@@ -270,6 +271,7 @@ def test_row_tracking_that_the_protocol_does_not_list_or_that_is_suspended_is_re
     enabled = {"delta.enableRowTracking": "true"}
     suspended = {"delta.rowTrackingSuspended": "true"}
     check_append(state("rowTracking", "domainMetadata"))
+    assert "does not list domainMetadata" in refusal(state("rowTracking"))
     named = {
         "delta.rowTracking.materializedRowIdColumnName": "i",
         "delta.rowTracking.materializedRowCommitVersionColumnName": "v",

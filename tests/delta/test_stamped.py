@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import safewrite as sw
 from safewrite.delta.log.checkpoint import write_checkpoint
 from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.delta.log.stamps import ID_COLUMN, MARK, ROW_IDS, VERSION_COLUMN
+from safewrite.delta.maintenance import doctor, inspection
 from safewrite.delta.write.abc import Write
 from safewrite.delta.write.staging import StagedFile
 from safewrite.delta.write.stamped import Stamper
@@ -293,3 +295,47 @@ def test_a_commit_of_ids_alone_leaves_what_follows_from_the_table() -> None:
     assert after is not None
     assert (after.told_ms, after.domains[ROW_IDS]) == (6, json.dumps({MARK: 11}))
     assert after.schema is schema
+
+
+def test_doctor_tells_of_a_mark_that_was_set_back_below_ids_of_live_files(tmp_path: Path) -> None:
+    """Only all files together show it, and the next writer gives their ids again."""
+    table = made(tmp_path)
+    table.append(rows(1, 2, 3))
+    assert "row_ids_again" not in {
+        one.code for one in doctor.examine(inspection.inspect_table(str(tmp_path / "t")))
+    }
+    back = {"domainMetadata": {"domain": ROW_IDS, "configuration": json.dumps({MARK: 0}), "removed": False}}
+    lines = [{"commitInfo": {"inCommitTimestamp": ASLEEP}}, back]
+    log = tmp_path / "t" / "_delta_log" / f"{table.version + 1:020}.json"
+    log.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    (found,) = (
+        one
+        for one in doctor.examine(inspection.inspect_table(str(tmp_path / "t")))
+        if one.code == "row_ids_again"
+    )
+    assert (found.details["last"], found.details["highest"], found.details["count"]) == (0, 2, 1)
+
+
+def test_a_table_whose_newest_time_nothing_told_is_written_once_something_does(tmp_path: Path) -> None:
+    """The same object, which knew the version without its time: nobody else need write first."""
+    made(tmp_path).append(rows(1))
+    table: Any = sw.open(tmp_path / "t")
+    table._format._state = replace(table._format._state, told_ms=None)
+    table.check_writable().append(rows(2))
+    assert [len(of(one, "add")) for one in commits(tmp_path)] == [0, 1, 1]
+    check(commits(tmp_path))
+
+
+@each(
+    "name",
+    [
+        "delta.rowTrackingSuspended",
+        "delta.inCommitTimestampEnablementVersion",
+        "delta.rowTracking.materializedRowIdColumnName",
+    ],
+)
+def test_properties_that_engines_write_are_refused_with_what_they_are_for(
+    name: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with pytest.raises(sw.InvalidInputError, match=r"it stops row ids|engines write it|safewrite chooses"):
+        sw.create(tmp_path_factory.mktemp("lake") / "t", SCHEMA, properties={name: "1"})

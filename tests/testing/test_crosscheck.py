@@ -16,6 +16,8 @@ import pytest
 
 import safewrite as sw
 from safewrite.delta.format import DeltaFormat
+from safewrite.delta.log.stamps import last_row_id
+from safewrite.delta.write.stamped import Stamper
 from safewrite.frames.columns import ExtensionColumn
 from safewrite.testing import crosscheck
 from safewrite.testing.crosscheck import Column, DisagreementError, Program, Step, Where
@@ -116,6 +118,13 @@ def test_what_other_makers_set_is_kept_or_refused_before_a_file_is_there(format_
     assert verdict.tally["read by promises"] > 0
 
 
+@pytest.mark.parametrize("seeds", [4, pytest.param(60, marks=pytest.mark.long)])
+def test_delta_tables_with_sets_of_features_end_without_an_unexplained_disagreement(seeds: int) -> None:
+    verdict = crosscheck.check("delta", seeds=range(seeds), features=True, shrink=False)
+    assert [str(failed) for failed in verdict.failed] == []
+    assert verdict.tally["read by commits"] > seeds
+
+
 def test_texts_that_are_no_utf8_are_drawn_at_any_depth() -> None:
     kinds = "string", "list<string>", "struct<a:string,b:int32>", "map<string,string>"
     values = "\udcff", ["a", "\udcff"], {"a": "\udcff", "b": 1}, [("k", "\udcff")]
@@ -133,6 +142,17 @@ def _vectors_unseen(patch: Patch) -> None:
     patch.setattr("safewrite.delta.data.rows.live", lambda _, rows: np.ones(rows, np.bool_))
 
 
+def _ids_given_twice(patch: Patch) -> None:
+    patch.setattr("safewrite.delta.write.stamped.last_row_id", lambda state: min(last_row_id(state), 0))
+
+
+def _times_gone_back(patch: Patch) -> None:
+    own = Stamper._after
+    patch.setattr(
+        Stamper, "_after", lambda stamper, state, began: own(stamper, state, began)._replace(time_ms=5)
+    )
+
+
 @dataclass(frozen=True)
 class Fault:
     """A fault of docs/faults.md: how it is put back, and which programs come by it."""
@@ -142,6 +162,7 @@ class Fault:
     put_back: Callable[[Patch], None]
     concerns: Callable[[Program], bool]
     changes: bool = False
+    features: bool = False
     first_seed: int = 0
     """Of a fault that one program in hundreds meets: a seed shortly before one that does."""
 
@@ -345,6 +366,20 @@ FAULTS = [
         _vectors_unseen,
         does("deltalake", "mark"),
     ),
+    Fault(
+        "row ids that are given twice",
+        "delta",
+        _ids_given_twice,
+        lambda program: "row tracking" in program.features,
+        features=True,
+    ),
+    Fault(
+        "a time of a commit that goes back",
+        "delta",
+        _times_gone_back,
+        lambda program: "commit times" in program.features,
+        features=True,
+    ),
 ]
 
 
@@ -371,6 +406,7 @@ def test_a_fault_that_is_put_back_is_found(fault: Fault, monkeypatch: Patch) -> 
         seeds=range(fault.first_seed, fault.first_seed + SEEDS_MAX),
         concerns=fault.concerns,
         changes=fault.changes,
+        features=fault.features,
         shrink=False,
     )
     assert verdict.failed, f"{verdict.seeds} seeds and nothing was found"

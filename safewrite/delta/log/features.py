@@ -24,6 +24,7 @@ from safewrite.values.unsupported import reason
 READER_VERSION_MAX = 3
 WRITER_VERSION_MAX = 7
 VECTORS, VECTORS_WANTED = "deletionVectors", "delta.enableDeletionVectors"
+DOMAINS = "domainMetadata"
 LOG_RETENTION_DEFAULT = "interval 30 days"
 
 IMPLIED_BY_WRITER_VERSION: Mapping[int, tuple[str, ...]] = {
@@ -394,6 +395,8 @@ def _column_mapping(state: Snapshot) -> str | None:
 def _row_tracking(state: Snapshot) -> str | None:
     """Why ids of rows forbid it: the table wants them, and its protocol does not; or nobody could keep them."""
     stamping = stamps.stamping(state)
+    if stamping.numbered and DOMAINS not in features(state):
+        return f"its protocol does not list {DOMAINS}, which it needs, and no reader would look for the id that was given last"
     if stamping.kept is not None:
         kept = frozenset(name.lower() for name in stamping.kept)
         clash = (

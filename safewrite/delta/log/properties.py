@@ -150,6 +150,9 @@ _KNOWN: Mapping[str, Check] = {
     stamps.TRACKED: _flag,
     "delta.enableTypeWidening": _flag,
     "delta.feature.*": _never("safewrite lists the features that a table needs itself"),
+    "delta.inCommitTimestampEnablement*": _never(
+        "engines write it where they turn commit times on in a table that is there"
+    ),
     "delta.isolationLevel": _one_of("serializable"),
     "delta.logRetentionDuration": _interval,
     "delta.minReaderVersion": _never("safewrite chooses the protocol that a table needs itself"),
@@ -157,6 +160,8 @@ _KNOWN: Mapping[str, Check] = {
     file_properties.CODEC: file_properties.why_no_codec,
     "delta.randomPrefixLength": _whole(1),
     "delta.randomizeFilePrefixes": _off("random prefixes of files"),
+    "delta.rowTracking.*": _never("safewrite chooses the names of the columns for ids itself"),
+    stamps.SUSPENDED: _never("it stops row ids for the time of a repair of the table"),
     "delta.sampleRetentionDuration": _interval,
     "delta.setTransactionRetentionDuration": _interval,
     file_properties.TARGET: file_properties.why_no_size,

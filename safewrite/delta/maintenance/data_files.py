@@ -14,10 +14,11 @@ from safewrite.delta.data import footers
 from safewrite.delta.data import julian_dates as calendar
 from safewrite.delta.data.footers import Footer, Leaf
 from safewrite.delta.data.vectors import path_of
-from safewrite.delta.log import actions, column_names
+from safewrite.delta.log import actions, column_names, stamps
 from safewrite.delta.log.actions import Action, stats_of
 from safewrite.delta.log.features import unwritable
 from safewrite.delta.log.replay import load_files
+from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.maintenance import vanished, zoneless
 from safewrite.delta.maintenance.inspection import ASKS, Inspection
 from safewrite.delta.write.compaction import listed
@@ -71,6 +72,7 @@ def examine(found: Inspection, *, deep: bool) -> Findings:
     yield from zoneless.examine(found.state, files.adds.values())
     yield from _missing(looked_for, sizes)
     yield from _vectors(found, files.adds.values(), sizes if deep else None)
+    yield from _row_ids(found.state, files.adds.values())
     if deep:
         within = _tables_within(sizes)
         yield from _within(within)
@@ -139,6 +141,26 @@ def _vectors(found: Inspection, adds: Iterable[Action], listed: Mapping[str, int
             "rows of their data files are deleted nobody knows.",
             "Restore them from a versioned copy; find the VACUUM, clean-up of orphan files or lifecycle rule that took them.",
             {"missing": missing[:EXAMPLES], "checked": len(named)},
+        )  # fmt: skip
+
+
+def _row_ids(state: Snapshot, adds: Iterable[Action]) -> Findings:
+    """Look for rows with ids above the one that was given last: the next writer gives them a second time."""
+    if not stamps.stamping(state).numbered:
+        return
+    last, above = stamps.last_row_id(state), dict[str, int]()
+    for add in adds:
+        first, count = add.get("baseRowId"), stats_of(add).get("numRecords")
+        if type(first) is int and type(count) is int and count and first + count - 1 > last:
+            above[add["path"]] = first + count - 1
+    if above:
+        yield Finding(
+            DANGER, "row_ids_again",
+            f"The log says that the row id {last} was given last ({stamps.ROW_IDS}), and {len(above)} live files have ids up to "
+            f"{max(above.values())}: it was set back or removed, and new rows get ids that others have.",
+            "Stop the writers. Restore the log from a versioned copy; or turn row tracking off, and on again, with the engine that keeps "
+            "the table, which gives ids anew.",
+            {"last": last, "highest": max(above.values()), "files": [*above][:EXAMPLES], "count": len(above)},
         )  # fmt: skip
 
 

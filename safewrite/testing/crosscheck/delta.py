@@ -14,13 +14,14 @@ import pyarrow as pa
 
 import safewrite as sw
 from safewrite.testing.crosscheck import kinds
+from safewrite.testing.crosscheck.features import check_commits, turn_on
 from safewrite.testing.crosscheck.frames import frame
 from safewrite.testing.crosscheck.home import Deed, files_in, ids, typed, upsert
 from safewrite.testing.crosscheck.marks import mark_rows
 from safewrite.testing.crosscheck.oracle import ID, ProgramOracle
-from safewrite.testing.crosscheck.program import VECTORS, Column, Program, Step
+from safewrite.testing.crosscheck.program import VECTORS, Column, Program, Step, Where
 from safewrite.testing.crosscheck.promises import delta_promises
-from safewrite.testing.crosscheck.readers import Reader, delta_readers
+from safewrite.testing.crosscheck.readers import Found, Reader, Types, delta_readers
 
 _ODD_ACTIONS: dict[str, dict[str, Any]] = {
     "txn": {"txn": {"appId": "other", "version": 5}},
@@ -37,6 +38,8 @@ class DeltaHome:
     options: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Further settings of ``safewrite.open``, such as the arbiter."""
+    features: tuple[str, ...] = ()
+    """Those that the table has."""
 
     def open(self, program: Program, *, create: bool = False) -> Any:
         settings = self._given()
@@ -59,6 +62,9 @@ class DeltaHome:
         else:
             self._made_by_deltalake(oracle, program.partition_by, dict(program.properties))
             oracle.foreign = True
+        if program.features:
+            turn_on(Path(self.uri), program.features, oracle)
+            self.features = program.features
 
     def _made_by_deltalake(
         self, oracle: ProgramOracle, partition_by: tuple[str, ...], properties: dict[str, str] | None = None
@@ -76,6 +82,8 @@ class DeltaHome:
         readers = delta_readers(self.uri, self.options)
         if program.promises and "://" not in self.uri:
             readers |= delta_promises(self.uri, program)
+        if program.features:
+            return self._readers_of_features(readers, program)
         if (
             VECTORS in program.properties
         ):  # deltalake's dataset refuses such tables, and DuckDB is given bare files
@@ -85,6 +93,25 @@ class DeltaHome:
                 if name in {"datafusion", "polars", "promises", "feed"}
             }
         return readers
+
+    def _readers_of_features(self, readers: dict[str, Reader], program: Program) -> dict[str, Reader]:
+        """Those that know the features; and one that looks at what commits must tell."""
+        mapped = any(one.startswith("mapping") for one in program.features)
+        marked = VECTORS in program.properties or "vectors" in program.features
+        newer = mapped or "v2 checkpoints" in program.features
+        able = (
+            {"datafusion"} if newer else {"datafusion", "polars"}
+        )  # others refuse such a table, or answer NULL for mapped columns
+        if not (newer or marked):
+            able |= (
+                {"deltalake"} if "row tracking" in program.features else {"deltalake", "duckdb"}
+            )  # files have ids
+
+        def commits(types: Types, where: Where | None) -> Found:
+            check_commits(Path(self.uri), (*self.features, *(["vectors"] if marked else [])))
+            return readers["datafusion"](types, where)
+
+        return {name: one for name, one in readers.items() if name in able} | {"commits": commits}
 
     def files(self) -> frozenset[str] | None:
         return files_in(self.uri)
@@ -112,6 +139,8 @@ class DeltaHome:
             "recreate": self._recreate,
             "odd action": self._odd_action,
         }
+        if "commit times" in self.features:  # what is written by hand tells no time
+            mine = {what: deed for what, deed in mine.items() if what not in ("mark", "odd action")}
         return {("deltalake", what): deed for what, deed in mine.items()}
 
     def _append(self, step: Step, oracle: ProgramOracle) -> None:
@@ -125,6 +154,8 @@ class DeltaHome:
         Raises:
             ValueError: deltalake 1.6.6 writes binary partition values that no reader reads, not even its own.
         """
+        if oracle.computed:
+            raise ValueError("the rows of a step have not all columns that the table has")
         parts = self._table().metadata().partition_columns
         if any(one.kind == "binary" for one in oracle.columns if one.name in parts):
             raise ValueError("deltalake does not write binary partition values")
@@ -186,6 +217,7 @@ class DeltaHome:
         listed, versions = step.detail
         columns = tuple(Column(*one) for one in listed)
         self._drop()
+        self.features = ()
         oracle.recreated(columns, {})
         self._made_by_deltalake(oracle, ())
         for number in range(versions):

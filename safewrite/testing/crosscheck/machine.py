@@ -37,6 +37,9 @@ HOLDERS = ("held", "early", "fresh", "pickled", "threaded")
 """Which table object makes a call: one opened after the table was made, or before; opened for this call; ..."""
 
 
+_ALIKE = {"threaded": "held", "pickled": "held"}
+
+
 @dataclass
 class ProgramRun:
     """One program under way; ``tally`` counts what happened, so that a run shows what it has tried."""
@@ -50,6 +53,11 @@ class ProgramRun:
         self.objects: dict[str, Any] = {}
         self.writes: list[Step] = []
         self.readers: dict[str, Reader] = {}
+        self.deeds = 1  # an object that was opened early has not seen who made the table
+        self.holder = "held"
+        """The object of the step that is under way."""
+        self.looked: dict[str, int] = {}
+        """How many deeds of others each object has seen."""
 
     def play(self) -> None:
         """Make the table and take every step.
@@ -95,6 +103,7 @@ class ProgramRun:
                 raise DisagreementError(f"a table of safewrite's own cannot be opened: {held}")
             return True
         self.objects["held"] = held
+        self.looked["held"] = self.deeds
         return True
 
     # --- one step -----------------------------------------------------------------------------------
@@ -128,10 +137,11 @@ class ProgramRun:
             self.oracle.foreign = True
             return
         self.oracle.foreign = True
+        self.deeds += 1
         self.tally[f"{step.who} {step.what}"] += 1
 
     def _ours(self, step: Step) -> None:
-        label = f"safewrite {step.what}"
+        label, self.holder = f"safewrite {step.what}", step.object_
         table = self.guarded(lambda: self._object(step.object_), f"{step.object_} object")
         if isinstance(table, SafewriteError):
             return
@@ -191,13 +201,25 @@ class ProgramRun:
             receipt = self.guarded(call, f"{label} by {step.by}" if step.rows else label)
         if isinstance(receipt, SafewriteError):
             self._refused(step, receipt, columns)
-            # That the table is another one is found with the commit, when small files are there already.
-            if receipt.kind is not Kind.TABLE_REPLACED:
+            # What others changed since is found with the commit, when small files are there already.
+            if receipt.kind is not Kind.TABLE_REPLACED and not self._is_behind():
                 self._untouched(files, label)
+            self._looks()
             return
+        self._looks()
         self._judge(step, receipt, columns)
         if step.name is not None:
             self.writes.append(step)
+
+    def _is_behind(self) -> bool:
+        """Whether others changed the table since the object that makes a call looked at it last."""
+        return (
+            self.holder != "fresh" and self.looked.get(_ALIKE.get(self.holder, self.holder), 0) < self.deeds
+        )
+
+    def _looks(self) -> None:
+        if self.holder != "pickled":
+            self.looked[_ALIKE.get(self.holder, self.holder)] = self.deeds
 
     def _frame(self, step: Step, columns: tuple[Column, ...]) -> Any:
         if step.by != "spark":
@@ -226,9 +248,8 @@ class ProgramRun:
         """Judge a refusal: it is right, unless nothing was wrong with the rows and nobody else touched the table."""
         if self.oracle.below is not None and "checkConstraints" in str(error):
             raise DisagreementError(f"a constraint that is evaluated was refused: {error}")
-        plain = (
-            step.by not in (*UNTYPED, "spark") and step.what == "append" and columns == self.oracle.columns
-        )
+        own = tuple(one for one in self.oracle.columns if one not in self.oracle.computed)
+        plain = step.by not in (*UNTYPED, "spark") and step.what == "append" and columns == own
         sound = plain and not self.oracle.foreign and self.program.maker == "safewrite"
         repeats = step.name is not None and step.name in self.oracle.names
         if sound and not repeats and not isinstance(error, InvalidInputError | WouldAlterError):

@@ -37,6 +37,12 @@ class ProgramOracle:
     states: dict[Any, tuple[tuple[Column, ...], Rows, int | None]] = field(default_factory=dict)
     """Columns, rows and constraint of earlier versions, by their format's names for them."""
     log: Log = field(default_factory=Log)
+    computed: tuple[Column, ...] = ()
+    """Columns that the table computes where a row lacks them: the next id, or a text."""
+
+    def compute(self, column: Column) -> None:
+        """The table has a column from now on that it computes."""
+        self.columns, self.computed = (*self.columns, column), (*self.computed, column)
 
     def column_names(self) -> list[str]:
         """The columns in their order."""
@@ -46,8 +52,13 @@ class ProgramOracle:
         """Rows as meanings; a column that a row lacks is missing there too."""
         types = {column.name: kinds.arrow(column.kind) for column in self.columns}
         return {
-            int(row[ID]): {name: given(value, types.get(name)) for name, value in row.items()} for row in rows
+            int(row[ID]): {name: given(value, types.get(name)) for name, value in self._whole(row).items()}
+            for row in rows
         }
+
+    def _whole(self, row: Row) -> Row:
+        made = {one.name: row[ID] + 1 if one.kind == "int64" else "new" for one in self.computed}
+        return {**made, **row}
 
     def add(self, rows: Rows, name: str | tuple[str, int] | None = None) -> None:
         """Add rows that were acknowledged."""

@@ -90,6 +90,8 @@ class Program(_Sparing):
     session: tuple[tuple[str, str], ...] = ()
     promises: bool = False
     """Whether what the properties promise of the files is checked; the steps are safewrite's alone."""
+    features: tuple[str, ...] = ()
+    """Features that a Delta table has from its second version on; see ``safewrite.testing.crosscheck.features``."""
 
     def source(self) -> str:
         """The program as a text that runs."""

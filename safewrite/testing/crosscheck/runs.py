@@ -20,6 +20,7 @@ from hypothesis.internal.conjecture import providers
 from safewrite.testing.crosscheck import kinds
 from safewrite.testing.crosscheck.draw import Format, programs
 from safewrite.testing.crosscheck.draw_changes import change_programs
+from safewrite.testing.crosscheck.draw_features import feature_programs
 from safewrite.testing.crosscheck.draw_kept import kept_programs
 from safewrite.testing.crosscheck.home import Home
 from safewrite.testing.crosscheck.machine import Tally, play
@@ -97,6 +98,7 @@ def check(
     others: dict[str, dict[str, int]] | None = None,
     changes: bool = False,
     kept: bool = False,
+    features: bool = False,
     concerns: Callable[[Program], bool] | None = None,
     failures_max: int = 1,
     shrink: bool = True,
@@ -110,6 +112,7 @@ def check(
         others: the deeds of other engines, and how often; deltalake's or PyIceberg's by default.
         changes: draw change logs and changes of columns, instead of plain writes; ``schema`` and ``others`` are not for them.
         kept: draw what other makers set, names that the format keeps, and texts that are no UTF-8, in the same way.
+        features: draw plain writes and change logs on Delta tables with features that their makers turn on, in the same way.
         concerns: programs for which this is False are drawn, and not run.
         failures_max: this many failing seeds end the run.
         shrink: look for a smaller program that fails.
@@ -118,7 +121,9 @@ def check(
         ValueError: a ``schema`` that no program can be drawn for.
     """
     columns = None if schema is None else _columns(schema)
-    if kept:
+    if features:
+        drawn = feature_programs()
+    elif kept:
         drawn = kept_programs(format_)
     elif changes:
         drawn = change_programs(format_)
