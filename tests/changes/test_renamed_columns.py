@@ -105,7 +105,6 @@ def up(**values: Any) -> Row:
     return {"new_id": None, "lsn": None, "note": "n", "text": "t", "op": "u"} | values
 
 
-@pytest.mark.long
 def test_deletions_of_a_key_that_was_renamed_are_remembered(lake: Lake) -> None:
     """T3-A1: an honest rename was refused with advice that nobody could follow."""
     lake.rename(("id", "order_id"))
@@ -123,7 +122,6 @@ def test_deletions_are_remembered_though_their_order_was_renamed(lake: Lake) -> 
     assert lake.apply([up(id=2, at=10, s=99)], sequence_by=["at"]) == {"late": 1}
 
 
-@pytest.mark.long
 def test_another_column_under_the_name_of_the_key_is_another_key(lake: Lake) -> None:
     """T3-A1: a new row counted as late, for a row of the old key with that number had been deleted, and was nowhere."""
     lake.rename(("id", "legacy_id"), ("new_id", "id"))
@@ -143,7 +141,6 @@ def test_another_column_under_the_name_of_the_key_is_another_key(lake: Lake) -> 
     assert [row["id"] for row in lake.rows()] == [2]
 
 
-@pytest.mark.long
 def test_a_column_that_took_the_place_of_the_key_is_another_key(lake: Lake) -> None:
     lake.replace("id", LongType())
     with pytest.raises(sw.InvalidInputError, match=r"'id' is not in the table any more.*full_refresh=True"):
@@ -152,7 +149,6 @@ def test_a_column_that_took_the_place_of_the_key_is_another_key(lake: Lake) -> N
     assert lake.apply([up(id=2, s=9)]) == {"late": 1}
 
 
-@pytest.mark.long
 def test_a_late_value_lands_in_a_carried_column_that_was_renamed(lake: Lake) -> None:
     """T3-A2: it was left out for good."""
     lake.rename(("note", "remark"))
@@ -182,7 +178,6 @@ def test_a_truncate_is_remembered_under_the_order_s_new_name(lake: Lake) -> None
 
 
 # --- tables of before --------------------------------------------------------------------------------------
-@pytest.mark.long
 def test_the_first_commit_after_it_gives_an_older_file_its_ids(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,7 +197,6 @@ def forgetful(lake: Lake) -> None:
     table.manage_snapshots().remove_tag("safewrite-changes").commit()
 
 
-@pytest.mark.long
 def test_of_an_older_file_without_its_snapshot_names_tell_that_one_column_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,7 +206,6 @@ def test_of_an_older_file_without_its_snapshot_names_tell_that_one_column_had(
     assert lake.apply([up(order_id=2, s=49)], keys=["order_id"]) == {"late": 1}
 
 
-@pytest.mark.long
 def test_of_an_older_file_without_its_snapshot_a_name_of_two_columns_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

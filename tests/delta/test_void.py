@@ -12,7 +12,6 @@ import pytest
 import safewrite as sw
 
 
-@pytest.mark.long
 def test_every_verb_writes_a_table_with_a_void_column(tmp_path: Path):
     at = tmp_path / "t"
     first = pa.table({"id": [1], "n": [1], "note": pa.array([None], pa.string()), "v": ["x"]})

@@ -19,7 +19,7 @@ def on(place: Place, branch: str) -> list[int]:
     return sorted(scan.to_arrow()["id"].to_pylist())
 
 
-@pytest.mark.long
+@pytest.mark.sweep("rest", "glue")
 @pytest.mark.parametrize("lab", KINDS, indirect=True)
 def test_each_step_of_write_audit_publish_is_once_where_answers_of_the_catalog_are_lost(
     lab: CatalogLab, place: Place

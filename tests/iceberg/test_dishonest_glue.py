@@ -47,7 +47,6 @@ def test_a_glue_that_does_not_compare_is_refused_at_open(place: Place, forgetful
     assert not [name for name in names if name.startswith("safewrite_probe")]
 
 
-@pytest.mark.long
 def test_a_commit_that_a_rival_overwrote_is_not_acked(
     place: Place, forgetful: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,7 +65,6 @@ def test_a_commit_that_a_rival_overwrote_is_not_acked(
     assert place.ids() == once(1, 2)
 
 
-@pytest.mark.long
 def test_a_pyiceberg_that_drops_the_version_id_cannot_commit(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

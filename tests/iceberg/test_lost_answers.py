@@ -104,7 +104,7 @@ TRANSFERS = (FaultKind.LOST_ANSWER, FaultKind.ERROR_503, FaultKind.CUT)
 SAMPLED_TRANSFERS = short_and_long(product(KINDS, TRANSFERS), FEW_STEPS, MANY_STEPS, every=3)
 
 
-@pytest.mark.long
+@pytest.mark.sweep("rest", "sql")
 @pytest.mark.parametrize(("lab", "kind", "faults"), SAMPLED_TRANSFERS, indirect=["lab"])
 def test_uploads_and_downloads_whose_answer_is_lost_change_nothing(
     lab: CatalogLab, place: Place, monkeypatch: pytest.MonkeyPatch, kind: FaultKind, faults: int
@@ -127,7 +127,7 @@ def test_uploads_and_downloads_whose_answer_is_lost_change_nothing(
     check_each(place, ids)
 
 
-@pytest.mark.long
+@pytest.mark.sweep("rest", "glue")
 @pytest.mark.parametrize(("lab", "kind", "faults"), SAMPLED_TRANSFERS, indirect=["lab"])
 def test_loads_of_the_table_that_fail_never_decide_a_commit(
     lab: CatalogLab, place: Place, kind: FaultKind, faults: int
@@ -148,7 +148,7 @@ LEDGERS = (FaultKind.LOST_ANSWER, FaultKind.ERROR_500, FaultKind.CUT)
 SAMPLED_LEDGERS = short_and_long(product(("sql", "glue"), LEDGERS), FEW_STEPS, MANY_STEPS, every=2)
 
 
-@pytest.mark.long
+@pytest.mark.sweep("sql")
 @pytest.mark.parametrize(("lab", "kind", "faults"), SAMPLED_LEDGERS, indirect=["lab"])
 def test_ledgers_and_queues_whose_answer_is_lost_change_nothing(
     lab: CatalogLab, place: Place, lock_table: str, kind: FaultKind, faults: int
@@ -172,7 +172,7 @@ def test_ledgers_and_queues_whose_answer_is_lost_change_nothing(
     check_each(place, ids)
 
 
-@pytest.mark.long
+@pytest.mark.sweep("glue")
 @pytest.mark.parametrize("lab", ["sql", "glue"], indirect=True)
 def test_a_repeat_is_recognised_though_the_ledger_answers_every_other_time(
     lab: CatalogLab, place: Place, lock_table: str

@@ -128,7 +128,6 @@ def test_a_tie_with_equal_nested_values_is_a_duplicate_and_no_other(tmp_path: Pa
                 break
 
 
-@pytest.mark.long
 def test_rows_that_were_marked_as_gone_stay_gone_when_their_file_is_rewritten(tmp_path: Path) -> None:
     nested = Nested(tmp_path, MODES["merge-on-read"])
     nested.open().apply_changes([{"id": 1, "lsn": 9, "op": "d"}], **HOW, delete_when="op = 'd'")
@@ -179,7 +178,6 @@ def _renamed(value: Any) -> Any:
     return type(value)(map(_renamed, value)) if isinstance(value, list | tuple) else value
 
 
-@pytest.mark.long
 def test_a_struct_of_which_no_field_is_left_is_not_null(tmp_path: Path) -> None:
     """PyIceberg reads a struct as NULL where its file has none of the fields that it has now."""
     nested = Nested(tmp_path)
@@ -192,7 +190,6 @@ def test_a_struct_of_which_no_field_is_left_is_not_null(tmp_path: Path) -> None:
     assert [row["struct of structs"] for row in nested.found()] == wanted
 
 
-@pytest.mark.long
 def test_a_file_from_before_a_nested_column_came_has_null_there(tmp_path: Path) -> None:
     nested = Nested(tmp_path)
     nested.changed(
