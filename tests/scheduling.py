@@ -15,34 +15,51 @@ from xdist.scheduler import LoadGroupScheduling
 
 ROOT = Path(__file__).parents[1]
 LONG = (
+    "spark",
     "stress",
-    "stress-changes",
-    "stress-lambda",
+    "tests/cli/test_matrix.py",
     "tests/mutants/test_mutants.py",
-    "tests/stateful/test_machine.py",
-    "tests/stateful/test_iceberg.py",
-    "tests/stateful/test_groups.py",
-    "tests/stateful/test_traces.py",
+    "tests/upkeep/test_delta.py",
+    "tests/iceberg/test_kill_points.py",
+    "tests/cdc/test_column_batches.py",
+    "tests/test_every_call.py",
+    "tests/changes/test_where_beside_rivals.py",
+    "tests/test_row_changes.py",
+    "tests/bench/test_proxy.py",
+    "tests/bench/test_aws_lambda.py",
+    "tests/medallion/test_tasks.py",
+    "tests/integration/test_lost_answers.py",
+    "tests/medallion/test_lead_over.py",
+    "tests/iceberg/test_v3_appends.py",
+    "tests/cdc/test_column_batches_bare.py",
+    "tests/testing/test_crosscheck.py",
+    "tests/bench/test_perf_iceberg.py",
+    "tests/mutants/test_protections.py",
+    "tests/medallion/test_silver_tasks.py",
+    "tests/testing/test_explorer.py",
     "tests/medallion/test_kills.py",
+    "tests/iceberg/test_late_and_gone.py",
+    "tests/upkeep/test_iceberg.py",
+    "tests/cdc/test_schemas.py",
+    "tests/iceberg/test_v3_changes.py",
+    "tests/test_repository.py",
+    "tests/medallion/test_summary.py",
+    "tests/bench/test_catalogs.py",
+    "tests/medallion/test_outside.py",
+    "tests/changes/test_tables.py",
+    "tests/cdc/test_landing.py",
+    "tests/medallion/test_sync.py",
+    "tests/aws_lambda/test_examples.py",
+    "tests/medallion/test_jobs.py",
+    "tests/cdc/test_unavailable_values.py",
+    "tests/medallion/test_gaps.py",
+    "tests/test_cli_help.py",
     "tests/medallion/test_truth.py",
-    "tests/medallion/test_bench.py",
-    "tests/medallion/test_stories.py",
-    "tests/medallion/test_example.py",
-    "tests/medallion/test_s3.py",
-    "tests/cdc/test_kills.py",
-    "tests/cdc/test_worlds.py",
-    "tests/cdc/test_option_worlds.py",
-    "tests/cdc/test_by_tasks.py",
-    "tests/cdc/test_by_tasks_rows.py",
-    "tests/iceberg/test_crowds.py",
-    "tests/iceberg/test_versions.py",
-    "tests/iceberg/test_branches_lost_answers.py",
-    "tests/integration/test_groups.py",
-    "tests/integration/test_prefork.py",
-    "tests/bench/test_generator.py",
-    "tests/test_broken_off.py",
+    "tests/test_canaries.py",
+    "tests/integration/test_kill_points.py",
+    "tests/delta/test_row_ids.py",
 )
-"""Groups and files of few tests that take long: begun last, one would keep one worker when the others have ended."""
+"""Groups and files that take longer than others, the longest first: begun last, one would keep one worker when the others have ended."""
 
 
 class FilesOfTests(LoadGroupScheduling):
@@ -50,7 +67,7 @@ class FilesOfTests(LoadGroupScheduling):
 
     What they share is made once, and not on every worker; and the controller, which looks through what a worker
     has been given whenever a test ends, looks through hundreds of files and not through thousands of tests.
-    What has most tests begins first, behind it what takes long though it has few.
+    What takes longest begins first, then what has most tests.
     """
 
     def schedule(self) -> None:

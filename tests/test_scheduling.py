@@ -21,7 +21,8 @@ def test_what_takes_long_goes_first_and_the_others_keep_their_order() -> None:
 def test_each_file_and_group_that_takes_long_is_there() -> None:
     files = [name for name in LONG if name.endswith(".py")]
     assert [name for name in files if not (ROOT / name).is_file()] == []
-    texts = "".join(path.read_text() for path in (ROOT / "tests" / "bench").glob("test_*.py"))
+    places = [ROOT / "tests" / "conftest.py", *(ROOT / "tests" / "bench").glob("test_*.py")]
+    texts = "".join(path.read_text() for path in places)
     assert [name for name in LONG if name not in files and f'xdist_group("{name}")' not in texts] == []
 
 
