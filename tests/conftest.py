@@ -97,7 +97,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark what the sweep has for itself as ``long`` before ``-m`` chooses."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if needs_rest(item) and item.get_closest_marker("xdist_group") is None:
+        if needs_spark(item) and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("spark"))
         if item.get_closest_marker("sweep"):
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
@@ -136,8 +136,10 @@ def is_short(item: pytest.Item) -> bool:
     return item.get_closest_marker("long") is None
 
 
-def needs_rest(item: pytest.Item) -> bool:
-    """Whether a test asks Iceberg's REST catalog, whose JVM starts once, where that of Spark is."""
+def needs_spark(item: pytest.Item) -> bool:
+    """Whether a test asks Spark, or Iceberg's REST catalog: their JVMs start once, on one worker."""
+    if "spark" in getattr(item, "fixturenames", ()):
+        return True
     params = getattr(getattr(item, "callspec", None), "params", {})
     return any(isinstance(value, str) and value == "rest" for value in params.values())
 

@@ -20,7 +20,7 @@ from tests.spark.session import Spark
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
-    """Started once: a JVM takes 10 seconds and more. Every test that uses it is in the xdist group ``spark``."""
+    """Started once: a JVM takes 10 seconds and more. Tests that use it go to one worker (tests/conftest.py)."""
     with Spark(tmp_path_factory.mktemp("spark")) as session:
         yield session
 

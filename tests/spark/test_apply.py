@@ -31,8 +31,6 @@ from tests.spark.lake import Lake
 from tests.spark.session import Spark
 from tests.spark.stream import Killed, Stream
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 MERGE_ON_READ = {"write.merge.mode": "merge-on-read"}
 MARKING = {"merge-on-read": ("iceberg", MERGE_ON_READ), "vectors": ("delta", VECTORS)}
 """Tables whose rows are marked as gone."""

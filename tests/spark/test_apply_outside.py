@@ -19,7 +19,7 @@ from tests.spark.changed import ChangedTable, made
 from tests.spark.lake import Lake
 from tests.spark.session import Spark
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long]
+pytestmark = pytest.mark.long
 
 Lakes = Callable[[CatalogKind], Lake]
 ODD = ["a b", "50%", "é=/?#", "  ", None, "x", "'q\"", "__HIVE_DEFAULT_PARTITION__x"]

@@ -14,7 +14,6 @@ from safewrite.cdc.records.records import KafkaRecords
 from safewrite.engine.spark import arrow_of
 from tests.spark.session import Spark
 
-pytestmark = pytest.mark.xdist_group("spark")
 COLUMNS = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset LONG, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>, timestamp_ms LONG"

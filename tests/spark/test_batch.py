@@ -22,7 +22,7 @@ from safewrite.frames.spark.sql import to_sql
 from safewrite.frames.where import parse
 from tests.spark.session import Spark
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long]
+pytestmark = pytest.mark.long
 
 ROWS = (
     "SELECT * FROM VALUES "

@@ -43,7 +43,6 @@ from safewrite.spark import attach
 from tests.spark.session import Spark
 from tests.spark.test_source import Feed
 
-pytestmark = pytest.mark.xdist_group("spark")
 KINDS = pa.schema(
     [
         ("id", pa.int64()), ("part", pa.string()), ("day", pa.date32()), ("amount", pa.decimal128(12, 2)), ("score", pa.float64()),

@@ -38,8 +38,6 @@ from tests.cdc.jobs import Job, Source, change
 from tests.spark.parted import RECORDS, pipeline
 from tests.spark.session import Spark
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 @dataclass
 class Stream:

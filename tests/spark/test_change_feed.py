@@ -14,8 +14,6 @@ from tests.changes.test_decide import down, up
 from tests.changes.test_tables import SCHEMA, apply
 from tests.spark.session import Spark
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 @pytest.mark.sweep("False")
 @pytest.mark.parametrize("marks", [False, True])

@@ -15,8 +15,6 @@ from tests.spark.lake import Lake
 from tests.spark.session import Spark
 from tests.spark.test_iceberg_upkeep import orphans, rewrite
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 SCHEMA = pa.schema({"id": pa.int64(), "lsn": pa.int64(), "name": pa.string()})
 HOW: dict[str, Any] = {
     "keys": ["id"], "sequence_by": ["lsn"], "delete_when": [("op", "=", "d")], "all_late": "count",

@@ -13,8 +13,6 @@ import safewrite as sw
 from safewrite.delta import upkeep
 from tests.spark.session import Spark
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 APP = "app-1"
 
 

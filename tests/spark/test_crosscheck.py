@@ -19,7 +19,7 @@ from safewrite.testing.crosscheck.sessions import VERBS
 from tests.spark.lake import Lake
 from tests.spark.session import Spark
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 Homes = Callable[[str], Any]
 SEEDS_MAX = 300
 

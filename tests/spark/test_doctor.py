@@ -18,7 +18,6 @@ from tests.sampling import first
 from tests.spark.lake import Lake
 from tests.spark.session import Spark
 
-pytestmark = pytest.mark.xdist_group("spark")
 PARQUET = "spark.sql.parquet."
 
 

@@ -28,8 +28,6 @@ from tests.engine.cases import CASES
 from tests.engine.tasks import Count, Deal, Gather
 from tests.spark.session import Spark
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 def _source_of(spark: Spark) -> Callable[[Sequence[range]], Any]:
     def made(ranges: Sequence[range]) -> Any:

@@ -13,7 +13,7 @@ from examples import rate_to_delta, rate_to_iceberg, spark_and_pandas
 from tests.spark.hooked import HookedTable
 from tests.spark.lake import Lake
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long]
+pytestmark = pytest.mark.long
 
 
 def test_spark_and_pandas(hooked: Callable[[str], HookedTable]) -> None:

@@ -14,7 +14,6 @@ from tests.integration.places import once, rows, visible
 from tests.sampling import sample
 from tests.spark.hooked import HookedTable
 
-pytestmark = pytest.mark.xdist_group("spark")
 Hooked = Callable[[str], HookedTable]
 
 CASES = {

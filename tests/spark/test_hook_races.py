@@ -13,7 +13,7 @@ from tests.spark import driver, pandas_writer
 from tests.spark.hooked import HookedTable
 from tests.spark.ordered import each
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long]
+pytestmark = pytest.mark.long
 Hooked = Callable[[str], HookedTable]
 
 WRITERS, APPENDS, SPARK_APPENDS = 4, 15, 6

@@ -30,7 +30,6 @@ from safewrite.protocol.ask import Limits
 from tests.spark.lake import Lake
 from tests.spark.session import Spark
 
-pytestmark = pytest.mark.xdist_group("spark")
 IDS = [uuid.UUID(int=number) for number in range(60)]
 KINDS = pa.schema(
     [

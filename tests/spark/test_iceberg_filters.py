@@ -12,7 +12,7 @@ from tests.spark.edges import FILES, FILTERS, SCHEMA, frames
 from tests.spark.lake import Lake
 from tests.spark.session import Spark
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long]
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from tests.spark.lake import Lake
 from tests.spark.session import Spark
 from tests.spark.test_iceberg_writers import rows
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long]
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(params=["rest", "sql", "glue"])

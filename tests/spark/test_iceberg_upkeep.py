@@ -28,7 +28,7 @@ from tests.spark.lake import Lake
 from tests.spark.session import Spark
 from tests.spark.test_iceberg_writers import OURS, appending, ours, rows, settings
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long]
+pytestmark = pytest.mark.long
 
 HOUR_S = 3600.0
 

@@ -22,8 +22,6 @@ from tests.spark.lake import Lake
 from tests.spark.session import Spark
 from tests.spark.test_values import COLUMNS, frame, spelled
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 NAN = float("nan")
 UTC = dt.UTC
 UUIDS = [uuid.UUID(int=0), uuid.UUID(int=2**128 - 1), None, uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")]

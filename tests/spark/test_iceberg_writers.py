@@ -24,7 +24,7 @@ from tests.servers import object_at
 from tests.spark.lake import Lake
 from tests.spark.session import Spark
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long]
+pytestmark = pytest.mark.long
 
 WRITERS = 4
 APPENDS = 6

@@ -12,8 +12,6 @@ from safewrite.delta.spark.transaction import check_places
 from tests.spark.session import Spark
 from tests.test_inside import SPELLINGS, Place
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 @pytest.mark.sweep("encoded slash", "absolute, climbing through the table")
 @pytest.mark.parametrize("spelling", ["plain", "encoded slash", "absolute, climbing through the table"])

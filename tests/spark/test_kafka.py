@@ -28,7 +28,6 @@ from tests.spark.session import Spark
 from tests.spark.stream import Killed, dies
 from tests.spark.topic import Topic
 
-pytestmark = pytest.mark.xdist_group("spark")
 Hooked = Callable[[str], HookedTable]
 Lakes = Callable[[CatalogKind], Lake]
 

@@ -14,8 +14,6 @@ from tests.integration.children import Nursery, Task
 from tests.integration.places import Place, once, rows
 from tests.spark.session import Spark, to_folder
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 BEFORE, MINE, NEXT = 1, 10, 30
 KEY = {"key": "event-1"}
 PROPERTIES = {"delta.checkpointInterval": "1"}

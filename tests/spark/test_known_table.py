@@ -20,8 +20,6 @@ from tests.servers import object_at
 from tests.spark.lake import Lake
 from tests.spark.session import Spark
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 SCHEMA = pa.schema([("id", pa.int64())])
 BY_LIBRARY = "bucket(100, id)"
 """A partitioning that Iceberg's library writes."""

@@ -19,7 +19,6 @@ from tests.spark.lake import Lake
 from tests.spark.session import Spark
 from tests.spark.stream import Killed, Stream, pooled
 
-pytestmark = pytest.mark.xdist_group("spark")
 Hooked = Callable[[str], HookedTable]
 Lakes = Callable[[CatalogKind], Lake]
 

@@ -31,8 +31,6 @@ from tests.medallion.test_jobs import Shop, set_in
 from tests.medallion.test_tasks import VALUES, keys, lines, remembered, tables
 from tests.spark.session import Spark
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 @dataclass(frozen=True)
 class Dies:

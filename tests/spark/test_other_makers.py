@@ -20,7 +20,7 @@ from safewrite.iceberg.maintenance.doctor import examine as examine_iceberg
 from tests.spark.lake import Lake
 from tests.spark.session import Spark
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long]
+pytestmark = pytest.mark.long
 
 C = "id BIGINT, seq BIGINT, v STRING"
 ROWS = "SELECT id, id AS seq, concat('v', id) AS v FROM range(10)"

@@ -24,7 +24,6 @@ from tests.spark.hooked import HookedTable
 from tests.spark.lake import Lake
 from tests.spark.session import Spark
 
-pytestmark = pytest.mark.xdist_group("spark")
 Hooked = Callable[[str], HookedTable]
 Lakes = Callable[[CatalogKind], Lake]
 

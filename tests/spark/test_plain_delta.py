@@ -11,7 +11,6 @@ from safewrite.testing.steps import At
 from tests.integration.places import once, rows, visible
 from tests.spark.hooked import HookedTable
 
-pytestmark = pytest.mark.xdist_group("spark")
 Hooked = Callable[[str], HookedTable]
 
 

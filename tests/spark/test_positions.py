@@ -14,8 +14,6 @@ from tests.spark.ends import End, delta, iceberg
 from tests.spark.hooked import HookedTable
 from tests.spark.lake import Lake
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 @pytest.fixture(params=["delta", "sql"])
 def end(

@@ -16,8 +16,6 @@ from bench.servers.catalogs import CatalogKind
 from tests.spark.lake import Lake
 from tests.spark.session import Spark
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 Change = tuple[Any, ...]
 
 
@@ -101,7 +99,7 @@ def check_delta(spark: Spark, folder: Path, seed: int, steps: int, properties: s
 def test_changes_of_sparks_delta_commits_are_those_of_its_change_data_feed(
     spark: Spark, tmp_path: Path
 ) -> None:
-    check_delta(spark, tmp_path / "0", 1, 2, ", 'delta.enableDeletionVectors' = 'true'")
+    check_delta(spark, tmp_path / "0", 12, 2, ", 'delta.enableDeletionVectors' = 'true'")
 
 
 @pytest.mark.long

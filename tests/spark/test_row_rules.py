@@ -194,7 +194,7 @@ def compare(spark: Spark, seed: int, count: int, rows: int) -> None:
 
 
 def test_random_conditions_are_judged_as_spark_judges_them(spark: Spark) -> None:
-    compare(spark, seed=7, count=200, rows=20)
+    compare(spark, seed=7, count=40, rows=20)
 
 
 @pytest.mark.long

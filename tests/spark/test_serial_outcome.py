@@ -21,7 +21,6 @@ from tests.spark.lake import Lake
 from tests.spark.ordered import Order, persist
 from tests.spark.serial import Append, Change, Remove, Statement, Update, difference, replayed
 
-pytestmark = pytest.mark.xdist_group("spark")
 Hooked = Callable[[str], HookedTable]
 Lakes = Callable[[CatalogKind], Lake]
 

@@ -15,8 +15,6 @@ import safewrite as sw
 from tests.sampling import first
 from tests.spark.session import Spark
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 def rows(*ids: int, value: str = "new") -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "value": [value] * len(ids)})

@@ -5,15 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
 from safewrite.cdc.kafka.micro_batches import Shortener
 from safewrite.cdc.records.prefixes import Prefix, Prefixes
 from safewrite.cdc.records.records import KafkaRecords
 from safewrite.engine.spark import arrow_of
 from tests.spark.session import Spark
 
-pytestmark = pytest.mark.xdist_group("spark")
 COLUMNS = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset LONG, timestamp TIMESTAMP, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"

@@ -21,7 +21,6 @@ from tests.spark.hooked import HookedTable
 from tests.spark.lake import Lake
 from tests.spark.stream import Killed, Stream
 
-pytestmark = pytest.mark.xdist_group("spark")
 Hooked = Callable[[str], HookedTable]
 Lakes = Callable[[CatalogKind], Lake]
 

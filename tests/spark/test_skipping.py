@@ -12,8 +12,6 @@ from tests.delta.test_indexing import indexed
 from tests.spark.edges import FILTERS, SCHEMA, frames
 from tests.spark.session import Spark
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:

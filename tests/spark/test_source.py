@@ -30,7 +30,6 @@ from tests.spark.lake import Lake
 from tests.spark.session import Spark
 from tests.spark.stream import Batches, Stream, dies
 
-pytestmark = pytest.mark.xdist_group("spark")
 Hooked = Callable[[str], HookedTable]
 Lakes = Callable[[CatalogKind], Lake]
 

@@ -17,8 +17,6 @@ from bench.servers.servers import Ministack
 from tests.integration.places import Place
 from tests.spark.session import Spark, to_folder
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 NAN, INF = float("nan"), float("inf")
 UTC = dt.UTC
 

@@ -15,7 +15,7 @@ from tests.changes.test_tables import SCHEMA, apply
 from tests.spark.changed import ChangedTable
 from tests.spark.session import Spark
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long]
+pytestmark = pytest.mark.long
 
 FIRST = [up((1, 0), f"row {a}", (a, "x")) for a in range(100, 140)]
 

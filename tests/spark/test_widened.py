@@ -16,7 +16,7 @@ from tests.spark.lake import Lake
 from tests.spark.session import Spark
 from tests.test_widen import NARROW, WIDE
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long]
+pytestmark = pytest.mark.long
 FAR = 2**40
 
 

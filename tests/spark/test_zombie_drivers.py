@@ -19,7 +19,7 @@ from tests.spark.ordered import each
 from tests.spark.stream import Stream
 from tests.spark.zombie import Task
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long]
+pytestmark = pytest.mark.long
 Hooked = Callable[[str], HookedTable]
 Lakes = Callable[[CatalogKind], Lake]
 
