@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +180,7 @@ def _between(lake: Lake, table: Table, clock: Clock, asked: argparse.Namespace) 
     seconds, upkeep = [], 0.0
     for number in range(asked.appends):
         rows = _rows(number, asked.rows)
-        seconds.append(_timed(lambda rows=rows: table.append(rows))[0])
+        seconds.append(_timed(partial(table.append, rows))[0])
         if (number + 1) % asked.every == 0:
             clock.jump(asked.every * asked.minutes * 60)
             took, report = _timed(lambda: table.maintain(remove_unused=True))

@@ -16,6 +16,7 @@ from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.current import CachedTable
 from safewrite.iceberg.data.defaults import fills_of
+from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.data.schema import iceberg_schema, read_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.opening import check_admitted, check_table, may_append
@@ -392,7 +393,8 @@ class IcebergFormat:
     def compact(self, groups: Sequence[FileGroup], on: Inventory) -> Compacted:
         from safewrite.upkeep.maintain import ended
 
-        plan = self.planner.compaction(groups, self._admit(self.refresh()))
+        assert isinstance(on.listing, KnownManifests)
+        plan = self.planner.compaction(groups, self._admit(self.refresh()), on.listing)
 
         def commit() -> int:
             done = self.commit(plan, Operation("compact"), tuple, queue_first=False)

@@ -15,9 +15,11 @@ from pyiceberg.transforms import IdentityTransform
 
 import safewrite as sw
 from safewrite.errors import UnsupportedTableError
+from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.protocol.effects import Unknown
 from safewrite.table.verbs import Table
 from safewrite.testing.steps import Answers, At, Recorder, side_of
+from safewrite.upkeep.groups import groups_of
 
 SCHEMA = pa.schema({"n": pa.int64(), "s": pa.int64(), "day": pa.string()})
 MARKS = {"write.merge.mode": "merge-on-read"}
@@ -98,6 +100,26 @@ def test_the_record_of_what_went_is_in_no_manifest_that_stays(tmp_path: Path) ->
     table.append([{"n": 1, "s": 1, "day": "a"}])
     there = lake.catalog.load_table("db.t")
     assert not any(one.deleted_files_count for one in there.current_snapshot().manifests(there.io))
+
+
+def test_a_table_of_many_files_is_planned_without_statistics_that_stay_in_its_manifests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path / "t", **MARKS)
+    delete(lake, 0)
+    before = lake.rows()
+    table = lake.open()
+    monkeypatch.setattr(table._format.planner.known, "files_max", 2)  # type: ignore[attr-defined]
+    found = table._inventory()
+    assert isinstance(found.listing, KnownManifests)
+    entries = [one.data_file for known in found.listing for one in known.entries]
+    assert len(entries) == 10
+    assert [one.lower_bounds for one in entries if one.content.name == "DATA"] == [None] * 9
+    groups = groups_of(found)[:1]
+    assert table._compact(groups, found).rows is not None
+    assert lake.rows() == before
+    assert all(task.file.lower_bounds for task in lake.scan.plan_files())
+    assert lake.scan.filter("n >= 200 and day == 'b'").to_arrow().num_rows == 5
 
 
 def _has_iceberg() -> bool:

@@ -29,6 +29,9 @@ from safewrite.iceberg.data.vectors import sequence_of, vectors_in
 _ORDERED = (IntegerType, LongType, DateType, TimestampType, TimestamptzType, StringType)
 """Types whose bounds are in the order of their values; floats have NaN, and others are left to PyIceberg."""
 
+_STATISTICS = slice(6, 12)
+"""Where a data file's record has sizes, counts and bounds of columns, in each format version."""
+
 
 def planned(scan: DataScan, table_id: str, known: KnownManifests) -> Iterable[FileScanTask]:
     """The files of a scan; ``known`` takes what was decoded for it.  A server that plans decodes for itself.
@@ -125,9 +128,13 @@ class _Planner(ManifestGroupPlanner):
         ]
 
     def _entries_of(self, manifest: ManifestFile) -> list[ManifestEntry]:
-        return (
+        found = (
             live_entries(manifest, self.io) if self._has_vectors else manifest.fetch_manifest_entry(self.io)
         )
+        if not self._known.statistics and manifest.content == ManifestContent.DATA:
+            for one in found:
+                one.data_file._data[_STATISTICS] = [None] * 6  # noqa: SLF001 - there are no setters
+        return found
 
     @property
     def _has_vectors(self) -> bool:

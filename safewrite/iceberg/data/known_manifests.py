@@ -66,6 +66,8 @@ class KnownManifests:
     """
 
     files_max: int = FILES_MAX
+    statistics: bool = True
+    """Whether entries say what is in columns; without that they take a tenth of the memory, and serve no condition and no new manifest."""
     _manifests: Mapping[Key, Manifest] = field(default_factory=dict, repr=False)
     _list: tuple[str, str, tuple[ManifestFile, ...]] | None = field(default=None, repr=False)
 

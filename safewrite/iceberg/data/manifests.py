@@ -192,6 +192,7 @@ def entries_of(
     """
     from safewrite.iceberg.data.manifests_v3 import VERSION, live_entries
 
+    assert known.statistics
     has_ids = table_of(head).metadata.format_version >= VERSION
     there = [known.get(head.table_id, one, with_ids=has_ids) for one in manifests]
     unread = [one for one, kept in zip(manifests, there, strict=True) if kept is None]

@@ -6,6 +6,7 @@ another mark: its group is left out.  So all deletions up to that snapshot are a
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -51,10 +52,19 @@ def inventory(
     """
     tasks: Sequence[FileScanTask] = ()
     if head.current is not None:
+        if _count(head) > known.files_max:
+            known = KnownManifests(sys.maxsize, statistics=False)
         tasks = yield from planned(head, EVERYTHING, known, limits)
     spec_id = table_of(head).metadata.default_spec_id
     files = [_stored(task, spec_id) for task in tasks]
-    return Inventory(-1 if head.current is None else head.current, files, target, {})
+    return Inventory(-1 if head.current is None else head.current, files, target, {}, listing=known)
+
+
+def _count(head: TableVersion) -> int:
+    """How many data files the newest snapshot says that there are."""
+    snapshot = table_of(head).metadata.snapshot_by_id(head.current or 0)
+    said = snapshot.summary["total-data-files"] if snapshot is not None and snapshot.summary else None
+    return int(said) if said is not None and said.isdecimal() else 0
 
 
 def _stored(task: FileScanTask, spec_id: int) -> StoredFile:
@@ -77,6 +87,8 @@ class CompactionPlan(AppendPlan):
 
     operation: str = "replace"
     work: IcebergRegrouping = field(kw_only=True)
+    listing: KnownManifests = field(kw_only=True, repr=False)
+    """What the inventory decoded, which may know no statistics of columns."""
     target_file_size: int = field(kw_only=True)
 
     # --- the plan -----------------------------------------------------------------------------------
@@ -87,7 +99,7 @@ class CompactionPlan(AppendPlan):
             ConflictError: kind CONFLICT; no group is left.
         """
         tasks = {
-            mark_of(task): task for task in (yield from planned(head, EVERYTHING, self.known, self.limits))
+            mark_of(task): task for task in (yield from planned(head, EVERYTHING, self.listing, self.limits))
         }
         yield from self.work.make(tasks, partial(self._regrouped, head))
         self.change = replace(self.work.change(), rewritten=self.work.files)

@@ -265,14 +265,17 @@ class Planner:
             target_file_size=self.target_bytes(head),
         )
 
-    def compaction(self, groups: Sequence[Group], head: TableVersion) -> CompactionPlan:
-        """A plan that puts the files of each group together."""
+    def compaction(
+        self, groups: Sequence[Group], head: TableVersion, listing: KnownManifests
+    ) -> CompactionPlan:
+        """A plan that puts the files of each group together; ``listing`` is that of their inventory."""
         from safewrite.iceberg.write.compaction import CompactionPlan
         from safewrite.table.regrouping import Regrouping
 
         nothing = Prepared.kept(pa.Table.from_batches([], self.schema_of(head)))
         common = self.common(self.name(nothing, Identity(), head), head)
-        return CompactionPlan(**common, target_file_size=self.target_bytes(head), work=Regrouping(groups))
+        target = self.target_bytes(head)
+        return CompactionPlan(**common, target_file_size=target, work=Regrouping(groups), listing=listing)
 
     def in_tasks(self, head: TableVersion) -> TableInTasks | None:
         """How tasks reach this version; None where another process cannot reach its files."""
