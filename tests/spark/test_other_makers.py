@@ -141,7 +141,7 @@ WRITTEN = {
     "map_name", "map_id", "map_renamed", "map_part",
     "plain", "not_null", "cdf", "append_only", "dv", "widened", "ntz", "vacuum_check", "protection", "domain", "fabric",
     "v2_checkpoint", "v2_listed", "clustered", "clustered_33", "check", "invariant",
-    "generated", "generated_part", "defaults", "defaults_all",
+    "generated", "generated_part", "defaults", "defaults_all", "identity_default",
     "row_tracking", "row_tracking_cap", "ict", "uc_2025", "uc_2026", "uc_2026_nomap",
 }  # fmt: skip
 
