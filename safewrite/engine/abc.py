@@ -49,7 +49,7 @@ class TaskReport:
     error: SafewriteError | None = None
 
 
-Given: TypeAlias = pa.RecordBatch | Dealt | Aside
+TaskOutput: TypeAlias = pa.RecordBatch | Dealt | Aside
 """What a task gives: rows of its ``columns``; or, where these are ``CHUNKS``, what an exchange takes."""
 
 
@@ -64,7 +64,7 @@ class Task(Protocol):
     def columns(self) -> pa.Schema | None:
         """The rows that it gives; None if it gives none."""
 
-    def __call__(self, given: Iterable[Any], at: TaskAttempt, /) -> Generator[Given, None, Any]:
+    def __call__(self, given: Iterable[Any], at: TaskAttempt, /) -> Generator[TaskOutput, None, Any]:
         """Work through the input."""
 
 
@@ -144,7 +144,7 @@ class Engine(Protocol[S]):
         """
 
 
-def performed(task: Task, given: Iterable[Any], at: TaskAttempt) -> Iterator[Given | TaskReport]:
+def performed(task: Task, given: Iterable[Any], at: TaskAttempt) -> Iterator[TaskOutput | TaskReport]:
     """What a task gives, then its report.
 
     An error of ours is in the report: as an exception Spark would try it again, and its kind would be lost on its way through

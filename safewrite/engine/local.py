@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from safewrite.boundary.workers import Workers
-from safewrite.engine.abc import Given, Mapped, Task, TaskAttempt, TaskReport, performed
+from safewrite.engine.abc import Mapped, Task, TaskAttempt, TaskOutput, TaskReport, performed
 from safewrite.engine.exchange import Aside, Share
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class LocalEngine:
         return [report for _, report in made]
 
 
-def _run(task: Task, given: Iterable[Any], part: int) -> tuple[list[Given], TaskReport]:
+def _run(task: Task, given: Iterable[Any], part: int) -> tuple[list[TaskOutput], TaskReport]:
     *rows, report = performed(task, given, TaskAttempt(part, next(_attempts)))
     assert isinstance(report, TaskReport)
     return [row for row in rows if not isinstance(row, TaskReport)], report

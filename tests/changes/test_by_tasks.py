@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import safewrite as sw
 from safewrite.changes.lookup.key_index import HashSet
-from safewrite.changes.lookup.table_files import Rest
+from safewrite.changes.lookup.table_files import FileRemainder
 from safewrite.changes.members import table_pool
 from safewrite.changes.members.table_pool import Decisions
 from safewrite.changes.tasks import apply_job, read_task
@@ -213,7 +213,7 @@ def test_files_of_tasks_with_other_rows_than_were_decided_are_not_committed(tmp_
 
     def twice(self: ApplyJob, *args: Any) -> Any:
         rests = yield from rewrite(self, *args)
-        return {name: Rest(one.rows, one.of, one.files * 2) for name, one in rests.items()}
+        return {name: FileRemainder(one.rows, one.of, one.files * 2) for name, one in rests.items()}
 
     refused = pytest.raises(sw.SafewriteError, match="Nothing was committed")
     with mock.patch.object(ApplyJob, "rewrite", twice), by_tasks(), refused:

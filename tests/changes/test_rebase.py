@@ -13,7 +13,7 @@ import pytest
 from hypothesis import currently_in_test_context, event, given
 from hypothesis import strategies as st
 
-from safewrite.changes.lookup.candidate_rows import Sought
+from safewrite.changes.lookup.candidate_rows import KeySearch
 from safewrite.changes.lookup.table_files import LiveFile, RowsThatCame, SmallReads
 from safewrite.changes.meaning.member_batches import MemberChanges
 from safewrite.changes.meaning.memory import Memory
@@ -76,7 +76,7 @@ class MemoryFiles:
         yield from ()
         return RowsThatCame(come.num_rows, (come,) if come.num_rows else ())
 
-    def look_up(self, files: Sequence[LiveFile], sought: Sought) -> Generator[Effect, Outcome, None]:
+    def look_up(self, files: Sequence[LiveFile], sought: KeySearch) -> Generator[Effect, Outcome, None]:
         yield from ()
         for file in files:
             hits = sought.search(file.handle.live.select(sought.columns))

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.engine.abc import Given, TaskAttempt
+from safewrite.engine.abc import TaskAttempt, TaskOutput
 from safewrite.engine.exchange import CHUNKS, Aside, Dealt, Share
 from safewrite.errors import WouldAlterError
 
@@ -41,7 +41,9 @@ class Deal:
     parts: int
     columns: pa.Schema = CHUNKS
 
-    def __call__(self, batches: Iterable[pa.RecordBatch], at: TaskAttempt) -> Generator[Given, None, int]:
+    def __call__(
+        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
+    ) -> Generator[TaskOutput, None, int]:
         rows = 0
         for batch in batches:
             rows += batch.num_rows
@@ -59,7 +61,7 @@ class Gather:
 
     def __call__(
         self, shares: Iterable[Share], at: TaskAttempt
-    ) -> Generator[Given, None, tuple[int, set[int], list[int]]]:
+    ) -> Generator[TaskOutput, None, tuple[int, set[int], list[int]]]:
         parts, ids = set[int](), list[int]()
         for share in shares:
             assert (share.name, share.kind) == ("ids", 1)

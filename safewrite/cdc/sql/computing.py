@@ -22,7 +22,7 @@ from safewrite.cdc.records.change_set import OP
 from safewrite.cdc.rows.project_columns import Projected
 from safewrite.cdc.rows.rows import ChangeRow, ChangeRows
 from safewrite.cdc.rows.unavailable_values import UnavailableValues
-from safewrite.cdc.sql.row_sql import Evaluated, Given, RowSql
+from safewrite.cdc.sql.row_sql import Evaluated, GivenValues, RowSql
 from safewrite.changes.members.table_chunks import UnfitError
 
 
@@ -244,7 +244,7 @@ class ChunkSql:
                 row[name] = value
         return _operations(operations, found.gone)
 
-    def _evaluated(self, operations: Any, given: Given) -> Evaluated:
+    def _evaluated(self, operations: Any, given: GivenValues) -> Evaluated:
         written = pc.equal(operations, "u").to_numpy()
         try:
             with RowSql.of(self.table, self.fit, self.names) as sql:

@@ -19,7 +19,7 @@ from safewrite.cdc.config.table_config import TargetTable
 from safewrite.intake.duck import kept_duckdb
 from safewrite.values.limits import DECIMAL_DIGITS_MAX, YEARS, outside_calendar
 
-Given = Callable[[ColumnFit, Any], tuple[Mapping[str, Any], Mapping[int, str]]]
+GivenValues = Callable[[ColumnFit, Any], tuple[Mapping[str, Any], Mapping[int, str]]]
 """Gives the columns that a fit asks for, at some places, and which of these have values that do not fit."""
 _BOUND_MAX = 10_000
 _bound: dict[tuple[str, pa.Schema], tuple[pa.DataType, str]] = {}
@@ -106,7 +106,7 @@ class RowSql:
         types = {name: wider.get(name, self.fit.types[name]) for name in names}
         return replace(self.fit, types=types, nulls=nulls, rules=self.fit.rules.of_values())
 
-    def evaluated(self, rows: Any, deletes: Any, given: Given) -> Evaluated:
+    def evaluated(self, rows: Any, deletes: Any, given: GivenValues) -> Evaluated:
         """All expressions over rows: the filter first, and columns of those that pass.
 
         Args:

@@ -27,7 +27,7 @@ from safewrite.cdc.records.prefixes import Prefixes
 from safewrite.cdc.records.records import KafkaRecords
 from safewrite.cdc.table.shares import ShareTold, Sharing
 from safewrite.changes.members.table_chunks import UnfitError
-from safewrite.engine.abc import Given, TaskAttempt
+from safewrite.engine.abc import TaskAttempt, TaskOutput
 from safewrite.engine.exchange import CHUNKS, Aside
 
 _CODEC, _SIZE = "lz4", struct.Struct(">q")
@@ -86,7 +86,7 @@ class DecodeTask:
 
     def __call__(
         self, given: Iterable[pa.RecordBatch] | KafkaRecords, at: TaskAttempt
-    ) -> Generator[Given, None, DecodeReport]:
+    ) -> Generator[TaskOutput, None, DecodeReport]:
         """Decode records: those of batches, or as this process has them.
 
         Raises:
@@ -132,7 +132,7 @@ class DecodeTask:
 
     def _shared(
         self, found: Decoded, at: TaskAttempt, decoder: Decoder, *, is_here: bool
-    ) -> Generator[Given, None, tuple[dict[str, ShareTold], dict[str, str], int]]:
+    ) -> Generator[TaskOutput, None, tuple[dict[str, ShareTold], dict[str, str], int]]:
         """Give the rows of all tables that can have some, and take their changes out of what was found, and those passed over."""
         shares: dict[str, ShareTold] = {}
         doubts: dict[str, str] = {}

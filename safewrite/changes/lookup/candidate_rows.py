@@ -39,7 +39,7 @@ Before: TypeAlias = tuple[tuple[str, ...], Position]
 
 
 @dataclass(frozen=True, slots=True)
-class Hits:
+class FoundRows:
     """The rows of a file that have keys of a batch, their numbers in it, and how many rows it has.
 
     ``is_whole`` says that ``rows`` have all columns of the table; else those besides keys and sequence are NULL.  ``lasting`` has the
@@ -66,7 +66,7 @@ def filtered(columns: list[pa.ChunkedArray], schema: pa.Schema, stays: Flags) ->
     return pa.table(columns, schema=schema)
 
 
-class Sought(ABC):
+class KeySearch(ABC):
     """Looks for the rows of data files that have keys of a batch, and keeps what was found, by the names of files.
 
     A data file never changes, so an index of its keys may serve many batches.
@@ -80,7 +80,7 @@ class Sought(ABC):
         self._columns = self._names if lasting is None else (*self._names, lasting)
         self._nothing = loose(schema).empty_table()
         self._has_indexes = indexable(schema, keys)
-        self.found: dict[str, Hits] = {}
+        self.found: dict[str, FoundRows] = {}
         self.read: dict[str, tuple[Any, int]] = {}
         """What was read of some files that may be rewritten, and its size."""
 
@@ -90,18 +90,18 @@ class Sought(ABC):
         return self._columns
 
     @abstractmethod
-    def search(self, table: pa.Table) -> Hits:
+    def search(self, table: pa.Table) -> FoundRows:
         """The rows that have keys of the batch, of a table with some columns at least.  Safe in threads."""
 
     @abstractmethod
-    def search_index(self, index: KeyIndex, gone: Numbers | None = None) -> Hits:
+    def search_index(self, index: KeyIndex, gone: Numbers | None = None) -> FoundRows:
         """As :meth:`search`, by the index of a file of which the rows at ``gone``, which ascend, are deleted.  Safe in threads."""
 
     @abstractmethod
-    def suffices(self, hits: Hits) -> bool:
+    def suffices(self, hits: FoundRows) -> bool:
         """Whether these columns are enough to decide by."""
 
-    def note(self, file: str, hits: Hits, read: object = None, size: int = 0) -> None:
+    def note(self, file: str, hits: FoundRows, read: object = None, size: int = 0) -> None:
         """Keep what was found in a file; ``read``, of ``size`` bytes, may serve again."""
         self.found[file] = hits
         if len(hits.numbers) and size and size + sum(each for _, each in self.read.values()) <= KEPT_BYTES:
@@ -121,12 +121,14 @@ class Sought(ABC):
         """The index of a file, if it is kept."""
         return known_keys.get(name) if self._has_indexes else None
 
-    def _hits(self, rows: pa.Table, numbers: Numbers, of: int) -> Hits:
+    def _hits(self, rows: pa.Table, numbers: Numbers, of: int) -> FoundRows:
         is_whole = not len(numbers) or set(self._nothing.column_names) <= set(rows.column_names)
         lasting = None if self._lasting is None else rows.column(self._lasting)
-        return Hits(filled(rows, self._nothing.schema), numbers, of, is_whole, lasting)
+        return FoundRows(filled(rows, self._nothing.schema), numbers, of, is_whole, lasting)
 
-    def _indexed_hits(self, found: tuple[pa.Table, Numbers], index: KeyIndex, gone: Numbers | None) -> Hits:
+    def _indexed_hits(
+        self, found: tuple[pa.Table, Numbers], index: KeyIndex, gone: Numbers | None
+    ) -> FoundRows:
         return self._hits(*found, index.rows.num_rows - (0 if gone is None else len(gone)))
 
 
@@ -184,7 +186,7 @@ def cut_off(table: pa.Table, before: Before) -> Flags:
     return compared([table.column(name) for name in names], cut) < 0
 
 
-class BatchKeys(Sought):
+class BatchKeys(KeySearch):
     """Looks for the keys of a batch that is at hand; what was found in a file serves every plan of one write."""
 
     def __init__(
@@ -225,20 +227,20 @@ class BatchKeys(Sought):
         places = (np.cumsum(stays) - 1)[hits.numbers[left]]
         rows = hits.rows if left.all() else hits.rows.filter(pa.array(left))
         lasting = None if hits.lasting is None else hits.lasting.filter(pa.array(left))
-        self.found[after] = Hits(rows, places, int(stays.sum()), hits.is_whole, lasting)
+        self.found[after] = FoundRows(rows, places, int(stays.sum()), hits.is_whole, lasting)
 
-    def search(self, table: pa.Table) -> Hits:
-        """See :class:`Sought`."""
+    def search(self, table: pa.Table) -> FoundRows:
+        """See :class:`KeySearch`."""
         numbers = np.flatnonzero(among(table, self.values))
         return self._hits(table.take(pa.array(numbers)), numbers, table.num_rows)
 
-    def search_index(self, index: KeyIndex, gone: Numbers | None = None) -> Hits:
-        """See :class:`Sought`."""
+    def search_index(self, index: KeyIndex, gone: Numbers | None = None) -> FoundRows:
+        """See :class:`KeySearch`."""
         assert self.lookup is not None
         return self._indexed_hits(self.lookup.rows_in(index, gone), index, gone)
 
-    def suffices(self, hits: Hits) -> bool:
-        """See :class:`Sought`: no row ties with a change, and none carries values on."""
+    def suffices(self, hits: FoundRows) -> bool:
+        """See :class:`KeySearch`: no row ties with a change, and none carries values on."""
         if hits.is_whole:
             return True
         if self._needs_whole:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import KEPT_BYTES, Before, Hits, Sought
+from safewrite.changes.lookup.candidate_rows import KEPT_BYTES, Before, FoundRows, KeySearch
 from safewrite.changes.lookup.key_index import Hashes, HashSet, KeyIndex, key_hashes
 from safewrite.changes.meaning.positions import Flags, Numbers
 from safewrite.errors import InvalidInputError, UnsupportedTableError, WouldAlterError
@@ -66,29 +66,29 @@ class WantedKeys:
         return None if self.hashes is None else HashSet(self.hashes)
 
 
-class FoundKeys(Sought):
+class FoundKeys(KeySearch):
     """Looks for keys by their hashes, without the batch: what is found may have other keys, of the same hash."""
 
     def __init__(self, wanted: WantedKeys) -> None:
         super().__init__(wanted.keys, wanted.sequence_by, wanted.schema, wanted.lasting)
         self.wanted = wanted
 
-    def search(self, table: pa.Table) -> Hits:
-        """See :class:`Sought`."""
+    def search(self, table: pa.Table) -> FoundRows:
+        """See :class:`KeySearch`."""
         known = self.wanted.hash_set
         if known is None:
             return self._hits(table, np.arange(table.num_rows), table.num_rows)
         numbers = known.among(key_hashes(table, self.wanted.keys))
         return self._hits(table.take(pa.array(numbers)), numbers, table.num_rows)
 
-    def search_index(self, index: KeyIndex, gone: Numbers | None = None) -> Hits:
-        """See :class:`Sought`."""
+    def search_index(self, index: KeyIndex, gone: Numbers | None = None) -> FoundRows:
+        """See :class:`KeySearch`."""
         known = self.wanted.hash_set
         found = index.living(gone) if known is None else known.rows_in(index, gone)
         return self._indexed_hits(found, index, gone)
 
-    def suffices(self, hits: Hits) -> bool:
-        """See :class:`Sought`."""
+    def suffices(self, hits: FoundRows) -> bool:
+        """See :class:`KeySearch`."""
         return hits.is_whole or not self.wanted.whole
 
 
@@ -98,7 +98,7 @@ class SmallReads:
 
     read: dict[str, tuple[Any, int]] = field(default_factory=dict)
 
-    def keep(self, sought: Sought) -> None:
+    def keep(self, sought: KeySearch) -> None:
         """Take what was read of files while there is room."""
         left = KEPT_BYTES - sum(size for _, size in self.read.values())
         for name, (read, size) in sought.read.items():
@@ -133,7 +133,7 @@ class RowsThatCame:
 
 
 @dataclass(frozen=True)
-class Rest:
+class FileRemainder:
     """What is left of a file: so many rows of those that it had, and the files that have them now, if it lost any.
 
     ``changes`` are files of the table's change data feed: the rows that a truncate took.
@@ -165,7 +165,7 @@ class TableFiles(Protocol):
     def run(self, steps: Generator[Effect, Outcome, T]) -> T:
         """Perform the effects of a task in its process."""
 
-    def look_up(self, files: Sequence[LiveFile], sought: Sought) -> Generator[Effect, Outcome, None]:
+    def look_up(self, files: Sequence[LiveFile], sought: KeySearch) -> Generator[Effect, Outcome, None]:
         """Note the rows of each file that have keys of a batch; their numbers are those among its live rows.
 
         Raises:
@@ -193,7 +193,7 @@ class TableFiles(Protocol):
 
     def rewrite(
         self, work: Sequence[tuple[LiveFile, Numbers]], before: Before | None, at: str
-    ) -> Generator[Effect, Outcome, dict[str, Rest]]:
+    ) -> Generator[Effect, Outcome, dict[str, FileRemainder]]:
         """Write the rows of files again that stay, by name: of each those at some places go, and those whose sequence is ``before``.
 
         Raises:

@@ -442,14 +442,14 @@ class SharedChanges:
 
     @property
     def shown(self) -> Callable[[Any, pa.Schema], Any]:
-        """See :class:`safewrite.changes.tasks.apply_job.Given`; no check is asked."""
+        """See :class:`safewrite.changes.tasks.apply_job.EngineChanges`; no check is asked."""
         return lambda rows, columns: rows
 
     @contextmanager
     def read_in(
         self, spec: Spec, schema: pa.Schema, partition_by: tuple[str, ...] = ()
     ) -> Iterator[tuple[ReadBatch, Any]]:
-        """See :class:`safewrite.changes.tasks.apply_job.Given`."""
+        """See :class:`safewrite.changes.tasks.apply_job.EngineChanges`."""
         check_target(spec, schema)
         spec = parsed(
             replace(spec, check=None, marks=self.marks, rule=self.rule), pa.schema([*schema, *self.columns])

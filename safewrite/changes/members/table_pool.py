@@ -14,7 +14,7 @@ import pyarrow as pa
 from safewrite.boundary.workers import Workers
 from safewrite.changes.members.table_chunks import UnfitError, first_part
 from safewrite.changes.tasks.read_task import CHANGES
-from safewrite.engine.abc import Given, Task, TaskAttempt, TaskReport, performed
+from safewrite.engine.abc import Task, TaskAttempt, TaskOutput, TaskReport, performed
 from safewrite.engine.exchange import CHUNKS, Dealt, Share, Whole
 from safewrite.errors import SafewriteError
 
@@ -77,7 +77,9 @@ class GivenRows:
     rows: tuple[Dealt, ...]
     columns: pa.Schema = CHUNKS
 
-    def __call__(self, batches: Iterable[pa.RecordBatch], at: TaskAttempt) -> Generator[Given, None, None]:
+    def __call__(
+        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
+    ) -> Generator[TaskOutput, None, None]:
         for batch in batches:
             for _ in range(batch.num_rows):
                 yield from self.rows
@@ -91,7 +93,9 @@ class LookUps:
     at_once: int
     columns: pa.Schema = CHUNKS
 
-    def __call__(self, batches: Iterable[pa.RecordBatch], at: TaskAttempt) -> Generator[Given, None, _Told]:
+    def __call__(
+        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
+    ) -> Generator[TaskOutput, None, _Told]:
         told: _Told = []
         for number in (number for batch in batches for number in batch.column(0).to_pylist()):
             bundle = self.bundles[number]
@@ -150,7 +154,7 @@ class Decisions:
 
     def __call__(
         self, shares: Iterable[Share], at: TaskAttempt
-    ) -> Generator[Given, None, list[tuple[str, TaskReport | str]]]:
+    ) -> Generator[TaskOutput, None, list[tuple[str, TaskReport | str]]]:
         yield from ()
         found: dict[str, list[Share]] = {}
         for share in shares:

@@ -13,7 +13,7 @@ from safewrite.changes.meaning.reading import check_target, parsed
 from safewrite.changes.meaning.spec import Spec
 from safewrite.changes.members.shared_jobs import SharedChanges
 from safewrite.changes.tasks.read_task import HASHES_MAX, ReadBatch, ReadChanges, ReadReport
-from safewrite.engine.abc import Engine, Given, Task, TaskAttempt
+from safewrite.engine.abc import Engine, Task, TaskAttempt, TaskOutput
 from safewrite.engine.computed_changes import ComputedChanges
 
 S = TypeVar("S")
@@ -33,7 +33,7 @@ class ReadMade:
 
     def __call__(
         self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
-    ) -> Generator[Given, None, tuple[Any, ReadReport]]:
+    ) -> Generator[TaskOutput, None, tuple[Any, ReadReport]]:
         """Make and read the changes of an input, some at a time."""
         made: list[Any] = []
 
@@ -46,7 +46,7 @@ class ReadMade:
 
 @dataclass(frozen=True)
 class ChangesToRead(Generic[S]):
-    """See :class:`safewrite.changes.tasks.apply_job.Given`; ``properties`` are known once the changes are read in."""
+    """See :class:`safewrite.changes.tasks.apply_job.EngineChanges`; ``properties`` are known once the changes are read in."""
 
     made: ComputedChanges[S]
     properties: dict[str, str] = field(default_factory=dict)
@@ -63,14 +63,14 @@ class ChangesToRead(Generic[S]):
 
     @property
     def shown(self) -> Callable[[Any, pa.Schema], Any]:
-        """See :class:`safewrite.changes.tasks.apply_job.Given`: a table of Arrow."""
+        """See :class:`safewrite.changes.tasks.apply_job.EngineChanges`: a table of Arrow."""
         return self.engine.collected
 
     @contextmanager
     def read_in(
         self, spec: Spec, schema: pa.Schema, partition_by: tuple[str, ...] = ()
     ) -> Iterator[tuple[ReadBatch, S]]:
-        """See :class:`safewrite.changes.tasks.apply_job.Given`."""
+        """See :class:`safewrite.changes.tasks.apply_job.EngineChanges`."""
         check_target(spec, schema)
         spec = parsed(replace(spec, check=None), self.made.make.columns or schema)
         is_hashed = self.made.rows <= HASHES_MAX

@@ -13,7 +13,7 @@ from safewrite.changes.meaning.positions import Numbers, Position
 
 if TYPE_CHECKING:
     from safewrite.changes.lookup.candidate_rows import Before
-    from safewrite.changes.lookup.table_files import LiveFile, Rest
+    from safewrite.changes.lookup.table_files import FileRemainder, LiveFile
     from safewrite.changes.meaning.member_batches import GroupOutcome
     from safewrite.changes.meaning.memory import Memory
     from safewrite.frames.predicate import Predicate
@@ -83,7 +83,7 @@ class BatchWork(Protocol):
 
     def rewrite(
         self, work: Sequence[tuple[LiveFile, Numbers]], before: Before | None
-    ) -> Generator[Effect, Outcome, dict[str, Rest]]:
+    ) -> Generator[Effect, Outcome, dict[str, FileRemainder]]:
         """Write the rows of files again that stay.
 
         Raises:

@@ -22,8 +22,8 @@ from safewrite.changes.lookup.candidate_rows import Before
 from safewrite.changes.lookup.key_index import HashSet, key_hashes
 from safewrite.changes.lookup.table_files import (
     LOOK_FILES,
+    FileRemainder,
     LiveFile,
-    Rest,
     RowsThatCame,
     TableFiles,
     WantedKeys,
@@ -39,12 +39,12 @@ from safewrite.changes.tasks.abc import AppliedBatch
 from safewrite.changes.tasks.apply_tasks import (
     AppliedPart,
     ApplyPart,
-    Looked,
     LookUp,
+    LookupReport,
     Rewrite,
     looked_name,
 )
-from safewrite.changes.tasks.by_part import Answer, joined
+from safewrite.changes.tasks.by_part import KeyDecisions, joined
 from safewrite.changes.tasks.part_sums import (
     effect_of_truncates,
     needs_whole,
@@ -72,7 +72,7 @@ FEW_ROWS, FEW_BYTES = 50_000, 64 * 2**20
 """At most this many changes, in at most this many bytes together with the files that may have their keys, are worth no job of Spark's."""
 
 
-class Given(Protocol):
+class EngineChanges(Protocol):
     """Changes as a caller has them, and the engine that they are with."""
 
     @property
@@ -111,7 +111,7 @@ class GivenRows(Generic[S]):
     def read_in(
         self, spec: Spec, schema: pa.Schema, partition_by: tuple[str, ...] = ()
     ) -> Iterator[tuple[ReadBatch, S]]:
-        """See :class:`Given`."""
+        """See :class:`EngineChanges`."""
         check_target(spec, schema)
         spec = parsed(replace(spec, check=None), self.columns)  # the driver checks
         task = ReadChanges(spec, schema, partition_by, taken=self.taken)
@@ -120,7 +120,7 @@ class GivenRows(Generic[S]):
             yield ReadBatch(spec, schema, report, self.named(report.fingerprint)), mapped.rows
 
 
-def judged(spec: Spec, given: Given, columns: pa.Schema) -> Check | None:
+def judged(spec: Spec, given: EngineChanges, columns: pa.Schema) -> Check | None:
     """A caller's check, of rows that were written as the engine of these changes has them; None where there is none."""
     check = spec.check
     return None if check is None else lambda rows, counts: check(given.shown(rows, columns), counts)
@@ -132,7 +132,7 @@ class _KeyLook:
 
     number: int
     source: Any
-    found: Looked
+    found: LookupReport
     is_whole: bool
 
 
@@ -173,7 +173,7 @@ class _DecidedJob:
 
     memory: Memory
     rows: Mapping[str, Numbers]
-    answer: Answer
+    answer: KeyDecisions
     parts: Sequence[AppliedPart]
     frame: Any = None
 
@@ -379,7 +379,7 @@ class ApplyJob:
         )
         task = LookUp(self.files, groups, wanted, self._parts, number)
         mapped = self._stack.enter_context(engine.map(engine.numbers(len(groups)), task))
-        found = Looked({}, {})
+        found = LookupReport({}, {})
         for one in mapped.bodies():
             found.of.update(one.of)
             found.given.update(one.given)
@@ -441,11 +441,11 @@ class ApplyJob:
     # --- files that lose rows -------------------------------------------------------------------------
     def rewrite(
         self, work: Sequence[tuple[LiveFile, Numbers]], before: Before | None
-    ) -> Generator[Effect, Outcome, dict[str, Rest]]:
+    ) -> Generator[Effect, Outcome, dict[str, FileRemainder]]:
         """See :class:`safewrite.changes.tasks.abc.BatchWork`."""
         yield from ()
         gone = {file.name: numbers for file, numbers in work}
-        files, rests = self.files.named(self.new_id()), dict[str, Rest]()
+        files, rests = self.files.named(self.new_id()), dict[str, FileRemainder]()
         groups = in_groups([file for file, _ in work], REWRITE_BYTES, LOOK_FILES)
         tasks = [Rewrite(files, tuple((file, gone[file.name]) for file in some), before) for some in groups]
         for one in bodies(self.engine.run(tasks)):

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.lookup.candidate_rows import Before, Hits, taken_along
+from safewrite.changes.lookup.candidate_rows import Before, FoundRows, taken_along
 from safewrite.changes.lookup.key_index import key_hashes
 from safewrite.changes.lookup.table_files import (
     LOOK_FILES,
+    FileRemainder,
     FoundKeys,
     LiveFile,
-    Rest,
     RowsThatCame,
     TableFiles,
     WantedKeys,
@@ -24,9 +24,9 @@ from safewrite.changes.lookup.table_files import (
 )
 from safewrite.changes.meaning.positions import Numbers, meeting
 from safewrite.changes.meaning.reading import loose
-from safewrite.changes.tasks.by_part import FILE, OF_ROWS, POS, Answer, Question, answered
+from safewrite.changes.tasks.by_part import FILE, OF_ROWS, POS, KeyDecisions, PartInput, answered
 from safewrite.changes.tasks.read_task import CHANGES, OF_CHANGES, ROWS
-from safewrite.engine.abc import Given, TaskAttempt
+from safewrite.engine.abc import TaskAttempt, TaskOutput
 from safewrite.engine.exchange import CHUNKS, Dealt, Share
 from safewrite.frames.columns import filled
 from safewrite.frames.parallel import LOOKED_BYTES, windows
@@ -36,7 +36,7 @@ GIVEN_ROWS = 100_000
 
 
 @dataclass(frozen=True)
-class Looked:
+class LookupReport:
     """What a look-up found: by file how many live rows it has, and the places among them of those that were given."""
 
     of: dict[str, int]
@@ -62,10 +62,12 @@ class LookUp:
     number: int = 0
     columns: pa.Schema = CHUNKS
 
-    def __call__(self, batches: Iterable[pa.RecordBatch], at: TaskAttempt) -> Generator[Given, None, Looked]:
+    def __call__(
+        self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
+    ) -> Generator[TaskOutput, None, LookupReport]:
         """Look through the files of these groups."""
-        found = Looked({}, {})
-        some: list[tuple[str, Hits]] = []
+        found = LookupReport({}, {})
+        some: list[tuple[str, FoundRows]] = []
         count = 0
         for name, hits in self._hits(batches):
             found.of[name], found.given[name] = hits.of, hits.numbers
@@ -79,12 +81,12 @@ class LookUp:
             yield self._dealt(some)
         return found
 
-    def _hits(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, Hits]]:
+    def _hits(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, FoundRows]]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from self._found_in(self.groups[number])
 
-    def _found_in(self, files: tuple[LiveFile, ...]) -> Iterator[tuple[str, Hits]]:
+    def _found_in(self, files: tuple[LiveFile, ...]) -> Iterator[tuple[str, FoundRows]]:
         """What is found in files: all rows of some, where keys are not known by their hashes."""
         bytes_max = LOOKED_BYTES * (1 if self.wanted.hashes is None else len(files))
         for some in windows(files, lambda file: file.nbytes, files=LOOK_FILES, bytes_max=bytes_max):
@@ -93,7 +95,7 @@ class LookUp:
                 self.files.run(self.files.look_up(some, found))
             yield from found.found.items()
 
-    def _dealt(self, some: list[tuple[str, Hits]]) -> Dealt:
+    def _dealt(self, some: list[tuple[str, FoundRows]]) -> Dealt:
         wanted = self.wanted
         rows = pa.concat_tables([hits.rows for _, hits in some])
         if not wanted.whole:
@@ -117,7 +119,7 @@ class AppliedPart:
     ``written`` are the rows that came; None where rows of changes at the same places, which ``come`` stands for, were written before.
     """
 
-    answer: Answer
+    answer: KeyDecisions
     written: RowsThatCame | None
     come: bytes
     changes: int
@@ -133,7 +135,7 @@ class ApplyPart:
     """
 
     files: TableFiles
-    question: Question
+    question: PartInput
     gone: Mapping[str, Numbers | None] = field(default_factory=dict)
     written: frozenset[bytes] = frozenset()
     gives_rows: bool = False
@@ -216,7 +218,7 @@ class Rewrite:
 
     def __call__(
         self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
-    ) -> Generator[pa.RecordBatch, None, dict[str, Rest]]:
+    ) -> Generator[pa.RecordBatch, None, dict[str, FileRemainder]]:
         """Rewrite these files."""
         yield from ()
         with of_table():

@@ -25,7 +25,7 @@ FILE, POS = "_safewrite_file", "_safewrite_pos"
 
 
 @dataclass(frozen=True)
-class Question:
+class PartInput:
     """What a task must know of the whole batch and table to decide about its keys.
 
     ``truncates`` are those of the batch, with their places; ``tombstones`` and ``carried`` have their numbers for one.  ``whole``: rows of
@@ -43,7 +43,7 @@ class Question:
 
 
 @dataclass
-class Answer:
+class KeyDecisions:
     """What was decided about some keys.
 
     ``taken`` are numbers of carried values that ``carried`` stands for.  ``lost`` are numbers of tombstones that go, ``deletes`` keys and sequence of new ones.  ``goes`` has the places of the
@@ -72,13 +72,13 @@ OF_ROWS = pa.schema([(FILE, pa.string()), (POS, pa.int64())])
 class PartDecision:
     """What was decided about the keys of a part: ``gone`` are rows of the table, ``come`` those to be written, of changes at ``places``."""
 
-    answer: Answer
+    answer: KeyDecisions
     gone: pa.Table
     come: pa.Table
     places: Numbers
 
 
-def answered(changes: pa.Table, rows: pa.Table, question: Question) -> PartDecision:
+def answered(changes: pa.Table, rows: pa.Table, question: PartInput) -> PartDecision:
     """What becomes of the keys of a part, by all changes of these keys, and the rows of the table that have them."""
     spec = question.spec
     if spec.rule is not None:
@@ -90,7 +90,7 @@ def answered(changes: pa.Table, rows: pa.Table, question: Question) -> PartDecis
         if tied.num_rows:
             ties = frozenset(pc.unique(tied.column(FILE)).to_pylist())
             nothing = loose(question.schema).empty_table()
-            return PartDecision(Answer(ties=ties), rows.slice(0, 0), nothing, np.zeros(0, np.int64))
+            return PartDecision(KeyDecisions(ties=ties), rows.slice(0, 0), nothing, np.zeros(0, np.int64))
     batch, places = _batch(changes, question)
     remembered = (question.tombstones, question.carried)
     stones, carried = (
@@ -110,26 +110,26 @@ def answered(changes: pa.Table, rows: pa.Table, question: Question) -> PartDecis
     return PartDecision(answer, dropped, settled.rows, places[settled.decision.upserts])
 
 
-def _ruled(changes: pa.Table, rows: pa.Table, question: Question, rule: RowRule) -> PartDecision:
+def _ruled(changes: pa.Table, rows: pa.Table, question: PartInput, rule: RowRule) -> PartDecision:
     """What a rule says."""
     names = loose(question.schema).names
     deletes = np.asarray(changes.column(OP).to_numpy(), np.int8) == ChangeOp.DELETE
     found = rule.decided(changes.select(names), deletes, rows.select(names))
     dropped = rows.take(pa.array(found.gone, pa.int64()))
     counts = ChangeCounts(inserted=found.come.num_rows - len(found.gone), updated=len(found.gone))
-    answer = Answer(counts, goes=_by_file(dropped), late=found.late, ends=int(deletes.sum()))
+    answer = KeyDecisions(counts, goes=_by_file(dropped), late=found.late, ends=int(deletes.sum()))
     return PartDecision(answer, dropped, found.come, np.zeros(0, np.int64))
 
 
 def _answer(
     batch: ChangeBatch, settled: TableEffect, stones: pa.Table, dropped: pa.Table, spec: Spec
-) -> Answer:
+) -> KeyDecisions:
     decision = settled.decision
     numbers = _numbers(stones)
     stays = np.zeros(len(numbers), np.bool_)
     stays[decision.kept] = True
     deletes = batch.table.select([*spec.keys, *spec.sequence_by])
-    return Answer(
+    return KeyDecisions(
         counts=decision.counts,
         lost=numbers[~stays],
         goes=_by_file(dropped),
@@ -149,7 +149,7 @@ def _meet(
     return pa.array(meeting(changes.select(names), rows.select(names), values))
 
 
-def _batch(changes: pa.Table, question: Question) -> tuple[ChangeBatch, Numbers]:
+def _batch(changes: pa.Table, question: PartInput) -> tuple[ChangeBatch, Numbers]:
     """The changes of these keys and all truncates, in the order of their source, and their places in it."""
     spec, wide = question.spec, loose(question.schema)
     cuts, table = question.truncates, changes.select(wide.names)
@@ -209,12 +209,12 @@ def full(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def joined(answers: Iterable[Answer], of_truncates: ChangeCounts) -> Answer:
+def joined(answers: Iterable[KeyDecisions], of_truncates: ChangeCounts) -> KeyDecisions:
     """What all tasks decided; each has counted the truncates, which are of no key."""
     answers = [*answers]
     if len(answers) == 1:
         return answers[0]
-    whole, tasks = Answer(deletes=None, carried=None), 0
+    whole, tasks = KeyDecisions(deletes=None, carried=None), 0
     counts = {name: 0 for name in of_truncates.to_dict() if name != "applied"}
     deletes, carried, lost, taken = [], [], [whole.lost], [whole.taken]
     for one in answers:

@@ -14,7 +14,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from safewrite.changes.lookup.candidate_rows import BatchKeys, Before, taken_along
-from safewrite.changes.lookup.table_files import LiveFile, Rest, TableFiles
+from safewrite.changes.lookup.table_files import FileRemainder, LiveFile, TableFiles
 from safewrite.changes.meaning.accounting import check_result
 from safewrite.changes.meaning.decide import ChangeBatch, KnownRows
 from safewrite.changes.meaning.member_batches import GroupOutcome, MemberChanges, one_by_one, whole
@@ -150,7 +150,7 @@ class OnePart:
     # --- files that lose rows -----------------------------------------------------------------------
     def rewrite(
         self, work: Sequence[tuple[LiveFile, Numbers]], before: Before | None
-    ) -> Generator[Effect, Outcome, dict[str, Rest]]:
+    ) -> Generator[Effect, Outcome, dict[str, FileRemainder]]:
         """Write the rows of files again that stay; what is written once is written under another name than before.
 
         Raises:

@@ -13,7 +13,7 @@ from safewrite.changes.meaning.memory import Memory
 from safewrite.changes.meaning.positions import Numbers, Position
 from safewrite.changes.meaning.reading import loose
 from safewrite.changes.meaning.unchanged_values import TableEffect
-from safewrite.changes.tasks.by_part import Answer, Question, full
+from safewrite.changes.tasks.by_part import KeyDecisions, PartInput, full
 from safewrite.changes.tasks.read_task import PLACE, ReadBatch
 
 
@@ -45,9 +45,9 @@ def needs_whole(changes: ReadBatch, memory: Memory) -> bool:
     return spec.unchanged is not None or spec.rule is not None or memory.carried.num_rows > 0
 
 
-def question_of(changes: ReadBatch, memory: Memory, *, whole: bool) -> Question:
+def question_of(changes: ReadBatch, memory: Memory, *, whole: bool) -> PartInput:
     """What all parts are asked; ``whole``: rows come with all columns."""
-    return Question(
+    return PartInput(
         changes.spec,
         changes.schema,
         changes.report.truncates,
@@ -94,7 +94,7 @@ def effect_of_truncates(changes: ReadBatch, memory: Memory) -> Decision:
     return decide(ChangeBatch(table, ops, spec.keys, spec.sequence_by), known)
 
 
-def summed(changes: ReadBatch, memory: Memory, answer: Answer, cuts: Decision) -> BatchEffect:
+def summed(changes: ReadBatch, memory: Memory, answer: KeyDecisions, cuts: Decision) -> BatchEffect:
     """What all parts decided, and the truncates by themselves."""
     spec, wide = changes.spec, loose(changes.schema)
     names = [*spec.keys, *spec.sequence_by]
@@ -117,7 +117,7 @@ def summed(changes: ReadBatch, memory: Memory, answer: Answer, cuts: Decision) -
     return BatchEffect(settled, batch, answer.goes, cut)
 
 
-def _carried(memory: Memory, answer: Answer) -> pa.Table:
+def _carried(memory: Memory, answer: KeyDecisions) -> pa.Table:
     """What is remembered of carried values: entries of keys that no task had stay as they are."""
     if not memory.carried.num_rows and (answer.carried is None or not answer.carried.num_rows):
         return memory.carried

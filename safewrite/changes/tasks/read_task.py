@@ -14,7 +14,7 @@ from safewrite.changes.meaning.decide import ChangeBatch, ChangeOp
 from safewrite.changes.meaning.positions import Flags, values_of
 from safewrite.changes.meaning.reading import Changes, loose, read
 from safewrite.changes.meaning.spec import Spec
-from safewrite.engine.abc import Given, TaskAttempt
+from safewrite.engine.abc import TaskAttempt, TaskOutput
 from safewrite.engine.exchange import CHUNKS, Dealt
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
 from safewrite.frames.predicate import Predicate, within
@@ -107,7 +107,7 @@ class ReadChanges:
 
     def __call__(
         self, batches: Iterable[pa.RecordBatch], at: TaskAttempt
-    ) -> Generator[Given, None, ReadReport]:
+    ) -> Generator[TaskOutput, None, ReadReport]:
         """Read the changes of a partition."""
         place, reports = at.part * PARTITION_ROWS, list[ReadReport]()
         for piece in _pieces(batches if self.taken is None else self.taken(batches)):

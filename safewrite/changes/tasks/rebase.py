@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import Hits
+from safewrite.changes.lookup.candidate_rows import FoundRows
 from safewrite.changes.meaning.accounting import check_result
 from safewrite.changes.meaning.decide import ChangeBatch, ChangeOp, Decision, KnownRows, counted
 from safewrite.changes.meaning.member_batches import GroupOutcome
@@ -32,11 +32,11 @@ class DecidedBatch:
 
     memory: Memory
     outcome: GroupOutcome
-    hits: Mapping[str, Hits]
+    hits: Mapping[str, FoundRows]
     goes: Mapping[str, Flags]
 
     @classmethod
-    def of(cls, memory: Memory, outcome: GroupOutcome, hits: Mapping[str, Hits]) -> DecidedBatch:
+    def of(cls, memory: Memory, outcome: GroupOutcome, hits: Mapping[str, FoundRows]) -> DecidedBatch:
         """A decision about the rows of these files, one file after another."""
         dropped = np.zeros(sum(len(one.numbers) for one in hits.values()), np.bool_)
         dropped[outcome.settled.decision.dropped] = True
@@ -72,7 +72,7 @@ class Rebase:
     is_group: bool = False
     """Whether members were decided about one after another: that stands as a whole, or is decided again."""
 
-    def on(self, memory: Memory, hits: Mapping[str, Hits], now_ms: int) -> DecidedBatch | None:
+    def on(self, memory: Memory, hits: Mapping[str, FoundRows], now_ms: int) -> DecidedBatch | None:
         """What a plan would decide on what is remembered and found now; None where only a plan can tell.
 
         Raises:
@@ -106,9 +106,9 @@ class Rebase:
     def _decision(self) -> Decision:
         return self.before.outcome.settled.decision
 
-    def _differences(self, hits: Mapping[str, Hits]) -> tuple[dict[str, Flags], list[pa.Table]]:
+    def _differences(self, hits: Mapping[str, FoundRows]) -> tuple[dict[str, Flags], list[pa.Table]]:
         """Which of the rows that are found now go, as far as that was decided; and the rows that came or went."""
-        goes, went, touched = dict[str, Flags](), list[tuple[Hits, Flags]](), list[pa.Table]()
+        goes, went, touched = dict[str, Flags](), list[tuple[FoundRows, Flags]](), list[pa.Table]()
         for name, was in self.before.hits.items():
             moved = self.followed.get(name)
             after = name if moved is None else moved.after
@@ -125,7 +125,7 @@ class Rebase:
         return {name: goes[name] for name in hits}, [rows for rows in touched if rows.num_rows]
 
     def _moved(
-        self, went: Sequence[tuple[Hits, Flags]], came: Mapping[str, Hits], touched: list[pa.Table]
+        self, went: Sequence[tuple[FoundRows, Flags]], came: Mapping[str, FoundRows], touched: list[pa.Table]
     ) -> dict[str, Flags]:
         """Which rows go of files that came: those that went in another file; rows that came or went for good are ``touched``.
 
@@ -177,7 +177,12 @@ class Rebase:
 
     # --- what is decided ----------------------------------------------------------------------------
     def _decided_again(
-        self, again: Numbers, memory: Memory, hits: Mapping[str, Hits], goes: dict[str, Flags], now_ms: int
+        self,
+        again: Numbers,
+        memory: Memory,
+        hits: Mapping[str, FoundRows],
+        goes: dict[str, Flags],
+        now_ms: int,
     ) -> DecidedBatch:
         batch, before, keys = self.batch, self.before.outcome.settled, list(self.spec.keys)
         some = replace(batch, table=batch.table.take(pa.array(again)), ops=batch.ops[again])
@@ -226,7 +231,7 @@ class Rebase:
         return replace(self.before.outcome, settled=replace(settled, decision=decision))
 
 
-def _same_rows(was: Hits, now: Hits, moved: FollowedFile | None, left: Flags) -> bool:
+def _same_rows(was: FoundRows, now: FoundRows, moved: FollowedFile | None, left: Flags) -> bool:
     """Whether what is found in a file now is what was found, less the rows that went."""
     if moved is None:
         return was is now or np.array_equal(was.numbers, now.numbers)

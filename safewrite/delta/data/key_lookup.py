@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import Hits, Sought
+from safewrite.changes.lookup.candidate_rows import FoundRows, KeySearch
 from safewrite.changes.lookup.key_index import IndexName, KeyIndex
 from safewrite.changes.meaning.positions import Numbers
 from safewrite.delta.data.column_reads import FILES_PLANNED, Body, bodies, planned_reads
@@ -36,7 +36,7 @@ KEY_BYTES = 4 * LOOKED_BYTES
 
 def look_through(
     files: Mapping[str, Action],
-    touched: Sought,
+    touched: KeySearch,
     state: Snapshot,
     vectors: Vectors,
     limits: Limits,
@@ -83,7 +83,7 @@ def look_through(
 
 def _read_whole(
     files: Mapping[str, Action],
-    touched: Sought,
+    touched: KeySearch,
     state: Snapshot,
     vectors: Vectors,
     limits: Limits,
@@ -103,8 +103,8 @@ def _read_whole(
 
 
 def _looked(
-    touched: Sought, body: Body, named: tuple[IndexName, Action], state: Snapshot, vectors: Vectors
-) -> Hits | None:
+    touched: KeySearch, body: Body, named: tuple[IndexName, Action], state: Snapshot, vectors: Vectors
+) -> FoundRows | None:
     """The rows of a file by its key columns; None if these are not enough, and no others were fetched.  It runs in a thread."""
     _, add = named
     index = _index(touched, body, named, state)
@@ -117,7 +117,9 @@ def _looked(
     return _searched(touched, body, add, state, vectors) if isinstance(body, bytes) else None
 
 
-def _index(touched: Sought, body: Body, named: tuple[IndexName, Action], state: Snapshot) -> KeyIndex | None:
+def _index(
+    touched: KeySearch, body: Body, named: tuple[IndexName, Action], state: Snapshot
+) -> KeyIndex | None:
     """The index of a file's rows, deleted ones too, if it is worth one; None where one of these rows cannot be read."""
     name, add = named
     if not touched.asks_again(name):
@@ -128,7 +130,7 @@ def _index(touched: Sought, body: Body, named: tuple[IndexName, Action], state: 
         return None
 
 
-def _keys(touched: Sought, body: Body, add: Action, state: Snapshot, gone: BitMap64 | None) -> pa.Table:
+def _keys(touched: KeySearch, body: Body, add: Action, state: Snapshot, gone: BitMap64 | None) -> pa.Table:
     """The keys and sequences of a file's rows, without those that are ``gone``.
 
     Raises:
@@ -139,7 +141,7 @@ def _keys(touched: Sought, body: Body, add: Action, state: Snapshot, gone: BitMa
     return rows
 
 
-def _searched(touched: Sought, body: bytes, add: Action, state: Snapshot, vectors: Vectors) -> Hits:
+def _searched(touched: KeySearch, body: bytes, add: Action, state: Snapshot, vectors: Vectors) -> FoundRows:
     rows, footer = whole_rows(body, add, state, None, vectors.of(add))
     check_days(
         footer, rows.select([name for name in touched.columns if name in _in_file(rows, state)]), add["path"]

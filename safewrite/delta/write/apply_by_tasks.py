@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from safewrite.changes.tasks.apply_job import ApplyJob, Given, judged
+from safewrite.changes.tasks.apply_job import ApplyJob, EngineChanges, judged
 from safewrite.delta.data.row_ids import id_column
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log.features import feeds_changes
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def transaction(
-    planner: Planner, store: StoreAddress, state: Snapshot, given: Given, named: tuple[Spec, Identity]
+    planner: Planner, store: StoreAddress, state: Snapshot, given: EngineChanges, named: tuple[Spec, Identity]
 ) -> Iterator[ApplyTransaction]:
     """The transaction that applies changes, for as long as the engine keeps their rows.
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _Looked:
+class _Matches:
     """Which of the live rows of a file match, a bit for each."""
 
     add: Action
@@ -46,7 +46,7 @@ class _Looked:
     rows: int
 
     @classmethod
-    def of(cls, add: Action, goes: Flags) -> _Looked:
+    def of(cls, add: Action, goes: Flags) -> _Matches:
         return cls(add, np.packbits(goes), len(goes))
 
     @property
@@ -68,7 +68,7 @@ class MatchingFiles:
     vectors: Vectors
     limits: Limits
     made: dict[FileKey, FileRewrite] = field(default_factory=dict, repr=False)
-    _looked: dict[str, _Looked] = field(default_factory=dict, repr=False)
+    _looked: dict[str, _Matches] = field(default_factory=dict, repr=False)
     """What was found last in a file that was read, by its path."""
     _gone: dict[FileKey, pa.Table] = field(default_factory=dict, repr=False)
     """The rows that go of each file, where the change data feed may need them."""
@@ -136,7 +136,7 @@ class MatchingFiles:
         if goes is None:
             before, body = None, (yield from body_of(add, self.limits))
             goes = self._matching(body, add, state, schema)
-        self._looked[add["path"]] = _Looked.of(add, goes)
+        self._looked[add["path"]] = _Matches.of(add, goes)
         if not goes.any():
             return FileRewrite(FileVerdict.KEEP)
         if goes.all():
@@ -158,7 +158,7 @@ class MatchingFiles:
         files = yield from stage(rest, self.timestamp_ms, self.limits)
         return FileRewrite(FileVerdict.REWRITE, stay, files)
 
-    def _followed(self, before: _Looked, add: Action) -> Flags | None:
+    def _followed(self, before: _Matches, add: Action) -> Flags | None:
         """Which rows match of a file that others marked rows of since; None where it must be looked at again."""
         left = self.vectors.stays(before.add, add)
         if left is None or len(left) != before.rows:

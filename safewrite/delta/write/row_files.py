@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from safewrite.changes.lookup.candidate_rows import GoneRows, filtered
-from safewrite.changes.lookup.table_files import LiveFile, Rest
+from safewrite.changes.lookup.table_files import FileRemainder, LiveFile
 from safewrite.changes.meaning.positions import Flags, Numbers
 from safewrite.delta.data.row_ids import tracked
 from safewrite.delta.data.rows import check_within, contents, size_of, whole_rows
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class FileRest:
+class RewrittenFile:
     """How many rows of a file stay, of how many, and the files that they are in then; ``gone`` are rows that were asked for."""
 
     rows: int
@@ -90,7 +90,7 @@ class RowRemoval:
 
     def _rests(
         self, work: Sequence[tuple[LiveFile, Numbers]], gone: GoneRows[FileKey]
-    ) -> Generator[Effect, Outcome, dict[str, Rest]]:
+    ) -> Generator[Effect, Outcome, dict[str, FileRemainder]]:
         return (yield from self.work.rewrite(work, gone.before)) if work else {}
 
     def _mark(
@@ -132,15 +132,15 @@ class Remaking:
         stays: Callable[[str, pa.Table], Flags],
         kept: Callable[[str], bytes | None],
         fed: Callable[[str, pa.Table], Flags] | None,
-    ) -> Generator[Effect, Outcome, dict[str, Rest]]:
+    ) -> Generator[Effect, Outcome, dict[str, FileRemainder]]:
         """What becomes of each file; ``kept`` are the bytes of one that was read before, ``fed`` its rows for the change data feed.
 
         Raises:
             UnsupportedTableError: a row cannot be written again without loss.
             StorageError: a file is gone, or the store gave no answer.
         """
-        found, number = dict[str, Rest](), 0
-        before: tuple[list[str], Begun[FileRest]] | None = None
+        found, number = dict[str, FileRemainder](), 0
+        before: tuple[list[str], Begun[RewrittenFile]] | None = None
         try:
             for some in windows([*files], lambda key: size_of(files[key])):
                 bodies = yield from self._bodies({key: files[key] for key in some}, kept)
@@ -184,14 +184,16 @@ class Remaking:
         asked = dict(zip(lacking, fetched, strict=True))
         return [asked[key] if body is None else body for key, body in known.items()]
 
-    def _uploaded(self, rests: Sequence[FileRest], first: int) -> Generator[Effect, Outcome, list[Rest]]:
+    def _uploaded(
+        self, rests: Sequence[RewrittenFile], first: int
+    ) -> Generator[Effect, Outcome, list[FileRemainder]]:
         files = [file for rest in rests for file in rest.files]
         staged, made = iter((yield from stage(files, self.now_ms, self.limits))), []
         for number, rest in enumerate(rests, first):
             of_feed: tuple[StagedFile, ...] = ()
             if rest.gone is not None and rest.gone.num_rows:
                 of_feed = yield from self.feed(rest.gone, number)
-            made.append(Rest(rest.rows, rest.of, tuple(next(staged) for _ in rest.files), of_feed))
+            made.append(FileRemainder(rest.rows, rest.of, tuple(next(staged) for _ in rest.files), of_feed))
         return made
 
     def _rest(
@@ -200,7 +202,7 @@ class Remaking:
         body: Handed[bytes],
         stays: Callable[[pa.Table], Flags],
         fed: Callable[[pa.Table], Flags] | None,
-    ) -> FileRest:
+    ) -> RewrittenFile:
         """What becomes of a file that may lose rows.  Pure: it runs in a thread.
 
         Raises:
@@ -214,11 +216,11 @@ class Remaking:
         flags, of = stays(table), table.num_rows
         gone = None if fed is None else table.filter(pa.array(fed(table))).select(state.schema.names)
         if flags.all() or not flags.any():
-            return FileRest(int(flags.sum()), of, gone=gone)
+            return RewrittenFile(int(flags.sum()), of, gone=gone)
         schema = pa.schema([f for f in rows.schema if f.name not in state.partition_by])
         columns = [table.column(name) for name in schema.names]
         del table
         kept = filtered(columns, schema, flags)
         check_calendar(footer, kept, add["path"])
         files = tuple(self.encode(add, number, prepare(kept, schema, stored=True)))
-        return FileRest(kept.num_rows, of, files, gone)
+        return RewrittenFile(kept.num_rows, of, files, gone)

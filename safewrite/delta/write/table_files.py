@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import Before, Sought, cut_off, staying
-from safewrite.changes.lookup.table_files import Followed, LiveFile, Rest, RowsThatCame, SmallReads
+from safewrite.changes.lookup.candidate_rows import Before, KeySearch, cut_off, staying
+from safewrite.changes.lookup.table_files import FileRemainder, Followed, LiveFile, RowsThatCame, SmallReads
 from safewrite.changes.meaning.change_types import DELETE, typed
 from safewrite.changes.meaning.positions import Flags, Numbers
 from safewrite.delta.data.datafiles import DataFile, FileLayout, encoded
@@ -74,7 +74,7 @@ class DeltaTableFiles:
             )
         return run(steps, self.store.world())
 
-    def look_up(self, files: Sequence[LiveFile], sought: Sought) -> Generator[Effect, Outcome, None]:
+    def look_up(self, files: Sequence[LiveFile], sought: KeySearch) -> Generator[Effect, Outcome, None]:
         """See the class."""
         handles = {file.name: file.handle for file in files}
         yield from look_through(handles, sought, tracked(self.state), self.vectors, self.limits)
@@ -117,7 +117,7 @@ class DeltaTableFiles:
 
     def rewrite(
         self, work: Sequence[tuple[LiveFile, Numbers]], before: Before | None, at: str
-    ) -> Generator[Effect, Outcome, dict[str, Rest]]:
+    ) -> Generator[Effect, Outcome, dict[str, FileRemainder]]:
         """See the class."""
         files = {file.name: file.handle for file, _ in work}
         gone = {file.name: places for file, places in work}

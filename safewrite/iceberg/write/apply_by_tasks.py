@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from safewrite.changes.members.table_chunks import UnfitError
-from safewrite.changes.tasks.apply_job import ApplyJob, Given, judged
+from safewrite.changes.tasks.apply_job import ApplyJob, EngineChanges, judged
 from safewrite.iceberg.catalog.addresses import address_of
 from safewrite.iceberg.data.lineage import id_column
 from safewrite.iceberg.data.schema import arrow_schema
@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def plan_of(
-    planner: Planner, address: TableAddress, head: TableVersion, given: Given, named: tuple[Spec, Identity]
+    planner: Planner,
+    address: TableAddress,
+    head: TableVersion,
+    given: EngineChanges,
+    named: tuple[Spec, Identity],
 ) -> Iterator[ApplyPlan]:
     """The plan that applies changes, for as long as the engine keeps their rows.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import Sought
+from safewrite.changes.lookup.candidate_rows import KeySearch
 from safewrite.changes.lookup.key_index import IndexName, ascending
 from safewrite.frames.parallel import windows
 from safewrite.iceberg.data.lineage import first_id, kept_columns, kept_schema
@@ -42,7 +42,7 @@ class Looking:
     limits: Limits
     live: dict[str, UnmarkedRows | None] = field(default_factory=dict)
 
-    def look(self, tasks: Mapping[str, FileScanTask], sought: Sought) -> Generator[Effect, Outcome, None]:
+    def look(self, tasks: Mapping[str, FileScanTask], sought: KeySearch) -> Generator[Effect, Outcome, None]:
         """Look through files: keys and sequences first, of small files all columns at once."""
         new = yield from self._not_indexed(tasks, sought)
         small = {
@@ -55,7 +55,7 @@ class Looking:
             yield from self._read(files, columns, sought)
 
     def _read(
-        self, tasks: Mapping[str, FileScanTask], columns: tuple[str, ...] | None, sought: Sought
+        self, tasks: Mapping[str, FileScanTask], columns: tuple[str, ...] | None, sought: KeySearch
     ) -> Generator[Effect, Outcome, None]:
         bytes_max = LOOKED_BYTES // 4 if columns is None else LOOKED_BYTES
         for some in windows(
@@ -76,7 +76,7 @@ class Looking:
         return kept_columns(table_of(self.head).metadata)
 
     def _not_indexed(
-        self, tasks: Mapping[str, FileScanTask], sought: Sought
+        self, tasks: Mapping[str, FileScanTask], sought: KeySearch
     ) -> Generator[Effect, Outcome, dict[str, FileScanTask]]:
         """Note what kept indexes tell of files; those that must be read are left."""
         left = {}
@@ -96,7 +96,7 @@ class Looking:
         return left
 
     def _live_rows(
-        self, tasks: Mapping[str, FileScanTask], columns: tuple[str, ...] | None, sought: Sought
+        self, tasks: Mapping[str, FileScanTask], columns: tuple[str, ...] | None, sought: KeySearch
     ) -> Generator[Effect, Outcome, list[pa.Table]]:
         """As ``rows_of``; where rows are marked as gone we leave them out, for PyIceberg takes longer to do so than to read."""
         from pyiceberg.table import FileScanTask

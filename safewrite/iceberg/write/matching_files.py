@@ -27,7 +27,7 @@ from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.file_changes import IcebergChange, encoded_rows
 from safewrite.iceberg.write.key_lookup import live_of, more_gone
-from safewrite.iceberg.write.row_files import Loss, Mark, all_marked, change_of, delete_file, mark_of
+from safewrite.iceberg.write.row_files import FileRewrite, Mark, all_marked, change_of, delete_file, mark_of
 from safewrite.iceberg.write.staging import Staging
 from safewrite.protocol.ask import Limits, ask
 from safewrite.protocol.effects import Effect, Ok, Outcome
@@ -47,7 +47,7 @@ _Named: TypeAlias = "tuple[str, bytes]"
 
 
 @dataclass(frozen=True)
-class _Looked:
+class _Matches:
     """What was found in a file: the places of the rows that match, where it is known which of its rows were ``live``."""
 
     task: FileScanTask
@@ -72,8 +72,8 @@ class MatchingFiles:
     target_file_size: int
     limits: Limits
     known: KnownManifests
-    _losses: dict[Mark, Loss] = field(default_factory=dict, repr=False)
-    _looked: dict[str, _Looked] = field(default_factory=dict, repr=False)
+    _losses: dict[Mark, FileRewrite] = field(default_factory=dict, repr=False)
+    _looked: dict[str, _Matches] = field(default_factory=dict, repr=False)
     """What was found last in a file that was read, by its path."""
     _deletes: dict[_Named, DataFile] = field(default_factory=dict, repr=False)
     """Delete files by data file and places in it: they serve whatever other rows of the file others mark as gone."""
@@ -111,24 +111,24 @@ class MatchingFiles:
         yield from staging.complete(())
         self._deletes |= {named: staged.data_file for named, staged in new.items()}
         for mark, (named, rows) in marked.items():
-            self._losses[mark] = Loss(rows, deletes=(self._deletes[named],))
+            self._losses[mark] = FileRewrite(rows, deletes=(self._deletes[named],))
         made = [file for loss in self._losses.values() for file in (*loss.rest, *loss.deletes)]
         return change_of(((task.file, self._losses[mark]) for mark, task in tasks.items()), made)
 
     # --- one file -----------------------------------------------------------------------------------
-    def _foreseen(self, task: FileScanTask, pruning: Pruning) -> Loss | None:
+    def _foreseen(self, task: FileScanTask, pruning: Pruning) -> FileRewrite | None:
         """What becomes of a file whose rows need not be looked at."""
         before = self._looked.get(task.file.file_path)
         if not pruning.may_match(task.file) or (before is not None and before.holds_in(task)):
-            return Loss()
+            return FileRewrite()
         if not pruning.must_match(task.file):
             return None
         # A file with delete files has fewer live rows than its count says.
-        return Loss(None if task.delete_files else task.file.record_count, removes=True)
+        return FileRewrite(None if task.delete_files else task.file.record_count, removes=True)
 
     def _places(
         self, head: TableVersion, task: FileScanTask, schema: pa.Schema
-    ) -> Generator[Effect, Outcome, _Looked | None]:
+    ) -> Generator[Effect, Outcome, _Matches | None]:
         """The places of the rows that match, where these are to be marked as gone; None where the file is rewritten."""
         from safewrite.iceberg.write import position_deletes
 
@@ -147,39 +147,39 @@ class MatchingFiles:
         if counted is None or len(counted) != rows.num_rows:
             return None  # the file has other rows than its entry says
         places = counted.places(np.flatnonzero(~self._stays(rows)))
-        return self._noted(_Looked(task, bool(len(places)), counted, places))
+        return self._noted(_Matches(task, bool(len(places)), counted, places))
 
-    def _noted(self, found: _Looked) -> _Looked:
+    def _noted(self, found: _Matches) -> _Matches:
         self._looked[found.task.file.file_path] = found
         return found
 
     def _marked(
-        self, head: TableVersion, task: FileScanTask, found: _Looked, new: dict[_Named, StagedFile]
-    ) -> tuple[Loss, _Named | None]:
+        self, head: TableVersion, task: FileScanTask, found: _Matches, new: dict[_Named, StagedFile]
+    ) -> tuple[FileRewrite, _Named | None]:
         """What becomes of a file of which these rows are marked as gone, and the name of its delete file, which may be a ``new`` one."""
         count = len(found.places)
         assert found.live is not None
         if not count or count == len(found.live):
-            return Loss(count, removes=bool(count)), None
+            return FileRewrite(count, removes=bool(count)), None
         places = all_marked(head, found.places, found.live)
         named = task.file.file_path, places.tobytes()
         if named not in self._deletes:
             new[named] = delete_file(head, task, places, f"{self.write_id}-d{len(self._deletes) + len(new)}")
-        return Loss(count), named
+        return FileRewrite(count), named
 
     def _rest(
         self, head: TableVersion, task: FileScanTask, schema: pa.Schema
-    ) -> Generator[Effect, Outcome, Loss]:
+    ) -> Generator[Effect, Outcome, FileRewrite]:
         """Decide what one data file becomes, and upload its remaining rows."""
         looked_at = self._looked_at(task, schema)
         rows = yield from self._rows(head, task, schema, looked_at)
         stays = self._stays(rows)
         left = int(stays.sum())
-        self._noted(_Looked(task, left < rows.num_rows))
+        self._noted(_Matches(task, left < rows.num_rows))
         if left == rows.num_rows:
-            return Loss()
+            return FileRewrite()
         if left == 0:
-            return Loss(rows.num_rows, removes=True)
+            return FileRewrite(rows.num_rows, removes=True)
         if looked_at is not None:
             rows = yield from self._rows(head, task, schema, None)
             stays = self._stays(rows)
@@ -190,7 +190,7 @@ class MatchingFiles:
         name = f"{self.write_id}-r{len(self._losses)}"
         yield from staging.upload(encoded_rows(rest, head, schema, name, self.target_file_size))
         yield from staging.complete(())
-        return Loss(len(stays) - left, removes=True, rest=tuple(staging.data_files), kept=left)
+        return FileRewrite(len(stays) - left, removes=True, rest=tuple(staging.data_files), kept=left)
 
     def _rows(
         self, head: TableVersion, task: FileScanTask, schema: pa.Schema, names: tuple[str, ...] | None

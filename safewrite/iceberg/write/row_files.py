@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from safewrite.changes.lookup.candidate_rows import GoneRows, filtered
 from safewrite.changes.lookup.key_index import ascending
-from safewrite.changes.lookup.table_files import LiveFile, Rest
+from safewrite.changes.lookup.table_files import FileRemainder, LiveFile
 from safewrite.changes.meaning.positions import Flags, Numbers
 from safewrite.frames.parallel import Begun, given_back, windows
 from safewrite.iceberg.data.manifests_v3 import VERSION
@@ -44,7 +44,7 @@ Mark = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class FileRewrite:
     """What becomes of a file: how many rows it loses, whether it goes, the files of its other rows or of its deletions.
 
     ``rows`` is None where nobody counted them.
@@ -58,7 +58,7 @@ class Loss:
     """How many rows ``rest`` has."""
 
 
-def change_of(files: Iterable[tuple[DataFile, Loss]], made: Iterable[DataFile] = ()) -> IcebergChange:
+def change_of(files: Iterable[tuple[DataFile, FileRewrite]], made: Iterable[DataFile] = ()) -> IcebergChange:
     """What a write does that data files lose this; ``made`` are the files that were uploaded for it on any base."""
     lost = [(file, loss) for file, loss in files if loss.removes or loss.deletes]
     rewritten = tuple(file for _, loss in lost for file in loss.rest)
@@ -87,14 +87,14 @@ class RowRemoval:
     write_id: str
     limits: Limits
     live: dict[str, UnmarkedRows | None]
-    _losses: dict[tuple[Any, ...], Loss] = field(default_factory=dict, repr=False)
+    _losses: dict[tuple[Any, ...], FileRewrite] = field(default_factory=dict, repr=False)
     _deletes: dict[tuple[str, bytes], DataFile] = field(default_factory=dict, repr=False)
     """Delete files by data file and places in it: they serve whatever other rows of the file others mark as gone."""
     _stores: int = 0
 
     def take_out(
         self, head: TableVersion, losing: Mapping[Mark, FileScanTask], gone: GoneRows[Mark]
-    ) -> Generator[Effect, Outcome, dict[Mark, Loss]]:
+    ) -> Generator[Effect, Outcome, dict[Mark, FileRewrite]]:
         """Rewrite the files that lose rows, or mark these as gone."""
         new = self._lacking(losing, gone)
         if not gone.is_cut:  # after a truncate the rows must be looked at
@@ -103,7 +103,7 @@ class RowRemoval:
             )
         left = self._lacking(losing, gone)
         work = {file: live_file(file, task) for file, task in left.items()}
-        rests: dict[str, Rest] = {}
+        rests: dict[str, FileRemainder] = {}
         if work:
             rests = yield from self.work.rewrite(
                 [(live, gone.places(file)) for file, live in work.items()], gone.before
@@ -112,8 +112,8 @@ class RowRemoval:
         for file, live in work.items():
             rest = rests[live.name]
             files = tuple(one.data_file for one in rest.files)
-            loss = Loss(rest.of - rest.rows, removes=True, rest=files, kept=rest.rows)
-            self._losses[gone.mark(file)] = loss if not rest.of or rest.rows < rest.of else Loss()
+            loss = FileRewrite(rest.of - rest.rows, removes=True, rest=files, kept=rest.rows)
+            self._losses[gone.mark(file)] = loss if not rest.of or rest.rows < rest.of else FileRewrite()
         return {file: self._losses[gone.mark(file)] for file in losing}
 
     def _lacking(self, losing: Mapping[Mark, FileScanTask], gone: GoneRows[Mark]) -> dict[Mark, FileScanTask]:
@@ -129,7 +129,7 @@ class RowRemoval:
             for file in some:
                 task, places = tasks[file], gone.places(file)
                 if gone.loses_all(file):
-                    self._losses[gone.mark(file)] = Loss(len(places), removes=True)
+                    self._losses[gone.mark(file)] = FileRewrite(len(places), removes=True)
                     continue
                 name = live_file(file, task).name
                 if name not in self.live and task.delete_files:  # tasks looked through it
@@ -152,7 +152,7 @@ class RowRemoval:
             yield from staging.complete(())
             self._deletes |= {named: staged.data_file for named, staged in new.items()}
             for file, named, rows in marked:
-                self._losses[gone.mark(file)] = Loss(rows, deletes=(self._deletes[named],))
+                self._losses[gone.mark(file)] = FileRewrite(rows, deletes=(self._deletes[named],))
 
     def made(self) -> Iterable[DataFile]:
         """All files that were uploaded, on any base."""
@@ -214,13 +214,13 @@ class Remaking:
         files: Mapping[str, FileScanTask],
         stays: Callable[[str, pa.Table], Flags],
         kept: Callable[[str], pa.Table | None],
-    ) -> Generator[Effect, Outcome, dict[str, Rest]]:
+    ) -> Generator[Effect, Outcome, dict[str, FileRemainder]]:
         """What is left of each file; ``kept`` are the rows of one that was read before.
 
         Raises:
             StorageError: a file is gone, or the store gave no answer.
         """
-        found: dict[str, Rest] = {}
+        found: dict[str, FileRemainder] = {}
         before: tuple[list[str], Begun[_Left]] | None = None
         try:
             for some in windows([*files], lambda file: size_of(files[file])):
@@ -248,9 +248,9 @@ class Remaking:
                 before[1].forget()
         return found
 
-    def _uploaded(self, left: Sequence[_Left]) -> Generator[Effect, Outcome, list[Rest]]:
+    def _uploaded(self, left: Sequence[_Left]) -> Generator[Effect, Outcome, list[FileRemainder]]:
         stored = iter((yield from self.store([file for _, _, files in left for file in files])))
-        return [Rest(rows, of, tuple(next(stored) for _ in files)) for rows, of, files in left]
+        return [FileRemainder(rows, of, tuple(next(stored) for _ in files)) for rows, of, files in left]
 
 
 def _left(

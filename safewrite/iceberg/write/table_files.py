@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import Before, Sought, staying
-from safewrite.changes.lookup.table_files import Followed, LiveFile, Rest, RowsThatCame, SmallReads
+from safewrite.changes.lookup.candidate_rows import Before, KeySearch, staying
+from safewrite.changes.lookup.table_files import FileRemainder, Followed, LiveFile, RowsThatCame, SmallReads
 from safewrite.changes.meaning.positions import Numbers
 from safewrite.errors import InternalError
 from safewrite.iceberg.catalog.addresses import TableAddress
@@ -82,7 +82,7 @@ class IcebergTableFiles:
             )
         return run(steps, self.table.open().world)
 
-    def look_up(self, files: Sequence[LiveFile], sought: Sought) -> Generator[Effect, Outcome, None]:
+    def look_up(self, files: Sequence[LiveFile], sought: KeySearch) -> Generator[Effect, Outcome, None]:
         """See the class."""
         live = self.planned.live if self.table is None else {}
         yield from Looking(self.head, self.limits, live).look(
@@ -132,7 +132,7 @@ class IcebergTableFiles:
 
     def rewrite(
         self, work: Sequence[tuple[LiveFile, Numbers]], before: Before | None, at: str
-    ) -> Generator[Effect, Outcome, dict[str, Rest]]:
+    ) -> Generator[Effect, Outcome, dict[str, FileRemainder]]:
         """See the class.  From format version 3 on rows keep the ids that they have."""
         gone, schema = (
             {file.name: places for file, places in work},
