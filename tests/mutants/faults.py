@@ -506,6 +506,20 @@ def a_try_keeps_the_row_ids_of_the_last_one(was: Any, metadata: Any) -> Any:
     return _FIRST_ROW_IDS.setdefault(metadata.table_uuid, was(metadata))
 
 
+@fault("C11", "protocol.iceberg.numbers:given", model("iceberg-ids-sql", 0), "stuck:")
+def a_snapshot_keeps_the_first_row_id_that_was_read_first(
+    was: Any, last: int, next_row_id: int | None
+) -> Any:
+    return was(last, _FIRST_ROW_IDS.setdefault("model", 0 if next_row_id is None else next_row_id))
+
+
+@fault("C11", "protocol.iceberg.numbers:given", model("iceberg-ids", 0), "stuck:")
+def a_snapshot_keeps_the_sequence_number_that_was_read_first(
+    was: Any, last: int, next_row_id: int | None
+) -> Any:
+    return was(_FIRST_ROW_IDS.setdefault("sequence", last), next_row_id)
+
+
 @fault("C11", "iceberg.catalog.metadata_v3:check_numbers", V3 + "ids_are_given_again_with_each_try")
 def numbers_that_another_branch_took_are_taken(*_: Any) -> None:
     return

@@ -62,6 +62,8 @@ GATE = {
     "iceberg-expire-short": 0,
     "iceberg-rollback-sql": 0,
     "iceberg-branch": 0,
+    "iceberg-ids": 0,
+    "iceberg-ids-sql": 0,
     "share-iceberg-fresh": 0,
 }
 """Models of the gate, with their faults: each step of each protocol, in a space that takes less than a second."""

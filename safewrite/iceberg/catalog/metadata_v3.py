@@ -18,6 +18,8 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.typedef import IcebergBaseModel
 
+from safewrite.protocol.iceberg.numbers import SnapshotNumbers, are_new
+
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.update import TableUpdate
@@ -79,7 +81,8 @@ def check_numbers(base: TableMetadata, updates: Sequence[TableUpdate]) -> None:
         if not isinstance(update, AddSnapshotUpdate):
             continue
         made = update.snapshot
-        if (made.sequence_number or 0) <= base.last_sequence_number or made.first_row_id != base.next_row_id:
+        numbers = SnapshotNumbers(made.sequence_number or 0, made.first_row_id)
+        if not are_new(numbers, base.last_sequence_number, base.next_row_id):
             raise CommitFailedException(
                 f"Requirement failed: the snapshot has sequence number {made.sequence_number} and first row id {made.first_row_id}, and "
                 "another one took them meanwhile"

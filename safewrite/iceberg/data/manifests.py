@@ -14,6 +14,7 @@ from safewrite.iceberg.data.partitions import typed
 from safewrite.iceberg.metadata import table_of
 from safewrite.protocol.ask import Limits, ask, unanswered
 from safewrite.protocol.effects import Effect, Get, Missing, Ok, Outcome
+from safewrite.protocol.iceberg.numbers import given
 from safewrite.protocol.staging import perform_all
 
 if TYPE_CHECKING:
@@ -118,21 +119,23 @@ def manifest_list(
     """
     from pyiceberg.manifest import UNASSIGNED_SEQ, ManifestFile, read_manifest_list, write_manifest_list
 
+    from safewrite.iceberg.data import manifests_v3 as v3
+
     file, version = MemoryFile(location), metadata.format_version
-    how = file, snapshot_id, parent_id, metadata.next_sequence_number(), compression(metadata)
+    first = v3.next_row_id(metadata) if version >= v3.VERSION else None
+    numbers = given(getattr(metadata, "last_sequence_number", -1), first)  # those of version 1 are all 0
+    how = file, snapshot_id, parent_id, numbers.sequence, compression(metadata)
     lineage: Mapping[str, int] = {}
-    if version < 3:
+    if numbers.first_row_id is None:
         made = write_manifest_list(version, *how)
         # PyIceberg (0.12.0) writes this list's sequence number into the manifests that it is given, so that the next
         # attempt would keep it: rows would be older than deletes that came before them.
         listed = [ManifestFile(*one._data) for one in manifests]  # noqa: SLF001 - its copy() shares the data
     else:
-        from safewrite.iceberg.data import manifests_v3 as v3
-
-        first = v3.next_row_id(metadata)
+        first = numbers.first_row_id
         made = v3.ManifestListWriterV3(*how, first_row_id=first)
-        listed, given = v3.numbered(manifests, first)  # copies, so that the next attempt gives ids of its own
-        lineage = {"first-row-id": first, "added-rows": given}
+        listed, rows = v3.numbered(manifests, first)  # copies, so that the next attempt gives ids of its own
+        lineage = {"first-row-id": first, "added-rows": rows}
     made._meta |= header or {}  # noqa: SLF001 - PyIceberg has no argument for it
     with made as writer:
         writer.add_manifests(listed)

@@ -49,6 +49,8 @@ class CatalogModel:
     empty: bool = False
     kept: int = 100
     ordered: bool = True
+    numbered: bool = False
+    """Whether rows have ids, as from format version 3 on."""
     flaw: tuple[str, ...] = ()
     """The invariants that are known not to hold here, where there are any."""
     expiring: bool = False
@@ -70,7 +72,9 @@ class CatalogModel:
     def first(self) -> Catalog:
         """The catalog at the start: a table of one snapshot, or of none."""
         side = any(writer.program == "branch" for writer in self.writers)
-        return catalog(empty=self.empty, kept=self.kept, ordered=self.ordered, side=side)
+        return catalog(
+            empty=self.empty, kept=self.kept, ordered=self.ordered, side=side, numbered=self.numbered
+        )
 
     def judge(self) -> LineageJudge:
         """The invariants of its states."""
@@ -289,6 +293,33 @@ CATALOG_MODELS = {
             helpers=_LEDGER,
             faults=1,
             long_faults=2,
+        ),
+        CatalogModel(
+            "iceberg-ids",
+            "a writer on each of two branches and a fast-forward, rows with ids, REST catalog",
+            _BRANCHES,
+            faults=1,
+            long_faults=2,
+            numbered=True,
+        ),
+        CatalogModel(
+            "iceberg-ids-sql",
+            "the same, SQL catalog or Glue",
+            _BRANCHES,
+            "location",
+            faults=1,
+            long_faults=2,
+            numbered=True,
+        ),
+        CatalogModel(
+            "share-iceberg-ids",
+            "two writers that share a snapshot, rows with ids, REST catalog",
+            (_WAITS, _JOINS),
+            helpers=_LEDGER,
+            faults=1,
+            long_faults=1,
+            shares=2,
+            numbered=True,
         ),
         CatalogModel(
             "share-iceberg",

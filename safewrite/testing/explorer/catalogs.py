@@ -19,6 +19,7 @@ from safewrite.iceberg.write.members import CHANGES, FINGERPRINT, KEY, ROWS, WIT
 from safewrite.protocol.effects import Effect, Exists, Failed, Missing, Ok, Outcome
 from safewrite.protocol.iceberg.change import LoadTable, ReadMetadata, SwapTable
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.iceberg.numbers import given
 from safewrite.protocol.members import MemberWrite
 from safewrite.testing.explorer.changes import Change, State
 from safewrite.testing.explorer.immutable import Store
@@ -64,6 +65,13 @@ class CatalogSnapshot(NamedTuple):
     """What they make of the key."""
     withdrawn: str = ""
     """A key of which no later snapshot carries what was offered before this one."""
+    first_row: int | None = None
+    """The id of its first row; it has a row for each of its keys."""
+
+    @property
+    def rows(self) -> int:
+        """How many row ids it takes."""
+        return 1 + self.key.count("+")
 
 
 class Metadata(NamedTuple):
@@ -76,6 +84,8 @@ class Metadata(NamedTuple):
     properties: tuple[tuple[str, str], ...] = ()
     side: int | None = None
     """Where another branch is, in models that have one; ``current`` is where the main branch is."""
+    next_row: int | None = None
+    """The next row id, in models of tables whose rows have ids (format version 3)."""
 
     @property
     def metadata(self) -> Metadata:
@@ -177,7 +187,8 @@ class Catalog(NamedTuple):
                 assert isinstance(change, CommitRequest | RefCommit)
                 return self._apply(change) if holds(change.requirements, self.head()) else (Exists(), self)
             case SwapLocation(location, change):
-                return self._apply(change) if location == self.metadata.location else (Exists(), self)
+                there = location == self.metadata.location
+                return self._apply(change, by_client=True) if there else (Exists(), self)
             case Expire(cuts):
                 return Ok(), self._next(snapshots=self._kept(cuts))
             case RollBack(snapshot_id):
@@ -202,8 +213,10 @@ class Catalog(NamedTuple):
             at = known[at].parent
         return found
 
-    def _apply(self, change: CommitRequest | RefCommit) -> tuple[Outcome, Catalog]:
-        """Add a snapshot; every catalog refuses an id that is there, and a sequence number that is no news.
+    def _apply(
+        self, change: CommitRequest | RefCommit, *, by_client: bool = False
+    ) -> tuple[Outcome, Catalog]:
+        """Add a snapshot; every catalog refuses an id that is there, and a sequence number that is no news; a server a row id, too.
 
         It refuses the latter only if the snapshot has a parent (``TableMetadata.Builder.addSnapshot`` in
         apache/iceberg; PyIceberg, iceberg-rust and Lakekeeper alike).
@@ -217,7 +230,13 @@ class Catalog(NamedTuple):
             return Failed("Snapshot already exists"), self
         if self.ordered and added.parent is not None and added.sequence <= self.metadata.last_sequence:
             return Failed("Cannot add snapshot with an older sequence number"), self
+        behind = self.metadata.next_row is not None and (added.first_row or 0) < self.metadata.next_row
+        if behind and not by_client:
+            return Failed("Cannot add a snapshot whose first row id is behind the table's next one"), self
         after = self._next(
+            next_row=None
+            if self.metadata.next_row is None
+            else max(self.metadata.next_row, (added.first_row or 0) + added.rows),
             **{"side" if update.side else "current": added.id},
             snapshots=tuple(sorted((*self.metadata.snapshots, added))),
             last_sequence=max(added.sequence, self.metadata.last_sequence),
@@ -237,12 +256,21 @@ class Catalog(NamedTuple):
         )
 
 
-def catalog(*, empty: bool = False, kept: int = 100, ordered: bool = True, side: bool = False) -> Catalog:
-    """A catalog with a table of one snapshot, or of none; ``side``: with another branch, which begins there."""
+def catalog(
+    *, empty: bool = False, kept: int = 100, ordered: bool = True, side: bool = False, numbered: bool = False
+) -> Catalog:
+    """A catalog with a table of one snapshot, or of none; ``side``: with another branch, which begins there; ``numbered``: rows have ids."""
     if empty:
-        return Catalog(Metadata(), kept=kept, ordered=ordered)
-    first = CatalogSnapshot(FIRST_SNAPSHOT, sequence=int(ordered))
-    metadata = Metadata(0, FIRST_SNAPSHOT, (first,), int(ordered), side=FIRST_SNAPSHOT if side else None)
+        return Catalog(Metadata(next_row=0 if numbered else None), kept=kept, ordered=ordered)
+    first = CatalogSnapshot(FIRST_SNAPSHOT, sequence=int(ordered), first_row=0 if numbered else None)
+    metadata = Metadata(
+        0,
+        FIRST_SNAPSHOT,
+        (first,),
+        int(ordered),
+        side=FIRST_SNAPSHOT if side else None,
+        next_row=1 if numbered else None,
+    )
     return Catalog(metadata, kept=kept, ordered=ordered, ever=(first,))
 
 
@@ -258,8 +286,10 @@ def adding(
     withdrawn: str = "",
 ) -> CommitRequest:
     """A commit request that puts one snapshot on a base; ``said`` is what it does to the key of a table under changes."""
-    sequence = head.last_sequence + 1 if ordered else 0
-    added = CatalogSnapshot(snapshot_id, head.current, sequence, key, attempt, path, *said, withdrawn)
+    assert isinstance(head.raw, Metadata)
+    numbers = given(head.last_sequence if ordered else -1, head.raw.next_row)
+    about = (key, attempt, path, *said, withdrawn, numbers.first_row_id)
+    added = CatalogSnapshot(snapshot_id, head.current, numbers.sequence, *about)
     side = bool(head.branch_id)
     requirements: tuple[TableRequirement, ...] = (BranchIs(head.current, side),)  # type: ignore[assignment]
     updates: tuple[TableUpdate, ...] = (AddSnapshot(added, side),)  # type: ignore[assignment]

@@ -87,6 +87,14 @@ class LineageJudge:
         ids = Counter(one.id for one in catalog.ever)
         if any(times > 1 for times in ids.values()):
             return f"doubled: a snapshot was added twice: {sorted(ids.elements())}"
+        rows = Counter(
+            row
+            for one in catalog.ever
+            if one.first_row is not None
+            for row in range(one.first_row, one.first_row + one.rows)
+        )
+        if any(times > 1 for times in rows.values()):
+            return f"doubled: row ids were given twice: {sorted(rows.elements())}"
         lines = {side: catalog.branch(side=side) for side in (False, True)}
         held = {side: _held(line) for side, line in lines.items()}
         for key, times in (*held[False].items(), *held[True].items()):

@@ -17,10 +17,12 @@ from safewrite.protocol.iceberg.change import LoadTable, SwapTable
 from safewrite.protocol.iceberg.commit import load
 from safewrite.protocol.iceberg.forward import fast_forward
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.iceberg.numbers import SnapshotNumbers, are_new
 from safewrite.protocol.members import Met
 from safewrite.testing.explorer.automaton import Program
 from safewrite.testing.explorer.catalogs import (
     FIRST_SNAPSHOT,
+    AddSnapshot,
     Expire,
     RollBack,
     SetProperty,
@@ -139,9 +141,19 @@ def _swap(swap: SwapTable) -> Generator[Effect, Outcome, Outcome]:
     change, head = swap.change, looked.value
     assert isinstance(change, CommitRequest | RefCommit)
     assert isinstance(head, TableVersion)
-    if not holds(change.requirements, head):
+    if not holds(change.requirements, head) or not _are_new(change, head):
         return Exists()
     return (yield SwapLocation(head.location, change, name=swap.name))
+
+
+def _are_new(change: CommitRequest | RefCommit, head: TableVersion) -> bool:
+    """Whether the numbers of a snapshot are new, which the client looks at where rows have ids."""
+    now: Any = head.raw
+    added = [one.snapshot for one in change.updates if isinstance(one, AddSnapshot)]
+    return now.next_row is None or all(
+        are_new(SnapshotNumbers(one.sequence, one.first_row), now.last_sequence, now.next_row)
+        for one in added
+    )
 
 
 # --- another branch -----------------------------------------------------------------------------------
