@@ -124,7 +124,7 @@ def check(table: Any, history: History, world: str, *, resumed_every: int = 1) -
         check_resumed(table, since, batch_rows, every=resumed_every)
 
 
-@pytest.mark.sweep("fed and marked", "iceberg marked")
+@pytest.mark.sweep("fed and marked", "iceberg", "iceberg marked")
 @pytest.mark.parametrize("world", [*WORLDS])
 def test_changes_of_random_histories_are_the_differences_of_full_reads(world: str, tmp_path: Path) -> None:
     table = made(world, tmp_path)

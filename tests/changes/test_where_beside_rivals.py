@@ -163,6 +163,14 @@ def after(rows: Rows, verb: str) -> Rows:
 
 
 # --- each cell of the matrix --------------------------------------------------------------------------------
+@pytest.mark.sweep(
+    *(
+        f"{rival}-{kind}"
+        for rival in RIVALS
+        if rival.startswith(("append", "mark"))
+        for kind in ("delta", "iceberg")
+    )
+)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rival", RIVALS)
 def test_what_a_rival_did_costs_one_try_and_no_other_work(rival: str, kind: str, tmp_path: Path) -> None:
