@@ -1,7 +1,7 @@
 """SIGKILL before and after every effect of an Iceberg write, and SIGSTOP there while others go on (D1).
 
 The points are listed by recording the write itself, so that no step can be forgotten.  The short form takes
-all of them where an append goes to PostgreSQL, and elsewhere points around the commit.
+those around the commit and one of each kind of step.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tests.iceberg.children import MOVED, VERBS, Task, after, set_scene
 from tests.iceberg.places import KINDS, Place, check
 from tests.integration.children import Nursery
 from tests.integration.places import rows
-from tests.sampling import some
+from tests.sampling import some, some_points
 from tests.servers import CatalogLab
 
 FIRST, LAST = 1, 60
 """Ids that are in the table from the beginning: one for each write that is disturbed, and some over."""
 RIVALS = 3 * MOVED
 SOME = ("stage.put_manifest_list:after", "swap.commit:before", "swap.commit:after", "swap.verify:after")
-"""Points around the commit, which the short form is content with."""
+"""Points around the commit."""
 NEVER_MISSING = {"swap.commit", "swap.verify", "stage.put_manifest_list"}
 READS_LIST = {"stage.get_manifest_list", "replace.plan_files", "apply.plan_files"}
 """One of these reads the base's manifest list: a plan that looks for files keeps it for the commit."""
@@ -63,7 +63,8 @@ def kill_everywhere(nursery: Nursery, place: Place, verb: str, *, everywhere: bo
     """Kill a writer at each point, ask whether it landed, and let a process that knows nothing do it again."""
     ids = []
     found = recorded(place, verb)
-    for number, point in enumerate(found if everywhere else SOME, FIRST):
+    few = dict.fromkeys([*SOME, *some_points(found, every=len(found))])
+    for number, point in enumerate(found if everywhere else few, FIRST):
         naming = {"key": f"event-{number}"}
         assert nursery.killed(Task(place, verb, number, naming, point)), point
         decide(place, verb, number)
@@ -86,19 +87,15 @@ def decide(place: Place, verb: str, number: int) -> None:
 
 
 EVERYWHERE = [False, pytest.param(True, marks=pytest.mark.long)]
-SAMPLED_VERBS = some(product(KINDS, VERBS), every=3)
 WRITES = [
-    ("sql", "append", True),
-    *(pytest.param(*case.values, False, marks=case.marks) for case in SAMPLED_VERBS),
-    *(
-        pytest.param(*case, True, marks=pytest.mark.long)
-        for case in product(KINDS, VERBS)
-        if case != ("sql", "append")
-    ),
+    pytest.param(
+        *case, everywhere, marks=() if case == ("sql", "append") and not everywhere else pytest.mark.long
+    )
+    for everywhere in (False, True)
+    for case in product(KINDS, VERBS)
 ]
 
 
-@pytest.mark.sweep("glue-delete", "rest-append", "sql-overwrite")
 @pytest.mark.parametrize(("lab", "verb", "everywhere"), WRITES, indirect=["lab"])
 def test_a_writer_killed_at_any_step_is_once_or_not_at_all_and_resolve_tells(
     nursery: Nursery, place: Place, verb: str, everywhere: bool
@@ -160,7 +157,7 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("everywhere", EVERYWHERE)
-@pytest.mark.parametrize(("lab", "verb"), SAMPLED_VERBS, indirect=["lab"])
+@pytest.mark.parametrize(("lab", "verb"), [*product(KINDS, VERBS)], indirect=["lab"])
 def test_a_writer_stopped_at_any_step_while_others_commit_is_once(
     nursery: Nursery, place: Place, verb: str, everywhere: bool
 ) -> None:
