@@ -234,8 +234,6 @@ class Sharing:
         if any(not view.row_rules.names.isdisjoint(row.lacks) for row in rows.rows):
             raise UnfitError("its source left values out that a rule of the table reads")
         marks = table.deleted_column is not None and any(row.op is Op.DELETE for row in rows.rows)
-        if table.deleted_column is not None and lacks:
-            raise UnfitError("its deleted rows stay, and its source left values out")
         if marks and view.row_rules:
             raise UnfitError("its deleted rows stay, and a rule of the table reads what they were")
         if table.is_appended and table.expressions and _has_deletes(rows):

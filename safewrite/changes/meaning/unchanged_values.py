@@ -241,10 +241,23 @@ class _Origins:
         last = _last_before(brings | deletes, sorted_keys)[is_change]
         at = place[is_change]
         found = (last >= 0) & brings[last]
+        if self.batch.marks is not None:
+            found &= ~self._passes_marks(kind, place, sorted_keys, last)
         of_changes, holders = np.full(table.num_rows, -1), np.full(table.num_rows, -1)
         of_changes[at] = np.where(found, value[last], -1)
         holders[at] = np.where(found, np.where(is_row[last], place[last], value[last]), -1)
         return of_rows, of_changes, holders
+
+    def _passes_marks(self, kind: Numbers, place: Numbers, sorted_keys: pa.Table, last: Numbers) -> Flags:
+        """Which changes would take the value of a row that was deleted before them, though these do not mark one: ``last`` had it."""
+        rows, changes = (
+            _true(table.column(self.batch.marks)) for table in (self.known.rows, self.batch.table)
+        )
+        is_row, is_change = kind == _ASKS, kind == _CHANGE
+        marks = np.zeros(len(kind), np.bool_)
+        marks[is_row], marks[is_change] = rows[place[is_row]], changes[place[is_change]]
+        passes = _last_before(marks, sorted_keys)[is_change] >= last
+        return np.asarray(passes & (last >= 0) & ~marks[is_change])
 
     def filled(self) -> pa.ChunkedArray:
         """The column of the batch, with the values that changes lack."""
@@ -255,8 +268,13 @@ class _Origins:
         return self.values.take(pa.array(self.of_rows, pa.int64()))
 
     def check_known(self, decision: Decision) -> None:
-        """Refuse to write a row of which nobody knows this value."""
+        """Refuse to write a row of which nobody knows this value.
+
+        Where deleted rows stay, any change is refused that lacks it and marks no row: the row's next deletion would keep its other values.
+        """
         upserts = decision.upserts
+        if self.batch.marks is not None:
+            upserts = np.flatnonzero(~_true(self.batch.table.column(self.batch.marks)))
         unknown = self.of_changes[upserts] < 0
         if decision.floor is not None and len(upserts):
             # A row that a truncate left has all of its values, however old they are.
@@ -265,9 +283,6 @@ class _Origins:
             held = held.take(pa.array(np.maximum(self.holders[upserts], 0)))
             before = compared([held.column(name) for name in names], decision.floor) < 0
             unknown |= self.absent[upserts] & before
-        if unknown.any() and self.batch.marks is not None:
-            marked = self.batch.table.column(self.batch.marks).take(pa.array(upserts))
-            unknown &= ~np.asarray(pc.fill_null(marked, False).to_numpy(), np.bool_)
         if unknown.any():
             rows = self.batch.table.select(self.batch.keys).take(pa.array(upserts[unknown], pa.int64()))
             raise refused(
@@ -314,6 +329,11 @@ class _Origins:
         paired = pa.concat_tables([own, taken])
         ids = groups(paired) if self.count else np.zeros(0, np.int64)
         return np.asarray(ids[: self.count] != ids[self.count :])
+
+
+def _true(column: pa.ChunkedArray) -> Flags:
+    """Which values of a column are true."""
+    return np.asarray(pc.fill_null(column, False).to_numpy(), np.bool_)
 
 
 def _beside(left: pa.Table, right: pa.Table) -> pa.Table:
