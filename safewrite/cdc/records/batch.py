@@ -32,6 +32,11 @@ class Range(NamedTuple):
     end: int
 
 
+def by_place(partitions: Iterable[Partition]) -> dict[tuple[str, int], Partition]:
+    """Partitions by what their records name."""
+    return {(one.topic, one.number): one for one in partitions}
+
+
 Ranges = Mapping[Partition, Range]
 Moves = dict[str, tuple[int | None, int]]
 """How a commit moves positions: from where, and to where."""

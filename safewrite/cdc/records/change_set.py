@@ -135,7 +135,7 @@ class ChangeSet:
         rows = [
             one for one in self.rows if one.record.offset >= starts[one.record.topic, one.record.partition]
         ]
-        kept = [batch.where(batch.records.is_since(starts)[batch.places()]) for batch in self.columns]
+        kept = [batch.where(batch.records.is_since(starts, batch.places())) for batch in self.columns]
         return ChangeSet(rows, [batch for batch in kept if len(batch)])
 
     def without(self, letters: Iterable[DeadLetter]) -> ChangeSet:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, overload
 
@@ -21,6 +22,8 @@ SCHEMA = pa.schema(
 )  # fmt: skip
 """``key_prefix`` and ``value_prefix`` are numbers of prefixes that were cut off the bytes; NULL where they are whole."""
 PLACE = ("topic", "partition", "offset")
+_NEVER = np.iinfo(np.int64).max
+"""No record is at this offset."""
 _RUNS_MAX = 1000
 """A table is put together of at most this many pieces; of more it would be slow to read."""
 
@@ -101,13 +104,11 @@ class KafkaRecords(Sequence[KafkaRecord]):
         kept = self.is_since(starts)
         return self if kept.all() else self.take(np.flatnonzero(kept))
 
-    def is_since(self, starts: Mapping[tuple[str, int], int]) -> Any:
-        """Which records are at these offsets or behind them, as booleans of NumPy."""
-        offsets, kept = self.offsets(), np.zeros(len(self), bool)
-        for (topic, number), at in self.partitions().items():
-            start = starts.get((topic, number))
-            if start is not None:
-                kept[at] = offsets[at] >= start
+    def is_since(self, starts: Mapping[tuple[str, int], int], places: Any = slice(None)) -> Any:
+        """Which records, of all or of those at some places, are at these offsets or behind them, as booleans of NumPy."""
+        names, of = self.by_partition
+        firsts = np.array([starts.get(name, _NEVER) for name in names], np.int64)
+        kept: Any = self.offsets()[places] >= firsts[of[places]]
         return kept
 
     def are_at(self, offsets: Mapping[tuple[str, int], Collection[int]]) -> Any:
@@ -121,18 +122,21 @@ class KafkaRecords(Sequence[KafkaRecord]):
         """The offsets of all records, as NumPy has them."""
         return self.whereabouts.column("offset").to_numpy()
 
-    def partitions(self) -> dict[tuple[str, int], Any]:
-        """The places of the records of each partition of a topic."""
+    @cached_property
+    def by_partition(self) -> tuple[Sequence[tuple[str, int]], Any]:
+        """The partitions of topics, and the number of each record's among them, as NumPy has it."""
         if not len(self):
-            return {}
+            return (), np.zeros(0, np.int64)
         topics = self.whereabouts.column("topic").combine_chunks().dictionary_encode()
         names = topics.dictionary.to_pylist()
         numbers = self.whereabouts.column("partition").to_numpy()
-        both = topics.indices.to_numpy().astype("int64") << 32 | numbers
-        return {
-            (names[one >> 32], one & 0xFFFFFFFF): np.flatnonzero(both == one)
-            for one in np.unique(both).tolist()
-        }
+        both, of = np.unique(topics.indices.to_numpy().astype("int64") << 32 | numbers, return_inverse=True)
+        return [(names[one >> 32], one & 0xFFFFFFFF) for one in both.tolist()], of
+
+    def partitions(self) -> dict[tuple[str, int], Any]:
+        """The places of the records of each partition of a topic."""
+        names, of = self.by_partition
+        return {name: np.flatnonzero(of == number) for number, name in enumerate(names)}
 
     @property
     def cut_bytes(self) -> int:

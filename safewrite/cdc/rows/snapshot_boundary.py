@@ -7,7 +7,7 @@ in the commit of its rows, the position of the snapshot whose rows it has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
@@ -30,22 +30,27 @@ class SnapshotBoundary:
 
     known: Mapping[str, int]
     """All positions of the table."""
-    names: Mapping[tuple[str, int], str]
-    """What the table calls these."""
+    partitions: Mapping[tuple[str, int], Partition]
+    job: str
+    epoch: int
     found: dict[str, int] = field(default_factory=dict)
     by_source: bool = False
     """Whether each source has its own: several of them, with a log each, may be in one partition."""
 
     @classmethod
     def of(
-        cls, partitions: Iterable[Partition], job: str, table: TargetTable, positions: Mapping[str, int]
+        cls,
+        partitions: Mapping[tuple[str, int], Partition],
+        job: str,
+        table: TargetTable,
+        positions: Mapping[str, int],
     ) -> SnapshotBoundary:
         """Those of the partitions of a batch; an epoch of the source has its own."""
-        names = {(where.topic, where.number): _name(where, job, table.epoch) for where in partitions}
-        return cls(positions, names, by_source=table.shard_column is not None)
+        by_source = table.shard_column is not None
+        return cls(positions, partitions, job, table.epoch, by_source=by_source)
 
     def _named(self, topic: str, number: int, source: SourceTable) -> str:
-        name = self.names[topic, number]
+        name = f"{self.partitions[topic, number].name(self.job)}/snapshot-{self.epoch}"
         return f"{name}/{quote(str(source), safe='', errors='surrogatepass')}" if self.by_source else name
 
     def ordered(self, changes: Sequence[SourceChange]) -> list[SourceChange]:
@@ -84,15 +89,17 @@ class SnapshotBoundary:
         chosen = chosen.to_numpy()
         places = batch.places()
         taken_at = np.zeros(len(batch), "int64")
-        for (topic, number), inside in batch.records.partitions().items():
-            here = np.isin(places, inside) & chosen
-            if here.any():
-                name = self._named(topic, number, batch.source)
-                known = self.found.get(name, self.known.get(name, 0))
-                if of_rows:
-                    self.found[name] = max(known, int(at[here].max()))
-                else:
-                    taken_at[here] = known
+        names, of = batch.records.by_partition
+        of = of[places]
+        for partition in np.unique(of[chosen]).tolist():
+            here = (of == partition) & chosen
+            topic, number = names[int(partition)]
+            name = self._named(topic, number, batch.source)
+            known = self.found.get(name, self.known.get(name, 0))
+            if of_rows:
+                self.found[name] = max(known, int(at[here].max()))
+            else:
+                taken_at[here] = known
         behind = pa.array(at < taken_at)
         if of_rows or not pc.any(behind).as_py():
             return batch
@@ -106,7 +113,3 @@ class SnapshotBoundary:
         """How a commit of these changes moves the table's positions."""
         moved = {name: (self.known.get(name), at) for name, at in self.found.items()}
         return {name: (before, at) for name, (before, at) in moved.items() if before is None or before < at}
-
-
-def _name(where: Partition, job: str, epoch: int) -> str:
-    return f"{where.name(job)}/snapshot-{epoch}"

@@ -6,7 +6,7 @@ import pickle
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.connect.logical_types.declared import DecimalMode
 from safewrite.cdc.envelopes.decoding import Decoder
-from safewrite.cdc.records.batch import Partition
+from safewrite.cdc.records.batch import Partition, by_place
 from safewrite.cdc.records.change import DeadLetter, Op, SourceTable
 from safewrite.cdc.records.change_set import OP as CHANGE_OP
 from safewrite.cdc.records.change_set import ChangeSet, ColumnBatch
@@ -204,6 +204,15 @@ class Sharing:
     is_alone: bool = False
     """Whether one task has all records of the batch."""
 
+    @cached_property
+    def _by_place(self) -> Mapping[tuple[str, int], Partition]:
+        return by_place(self.partitions)
+
+    @cached_property
+    def _names(self) -> Mapping[tuple[str, int], str]:
+        """What tables call the partitions."""
+        return {place: one.name(self.job) for place, one in self._by_place.items()}
+
     def view_of(self, table: TargetTable) -> TableView:
         """What is known of a table."""
         return self.views.get(table.name) or TableView(parts=self.parts)
@@ -218,7 +227,7 @@ class Sharing:
         """
         view = self.view_of(table)
         changes, strange = self._own(table, view, given)
-        boundary = SnapshotBoundary.of(self.partitions, self.job, table, view.positions)
+        boundary = SnapshotBoundary.of(self._by_place, self.job, table, view.positions)
         rules = ColumnRules(
             table, view.schema, self.decimals, frozenset(one.name for one in view.row_rules.fills)
         )
@@ -323,7 +332,7 @@ class Sharing:
             raise UnfitError(
                 f"{OF_SQL}, and executors have {'no DuckDB' if version is None else f'DuckDB {version}'}, the driver {self.duckdb}"
             )
-        ends = {(one.topic, one.number): view.positions.get(one.name(self.job), 0) for one in self.partitions}
+        ends = {place: view.positions.get(name, 0) for place, name in self._names.items()}
         if given.since(ends).records != given.records:
             raise UnfitError("some of its records have landed before")
         sources = given.counts()

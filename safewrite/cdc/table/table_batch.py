@@ -19,7 +19,7 @@ from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.ledger.ledger import JobLedger, LedgerEntry, listed
 from safewrite.cdc.ledger.target_tables import TargetTables, keys_of
-from safewrite.cdc.records.batch import Batch
+from safewrite.cdc.records.batch import Batch, by_place
 from safewrite.cdc.records.change import DeadLetter
 from safewrite.cdc.records.change_set import ChangeSet
 from safewrite.cdc.routing.moves import SOURCE_TIME, moved_by
@@ -175,7 +175,7 @@ class TableBatch:
     def _making(self, keys: Keys, *, each: bool) -> Made:
         schema, config = None if self.found is None else self.found.schema, self.job.config
         changes = TableChanges(self.changes, self._rules_of(schema), self.job.decoder)
-        boundary = SnapshotBoundary.of(self.batch.ranges, config.job, self.table, self.positions)
+        boundary = SnapshotBoundary.of(by_place(self.batch.ranges), config.job, self.table, self.positions)
         return changes.made_each(boundary, keys) if each else changes.made(boundary, keys)
 
     def _rules_of(self, schema: pa.Schema | None) -> ColumnRules:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from safewrite.cdc.columns.widening import refuse_unknown_partitions, with_colum
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.ledger.ledger import LedgerEntry, listed
 from safewrite.cdc.ledger.target_tables import keys_of
-from safewrite.cdc.records.batch import Batch, Moves, Ranges, key_of, moves
+from safewrite.cdc.records.batch import Batch, Moves, Ranges, by_place, key_of, moves
 from safewrite.cdc.records.change import DeadLetter
 from safewrite.cdc.routing.moves import SOURCE_TIME, moved_by
 from safewrite.cdc.routing.origin import TableSource, is_source_position
@@ -53,8 +54,11 @@ def view_of(job: str, found: sw.Table | None, positions: Mapping[str, int], part
     """What tasks have to know of a table as it is now."""
     if found is None:
         return TableView(parts=parts)
+    # All tables of a job name the same partitions: a task that goes to an executor has each name once.
     own = {
-        name: at for name, at in positions.items() if name.startswith(f"{job}/") or is_source_position(name)
+        sys.intern(name): at
+        for name, at in positions.items()
+        if name.startswith(f"{job}/") or is_source_position(name)
     }
     return TableView(found.schema, keys_of(found), own, parts, tuple(found.partition_by), found.row_rules)
 
@@ -308,7 +312,7 @@ class TaskShare:
     def _landed(self) -> tuple[sw.Receipt | None, Moves]:
         """The receipt of a commit, None where there is nothing to commit, and what it moves."""
         name, table, report = self.job.config.job, self.table, self.report
-        boundary = SnapshotBoundary.of(self.ranges, name, table, self.positions)
+        boundary = SnapshotBoundary.of(by_place(self.ranges), name, table, self.positions)
         boundary.found = report.snapshots
         offsets = moves(self.ranges, name, self.positions)
         moved = moved_by(name, table, self.positions, offsets, report.landing_ms) | boundary.moves()
