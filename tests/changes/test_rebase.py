@@ -94,6 +94,9 @@ class MemoryFiles:
             if old.handle.gone <= now.handle.gone
         ]
 
+    def gathered(self, after: Sequence[LiveFile]) -> tuple[()]:
+        return ()
+
 
 @dataclass
 class Lake:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from safewrite.changes.lookup.key_index import KnownKeys
@@ -13,7 +17,9 @@ from safewrite.changes.meaning import row_vectors
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.write import batch_plan
 from safewrite.iceberg.write import apply as iceberg_apply
+from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Backoff, Effect, Get, Ok, Outcome, Put, Sleep
+from safewrite.stores.world import run
 from safewrite.testing.steps import At, Stepwise
 from tests.changes.test_decide import down, up
 from tests.changes.test_marks import Rows, cardinalities, change, data, marked
@@ -209,6 +215,76 @@ def test_what_was_found_holds_where_rows_only_went(
     }
     stays = Vectors("", known).stays(before, after)
     assert (None if stays is None else stays.tolist()) == left
+
+
+def databricks_compacts(lake: Lake, meddled: dict[str, Any] | None = None) -> str:
+    """OPTIMIZE as Databricks writes it: tags of each removed file say where its live rows are now; the file that they are in."""
+    table = deltalake.DeltaTable(lake.uri)
+    adds = {one["path"]: one for version in range(table.version() + 1) for one in of(lake, version, "add")}
+    files = [adds[path] for path in sorted(path.removeprefix(lake.uri + "/") for path in table.file_uris())]
+    parts = [live_rows_of(lake, one) for one in files]
+    name, removes, first = "part-compacted.parquet", [], 0
+    for add, rows in zip(files, parts, strict=True):
+        gone = (add.get("deletionVector") or {}).get("cardinality", 0)
+        info = {
+            "rowOffsetInTarget": first,
+            "sourceNumPhysicalRecords": rows.num_rows + gone,
+            "sourceDeletionVector": None,
+        }
+        tags = {"compactedInto": json.dumps([name]), "compactionInfo": json.dumps([info | (meddled or {})])}
+        vector = {"deletionVector": add["deletionVector"]} if gone else {}
+        removes.append({"remove": {"path": add["path"], "dataChange": False, "tags": tags, **vector}})
+        first += rows.num_rows
+    pq.write_table(pa.concat_tables(parts), Path(lake.uri) / name)
+    size, stats = (Path(lake.uri) / name).stat().st_size, json.dumps({"numRecords": first})
+    came = {
+        "path": name,
+        "partitionValues": {},
+        "size": size,
+        "modificationTime": 1,
+        "dataChange": False,
+        "stats": stats,
+    }
+    commit(lake, *removes, {"add": came})
+    return name
+
+
+def live_rows_of(lake: Lake, add: dict[str, Any]) -> pa.Table:
+    rows = pq.read_table(Path(lake.uri) / add["path"])
+    if not add.get("deletionVector"):
+        return rows
+    vectors = Vectors(lake.uri)
+    run(vectors.fetch([add], Limits()), lake.open().world)
+    gone = vectors.of(add)
+    assert gone is not None
+    return rows.filter(pa.array([number not in gone for number in range(rows.num_rows)]))
+
+
+@pytest.mark.parametrize(
+    ("meddled", "is_read"),
+    [
+        ({}, False),
+        ({"rowOffsetInTarget": 1}, True),
+        ({"rowOffsetInTarget": "0"}, True),
+        ({"sourceNumPhysicalRecords": 7}, True),
+    ],
+    ids=["told", "a gap", "a text", "a wrong sum"],
+)
+def test_rows_that_databricks_compacted_are_found_by_its_tags_where_they_tell_of_all_rows(
+    meddled: dict[str, Any], is_read: bool, tmp_path: Path
+) -> None:
+    lake, wanted = marked(tmp_path, files=2)
+    change(lake, wanted, [down((2, 0), (1, "x")), down((2, 0), (60, "x"))])
+    table, made = lake.open(), list[str]()
+    reads = before_commit(table, lambda: made.append(databricks_compacts(lake, meddled)))
+    receipt = apply(
+        table, [up((3, 0), "new", (3, "x")), down((3, 0), (99, "x")), up((3, 0), "came", (200, "x"))]
+    )
+    assert (made[0] in reads.paths) == is_read
+    del wanted[99, "x"]
+    assert lake.rows() == wanted | {(3, "x"): "new", (200, "x"): "came"}
+    assert (receipt.removed_rows, receipt.rebased) == (2, 1)
+    assert cardinalities(lake, receipt.version) == [None, 2]
 
 
 class Uploads(Stepwise):

@@ -960,6 +960,15 @@ def a_file_that_a_rival_rewrote_has_no_row_of_ours(
 
 @fault(
     "I7",
+    "changes.lookup.candidate_rows:BatchKeys.gather",
+    RIVALS + "test_rows_that_databricks_compacted_are_found_by_its_tags_where_they_tell_of_all_rows",
+)
+def rows_that_a_compaction_moved_keep_their_places(was: Any, self: Any, after: str, parts: Any) -> None:
+    was(self, after, [(name, 0, rows) for name, _, rows in parts])
+
+
+@fault(
+    "I7",
     "delta.data.spans:_spans",
     "delta/test_pruning.py::test_files_that_cannot_match_are_not_read",
 )

@@ -229,6 +229,24 @@ class BatchKeys(KeySearch):
         lasting = None if hits.lasting is None else hits.lasting.filter(pa.array(left))
         self.found[after] = FoundRows(rows, places, int(stays.sum()), hits.is_whole, lasting)
 
+    def gather(self, after: str, parts: Sequence[tuple[str, int, int]]) -> None:
+        """Take what was found in files over to the one that has all of their rows now, where all of them were looked through.
+
+        ``parts`` are the files, the number of the first row of each in that one, and how many live rows each had.
+        """
+        known = [self.found.get(name) for name, _, _ in parts]
+        was = [one for one in known if one is not None]
+        if self._lasting is not None or len(was) < len(parts):
+            return
+        if any(one.of != rows for one, (_, _, rows) in zip(was, parts, strict=True)):
+            return
+        rows = pa.concat_tables([self._nothing, *(one.rows for one in was)]).combine_chunks()
+        places = [one.numbers + first for one, (_, first, _) in zip(was, parts, strict=True)]
+        numbers = np.concatenate([np.zeros(0, np.int64), *places])
+        self.found[after] = FoundRows(
+            rows, numbers, sum(one.of for one in was), all(one.is_whole for one in was)
+        )
+
     def search(self, table: pa.Table) -> FoundRows:
         """See :class:`KeySearch`."""
         numbers = np.flatnonzero(among(table, self.values))

@@ -148,6 +148,9 @@ class FileRemainder:
 Followed: TypeAlias = tuple[str, str, Flags]
 """The names of a file before and after rows were taken from it, and which of its rows stay."""
 
+Gathered: TypeAlias = tuple[str, Sequence[tuple[str, int, int]]]
+"""A file that has all live rows of others in their order, and nothing else: their names, the number of the first of each in it, how many."""
+
 
 class TableFiles(Protocol):
     """Reads and writes the data files of a table, where a plan is made or in a task; picklable.  It decides nothing about the table's log.
@@ -181,6 +184,9 @@ class TableFiles(Protocol):
         Raises:
             StorageError: as :meth:`look_up`.
         """
+
+    def gathered(self, after: Sequence[LiveFile]) -> Sequence[Gathered]:
+        """Of some files those whose rows were moved there from others, as far as their commits say it of all rows."""
 
     def write(self, come: pa.Table, gone: pa.Table, at: str) -> Generator[Effect, Outcome, RowsThatCame]:
         """Write rows to new files; ``gone`` are the rows that they take the place of, and those that are deleted.

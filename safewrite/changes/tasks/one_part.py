@@ -141,6 +141,8 @@ class OnePart:
                 sought.follow(name, now, stays)
                 self.files.small.follow(name, now)
                 followed[name] = FollowedFile(now, stays)
+            for name, parts in self.files.gathered(after):
+                sought.gather(name, parts)
         new = sought.unseen(live, carries=memory.carried.num_rows > 0)
         if new:
             yield from self.files.look_up([live[name] for name in new], sought)

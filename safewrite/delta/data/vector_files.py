@@ -26,6 +26,8 @@ from safewrite.protocol.staging import TAIL_BYTES_MAX, Mark
 if TYPE_CHECKING:
     from pyroaring import BitMap64
 
+    from safewrite.delta.log.moved_rows import MovedRows
+
 GONE_MAX = 0.5
 """A file of which more rows would be gone is rewritten: readers would read more of what is not there than of what is."""
 _PLAIN = re.compile(r"[\w\-./=]+", re.ASCII)
@@ -60,6 +62,8 @@ class Vectors:
     """Rows that a commit takes away, by path and by their numbers in the file, which stay the same whatever others mark."""
     _stored: dict[str, Mark] = field(default_factory=dict, repr=False)
     """Files of vectors that were uploaded, by path."""
+    moved: dict[str, tuple[MovedRows, ...]] = field(default_factory=dict, repr=False)
+    """Whose rows a file has, by its path, where a compaction of others says so."""
 
     def fetch(self, adds: Iterable[Action], limits: Limits) -> Generator[Effect, Outcome, None]:
         """Make the vectors of these files known; files that hold many are fetched once.

@@ -27,6 +27,7 @@ from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log.actions import Action, Commit, FileKey
 from safewrite.delta.log.features import feeds_changes, marks_rows
 from safewrite.delta.log.file_list_cache import KnownFiles
+from safewrite.delta.log.moved_rows import moved_rows
 from safewrite.delta.log.replay import LogReplay
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.abc import Write
@@ -119,6 +120,7 @@ class BatchPlan:
         """Take over what another's commit did to the files, and to what is remembered."""
         if commit.adds() or commit.removes() or any(txn["appId"] == APP_ID for txn in commit.txns):
             self.is_stale = True
+        self.vectors.moved.update(moved_rows(commit))
         if self.active is not None:
             self.active = self.active.advance(version, commit)
 

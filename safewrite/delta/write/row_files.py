@@ -46,7 +46,12 @@ class RewrittenFile:
 
 def live_file(key: FileKey, add: Action) -> LiveFile:
     """A live file as it is looked through and rewritten."""
-    return LiveFile(f"{key[0]}#{key[1] or ''}", add, size_of(add))
+    return LiveFile(named(key), add, size_of(add))
+
+
+def named(key: FileKey) -> str:
+    """What a live file is called among those that are looked through."""
+    return f"{key[0]}#{key[1] or ''}"
 
 
 @dataclass

@@ -11,19 +11,26 @@ import numpy as np
 import pyarrow as pa
 
 from safewrite.changes.lookup.candidate_rows import Before, KeySearch, cut_off, staying
-from safewrite.changes.lookup.table_files import FileRemainder, Followed, LiveFile, RowsThatCame, SmallReads
+from safewrite.changes.lookup.table_files import (
+    FileRemainder,
+    Followed,
+    Gathered,
+    LiveFile,
+    RowsThatCame,
+    SmallReads,
+)
 from safewrite.changes.meaning.change_types import DELETE, typed
 from safewrite.changes.meaning.positions import Flags, Numbers
 from safewrite.delta.data.datafiles import DataFile, FileLayout, encoded
 from safewrite.delta.data.key_lookup import look_through
 from safewrite.delta.data.row_ids import tracked, with_ids
 from safewrite.delta.data.vector_files import Vectors
-from safewrite.delta.log.actions import Action
+from safewrite.delta.log.actions import Action, file_key
 from safewrite.delta.log.features import feeds_changes
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.change_feed import change_rows, staged_changes
 from safewrite.delta.write.matching_files import remainder
-from safewrite.delta.write.row_files import Remaking
+from safewrite.delta.write.row_files import Remaking, named
 from safewrite.delta.write.staging import StagedFile, stage
 from safewrite.errors import InternalError
 from safewrite.frames import Prepared, prepare
@@ -95,6 +102,16 @@ class DeltaTableFiles:
             (file.name, now.name, one)
             for (file, now), one in zip(pairs, stays, strict=True)
             if one is not None
+        ]
+
+    def gathered(self, after: Sequence[LiveFile]) -> Sequence[Gathered]:
+        """See the class: those of which the tags of a compaction say it, and that have lost no row since."""
+        moved = [(file.name, self.vectors.moved.get(file_key(file.handle)[0])) for file in after]
+        whole = {file.name for file in after if not file.handle.get("deletionVector")}
+        return [
+            (name, [(named(one.source), one.first, one.rows) for one in parts])
+            for name, parts in moved
+            if parts is not None and name in whole
         ]
 
     def write(self, come: pa.Table, gone: pa.Table, at: str) -> Generator[Effect, Outcome, RowsThatCame]:

@@ -11,7 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from safewrite.changes.lookup.candidate_rows import Before, KeySearch, staying
-from safewrite.changes.lookup.table_files import FileRemainder, Followed, LiveFile, RowsThatCame, SmallReads
+from safewrite.changes.lookup.table_files import (
+    FileRemainder,
+    Followed,
+    Gathered,
+    LiveFile,
+    RowsThatCame,
+    SmallReads,
+)
 from safewrite.changes.meaning.positions import Numbers
 from safewrite.errors import InternalError
 from safewrite.iceberg.catalog.addresses import TableAddress
@@ -113,6 +120,10 @@ class IcebergTableFiles:
                 self.planned.live[now.name] = has
                 found.append((file.name, now.name, has.flags()[had.flags()]))
         return found
+
+    def gathered(self, after: Sequence[LiveFile]) -> Sequence[Gathered]:
+        """See the class: no compaction says it."""
+        return ()
 
     def _known_live(self, file: LiveFile) -> Generator[Effect, Outcome, UnmarkedRows | None]:
         """Which rows of a file were live that was looked through; None where that is not known."""
