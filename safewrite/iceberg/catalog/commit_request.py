@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +123,18 @@ class CreateRequest:
     def landed_in(self, head: TableVersion) -> bool:
         """Whether the table that is there is this one."""
         return head.table_id == self.table_id
+
+
+@dataclass(frozen=True)
+class CreateCall:
+    """A table to be created by one request, ``make``, and known by a property: the server stages none, and draws the UUID itself."""
+
+    mark: str
+    make: Callable[[], object]
+
+    def landed_in(self, head: TableVersion) -> bool:
+        """Whether the table that is there is this one."""
+        return head.properties.get(MARK) == self.mark
 
 
 def creation(

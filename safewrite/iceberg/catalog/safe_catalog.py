@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
+    BadRequestError,
     CommitFailedException,
     CommitStateUnknownException,
     NoSuchNamespaceError,
+    RESTError,
     TableAlreadyExistsError,
 )
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
@@ -28,7 +30,8 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from safewrite.errors import CommitUnknownError, InvalidInputError, NotCommittedError
 from safewrite.iceberg.catalog.commit_request import (
-    CreateRequest,
+    MARK,
+    CreateCall,
     bind,
     branch_of,
     creation,
@@ -41,7 +44,7 @@ from safewrite.iceberg.catalog.world import CatalogWorld
 from safewrite.protocol import ticket_queue
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
-from safewrite.protocol.iceberg.change import TableChange
+from safewrite.protocol.iceberg.change import Creation, TableChange
 from safewrite.protocol.iceberg.commit import load
 from safewrite.protocol.iceberg.settle import SettledChange, settle, settle_creation
 from safewrite.stores.world import run
@@ -76,6 +79,11 @@ def _makes_locations(catalog: Any, identifier: str | Identifier) -> bool:
     """Whether a Glue database is one of S3 Tables, which gives a table its place when it is created."""
     is_s3tables = getattr(catalog, "_is_s3tables_database", None)
     return is_s3tables is not None and bool(is_s3tables(Catalog.identifier_to_tuple(identifier)[0]))
+
+
+def _stages_none(error: RESTError) -> bool:
+    """Whether a server refused to stage a table, as those of Glue and S3 Tables do; nothing was made."""
+    return isinstance(error, BadRequestError) or "stage" in str(error).lower()
 
 
 _OWN = {"commit_table", "create_table", "create_table_transaction", "create_table_if_not_exists"}
@@ -158,9 +166,27 @@ class SafeCatalog(_Base):  # type: ignore[misc]
         namespace = Catalog.namespace_from(identifier)
         if hasattr(self.inner, "engine") and not self.inner.namespace_exists(namespace):
             raise NoSuchNamespaceError(f"Namespace does not exist: {'.'.join(namespace)}")
-        transaction = self.create_table_transaction(*given)
+        try:
+            transaction = self.create_table_transaction(*given)
+        except RESTError as error:
+            if not _stages_none(error):
+                raise
+            return self._created_at_once(identifier, given)
         staged = transaction._table  # noqa: SLF001 - as PyIceberg's own commit of the transaction
         return self._commit(staged, (AssertCreate(),), transaction._updates)  # noqa: SLF001 - as above
+
+    def _created_at_once(self, identifier: str | Identifier, given: tuple[Any, ...]) -> Table:
+        """Create a table by one request; raises as :meth:`create_table`."""
+        mark = uuid.uuid4().hex
+        create: Any = self.inner.create_table
+        *how, properties = given
+        made = CreateCall(mark, lambda: create(*how, {**properties, MARK: mark}))
+        world = CatalogWorld(self.inner, Catalog.identifier_to_tuple(identifier))
+        try:
+            settled = run(self._create(made), world)
+        except CommitUnknownError as error:
+            raise CommitStateUnknownError(error.message) from error
+        return self._shown(world, settled, ".".join(world.identifier))
 
     def create_table_transaction(  # noqa: PLR0917 - PyIceberg's own signature
         self,
@@ -199,15 +225,25 @@ class SafeCatalog(_Base):  # type: ignore[misc]
                 settled = run(self._settle(requirements, updates), world)
         except CommitUnknownError as error:
             raise CommitStateUnknownError(error.message) from error
-        if not settled.landed and creates:
-            raise TableAlreadyExistsError(
-                f"Table {'.'.join(table.name())} already exists: another writer made it first."
-            )
+        if creates:
+            return self._shown(world, settled, ".".join(table.name()))
         if not settled.landed:
             raise NotLandedError(
                 f"{unmet(requirements, settled.head)}Another writer changed the table first: what this commit requires "
                 "does not hold any more. It did not land and cannot land later. Refresh the table and do it again."
             )
+        assert world.table is not None
+        now: Table = self._rehome(world.table)
+        return now
+
+    def _shown(self, world: CatalogWorld, settled: SettledChange, name: str) -> Table:
+        """The table that was created.
+
+        Raises:
+            TableAlreadyExistsError: it is another's.
+        """
+        if not settled.landed:
+            raise TableAlreadyExistsError(f"Table {name} already exists: another writer made it first.")
         assert world.table is not None
         now: Table = self._rehome(world.table)
         return now
@@ -224,7 +260,7 @@ class SafeCatalog(_Base):  # type: ignore[misc]
             return SettledChange(False, base)
         return (yield from settle(change, self.limits, started_s))
 
-    def _create(self, made: CreateRequest) -> Generator[Effect, Outcome, SettledChange]:
+    def _create(self, made: Creation) -> Generator[Effect, Outcome, SettledChange]:
         started_s = yield from ticket_queue.now()
         return (yield from settle_creation(made, self.limits, started_s))
 

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 from safewrite.errors import UnsupportedTableError
 from safewrite.iceberg.branch_properties import MAIN
+from safewrite.iceberg.catalog.commit_request import CreateCall
 from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
 from safewrite.iceberg.catalog.files import FileStore
 from safewrite.iceberg.catalog.foreign import load_table
@@ -124,6 +125,8 @@ class CatalogWorld(FilesWorld):
                 return self._read_metadata(location, MAIN if of_main else self.branch)
             case SwapTable(change):
                 return self._swap_on(change)  # type: ignore[arg-type]
+            case CreateTable(CreateCall() as call):
+                return self._make(call)
             case CreateTable(creation):
                 return self._swap(creation.staged, creation)  # type: ignore[attr-defined, arg-type]
             case PlanFiles(head, row_filter, known, at):
@@ -169,6 +172,14 @@ class CatalogWorld(FilesWorld):
         try:
             with self._one_at_a_time:
                 self.catalog.commit_table(table, change.requirements, change.updates)
+        except Exception as error:  # noqa: BLE001 - as above
+            return classify_error(error)
+        return Ok()
+
+    def _make(self, call: CreateCall) -> Outcome:
+        try:
+            with self._one_at_a_time:
+                call.make()
         except Exception as error:  # noqa: BLE001 - as above
             return classify_error(error)
         return Ok()
