@@ -29,6 +29,7 @@ _OURS = {
     "resolve": 1,
     "refresh": 1,
     "checkpoint": 1,
+    "maintain": 2,
 }
 _DELTALAKE = {
     "append": 3,
@@ -225,7 +226,7 @@ def _our_step(draw: st.DrawFn, sketch: _Sketch, what: str, look: Where | None) -
         case "resolve":
             name = draw(st.sampled_from(["never", *(one for one in sketch.names if isinstance(one, str))]))
             return Step("safewrite", what, name=name, object_=holder)
-        case "refresh" | "checkpoint":
+        case "refresh" | "checkpoint" | "maintain":
             return Step("safewrite", what, object_=holder)
     named = _name(draw, sketch)
     form = draw(st.sampled_from(["tuples", "tuples", "sql"]))

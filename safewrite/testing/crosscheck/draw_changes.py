@@ -15,9 +15,9 @@ from safewrite.testing.crosscheck.oracle import ID
 from safewrite.testing.crosscheck.program import VECTORS, Column, Program, Row, Step, Where
 
 _OTHERS = {
-    "delta": ["compact", "checkpoint", "add column"],
+    "delta": ["compact", "checkpoint", "add column", "maintain"],
     "iceberg": ["rename column", "rename column", "swap columns", "swap columns", "make column again", "make column again",
-                "drop column", "add column", "expire"],
+                "drop column", "add column", "expire", "maintain"],
 }  # fmt: skip
 _WHO = {"delta": "deltalake", "iceberg": "pyiceberg"}
 _MODES: dict[str, list[tuple[tuple[str, str], ...]]] = {
@@ -186,6 +186,8 @@ def _change_of_columns(draw: st.DrawFn, sketch: _ChangesSketch, format_: str) ->
     what = draw(st.sampled_from(_OTHERS[format_]))
     who = _WHO[format_]
     values = sketch.values()
+    if what == "maintain":
+        return Step("safewrite", what)
     if what in {"compact", "checkpoint", "expire"}:
         return Step(who, what)
     sketch.events = []

@@ -27,6 +27,7 @@ from safewrite.testing.crosscheck.home import Home, types
 from safewrite.testing.crosscheck.oracle import DisagreementError, ProgramOracle
 from safewrite.testing.crosscheck.program import Column, Program, Step
 from safewrite.testing.crosscheck.readers import Reader, whole
+from safewrite.upkeep.maintain import TAKEN
 
 if TYPE_CHECKING:
     from safewrite.testing.crosscheck.spark import Hands
@@ -159,6 +160,8 @@ class ProgramRun:
                 self.guarded(table.refresh, label)
             case "checkpoint" if self.program.format == "delta":
                 self.guarded(table.checkpoint, label)
+            case "maintain":
+                self._maintain(table, label)
 
     def _object(self, holder: str) -> Any:
         match holder:
@@ -292,6 +295,16 @@ class ProgramRun:
         if (found is None) is (step.name in self.oracle.names):
             said = "never committed" if found is None else "committed"
             raise DisagreementError(f"resolve says that {step.name!r} was {said}, and that is not so")
+
+    def _maintain(self, table: Any, label: str) -> None:
+        """Put small files together, which changes no row; nobody else is there to take a group first."""
+        report = self.guarded(table.maintain, label)
+        self._looks()
+        if isinstance(report, SafewriteError):
+            return
+        self.tally["files put together"] += report.files_in
+        if TAKEN in report.dropped:
+            raise DisagreementError(f"{label} left groups out, and nobody was there to take them: {report}")
 
     def _ask_for_all_names(self) -> None:
         """Check that a fresh object knows every acknowledged name."""
