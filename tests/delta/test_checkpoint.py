@@ -15,7 +15,7 @@ from safewrite.delta.log import actions
 from safewrite.delta.log.checkpoint import due, write_checkpoint
 from safewrite.delta.log.segment import Checkpoint
 from safewrite.delta.log.snapshot import load
-from safewrite.errors import StorageError, UnsupportedTableError
+from safewrite.errors import ConflictError, Kind, StorageError, UnsupportedTableError
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Busy, Failed, Ok, PutIfAbsent, Unknown
 from tests.delta.logs import PROTOCOL, Table, add, metadata, remove
@@ -121,7 +121,7 @@ def test_each_checkpoint_is_made_from_the_one_before_it():
         if n % 10 == 0:
             assert checkpoint(table)
             if n > 10:
-                assert table.asked["Get"] <= 1 + 10 + 1 + 1  # the last one looks whether the log is the same
+                assert table.asked["Get"] <= 1 + 10 + 1 + 2  # the last two look whether the log is the same
             only_the_checkpoint(table, n)
     parsed = pq.read_metadata(io.BytesIO(table.blobs[actions.checkpoint_paths(30)[0]]))
     assert parsed.num_row_groups == 3  # what was there and what came are together
@@ -285,6 +285,26 @@ def test_the_hint_never_moves_back_and_garbage_in_it_is_replaced():
     table.blobs[actions.LAST_CHECKPOINT] = b"garbage"
     assert checkpoint(table)
     assert json.loads(table.blobs[actions.LAST_CHECKPOINT])["version"] == 2
+
+
+@pytest.mark.parametrize("made_again", [False, True])
+def test_a_table_that_goes_meanwhile_is_not_brought_back_by_its_checkpoint(made_again):
+    table = Table(PROTOCOL, metadata(), add("a"))
+    table.commit(add("b"))
+    state = table.run(load())
+    other = Table(PROTOCOL, metadata(), add("c"))
+    other.commit(add("d"))
+
+    def goes_before_the_put(effect):
+        if isinstance(effect, PutIfAbsent):
+            table.blobs.clear()
+            table.blobs.update(other.blobs if made_again else {})
+
+    table.answer = goes_before_the_put
+    with pytest.raises(ConflictError) as failed:
+        table.run(write_checkpoint(state))
+    assert failed.value.kind is Kind.TABLE_REPLACED
+    assert table.blobs == (other.blobs if made_again else {})
 
 
 # --- where it is not ours to write one ----------------------------------------------------------------

@@ -19,6 +19,7 @@ from safewrite.protocol.ask import Limits, Patience, ask, unanswered
 from safewrite.protocol.delta.catch_up import digest_of, replaced
 from safewrite.protocol.effects import (
     Backoff,
+    Delete,
     Effect,
     Exists,
     Failed,
@@ -85,7 +86,7 @@ def write_checkpoint(
 
     Raises:
         StorageError: the store failed; no checkpoint, or a whole one, is there.
-        ConflictError: kind TABLE_REPLACED; the log is another one by now.
+        ConflictError: kind TABLE_REPLACED; the log is another one by now, or gone, and has no checkpoint of ours.
         UnsupportedTableError: the table's features forbid writing.
     """
     from safewrite.delta.log import checkpoint_file
@@ -101,6 +102,11 @@ def write_checkpoint(
     paths = actions.checkpoint_paths(state.version)
     if not (yield from _create(paths[0], made.body, limits)):
         return None
+    if not (
+        yield from is_same_log(state, limits)
+    ):  # it went meanwhile: this file alone would pass for a table
+        yield from fetch_one(Delete(paths[0], name="checkpoint.delete"), limits)
+        raise replaced(state.version)
     yield from _point_at(state.version, made, limits)
     return Checkpoint(state.version, paths, len(made.body))
 
