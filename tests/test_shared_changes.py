@@ -260,7 +260,7 @@ def test_each_writer_says_whether_its_changes_may_all_be_late(
     led, leads = both(place, [change(1, 0)], [change(2, 0)], led_late=led_late, leads_late=leads_late)
     counted, refused = (led, leads) if led_late == "count" else (leads, led)
     assert isinstance(refused, sw.InvalidInputError)
-    assert "All 1 changes are older" in str(refused)
+    assert "Every change of this call (1 in all) is older" in str(refused)
     assert (counted.outcome, counted.changes["late"]) == ("committed", 1)
     assert rows_of(place) == {1: (1, "a"), 2: (1, "b")}
 

@@ -45,11 +45,6 @@ class ChangePosition:
         """The same commit, once so many of its changes were taken."""
         return replace(self, rows=rows, schema=mark_of(schema), whole=whole)
 
-    @property
-    def is_within(self) -> bool:
-        """Whether more of the same commit is to come."""
-        return self.rows > 0
-
 
 def mark_of(schema: pa.Schema) -> str:
     """A short name of a schema's columns and types."""

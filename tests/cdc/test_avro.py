@@ -154,7 +154,6 @@ def test_all_schemas_of_a_batch_are_asked_for_once_each(schemas: Schemas) -> Non
     ]
     found = decoded(*records, form="debezium-avro", schema_of=schemas.registry())
     assert not found.dead
-    assert [one.schema_version for one in found.rows] == ["registry:2", "registry:3", "registry:2"]
     assert found.rows[0].after == {
         "id": 1, "name": "Ada", "paid": Decimal("1.50"), "born": date(1970, 1, 11),
         "seen": datetime(1970, 1, 1, 0, 0, 1, 500000),  # noqa: DTZ001 - a time without zone on purpose

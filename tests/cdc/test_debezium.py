@@ -29,7 +29,6 @@ def test_rows_that_come_or_change_are_upserts(op: str, schema: bool) -> None:
     assert {name: str(kind) for name, kind in change.types.items()} == (
         {"id": "int64", "name": "string"} if schema else {}
     )
-    assert (change.schema_version is not None) == schema
 
 
 def test_a_delete_needs_its_key_only_and_the_tombstone_after_it_is_no_delete() -> None:

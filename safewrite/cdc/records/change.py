@@ -87,7 +87,6 @@ class SourceChange:
     after: Mapping[str, Any] | None = None
     types: Mapping[str, pa.DataType] = field(default_factory=dict)
     source_time_ms: int | None = None
-    schema_version: str | None = None
     moved: Mapping[str, Any] | None = None
     unordered: str | None = None
     """Why the source's position does not order it; ``position`` is Kafka's offset alone then."""

@@ -84,7 +84,7 @@ def _excused(made: ChangeRows, known_ms: int) -> set[int]:
 def all_late_error(table: TargetTable, count: int, *, is_whole: bool = False) -> sw.InvalidInputError:
     """What refuses late changes."""
     what = (
-        f"All {count} changes of {table.name} in this batch are older than what the table has of their rows"
+        f"Every change of {table.name} in this batch ({count} in all) is older than the row that the table has of its key"
         if is_whole
         else f"{count} changes of {table.name} have lower log positions but newer timestamps "
         "than the rows already in the table"

@@ -8,7 +8,7 @@ from safewrite.errors import InternalError, InvalidInputError, SafewriteError
 
 
 def check_result(spec: Spec, decision: Decision, rows: object) -> None:
-    """Refuse a batch of which every change is late, unless the caller counts on such, and what the caller's check refuses.
+    """Refuse a batch whose every change is late, unless ``all_late`` allows it, and what the caller's check refuses.
 
     ``rows`` are those that the commit would write, for the check: a table of Arrow, or Spark's frame of them.
 
@@ -20,10 +20,10 @@ def check_result(spec: Spec, decision: Decision, rows: object) -> None:
     late = counts.late
     if spec.all_late == "error" and late and late == counts.changes:
         raise InvalidInputError(
-            f"All {late} changes are older than what the table has of their keys, as after a source was set back (restored, "
-            "failed over, read anew): then they are newer, and would be lost in silence. Nothing was written. If the source "
-            "was set back, put a number that grows with each such event (an epoch) first in sequence_by=; if it only delivers "
-            "late or out of order, pass all_late='count'."
+            f"Every change of this call ({late} in all) is older than the row that the table has of its key. If the source was set back "
+            "(restored, failed over, read anew), its changes are newer in fact, and would be lost in silence. Nothing was written. "
+            "If the source was set back, put a number that grows with each such event (an epoch) first in sequence_by=. If it "
+            "delivers late or out of order, pass all_late='count'."
         )
     if spec.check is None:
         return

@@ -9,7 +9,6 @@ from safewrite.engine.abc import Engine, ExecutorsLackPythonError
 from safewrite.engine.choice import Choice, Cost, Executors
 from safewrite.errors import InvalidInputError, MissingExtraError
 
-ENGINES = ("auto", "local", "spark")
 FILES = Cost(0.02, 45e-9, 2**26), Cost(1.0, 75e-9, 2**26)
 ROWS = Cost(0.05, 5e-6, 250_000), Cost(1.5, 8e-6, 250_000)
 """What a byte of raw files and a row for silver take in this process, and by one core of executors, until a job has measured (docs/sizes.md)."""

@@ -79,7 +79,6 @@ class Debezium:
             after=self.rows.row(event.get(AFTER), shape, source.get("connector")),
             types=shape.types,
             source_time_ms=milliseconds(source.get("ts_ms"), event.get("ts_ms")),
-            schema_version=shape.version,
             unordered=unordered,
             beginning=None if unordered else beginning_of(source),
             is_update=event.get("op") == "u",

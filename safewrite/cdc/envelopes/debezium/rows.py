@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -31,7 +30,6 @@ class RowShape:
 
     columns: Mapping[str, LogicalColumn]
     types: Mapping[str, pa.DataType]
-    version: str | None = None
 
 
 NO_SHAPE = RowShape({}, {})
@@ -118,7 +116,7 @@ class DebeziumRows:
             types = {
                 name: column.type for name, column in columns.items() if not pa.types.is_null(column.type)
             }
-            self._shapes[known] = RowShape(columns, types, version or f"crc:{zlib.crc32(known.encode()):08x}")
+            self._shapes[known] = RowShape(columns, types)
         return self._shapes[known]
 
 

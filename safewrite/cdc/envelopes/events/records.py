@@ -95,7 +95,6 @@ class EventRecords(NoKeys):
             after=row,
             types=shape.types,
             source_time_ms=milliseconds(record.timestamp_ms),
-            schema_version=shape.version,
         )
         return [change]
 
