@@ -102,8 +102,10 @@ def recorded_source(positions: Mapping[str, int]) -> tuple[int, SourceTable] | N
 
 def _recorded(positions: Mapping[str, int]) -> Iterator[tuple[int, SourceTable]]:
     for name in positions:
+        if not name.startswith(_PREFIX):
+            continue
         epoch, slash, coded = name.removeprefix(_PREFIX).partition("/")
-        if name.startswith(_PREFIX) and slash and epoch.isdecimal():
+        if slash and epoch.isdecimal():
             yield (
                 int(epoch),
                 SourceTable(*(unquote(part, errors="surrogatepass") for part in coded.split("."))),
