@@ -20,6 +20,7 @@ from safewrite.cdc.records.change import KafkaRecord
 from tests.cdc.events import decoded, event, postgres, record
 from tests.cdc.jobs import FORM_AND_SCHEMAS, Job, Source, change, cut
 from tests.cdc.on_executors import Executors, work_of
+from tests.cdc.test_soft_deletes import expected as marked
 
 LATE = {"mode": "history", "all_late": "count"}
 Version = tuple[Any, str, str | None, Any]
@@ -108,6 +109,59 @@ def test_versions_are_those_of_all_changes_in_their_order(
     assert job.verdict().faults == ()
     (_, account) = job.verdict().accounts
     assert account.totals["records"] == account.totals["applied"] == len(records)
+
+
+KEEPING = [{"table": "a", "mode": "history"}, {"table": "b", "deleted_column": "is_gone"}, {"table": "c"}]
+"""Tables that keep versions, rows that were deleted, and neither."""
+
+
+def assert_kept(job: Job, source: Source) -> None:
+    """These tables are as the changes of their source say, wherever Kafka has these."""
+    wanted, found = (
+        Counter((key, core(start), core(end), n) for key, start, end, n in some.elements())
+        for some in (expected(source.records), versions(job))
+    )
+    assert found == wanted
+    changes = [one for one in source.records if one.value is not None]
+    of_b = [one for one in changes if json.loads(one.value or b"")["source"]["table"] == "b"]
+    assert job.rows("b") == marked(of_b)
+    assert job.rows("c") == source.rows["c"]
+    assert not job.letters()
+    verdict = job.verdict()
+    assert verdict.faults == ()
+    assert sum(one.totals["records"] for one in verdict.accounts) == len(source.records)
+
+
+def core(position: str | None) -> str | None:
+    """A position without Kafka's offset."""
+    return position and position.rpartition("-")[0]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize("lost", range(1, 7))
+def test_what_is_kept_is_exact_where_executors_go_and_drivers_die(
+    tmp_path: Path, form: str, lost: int
+) -> None:
+    """Executors go before a job of the first batches; a driver dies between the commits of two tables."""
+    job, source = Job(tmp_path, KEEPING, form, schemas=True), Source(17)
+    job.work = work_of(Executors(lost=frozenset({lost, lost + 9, lost + 21})))
+    source.run(90)
+    for number, part in enumerate(cut(source.records, 30)):
+        if number:
+            dying, done = job.landing(), list[Any]()
+
+            def dies(share: Any, done: list[Any] = done) -> None:
+                done.append(share)
+                if len(done) > 1:
+                    raise RuntimeError("the driver dies here")
+                share.apply()
+
+            dying._apply = dies  # type: ignore[method-assign]
+            with pytest.raises((RuntimeError, sw.StorageError)):
+                job.land(*part, landing=dying, number=number)
+        job.land(*part, number=number)
+    assert_kept(job, source)
 
 
 @pytest.mark.long
