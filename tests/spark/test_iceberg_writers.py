@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.types import DateType, IntegerType
 
 import safewrite as sw
 from bench.servers.catalogs import CatalogKind
@@ -250,3 +252,15 @@ def test_a_rest_catalog_takes_row_ids_of_version_3_once(
         assert lake.open(table.uri).append(frame).outcome == "committed"
     found = spark.sql(f"SELECT id, _row_id AS r FROM {lake.sql(table)} ORDER BY id").to_pylist()
     assert [(row["id"], row["r"]) for row in found] == [(1, 0), (2, 1), (3, 2), (7, 6), (8, 7), (9, 8)]
+    with table.refresh().iceberg.update_schema() as update:
+        update.add_column("n", IntegerType(), default_value=7)
+        update.add_column("day", DateType(), default_value=dt.date(2026, 1, 2))
+    with spark.careless():
+        lake.open(table.uri).append(spark.session.sql("SELECT 10L AS id, 'new' AS value"))
+        lake.open(table.uri).append(
+            spark.session.sql("SELECT 11L AS id, 'new' AS value, CAST(NULL AS INT) AS n")
+        )
+    table.refresh().append([{"id": 12, "value": "new"}])
+    filled = spark.sql(f"SELECT id, n, day FROM {lake.sql(table)} WHERE id > 9 ORDER BY id").to_pylist()
+    day = dt.date(2026, 1, 2)
+    assert [(*row.values(),) for row in filled] == [(10, 7, day), (11, None, day), (12, 7, day)]

@@ -84,6 +84,11 @@ class _Sketch:
     """Whether the last step created the table again, or brought back what was rolled back."""
     used: int = 0
 
+    def new_name(self) -> str:
+        """A column that the table does not have; one that was made again may have fewer than before."""
+        there = {one.name for one in self.columns}
+        return next(name for at in itertools.count(len(there)) if (name := f"n{at}") not in there)
+
     def next_number(self) -> int:
         self.used = next(self.numbers)
         return self.used
@@ -236,7 +241,7 @@ def _our_step(draw: st.DrawFn, sketch: _Sketch, what: str, look: Where | None) -
     by = "spark" if sketch.spark and draw(st.integers(0, 2)) else draw(st.sampled_from(frames.ALL))
     added: tuple[tuple[str, str], ...] = ()
     if what == "merge":
-        added = ((f"n{len(sketch.columns)}", draw(st.sampled_from(["int32", "string", "date"]))),)
+        added = ((sketch.new_name(), draw(st.sampled_from(["int32", "string", "date"]))),)
         sketch.columns += [Column(*one) for one in added]
     # A merge may leave out fields of structs: they become NULL, as its documentation says.
     rows = _rows(draw, sketch, odd=by in frames.UNTYPED and what != "merge")
@@ -348,7 +353,7 @@ def _their_step(draw: st.DrawFn, sketch: _Sketch, who: str, what: str, look: Whe
             numbers = draw(st.lists(st.integers(1, sketch.used + 1), min_size=1, max_size=2, unique=True))
             return Step(who, what, detail=tuple(numbers), look=look)
         case "add column":
-            added = ((f"n{len(sketch.columns)}", draw(st.sampled_from(["int32", "string", "date"]))),)
+            added = ((sketch.new_name(), draw(st.sampled_from(["int32", "string", "date"]))),)
             sketch.columns += [Column(*one) for one in added]
             return Step(who, what, detail=added, look=look)
         case "constrain":
