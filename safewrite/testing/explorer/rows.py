@@ -38,6 +38,7 @@ class RowCandidate:
     rebased: int = 0
     creating: bool = False
     is_light: bool = True
+    looks_first: bool = False
     ledger_seen: bool = True
     files: tuple[()] = ()
     state: None = None
