@@ -20,6 +20,7 @@ from deltalake import DeltaTable, QueryBuilder
 import safewrite as sw
 from safewrite.delta import upkeep
 from safewrite.delta.log import checkpoint_file
+from safewrite.delta.write import compaction
 from safewrite.errors import InvalidInputError, UnsupportedTableError
 from safewrite.metrics.measures import measured
 from safewrite.protocol.effects import Busy, Unknown
@@ -64,6 +65,32 @@ def parquet(folder: Path) -> int:
 
 
 # --- what it does ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("copied", [0, 2**40])
+def test_values_of_all_kinds_stay_whether_the_rows_of_files_are_copied_together_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copied: int
+) -> None:
+    monkeypatch.setattr(compaction, "COPIED_BYTES", copied)
+    kinds = {
+        "n": pa.int64(), "text": pa.string(), "price": pa.decimal128(9, 2), "list": pa.list_(pa.int32()), "flag": pa.bool_(),
+        "struct": pa.struct({"a": pa.string()}), "map": pa.map_(pa.string(), pa.int64()), "at": pa.timestamp("us", "UTC"),
+    }  # fmt: skip
+    table = sw.create(str(tmp_path / "t"), pa.schema(kinds), properties=VECTORS)
+    at = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    for number in range(4):
+        table.append(
+            [
+                {"n": 2 * number, "text": f"t{number}", "price": Decimal(number), "list": [number, None], "flag": True,
+                 "struct": {"a": "x"}, "map": [("k", number)], "at": at},
+                {"n": 2 * number + 1, **dict.fromkeys([*kinds][1:])},
+            ]
+        )  # fmt: skip
+    table.delete("n = 3")
+    before = table.rows(where="true")
+    assert table.maintain().files_out == 1
+    assert table.rows(where="true").sort_by("n").equals(before.sort_by("n"))
+    assert table.row_count() == 7
+
+
 def test_each_partition_has_one_file_afterwards_and_every_reader_sees_the_same_rows(tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = made(path)

@@ -47,6 +47,8 @@ READ_AT_ONCE = 64
 """At most so many files are read together, if they are small."""
 CHUNK_BYTES = 64 * 2**20
 """Rows of so many bytes in memory are written together, as a row group."""
+COPIED_BYTES = 2**20
+"""Tables of fewer bytes are copied into one: that costs less than to go through each."""
 DeltaGroup: TypeAlias = Regrouped[Action, StagedFile]
 _ORDERED_TAGS = ("ZCUBE", "OPTIMIZE")
 """How tags begin by which Spark knows files whose rows it has put in order."""
@@ -231,7 +233,9 @@ class _Pending:
         """
         tables, self._tables, self._size = self._tables, [], 0
         if tables and sum(one.num_rows for one in tables):
-            whole = pa.concat_tables(tables).combine_chunks()
+            whole = pa.concat_tables(tables)
+            if whole.nbytes < len(tables) * COPIED_BYTES:
+                whole = whole.combine_chunks()
             del tables
             prepared = prepare(whole, self.layout.schema, schema_mode="merge", stored=True)
             yield from map(self.layout.stored, prepared.tables())
