@@ -18,7 +18,14 @@ from safewrite.protocol.iceberg.numbers import given
 from safewrite.protocol.staging import perform_all
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus, ManifestFile
+    from pyiceberg.manifest import (
+        DataFile,
+        ManifestContent,
+        ManifestEntry,
+        ManifestEntryStatus,
+        ManifestFile,
+        ManifestWriter,
+    )
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
     from pyiceberg.table.metadata import TableMetadata
@@ -67,13 +74,19 @@ def manifest_of(
     spec: PartitionSpec,
     snapshot_id: int,
     location: str,
+    content: ManifestContent | None = None,
 ) -> tuple[ManifestFile, bytes]:
-    """A manifest of these entries, and its bytes."""
-    from pyiceberg.manifest import write_manifest
+    """A manifest of these entries, and its bytes; ``content``: of data files, or of delete files."""
+    from pyiceberg.manifest import ManifestContent, write_manifest
 
     file = MemoryFile(location)
     how = typed(spec, metadata), schema, file, snapshot_id, compression(metadata)
-    if metadata.format_version < 3:
+    made: ManifestWriter
+    if content == ManifestContent.DELETES:
+        from safewrite.iceberg.data.delete_manifests import DeleteManifestWriterV2, DeleteManifestWriterV3
+
+        made = (DeleteManifestWriterV2 if metadata.format_version < 3 else DeleteManifestWriterV3)(*how)
+    elif metadata.format_version < 3:
         made = write_manifest(metadata.format_version, *how)
     else:
         from safewrite.iceberg.data.manifests_v3 import ManifestWriterV3

@@ -203,12 +203,6 @@ class ManifestWriterV3(ManifestWriterV2):
         return ManifestEntry(*fields)
 
 
-class DeleteManifestWriterV3(ManifestWriterV3):
-    """As :class:`ManifestWriterV3`, of delete files."""
-
-    contents = ManifestContent.DELETES
-
-
 class ManifestListWriterV3(ManifestListWriterV2):
     """PyIceberg's writer of manifest lists, of version 3; ``first_row_id`` is that of the snapshot."""
 

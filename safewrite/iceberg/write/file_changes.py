@@ -54,7 +54,7 @@ def without_files(
     from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus
 
     from safewrite.iceberg.data.manifests_v3 import VERSION
-    from safewrite.iceberg.write.position_deletes import file_of, manifest_of_deletes
+    from safewrite.iceberg.write.position_deletes import file_of
 
     gone, metadata = {file.file_path for file in removed}, table_of(head).metadata
     version = metadata.format_version
@@ -77,10 +77,15 @@ def without_files(
 
     def written(like: ManifestFile, some: Iterable[ManifestEntry]) -> ManifestFile:
         """A manifest of entries of one content and partition spec."""
-        write = manifest_of_deletes if like.content == ManifestContent.DELETES else manifest_of
-        spec, location = metadata.specs()[like.partition_spec_id], new_location(len(puts) + 1)
-        made, body = write(
-            metadata, schema, map(restated, some), spec=spec, snapshot_id=snapshot_id, location=location
+        location = new_location(len(puts) + 1)
+        made, body = manifest_of(
+            metadata,
+            schema,
+            map(restated, some),
+            spec=metadata.specs()[like.partition_spec_id],
+            snapshot_id=snapshot_id,
+            location=location,
+            content=like.content,
         )
         puts.append(Put(location, body, name="stage.put_manifest"))
         return made

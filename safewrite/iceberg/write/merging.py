@@ -199,18 +199,19 @@ def _written(
     """One manifest in the place of some, and its bytes; None if it would not name what they name."""
     from pyiceberg.manifest import ManifestContent
 
-    write = manifest_of
-    if manifests[0].content == ManifestContent.DELETES:
+    content = manifests[0].content
+    if content == ManifestContent.DELETES:
         from safewrite.iceberg.write import position_deletes
 
         if not all(position_deletes.is_plain_delete(one.data_file) for one in entries):
             return None
-        write = position_deletes.manifest_of_deletes
     if not entries:
         return None
     metadata = table_of(head).metadata
     spec = metadata.specs()[manifests[0].partition_spec_id]
-    made, body = write(metadata, schema, entries, spec=spec, snapshot_id=snapshot_id, location=location)
+    made, body = manifest_of(
+        metadata, schema, entries, spec=spec, snapshot_id=snapshot_id, location=location, content=content
+    )
     counted = tuple(sum(one or 0 for one in counts) for counts in zip(*map(_counts, manifests), strict=True))
     return (made, body) if _counts(made) == counted else None
 

@@ -7,7 +7,7 @@ most, which stands instead of all that took rows before (Iceberg spec, "Position
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,23 +22,18 @@ from pyiceberg.manifest import (
     ManifestContent,
     ManifestEntryStatus,
     ManifestFile,
-    ManifestWriterV2,
 )
 
 from safewrite.changes.lookup.key_index import ascending
 from safewrite.changes.meaning.positions import Flags, Numbers
 from safewrite.changes.meaning.row_vectors import bitmap, framed, serialized
-from safewrite.iceberg.catalog.files import MemoryFile
 from safewrite.iceberg.data.datafiles import StagedFile
-from safewrite.iceberg.data.manifests import compression, entry
-from safewrite.iceberg.data.manifests_v3 import VERSION, DeleteManifestWriterV3, NumberedFile
-from safewrite.iceberg.data.partitions import typed
+from safewrite.iceberg.data.manifests import entry, manifest_of
+from safewrite.iceberg.data.manifests_v3 import VERSION, NumberedFile
 from safewrite.iceberg.data.vectors import gone_rows
 from safewrite.iceberg.write import puffin
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import ManifestEntry
-    from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
     from pyiceberg.table import FileScanTask
     from pyiceberg.table.metadata import TableMetadata
@@ -184,39 +179,13 @@ def is_plain_delete(file: DataFile) -> bool:
     return file.content == DataFileContent.POSITION_DELETES and known
 
 
-class _DeleteManifest(ManifestWriterV2):
-    """PyIceberg (0.12.0) writes manifests of data files alone."""
-
-    def content(self) -> ManifestContent:
-        return ManifestContent.DELETES
-
-    @property
-    def _meta(self) -> dict[str, str]:
-        return {**super()._meta, "content": "deletes"}
-
-
 def manifest(
     metadata: TableMetadata, schema: Schema, snapshot_id: int, files: Sequence[DataFile], location: str
 ) -> tuple[ManifestFile, bytes]:
     """A manifest that adds delete files of one partition spec, and its bytes."""
     added = [entry(ManifestEntryStatus.ADDED, snapshot_id, file) for file in files]
     spec = metadata.specs()[files[0].spec_id]
-    return manifest_of_deletes(metadata, schema, added, spec=spec, snapshot_id=snapshot_id, location=location)
-
-
-def manifest_of_deletes(
-    metadata: TableMetadata,
-    schema: Schema,
-    entries: Iterable[ManifestEntry],
-    *,
-    spec: PartitionSpec,
-    snapshot_id: int,
-    location: str,
-) -> tuple[ManifestFile, bytes]:
-    """A manifest of these entries of delete files, and its bytes."""
-    output = MemoryFile(location)
-    kind = _DeleteManifest if metadata.format_version < VERSION else DeleteManifestWriterV3
-    with kind(typed(spec, metadata), schema, output, snapshot_id, compression(metadata)) as writer:
-        for one in entries:
-            writer.add_entry(one)
-    return writer.to_manifest_file(), output.body
+    content = ManifestContent.DELETES
+    return manifest_of(
+        metadata, schema, added, spec=spec, snapshot_id=snapshot_id, location=location, content=content
+    )
