@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Generator
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import typer
 
@@ -58,8 +58,6 @@ def keys_of(body: bytes) -> frozenset[str]:
 class Row(SharedRow):
     """A write of one row; thousands of writers read one commit, which is taken apart once for all of them."""
 
-    looks_first: ClassVar[bool] = False
-
     def note(self, version: int, body: bytes) -> None:
         """See ``safewrite.protocol.delta.candidate.Sharer``."""
         self.known[version] = keys_of(body)  # type: ignore[assignment]
@@ -82,7 +80,6 @@ class ChangeRow(SharedChange):
     """A change whose plan takes time: two files are read, two are written, one step each, and a look at what was written."""
 
     plans_first: bool = False
-    looks_first: ClassVar[bool] = False
 
     def prepare(self) -> Generator[Effect, Outcome, None]:
         """See ``ApplyTransaction``: before it waits, where it shares nothing."""
