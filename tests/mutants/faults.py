@@ -210,6 +210,11 @@ def a_try_keeps_the_stamps_of_the_one_before(was: Any, self: Any, *args: Any) ->
     return self.__dict__.setdefault("first", was(self, *args))
 
 
+@fault("A21", "delta.write.stamped:Stamper._after", model("stamps-objects", 0), "stale:")
+def a_writer_keeps_a_stale_stamp(was: Any, self: Any, *args: Any) -> Any:
+    return self.__dict__.setdefault("first", was(self, *args))
+
+
 @fault("A21", "delta.write.members:summed_up", STAMPED + "a_try_after_a_rival_is_stamped_anew")
 def a_summary_does_not_tell_the_stamps_of_a_rival(was: Any, *args: Any) -> Any:
     commit = was(*args)

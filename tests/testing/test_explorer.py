@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from safewrite.errors import not_committed
 from safewrite.protocol.delta.claim import commit_path
 from safewrite.protocol.delta.commit import Arbiter
 from safewrite.protocol.effects import Ok
@@ -36,6 +37,8 @@ GATE = {
     "lease": 0,
     "retry-early": 1,
     "create-locks": 0,
+    "stamps-objects": 1,
+    "stamps-locks": 0,
     "group-early": 0,
     "group-one": 0,
     "changes-locks": 0,
@@ -260,3 +263,17 @@ def test_the_command_fails_if_a_known_flaw_is_not_found(monkeypatch: pytest.Monk
 def test_the_command_lists_the_models(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(MODELS)
+
+
+def test_what_a_library_raises_is_an_alarm_and_no_failure_that_was_foreseen() -> None:
+    """A candidate that lacks what a write asks of it wrote nothing, and each model of two writers was one of one."""
+
+    def broken() -> Program:
+        try:
+            yield from ()
+            raise AttributeError("no such thing")
+        except AttributeError as error:
+            raise not_committed(error) from error
+
+    automaton = Automaton(lambda slot, incarnation: broken())
+    assert automaton.nodes[automaton.begin(0, 0)].end == Broken("AttributeError: no such thing")

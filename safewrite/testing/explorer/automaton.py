@@ -185,7 +185,13 @@ class Automaton:
         except CommitUnknownError:
             child.end = InDoubt()
         except NotCommittedError as error:
-            child.end = NotCommitted(error.kind.value)
+            cause = (
+                error.__cause__
+            )  # an error of no library comes of these worlds: it is one of the code, or of its candidate
+            is_ours = cause is None or isinstance(cause, SafewriteError)
+            child.end = (
+                NotCommitted(error.kind.value) if is_ours else Broken(f"{type(cause).__name__}: {cause}")
+            )
         except (SafewriteError, AssertionError, ValueError, TypeError) as error:
             child.end = Broken(f"{type(error).__name__}: {error}")
         else:

@@ -81,7 +81,9 @@ def told_by(body: bytes) -> tuple[tuple[Change, ...], State] | None:
     lines = body.splitlines()
     if len(lines) < 2:
         return None
-    said = json.loads(lines[1])[ACTION]
+    said = json.loads(lines[1]).get(ACTION)
+    if said is None:
+        return None
     makes = said["makes"]
     return tuple((one[0], one[1]) for one in said["changes"]), (makes[0], makes[1])
 

@@ -16,6 +16,7 @@ from safewrite.testing.explorer.invariants import Judge
 from safewrite.testing.explorer.rows import FIRST, engine, safewrite
 from safewrite.testing.explorer.shared_changes import sharing_changes
 from safewrite.testing.explorer.sharing import resolving, sharing
+from safewrite.testing.explorer.stamps import stamping
 
 PEERS = {"conditional-put": peers.conditional_put, "spark": peers.spark, "old-locks": peers.lock_table}
 
@@ -32,9 +33,10 @@ _OURS = [
     "branch",
     "forward",
     "sharing-changes",
+    "stamping",
     COMPACTION,
 ]
-ROW_PROGRAMS = {"group": group, "sharing": sharing}
+ROW_PROGRAMS = {"group": group, "sharing": sharing, "stamping": stamping}
 CHANGE_PROGRAMS = {"changes": changing, "sharing-changes": sharing_changes, COMPACTION: compacting}
 
 

@@ -23,6 +23,7 @@ from safewrite.testing.explorer.changes import NOTHING, Change, State, applied, 
 from safewrite.testing.explorer.immutable import Store
 from safewrite.testing.explorer.rows import parse, safewrite
 from safewrite.testing.explorer.sharing import sharing
+from safewrite.testing.explorer.stamps import stale
 
 if TYPE_CHECKING:
     from safewrite.protocol.delta.commit import Arbiter
@@ -69,7 +70,7 @@ class Judge:
             if len(held) > 1:
                 return f"doubled: key {name} is in versions {held}"
         states, told = _states(log)
-        if told:
+        if told := told or stale((version, log[version]) for version in sorted(log)):
             return told
         ours = (node for node in nodes if node.end is not None and self.model.writers[node.slot].ours)
         return next((found for node in ours if (found := self._end(node, commits, states))), "")

@@ -40,6 +40,7 @@ _OTHER = WriterProcess("group", "b+c", restarts=0, fresh=True)
 _DELETE = WriterProcess("changes", "delete", change=(5, True))
 _INSERT = WriterProcess("changes", "insert", change=(3, False), fresh=True)
 _COMPACT = WriterProcess("compacting", "compact")
+_STAMPED = WriterProcess("stamping", _generated(3)), WriterProcess("stamping", _generated(4), fresh=True)
 _SHARED_UPDATE = replace(SHARED_INSERT, key="update", change=(4, False), restarts=0)
 
 MODELS = {
@@ -90,6 +91,15 @@ MODELS = {
             2,
             exists=False,
         ),
+        Model(
+            "stamps-objects",
+            "two writers of a table with row ids and commit times, object store",
+            _STAMPED,
+            OBJECTS,
+            1,
+            2,
+        ),
+        Model("stamps-locks", "the same, lock table", _STAMPED, LOCKS, 1, 2),
         Model("group-objects", "two groups that share a key, object store", (_GROUP, _OTHER), OBJECTS, 1, 2),
         Model(
             "group-early",
