@@ -15,8 +15,8 @@ from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.ledger.accounting import dead_letters_waiting
 from safewrite.cdc.ledger.ledger import NO_OFFSETS, ends_of, last_commit
 from safewrite.cdc.records.batch import Partition, Range, topic_partition
-from safewrite.cdc.routing.origin import recorded_source
 from safewrite.cdc.routing.refusals import knows_job, made_anew
+from safewrite.cdc.routing.table_source import recorded_source
 from safewrite.values.limits import utc
 
 State = Literal["ok", "behind", "not begun", "fenced", "needs restart", "unreadable"]

@@ -113,7 +113,7 @@ def test_a_table_of_an_earlier_version_records_the_source_that_goes_on(
 ) -> None:
     job = Job(tmp_path, [{"table": "o"}], form, schemas=False)
     with monkeypatch.context() as before:
-        before.setattr("safewrite.cdc.routing.origin.TableSource.moves", lambda *_: {})
+        before.setattr("safewrite.cdc.routing.table_source.TableSource.moves", lambda *_: {})
         job.land(of("db1", "c", 1, row(1, "first"), at=1))
     assert not [
         one for one in job.landing().targets.position(job.landing().config.tables[0])[1] if "source/" in one

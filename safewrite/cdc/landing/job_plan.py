@@ -14,7 +14,6 @@ from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.ledger.accounting import dead_letters_waiting
 from safewrite.cdc.ledger.target_tables import has_branch, keys_of, properties_of
 from safewrite.cdc.records.batch import topic_partition
-from safewrite.cdc.routing.origin import recorded_source
 from safewrite.cdc.routing.refusals import (
     LAST_EPOCH,
     knows_job,
@@ -24,6 +23,7 @@ from safewrite.cdc.routing.refusals import (
     refuse_other_rows,
     refuse_set_back,
 )
+from safewrite.cdc.routing.table_source import recorded_source
 from safewrite.cdc.sql.row_sql import names_missing, types_computed
 from safewrite.intake.partitioning import alike
 from safewrite.values.types import written

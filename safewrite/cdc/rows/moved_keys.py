@@ -18,7 +18,7 @@ from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.records.change import KafkaRecord, Op
 from safewrite.cdc.rows.rows import ChangeRow, ChangeRows
 from safewrite.cdc.rows.unavailable_values import Half, Key, Read, UnavailableValues, asking, key_of
-from safewrite.changes.members.table_chunks import KeysTold
+from safewrite.changes.members.table_chunks import KeyReport
 
 Hashes = npt.NDArray[np.uint64]
 Placed = tuple[int, ChangeRow]
@@ -98,7 +98,7 @@ class KeyMoves:
             found.past += [_slim(row) for row in by_columns(olds, found.olds)]
         return found
 
-    def add(self, other: KeyMoves, keys: KeysTold | None, others: KeysTold | None) -> None:
+    def add(self, other: KeyMoves, keys: KeyReport | None, others: KeyReport | None) -> None:
         """Take in what another task knows; ``keys`` are those of all changes of the tasks before it, ``others`` its own."""
         self.is_scattered |= other.is_scattered or _meet(self.olds, others) or _meet(other.olds, keys)
         self.halves += other.halves
@@ -146,7 +146,7 @@ class KeyMoves:
         return FollowedKeys(filled, given, sum(looked.is_late(row) for row in given))
 
 
-def _meet(olds: Hashes, keys: KeysTold | None) -> bool:
+def _meet(olds: Hashes, keys: KeyReport | None) -> bool:
     """Whether one of these keys may be among those of other changes."""
     if not len(olds) or keys is None:
         return False

@@ -24,7 +24,7 @@ from safewrite.cdc.records.change_set import ChangeSet
 from safewrite.cdc.records.records import KafkaRecords
 from safewrite.cdc.routing.routing import Router
 from safewrite.cdc.table.decode_task import DecodeReport, DecodeTask, union
-from safewrite.cdc.table.shares import ShareTold, Sharing, TableView
+from safewrite.cdc.table.shares import ShareReport, Sharing, TableView
 from safewrite.cdc.table.table_batch import JobParts
 from safewrite.cdc.table.task_shares import TaskShare, view_of
 from safewrite.changes.members.shared_jobs import SharedJobs
@@ -103,7 +103,7 @@ class SharesOfBatch:
     work: ExecutorWork
     batch: Batch
     done: Mapping[str, int]
-    share_reports: Mapping[str, ShareTold]
+    share_reports: Mapping[str, ShareReport]
     records: Mapping[str, int]
     """How many records of each table are in parts."""
     jobs: SharedJobs[Any]
@@ -197,7 +197,7 @@ class SharesOfBatch:
         log.log(level, "batch %s: executors have landed %s records of %s tables", *of_batch)
         return errors
 
-    def _prepared(self, report: ShareTold) -> TaskShare:
+    def _prepared(self, report: ShareReport) -> TaskShare:
         assert self.sharing is not None
         view = self.sharing.view_of(report.table)
         return TaskShare.prepared(self.landing.job, report, view, self.batch, done=self.done, jobs=self.jobs)
@@ -398,9 +398,9 @@ def _weight(reports: Sequence[DecodeReport]) -> float:
 
 def _by_table(
     reports: Sequence[DecodeReport],
-) -> tuple[dict[str, ShareTold], dict[str, int], dict[str, str]]:
+) -> tuple[dict[str, ShareReport], dict[str, int], dict[str, str]]:
     """What all tasks say of each table, how many records it has, and why some are not to be applied in parts."""
-    found: dict[str, ShareTold] = {}
+    found: dict[str, ShareReport] = {}
     records: Counter[str] = Counter()
     doubts: dict[str, str] = {}
     for name, report in ((name, report) for one in reports for name, report in one.shares.items()):

@@ -25,7 +25,7 @@ from safewrite.cdc.records.change_set import ChangeSet, ColumnBatch, Place
 from safewrite.cdc.records.packed import PackedBatch, unpacked
 from safewrite.cdc.records.prefixes import Prefixes
 from safewrite.cdc.records.records import KafkaRecords
-from safewrite.cdc.table.shares import ShareTold, Sharing
+from safewrite.cdc.table.shares import ShareReport, Sharing
 from safewrite.changes.members.table_chunks import UnfitError
 from safewrite.engine.abc import TaskAttempt, TaskOutput
 from safewrite.engine.exchange import CHUNKS, Aside
@@ -55,7 +55,7 @@ class DecodeReport:
     endings: Mapping[Place, int] = field(default_factory=dict)
     prefixes: tuple[Sequence[bytes], Sequence[bytes]] = ((), ())
     """What precedes the payloads of keys and values that were met."""
-    shares: Mapping[str, ShareTold] = field(default_factory=dict)
+    shares: Mapping[str, ShareReport] = field(default_factory=dict)
     doubts: Mapping[str, str] = field(default_factory=dict)
     """The tables whose changes came whole, and why."""
 
@@ -132,9 +132,9 @@ class DecodeTask:
 
     def _shared(
         self, found: Decoded, at: TaskAttempt, decoder: Decoder, *, is_here: bool
-    ) -> Generator[TaskOutput, None, tuple[dict[str, ShareTold], dict[str, str], int]]:
+    ) -> Generator[TaskOutput, None, tuple[dict[str, ShareReport], dict[str, str], int]]:
         """Give the rows of all tables that can have some, and take their changes out of what was found, and those passed over."""
-        shares: dict[str, ShareTold] = {}
+        shares: dict[str, ShareReport] = {}
         doubts: dict[str, str] = {}
         if self.sharing is None:
             return shares, doubts, 0

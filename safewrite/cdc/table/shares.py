@@ -24,8 +24,8 @@ from safewrite.cdc.records.batch import Partition, by_place
 from safewrite.cdc.records.change import DeadLetter, Op, SourceTable
 from safewrite.cdc.records.change_set import OP as CHANGE_OP
 from safewrite.cdc.records.change_set import ChangeSet, ColumnBatch
-from safewrite.cdc.routing.origin import TableSource
 from safewrite.cdc.routing.routing import Router
+from safewrite.cdc.routing.table_source import TableSource
 from safewrite.cdc.rows.moved_keys import Filled, Hashes, KeyMoves
 from safewrite.cdc.rows.project_columns import Projected
 from safewrite.cdc.rows.ranking import needs_rank
@@ -34,7 +34,7 @@ from safewrite.cdc.rows.rows_by_key import rows_with
 from safewrite.cdc.rows.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.rows.table_changes import TableChanges
 from safewrite.cdc.rows.unavailable_values import Key, key_of
-from safewrite.changes.members.table_chunks import KeysTold, UnfitError, dealt, hashes_of, kept_together
+from safewrite.changes.members.table_chunks import KeyReport, UnfitError, dealt, hashes_of, kept_together
 from safewrite.engine.exchange import Dealt
 from safewrite.frames.row_rules import TableRules
 from safewrite.intake.duck import duckdb_version
@@ -68,7 +68,7 @@ class TableView:
 
 
 @dataclass
-class ShareTold:
+class ShareReport:
     """What the driver must know of the changes of a table that tasks have given to an exchange.
 
     ``records`` is of all records, of which ``dead`` are dead letters and ``ignored`` say nothing of a row; ``changes`` of the rest became
@@ -90,7 +90,7 @@ class ShareTold:
     """The latest time of those that are no dead letters."""
     snapshots: dict[str, int]
     types: ColumnTypes
-    key_values: KeysTold | None
+    key_values: KeyReport | None
     """None without rows."""
     truncates: list[tuple[int, int, str]] = field(default_factory=list)
     """Of each its place, epoch and position; ``rows`` counts them, and they did not go on."""
@@ -101,7 +101,7 @@ class ShareTold:
     given: ChangeSet | None = None
     """The changes, where the task was in the driver's process: what must land in one part is not decoded again."""
 
-    def doubt(self, other: ShareTold) -> str | None:
+    def doubt(self, other: ShareReport) -> str | None:
         """Why these changes and further ones must be in one part; None if they need not."""
         if self.key_values is None or other.key_values is None:
             return None
@@ -111,7 +111,7 @@ class ShareTold:
             return "its keys have several types"
         return None
 
-    def add(self, other: ShareTold) -> None:
+    def add(self, other: ShareReport) -> None:
         """Take in what another task says."""
         for name in ("records", "changes", "rows", "one_by_one", "ignored"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -170,7 +170,7 @@ class ShareTold:
             return filled, [], 0
         made = ChangeRows(self.keys, [*rows])
         (part,) = _parts(made, [*enumerate(rows, _LAST_PLACES)], types_of(self.table, self.types, schema), 0)
-        keys = KeysTold.of(part.keys, part.hashes)
+        keys = KeyReport.of(part.keys, part.hashes)
         if self.key_values is None or keys.schema != self.key_values.schema:
             raise UnfitError("its keys have several types")
         self.key_values.add(keys)
@@ -219,7 +219,7 @@ class Sharing:
 
     def share(
         self, table: TargetTable, given: ChangeSet, task: int, decoder: Decoder
-    ) -> tuple[ShareTold, Iterator[Dealt]]:
+    ) -> tuple[ShareReport, Iterator[Dealt]]:
         """What the driver must know of a table's changes, and their rows.
 
         Raises:
@@ -263,7 +263,7 @@ class Sharing:
             changes = boundary.ordered(decoder.each(ChangeSet([], [given])).rows)
             return rows_of(rules, changes, rows.keys).rows
 
-        share = ShareTold(
+        share = ShareReport(
             table,
             rows.keys,
             given.records,
@@ -411,11 +411,11 @@ def _part(rows: pa.Table, keys: Mapping[str, tuple[Any, Mapping[int, str]]]) -> 
     return _Part(rows, made, hashes_of(made) if keys else None)
 
 
-def _keys_of(parts: Sequence[_Part]) -> KeysTold | None:
+def _keys_of(parts: Sequence[_Part]) -> KeyReport | None:
     """What the driver must know of the keys of all parts."""
     if not parts or not parts[0].keys.num_columns:
         return None
-    found = KeysTold(parts[0].keys.schema, parts[0].hashes is not None)
+    found = KeyReport(parts[0].keys.schema, parts[0].hashes is not None)
     for one in parts:
-        found.add(KeysTold.of(one.keys, one.hashes))
+        found.add(KeyReport.of(one.keys, one.hashes))
     return found

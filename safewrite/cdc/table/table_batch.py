@@ -22,8 +22,7 @@ from safewrite.cdc.ledger.target_tables import TargetTables, keys_of
 from safewrite.cdc.records.batch import Batch, by_place
 from safewrite.cdc.records.change import DeadLetter
 from safewrite.cdc.records.change_set import ChangeSet
-from safewrite.cdc.routing.moves import SOURCE_TIME, moved_by
-from safewrite.cdc.routing.origin import TableSource
+from safewrite.cdc.routing.position_moves import SOURCE_TIME, moved_by
 from safewrite.cdc.routing.refusals import (
     knows_job,
     refuse_key_in_order,
@@ -32,6 +31,7 @@ from safewrite.cdc.routing.refusals import (
     refuse_other_rows,
     refuse_set_back,
 )
+from safewrite.cdc.routing.table_source import TableSource
 from safewrite.cdc.rows.ranking import needs_rank, rank
 from safewrite.cdc.rows.reset_guard import check_of
 from safewrite.cdc.rows.rows import ChangeRows, rows_of
@@ -40,7 +40,7 @@ from safewrite.cdc.rows.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.rows.table_changes import Keys, Made, TableChanges
 from safewrite.cdc.rows.unavailable_values import UnavailableValues, taking
 from safewrite.cdc.sql.computing import compute
-from safewrite.cdc.table.counts import count_dead, counts_of, counts_of_versions
+from safewrite.cdc.table.ledger_counts import count_dead, counts_of, counts_of_versions
 from safewrite.cdc.table.version_changes import VersionCommit, VersionDoubt, only_versions_came
 from safewrite.cdc.table.versions import next_revision
 

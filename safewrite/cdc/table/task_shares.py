@@ -21,8 +21,7 @@ from safewrite.cdc.ledger.ledger import LedgerEntry, listed
 from safewrite.cdc.ledger.target_tables import keys_of
 from safewrite.cdc.records.batch import Batch, Moves, Ranges, by_place, key_of, moves
 from safewrite.cdc.records.change import DeadLetter
-from safewrite.cdc.routing.moves import SOURCE_TIME, moved_by
-from safewrite.cdc.routing.origin import TableSource, is_source_position
+from safewrite.cdc.routing.position_moves import SOURCE_TIME, moved_by
 from safewrite.cdc.routing.refusals import (
     knows_job,
     refuse_key_in_order,
@@ -31,11 +30,12 @@ from safewrite.cdc.routing.refusals import (
     refuse_other_rows,
     refuse_set_back,
 )
+from safewrite.cdc.routing.table_source import TableSource, is_source_position
 from safewrite.cdc.rows.moved_keys import Filled
 from safewrite.cdc.rows.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.sql.computing import ChunkSql
-from safewrite.cdc.table.counts import count_dead, counts_of
-from safewrite.cdc.table.shares import LACKS, OP, PLACE, ROW, ShareTold, TableView
+from safewrite.cdc.table.ledger_counts import count_dead, counts_of
+from safewrite.cdc.table.shares import LACKS, OP, PLACE, ROW, ShareReport, TableView
 from safewrite.cdc.table.table_batch import JobParts
 from safewrite.cdc.table.version_changes import VersionCommit, VersionDoubt, only_versions_came
 from safewrite.cdc.table.versions import VersionRule, next_revision
@@ -170,7 +170,7 @@ class TaskShare:
     """What one table gets of a batch by tasks."""
 
     job: JobParts
-    report: ShareTold
+    report: ShareReport
     entry: LedgerEntry
     ranges: Ranges
     jobs: SharedJobs[Any]
@@ -199,7 +199,7 @@ class TaskShare:
     def prepared(
         cls,
         job: JobParts,
-        report: ShareTold,
+        report: ShareReport,
         view: TableView,
         batch: Batch,
         *,

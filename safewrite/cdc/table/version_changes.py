@@ -17,7 +17,7 @@ from safewrite.cdc.records.batch import Moves
 from safewrite.cdc.rows.reset_guard import all_late_error
 from safewrite.cdc.table.versions import REVISIONS, VersionRule
 from safewrite.changes.members.shared_jobs import Doubt, SharedChanges, SharedJobs
-from safewrite.changes.members.table_chunks import KeysTold, dealt, hashes_of
+from safewrite.changes.members.table_chunks import KeyReport, dealt, hashes_of
 from safewrite.engine.abc import TaskReport
 from safewrite.engine.local import LocalEngine
 
@@ -84,7 +84,7 @@ class VersionCommit:
         hashes = hashes_of(of_keys)
         rows = frame.drop_columns([LACKS]).append_column(_PLACE, pa.array(np.arange(frame.num_rows)))
         jobs: SharedJobs[Any] = SharedJobs(LocalEngine(), [[dealt(name, rows, hashes, 1)]], 1, 1, 1)
-        columns, told = pa.schema([(OP, pa.string())]), KeysTold.of(of_keys, hashes)
+        columns, told = pa.schema([(OP, pa.string())]), KeyReport.of(of_keys, hashes)
 
         def changes(rule: VersionRule) -> SharedChanges:
             return SharedChanges(name, jobs, _placed, told, frame.num_rows, 1, columns, key, rule=rule)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from safewrite.changes.meaning.reading import check_target, loose, parsed, read_batch
 from safewrite.changes.meaning.row_rule import RowRule
 from safewrite.changes.meaning.spec import Spec
-from safewrite.changes.members.table_chunks import KeysTold, UnfitError
+from safewrite.changes.members.table_chunks import KeyReport, UnfitError
 from safewrite.changes.members.table_pool import (
     Decisions,
     GivenRows,
@@ -418,7 +418,7 @@ class SharedChanges:
     name: str
     jobs: SharedJobs[Any]
     fit: Fit
-    keys: KeysTold
+    keys: KeyReport
     rows: int
     parts: int
     columns: pa.Schema

@@ -27,7 +27,7 @@ class UnfitError(NotCommittedError):
 
 # --- keys ----------------------------------------------------------------------------------------------
 @dataclass
-class KeysTold:
+class KeyReport:
     """What the driver must know of the keys of some changes.
 
     ``ends`` are the lowest and highest value of each column, ``values`` all that it has, or None where they are many; so for
@@ -42,7 +42,7 @@ class KeysTold:
     hashes: Hashes | None = field(default_factory=lambda: np.zeros(0, np.uint64))
 
     @classmethod
-    def of(cls, keys: pa.Table, hashes: Hashes | None) -> KeysTold:
+    def of(cls, keys: pa.Table, hashes: Hashes | None) -> KeyReport:
         """Those of a table of keys, of which none is NULL."""
         report = cls(keys.schema, hashes is not None)
         for name in keys.column_names:
@@ -51,7 +51,7 @@ class KeysTold:
         report.hashes = None if hashes is None else _some(ascending(hashes))
         return report
 
-    def add(self, other: KeysTold) -> None:
+    def add(self, other: KeyReport) -> None:
         """Take in further ones, of the same columns and types."""
         for name, ends in other.ends.items():
             self.ends[name] = ends_of(pa.concat_arrays([self.ends.get(name, ends), ends]))
