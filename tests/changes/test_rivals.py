@@ -322,3 +322,19 @@ def test_files_are_written_again_once_it_is_known_what_others_did_meanwhile(
     assert lake.rows() == {(key, "x"): {1: "theirs", 2: "ours"}.get(key, "old") for key in range(8)}
     assert sum("-kept" in path for path in written) == 1, "a file was written in vain"
     assert data_files(lake) == named_files(lake)
+
+
+def test_a_large_plan_tries_though_others_change_the_table_before_each_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a writer that has lost a try waits for its turn."""
+    monkeypatch.setattr(iceberg_apply, "MUCH_BYTES", 0)
+    lake = Lake("iceberg", tmp_path)
+    apply(lake.open(), [up((1, 0), "old", (key, "x")) for key in range(8)])
+    rival, table = lake.open(), lake.open()
+    acts = [lambda turn=turn: apply(rival, [up((turn, 0), "theirs", (1, "x"))]) for turn in range(2, 7)]
+    world = beside(lake, table, *acts)
+    world.step = LOOK["iceberg"]
+    apply(table, [up((9, 0), "ours", (2, "x"))])
+    assert len(world.acts) >= 3, "it looked, and did not try"
+    assert lake.rows()[2, "x"] == "ours"

@@ -68,6 +68,7 @@ class ApplyPlan(AppendPlan):
     planned_table: PlannedTable = field(default_factory=PlannedTable, repr=False)
     """What the work is told of this plan."""
     _removal: RowRemoval | None = field(default=None, repr=False)
+    _has_looked: bool = False
     _rows: InsertedRows | None = field(default=None, repr=False)
 
     @property
@@ -157,14 +158,16 @@ class ApplyPlan(AppendPlan):
     def _look_before(
         self, head: TableVersion, tasks: dict[Mark, FileScanTask], gone: GoneRows[Mark]
     ) -> Generator[Effect, Outcome, None]:
-        """Look at the table before many bytes of files are written again: what others did meanwhile is taken over first.
+        """Look at the table once before many bytes of files are written again: what others did meanwhile is taken over first.
 
         Raises:
             BaseMovedError: they did something.
         """
         again = (task.file for mark, task in tasks.items() if gone.may_lose(mark) and not marks(head, task))
-        if gone.is_cut or self.serves_others or sum(one.file_size_in_bytes for one in again) < MUCH_BYTES:
+        is_little = gone.is_cut or sum(one.file_size_in_bytes for one in again) < MUCH_BYTES
+        if is_little or self.serves_others or self._has_looked:
             return
+        self._has_looked = True  # a plan that never tried would never wait for its turn
         if (yield from load(self.limits)).current != head.current:
             raise BaseMovedError
 
