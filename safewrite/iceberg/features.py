@@ -160,10 +160,21 @@ def _transforms(metadata: TableMetadata) -> str | None:
 
 
 def _types(metadata: TableMetadata) -> str | None:
-    """Why columns forbid it whose values are not known: a frame could not bring them, and a rewrite would lose them."""
+    """Why columns forbid it whose values are not known: a frame could not bring them, and a rewrite would lose them.
+
+    A column of type ``unknown`` has no values, and no file has it; inside of other columns, or where there is no other, that is not done.
+    """
     from pyiceberg.types import UnknownType
 
-    found = [*unread(metadata), *_fields(metadata, lambda field: isinstance(field.field_type, UnknownType))]
+    tops = {one.field_id for one in metadata.schema().fields}
+    alone = all(isinstance(one.field_type, UnknownType) for one in metadata.schema().fields)
+    found = [
+        *unread(metadata),
+        *_fields(
+            metadata,
+            lambda field: isinstance(field.field_type, UnknownType) and (alone or field.field_id not in tops),
+        ),
+    ]
     return (
         f"values would have to be written to {', '.join(found)}, of a type that is not known"
         if found

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import safewrite as sw
@@ -351,3 +352,31 @@ def test_changes_to_an_upgraded_table_do_not_pass_over_ids_that_a_rival_gives(
     assert after.pop(7)[0] not in {row for row, _ in before.values()}
     assert after.pop(0) == (before[0][0], metadata.last_sequence_number)
     assert after == {number: of for number, of in before.items() if number not in {0, 1}}
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("properties", [{}, VECTORS], ids=["rewritten", "marked"])
+def test_a_column_of_unknown_type_is_null_and_in_no_file(
+    properties: dict[str, str], lake: dict[str, str]
+) -> None:
+    """Every verb writes around it; a value for it is refused."""
+    made(lake, properties=properties).append(rows(*range(6)))
+    v3.add_column(lake, "unknown")
+    table = opened(lake)
+    oracle = Oracle(table)
+    table.append([{"id": 6, "v": "a", "x": None}])
+    oracle.after(new=[6])
+    table.append(rows(7), schema_mode="merge")
+    oracle.after(new=[7])
+    table.delete("id = 1")
+    oracle.after(gone=[1])
+    table.apply_changes([{**change, "x": None} for change in changes(0, 8)], **APPLY)
+    oracle.after(changed=[0], new=[8])
+    table.maintain()
+    oracle.after()
+    assert {*table.rows(where="true")["x"].to_pylist()} == {None}
+    assert all(
+        pq.read_schema(path.removeprefix("file://")).names.count("x") == 0 for path in v3.data_files(lake)
+    )
+    with pytest.raises(sw.WouldAlterError, match="'x'"):
+        table.append([{"id": 9, "v": "a", "x": 5}])

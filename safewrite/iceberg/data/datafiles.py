@@ -18,7 +18,7 @@ from pyiceberg.schema import Schema, make_compatible_name
 from pyiceberg.table.locations import LocationProvider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
-from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UUIDType
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UnknownType, UUIDType
 
 from safewrite.errors import InternalError, InvalidInputError, UnsupportedTableError
 from safewrite.frames.columns import Indices
@@ -225,6 +225,8 @@ class _Layout:
                 f"was written. Set the codec to one of {', '.join(_CODECS)}, and the level to a number or remove it."
             )
         has_level = level is not None and codec in _WITH_LEVEL
+        kept = [one for one in schema.fields if not isinstance(one.field_type, UnknownType)]
+        schema = schema if len(kept) == len(schema.fields) else Schema(*kept)  # no file has the others
         return cls(
             schema,
             _with_ids(schema),
@@ -235,9 +237,10 @@ class _Layout:
 
     def stored(self, table: pa.Table) -> pa.Table:
         """Rows under the names and types that the file has."""
+        there = [table.column(field.name) for field in self.schema.fields]
         columns = [
             column if column.type == kind else column.cast(kind)
-            for column, kind in zip(table.columns, self.arrow.types, strict=True)
+            for column, kind in zip(there, self.arrow.types, strict=True)
         ]
         return pa.Table.from_arrays(columns, schema=self.arrow)
 
