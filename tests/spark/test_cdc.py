@@ -35,8 +35,11 @@ from safewrite.engine.choice import Cost
 from safewrite.engine.spark import SparkEngine
 from tests.cdc.events import record
 from tests.cdc.jobs import Job, Source, change
+from tests.cdc.test_history import KEEPING, assert_kept
 from tests.spark.parted import RECORDS, pipeline
 from tests.spark.session import Spark
+
+pytestmark = pytest.mark.xdist_group("spark")
 
 
 @dataclass
@@ -254,6 +257,27 @@ def test_a_batch_many_times_larger_than_the_driver_takes_lands_whatever_dies(
     assert sum(line["records"] for line in lines) == len(source.records)
     assert len({line["offsets"] for line in lines}) > len(source.records) / RECORDS
     assert {line["batch"] for line in lines} == {0}
+
+
+@pytest.mark.long
+def test_versions_and_marked_rows_land_whatever_dies(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """E1, E2: killed between the commits of two tables, replayed; killed, and the checkpoint lost."""
+    source, job = Source(17), stream.job
+    job.tables = KEEPING
+    stream.send(*source.run(50))
+    with pytest.raises(StreamingQueryException, match="the driver dies here"):
+        stream.run(dies(stream.pipeline(parallel_tables=1), monkeypatch, 4))
+    stream.run()
+    stream.send(*source.run(40))
+    with pytest.raises(StreamingQueryException, match="the driver dies here"):
+        stream.run(dies(stream.pipeline(parallel_tables=1), monkeypatch, 2))
+    shutil.rmtree(stream.checkpoint)
+    stream.send(*source.run(20))
+    stream.run()
+    assert_kept(job, source)
+    lines = [line for line in job.read("job_ledger", "cdc").to_pylist() if line["table"]]
+    there = {line["table"] for line in lines if line["by_executors"] == line["records"] > 0}
+    assert there == ({"db.a", "db.b", "db.c"} if stream.engine == "spark" else set())
 
 
 def by_batch(stream: Stream) -> list[tuple[int, bool, str]]:
