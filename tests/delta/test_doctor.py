@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 import safewrite as sw
 from bench.servers.servers import Ministack
@@ -135,6 +136,34 @@ def test_a_file_that_two_commits_add_is_found_with_both_versions(tmp_path: Path)
 def test_a_file_that_was_removed_in_between_or_only_described_anew_is_no_double(tmp_path: Path) -> None:
     restored = (add("a"),), (remove("a"),), (add("a"),)
     with_files(table_of(tmp_path, *restored, (add("a", dataChange=False),)), "a")
+    assert findings(tmp_path) == {}
+
+
+def test_a_compaction_of_files_that_another_one_took_is_found_with_both_versions(tmp_path: Path) -> None:
+    """deltalake lets it land: should this fail with an error of deltalake's, take the warning out of docs/other-engines.md."""
+    table = sw.open(tmp_path / "t", create=True)
+    for number in range(3):
+        table.append(pa.table({"id": [number]}))
+    stale = DeltaTable(tmp_path / "t")
+    assert table.maintain().commits == (3,)
+    assert findings(tmp_path / "t") == {}
+    stale.optimize.compact()
+    found = findings(tmp_path / "t")["compacted_twice"]
+    assert found.severity is Severity.DANGER
+    assert found.details == {"versions": {4: [3]}, "count": 1}
+    assert DeltaTable(tmp_path / "t").count() == 6
+
+
+def test_a_remove_said_again_and_a_compaction_of_files_that_were_brought_back_double_nothing(
+    tmp_path: Path,
+) -> None:
+    moved = {"dataChange": False}
+    first = (add("a"),), (remove("a", **moved), add("b", **moved))
+    restored = (remove("b"), add("a")), (remove("a", **moved), add("c", **moved))
+    overwritten = remove("b"), add("d")  # of a file that was gone, and no compaction
+    with_files(
+        table_of(tmp_path, *first, first[1], (remove("a", **moved),), *restored, overwritten), "c", "d"
+    )
     assert findings(tmp_path) == {}
 
 

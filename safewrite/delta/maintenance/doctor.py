@@ -55,6 +55,7 @@ def examine(
         _log,
         _checkpoints,
         _doubled,
+        _put_together_twice,
         _table,
         other_writers.lock_table,
         other_writers.attempts,
@@ -187,6 +188,38 @@ def _doubled(found: Inspection) -> Findings:
             DANGER, "key_committed_twice", f"{len(repeated)} idempotency keys stand in more than one commit.",
             "Delete the second copy of their rows; please report it with the two commit files.",
             {"keys": dict(list(repeated.items())[:EXAMPLES]), "count": len(repeated)},
+        )  # fmt: skip
+
+
+def _put_together_twice(found: Inspection) -> Findings:
+    """A compaction that landed although its files were gone: their rows are in the table twice.
+
+    deltalake 1.6 lets its own land after any other (delta-rs #3982: it takes a removal that changes no data for no conflict).
+    """
+    live: set[actions.FileKey] = set()
+    gone: dict[actions.FileKey, int] = {}
+    twice: dict[int, list[int]] = {}
+    for version in sorted(found.commits):
+        commit = found.commits[version]
+        removed = {actions.file_key(one): one.get("dataChange") is False for one in commit.removes()}
+        added = {actions.file_key(one) for one in commit.adds()}
+        before = {gone[one] for one, moved in removed.items() if moved and one in gone}
+        if before and not added <= live:
+            twice[version] = sorted(before)
+        gone.update(dict.fromkeys(removed.keys() - gone.keys(), version))
+        for one in added:
+            gone.pop(one, None)
+        live.difference_update(removed)
+        live |= added
+    if twice:
+        engines = sorted({_engine(found.commits[version]) or "unknown" for version in twice})
+        yield Finding(
+            DANGER, "compacted_twice",
+            f"Compactions {some(list(twice))} of {', '.join(engines)} put files together that a commit before had removed, so the "
+            "rows of those are in the table twice since then, and some as they were before.",
+            "Stop one of the two who put files together: beside safewrite maintain no compaction of deltalake may run. Restore the "
+            "table to the version before, or write the rows once, by key, from that version. A table that was restored since is sound.",
+            {"versions": dict(list(twice.items())[:EXAMPLES]), "count": len(twice)},
         )  # fmt: skip
 
 
