@@ -94,7 +94,7 @@ def _opened(kind: str, folder: Path) -> Table:
 
 def _start(asked: argparse.Namespace, role: str, number: int, folder: str) -> subprocess.Popen[bytes]:
     words = ["--format", asked.format, "--seconds", str(asked.seconds), "--role", role, str(number), folder]
-    return subprocess.Popen([sys.executable, "-W", "ignore", "-m", "bench.stress.upkeep", *words])
+    return subprocess.Popen([sys.executable, "-W", "ignore", "-m", f"{__package__}.upkeep", *words])
 
 
 def _kill_maintainers(asked: argparse.Namespace, folder: str) -> int:

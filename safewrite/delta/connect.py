@@ -55,7 +55,7 @@ class Connection:
 
     def store(self) -> StoreAddress | None:
         """The table's objects, as another process reaches them; None where it cannot."""
-        from safewrite.engine.credentials import travelling
+        from safewrite.engine.settings_sent import travelling
         from safewrite.stores.addresses import StoreAddress
 
         address = self.address

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 from botocore.credentials import Credentials, RefreshableCredentials
 
-from safewrite.engine.credentials import travelling
+from safewrite.engine.settings_sent import travelling
 from safewrite.stores.addresses import StoreAddress
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from safewrite.engine.credentials import travelling
+from safewrite.engine.settings_sent import travelling
 from safewrite.iceberg.catalog.metadata_v3 import dumped
 from safewrite.iceberg.catalog.s3 import direct
 from safewrite.iceberg.catalog.world import FilesWorld

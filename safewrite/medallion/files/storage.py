@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
-from safewrite.engine.credentials import travelling
+from safewrite.engine.settings_sent import travelling
 from safewrite.errors import InvalidInputError, StorageError
 from safewrite.surroundings import Surroundings, surroundings
 

@@ -33,7 +33,8 @@ class SilverRules:
         """The rules of a table."""
         rules: TableRules = silver.row_rules
         asked = tuple(one.name for one in silver.schema if not one.nullable and one.name not in {*keys})
-        return cls(rules, asked, pa.schema([one for one in silver.schema if one.name in rules.names]))
+        read_or_made = rules.names
+        return cls(rules, asked, pa.schema([one for one in silver.schema if one.name in read_or_made]))
 
     def __bool__(self) -> bool:
         return bool(self.rules or self.required)
@@ -69,9 +70,9 @@ class SilverRules:
         made = self.made(rows.column_names)
         if not len(made):
             return rows
-        columns = self._columns(rows)
+        columns, names = self._columns(rows), {*made.names}
         for fill in self.rules.fills:
-            if fill.name in made.names:
+            if fill.name in names:
                 rows = rows.append_column(made.field(fill.name), columns[fill.name])
                 _, every = self._lacking(rows, fill.reads)
                 rows = _keeping(rows, fill.name, every) if every.any() else rows
