@@ -33,7 +33,7 @@ class SilverRules:
         """The rules of a table."""
         rules: TableRules = silver.row_rules
         asked = tuple(one.name for one in silver.schema if not one.nullable and one.name not in {*keys})
-        read_or_made = rules.names
+        read_or_made = {*rules.names}
         return cls(rules, asked, pa.schema([one for one in silver.schema if one.name in read_or_made]))
 
     def __bool__(self) -> bool:
