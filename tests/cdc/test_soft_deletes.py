@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from safewrite.cdc.records.change import KafkaRecord
 from tests.cdc.events import decoded, event, postgres, record
 from tests.cdc.jobs import FORM_AND_SCHEMAS, Job, Rows, Source, change, cut
 from tests.cdc.on_executors import Executors, work_of
+from tests.each import each
 
 SOFT = {"table": "a", "deleted_column": "is_gone"}
 LONG_ON_ICEBERG = pytest.mark.parametrize("form", ["delta", pytest.param("iceberg", marks=pytest.mark.long)])
@@ -142,6 +144,27 @@ def test_no_row_takes_a_value_of_one_that_was_deleted(tmp_path: Path, form: str)
         3: {"id": 3, "n": None, "body": None, "is_gone": True},
     }
     assert sorted(letter["offset"] for letter in job.letters()) == [2, 3, 7]
+    assert job.verdict().faults == ()
+
+
+@each("schemas", [True, False])
+@each("cuts", [(), (1,), (2,), (3,), (1, 2), (1, 2, 3)])
+def test_batches_may_be_cut_anywhere_between_a_delete_and_what_lacks_its_value(
+    schemas: bool, cuts: tuple[int, ...], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The insert between them is a dead letter, so the update is one too, also where all came in one batch."""
+    job = Job(tmp_path_factory.mktemp("lake"), [SOFT], schemas=schemas)
+    job.land(change("c", "a", 9, {"id": 9, "n": 9, "body": "b"}, lsn=1, offset=0))
+    events = [
+        change("c", "a", 1, {"id": 1, "n": 1, "body": "old"}, lsn=2, offset=1),
+        change("d", "a", 1, lsn=3, offset=2),
+        change("c", "a", 1, {"id": 1, "n": 2**70, "body": "new"}, lsn=4, offset=3),
+        change("u", "a", 1, {"id": 1, "n": 2, "body": GONE}, lsn=5, offset=4),
+    ]
+    for begin, end in itertools.pairwise([0, *cuts, len(events)]):
+        job.land(*events[begin:end])
+    assert sorted(letter["offset"] for letter in job.letters()) == [3, 4]
+    assert job.rows("a")[1] == {"id": 1, "n": 1, "body": "old", "is_gone": True}
     assert job.verdict().faults == ()
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 import safewrite as sw
 from safewrite.cdc.columns.frames import LACKS, OP, ChangeFrame, frame_of
-from safewrite.cdc.columns.widening import fitted
+from safewrite.cdc.columns.widening import Fitted, fitted
 from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.job import Config
 from safewrite.cdc.config.table_config import TargetTable
@@ -138,7 +138,7 @@ class TableBatch:
                 self._without_unknown()
             if counts is None:
                 self._without_unjudged()
-            done = fitted(self.job.targets, self.table, self.rows, self.found)
+            done = self._fitted(again=counts is not None)
         except sw.InvalidInputError as error:  # the table cannot be as it is to be, or SQL not applied
             self._without_table(self.changes, error)
             return
@@ -312,6 +312,19 @@ class TableBatch:
         lost = {id(letter.record) for letter in unknown}
         made.rows = [row for row in made.rows if id(row.change.record) not in lost]
         made.dead += [replace(letter, table=self.table.name) for letter in unknown]
+
+    def _fitted(self, *, again: bool) -> Fitted:
+        """The rows under the types of their table.  Where deleted rows stay, a row takes no value of one that does not fit."""
+        while True:
+            done = fitted(self.job.targets, self.table, self.rows, self.found)
+            lost, rows = {id(letter.record) for letter in done.frame.dead}, self.rows.rows
+            left = [row for row in rows if id(row.change.record) not in lost]
+            takes = self.table.deleted_column is not None and any(row.lacks for row in left)
+            if again or not takes or len(left) == len(rows):
+                return done
+            self.rows.rows, self.found = left, done.found
+            self.rows.dead += done.frame.dead
+            self._without_unknown()
 
     def _without_unjudged(self) -> None:
         """Give rows the values that their source left out and a rule of the table reads; those that nobody has are dead letters.
