@@ -20,7 +20,7 @@ from tests.cdc.on_executors import Executors, work_of
 from tests.cdc.test_by_tasks import job_of
 
 _ROOT = str(Path(safewrite.__file__).parent)
-MOST = 40
+MOST = 60
 """So many functions may be on one side only."""
 
 

@@ -152,3 +152,46 @@ def test_a_letter_that_breaks_a_rule_lands_once_the_rule_is_gone(tmp_path: Path)
     assert DeadLetters(job.landing()).replay().landed == 1
     assert job.rows("a")[1]["twice"] == 24
     assert not job.verdict().faults
+
+
+@each("engine", ENGINES)
+@each("at_once", [True, False])
+@each("kept", [{"mode": "history"}, {"deleted_column": "gone"}])
+def test_a_delete_whose_insert_was_a_letter_stops_no_job(
+    kept: dict[str, Any], at_once: bool, engine: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A row without values would stay of it, which the table refuses: the delete is a letter too, and comes again after the insert."""
+    schema = pa.schema([("id", pa.int64()), ("few", pa.int64()), ("note", pa.string()), ("gone", pa.bool_())])
+    job = job_of(
+        tmp_path_factory.mktemp("lake"), schema=schema if "mode" not in kept else schema.remove(3), **kept
+    )
+    events = [insert(1, 1), insert(2, 12), change("d", "a", 2, lsn=9, offset=3)]
+    cuts = [events] if at_once else [events[:2], events[2:]]
+    entries = [land(job, engine, *records, number=number) for number, records in enumerate(cuts)]
+    assert sum(one.dead for one in entries) == 2
+    assert {one["offset"] for one in job.letters()} == {2, 3}
+    assert [*job.rows("a")] == [1]
+    deltalake.DeltaTable(f"{job.folder}/db/a").alter.drop_constraint("few")
+    DeadLetters(job.landing()).replay()
+    rows = deltalake.QueryBuilder().register("a", deltalake.DeltaTable(f"{job.folder}/db/a"))
+    assert pa.table(rows.execute("select id, few from a order by id").read_all()).to_pylist() == [
+        {"id": 1, "few": 1},
+        {"id": 2, "few": 12},
+    ]
+    assert not job.verdict().faults
+
+
+@each("engine", ENGINES)
+def test_a_rule_that_reads_the_mark_of_deleted_rows_is_asked_of_what_is_written(
+    engine: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The record does not have the column; the job writes false there."""
+    schema = pa.schema([("id", pa.int64()), ("few", pa.int64()), ("note", pa.string()), ("gone", pa.bool_())])
+    job = job_of(tmp_path_factory.mktemp("lake"), schema=schema, deleted_column="gone")
+    alter = deltalake.DeltaTable(f"{job.folder}/db/a").alter
+    alter.set_table_properties(
+        {"delta.constraints.few": "NOT gone OR few IS NOT NULL"}, raise_if_not_exists=False
+    )
+    for number in range(2):
+        assert land(job, engine, insert(number, None), number=number).applied == 1
+    assert not job.letters()

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.connect.values import type_of
@@ -217,6 +218,8 @@ class ColumnFit:
         rules = self.rules.of_rows
         if not rules or not rules.names <= arrays.keys():
             return
+        if (marks := self.rules.marks) in arrays and pa.types.is_boolean(arrays[marks].type):
+            arrays[marks] = pc.fill_null(arrays[marks], False)
         wrong = self.rules.fill(arrays, self.types, is_row, absent)
         for place, why in (wrong | self.rules.broken(arrays, is_row, left_out)).items():
             dead.setdefault(place, why)

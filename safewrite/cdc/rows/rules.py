@@ -43,6 +43,8 @@ class Rules:
     """Partition columns whose values are names of folders."""
     of_rows: TableRules = field(default_factory=TableRules)
     """Conditions that each row has to keep, and what columns get that a row lacks."""
+    marks: str | None = None
+    """The column that the job writes itself: it marks deleted rows, and is false in all others."""
 
     @classmethod
     def of(cls, table: TargetTable, found: HasColumns | None) -> Self:
@@ -51,7 +53,8 @@ class Rules:
         if found is None:
             return cls(folders=frozenset(table.partition_by if is_delta else ()))
         required = {one.name: one for one in found.schema if _asks(one)}
-        return cls(required, frozenset(found.partition_by if is_delta else ()), found.row_rules)
+        folders = frozenset(found.partition_by if is_delta else ())
+        return cls(required, folders, found.row_rules, table.deleted_column)
 
     @cached_property
     def _filled(self) -> frozenset[str]:

@@ -20,7 +20,7 @@ from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.ledger.ledger import JobLedger, LedgerEntry, listed
 from safewrite.cdc.ledger.target_tables import TargetTables, keys_of
 from safewrite.cdc.records.batch import Batch, by_place
-from safewrite.cdc.records.change import DeadLetter
+from safewrite.cdc.records.change import DeadLetter, KafkaRecord, Op
 from safewrite.cdc.records.change_set import ChangeSet
 from safewrite.cdc.routing.position_moves import SOURCE_TIME, moved_by
 from safewrite.cdc.routing.refusals import (
@@ -34,15 +34,15 @@ from safewrite.cdc.routing.refusals import (
 from safewrite.cdc.routing.table_source import TableSource
 from safewrite.cdc.rows.ranking import needs_rank, rank
 from safewrite.cdc.rows.reset_guard import check_of
-from safewrite.cdc.rows.rows import ChangeRows, rows_of
+from safewrite.cdc.rows.rows import ChangeRow, ChangeRows, rows_of
 from safewrite.cdc.rows.rows_by_key import rows_with
 from safewrite.cdc.rows.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.rows.table_changes import Keys, Made, TableChanges
-from safewrite.cdc.rows.unavailable_values import UnavailableValues, taking
+from safewrite.cdc.rows.unavailable_values import UnavailableValues, key_of, taking
 from safewrite.cdc.sql.computing import compute
 from safewrite.cdc.table.ledger_counts import count_dead, counts_of, counts_of_versions
 from safewrite.cdc.table.version_changes import VersionCommit, VersionDoubt, only_versions_came
-from safewrite.cdc.table.versions import next_revision
+from safewrite.cdc.table.versions import lone_deletes, next_revision
 
 log = logging.getLogger("safewrite")
 
@@ -261,23 +261,88 @@ class TableBatch:
         frame = self.frame
         assert frame is not None
         assert self.found is not None
-        receipt: sw.Receipt | None
         started = time.monotonic()
         try:
-            receipt = self._applied_in_turn(frame)
+            receipt = self._applied_or_letters(frame, self.found)
+        except sw.WouldAlterError as error:
+            keeps = self.table.has_versions or self.table.deleted_column is not None
+            if not keeps or self.table.dead_letters == "fail":
+                raise
+            receipt = self._applied_without_lone(self.found, error)
+        if receipt is None:
+            return
+        landed = self.frame or frame
+        counts = counts_of_versions(landed) if self.table.has_versions else counts_of(receipt, self.table)
+        self.entry.count(counts or {})
+        self.entry.version = receipt.version
+        self.entry.commit_ms = round((time.monotonic() - started) * 1000)
+
+    def _applied_or_letters(self, frame: ChangeFrame, found: sw.Table) -> sw.Receipt | None:
+        """The receipt of a frame, without the rows that lack a value that is lost; None if none is left."""
+        try:
+            return self._applied_in_turn(frame)
         except sw.InvalidInputError as error:
             if not frame.lacking or self.table.dead_letters == "fail":
                 raise
             log.warning(
                 "table %s: rows that lack values nobody has are dead letters: %s", self.table.name, error
             )
-            receipt = self._applied_without_unknown(self.found)
-        if receipt is None:
-            return
-        counts = counts_of_versions(frame) if self.table.has_versions else counts_of(receipt, self.table)
-        self.entry.count(counts or {})
-        self.entry.version = receipt.version
-        self.entry.commit_ms = round((time.monotonic() - started) * 1000)
+            return self._applied_without_unknown(found)
+
+    def _applied_without_lone(self, found: sw.Table, error: sw.WouldAlterError) -> sw.Receipt | None:
+        """The receipt of a frame without deletes of which only a row without values would stay, which the table refuses.
+
+        Raises:
+            WouldAlterError: it refuses others.
+        """
+        if self.rows.projected:
+            self.make(self.rows.keys, each=True)
+            self._rank()
+        lone = {
+            id(row) for row in (self._lone_versions() if self.table.has_versions else self._first_marks())
+        }
+        why = str(error).partition(" Nothing was written")[0]
+        letters = [
+            DeadLetter(
+                row.change.record,
+                f"the delete has no row before it, and the table refuses the row without values that would stay of it: {why}",
+                self.table.name,
+            )
+            for row in self.rows.rows
+            if id(row) in lone
+        ]
+        if not letters:
+            raise error
+        self.rows.rows = [row for row in self.rows.rows if id(row) not in lone]
+        self.rows.dead += letters
+        frame = self._with_letters(found)
+        return self._applied(found, frame) if frame.data.num_rows else None
+
+    def _first_marks(self) -> list[ChangeRow]:
+        """The deletes that stay and have no row of their key before them."""
+        self._mark_first()
+        return [row for row in self.rows.rows if row.op is Op.DELETE and row.is_first]
+
+    def _lone_versions(self) -> list[ChangeRow]:
+        """The deletes that end no version."""
+        own, keys, gone = self.table.own, self.rows.keys, self._gone()
+        of_key: dict[tuple[object, ...], list[ChangeRow]] = {}
+        for row in self.rows.rows:
+            if id(row.change.record) not in gone:
+                of_key.setdefault(key_of(row, keys), []).append(row)
+        stored: dict[tuple[object, ...], list[dict[str, object]]] = {}
+        for one in self._read(
+            [key for key, rows in of_key.items() if any(row.op is Op.DELETE for row in rows)]
+        ):
+            stored.setdefault(tuple(one[name] for name in keys), []).append(one)
+        found = []
+        for key, rows in of_key.items():
+            at = {id(row): (row.values[own.epoch], row.values[own.sequence]) for row in rows}
+            deletes = [row for row in rows if row.op is Op.DELETE]
+            upserts = [at[id(row)] for row in rows if row.op is not Op.DELETE]
+            lone = lone_deletes([at[id(row)] for row in deletes], upserts, stored.get(key, ()), own)
+            found += [row for row in deletes if at[id(row)] in lone]
+        return found
 
     def _applied_without_unknown(self, found: sw.Table) -> sw.Receipt | None:
         """The receipt of a frame without the rows that lack a value that is lost; None if none is left."""
@@ -353,11 +418,16 @@ class TableBatch:
     def _mark_first(self) -> None:
         """Let deleted rows that stay be NULL where no row was before them."""
         if self.table.deleted_column is not None:
-            self._unavailable().mark_first({id(letter.record) for letter in self.dead})
+            self._unavailable().mark_first(self._gone())
+
+    def _gone(self) -> set[int]:
+        """The records that are dead letters, by their ids; what was read by columns has other objects for them than its rows."""
+        dead = {_place(letter.record) for letter in self.dead}
+        return {id(row.change.record) for row in self.rows.rows if _place(row.change.record) in dead}
 
     def _with_letters(self, found: sw.Table) -> ChangeFrame:
         """The frame of the rows that are left, once the letters of the others are kept."""
-        frame = frame_of(self.table, self.rows, found, self.refused)
+        frame = self.frame = frame_of(self.table, self.rows, found, self.refused)
         letters = [*self.strange, *self.rows.dead, *frame.dead]
         self.job.ledger.write_letters(letters, self.batch.ranges)
         self._with_dead(letters)
@@ -434,10 +504,10 @@ class TableBatch:
         if made.projected:
             made = self._making(made.keys, each=True).rows
             compute(self.table, made, self.found, None)  # none lacks a value where some were projected
-        dead = {(one.record.topic, one.record.partition, one.record.offset) for one in self.dead}
-        rows = [
-            row
-            for row in made.rows
-            if (row.change.record.topic, row.change.record.partition, row.change.record.offset) not in dead
-        ]
+        dead = {_place(one.record) for one in self.dead}
+        rows = [row for row in made.rows if _place(row.change.record) not in dead]
         return replace(made, rows=rows)
+
+
+def _place(record: KafkaRecord) -> tuple[str, int, int]:
+    return record.topic, record.partition, record.offset

@@ -298,6 +298,10 @@ class TaskShare:
             try:
                 receipt, moved = self._landed()
                 break
+            except sw.WouldAlterError as error:
+                if self.table.has_versions or self.table.deleted_column is not None:
+                    raise UnfitError(f"a delete without a row before it: {error}") from error
+                raise
             except sw.ConflictError as error:
                 if not again or error.kind is not sw.Kind.POSITION_MOVED or not self._lands_again():
                     raise

@@ -78,6 +78,32 @@ class VersionRule:
         return RuledRows(come, np.array([place for place, _ in written.stored], np.int64), late)
 
 
+def lone_deletes(
+    deletes: Iterable[At], upserts: Iterable[At], rows: Sequence[Mapping[str, Any]], own: OwnNames
+) -> set[At]:
+    """Of changes of one key, the deletes that end no version: what keeps them is a row without values.
+
+    Args:
+        rows: the versions of the key in the table.
+    """
+    events = _stored_events(enumerate(rows), own)
+    for kind, places in ((False, deletes), (True, upserts)):
+        for at in places:
+            events.setdefault(at, _Event(at, kind, None, new=0))
+    found: set[At] = set()
+    before: _Event | None = None
+    for at in sorted(events):
+        event = events[at]
+        if event.new >= 0 and not event.is_upsert and (before is None or _is_lone_after(before, event)):
+            found.add(at)
+        before = event
+    return found
+
+
+def _is_lone_after(before: _Event, delete: _Event) -> bool:
+    return not before.is_upsert and _core(before.at) != _core(delete.at)
+
+
 def _by_key(rows: pa.Table, keys: Sequence[str]) -> dict[tuple[Any, ...], list[tuple[int, dict[str, Any]]]]:
     """Rows and their places, by key."""
     found: dict[tuple[Any, ...], list[tuple[int, dict[str, Any]]]] = {}
