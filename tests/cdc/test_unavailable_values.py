@@ -11,6 +11,7 @@ import pytest
 from safewrite.cdc.records.change import KafkaRecord
 from tests.cdc.events import event, postgres, record
 from tests.cdc.jobs import Job, Rows, change, cut
+from tests.cdc.on_executors import Executors, work_of
 
 GONE = "__debezium_unavailable_value"
 
@@ -170,6 +171,31 @@ def test_only_rows_whose_value_nobody_has_are_dead_letters(job: Job) -> None:
 
 
 @pytest.mark.sweep("iceberg")
+@pytest.mark.parametrize("more", [{}, pytest.param({"deleted_column": "gone"}, marks=pytest.mark.long)])
+@pytest.mark.parametrize("executors", [None, pytest.param(Executors(), marks=pytest.mark.long)])
+def test_a_table_without_the_column_has_no_value_of_it(
+    tmp_path: Path, executors: Executors | None, more: dict[str, Any]
+) -> None:
+    """The source has one, which it left out of an update: NULL would be nobody's."""
+    job = Job(tmp_path, [{"table": "a", **more}])
+
+    def land(number: int, *records: KafkaRecord) -> None:
+        job.landing().land(job.batch(records, number), work_of(executors))
+
+    land(0, change("c", "a", 1, {"id": 1, "n": 0}, lsn=1, offset=0))
+    land(
+        1,
+        change("u", "a", 1, row(1, n=1), lsn=2, offset=1),
+        change("c", "a", 2, row(2, "b", n=1), lsn=3, offset=2),
+        change("u", "a", 2, row(2, n=2), lsn=4, offset=3),
+    )
+    assert [*reasons(job)] == [1]
+    assert "left out body" in reasons(job)[1]
+    found = {key: (one["n"], one["body"]) for key, one in job.rows("a").items()}
+    assert found == {1: (0, None), 2: (2, "b")}
+    assert not job.verdict().faults
+
+
 def test_a_truncate_ends_what_is_known_of_a_row(job: Job) -> None:
     job.land(change("c", "a", 1, row(1, "before"), lsn=1, offset=0))
     job.land(

@@ -193,7 +193,9 @@ class UnavailableValues:
         dead = []
         for key in lacking:
             for position, row in reversed(self._of_key[key]):
-                missing = [name for name in row.lacks if self._value(key, name, position) is UNAVAILABLE]
+                missing = [
+                    name for name in row.lacks if self._value(key, name, position, UNAVAILABLE) is UNAVAILABLE
+                ]
                 if not missing and self._deleted is not None:
                     continue
                 if not missing or self._is_truncated(position):
@@ -220,8 +222,10 @@ class UnavailableValues:
             )
 
     # --- looking ----------------------------------------------------------------------------------
-    def _value(self, key: Key, name: str, before: str) -> Any:
+    def _value(self, key: Key, name: str, before: str, absent: Any = None) -> Any:
         """The value of a column of a row right before a position; ``UNAVAILABLE`` where it is not known.
+
+        A table that does not have the column says ``absent``.
 
         Changes that are older than the table's row are late: it stands, with its values.
         """
@@ -236,12 +240,12 @@ class UnavailableValues:
             if name not in row.lacks:
                 return row.values.get(name)
             if row.other is not None:  # the past of a key ends where a row gets it
-                return UNAVAILABLE if stored is None or since != _bound(row) else stored.get(name)
+                return UNAVAILABLE if stored is None or since != _bound(row) else stored.get(name, absent)
         if stored is None or epoch > self._epoch or since >= before or self._is_truncated(since, before):
             return UNAVAILABLE
         if stored.get(self._deleted or ""):
             return UNAVAILABLE
-        return stored.get(name)
+        return stored.get(name, absent)
 
     def _is_truncated(self, after: str, before: str | None = None) -> bool:
         """Whether the table is emptied after a position, and before another."""

@@ -38,7 +38,7 @@ from safewrite.cdc.rows.rows import ChangeRow, ChangeRows, rows_of
 from safewrite.cdc.rows.rows_by_key import rows_with
 from safewrite.cdc.rows.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.rows.table_changes import Keys, Made, TableChanges
-from safewrite.cdc.rows.unavailable_values import UnavailableValues, key_of, taking
+from safewrite.cdc.rows.unavailable_values import Key, Read, UnavailableValues, key_of, taking
 from safewrite.cdc.sql.computing import compute
 from safewrite.cdc.table.ledger_counts import count_dead, counts_of, counts_of_versions
 from safewrite.cdc.table.version_changes import VersionCommit, VersionDoubt, only_versions_came
@@ -134,7 +134,7 @@ class TableBatch:
                 self._rank()
             if not self.table.has_versions and (asked := taking(self.rows.rows, self.rows.keys)):
                 self._unavailable().follow_keys(asked, again=counts is not None)
-            if self.table.deleted_column is not None and counts is None:
+            if counts is None and (self.table.deleted_column is not None or self._lacks_new()):
                 self._without_unknown()
             if counts is None:
                 self._without_unjudged()
@@ -165,12 +165,20 @@ class TableBatch:
     def make(self, keys: Keys, *, each: bool, again: bool = False) -> None:
         """Make rows of the changes; ``each`` makes all of them one by one, and ``again`` those of a batch that has landed."""
         self.made, table = self._making(keys, each=each), self.table
-        looks = bool(table.expressions) or table.deleted_column is not None
+        looks = bool(table.expressions) or table.deleted_column is not None or self._lacks_new()
         if looks and self.rows.projected and any(row.lacks for row in self.rows.rows):
             self.made = self._making(keys, each=True)
         projected = sum(len(one.batch) for one in self.made.rows.projected)
         self.entry.one_by_one = self.changes.records - projected
         self._compute(again=again)
+
+    def _lacks_new(self) -> bool:
+        """Whether a row lacks a value of a column that its table does not have yet: a NULL there would be nobody's."""
+        table, found = self.table, self.found
+        if found is None or table.is_appended or table.has_versions or table.sequence != "source":
+            return False
+        there = {*found.schema.names}
+        return any(not there.issuperset(row.lacks) for row in self.rows.rows)
 
     def _making(self, keys: Keys, *, each: bool) -> Made:
         schema, config = None if self.found is None else self.found.schema, self.job.config
@@ -318,31 +326,16 @@ class TableBatch:
         frame = self._with_letters(found)
         return self._applied(found, frame) if frame.data.num_rows else None
 
+    def _lone_versions(self) -> list[ChangeRow]:
+        """The deletes that end no version."""
+        gone = self._gone()
+        rows = [row for row in self.rows.rows if id(row.change.record) not in gone]
+        return _lone(rows, self.rows.keys, self.table, self._read)
+
     def _first_marks(self) -> list[ChangeRow]:
         """The deletes that stay and have no row of their key before them."""
         self._mark_first()
         return [row for row in self.rows.rows if row.op is Op.DELETE and row.is_first]
-
-    def _lone_versions(self) -> list[ChangeRow]:
-        """The deletes that end no version."""
-        own, keys, gone = self.table.own, self.rows.keys, self._gone()
-        of_key: dict[tuple[object, ...], list[ChangeRow]] = {}
-        for row in self.rows.rows:
-            if id(row.change.record) not in gone:
-                of_key.setdefault(key_of(row, keys), []).append(row)
-        stored: dict[tuple[object, ...], list[dict[str, object]]] = {}
-        for one in self._read(
-            [key for key, rows in of_key.items() if any(row.op is Op.DELETE for row in rows)]
-        ):
-            stored.setdefault(tuple(one[name] for name in keys), []).append(one)
-        found = []
-        for key, rows in of_key.items():
-            at = {id(row): (row.values[own.epoch], row.values[own.sequence]) for row in rows}
-            deletes = [row for row in rows if row.op is Op.DELETE]
-            upserts = [at[id(row)] for row in rows if row.op is not Op.DELETE]
-            lone = lone_deletes([at[id(row)] for row in deletes], upserts, stored.get(key, ()), own)
-            found += [row for row in deletes if at[id(row)] in lone]
-        return found
 
     def _applied_without_unknown(self, found: sw.Table) -> sw.Receipt | None:
         """The receipt of a frame without the rows that lack a value that is lost; None if none is left."""
@@ -507,6 +500,24 @@ class TableBatch:
         dead = {_place(one.record) for one in self.dead}
         rows = [row for row in made.rows if _place(row.change.record) not in dead]
         return replace(made, rows=rows)
+
+
+def _lone(rows: Sequence[ChangeRow], keys: Sequence[str], table: TargetTable, read: Read) -> list[ChangeRow]:
+    """The deletes that end no version, among the rows of a batch."""
+    own, of_key, stored = table.own, dict[Key, list[ChangeRow]](), dict[Key, list[Mapping[str, object]]]()
+    for row in rows:
+        of_key.setdefault(key_of(row, keys), []).append(row)
+    asked = {key for key, found in of_key.items() if any(row.op is Op.DELETE for row in found)}
+    for one in read([*asked]):
+        stored.setdefault(tuple(one[name] for name in keys), []).append(one)
+    lone = []
+    for key in asked:
+        at = {id(row): (row.values[own.epoch], row.values[own.sequence]) for row in of_key[key]}
+        deletes = [row for row in of_key[key] if row.op is Op.DELETE]
+        upserts = [at[id(row)] for row in of_key[key] if row.op is not Op.DELETE]
+        found = lone_deletes([at[id(row)] for row in deletes], upserts, stored.get(key, ()), own)
+        lone += [row for row in deletes if at[id(row)] in found]
+    return lone
 
 
 def _place(record: KafkaRecord) -> tuple[str, int, int]:

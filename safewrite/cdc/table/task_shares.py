@@ -258,6 +258,8 @@ class TaskShare:
         if fit.clashes:
             raise UnfitError("columns cannot be as they come")
         added = fit.added(schema)
+        if found is not None and added and report.lacking:
+            raise UnfitError("the source may have left out values of a column that the table does not have")
         if found is None or added:
             try:
                 if found is None:
