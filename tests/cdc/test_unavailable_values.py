@@ -172,15 +172,17 @@ def test_only_rows_whose_value_nobody_has_are_dead_letters(job: Job) -> None:
 
 @pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("more", [{}, pytest.param({"deleted_column": "gone"}, marks=pytest.mark.long)])
-@pytest.mark.parametrize("executors", [None, pytest.param(Executors(), marks=pytest.mark.long)])
+@pytest.mark.parametrize("engine", ["here", pytest.param("executors", marks=pytest.mark.long)])
 def test_a_table_without_the_column_has_no_value_of_it(
-    tmp_path: Path, executors: Executors | None, more: dict[str, Any]
+    tmp_path: Path, engine: str, more: dict[str, Any]
 ) -> None:
     """The source has one, which it left out of an update: NULL would be nobody's."""
     job = Job(tmp_path, [{"table": "a", **more}])
 
     def land(number: int, *records: KafkaRecord) -> None:
-        job.landing().land(job.batch(records, number), work_of(executors))
+        job.landing().land(
+            job.batch(records, number), work_of(Executors() if engine == "executors" else None)
+        )
 
     land(0, change("c", "a", 1, {"id": 1, "n": 0}, lsn=1, offset=0))
     land(
