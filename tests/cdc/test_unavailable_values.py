@@ -170,7 +170,6 @@ def test_only_rows_whose_value_nobody_has_are_dead_letters(job: Job) -> None:
     assert job.verdict().faults == ()
 
 
-@pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("more", [{}, pytest.param({"deleted_column": "gone"}, marks=pytest.mark.long)])
 @pytest.mark.parametrize("engine", ["here", pytest.param("executors", marks=pytest.mark.long)])
 def test_a_table_without_the_column_has_no_value_of_it(
@@ -198,6 +197,7 @@ def test_a_table_without_the_column_has_no_value_of_it(
     assert not job.verdict().faults
 
 
+@pytest.mark.sweep("iceberg")
 def test_a_truncate_ends_what_is_known_of_a_row(job: Job) -> None:
     job.land(change("c", "a", 1, row(1, "before"), lsn=1, offset=0))
     job.land(
