@@ -252,7 +252,7 @@ def test_a_rest_catalog_takes_row_ids_of_version_3_once(
         assert lake.open(table.uri).append(frame).outcome == "committed"
     found = spark.sql(f"SELECT id, _row_id AS r FROM {lake.sql(table)} ORDER BY id").to_pylist()
     assert [(row["id"], row["r"]) for row in found] == [(1, 0), (2, 1), (3, 2), (7, 6), (8, 7), (9, 8)]
-    with table.refresh().iceberg.update_schema() as update:
+    with lake.load().load_table(table.uri).update_schema() as update:  # by PyIceberg's own
         update.add_column("n", IntegerType(), default_value=7)
         update.add_column("day", DateType(), default_value=dt.date(2026, 1, 2))
     with spark.careless():
