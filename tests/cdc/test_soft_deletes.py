@@ -168,6 +168,26 @@ def test_batches_may_be_cut_anywhere_between_a_delete_and_what_lacks_its_value(
     assert job.verdict().faults == ()
 
 
+@each("engine", ["here", "executors"])
+@each("cuts", [(), (1,), (2,), (1, 2)])
+def test_a_row_that_is_only_a_mark_has_no_value_for_an_update(
+    cuts: tuple[int, ...], engine: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Its NULL is nobody's: the update is a dead letter in whatever batch it comes."""
+    job = Job(tmp_path_factory.mktemp("lake"), [SOFT])
+    events = [
+        change("c", "a", 9, {"id": 9, "n": 9, "body": "b"}, lsn=1, offset=0),
+        change("d", "a", 1, lsn=2, offset=1),
+        change("u", "a", 1, {"id": 1, "n": 8, "body": GONE}, lsn=3, offset=2),
+    ]
+    for number, (begin, end) in enumerate(itertools.pairwise([0, *cuts, len(events)])):
+        work = work_of(Executors() if engine == "executors" else None)
+        job.landing().land(job.batch(events[begin:end], number), work)
+    assert [letter["offset"] for letter in job.letters()] == [2]
+    assert job.rows("a")[1] == {"id": 1, "n": None, "body": None, "is_gone": True}
+    assert not job.verdict().faults
+
+
 @pytest.mark.long
 def test_the_column_may_come_later_and_go_again(tmp_path: Path) -> None:
     """A row from before has NULL there; without the column a delete takes its row again, also one that was marked."""

@@ -256,6 +256,8 @@ class _Origins:
         is_row, is_change = kind == _ASKS, kind == _CHANGE
         marks = np.zeros(len(kind), np.bool_)
         marks[is_row], marks[is_change] = rows[place[is_row]], changes[place[is_change]]
+        is_own = kind == _BRINGS  # of a value that the row brought itself: it stands behind the row
+        marks[is_own] = rows[place[is_own]] & ~self.carries[place[is_own]]
         passes = _last_before(marks, sorted_keys)[is_change] >= last
         return np.asarray(passes & (last >= 0) & ~marks[is_change])
 
