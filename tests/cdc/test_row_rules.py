@@ -181,6 +181,22 @@ def test_a_delete_whose_insert_was_a_letter_stops_no_job(
     assert not job.verdict().faults
 
 
+@each("kept", [{"mode": "history"}, {"deleted_column": "gone"}])
+def test_such_a_delete_that_was_sent_twice_is_two_letters(
+    kept: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The second one is no copy of a change that landed."""
+    schema = pa.schema([("id", pa.int64()), ("few", pa.int64()), ("note", pa.string()), ("gone", pa.bool_())])
+    job = job_of(
+        tmp_path_factory.mktemp("lake"), schema=schema if "mode" not in kept else schema.remove(3), **kept
+    )
+    deletes = [change("d", "a", 2, lsn=9, offset=offset) for offset in (3, 4)]
+    entry = land(job, "here", insert(1, 1), insert(2, 12), *deletes)
+    assert {one["offset"] for one in job.letters()} == {2, 3, 4}
+    assert (entry.records, entry.applied, entry.dead, [*job.rows("a")]) == (4, 1, 3, [1])
+    assert not job.verdict().faults
+
+
 @each("engine", ENGINES)
 def test_a_rule_that_reads_the_mark_of_deleted_rows_is_asked_of_what_is_written(
     engine: str, tmp_path_factory: pytest.TempPathFactory

@@ -92,16 +92,13 @@ def lone_deletes(
             events.setdefault(at, _Event(at, kind, None, new=0))
     found: set[At] = set()
     before: _Event | None = None
-    for at in sorted(events):
-        event = events[at]
-        if event.new >= 0 and not event.is_upsert and (before is None or _is_lone_after(before, event)):
-            found.add(at)
+    for event in (events[at] for at in sorted(events)):
+        if event.new >= 0 and not event.is_upsert:
+            is_copy = before is not None and _is_copy(before, event)
+            if before is None or (before.at in found if is_copy else not before.is_upsert):
+                found.add(event.at)
         before = event
     return found
-
-
-def _is_lone_after(before: _Event, delete: _Event) -> bool:
-    return not before.is_upsert and _core(before.at) != _core(delete.at)
 
 
 def _by_key(rows: pa.Table, keys: Sequence[str]) -> dict[tuple[Any, ...], list[tuple[int, dict[str, Any]]]]:
@@ -150,13 +147,17 @@ def _without_copies(events: Sequence[_Event], values: _Values) -> list[_Event]:
         if (
             before is not None
             and event.new >= 0
-            and before.is_upsert == event.is_upsert
-            and _core(before.at) == _core(event.at)
+            and _is_copy(before, event)
             and (not event.is_upsert or values.are_equal(before, event))
         ):
             continue
         found.append(event)
     return found
+
+
+def _is_copy(before: _Event, event: _Event) -> bool:
+    """Whether the source says of both that they are one change; upserts have to be equal, too."""
+    return before.is_upsert == event.is_upsert and _core(before.at) == _core(event.at)
 
 
 def _core(at: At) -> tuple[int, str]:
