@@ -13,7 +13,7 @@ from safewrite.cdc.envelopes.by_columns import FEWEST, ByColumns
 from safewrite.cdc.envelopes.envelope import EnvelopeSettings, Tombstone
 from safewrite.cdc.envelopes.registry import KINDS
 from safewrite.cdc.envelopes.tombstones import endings, unmet
-from safewrite.cdc.records.change import DeadLetter, Ignored, KafkaRecord, SourceChange, UndecodableError
+from safewrite.cdc.records.change import DeadLetter, Ignored, KafkaRecord, UndecodableError
 from safewrite.cdc.records.change_set import ChangeSet, Place
 from safewrite.cdc.records.records import KafkaRecords
 
@@ -105,7 +105,7 @@ class Decoder:
             found.rows += read.rows
             found.dead += read.dead
             found.ignored += read.ignored
-        found.rows.sort(key=_place)
+        found.rows.sort(key=lambda one: one.record.place)
         return found
 
     def _decoded(self, records: Iterable[KafkaRecord]) -> Decoded:
@@ -147,8 +147,3 @@ def _known(envelope: str, settings: EnvelopeSettings) -> Decoder:
         before_image=settings.before_image,
         route_field=settings.route_field,
     )
-
-
-def _place(change: SourceChange) -> tuple[str, int, int]:
-    record = change.record
-    return record.topic, record.partition, record.offset

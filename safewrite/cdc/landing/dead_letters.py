@@ -160,10 +160,7 @@ class DeadLetters(Letters[KeptLetter]):
         records = KafkaRecords.of(one.record for one in some)
         ranges = {one.where: Range(0, 0) for one in some}
         lines, dead = self._landing.replay(Batch(NO_BATCH, records, ranges, replay=name))
-        reasons = {
-            (one.record.topic, one.record.partition, one.record.offset): (one.reason, one.table)
-            for one in reversed(dead)
-        }
+        reasons = {one.record.place: (one.reason, one.table) for one in reversed(dead)}
         self.end(some, reasons)
         done.tables += [
             ReplayedTable(one.table, one.records, one.applied, one.late, one.ignored) for one in lines

@@ -211,7 +211,7 @@ class JobLedger:
         of_all = json.dumps(epochs)
         for letter in letters:
             record = letter.record
-            place = (record.topic, record.partition, record.offset)
+            place = record.place
             if place in rows:
                 continue
             rows[place] = {

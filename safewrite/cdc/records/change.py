@@ -53,6 +53,11 @@ class KafkaRecord:
     headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp_ms: int | None = None
 
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """Where it is: topic, partition, offset.  Records have the order of their places."""
+        return self.topic, self.partition, self.offset
+
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:

@@ -223,15 +223,9 @@ def union(pieces: Iterable[Any], reports: Sequence[DecodeReport], prefixes: Sequ
     for report in reports:
         found.endings.update(report.endings)
     _check(reports, found.by_columns, others)
-    found.rows.sort(key=_place)
-    found.dead.sort(key=_place)
-    found.unmet.sort(key=_place)
+    for left in (found.rows, found.dead, found.unmet):
+        left.sort(key=lambda one: one.record.place)
     return found
-
-
-def _place(one: SourceChange | DeadLetter | Tombstone) -> tuple[str, int, int]:
-    record = one.record
-    return record.topic, record.partition, record.offset
 
 
 def _check(reports: Sequence[DecodeReport], by_columns: int, others: int) -> None:

@@ -20,7 +20,7 @@ from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.ledger.ledger import JobLedger, LedgerEntry, listed
 from safewrite.cdc.ledger.target_tables import TargetTables, keys_of
 from safewrite.cdc.records.batch import Batch, by_place
-from safewrite.cdc.records.change import DeadLetter, KafkaRecord, Op
+from safewrite.cdc.records.change import DeadLetter, Op
 from safewrite.cdc.records.change_set import ChangeSet
 from safewrite.cdc.routing.position_moves import SOURCE_TIME, moved_by
 from safewrite.cdc.routing.refusals import (
@@ -415,8 +415,8 @@ class TableBatch:
 
     def _gone(self) -> set[int]:
         """The records that are dead letters, by their ids; what was read by columns has other objects for them than its rows."""
-        dead = {_place(letter.record) for letter in self.dead}
-        return {id(row.change.record) for row in self.rows.rows if _place(row.change.record) in dead}
+        dead = {letter.record.place for letter in self.dead}
+        return {id(row.change.record) for row in self.rows.rows if row.change.record.place in dead}
 
     def _with_letters(self, found: sw.Table) -> ChangeFrame:
         """The frame of the rows that are left, once the letters of the others are kept."""
@@ -497,8 +497,8 @@ class TableBatch:
         if made.projected:
             made = self._making(made.keys, each=True).rows
             compute(self.table, made, self.found, None)  # none lacks a value where some were projected
-        dead = {_place(one.record) for one in self.dead}
-        rows = [row for row in made.rows if _place(row.change.record) not in dead]
+        dead = {one.record.place for one in self.dead}
+        rows = [row for row in made.rows if row.change.record.place not in dead]
         return replace(made, rows=rows)
 
 
@@ -518,7 +518,3 @@ def _lone(rows: Sequence[ChangeRow], keys: Sequence[str], table: TargetTable, re
         found = lone_deletes([at[id(row)] for row in deletes], upserts, stored.get(key, ()), own)
         lone += [row for row in deletes if at[id(row)] in found]
     return lone
-
-
-def _place(record: KafkaRecord) -> tuple[str, int, int]:
-    return record.topic, record.partition, record.offset
