@@ -41,12 +41,15 @@ from safewrite.cdc.rows.table_changes import Keys, Made, TableChanges
 from safewrite.cdc.rows.unavailable_values import Key, Read, UnavailableValues, key_of, taking
 from safewrite.cdc.sql.computing import compute
 from safewrite.cdc.table.ledger_counts import count_dead, counts_of, counts_of_versions
-from safewrite.cdc.table.version_changes import VersionCommit, VersionDoubt, only_versions_came
+from safewrite.cdc.table.version_changes import (
+    REPLANS_MAX,
+    VersionCommit,
+    VersionDoubt,
+    only_versions_came,
+)
 from safewrite.cdc.table.versions import lone_deletes, next_revision
 
 log = logging.getLogger("safewrite")
-
-_REPLANS_MAX = 5
 
 
 @dataclass(frozen=True)
@@ -429,7 +432,7 @@ class TableBatch:
 
     def _applied_in_turn(self, frame: ChangeFrame) -> sw.Receipt:
         """The receipt of a frame; one that lost to a replay of dead letters is planned again, some times."""
-        left = _REPLANS_MAX
+        left = REPLANS_MAX
         while True:
             assert self.found is not None
             try:

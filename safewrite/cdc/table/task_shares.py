@@ -37,7 +37,12 @@ from safewrite.cdc.sql.computing import ChunkSql
 from safewrite.cdc.table.ledger_counts import count_dead, counts_of
 from safewrite.cdc.table.shares import LACKS, OP, PLACE, ROW, ShareReport, TableView
 from safewrite.cdc.table.table_batch import JobParts
-from safewrite.cdc.table.version_changes import VersionCommit, VersionDoubt, only_versions_came
+from safewrite.cdc.table.version_changes import (
+    REPLANS_MAX,
+    VersionCommit,
+    VersionDoubt,
+    only_versions_came,
+)
 from safewrite.cdc.table.versions import VersionRule, next_revision
 from safewrite.changes.members.shared_jobs import Doubt, SharedChanges, SharedJobs, SharedRows
 from safewrite.changes.members.table_chunks import UnfitError
@@ -45,7 +50,6 @@ from safewrite.engine.abc import TaskReport
 from safewrite.engine.exchange import Dealt
 
 LISTS = pa.list_(pa.string())
-_REPLANS_MAX = 5
 _WRITES_MAX = 5
 """Rows are written this many times at most, where a table's columns change meanwhile."""
 
@@ -296,7 +300,7 @@ class TaskShare:
             UnfitError: they must all be in one part; nothing was committed.
         """
         started = time.monotonic()
-        for again in reversed(range(1 + (_REPLANS_MAX if self.table.has_versions else 0))):
+        for again in reversed(range(1 + (REPLANS_MAX if self.table.has_versions else 0))):
             try:
                 receipt, moved = self._landed()
                 break

@@ -22,6 +22,8 @@ from safewrite.engine.abc import TaskReport
 from safewrite.engine.local import LocalEngine
 
 _PLACE = "_cdc_place"
+REPLANS_MAX = 5
+"""Changes are decided about again this many times at most, where others write versions meanwhile."""
 
 
 @dataclass
