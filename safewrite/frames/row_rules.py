@@ -124,6 +124,11 @@ class TableRules:
         )
 
     @cached_property
+    def fill_names(self) -> frozenset[str]:
+        """The columns that get a value where a row lacks them."""
+        return frozenset(one.name for one in self.fills)
+
+    @cached_property
     def names(self) -> frozenset[str]:
         """The columns that decide whether a row is as the table asks, and those that are computed."""
         read = frozenset[str]().union(*(one.reads for one in self.rules))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -55,10 +54,6 @@ class Rules:
         required = {one.name: one for one in found.schema if _asks(one)}
         folders = frozenset(found.partition_by if is_delta else ())
         return cls(required, folders, found.row_rules, table.deleted_column)
-
-    @cached_property
-    def _filled(self) -> frozenset[str]:
-        return frozenset(one.name for one in self.of_rows.fills)
 
     def of_values(self) -> Self:
         """The rules of single values: those for whole rows are asked once the filter has passed a row and its columns are computed."""
@@ -110,7 +105,7 @@ class Rules:
             absent: which rows do not have a column at all: what the table computes is judged then.
         """
         found: dict[int, str] = {}
-        if absent is not None and name in self._filled:
+        if absent is not None and name in self.of_rows.fill_names:
             is_row = is_row & ~absent(name)
         if name in self.required:
             for place in np.flatnonzero(_has_null(values, self.required[name]) & is_row).tolist():

@@ -228,9 +228,7 @@ class Sharing:
         view = self.view_of(table)
         changes, strange = self._own(table, view, given)
         boundary = SnapshotBoundary.of(self._by_place, self.job, table, view.positions)
-        rules = ColumnRules(
-            table, view.schema, self.decimals, frozenset(one.name for one in view.row_rules.fills)
-        )
+        rules = ColumnRules(table, view.schema, self.decimals, view.row_rules.fill_names)
         made = TableChanges(changes, rules, decoder, is_whole=False).made(boundary, view.keys)
         rows = made.rows
         first = task * _TASK_PLACES - _TASK_PLACES // 2

@@ -190,10 +190,8 @@ class TableBatch:
         return changes.made_each(boundary, keys) if each else changes.made(boundary, keys)
 
     def _rules_of(self, schema: pa.Schema | None) -> ColumnRules:
-        filled = () if self.found is None else self.found.row_rules.fills
-        return ColumnRules(
-            self.table, schema, self.job.config.decimals, frozenset(one.name for one in filled)
-        )
+        filled = frozenset[str]() if self.found is None else self.found.row_rules.fill_names
+        return ColumnRules(self.table, schema, self.job.config.decimals, filled)
 
     def _compute(self, *, again: bool = False) -> None:
         """Filter the rows and compute their columns, as the configuration says."""

@@ -26,7 +26,7 @@ def fit(table: sw.Table, wanted: pa.Schema, name: str, *, read_only: bool) -> sw
         SafewriteError: as ``append``.
     """
     have = table.schema
-    computed = {one.name for one in table.row_rules.fills}
+    computed = table.row_rules.fill_names
     undeclared = sorted(set(have.names) - set(wanted.names) - computed)
     if undeclared:
         raise InvalidInputError(
