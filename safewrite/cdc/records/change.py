@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -121,6 +121,17 @@ class Ignored:
 
     record: KafkaRecord
     kind: str
+
+
+NOBODY_HAS = "neither the table nor this batch has them"
+
+
+def left_out(names: Iterable[str], why: str) -> str:
+    """The reason of a change that cannot land, for its source left values out that are needed; ``why`` says by whom, and where they are not."""
+    return (
+        f"the source left out {', '.join(names)} because they did not change, {why}; have the source send the row whole (a snapshot of it, "
+        "or REPLICA IDENTITY FULL)"
+    )
 
 
 class UndecodableError(ValueError):

@@ -16,7 +16,7 @@ from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.own_columns import OF_FRAMES
 from safewrite.cdc.connect.misfits import Misfit
 from safewrite.cdc.connect.values import is_told
-from safewrite.cdc.records.change import UNAVAILABLE, DeadLetter, Op, SourceChange, UndecodableError
+from safewrite.cdc.records.change import UNAVAILABLE, DeadLetter, Op, SourceChange, UndecodableError, left_out
 from safewrite.cdc.records.change_set import POSITION
 from safewrite.cdc.rows.project_columns import Projected
 from safewrite.cdc.rows.record_metadata import metadata_of
@@ -193,10 +193,7 @@ class _Maker:
         whole = {**(after or {}), **key}
         lacks = tuple(name for name, value in whole.items() if value is UNAVAILABLE)
         if lacks and not self._carry:
-            raise UndecodableError(
-                f"the source left out {', '.join(lacks)} because they did not change, and this batch has a change whose value "
-                "nobody has; have the source send the row whole (a snapshot of it, or REPLICA IDENTITY FULL)"
-            )
+            raise UndecodableError(left_out(lacks, "and this batch has a change whose value nobody has"))
         whole |= dict.fromkeys(lacks)
         row = ChangeRow(Op.UPSERT, order | whole, change, lacks, self._other_key(change))
         self._ordering(whole)

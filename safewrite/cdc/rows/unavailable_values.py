@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from safewrite.cdc.config.table_config import TargetTable
-from safewrite.cdc.records.change import UNAVAILABLE, DeadLetter, Op
+from safewrite.cdc.records.change import NOBODY_HAS, UNAVAILABLE, DeadLetter, Op, left_out
 from safewrite.cdc.rows.rows import ChangeRow, ChangeRows
 
 Key = tuple[Any, ...]
@@ -200,11 +200,7 @@ class UnavailableValues:
                     continue
                 if not missing or self._is_truncated(position):
                     break
-                why = (
-                    f"the source left out {', '.join(missing)} because they did not change, and neither the table nor this "
-                    "batch has them; have the source send the row whole (a snapshot of it, or REPLICA IDENTITY FULL)"
-                )
-                dead.append(DeadLetter(row.change.record, why))
+                dead.append(DeadLetter(row.change.record, left_out(missing, f"and {NOBODY_HAS}")))
         return dead
 
     def mark_first(self, gone: Collection[int]) -> None:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import safewrite as sw
 from safewrite.cdc.columns.column_fit import ColumnFit, ColumnTypes
 from safewrite.cdc.config.table_config import TargetTable
-from safewrite.cdc.records.change import DeadLetter, Op
+from safewrite.cdc.records.change import NOBODY_HAS, DeadLetter, Op, left_out
 from safewrite.cdc.records.change_set import OP
 from safewrite.cdc.rows.project_columns import Projected
 from safewrite.cdc.rows.rows import ChangeRow, ChangeRows
@@ -105,10 +105,7 @@ def _is_whole(
     if lookup is None or (sql.table.sequence == "source" and lookup.is_past(row, sql.reads(row.lacks))):
         row.lacks = (*row.lacks, *sql.table.computed)
         return False
-    why = (
-        f"the source left out {', '.join(missing)} because they did not change, {text!r} reads them, and neither the table nor this "
-        "batch has them; have the source send the row whole (a snapshot of it, or REPLICA IDENTITY FULL)"
-    )
+    why = left_out(missing, f"{text!r} reads them, and {NOBODY_HAS}")
     gone.setdefault(id(row.change), DeadLetter(row.change.record, why, sql.table.name))
     return False
 

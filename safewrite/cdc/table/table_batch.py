@@ -20,7 +20,7 @@ from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.ledger.ledger import JobLedger, LedgerEntry, listed
 from safewrite.cdc.ledger.target_tables import TargetTables, keys_of
 from safewrite.cdc.records.batch import Batch, by_place
-from safewrite.cdc.records.change import DeadLetter, Op
+from safewrite.cdc.records.change import NOBODY_HAS, DeadLetter, Op, left_out
 from safewrite.cdc.records.change_set import ChangeSet
 from safewrite.cdc.routing.position_moves import SOURCE_TIME, moved_by
 from safewrite.cdc.routing.refusals import (
@@ -400,11 +400,7 @@ class TableBatch:
                 lookup.fill(row, [name for name in row.lacks if name in names])
                 if names.isdisjoint(row.lacks) or lookup.is_past(row, names):
                     continue
-            why = (
-                f"the source left out {', '.join(sorted(names & {*row.lacks}))} because they did not change, a rule of the table reads "
-                "them, and neither the table nor this batch has them; have the source send the row whole (a snapshot of it, or REPLICA "
-                "IDENTITY FULL)"
-            )
+            why = left_out(sorted(names & {*row.lacks}), f"a rule of the table reads them, and {NOBODY_HAS}")
             lost.setdefault(id(row.change), DeadLetter(row.change.record, why, self.table.name))
         self.rows.rows = [row for row in self.rows.rows if id(row.change) not in lost]
         self.rows.dead += lost.values()
