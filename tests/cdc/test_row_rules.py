@@ -198,11 +198,13 @@ def test_such_a_delete_that_was_sent_twice_is_two_letters(
 
 
 @each("engine", ENGINES)
+@each("nullable", [True, False])
 def test_a_rule_that_reads_the_mark_of_deleted_rows_is_asked_of_what_is_written(
-    engine: str, tmp_path_factory: pytest.TempPathFactory
+    nullable: bool, engine: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """The record does not have the column; the job writes false there."""
-    schema = pa.schema([("id", pa.int64()), ("few", pa.int64()), ("note", pa.string()), ("gone", pa.bool_())])
+    """The record does not have the column; the job writes false there, which NOT NULL takes too."""
+    gone = pa.field("gone", pa.bool_(), nullable=nullable)
+    schema = pa.schema([("id", pa.int64()), ("few", pa.int64()), ("note", pa.string()), gone])
     job = job_of(tmp_path_factory.mktemp("lake"), schema=schema, deleted_column="gone")
     alter = deltalake.DeltaTable(f"{job.folder}/db/a").alter
     alter.set_table_properties(

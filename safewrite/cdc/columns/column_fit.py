@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.connect.values import type_of
@@ -151,6 +150,8 @@ class ColumnFit:
         def absent(name: str) -> Any:
             return none if name in given else every
 
+        if (marks := self.rules.marks) is not None and marks not in given:
+            given = {**given, marks: pa.chunked_array([pa.repeat(pa.scalar(False), length)])}
         for name, kind in self.types.items():
             values, misfits = given.get(name), dict[int, str]()
             if name not in self.clashes:
@@ -188,6 +189,8 @@ class ColumnFit:
         def absent(name: str) -> Any:
             return np.array([name not in one for one in values], bool) & ~left_out(name)
 
+        if (marks := self.rules.marks) is not None:
+            values = [one if marks in one else {**one, marks: False} for one in values]
         for name, kind in self.types.items():
             column = [one.get(name) for one in values]
             if name in self.clashes:
@@ -218,8 +221,6 @@ class ColumnFit:
         rules = self.rules.of_rows
         if not rules or not rules.names <= arrays.keys():
             return
-        if (marks := self.rules.marks) in arrays and pa.types.is_boolean(arrays[marks].type):
-            arrays[marks] = pc.fill_null(arrays[marks], False)
         wrong = self.rules.fill(arrays, self.types, is_row, absent)
         for place, why in (wrong | self.rules.broken(arrays, is_row, left_out)).items():
             dead.setdefault(place, why)

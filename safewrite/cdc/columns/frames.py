@@ -85,7 +85,7 @@ def _of_rows(
     """Changes that were made to rows one by one; ``lacks`` names for each the columns that it takes from the row before it."""
     values, ops = [row.values for row in rows], [row.op.value for row in rows]
     if (deleted := table.deleted_column) is not None:
-        values = [row.values | {deleted: row.op is Op.DELETE} for row in rows]
+        values = [row.values | {deleted: True} if row.op is Op.DELETE else row.values for row in rows]
         ops = [Op.UPSERT.value] * len(rows)
     is_row = np.array([op == Op.UPSERT.value for op in ops], bool)
     arrays, misfits, narrow = fit.of_rows(values, lacks, is_row)
@@ -104,10 +104,7 @@ def _of_columns(table: TargetTable, part: Projected, fit: ColumnFit) -> _FramePa
     """Changes that were projected as columns."""
     length = len(part.batch)
     written = pc.equal(part.operations, "u").to_numpy()
-    columns = dict(part.columns)
-    if table.deleted_column is not None:  # deletes are read one by one
-        columns[table.deleted_column] = pa.chunked_array([pa.repeat(pa.scalar(False), length)])
-    arrays, dead, narrow = fit.columns(columns, written, length)
+    arrays, dead, narrow = fit.columns(part.columns, written, length)
     arrays[OP] = part.operations
     arrays[LACKS] = pa.array([[]] * length, _NAMES)
     data = pa.table(arrays)

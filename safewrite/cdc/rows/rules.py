@@ -43,17 +43,17 @@ class Rules:
     of_rows: TableRules = field(default_factory=TableRules)
     """Conditions that each row has to keep, and what columns get that a row lacks."""
     marks: str | None = None
-    """The column that the job writes itself: it marks deleted rows, and is false in all others."""
+    """The column that the job writes itself: it marks deleted rows, and is false where a change does not say that."""
 
     @classmethod
     def of(cls, table: TargetTable, found: HasColumns | None) -> Self:
         """The rules of a table, or of one that is to be made."""
-        is_delta = table.format == "delta"
+        is_delta, marks = table.format == "delta", table.deleted_column
         if found is None:
-            return cls(folders=frozenset(table.partition_by if is_delta else ()))
+            return cls(folders=frozenset(table.partition_by if is_delta else ()), marks=marks)
         required = {one.name: one for one in found.schema if _asks(one)}
         folders = frozenset(found.partition_by if is_delta else ())
-        return cls(required, folders, found.row_rules, table.deleted_column)
+        return cls(required, folders, found.row_rules, marks)
 
     def of_values(self) -> Self:
         """The rules of single values: those for whole rows are asked once the filter has passed a row and its columns are computed."""

@@ -104,8 +104,6 @@ class ChunkFit:
             columns: Mapping[str, Any] = {name: chunk.column(name) for name in chunk.column_names}
             if self.sql is not None:
                 columns, operations = self.sql.columns(columns, operations)
-            if self.marks is not None:  # deletes are read one by one
-                columns = {**columns, self.marks: pa.chunked_array([pa.repeat(pa.scalar(False), len(chunk))])}
             is_row = pc.equal(operations, "u").to_numpy()
             arrays, dead, narrow = self.fit.columns(columns, is_row, chunk.num_rows)
         if dead or narrow:
@@ -121,8 +119,8 @@ class ChunkFit:
         """Make upserts of deletes whose rows stay: they take what they do not have from the row before."""
         there = [name for name in self.fit.types if name not in self.fit.clashes]
         for at, operation in enumerate(operations.to_pylist()):
-            values[at][self.marks or ""] = operation == "d"
             if operation == "d":
+                values[at][self.marks or ""] = True
                 lists[at] = [name for name in there if name not in values[at]]
         return pa.chunked_array([pa.array(["u"] * len(values), pa.string())])
 
