@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
+from safewrite.cli.app import command_of
 
 HEAVY = ("pyarrow", "numpy", "rich", "boto3", "pandas")
 HELP = """
@@ -126,6 +127,28 @@ print(*(name for name in ("pandas", "pyarrow.pandas_compat") if name in sys.modu
 import pandas as pd, pyarrow as pa  # what a user's catalog may do still
 assert pa.Table.from_pandas(pd.DataFrame({"id": [1]})).num_rows == 1
 """
+
+
+def test_a_command_is_known_by_its_place() -> None:
+    """A table or a job may be called as a command is; an option before the command has a value."""
+    named = [
+        ("maintain", ["maintain", "verify"]),
+        ("verify", ["verify", "changes"]),
+        ("doctor", ["--output", "json", "doctor", "maintain"]),
+        ("cdc", ["--output=json", "--log-level", "debug", "cdc", "run"]),
+        (None, ["--output", "maintain"]),
+        (None, []),
+    ]
+    for command, words in named:
+        assert command_of(words) == command, words
+
+
+def test_only_a_command_that_takes_no_pandas_goes_without() -> None:
+    script = (
+        "import sys\nfrom safewrite.cli.app import spare_pandas\nimport pyarrow as pa\n"
+        "spare_pandas(['verify', 'changes'])\npa.array([])\nprint('pandas' in sys.modules)"
+    )
+    assert out_of(script) == "True\n"
 
 
 def test_upkeep_from_the_command_line_imports_no_pandas(tmp_path: Path) -> None:

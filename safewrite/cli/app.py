@@ -176,13 +176,22 @@ class _NoPandas:
             raise ModuleNotFoundError(name)
 
 
+def command_of(words: Sequence[str]) -> str | None:
+    """The command that words name: the first that is neither an option nor its value."""
+    for before, word in pairwise(["", *words]):
+        is_value = before.startswith("-") and "=" not in before  # all options before a command have one
+        if not (is_value or word.startswith("-")):
+            return word
+    return None
+
+
 def spare_pandas(words: Sequence[str]) -> None:
     """Let pyarrow believe that there is no pandas, where a command begins that has no data of pandas.
 
     It would import pandas with the first array that it makes, which takes as long as all else that such a command imports.  It looks
     for pandas once; others may import it still.
     """
-    if BY_FILES.isdisjoint(words) or "pandas" in sys.modules:
+    if command_of(words) not in BY_FILES or "pandas" in sys.modules:
         return
     import pyarrow as pa
 
