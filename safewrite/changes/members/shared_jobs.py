@@ -394,9 +394,9 @@ class ShareReader:
         frame, places = self.fit(rows)
         batch = read_batch(frame, self.spec, self.schema, self.partition_by)
         columns = pa.schema([*loose(self.schema), *OF_CHANGES])
-        rows = batch.table.num_rows
+        count = batch.table.num_rows
         lacks = (
-            pa.nulls(rows, OF_CHANGES.field(ABSENT).type)
+            pa.nulls(count, OF_CHANGES.field(ABSENT).type)
             if self.spec.unchanged is None
             else frame.column(self.spec.unchanged)
         )
