@@ -7,15 +7,13 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 from safewrite.delta.write.abc import Write
-from safewrite.delta.write.recalled import DeltaDone
-from safewrite.delta.write.write import write as write_once
 from safewrite.errors import StorageError
 from safewrite.protocol.ask import ask
 from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.commit import Arbiter, Found
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome
 from safewrite.testing.explorer.automaton import Program
-from safewrite.testing.explorer.rows import LIMITS, RowCandidate, body_of, opened
+from safewrite.testing.explorer.rows import LIMITS, RowCandidate, body_of, opened, written
 
 Change = tuple[int, bool]
 """Its sequence, and whether it deletes."""
@@ -99,18 +97,6 @@ def begun(attempt: str, *, again: bool) -> Generator[Effect, Outcome, tuple[int,
     assert isinstance(there.value, bytes)
     told = told_by(there.value)
     return seen, table_id, NOTHING if told is None else told[1]
-
-
-def written(row: Changing, arbiter: Arbiter, **how: bool) -> Program:
-    """Write a candidate once."""
-    done: DeltaDone = yield from write_once(
-        row,  # type: ignore[arg-type]
-        tuple,
-        arbiter=arbiter,
-        limits=LIMITS,
-        **how,
-    )
-    return done.version
 
 
 def changing(

@@ -14,8 +14,8 @@ from safewrite.errors import ConflictError
 from safewrite.protocol.delta.commit import Arbiter, Found
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.testing.explorer.automaton import Program
-from safewrite.testing.explorer.changes import ACTION, Change, Changing, begun, told_by, written
-from safewrite.testing.explorer.rows import body_of
+from safewrite.testing.explorer.changes import ACTION, Change, Changing, begun, told_by
+from safewrite.testing.explorer.rows import body_of, written
 from safewrite.upkeep.groups import Group, StoredFile, untouched
 
 FILE = "the file of the row"

@@ -118,6 +118,16 @@ def parse(body: bytes) -> tuple[str, str]:
     return "+".join(write["key"] for write in ours["writes"]), "+".join([ours["commitId"], *offers])
 
 
+def written(
+    row: Any, arbiter: Arbiter, *, limits: Limits = LIMITS, queue_first: bool = False, fresh: bool = False
+) -> Program:
+    """Write a candidate once; the version that it has."""
+    done: DeltaDone = yield from write_once(
+        row, tuple, arbiter=arbiter, limits=limits, queue_first=queue_first, fresh=fresh
+    )
+    return done.version
+
+
 def safewrite(
     key: str,
     attempt: str,
@@ -148,18 +158,9 @@ def safewrite(
             anchor=None if arbiter.lock_table else anchored(seen, table_id),
         )
         try:
-            done: DeltaDone = yield from write_once(
-                row,  # type: ignore[arg-type]
-                tuple,
-                arbiter=arbiter,
-                limits=LIMITS,
-                queue_first=queue_first,
-                fresh=fresh and not again,
-            )
+            return (yield from written(row, arbiter, queue_first=queue_first, fresh=fresh and not again))
         except ConflictError:
             seen, table_id = yield from opened(attempt)
-            continue
-        return done.version
 
 
 def engine(key: str, attempt: str, arbiter: Arbiter, *, again: bool, fresh: bool) -> Program:

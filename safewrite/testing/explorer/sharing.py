@@ -9,9 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from safewrite.delta.write.abc import Write
-from safewrite.delta.write.recalled import DeltaDone
 from safewrite.delta.write.resolve import resolve
-from safewrite.delta.write.write import write as write_once
 from safewrite.errors import CommitUnknownError
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.commit import Arbiter, Found
@@ -19,7 +17,7 @@ from safewrite.protocol.effects import Now, Ok
 from safewrite.protocol.member_queue import Offer
 from safewrite.protocol.members import hashed
 from safewrite.testing.explorer.automaton import TICK_S, Place, Program, waits
-from safewrite.testing.explorer.rows import LIMITS, RowCandidate, anchored, entries_of, opened, parse
+from safewrite.testing.explorer.rows import LIMITS, RowCandidate, anchored, entries_of, opened, parse, written
 
 
 @lru_cache(maxsize=256)
@@ -126,15 +124,9 @@ def sharing(
         anchor=anchored(seen, table_id),
         reached=seen,
     )
-    done: DeltaDone = yield from write_once(
-        row,  # type: ignore[arg-type]
-        tuple,
-        arbiter=arbiter,
-        limits=limits,
-        queue_first=queue_first,
-        fresh=fresh and not again,
+    return (
+        yield from written(row, arbiter, limits=limits, queue_first=queue_first, fresh=fresh and not again)
     )
-    return done.version
 
 
 def resolving(key: str, attempt: str, arbiter: Arbiter, *, again: bool) -> Program:

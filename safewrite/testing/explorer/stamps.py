@@ -12,16 +12,14 @@ from dataclasses import dataclass, field
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.log.stamps import MARK, ROW_IDS, TIMED, TRACKING
 from safewrite.delta.write.abc import Write
-from safewrite.delta.write.recalled import DeltaDone
 from safewrite.delta.write.stamped import Stamper
-from safewrite.delta.write.write import write as write_once
 from safewrite.errors import StorageError
 from safewrite.protocol.ask import ask
 from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.commit import Arbiter, Found
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome
 from safewrite.testing.explorer.automaton import Program
-from safewrite.testing.explorer.rows import LIMITS, RowCandidate, anchored, body_of, opened
+from safewrite.testing.explorer.rows import LIMITS, RowCandidate, anchored, body_of, opened, written
 
 Stamp = tuple[int, int]
 """The time of a commit, and the id of its row."""
@@ -119,15 +117,7 @@ def stamping(
         anchor=None if arbiter.lock_table else anchored(seen, table_id),
         newest=newest,
     )
-    done: DeltaDone = yield from write_once(
-        row,  # type: ignore[arg-type]
-        tuple,
-        arbiter=arbiter,
-        limits=LIMITS,
-        queue_first=queue_first,
-        fresh=fresh and not again,
-    )
-    return done.version
+    return (yield from written(row, arbiter, queue_first=queue_first, fresh=fresh and not again))
 
 
 def _opened(attempt: str) -> Generator[Effect, Outcome, tuple[int, str, Stamp]]:
