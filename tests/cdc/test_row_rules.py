@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from safewrite.cdc.landing.dead_letters import DeadLetters
+from safewrite.intake.letters import EVERY, LetterFilter
 from tests.cdc.events import event, postgres, record
 from tests.cdc.jobs import Job, change
 from tests.cdc.on_executors import Executors, work_of
@@ -178,6 +179,33 @@ def test_a_delete_whose_insert_was_a_letter_stops_no_job(
         {"id": 1, "few": 1},
         {"id": 2, "few": 12},
     ]
+    assert not job.verdict().faults
+
+
+@each("alone", [True, False])
+@each("kept", [{}, {"deleted_column": "gone"}])
+def test_letters_that_come_after_a_newer_row_are_late_also_without_a_value(
+    kept: dict[str, Any], alone: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """An insert breaks a rule, and so the update after it has nobody's value; then the row comes whole."""
+    schema = pa.schema([("id", pa.int64()), ("few", pa.int64()), ("note", pa.string()), ("gone", pa.bool_())])
+    job = job_of(tmp_path_factory.mktemp("lake"), schema=schema if kept else schema.remove(3), **kept)
+    events = [
+        insert(1, 1), change("d", "a", 1, lsn=3, offset=2), insert(1, 12, at=3),
+        insert(1, 4, at=4, op="u", note=LEFT_OUT), insert(1, 5, at=5, op="u"),
+    ]  # fmt: skip
+    for number, one in enumerate(events):
+        land(job, "here", one, number=number)
+    assert {one["offset"] for one in job.letters()} == {3, 4}
+    deltalake.DeltaTable(f"{job.folder}/db/a").alter.drop_constraint("few")
+    letters = DeadLetters(job.landing())
+    for wanted in ["topic/0/4", "topic/0/3"] if alone else [None]:
+        done = letters.replay(LetterFilter(names=[wanted]) if wanted else EVERY)
+        assert (done.landed, done.dead, [one.late for one in done.tables]) == (
+            1 if alone else 2, {}, [1 if alone else 2],
+        )  # fmt: skip
+    assert not letters.find()
+    assert job.rows("a")[1]["few"] == 5
     assert not job.verdict().faults
 
 

@@ -188,6 +188,27 @@ def test_a_row_that_is_only_a_mark_has_no_value_for_an_update(
     assert not job.verdict().faults
 
 
+@each("engine", ["here", "executors"])
+def test_an_update_that_comes_late_needs_no_value_unless_the_row_is_deleted(
+    engine: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    job = Job(tmp_path_factory.mktemp("lake"), [SOFT])
+    old = [
+        change("u", "a", key, {"id": key, "n": 8, "body": GONE}, lsn=3, offset=40 + key) for key in range(3)
+    ]
+    new = [
+        change("c", "a", key, {"id": key, "n": 9, "body": "b"}, lsn=5, offset=20 + key) for key in range(2)
+    ]
+    for number, some in enumerate([[*new, change("d", "a", 1, lsn=6, offset=30)], old]):
+        work = work_of(Executors() if engine == "executors" else None)
+        lines = job.landing().land(job.batch(some, number), work)
+    assert [(one.late, one.dead) for one in lines if one.table] == [(1, 2)]
+    assert sorted(letter["offset"] for letter in job.letters()) == [41, 42]
+    rows = {key: (row["n"], row["body"], row["is_gone"]) for key, row in job.rows("a").items()}
+    assert rows == {0: (9, "b", False), 1: (9, "b", True)}
+    assert not job.verdict().faults
+
+
 @pytest.mark.long
 def test_the_column_may_come_later_and_go_again(tmp_path: Path) -> None:
     """A row from before has NULL there; without the column a delete takes its row again, also one that was marked."""

@@ -229,6 +229,16 @@ def test_a_change_that_comes_late_takes_nothing_from_a_newer_row(job: Job, late:
     assert job.verdict().faults == ()
 
 
+def test_a_late_change_beside_one_whose_value_nobody_has_is_no_letter(job: Job) -> None:
+    job.land(change("c", "a", 1, row(1, "whole"), lsn=30, offset=0))
+    job.land(
+        change("u", "a", 1, row(1, n=5), lsn=10, offset=1), change("u", "a", 9, row(9, n=7), lsn=31, offset=2)
+    )
+    assert job.rows("a") == {1: row(1, "whole")}
+    assert sorted(reasons(job)) == [2]
+    assert job.verdict().faults == ()
+
+
 def test_a_change_that_lacks_a_value_never_lands_with_null(tmp_path: Path) -> None:
     """A column orders the changes, and an older position of the source brings the newer row."""
     (tmp_path / "lake").mkdir()

@@ -186,13 +186,16 @@ class UnavailableValues:
     def unknown(self) -> list[DeadLetter]:
         """The changes that lack a value that is lost, and after which no other change of their key comes.
 
-        Where deleted rows stay, all that lack one: else the value of a row that was deleted would be theirs.
+        Where deleted rows stay, all that lack one: else the value of a row that was deleted would be theirs.  A change that is older
+        than the table's row is late, and nobody takes a value of it; unless that row is deleted.
         """
         lacking = [key for key, rows in self._of_key.items() if any(row.lacks for _, row in rows)]
         self._look_up(lacking)
         dead = []
         for key in lacking:
             for position, row in reversed(self._of_key[key]):
+                if self._is_late(key, position):
+                    break
                 missing = [
                     name for name in row.lacks if self._value(key, name, position, UNAVAILABLE) is UNAVAILABLE
                 ]
@@ -202,6 +205,13 @@ class UnavailableValues:
                     break
                 dead.append(DeadLetter(row.change.record, left_out(missing, f"and {NOBODY_HAS}")))
         return dead
+
+    def _is_late(self, key: Key, position: str) -> bool:
+        """Whether the table has a newer row of a key, which is not deleted."""
+        stored = self._stored[key]
+        if stored is None or stored.get(self._deleted or ""):
+            return False
+        return self._place(stored) >= (self._epoch, position)
 
     def mark_first(self, gone: Collection[int]) -> None:
         """Mark the deletes before which neither the table nor the batch has a row of their key.

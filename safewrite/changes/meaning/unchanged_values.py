@@ -16,7 +16,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.meaning.decide import ChangeBatch, ChangeOp, Decision, KnownRows, decide, refused
+from safewrite.changes.meaning.decide import (
+    ChangeBatch,
+    ChangeOp,
+    ChangeStatus,
+    Decision,
+    KnownRows,
+    decide,
+    refused,
+)
 from safewrite.changes.meaning.positions import (
     Flags,
     Numbers,
@@ -272,7 +280,8 @@ class _Origins:
     def check_known(self, decision: Decision) -> None:
         """Refuse to write a row of which nobody knows this value.
 
-        Where deleted rows stay, any change is refused that lacks it and marks no row: the row's next deletion would keep its other values.
+        Where deleted rows stay, any change is refused that lacks it and marks no row: the row's next deletion would keep its other values;
+        but not where the table has a newer row that is not marked.
         """
         upserts = decision.upserts
         if self.batch.marks is not None:
@@ -285,6 +294,8 @@ class _Origins:
             held = held.take(pa.array(np.maximum(self.holders[upserts], 0)))
             before = compared([held.column(name) for name in names], decision.floor) < 0
             unknown |= self.absent[upserts] & before
+        if self.batch.marks is not None and unknown.any():
+            unknown &= ~self._is_late(decision)[upserts]
         if unknown.any():
             rows = self.batch.table.select(self.batch.keys).take(pa.array(upserts[unknown], pa.int64()))
             raise refused(
@@ -292,6 +303,13 @@ class _Origins:
                 f"comes without {self.name!r} (unchanged=), and neither the table nor the batch has a value from before",
                 "Take the whole row from the source: a new snapshot of it, or REPLICA IDENTITY FULL.",
             )
+
+    def _is_late(self, decision: Decision) -> Flags:
+        """Which changes are older than a row of the table that is not marked."""
+        living = self.known.rows.filter(pa.array(~_true(self.known.rows.column(self.batch.marks))))
+        keys = self.batch.keys
+        has_row = meeting(living.select(keys), self.batch.table.select(keys))
+        return np.asarray(has_row & (decision.status == ChangeStatus.LATE), np.bool_)
 
     def mended(self, decision: Decision) -> Numbers:
         """The rows that stay, and whose carried value came late."""
