@@ -209,6 +209,28 @@ def test_an_update_that_comes_late_needs_no_value_unless_the_row_is_deleted(
     assert not job.verdict().faults
 
 
+@each("engine", ["here", "executors"])
+@each("form", ["delta", "iceberg"])
+def test_a_column_that_is_no_boolean_is_refused_before_anything_lands(
+    form: str, engine: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The table has the column from its source; every record would be a dead letter."""
+    folder = tmp_path_factory.mktemp("job")
+    (folder / "lake").mkdir()
+    job = Job(folder, [{"table": "a"}], form)
+    job.land(change("c", "a", 1, {"id": 1, "is_gone": "no"}, lsn=1, offset=0))
+    job.tables = [SOFT]
+    more = [change("c", "a", 2, {"id": 2}, lsn=2, offset=1), change("d", "a", 1, lsn=3, offset=2)]
+    work = work_of(Executors() if engine == "executors" else None)
+    with pytest.raises(
+        sw.InvalidInputError, match=r"names is_gone, which is .*string in the table"
+    ) as refused:
+        job.landing().land(job.batch(more, 1), work)
+    assert "Nothing of the batch was committed" in str(refused.value)
+    assert job.rows("a") == {1: {"id": 1, "is_gone": "no"}}
+    assert not job.letters()
+
+
 @pytest.mark.long
 def test_the_column_may_come_later_and_go_again(tmp_path: Path) -> None:
     """A row from before has NULL there; without the column a delete takes its row again, also one that was marked."""

@@ -130,6 +130,7 @@ def refuse_other_rows(
 ) -> None:
     """Rows of a table that the job did not create are versions if its columns say so; others have no beginning to go by."""
     refuse_other_names(job, table, found, positions)
+    _refuse_other_mark(table, found)
     if found is None or keys_of(found) is not None:
         return
     names = frozenset(found.schema.names)
@@ -148,6 +149,18 @@ def refuse_other_rows(
         raise sw.InvalidInputError(
             f"{table.name} was there before with rows that are no versions: nothing says from when on they held, and mode history cannot "
             "end them. Nothing of the batch was committed. Land in a table of another name, or in one without rows."
+        )
+
+
+def _refuse_other_mark(table: TargetTable, found: sw.Table | None) -> None:
+    """A column that cannot hold true and false would make a dead letter of every record."""
+    name = table.deleted_column
+    if name is None or found is None or name not in found.schema.names:
+        return
+    if (kind := found.schema.field(name).type) != pa.bool_():
+        raise sw.InvalidInputError(
+            f"deleted_column of {table.name} names {name}, which is {kind} in the table: it has to be boolean. Nothing of the batch was "
+            "committed. Name another column, which the job adds if it is not there; or let an engine rename this one."
         )
 
 
