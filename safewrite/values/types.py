@@ -23,6 +23,7 @@ UTC_TIMESTAMP = pa.timestamp("us", tz="UTC")
 NAIVE_TIMESTAMP = pa.timestamp("us")
 
 _SAME = (pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.date32())
+_PLAIN_LAYOUT = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 _UNSIGNED_TO_SIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
 
 
@@ -48,17 +49,26 @@ def is_uuid(kind: pa.DataType) -> bool:
 
 def without_uuids(kind: pa.DataType) -> pa.DataType:
     """``kind`` with UUIDs replaced by what is stored for them: byte strings of 16."""
-    if is_uuid(kind):
-        return kind.storage_type
+    return _replaced(kind, lambda leaf: leaf.storage_type if is_uuid(leaf) else leaf)
+
+
+def without_views(kind: pa.DataType) -> pa.DataType:
+    """``kind`` with views of texts and bytes replaced by the plain layout, which pyarrow (25) can filter and take of."""
+    return _replaced(kind, lambda leaf: _PLAIN_LAYOUT.get(leaf, leaf))
+
+
+def _replaced(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """``kind`` with ``leaf`` applied to what is in its structs, lists and maps."""
     if pa.types.is_struct(kind):
-        return pa.struct(
-            [f.with_type(without_uuids(f.type)) for f in (kind.field(i) for i in range(kind.num_fields))]
-        )
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(without_uuids(kind.value_type)))
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        return pa.struct([f.with_type(_replaced(f.type, leaf)) for f in fields])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        make = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return make(kind.value_field.with_type(_replaced(kind.value_type, leaf)))
     if pa.types.is_map(kind):
-        return pa.map_(without_uuids(kind.key_type), kind.item_field.with_type(without_uuids(kind.item_type)))
-    return kind
+        item = kind.item_field.with_type(_replaced(kind.item_type, leaf))
+        return pa.map_(kind.key_field.with_type(_replaced(kind.key_type, leaf)), item)
+    return leaf(kind)
 
 
 def is_list(kind: pa.DataType) -> bool:

@@ -251,6 +251,29 @@ def test_without_pyroaring_the_extra_is_named(tmp_path: Path, monkeypatch: pytes
 
 
 # --- looking at such a table ------------------------------------------------------------------------------
+def test_marked_files_of_deltalakes_merge_are_read_and_compacted(tmp_path: Path) -> None:
+    schema = pa.schema(
+        {"id": pa.int64(), "s": pa.int64(), "name": pa.string(), "inner": pa.struct([("x", pa.string())])}
+    )
+    folder = str(tmp_path / "t")
+    table = sw.create(folder, schema, properties={"delta.enableDeletionVectors": "true"})
+    rows = [{"id": number, "s": 1, "name": "a", "inner": {"x": "b"}} for number in range(4)]
+    merge = deltalake.DeltaTable(folder).merge(pa.Table.from_pylist(rows, schema), "t.id = n.id", "n", "t")
+    merge.when_not_matched_insert_all().execute()  # its file says that texts are views
+
+    assert table.delete("id = 1", key="marks").removed_rows == 1
+    table.apply_changes(
+        [{**rows[2], "s": 2, "name": "new"}], keys=["id"], sequence_by=["s"], key="marks more"
+    )
+    assert {row["id"]: row["name"] for row in table.refresh().rows(where="name <> ''").to_pylist()} == {
+        0: "a",
+        2: "new",
+        3: "a",
+    }
+    assert table.maintain().rows == 3
+    assert table.delete("name = 'a'", key="reads").removed_rows == 2
+
+
 def test_verify_reads_the_rows_that_are_left(tmp_path: Path) -> None:
     lake = marked(tmp_path, "u")
     assert read_rows(inspect_table(lake.uri), ("a", "b")) == {"a": sorted(LEFT), "b": ["x"] * len(LEFT)}

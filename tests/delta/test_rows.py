@@ -56,3 +56,20 @@ def test_a_file_without_rows_has_its_columns() -> None:
     sink = io.BytesIO()
     pq.write_table(ROWS.schema.empty_table(), sink)
     assert columns_of(pq.ParquetFile(sink), ["a.b", "id"]).schema.names == ["a.b", "id"]
+
+
+def test_views_of_texts_become_plain_at_every_depth() -> None:
+    view, both = pa.string_view(), pa.map_(pa.string_view(), pa.binary_view())
+    kinds = [view, pa.binary_view(), pa.struct([("x", view)]), pa.list_(view), pa.large_list(view), both]
+    values = ["a", b"a", {"x": "a"}, ["a", None], ["a"], [("k", b"v")]]
+    asked = pa.table(
+        {
+            str(at): pa.array([value, None], kind)
+            for at, (kind, value) in enumerate(zip(kinds, values, strict=True))
+        }
+    )
+    sink = io.BytesIO()
+    pq.write_table(asked, sink)
+    found = columns_of(pq.ParquetFile(sink), asked.column_names)
+    assert "view" not in str(found.schema)
+    assert found.to_pylist() == asked.to_pylist()

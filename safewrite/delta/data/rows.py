@@ -36,6 +36,7 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Get, Missing, Outcome
 from safewrite.protocol.fetch import fetch, fetch_one
 from safewrite.stores.table_folder import is_inside
+from safewrite.values.types import without_views
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -271,11 +272,17 @@ def columns_of(file: pq.ParquetFile, names: Sequence[str], groups: Sequence[int]
     columns: list[pa.ChunkedArray] = []
     for some in _groups(file.metadata, there, len(numbers)):
         table = file.read_row_groups(numbers, some, use_threads=False)
-        columns += [table.column(name) for name in some]
+        # Files of deltalake's MERGE and UPDATE say that their texts are views.
+        columns += [_plain(table.column(name)) for name in some]
         del table
     # INT96 is read in microseconds, whatever the schema says.
     fields = [schema.field(name).with_type(one.type) for name, one in zip(there, columns, strict=True)]
     return pa.table(columns, schema=pa.schema(fields))
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = without_views(column.type)
+    return column if kind == column.type else column.cast(kind)
 
 
 def _groups(footer: pq.FileMetaData, names: Sequence[str], count: int) -> Iterator[list[str]]:
