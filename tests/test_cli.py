@@ -312,6 +312,20 @@ def test_verify_exits_with_1_for_a_lost_a_doubled_and_a_torn_key(local: str, tmp
     assert answer["examples"] == {"lost": ["event-9"], "doubled": ["event-1"], "torn": ["event-3"]}
 
 
+@pytest.mark.parametrize("marks", ["true", "false"])
+def test_writes_that_kept_rows_of_their_files_are_not_torn(marks: str, tmp_path: Path) -> None:
+    schema = pa.schema({"id": pa.int64(), "s": pa.int64()})
+    table = sw.create(tmp_path / "kept", schema, properties={"delta.enableDeletionVectors": marks})
+    rows = [{"id": number, "s": 0} for number in range(5)]
+    table.append(rows, key="append")
+    table.apply_changes([{"id": 1, "s": 2}, {"id": 7, "s": 2}], keys=["id"], sequence_by=["s"], key="change")
+    table.overwrite([{"id": 2, "s": 9}], where="id = 2", key="overwrite")
+    table.delete("id = 3", key="delete")
+    sent = keys_file(tmp_path, "append", "change", "overwrite", "delete")
+    code, answer = run_json("verify", tmp_path / "kept", "--ledger", sent)
+    assert (code, answer["clean"]) == (0, True)
+
+
 def test_verify_asks_the_ledger_where_the_log_was_cleaned_up(tmp_path: Path) -> None:
     table = sw.open(tmp_path / "orders", create=True)
     for number in range(3):

@@ -30,9 +30,9 @@ def audit_keys(found: Inspection, sent: Iterable[str]) -> KeyAudit:
         if not those_carried(info, sought):
             continue
         writes = run(all_writes(info, ASKS), found.world)
-        whole = not (len(writes) == 1 or _is_append(commit)) or _rows_agree(
-            commit, sum(int(write["rows"]) for write in writes)
-        )
+        # Files that stand for those that a write removed have rows of these, too.
+        counts_rows = _is_append(commit) or (len(writes) == 1 and not commit.removes())
+        whole = not counts_rows or _rows_agree(commit, sum(int(write["rows"]) for write in writes))
         for write in writes:
             if write["key"] in places:
                 places[write["key"]].append((version, int(write["rows"]), whole))
@@ -57,7 +57,7 @@ def audit_keys(found: Inspection, sent: Iterable[str]) -> KeyAudit:
 
 
 def _is_append(commit: actions.Commit) -> bool:
-    """Whether a commit adds the rows of its writes and no others; other writes also add rows that they keep."""
+    """Whether a commit adds the rows of its writes and no others."""
     return bool((commit.commit_info or {}).get("isBlindAppend"))
 
 
