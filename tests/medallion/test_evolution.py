@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 
+import safewrite as sw
 from safewrite.medallion import Pipeline, verify
 from safewrite.medallion.config.job import load
 from tests.medallion.test_jobs import HEAD, Shop, set_in
@@ -202,6 +203,25 @@ def test_a_refusal_of_other_keys_names_the_command_that_begins_silver_anew(tmp_p
     put(job, 2, HEAD + "I,3,3.00,20\n")
     assert "reset" in refused(job)
     Pipeline(job.config).reset(["shop.orders"])
+    assert job.run().ok
+    assert clean(job)
+
+
+@pytest.mark.sweep("iceberg")
+@pytest.mark.parametrize("table_format", FORMATS)
+def test_a_silver_of_another_maker_is_refused_and_its_rows_stay(tmp_path: Path, table_format: str) -> None:
+    """It has no columns for the order of changes.  The advice was to drop it, with rows that bronze may not have."""
+    job = shop(tmp_path, table_format)
+    put(job, 1, FIRST)
+    catalog = job.config.get("catalog")
+    address = str(tmp_path / "silver/orders") if catalog is None else "silver.orders"
+    theirs = pa.table({"id": pa.array([9], pa.int64())})
+    sw.create(address, theirs.schema, catalog=catalog, create_namespace=catalog is not None).append(theirs)
+    why = refused(job)
+    assert "lacks the columns ['_epoch', '_seq']" in why
+    assert "a new address" in why
+    assert rows(job, "silver") == {9: {}}
+    job.config["tables"]["shop.orders"]["silver"] = address + "_of_dms"
     assert job.run().ok
     assert clean(job)
 

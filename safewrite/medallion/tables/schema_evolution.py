@@ -37,10 +37,16 @@ def fit(table: sw.Table, wanted: pa.Schema, name: str, *, read_only: bool) -> sw
     there = frozenset(have.names)
     lacking = [one for one in wanted if one.name not in there]
     unfit = [one.name for one in lacking if not one.nullable]
-    if unfit or (lacking and read_only):
+    if unfit:
         raise InvalidInputError(
-            f"{table.uri} of {name} lacks the columns {[one.name for one in lacking]}. Nothing was written. "
-            + ("Drop it, and the next run creates it." if unfit else "The next run adds them.")
+            f"{table.uri} of {name} lacks the columns {unfit}, which have a value in each row that the job writes: the table is not as the job "
+            "makes it, and its rows have no place beside those of the job. Nothing was written to it. Give the configuration a new address "
+            "for it, where the next run makes it (silver is made of all that bronze holds), and declare columns if the job took them from this "
+            "table. Drop it only if none of its rows is needed."
+        )
+    if lacking and read_only:
+        raise InvalidInputError(
+            f"{table.uri} of {name} lacks the columns {[one.name for one in lacking]}. Nothing was written. The next run adds them."
         )
     wide = [one for one in wanted if one.name in there and is_wider(have.field(one.name).type, one.type)]
     if read_only or not (wide or lacking):
