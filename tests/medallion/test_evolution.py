@@ -217,8 +217,12 @@ def test_a_silver_of_another_maker_is_refused_and_its_rows_stay(tmp_path: Path, 
     address = str(tmp_path / "silver/orders") if catalog is None else "silver.orders"
     theirs = pa.table({"id": pa.array([9], pa.int64())})
     sw.create(address, theirs.schema, catalog=catalog, create_namespace=catalog is not None).append(theirs)
+    (before,) = verify(Pipeline(job.config))
+    assert "bronze" in str(before.error)
+    assert "Run the job" in str(before.error)
     why = refused(job)
     assert "lacks the columns ['_epoch', '_seq']" in why
+    assert [one.error for one in verify(Pipeline(job.config))] == [why]
     assert "a new address" in why
     assert rows(job, "silver") == {9: {}}
     job.config["tables"]["shop.orders"]["silver"] = address + "_of_dms"

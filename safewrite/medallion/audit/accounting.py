@@ -99,6 +99,12 @@ def _table(job: TableJob, sources: list[SourceFile], mixed: MixedFiles) -> Table
         _files(job, sources, mixed, read, aside=aside["raw"], audit=audit)
         _silver(job, read, frozenset(aside["silver"]), audit)
         _commits(job, audit)
+    except TableNotFoundError as error:
+        what = error.message.partition(" Nothing was written")[0]
+        audit.error = (
+            f"{what} No run of the job could make it, or it was dropped since. Nothing was written. Run the job: it makes the table, or "
+            "says why it cannot."
+        )
     except SafewriteError as error:
         audit.error = error.message
     return audit
