@@ -73,11 +73,12 @@ class Receipt:
         )
 
     def __str__(self) -> str:
-        done = [_counted(self.rows, "row"), _counted(self.files, "file")]
+        if self.removed_rows is None and not self.rows and self.changes is None:
+            done = ["an unknown number of rows removed"]  # "0 rows" would read as if none went
+        else:
+            done = [_counted(self.rows, "row"), _counted(self.files, "file")]
         if self.removed_rows:
             done.append(f"{_counted(self.removed_rows, 'row')} removed")
-        elif self.removed_rows is None and not self.rows and self.changes is None:
-            done.append("nobody counted removed rows")
         done += [f"{count} {what}" for what, count in (self.changes or {}).items() if count]
         return f"{self.outcome.value} in version {self.version} of {self.table}: {', '.join(done)}, key {self.key!r}"
 

@@ -297,14 +297,29 @@ def test_a_commit_of_ids_alone_leaves_what_follows_from_the_table() -> None:
     assert after.schema is schema
 
 
-def test_doctor_tells_of_a_mark_that_was_set_back_below_ids_of_live_files(tmp_path: Path) -> None:
-    """Only all files together show it, and the next writer gives their ids again."""
+@each("mark", [{MARK: 0}, None])
+@each("tells_rows", [True, False])
+def test_doctor_tells_of_a_mark_that_was_set_back_below_ids_of_live_files(
+    mark: Any, tells_rows: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Only all files together show it, and the next writer gives their ids again; so where it was removed."""
+    tmp_path = tmp_path_factory.mktemp("lake")
     table = made(tmp_path)
+    table.append(rows(9))
     table.append(rows(1, 2, 3))
     assert "row_ids_again" not in {
         one.code for one in doctor.examine(inspection.inspect_table(str(tmp_path / "t")))
     }
-    back = {"domainMetadata": {"domain": ROW_IDS, "configuration": json.dumps({MARK: 0}), "removed": False}}
+    if not tells_rows:
+        newest = tmp_path / "t" / "_delta_log" / f"{table.version:020}.json"
+        newest.write_text(newest.read_text().replace('"numRecords', '"no'))
+    back = {
+        "domainMetadata": {
+            "domain": ROW_IDS,
+            "configuration": json.dumps(mark or {}),
+            "removed": mark is None,
+        }
+    }
     lines = [{"commitInfo": {"inCommitTimestamp": ASLEEP}}, back]
     log = tmp_path / "t" / "_delta_log" / f"{table.version + 1:020}.json"
     log.write_text("".join(json.dumps(one) + "\n" for one in lines))
@@ -313,7 +328,9 @@ def test_doctor_tells_of_a_mark_that_was_set_back_below_ids_of_live_files(tmp_pa
         for one in doctor.examine(inspection.inspect_table(str(tmp_path / "t")))
         if one.code == "row_ids_again"
     )
-    assert (found.details["last"], found.details["highest"], found.details["count"]) == (0, 2, 1)
+    last, count = (0, 1) if mark else (-1, 2)
+    assert (found.details["last"], found.details["count"]) == (last, count)
+    assert found.details["highest"] == (3 if tells_rows else 1)
 
 
 def test_a_table_whose_newest_time_nothing_told_is_written_once_something_does(tmp_path: Path) -> None:

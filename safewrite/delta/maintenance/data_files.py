@@ -150,7 +150,8 @@ def _row_ids(state: Snapshot, adds: Iterable[Action]) -> Findings:
         return
     last, above = stamps.last_row_id(state), dict[str, int]()
     for add in adds:
-        first, count = add.get("baseRowId"), stats_of(add).get("numRecords")
+        # A file that does not say how many rows it has, has one at least.
+        first, count = add.get("baseRowId"), stats_of(add).get("numRecords", 1)
         if type(first) is int and type(count) is int and count and first + count - 1 > last:
             above[add["path"]] = first + count - 1
     if above:
