@@ -118,12 +118,13 @@ class Pipeline:
         writer = writer.trigger(**config.trigger.of_spark)
         from safewrite.cdc.kafka.listener import QueryListener
 
-        listener = QueryListener(config.job, name, spark, self._on_event)
+        listener = QueryListener(config.job, name, spark, self._on_event, source.close)
         spark.streams.addListener(listener)
         try:
             return writer.start()
         except Exception:
             spark.streams.removeListener(listener)
+            source.close()
             raise
 
     def _land(self, part: Batch, micro_batches: MicroBatches, work_of: WorkOf) -> None:

@@ -229,20 +229,39 @@ def arrow_of(frame: DataFrame) -> pa.Table:
 
 def _frame(source: DataFrame, task: Task) -> DataFrame:
     """The rows of a task on each partition of a source, and its reports."""
-    numbered = source.toDF(*(f"c{number}" for number in range(len(source.columns))))  # no dots in names
+    names = source.columns
+    if len({name.lower() for name in names if name.isidentifier()}) < len(names):
+        source = source.toDF(*(f"c{number}" for number in range(len(names))))  # no dots in names
     columns = [*(task.columns or ()), pa.field(REPORT, pa.binary())]
-    return numbered.mapInArrow(partial(_mapped, task=task, names=source.columns), spark_schema(columns))
+    return source.mapInArrow(partial(_mapped, task=task, names=names), spark_schema(columns))
+
+
+def bound_rows(session: SparkSession, rows: int) -> None:
+    """Let frames of a session that is ours alone hand at most so many rows over to Python at a time, whatever they weigh."""
+    for name, value in _bounded(rows).items():
+        session.conf.set(name, value)
+
+
+def _bounded(rows: int) -> dict[str, str]:
+    """The settings: Spark 4 adds the bytes of all columns up again at each row, unless it is not to look at them."""
+    return {_ROWS_MAX: str(rows), _BYTES_MAX: str(_NOT_ASKED)}
 
 
 def _by_rows(frame: DataFrame, rows: int) -> DataFrame:
     """A frame whose rows go to Python at most this many at a time, whatever they weigh.
 
-    Spark 4 adds the bytes of all columns up again at each row.  A copy of the session plans the frame as its own session does, so
-    what a user observes of it comes with the query.
+    A copy of the session plans the frame as its own session does, so what a user observes of it comes with the query.
     """
-    settings = {_ROWS_MAX: str(rows), _BYTES_MAX: str(_NOT_ASKED)}
     with spark_errors("run the tasks"):
-        return in_session(frame, copied(frame.sparkSession, settings))
+        return in_session(frame, copied(frame.sparkSession, _bounded(rows)))
+
+
+def java_class(session: SparkSession, name: str) -> Any:
+    """A class of Java.  As ``jvm.org.apache...`` each part of its name is a question."""
+    from py4j.java_gateway import JavaClass  # type: ignore[import-untyped]
+
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - PySpark has no other way to it
+    return JavaClass(name, jvm._gateway_client)  # noqa: SLF001
 
 
 def copied(session: SparkSession, settings: Mapping[str, str]) -> SparkSession:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -311,3 +312,21 @@ def test_partitions_of_few_records_are_decoded_together(
         assert {one: job.rows(one) for one in source.tables} == source.rows
         assert all(one == all_of for one, all_of in by_executors(lines).values())
         inputs.clear()
+
+
+def test_the_threads_that_commit_tables_stay_from_batch_to_batch(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each new one was a connection to Spark's Java, and a thread there."""
+    landing, executors, threads = job.landing(), Executors(), set[int | None]()
+    apply = landing._apply
+
+    def noted(share: Any) -> None:
+        threads.add(threading.current_thread().native_id)
+        apply(share)
+
+    monkeypatch.setattr(landing, "_apply", noted)
+    for number in range(6):
+        landing.land(job.batch(rows_of(number, 1, n=1), number), executors.work)
+    assert len(threads) < 6
+    assert len(job.rows("a")) == 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,6 +36,18 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     decoding._known.cache_clear()  # prefixes that other tests met
 
 
+@dataclass
+class Session:
+    """That of a stream; ``settings`` are all that it was given."""
+
+    settings: list[tuple[str, str]] = field(default_factory=list)
+    sparkContext: Any = field(default_factory=lambda: SimpleNamespace(defaultParallelism=2))  # noqa: N815 - Spark's name
+
+    @property
+    def conf(self) -> Any:
+        return SimpleNamespace(set=lambda *given: self.settings.append(given))
+
+
 class Decode:
     """Decodes records by the work that executors get of them."""
 
@@ -51,10 +64,7 @@ class Decode:
 
 
 def there(data: pa.Table, prefixes: tuple[bytes, ...], told: list[Any]) -> ExecutorRecords:
-    frame: Any = SimpleNamespace(
-        inputs=[data.to_batches()],
-        sparkSession=SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2)),
-    )
+    frame: Any = SimpleNamespace(inputs=[data.to_batches()], sparkSession=Session())
     return ExecutorRecords(frame, prefixes, lambda *given: told.append(given), 100)
 
 
@@ -91,3 +101,14 @@ def test_few_heavy_records_come_to_a_task_at_a_time(size: float, rows: int) -> N
     batches = MicroBatches(None, Limit(10, 10))  # type: ignore[arg-type]
     batches._learn(3, 3 * size)
     assert batches._rows_a_batch == rows
+
+
+def test_the_stream_s_session_is_told_how_many_records_a_task_gets_only_when_that_changes() -> None:
+    """A copy of the session was made for each batch, which takes Java more than most of what it plans."""
+    work_of, session = ExecutorRecordsWork(Decoder("debezium-json")), Session()
+    frame: Any = SimpleNamespace(sparkSession=session)
+    told = []
+    for rows in (100, 100, 7, 7):
+        work_of(ExecutorRecords(frame, (), lambda *given: None, rows))
+        told.append([value for name, value in session.settings if name.endswith("maxRecordsPerBatch")])
+    assert told == [["100"], ["100"], ["100", "7"], ["100", "7"]]

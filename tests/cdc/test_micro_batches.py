@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from safewrite.cdc.config.job import Kafka
+from safewrite.cdc.kafka import source
+from safewrite.cdc.kafka.admin import KafkaAdmin
 from safewrite.cdc.kafka.batch_split import Limit
 from safewrite.cdc.kafka.micro_batches import MicroBatches, _within
-from safewrite.cdc.kafka.source import Told
+from safewrite.cdc.kafka.source import Source, Told
 from safewrite.cdc.kafka.workplace import Workplace
 from safewrite.cdc.records.batch import Partition, Range
 
@@ -36,6 +40,55 @@ def test_offsets_are_those_that_spark_noted_and_else_those_of_the_records() -> N
     )
     unknown = told(None, {"t": {"0": 5}})
     assert (unknown.known, unknown.joined, unknown.ranges(READ)) == (None, False, READ)
+
+
+class Admin:
+    """A client of Kafka; ``answers`` are topics by name, or an error."""
+
+    def __init__(self, answers: list[Any]) -> None:
+        self.answers, self.is_closed = answers, False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def describeTopics(self, names: list[str]) -> Any:  # noqa: N802 - Kafka's name
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return SimpleNamespace(allTopicNames=lambda: SimpleNamespace(get=lambda: answer))
+
+
+def test_a_batch_asks_kafka_by_the_client_of_the_one_before_and_reads_only_its_own_note(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each batch made a client, and read what Spark noted of the batch before once more."""
+    topic = SimpleNamespace(topicId=lambda: SimpleNamespace(toString=lambda: "id-1"))
+    away = RuntimeError("org.apache.kafka.common.errors.TimeoutException: no broker")
+    answers, made, read = [{"t": topic}, away, {"t": topic}, {"t": topic}], list[Admin](), list[int]()
+
+    def client(self: KafkaAdmin, spark: Any) -> Admin:
+        made.append(Admin(answers))
+        return made[-1]
+
+    def noted(spark: Any, checkpoint: str, number: int) -> Any:
+        read.append(number)
+        return {"t": {"0": 10 * number}}
+
+    monkeypatch.setattr(KafkaAdmin, "_made", client)
+    monkeypatch.setattr(source, "_offsets", noted)
+    spark: Any = None
+    of_job = Source(Kafka(servers="none", topics=["t"]), "job")
+    of_job._kafka.sleep = lambda _: None
+    assert of_job.told(spark, 4, "place").known == {T0: Range(30, 40)}
+    assert (len(made), read) == (1, [3, 4])
+    assert of_job.told(spark, 5, "place").known == {T0: Range(40, 50)}
+    assert ([one.is_closed for one in made], read) == ([True, False], [3, 4, 5]), (
+        "a client that failed is left"
+    )
+    assert of_job.told(spark, 9, "elsewhere").known == {T0: Range(80, 90)}
+    assert read[-2:] == [8, 9], "what is known is of another batch"
+    of_job.close()
+    assert all(one.is_closed for one in made)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 import safewrite as sw
 from safewrite import cdc, metrics
 from safewrite.cdc.config.job import Kafka
+from safewrite.cdc.kafka.admin import KafkaAdmin
 from safewrite.cdc.kafka.source import Source
 from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.ledger.reporting import tell_stream
@@ -133,7 +134,7 @@ def test_a_consumer_group_that_gets_no_offsets_stops_nothing(
     def away(*_: Any) -> Any:
         raise RuntimeError("GroupAuthorizationException: not authorized")
 
-    monkeypatch.setattr(Source, "_admin", away)
+    monkeypatch.setattr(KafkaAdmin, "client", away)
     kafka = Kafka(servers="s", topics=["t"])
     Source(kafka, "job").commit(None, {Partition("t", 0): 5})  # type: ignore[arg-type]
     assert not caplog.records, "no group is configured, so nothing is asked"

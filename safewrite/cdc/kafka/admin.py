@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import safewrite as sw
@@ -32,9 +32,11 @@ _AWAY = re.compile(
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True)
+@dataclass
 class KafkaAdmin:
     """Kafka's own client for questions about topics, which has the cluster's libraries and the source's settings.
+
+    One client is kept: to make it takes Java more than all questions of a batch.
 
     Args:
         settings: Spark's options of the source.
@@ -44,15 +46,31 @@ class KafkaAdmin:
     settings: Mapping[str, str]
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
+    _kept: Any = field(default=None, init=False, repr=False)
 
     @contextmanager
     def client(self, spark: SparkSession) -> Iterator[Any]:
-        """The client in the JVM.
+        """The client in the JVM; after an error the next question has a new one.
 
         Raises:
             MissingExtraError: the session has no jars for Kafka.
             InvalidInputError: its settings are refused.
         """
+        if self._kept is None:
+            self._kept = self._made(spark)
+        try:
+            yield self._kept
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the client, if there is one."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.close()
+
+    def _made(self, spark: SparkSession) -> Any:
         jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no other way to it
         refuse_without_jars(jvm, str(spark.version))
         given = _SETTINGS | {
@@ -64,16 +82,12 @@ class KafkaAdmin:
         for name, value in given.items():
             properties.setProperty(name, value)
         try:
-            admin = jvm.org.apache.kafka.clients.admin.Admin.create(properties)
+            return jvm.org.apache.kafka.clients.admin.Admin.create(properties)
         except Exception as error:
             raise sw.InvalidInputError(
                 f"Kafka's client refuses the settings of the job for {self.servers} ({reason_of(error)}). Nothing was read. Correct "
                 "kafka.servers and kafka.options."
             ) from error
-        try:
-            yield admin
-        finally:
-            admin.close()
 
     def asked(self, question: Callable[[], _T], what: str) -> _T:
         """The answer to a question; it is asked again while no broker answers.

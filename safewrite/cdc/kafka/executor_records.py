@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from safewrite.cdc.records.change_set import Place
 from safewrite.cdc.records.records import KafkaRecords
 from safewrite.cdc.table.by_tasks import ExecutorWork
 from safewrite.cdc.table.decode_task import DecodeReport
-from safewrite.engine.spark import SparkEngine, arrow_of
+from safewrite.engine.spark import SparkEngine, arrow_of, bound_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -67,17 +67,25 @@ class ExecutorRecords(KafkaRecords):
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class ExecutorRecordsWork:
-    """Gives records that are with executors to tasks there; a decoder of the driver remembers what these met."""
+    """Gives records that are with executors to tasks there; a decoder of the driver remembers what these met.
+
+    Frames of a stream are of a copy of the session that Spark made for it, so that their settings are this job's.
+    """
 
     decoder: Decoder
+    _rows_a_batch: int | None = field(default=None, init=False)
+    """As the stream's session has it."""
 
     def __call__(self, records: KafkaRecords) -> ExecutorWork:
         """The work of a batch: there, or here for records that are in the driver already."""
         if not isinstance(records, ExecutorRecords):
             return ExecutorWork.here(records)
         session = records.frame.sparkSession
+        if records.rows_a_batch != self._rows_a_batch:
+            bound_rows(session, records.rows_a_batch)
+            self._rows_a_batch = records.rows_a_batch
         return ExecutorWork(
             SparkEngine(session),
             records.frame,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -22,11 +22,21 @@ from safewrite.intake.reporting import Listener
 class QueryListener(StreamingQueryListener):
     """Tells of the queries of one name; Spark calls it in a thread of its own, for which the query does not wait.
 
+    ``ended`` is called when none of them runs any more.
+
     Rows by table are not told here but where the ledger is written, so that none of them is missing when the driver ends.
     """
 
-    def __init__(self, job: str, query: str, session: SparkSession, on_event: Listener | None) -> None:
+    def __init__(
+        self,
+        job: str,
+        query: str,
+        session: SparkSession,
+        on_event: Listener | None,
+        ended: Callable[[], None],
+    ) -> None:
         self._job, self._query, self._session, self._on_event = job, query, session, on_event
+        self._ended = ended
         self._runs: set[str] = set()
         self._in_java: Any = None
 
@@ -76,6 +86,7 @@ class QueryListener(StreamingQueryListener):
             tell_stream(self._job, text, {"failed": 1}, self._on_event)
         if not self._runs:
             self._session.streams.removeListener(self)
+            self._ended()
 
 
 class _AsJson(JStreamingQueryListener):

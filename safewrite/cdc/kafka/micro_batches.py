@@ -224,9 +224,12 @@ class Shortener:
         """Those that records name by their number."""
         self._cut: dict[str, set[bytes]] = {}
         self._columns: list[Any] = []
+        self._in_java: Any = None
+        """The columns as Java has them, which is to be told of each by itself."""
 
     def shortened(self, frame: DataFrame, *, weighed: bool = False) -> DataFrame:
         """The columns of records, without the prefixes that are known now; with what they weigh, if so asked."""
+        from pyspark.sql import DataFrame
         from pyspark.sql import functions as f
 
         known = {name: tuple(one.newest(_PREFIXES_MAX)) for name, one in self._known.items()}
@@ -239,7 +242,13 @@ class Shortener:
                 *(f.col(name) for name in ("topic", "partition", "offset", "headers")),
                 f.expr("unix_millis(timestamp) AS timestamp_ms"),
             ]  # fmt: skip
-        return frame.select(*self._columns, *([f.expr(f"{_SIZE} AS size")] if weighed else ()))
+            self._in_java = None
+        if weighed:
+            return frame.select(*self._columns, f.expr(f"{_SIZE} AS size"))
+        given: Any = frame
+        if self._in_java is None:
+            self._in_java = given._jcols(*self._columns)  # noqa: SLF001 - PySpark has no other way to it
+        return DataFrame(given._jdf.select(self._in_java), frame.sparkSession)  # noqa: SLF001
 
 
 def _without(name: str, prefixes: Sequence[bytes], first: int) -> list[Any]:

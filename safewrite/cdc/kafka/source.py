@@ -6,19 +6,23 @@ import json
 import logging
 import re
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import safewrite as sw
 from safewrite.cdc.config.job import Kafka
 from safewrite.cdc.kafka.admin import KafkaAdmin, reason_of
 from safewrite.cdc.records.batch import Partition, Range, Ranges
+from safewrite.engine.spark import java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger("safewrite")
+
+Offsets: TypeAlias = Mapping[str, Mapping[str, int]]
+"""By topic and number of a partition."""
 
 EARLIEST = -2
 """What Spark calls the first offset that is still there."""
@@ -30,6 +34,8 @@ class Source:
 
     kafka: Kafka
     job: str
+    _noted: dict[tuple[str, int], Offsets] = field(default_factory=dict, repr=False)
+    """The offsets at the end of the last micro-batch, by checkpoint and number: Spark writes them once."""
 
     def read(self, spark: SparkSession, positions: Mapping[str, int]) -> DataFrame:
         """The stream of records as Spark has them, from where the job's tables are, or from where the configuration says."""
@@ -58,12 +64,11 @@ class Source:
         Raises:
             InvalidInputError: a topic is not there.
         """
-        with self._admin(spark) as admin:
-            return [
-                Partition(name, int(partition.partition()), _id_of(topic))
-                for name, topic in self._described(admin).items()
-                for partition in _items(topic.partitions())
-            ]
+        return [
+            Partition(name, int(partition.partition()), _id_of(topic))
+            for name, topic in self._described(spark).items()
+            for partition in _items(topic.partitions())
+        ]
 
     def ids(self, spark: SparkSession) -> dict[str, str]:
         """The ids of the topics, as they are now.
@@ -71,11 +76,14 @@ class Source:
         Raises:
             InvalidInputError: a topic is not there.
         """
-        with self._admin(spark) as admin:
-            return {name: _id_of(topic) for name, topic in self._described(admin).items()}
+        return {name: _id_of(topic) for name, topic in self._described(spark).items()}
 
-    def _described(self, admin: Any) -> dict[str, Any]:
-        return self._kafka.asked(lambda: self._described_once(admin), "its topics")
+    def _described(self, spark: SparkSession) -> dict[str, Any]:
+        def asked() -> dict[str, Any]:
+            with self._kafka.client(spark) as admin:
+                return self._described_once(admin)
+
+        return self._kafka.asked(asked, "its topics")
 
     def _described_once(self, admin: Any) -> dict[str, Any]:
         names = self.kafka.topics or [
@@ -97,21 +105,22 @@ class Source:
     def reach(self, spark: SparkSession) -> dict[Partition, Range]:
         """The offsets that the topics have now: the first that is there, and the next that will be."""
         where = self.topics(spark)
-        with self._admin(spark) as admin:
-            jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
-            spec = jvm.org.apache.kafka.clients.admin.OffsetSpec
-            asked = [jvm.org.apache.kafka.common.TopicPartition(one.topic, one.number) for one in where]
+        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
+        spec = jvm.org.apache.kafka.clients.admin.OffsetSpec
+        asked = [jvm.org.apache.kafka.common.TopicPartition(one.topic, one.number) for one in where]
 
-            def offsets_of(which: Any) -> Any:
-                return self._kafka.asked(
-                    lambda: admin.listOffsets(dict.fromkeys(asked, which)).all().get(), "its offsets"
-                )
+        def offsets_of(which: Any) -> Any:
+            with self._kafka.client(spark) as admin:
+                return admin.listOffsets(dict.fromkeys(asked, which)).all().get()
 
-            found = [offsets_of(spec.earliest()), offsets_of(spec.latest())]
-            return {
-                one: Range(*(int(offsets[place].offset()) for offsets in found))
-                for one, place in zip(where, asked, strict=True)
-            }
+        found = [
+            self._kafka.asked(partial(offsets_of, which), "its offsets")
+            for which in (spec.earliest(), spec.latest())
+        ]
+        return {
+            one: Range(*(int(offsets[place].offset()) for offsets in found))
+            for one, place in zip(where, asked, strict=True)
+        }
 
     def commit(self, spark: SparkSession, ends: Mapping[Partition, int]) -> None:
         """Give the consumer group of the configuration these offsets, for tools that show its lag; a failure is logged, and no more."""
@@ -119,7 +128,7 @@ class Source:
         if group is None or not ends:
             return
         try:
-            with self._admin(spark) as admin:
+            with self._kafka.client(spark) as admin:
                 jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
                 offsets = {
                     jvm.org.apache.kafka.common.TopicPartition(
@@ -136,18 +145,23 @@ class Source:
                 reason_of(error),
             )
 
-    @property
+    @cached_property
     def _kafka(self) -> KafkaAdmin:
         return KafkaAdmin(self.kafka.servers, self.kafka.spark_options())
 
-    def _admin(self, spark: SparkSession) -> AbstractContextManager[Any]:
-        return self._kafka.client(spark)
+    def close(self) -> None:
+        """Close the connection to Kafka; who asks again opens another one."""
+        self._kafka.close()
 
     def told(self, spark: SparkSession, number: int, checkpoint: str) -> Told:
         """What Spark noted of a micro-batch before it began, and the ids of its topics."""
         ids = self.ids(spark)
+        known = self._noted.get((checkpoint, number - 1))
+        starts = _offsets(spark, checkpoint, number - 1) if number and known is None else known
         ends = _offsets(spark, checkpoint, number)
-        starts = _offsets(spark, checkpoint, number - 1) if number else None
+        self._noted.clear()
+        if ends is not None:
+            self._noted[checkpoint, number] = ends
         return Told(ids, ends, starts)
 
 
@@ -156,8 +170,8 @@ class Told:
     """The offsets at the start and the end of a micro-batch; None where Spark's notes cannot be read, or there are none."""
 
     ids: Mapping[str, str]
-    ends: Mapping[str, Mapping[str, int]] | None
-    starts: Mapping[str, Mapping[str, int]] | None
+    ends: Offsets | None
+    starts: Offsets | None
 
     @property
     def joined(self) -> bool:
@@ -203,17 +217,16 @@ def _id_of(topic: Any) -> str:
     return str(topic.topicId().toString())
 
 
-def _offsets(spark: SparkSession, checkpoint: str, number: int) -> dict[str, dict[str, int]] | None:
+def _offsets(spark: SparkSession, checkpoint: str, number: int) -> Offsets | None:
     """The offsets at the end of a batch, as Spark notes them before it begins; None where they cannot be told."""
     path = f"{checkpoint.rstrip('/')}/offsets/{number}"
-    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
-    place = jvm.org.apache.hadoop.fs.Path(path)
+    place = java_class(spark, "org.apache.hadoop.fs.Path")(path)
     files = place.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())  # noqa: SLF001
     if not files.exists(place):
         return None
     stream = files.open(place)
     try:
-        text = str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        text = str(java_class(spark, "org.apache.commons.io.IOUtils").toString(stream, "UTF-8"))
     finally:
         stream.close()
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -46,6 +46,8 @@ PART_ROWS, TASK_ROWS = 25_000, 100_000
 BUCKETS = 128
 AT_ONCE = 32
 """The driver works on at most this many tables at a time whose rows are with executors, or more (``parallel_tables``)."""
+_THREADS_MAX = 1_000_000
+"""More tables than a batch has: each that has changes waits for the others."""
 SMALL_ROWS = 500
 """Fewer changes than this are worth no task of their own."""
 
@@ -214,6 +216,12 @@ class TaskLanding:
     views: dict[str, TableView] = field(default_factory=dict)
     unreached: dict[str, str] = field(default_factory=dict)
     """Tables whose files tasks cannot reach, and why."""
+    _threads: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(_THREADS_MAX, "safewrite-cdc-tables"),
+        init=False,
+        repr=False,
+    )
+    """One for each table that has changes; they stay, for each new one would be a connection to Spark's Java."""
 
     def land(
         self, batch: Batch, done: Mapping[str, int], work: ExecutorWork, finish: Finish
@@ -304,9 +312,11 @@ class TaskLanding:
             with jobs.working(share.table.name):
                 apply(share)
 
-        with ThreadPoolExecutor(len(shares), "safewrite-cdc-tables") as pool:
-            futures = {share.table.name: pool.submit(working, share) for share in shares}
+        futures = {share.table.name: self._threads.submit(working, share) for share in shares}
+        try:
             jobs.serve(taking)
+        finally:
+            wait(futures.values())
         errors = {name: error for name, one in futures.items() if (error := one.exception()) is not None}
         unfit = {name: str(error) for name, error in errors.items() if isinstance(error, UnfitError)}
         errors = {name: error for name, error in errors.items() if name not in unfit}
@@ -382,7 +392,7 @@ def _decoded(
         EngineError: an executor is gone.
         TooMuchHereError: more would come whole than the driver takes at once.
     """
-    mapped = stack.enter_context(work.engine.map(source, task, work.rows_a_batch))
+    mapped = stack.enter_context(work.engine.map(source, task))
     reports: list[DecodeReport] = mapped.bodies()
     whole = sum(one.by_columns + one.others for one in reports)
     if whole:

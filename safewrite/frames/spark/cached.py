@@ -7,10 +7,12 @@ would serve every later query of all sessions, and the next write from one would
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 
 def read_anew(context: SparkContext, is_of: Callable[[Any], bool]) -> int:
@@ -18,17 +20,35 @@ def read_anew(context: SparkContext, is_of: Callable[[Any], bool]) -> int:
 
     Returns how many relations that was.
     """
-    jvm: Any = context._jvm  # noqa: SLF001 - as safewrite.delta.spark.session
-    session = jvm.SparkSession.getDefaultSession()
-    if not session.isDefined():
+    from pyspark.sql import SparkSession
+
+    # A job commits to many tables a second, and each word to Java takes 0.1 ms of Python: one is enough while nothing is cached.
+    own = SparkSession._instantiatedSession  # noqa: SLF001 - PySpark has no other way to it
+    found = _seen.get(context)
+    if found is None or own is None or found.own is not own:
+        jvm: Any = context._jvm  # noqa: SLF001 - as safewrite.delta.spark.session
+        session = jvm.SparkSession.getDefaultSession()
+        if not session.isDefined():
+            return 0
+        session = session.get()
+        _seen[context] = found = _Seen(own, session, session.sharedState().cacheManager())
+    if found.manager.isEmpty():
         return 0
-    manager = session.get().sharedState().cacheManager()
-    if manager.isEmpty():
-        return 0
-    known = [relation for relation in _relations(manager) if is_of(relation)]
+    known = [relation for relation in _relations(found.manager) if is_of(relation)]
     for relation in known:
-        manager.recacheByPlan(session.get(), relation)
+        found.manager.recacheByPlan(found.session, relation)
     return len(known)
+
+
+class _Seen(NamedTuple):
+    """The default session of a context, and what it caches, as Java has them; ``own`` is PySpark's of that time."""
+
+    own: SparkSession | None
+    session: Any
+    manager: Any
+
+
+_seen: WeakKeyDictionary[SparkContext, _Seen] = WeakKeyDictionary()
 
 
 def _relations(manager: Any) -> Iterator[Any]:
