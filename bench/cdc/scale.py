@@ -12,15 +12,17 @@ from __future__ import annotations
 import argparse
 import atexit
 import json
+import random
 import shutil
+import statistics
 import tempfile
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import deltalake
 import pyarrow as pa
@@ -37,6 +39,8 @@ from bench.servers.usage import KINDS, Usage, by_kind, shares_of
 
 TOPIC = "shop.public.all"
 _STUCK_S, _POLL_S = 900.0, 0.1
+_WARM = 10
+"""So many records of a quiet stream come before those that count: Java compiles."""
 SMALLER = 4
 """Batches of the second size have so many times fewer records."""
 
@@ -136,8 +140,9 @@ def fill(producer: Producer, rows: int, scene: str) -> None:
         raise RuntimeError(f"{rows} records were made, and the broker took {told}")
 
 
-def run(kafka: Kafka, folder: Path, told: Scaled, rows: int, batch: int) -> Scaled:
-    """Land the whole topic, and count."""
+@contextmanager
+def begun(kafka: Kafka, folder: Path, told: Scaled, batch: int, **more: Any) -> Iterator[tuple[Job, Cluster]]:
+    """The job on a cluster of its own; ``more`` are settings of the job."""
     folder.mkdir()
     scene = SCENES[told.scene]
     settings = {
@@ -145,6 +150,7 @@ def run(kafka: Kafka, folder: Path, told: Scaled, rows: int, batch: int) -> Scal
         "kafka": {"servers": kafka.endpoint_url, "topics": scene.topics, "max_offsets_per_trigger": batch},
         "engine": told.engine,
         "parallel_tables": 2,
+        **more,
     }  # fmt: skip
     if not told.defaults:
         settings["parts"] = {"records": batch, "bytes": 1 << 30}
@@ -158,8 +164,40 @@ def run(kafka: Kafka, folder: Path, told: Scaled, rows: int, batch: int) -> Scal
         job = Job(folder, "delta", kafka.endpoint_url, settings, batch, spark=spark, by_lot=False)
         stack.callback(job.kill)
         job.start()
+        yield job, cluster
+
+
+def run(kafka: Kafka, folder: Path, told: Scaled, rows: int, batch: int) -> Scaled:
+    """Land the whole topic, and count."""
+    with begun(kafka, folder, told, batch) as (job, cluster):
         _watch(job, cluster, rows, told)
     return told
+
+
+def latencies_s(kafka: Kafka, producer: Producer, folder: Path, told: Scaled, sends: int) -> list[float]:
+    """Seconds from a record to its line in the ledger, of so many records of one table, each sent while nothing else comes."""
+    found, events, draw = list[float](), Events(), random.Random(1)
+    versions = landed = 0
+    with begun(kafka, folder, told, told.batch, trigger={"interval_s": 1}) as (job, _):
+        for number in range(_WARM + sends):
+            (one,) = events.batch(0, [number], lambda _: "c").records
+            producer.send(number % SCENES["snapshot"].partitions, one.key, one.value)
+            producer.flush()
+            sent, deadline = time.monotonic(), time.monotonic() + _STUCK_S
+            while landed <= number:
+                if job.ended is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"the job stopped at record {number}:\n{job.log.read_text()[-2000:]}")
+                time.sleep(0.01)
+                if (now := _versions(job)) != versions:
+                    versions, landed = now, _landed(job)
+            found.append(time.monotonic() - sent)
+            time.sleep(draw.uniform(1.0, 3.0))
+    return found[_WARM:]
+
+
+def _versions(job: Job) -> int:
+    """How many versions the ledger has: to list them costs less than to read it."""
+    return sum(1 for _ in (job.lake / "cdc" / "shop-delta_ledger" / "_delta_log").glob("0*.json"))
 
 
 def _watch(job: Job, cluster: Cluster, rows: int, told: Scaled) -> None:
@@ -214,6 +252,26 @@ def _landed(job: Job) -> int:
     return sum(ledger.column("records").to_pylist())
 
 
+def _quiet(
+    folder: Path, engines: list[str], executors: list[int], sends: int, conf: Mapping[str, str]
+) -> None:
+    """Print how late records of a quiet stream are, by engine."""
+    grid = Table("engine", "executors", "records", "median, s", "nine of ten, s", "most, s")
+    for engine, count in product(engines, executors):
+        place = folder / f"quiet-{engine}-{count}"
+        place.mkdir()
+        with (
+            Kafka(place) as kafka,
+            Producer(kafka, TOPIC, SCENES["snapshot"].partitions, folder / "producer.log") as producer,
+        ):
+            told = Scaled("snapshot", engine, count, 100_000, True, conf)
+            late = sorted(latencies_s(kafka, producer, place / "job", told, sends))
+        nine = late[min(len(late) - 1, round(len(late) * 0.9))]
+        figures = (f"{one:.2f}" for one in (statistics.median(late), nine, late[-1]))
+        grid.add_row(engine, str(count), str(len(late)), *figures)
+    screen().print(grid)
+
+
 def main() -> None:
     """Print a row for each run, and write them."""
     parser = argparse.ArgumentParser(prog="python -m bench.cdc.scale", description=__doc__)
@@ -229,12 +287,21 @@ def main() -> None:
         "--defaults", action="store_true", help="a heap of 1 GB for the driver, and its parts"
     )
     parser.add_argument("--conf", action="append", default=[], help="a further setting of Spark: name=value")
+    parser.add_argument(
+        "--quiet",
+        type=int,
+        metavar="N",
+        help="instead: how late each of N records of a quiet stream is, with a trigger of 1 s",
+    )
     parser.add_argument("--json", type=Path, help="file of the figures")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="safewrite-scale-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     settings = dict(one.split("=", 1) for one in given.conf)
     told, say = list[Scaled](), screen().print
+    if given.quiet is not None:
+        _quiet(folder, given.engines, given.executors, given.quiet, settings)
+        return
     for scene in given.scenes:
         (folder / scene).mkdir()
         with Kafka(folder / scene) as kafka:
