@@ -93,24 +93,29 @@ CHANGES: dict[str, tuple[Callable[[Any], Any], str, str]] = {
     "a column that tells the operation": (
         lambda t: t.apply_changes([GOOD | {"op": "d"}], keys=["id"], sequence_by=["q"]),
         "delete_when=",
-        "or add it to the table with schema_mode",
+        "pass schema_mode",
     ),
     "another spelling": (
         lambda t: t.apply_changes([GOOD | {"S2": "d"}], keys=["id"], sequence_by=["q"]),
         "columns=",
-        "or add it to the table with schema_mode",
+        "pass schema_mode",
     ),
     "a column that is missing": (
         lambda t: t.apply_changes(
             [{k: v for k, v in GOOD.items() if k != "s"}], keys=["id"], sequence_by=["q"]
         ),
-        "unchanged=",
-        "schema_mode",
+        "say by unchanged= .* or pass schema_mode='merge' to mean NULL",
+        ", or pass schema_mode='merge' to mean NULL, ",
     ),
     "columns that are missing": (
         lambda t: t.apply_changes([{"id": 1, "q": 9}], keys=["id"], sequence_by=["q"]),
-        "unchanged=",
-        "schema_mode='merge' adds",
+        "unchanged= .*schema_mode='merge' adds columns",
+        "pass schema_mode",
+    ),
+    "a mode that there is not": (
+        lambda t: t.apply_changes([GOOD | {"S2": "d"}], keys=["id"], sequence_by=["q"], schema_mode="wide"),
+        "schema_mode is None or 'merge' or 'widen'",
+        "unchanged",
     ),
     "a new column of NULL": (
         lambda t: t.append([GOOD | {"new": None}], schema_mode="merge"),

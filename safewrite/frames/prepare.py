@@ -300,12 +300,21 @@ def _target(frame: Frame, target: pa.Schema | None, *, merge: bool) -> tuple[pa.
         return canonical_schema(frame.arrow_schema()), ()
     if not merge:
         return target, ()
+    added = added_fields(frame.arrow_schema(), target)
+    return pa.schema([*target, *added], metadata=target.metadata), added
+
+
+def added_fields(found: pa.Schema, target: pa.Schema) -> tuple[pa.Field, ...]:
+    """The columns that a table of the schema ``target`` lacks, as it may get them.
+
+    Raises:
+        InvalidInputError: a name or a type that no table has.
+    """
     there = frozenset(target.names)
-    extra = [f for f in frame.arrow_schema() if f.name not in there]
+    extra = [f for f in found if f.name not in there]
     check_names([*target.names, *(f.name for f in extra)], where="the table with the new columns")
     refuse_untyped(extra)
-    added = tuple(pa.field(f.name, canonical_type(f.type, f.name), nullable=True) for f in extra)
-    return pa.schema([*target, *added], metadata=target.metadata), added
+    return tuple(pa.field(f.name, canonical_type(f.type, f.name), nullable=True) for f in extra)
 
 
 def refuse_untyped(new: Sequence[pa.Field]) -> None:

@@ -26,7 +26,7 @@ from safewrite.text.rendering import shown
 
 if TYPE_CHECKING:
     from safewrite.changes.meaning.member_batches import MemberChanges
-    from safewrite.changes.meaning.reading import Changes
+    from safewrite.changes.meaning.reading import Changes, NewColumns
     from safewrite.frames import Prepared
 
 Answer = Receipt | SafewriteError
@@ -79,6 +79,8 @@ class Group:
         self.planned = False
         self.prepared: list[Prepared] = []
         """The rows that were checked so far."""
+        self.columns: NewColumns | None = None
+        """What the changes that were checked so far ask of the table's schema."""
         self.members = [Member(*pair) for pair in _pairs(members, verb)]
         for member, ordered_in in zip(self.members, _groups(groups, len(self.members)), strict=True):
             member.ordered_in = ordered_in
@@ -141,7 +143,7 @@ class Group:
 
     def plan_again(self) -> None:
         """Forget what the version said that the last plan was made on."""
-        self.on, self.planned, self.prepared = None, False, []
+        self.on, self.planned, self.prepared, self.columns = None, False, [], None
         for member in self.members:
             member.same_as = member.write = member.prepared = member.changes = None
             held_back = isinstance(member.answer, NotCommittedError) and member.answer.kind == Kind.HELD_BACK

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from safewrite.arguments.reading import SchemaMode
     from safewrite.changes.meaning.member_batches import MemberChanges
-    from safewrite.changes.meaning.reading import Changes
+    from safewrite.changes.meaning.reading import Changes, NewColumns
     from safewrite.changes.meaning.spec import Spec
     from safewrite.engine.task_files import TableInTasks
     from safewrite.frames.fingerprint import Counted, Fingerprint
@@ -69,8 +69,10 @@ class Plans(Protocol[VersionT_contra, PlanT_co]):
     def count(self, data: Any, operation: Operation, on: VersionT_contra, /) -> Prepared:
         """The rows under the table's schema, which may have more columns than they."""
 
-    def read(self, data: Any, spec: Spec, on: VersionT_contra, /) -> Changes:
-        """Check changes against the table's schema."""
+    def read(
+        self, data: Any, spec: Spec, on: VersionT_contra, earlier: NewColumns | None = None, /
+    ) -> Changes:
+        """Check changes against the table's schema, and the columns that ``earlier`` members of their commit bring."""
 
     def in_tasks(self, on: VersionT_contra, /) -> TableInTasks | None:
         """How tasks reach the table; None where another process cannot reach it as this one does."""

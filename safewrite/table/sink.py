@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, cast
 
-from safewrite.arguments.reading import reading
+from safewrite.arguments.reading import SchemaMode, reading
 from safewrite.arguments.reading import schema_mode as check_mode
 from safewrite.boundary.public import after_ack, public
 from safewrite.errors import InvalidInputError, Kind, NotCommittedError
@@ -139,7 +139,7 @@ def sink(
     reopen: Callable[[], Any] | None,
     mode: Mode,
     app_id: object,
-    schema_mode: Literal["merge"] | None,
+    schema_mode: SchemaMode | None,
     extra: Mapping[str, Any] | None = None,
 ) -> Sink:
     """A sink with checked arguments.
@@ -152,7 +152,8 @@ def sink(
         raise InvalidInputError(
             f"A sink's mode is one of {', '.join(map(repr, _MODES))}, not {shown(mode)}. Nothing was written."
         )
-    check_mode(schema_mode)
+    applies = plain(mode) == "apply_changes"
+    check_mode(schema_mode, *(("widen",) if applies else ()))
     if not is_text(app_id) or not plain(app_id).strip():
         raise InvalidInputError(
             f"app_id names the stream, for as long as its checkpoint lives: a non-empty text, not {shown(app_id)}. "
@@ -160,6 +161,4 @@ def sink(
         )
     with reading("app_id"):
         stream, _ = keys.check_txn((plain(app_id), 0))
-    named = cast("Mode", plain(mode))
-    columns = {} if named == "apply_changes" else {"schema_mode": schema_mode}
-    return Sink(opens, stream, named, {**columns, **(extra or {})})
+    return Sink(opens, stream, cast("Mode", plain(mode)), {"schema_mode": schema_mode, **(extra or {})})

@@ -508,6 +508,7 @@ class Table:
         columns: Sequence[str] | None = None,
         unchanged: str | None = None,
         full_refresh: bool = False,
+        schema_mode: SchemaMode | None = None,
         all_late: Literal["error", "count"] = "error",
         check: Callable[[Any, Mapping[str, int]], object] | None = None,
         key: Key = GENERATED,
@@ -534,6 +535,7 @@ class Table:
                 source did not change them (PostgreSQL's TOAST).  They are carried on, which is not NULL.
             full_refresh: the batch is all there is, as when a source was read anew: every row of the table and every deletion that
                 it remembers goes in the same commit, also those of others meanwhile; ``keys`` and ``sequence_by`` may be new.
+            schema_mode: as for :meth:`append`; keys and sequences stay as wide as they are, and other rows have NULL in a new column.
             all_late: ``"error"`` refuses a batch of which every change is late: a source that was set back looks so.
             check: is called before each try of the commit with the rows that it would write (an Arrow table, or a Spark DataFrame
                 for one; after all changes of a key were decided) and its counts; what it raises stops the write.
@@ -555,15 +557,8 @@ class Table:
             positions=check_positions(positions),
             timeout_s=patience(timeout_s),
             changes=declared(
-                keys,
-                sequence_by,
-                delete_when,
-                truncate_when,
-                all_late,
-                unchanged,
-                check,
-                columns,
-                full_refresh,
+                *(keys, sequence_by, delete_when, truncate_when, all_late, unchanged, check, columns),
+                *(full_refresh, schema_mode),
             ),
         )
         return self._writer.write_one(data, operation, identity(key, txn))
@@ -581,6 +576,7 @@ class Table:
         unchanged: str | None = None,
         all_late: Literal["error", "count"] = "error",
         check: Callable[[Any, Mapping[str, int]], object] | None = None,
+        schema_mode: Literal["merge"] | None = None,
         groups: Iterable[Hashable] | None = None,
         properties: Mapping[str, str] | None = None,
         positions: Mapping[str, tuple[int | None, int]] | None = None,
@@ -594,7 +590,8 @@ class Table:
 
         Args:
             members: ``(key, changes)`` for each batch, as for :meth:`append_many`; no Spark DataFrame.
-            keys, sequence_by, delete_when, truncate_when, columns, unchanged: as for :meth:`apply_changes`, for all members.
+            keys, sequence_by, delete_when, truncate_when, columns, unchanged, schema_mode: as for :meth:`apply_changes`, for all
+                members; a member sees the columns that those before it bring.
             all_late: of each member: one of which every change is late, also against members before it, is refused or counted.
             check: is called for each member with the rows that it brings and its counts; what it raises refuses that member.
             groups: as for :meth:`append_many`; what comes after a refused member in its group is left out too (kind HELD_BACK).
@@ -617,7 +614,8 @@ class Table:
             positions=check_positions(positions),
             timeout_s=patience(timeout_s),
             changes=declared(
-                keys, sequence_by, delete_when, truncate_when, all_late, unchanged, check, columns
+                *(keys, sequence_by, delete_when, truncate_when, all_late, unchanged, check, columns),
+                schema_mode=check_mode(schema_mode),
             ),
         )
         return self._writer.write_many(Group(members, groups, verb="apply_changes_many"), operation)
@@ -683,7 +681,7 @@ class Table:
         mode: Literal["append", "overwrite", "apply_changes"] = "append",
         *,
         app_id: str,
-        schema_mode: Literal["merge"] | None = None,
+        schema_mode: SchemaMode | None = None,
         volatile: Sequence[str] | None = None,
         spark_catalog: str | None = None,
         changes: Mapping[str, Any] | None = None,
@@ -698,7 +696,7 @@ class Table:
             app_id: names the stream, as long as its checkpoint lives.  It has no default: two streams must not
                 share one, and a stream whose checkpoint was deleted counts from 0 again and needs a new one.
             schema_mode, volatile, spark_catalog: as for :meth:`append`.  A batch that is known by its offsets needs
-                no ``volatile``.
+                no ``volatile``.  ``"widen"`` is for changes: no other verb takes it with a frame of Spark.
             changes: with ``"apply_changes"``, what the stream's changes are: ``keys``, ``sequence_by`` and the further
                 arguments of :meth:`apply_changes` that declare them.
         """
@@ -724,10 +722,10 @@ def _declared_changes(
     applies = is_text(mode) and plain(mode) == "apply_changes"
     if not applies and changes is None:
         return {}
-    if not applies or not isinstance(changes, Mapping) or schema_mode is not None or "volatile" in others:
+    if not applies or not isinstance(changes, Mapping) or "volatile" in others:
         raise InvalidInputError(
-            "A sink of mode 'apply_changes' takes changes={'keys': [...], 'sequence_by': [...], ...}, and neither schema_mode= "
-            "nor volatile=; other modes take no changes=. Nothing was written."
+            "A sink of mode 'apply_changes' takes changes={'keys': [...], 'sequence_by': [...], ...}, and no volatile=; other "
+            "modes take no changes=. Nothing was written."
         )
     unknown = sorted(set(changes) - set(_OF_CHANGES))
     if unknown:
@@ -735,7 +733,7 @@ def _declared_changes(
             f"changes= has {unknown}, and takes {', '.join(_OF_CHANGES)}. Nothing was written."
         )
     given = {"keys": None, "sequence_by": None, **changes}
-    declared(**given)
+    declared(**given, schema_mode=schema_mode)
     return given
 
 

@@ -238,8 +238,9 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
 
     def _prepare_changes(self, group: Group, member: Member, operation: Operation) -> None:
         on, planner = self._planned_on(group, member, operation), self._format.planner
-        member.changes = planner.read(member.data, planning.declared(operation), on)
-        member.write = planner.name_changes(member.changes.fingerprint, member.name, on)
+        found = planner.read(member.data, planning.declared(operation), on, group.columns)
+        member.write = planner.name_changes(found.fingerprint, member.name, on)
+        member.changes, group.columns = found, found.columns
 
     def _prepare_member(
         self, group: Group, member: Member, operation: Operation, checked: Prepared | None

@@ -118,6 +118,41 @@ def test_spark_and_pandas_apply_one_log_in_turns(table: ChangedTable) -> None:
     assert again.outcome == "already_committed", "a frame of another kind is the same batch"
 
 
+NEW = pa.schema([pa.field("more", pa.string()), pa.field("n", pa.int64())])
+
+
+@pytest.mark.sweep("delta")
+def test_a_frame_and_a_stream_s_batch_add_columns_and_widen_them(table: ChangedTable) -> None:
+    """On executors and on the driver alike; the key stays as wide as it is, and other rows have NULL."""
+    table.apply([up((1, 0), "old"), up((1, 0), "old", OTHER)], key="a")
+
+    def brings(at: int, value: int, kind: pa.DataType) -> pa.Table:
+        more = pa.Table.from_pylist([{"more": f"of {at}", "n": value}], NEW.set(1, pa.field("n", kind)))
+        rows = frame([up((at, 0), "new")])
+        return pa.table([*rows.columns, *more.columns], names=[*rows.column_names, *more.column_names])
+
+    for few, at, value, kind in ((-1, 2, 5, pa.int32()), (10, 3, 2**40, pa.int64())):
+        how: dict[str, Any] = HOW | {"schema_mode": "widen", "key": f"batch-{at}"}
+        with mock.patch.object(apply_job, "FEW_ROWS", few):
+            made_ = table.apply_rows(brings(at, value, kind), **how)
+            again = table.apply_rows(brings(at, value, kind), **how)
+        assert (again.version, again.outcome) == (made_.version, "already_committed")
+    found = {
+        (one["a"], one["b"]): (one["s"], one["more"], one["n"])
+        for one in table.open().rows(where="true").to_pylist()
+    }
+    assert found == {K: (3, "of 3", 2**40), OTHER: (1, None, None)}
+    declared = {name: value for name, value in HOW.items() if name != "all_late"}
+    sink = table.open().sink("apply_changes", app_id="s", schema_mode="merge", changes=declared)
+    batch = brings(4, 7, pa.int64())
+    with table.spark.careless():
+        sink(table.spark.session.createDataFrame(batch.append_column("last", pa.array([1.5]))), 0)
+    read = {(one["a"], one["b"]): one["last"] for one in table.open().rows(where="true").to_pylist()}
+    assert read == {K: 1.5, OTHER: None}
+    if table.lake is not None:  # deltalake reads no wider columns
+        assert sorted(one["last"] or 0 for one in table.found()) == [0, 1.5]
+
+
 @pytest.mark.long
 def test_a_truncate_of_spark_removes_what_is_before_it(table: ChangedTable) -> None:
     table.apply([up((1, 0)), up((3, 0), "later", OTHER)], key="a")

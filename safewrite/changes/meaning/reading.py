@@ -34,11 +34,24 @@ ROWS_TOLD = 5
 
 
 @dataclass(frozen=True)
+class NewColumns:
+    """What changes ask of a table: the columns that it lacks, and those that are narrower in it, as they are to be."""
+
+    added: tuple[pa.Field, ...] = ()
+    wider: tuple[pa.Field, ...] = ()
+
+
+@dataclass(frozen=True)
 class Changes:
-    """A batch and the fingerprint by which a repeat is known."""
+    """A batch and the fingerprint by which a repeat is known; ``columns`` are those by which the table is other than before."""
 
     batch: ChangeBatch
     fingerprint: Fingerprint
+    columns: NewColumns = NewColumns()
+
+    def under(self, schema: pa.Schema) -> Changes:
+        """The changes for a table that has more columns, which are NULL in them."""
+        return replace(self, batch=replace(self.batch, table=filled(self.batch.table, loose(schema))))
 
 
 def check_target(spec: Spec, schema: pa.Schema) -> None:
@@ -51,8 +64,8 @@ def check_target(spec: Spec, schema: pa.Schema) -> None:
     unknown = [name for name in spec.columns or () if name not in there]
     if unknown:
         raise InvalidInputError(
-            f"columns= names {unknown}, which are no columns of the table. Nothing was written. Add them to the table first, or "
-            "take them out."
+            f"columns= names {unknown}, which are no columns of the table. Nothing was written. Take them out, or add "
+            "them to the table: schema_mode='merge' adds those that the data has."
         )
     for what, names in (("keys", spec.keys), ("sequence_by", spec.sequence_by)):
         for name in names:
@@ -102,8 +115,7 @@ def read_batch(data: object, spec: Spec, schema: pa.Schema, partition_by: Sequen
     table = _decoded(frame.piece(0, frame.rows))
     ops, named = _ops(table, spec)
     absent = _absent(table, ops, spec, schema)
-    told = named | ({spec.unchanged} if spec.unchanged else set())
-    there = frozenset(schema.names)
+    told, there = _beside(named, spec), frozenset(schema.names)
     mine = [name for name in table.column_names if name in there or name not in told]
     asked = frozenset(mine if spec.columns is None else spec.columns)
     kept = table.select([name for name in mine if name in asked])
@@ -118,11 +130,11 @@ def read_batch(data: object, spec: Spec, schema: pa.Schema, partition_by: Sequen
         if len(chosen):
             places.append(chosen)
             with _advising(spec):
-                parts.append(_conformed(kept.take(pa.array(chosen)), schema, names, partition_by))
+                parts.append(_conformed(kept.take(pa.array(chosen)), schema, names, partition_by, spec))
     for lacks, chosen in _alike(absent, np.flatnonzero(lacking)):
-        brought = [name for name in schema.names if name not in lacks]
+        brings = [name for name in schema.names if name not in lacks]
         places.append(chosen)
-        parts.append(_conformed(kept.take(pa.array(chosen)), schema, brought, (), strict=True))
+        parts.append(_conformed(kept.take(pa.array(chosen)), schema, brings, (), spec, strict=True))
     whole = pa.concat_tables(parts).take(pa.array(np.argsort(np.concatenate(places), kind="stable")))
     whole = whole.combine_chunks()
     _check_values(whole, ops, spec)
@@ -131,12 +143,12 @@ def read_batch(data: object, spec: Spec, schema: pa.Schema, partition_by: Sequen
 
 @contextmanager
 def _advising(spec: Spec) -> Iterator[None]:
-    """Let refusals advise what changes have: an append's schema_mode= is not among it."""
+    """Let refusals advise what changes have besides what an append has."""
     try:
         yield
     except WouldAlterError as error:
         text = str(error)
-        for known, own in _ADVICE.items():
+        for known, own in _advice(merges=spec.schema_mode is not None).items():
             text = text.replace(known, own)
         if spec.delete_when is not None:
             text = text.replace(_TELLS, "")
@@ -146,13 +158,22 @@ def _advising(spec: Spec) -> Iterator[None]:
 _TELLS = (
     " If it tells which changes are deletes, say so: delete_when=\"op = 'd'\", by its own name and value."
 )
-_ADVICE = {
-    OTHERS_ADVICE: "Rename or drop it, name the columns that count in columns=, or add it to the table by an append with "
-    f"schema_mode='merge' first.{_TELLS}",
-    LACKING_ADVICE: ", or say by unchanged= which columns a change does not bring.",
-    SEVERAL_ADVICE: "Rename, convert, add or drop these columns, name those that count in columns=, or say by unchanged= which a "
-    f"change does not bring.{_TELLS}",
-}
+
+
+def _advice(*, merges: bool) -> dict[str, str]:
+    """What changes can do, by what an append can."""
+    lacking = "say by unchanged= which columns a change does not bring"
+    several = f"Rename, convert, add or drop these columns, name those that count in columns=, or {lacking}"
+    if not merges:
+        several += "; schema_mode='merge' adds columns to the table, and reads missing ones as NULL where they may be"
+    return {
+        OTHERS_ADVICE: "Rename or drop it, name the columns that count in columns=, or add it to the table with schema_mode='merge' "
+        f"(top-level columns).{_TELLS}",
+        LACKING_ADVICE: f", or {lacking}."
+        if merges
+        else f", {lacking}, or pass schema_mode='merge' to mean NULL.",
+        SEVERAL_ADVICE: f"{several}.{_TELLS}",
+    }
 
 
 def _conformed(
@@ -160,6 +181,7 @@ def _conformed(
     schema: pa.Schema,
     names: Sequence[str] | None,
     partition_by: Sequence[str],
+    spec: Spec,
     *,
     strict: bool = False,
 ) -> pa.Table:
@@ -167,16 +189,17 @@ def _conformed(
 
     ``strict``: those of ``names`` are checked as rows of an append are, and no others may come.
     """
-    wide = loose(schema)
+    wide, lacks = loose(schema), {*spec.computed} - {*rows.column_names}
+    mode = None if lacks & {*(schema.names if names is None else names)} else spec.schema_mode
     if names is None:
-        prepared = prepare(rows, schema, partition_by=partition_by, named=False)
+        prepared = prepare(rows, schema, partition_by=partition_by, schema_mode=mode, named=False)
         return under(pa.concat_tables([prepared.schema.empty_table(), *prepared.tables()]), wide)
     asked, brought = frozenset(names), frozenset(rows.column_names)
     wanted = pa.schema([field for field in schema if field.name in asked])
     if strict:
         others = frozenset(schema.names) - asked
         mine = rows.select([name for name in rows.column_names if name not in others])
-        prepared = prepare(mine, wanted, named=False)
+        prepared = prepare(mine, wanted, schema_mode=mode, named=False)
     else:
         wanted = pa.schema([field.with_nullable(True) for field in wanted])
         found = [name for name in wanted.names if name in brought]
@@ -277,6 +300,19 @@ def _flags(name: str, table: pa.Table) -> pa.ChunkedArray:
             "a condition, such as \"op = 'd'\"."
         )
     return column
+
+
+def telling(columns: pa.Schema, spec: Spec) -> frozenset[str]:
+    """Those of the columns of data that tell what a change does, and need not be the table's.
+
+    Raises:
+        InvalidInputError: a condition cannot be used.
+    """
+    return _beside(_ops(_decoded(columns.empty_table()), spec)[1], spec)
+
+
+def _beside(named: frozenset[str], spec: Spec) -> frozenset[str]:
+    return named if spec.unchanged is None else named | {spec.unchanged}
 
 
 # --- what an upsert does not bring ----------------------------------------------------------------------

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from safewrite.arguments.reading import reading
+from safewrite.arguments.reading import SchemaMode, reading
+from safewrite.arguments.reading import schema_mode as check_mode
 from safewrite.errors import InvalidInputError
 from safewrite.frames.predicate import Predicate
 from safewrite.frames.where import Where
@@ -41,6 +42,9 @@ class Spec:
     """The column that is true in rows which are deleted and stay: NULL is what such a change does not bring and nobody has."""
     rule: RowRule | None = None
     """Says which rows come and go, in the place of the sequence."""
+    schema_mode: SchemaMode | None = None
+    computed: tuple[str, ...] = ()
+    """The columns that the table computes: with a ``schema_mode``, too, no upsert may lack them, and be given NULL."""
 
     @property
     def looked_up(self) -> tuple[str, ...]:
@@ -59,6 +63,7 @@ def declared(  # noqa: PLR0917 - the arguments of one verb, in its order
     check: Any = None,
     columns: Any = None,
     full_refresh: Any = False,
+    schema_mode: Any = None,
 ) -> Spec:
     """Check what does not depend on the table.
 
@@ -82,10 +87,12 @@ def declared(  # noqa: PLR0917 - the arguments of one verb, in its order
         raise InvalidInputError(
             f"full_refresh= is True or False, not {shown(full_refresh)}. Nothing was written."
         )
+    mode = check_mode(schema_mode, "widen")
     names = _names("keys", keys), _names("sequence_by", sequence_by)
     lacks = None if unchanged is None else plain(unchanged)
     wanted = None if columns is None else _names("columns", columns)
     spec = Spec(*names, delete_when, truncate_when, all_late, lacks, check, wanted, full_refresh)
+    spec = replace(spec, schema_mode=mode)
     both = sorted(set(spec.keys) & set(spec.sequence_by))
     if both:
         raise InvalidInputError(

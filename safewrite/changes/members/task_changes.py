@@ -62,6 +62,11 @@ class ChangesToRead(Generic[S]):
         return self.made.engine
 
     @property
+    def columns(self) -> pa.Schema:
+        """See :class:`safewrite.changes.tasks.apply_job.EngineChanges`."""
+        return self.made.make.columns or pa.schema([])
+
+    @property
     def shown(self) -> Callable[[Any, pa.Schema], Any]:
         """See :class:`safewrite.changes.tasks.apply_job.EngineChanges`: a table of Arrow."""
         return self.engine.collected

@@ -79,6 +79,10 @@ class EngineChanges(Protocol):
     def engine(self) -> Engine[Any]: ...
 
     @property
+    def columns(self) -> pa.Schema:
+        """Those of the data, of which a table may get some."""
+
+    @property
     def shown(self) -> Callable[[Any, pa.Schema], Any]:
         """Makes of rows that were written, of some columns, what a caller's check is given."""
 

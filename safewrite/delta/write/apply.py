@@ -53,8 +53,8 @@ class ApplyTransaction(Transaction):
     # --- what is written ------------------------------------------------------------------------
     def upserts(self) -> Prepared:
         """The rows that are still to be written, of those that win."""
-        assert self.state is not None
-        return self.batch.upserts(self.state)
+        assert self.after is not None
+        return self.batch.upserts(self.after)
 
     @property
     def sharer(self) -> ChangesToShare | None:
@@ -152,8 +152,8 @@ class ApplyTransaction(Transaction):
         self.change = self.batch.change
 
     def _plan(self, *, puts_off: bool = False) -> Generator[Effect, Outcome, None]:
-        assert self.state is not None
-        faults = yield from self.batch.plan(self.state, self.commit_id, puts_off=puts_off)
+        assert self.after is not None
+        faults = yield from self.batch.plan(self.after, self.commit_id, puts_off=puts_off)
         self.met |= faults
         if not faults:
             self.change, given = self.batch.change, self.batch.given

@@ -10,6 +10,7 @@ from safewrite.changes.tasks.apply_job import ApplyJob, EngineChanges, judged
 from safewrite.delta.data.row_ids import id_column
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log.features import feeds_changes
+from safewrite.delta.write import new_columns
 from safewrite.table.planning import named_changes
 
 if TYPE_CHECKING:
@@ -28,20 +29,24 @@ def transaction(
     """The transaction that applies changes, for as long as the engine keeps their rows.
 
     Raises:
-        As ``safewrite.changes.tasks.apply_job.read_in`` and ``Planner.applying``.
+        As ``safewrite.changes.tasks.apply_job.read_in``, ``new_columns.asked`` and ``Planner.applying``.
     """
     spec, name = named
-    with given.read_in(spec, state.schema, state.partition_by) as (changes, source):
+    spec, columns = new_columns.asked(spec, state, lambda: given.columns)
+    schema = new_columns.nothing(state, columns).schema
+    with given.read_in(spec, schema, state.partition_by) as (changes, source):
+        write = named_changes(planner, changes.fingerprint, spec, name, state)
+        common = planner.applying(write, state, columns)
+        then = new_columns.left(common)
         job = ApplyJob(
             given.engine,
             changes,
             source,
-            planner.table_files(state, spec.keys, Vectors(store.root), store),
+            planner.table_files(then, spec.keys, Vectors(store.root), store),
             planner.new_id,
-            whole=feeds_changes(state),
-            check=judged(spec, given, state.schema),
-            lasting=id_column(state),
+            whole=feeds_changes(then),
+            check=judged(spec, given, schema),
+            lasting=id_column(then),
         )
         with closing(job):
-            write = named_changes(planner, changes.fingerprint, spec, name, state)
-            yield planner.transaction(planner.applying(write, state), spec, job)
+            yield planner.transaction(common, spec, job)

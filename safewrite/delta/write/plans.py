@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from safewrite.changes.meaning.member_batches import MemberChanges
-    from safewrite.changes.meaning.reading import Changes
+    from safewrite.changes.meaning.reading import Changes, NewColumns
     from safewrite.changes.meaning.spec import Spec
     from safewrite.changes.members.joined_changes import JoinedChanges
     from safewrite.changes.tasks.abc import BatchWork
@@ -265,7 +266,8 @@ class Planner:
         """A transaction that applies changes by key and sequence; and what encodes its rows."""
         from safewrite.changes.members.joined_changes import sharing
 
-        common = self.applying(named, _there(state))
+        columns = (group[-1].changes if changes is None else changes).columns
+        common = self.applying(named, _there(state), columns)
         work = self._one_part(common, spec, changes=changes, group=group)
         joined = None if changes is None else sharing(named.key, changes, spec, work)
         made = self.transaction(common, spec, work, joined)
@@ -299,13 +301,15 @@ class Planner:
         """Changes that are decided about where the transaction is."""
         from safewrite.changes.tasks.one_part import OnePart
         from safewrite.delta.data.row_ids import id_column
+        from safewrite.delta.write.new_columns import left
 
-        state = common["state"]
+        state = left(common)
         files = self.table_files(state, spec.keys, common["vectors"]).named(common["commit_id"])
         rules = row_rules.rules_of(state)
         if rules is not None:
             spec = replace(spec, check=rules.asked(spec.keys, spec.check))
         whole = features.feeds_changes(state)
+        group = tuple(replace(one, changes=one.changes.under(state.schema)) for one in group)
         return OnePart(spec, state.schema, files, changes, group, whole=whole, lasting=id_column(state))
 
     def table_files(
@@ -326,12 +330,18 @@ class Planner:
             store,
         )
 
-    def read(self, data: Any, spec: Spec, state: Snapshot | None) -> Changes:
+    def read(
+        self, data: Any, spec: Spec, state: Snapshot | None, earlier: NewColumns | None = None
+    ) -> Changes:
         """Check changes; as ``safewrite.changes.meaning.reading.read``."""
+        from safewrite.changes.meaning.new_columns import schema_of
         from safewrite.changes.meaning.reading import read
+        from safewrite.delta.write import new_columns
 
         table = _there(state)
-        changes = read(data, spec, table.schema, table.partition_by)
+        spec, columns = new_columns.asked(spec, table, partial(schema_of, data, table.schema), earlier)
+        changes = read(data, spec, new_columns.nothing(table, columns).schema, table.partition_by)
+        changes = replace(changes, columns=columns)
         if table.partition_by:
             self._room.check((changes.batch.table.select(list(table.partition_by)),), table.partition_by)
         return changes
@@ -346,12 +356,13 @@ class Planner:
         key = name.key_for(self.new_id, self.base_of(state))
         return Write(key, str(fingerprint), txn=name.txn, changes={}, fingerprint_int63=fingerprint.int63)
 
-    def applying(self, write: Write, state: Snapshot) -> dict[str, Any]:
+    def applying(self, write: Write, state: Snapshot, columns: NewColumns) -> dict[str, Any]:
         """The settings of a transaction that applies changes."""
+        from safewrite.delta.write.new_columns import nothing
+
         features.check_txns_stay(state, "the deleted keys, and a late change could bring such a row back")
-        nothing = Prepared.kept(state.schema.empty_table(), state.partition_by)
         return {
-            **self._common(nothing, write, state),
+            **self._common(nothing(state, columns), write, state),
             "vectors": self.vectors(),
         }
 

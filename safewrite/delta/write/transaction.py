@@ -116,7 +116,7 @@ class Transaction:
             return self.state
         if self.state is None:
             return Snapshot(-1, self.protocol or {}, self.metadata)
-        return replace(self.state, metadata=self.metadata)
+        return replace(self.state, metadata=self.metadata, protocol=self.protocol or self.state.protocol)
 
     def __post_init__(self) -> None:
         if self.state is not None:

@@ -27,6 +27,7 @@ from safewrite.iceberg.data.reading import planned
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.append import AppendPlan
+from safewrite.iceberg.write.evolution import evolved
 from safewrite.iceberg.write.file_changes import IcebergChange
 from safewrite.iceberg.write.inserted_rows import InsertedRows
 from safewrite.iceberg.write.key_lookup import marks
@@ -115,7 +116,7 @@ class ApplyPlan(AppendPlan):
     def _plan_once(self, head: TableVersion) -> Planned:
         """Decide about every change on the files of the base that may hold its key."""
         work, spec = self._parts()
-        self.planned_table.version = head
+        head = self.planned_table.version = evolved(head, self.evolution)
         schema = arrow_schema(table_of(head).metadata.schema())
         memory = yield from self.memory.recall(head, spec, schema, self.limits)
         tasks: dict[Mark, FileScanTask] = {}

@@ -13,6 +13,8 @@ from safewrite.iceberg.data.lineage import id_column
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.apply import ApplyPlan
+from safewrite.iceberg.write.evolution import evolved
+from safewrite.iceberg.write.new_columns import asked, evolution_of
 from safewrite.iceberg.write.renamed import check_names
 from safewrite.iceberg.write.table_files import IcebergTableFiles, PlannedTable
 from safewrite.protocol.iceberg.head import TableVersion
@@ -44,24 +46,25 @@ def plan_of(
     """
     spec, name = named
     check_names(spec, head)
-    metadata = table_of(head).metadata
+    spec, columns = asked(spec, head, lambda: given.columns)
+    evolution = evolution_of(head, columns)
+    metadata = table_of(evolved(head, evolution)).metadata
     schema = arrow_schema(metadata.schema())
     planned = PlannedTable()
+    how_large, limits = planner.target_bytes(head), planner.limits.elsewhere()
     with given.read_in(spec, schema) as (changes, source):
         job = ApplyJob(
             given.engine,
             changes,
             source,
-            IcebergTableFiles(
-                planner.new_id(), planner.target_bytes(head), planner.limits.elsewhere(), address, planned
-            ),
+            IcebergTableFiles(planner.new_id(), how_large, limits, address, planned, evolution=evolution),
             planner.new_id,
             check=judged(spec, given, schema),
             lasting=id_column(metadata),
         )
         with closing(job):
             write = named_changes(planner, changes.fingerprint, spec, name, head)
-            how = planner.applying(write, head)
+            how = planner.applying(write, head, evolution)
             yield ApplyPlan(**how, spec=spec, work=job, planned_table=planned)
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 from pyiceberg.types import IcebergType, LongType
 
 from safewrite.errors import InvalidInputError
+from safewrite.frames.prepare import refuse_untyped
 from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema, iceberg_type
 from safewrite.iceberg.metadata import table_of
 from safewrite.protocol.iceberg.head import TableVersion
@@ -31,6 +33,18 @@ class Evolution:
     schema_id: int
     requirements: tuple[TableRequirement, ...]
     updates: tuple[TableUpdate, ...]
+
+
+def beyond(target: pa.Schema, found: pa.Schema) -> list[pa.Field]:
+    """The fields that the target lacks.
+
+    Raises:
+        InvalidInputError: one of them has no type.
+    """
+    there = frozenset(target.names)
+    new = [field for field in found if field.name not in there]
+    refuse_untyped(new)
+    return new
 
 
 def evolve(head: TableVersion, added: Sequence[pa.Field], wider: Sequence[pa.Field] = ()) -> Evolution | None:
@@ -65,6 +79,21 @@ def evolve(head: TableVersion, added: Sequence[pa.Field], wider: Sequence[pa.Fie
     then = update_table_metadata(table.metadata, updates)
     assert any(isinstance(one, AddSchemaUpdate) for one in updates)
     return Evolution(then.schema(), then.current_schema_id, tuple(requirements), tuple(updates))
+
+
+def evolved(head: TableVersion, evolution: Evolution | None) -> TableVersion:
+    """The table version under the schema that a commit gives it: rows are read and written under that one before it is the table's."""
+    if evolution is None:
+        return head
+    made, metadata = copy(table_of(head)), table_of(head).metadata
+    made.metadata = metadata.model_copy(
+        update={
+            "schemas": [*metadata.schemas, evolution.schema],
+            "current_schema_id": evolution.schema_id,
+            "last_column_id": max(metadata.last_column_id, evolution.schema.highest_field_id),
+        }
+    )
+    return replace(head, raw=made)
 
 
 def _changes(path: Path, have: pa.DataType, want: pa.DataType) -> Iterator[tuple[Path, IcebergType, bool]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,7 +13,6 @@ import pyarrow as pa
 from safewrite.arguments.reading import SchemaMode, reading
 from safewrite.errors import InvalidInputError
 from safewrite.frames import Prepared, as_frame, prepare
-from safewrite.frames.prepare import refuse_untyped
 from safewrite.frames.task_files import MemberWriter, WrittenMember
 from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.data import defaults
@@ -22,7 +22,7 @@ from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write import creation
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.earlier_writes import base_of
-from safewrite.iceberg.write.evolution import Evolution, evolve
+from safewrite.iceberg.write.evolution import Evolution, beyond, evolve, evolved
 from safewrite.iceberg.write.renamed import check_names
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from safewrite.changes.meaning.member_batches import MemberChanges
-    from safewrite.changes.meaning.reading import Changes
+    from safewrite.changes.meaning.reading import Changes, NewColumns
     from safewrite.changes.meaning.spec import Spec
     from safewrite.changes.tasks.one_part import OnePart
     from safewrite.engine.task_files import TableInTasks
@@ -116,8 +116,10 @@ class Planner:
         """A plan that applies changes by key and sequence; it makes its files itself, on each base."""
         from safewrite.changes.members.joined_changes import sharing
         from safewrite.iceberg.write.apply import ApplyPlan
+        from safewrite.iceberg.write.new_columns import evolution_of
 
-        plan = ApplyPlan(**self.applying(named, head), spec=spec)
+        columns = (group[-1].changes if changes is None else changes).columns
+        plan = ApplyPlan(**self.applying(named, head, evolution_of(head, columns)), spec=spec)
         plan.work = work = self._one_part(plan, spec, head, changes=changes, group=group)
         plan.joined = None if changes is None else sharing(named.key, changes, spec, work)
         return plan, tuple
@@ -138,22 +140,27 @@ class Planner:
 
         size, table = self.target_bytes(head), plan.planned_table
         files = IcebergTableFiles(plan.write_id, size, self.limits, planned=table)
-        lasting = id_column(table_of(head).metadata)
-        return OnePart(spec, self.schema_of(head), files, changes, group, lasting=lasting)
+        lasting, schema = id_column(table_of(head).metadata), arrow_schema(plan.schema)
+        group = tuple(replace(one, changes=one.changes.under(schema)) for one in group)
+        return OnePart(spec, schema, files, changes, group, lasting=lasting)
 
-    def applying(self, write: Write, head: TableVersion) -> dict[str, Any]:
+    def applying(self, write: Write, head: TableVersion, evolution: Evolution | None) -> dict[str, Any]:
         """The settings of a plan that applies changes."""
         from safewrite.iceberg.write.memory_file import MemoryFile
 
-        common, size = self.common(write, head), self.target_bytes(head)
+        common, size = self.common(write, head, evolution), self.target_bytes(head)
         return {**common, "target_file_size": size, "memory": MemoryFile(self.branch)}
 
-    def read(self, data: Any, spec: Spec, head: TableVersion) -> Changes:
+    def read(self, data: Any, spec: Spec, head: TableVersion, earlier: NewColumns | None = None) -> Changes:
         """Check changes; as ``safewrite.changes.meaning.reading.read``."""
+        from safewrite.changes.meaning.new_columns import schema_of
         from safewrite.changes.meaning.reading import read
+        from safewrite.iceberg.write.new_columns import asked, evolution_of
 
         check_names(spec, head)
-        return read(data, spec, self.schema_of(head))
+        spec, columns = asked(spec, head, partial(schema_of, data, self.schema_of(head)), earlier)
+        changes = read(data, spec, self.schema_of(evolved(head, evolution_of(head, columns))))
+        return replace(changes, columns=columns)
 
     def name_changes(self, fingerprint: Fingerprint, name: Identity, head: TableVersion) -> Write:
         """Name changes with this fingerprint."""
@@ -180,7 +187,7 @@ class Planner:
             return prepare(data, target, volatile=volatile)
         added = earlier[-1].added if earlier else ()
         found = as_frame(data, target=target).arrow_schema()
-        new = _beyond(target, found)
+        new = beyond(target, found)
         if new:
             added = (*added, *new)
             evolution = evolve(head, added)
@@ -209,7 +216,7 @@ class Planner:
             return prepare(data, target, volatile=volatile)
         found = as_frame(data, target=target).arrow_schema()
         wider = wider_fields(target, found, "iceberg") if schema_mode == "widen" else ()
-        added = _beyond(target, found)
+        added = beyond(target, found)
         evolution = evolve(head, added, wider)
         if evolution is not None:
             target = arrow_schema(evolution.schema)
@@ -336,18 +343,6 @@ class Planner:
         from safewrite.iceberg.data.datafiles import target_file_size
 
         return self.target_file_size or target_file_size(head.properties)
-
-
-def _beyond(target: pa.Schema, found: pa.Schema) -> list[pa.Field]:
-    """The fields that the target lacks.
-
-    Raises:
-        InvalidInputError: one of them has no type.
-    """
-    there = frozenset(target.names)
-    new = [field for field in found if field.name not in there]
-    refuse_untyped(new)
-    return new
 
 
 @reading("The data")

@@ -25,6 +25,7 @@ from safewrite.iceberg.catalog.addresses import TableAddress
 from safewrite.iceberg.data.datafiles import StagedFile
 from safewrite.iceberg.data.lineage import as_written, first_id, kept_columns
 from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.write.evolution import Evolution, evolved
 from safewrite.iceberg.write.file_changes import encoded_rows
 from safewrite.iceberg.write.key_lookup import Looking, live_of, marks, more_gone
 from safewrite.iceberg.write.row_files import Remaking
@@ -63,6 +64,8 @@ class IcebergTableFiles:
     limits: Limits
     table: TableAddress | None = None
     planned: PlannedTable = field(default_factory=PlannedTable, repr=False, compare=False)
+    evolution: Evolution | None = None
+    """What the plan's commit makes of the schema, for tasks."""
     small: SmallReads = field(default_factory=SmallReads, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -72,7 +75,7 @@ class IcebergTableFiles:
     def head(self) -> TableVersion:
         """The version of the table: a plan's own, or that which a task was told."""
         if self.table is not None:
-            return self.table.open().head
+            return evolved(self.table.open().head, self.evolution)
         if self.planned.version is None:
             raise InternalError("Changes were applied before they were planned. Please report it.")
         return self.planned.version
