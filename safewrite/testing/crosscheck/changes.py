@@ -16,7 +16,7 @@ from safewrite.testing.crosscheck import kinds
 from safewrite.testing.crosscheck.change_log import UNKNOWN, State
 from safewrite.testing.crosscheck.meaning import given
 from safewrite.testing.crosscheck.oracle import ID, DisagreementError, ProgramOracle
-from safewrite.testing.crosscheck.program import Program, Row, Step
+from safewrite.testing.crosscheck.program import Column, Program, Row, Step
 
 OP, LACKS = "op", "lacks"
 
@@ -37,7 +37,7 @@ def after(step: Step, oracle: ProgramOracle) -> dict[int, State]:
     Raises:
         RefusedError: it must be refused.
     """
-    _, sequence, is_key = step.detail
+    _, sequence, is_key, *_ = step.detail
     if not is_key and oracle.log.began:
         raise RefusedError("its key is another column than that of the changes before")
     columns = {one.name: kinds.arrow(one.kind) for one in oracle.columns}
@@ -76,25 +76,35 @@ def apply(run: Judging, step: Step, table: Any, label: str) -> None:
         DisagreementError: it was applied and must be refused, or the other way round.
     """
     oracle = run.oracle
-    key, sequence, is_key = step.detail
+    _, _, is_key, *brings = step.detail
     if not is_key and not oracle.log.began:
         return  # by which column a table's first changes come is up to them
+    before = oracle.columns, oracle.rows
+    oracle.widen([Column(*one) for one in brings])
+    if not _applied(run, step, table, label):
+        oracle.columns, oracle.rows = before
+
+
+def _applied(run: Judging, step: Step, table: Any, label: str) -> bool:
+    """Apply a batch, and judge it; whether it was applied.  The oracle has the columns that it brings."""
+    oracle = run.oracle
+    key, sequence, _, *brings = step.detail
     names = oracle.column_names()
-    how = {"keys": [key], "sequence_by": [sequence], "columns": names, "all_late": "count"}
-    how |= {"delete_when": [(OP, "=", "d")], "unchanged": LACKS}
+    how: dict[str, Any] = {"keys": [key], "sequence_by": [sequence], "columns": names, "all_late": "count"}
+    how |= {"delete_when": [(OP, "=", "d")], "unchanged": LACKS, "schema_mode": "merge" if brings else None}
     told = run.guarded(lambda: table.apply_changes(frame(step.rows, oracle), key=step.name, **how), label)
     try:
         states = after(step, oracle)
     except RefusedError as error:
         if not isinstance(told, SafewriteError):
             raise DisagreementError(f"a batch was applied, and {error}") from error
-        return
+        return False
     if isinstance(told, SafewriteError):
         if any(not {*event[LACKS]} <= {*names} for event in step.rows):
-            return  # a column that an engine was to add, and did not
+            return False  # a column that an engine was to add, and did not
         if isinstance(told, InvalidInputError) and run.program.maker == "safewrite":
             raise DisagreementError(f"a batch as good as any was refused: {told}")
-        return
+        return False
     counts = {name: count for name, count in told.changes.items() if name != "applied"}
     if sum(counts.values()) != len(step.rows):
         raise DisagreementError(f"the receipt tells of {counts}, and not of {len(step.rows)} changes")
@@ -102,6 +112,7 @@ def apply(run: Judging, step: Step, table: Any, label: str) -> None:
     oracle.add({number: state.row for number, state in states.items() if state.row is not None}, step.name)
     oracle.log.states |= states
     oracle.log.began = True
+    return True
 
 
 def frame(rows: Sequence[Row], oracle: ProgramOracle) -> pa.Table:

@@ -96,13 +96,20 @@ def _kind(format_: str) -> st.SearchStrategy[str]:
 
 
 def _batch(draw: st.DrawFn, sketch: _ChangesSketch, name: str) -> Step:
-    """Changes of new and of known keys, in any order; sometimes by another column under the name of the key."""
+    """Changes of new and of known keys, in any order; sometimes by another column under the name of the key, or with a new column."""
+    brings = (_new_column(draw, sketch),) if draw(st.integers(0, 4)) == 4 else ()
     events = [_event(draw, sketch) for _ in range(draw(st.integers(1, 4)))]
     sketch.events += events
-    return _step(draw, sketch, events, name)
+    return _step(draw, sketch, events, name, brings)
 
 
-def _step(draw: st.DrawFn, sketch: _ChangesSketch, events: Sequence[Row], name: str) -> Step:
+def _step(
+    draw: st.DrawFn,
+    sketch: _ChangesSketch,
+    events: Sequence[Row],
+    name: str,
+    brings: Sequence[tuple[str, str]] = (),
+) -> Step:
     others = [one.name for one in sketch.values() if one.kind == "int64"]
     is_key = draw(st.integers(0, 7)) != 7 or not others
     key = sketch.key if is_key else draw(st.sampled_from(others))
@@ -111,7 +118,17 @@ def _step(draw: st.DrawFn, sketch: _ChangesSketch, events: Sequence[Row], name: 
     if not is_key:
         rows = tuple({**row, LACKS: [one for one in row[LACKS] if one != key]} for row in rows)
     holder = draw(st.sampled_from(["held", "held", *(one for one in HOLDERS if one != "early")]))
-    return Step("safewrite", "change", rows, name=name, object_=holder, detail=(key, sketch.sequence, is_key))
+    detail = key, sketch.sequence, is_key, *brings
+    return Step("safewrite", "change", rows, name=name, object_=holder, detail=detail)
+
+
+def _new_column(draw: st.DrawFn, sketch: _ChangesSketch) -> tuple[str, str]:
+    """A column that the table gets now."""
+    sketch.events = []
+    sketch.added += 1
+    added = f"n{sketch.added}", draw(st.sampled_from(["int32", "string", "list<struct<a:int32>>"]))
+    sketch.columns.append(Column(*added))
+    return added
 
 
 def _event(draw: st.DrawFn, sketch: _ChangesSketch) -> Row:
@@ -190,13 +207,11 @@ def _change_of_columns(draw: st.DrawFn, sketch: _ChangesSketch, format_: str) ->
         return Step("safewrite", what)
     if what in {"compact", "checkpoint", "expire"}:
         return Step(who, what)
+    if what == "add column":
+        return Step(who, what, detail=(_new_column(draw, sketch),))
     sketch.events = []
     sketch.added += 1
     match what:
-        case "add column":
-            added = (f"n{sketch.added}", draw(st.sampled_from(["int32", "string", "list<struct<a:int32>>"])))
-            sketch.columns.append(Column(*added))
-            return Step(who, what, detail=(added,))
         case "rename column":
             old = draw(st.sampled_from([one.name for one in sketch.columns if one.name != ID]))
             new = f"{old}{sketch.added}"
