@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 
 from bench.medallion.dms import COLUMNS, Key, Row
+from safewrite.medallion.config.bronze_columns import FILE, STORED_FILE
 
 Rows = list[Row]
 
@@ -98,13 +99,14 @@ def damage(
     catalog = catalog_of(folder)
     found = Damage(), Damage()
     for name, rows in bronze.items():
+        path_of = STORED_FILE if STORED_FILE in rows.column_names else FILE
         for number, by_id in enumerate((True, False)):
             one = Recipe(catalog, name, by_id=by_id)
             seen: set[str] = set()
             for paths in rounds:
                 new = [path for path in dict.fromkeys(paths) if path not in seen]  # its list of files
                 seen.update(new)
-                is_new = pa.compute.is_in(rows["_file"], value_set=pa.array(new, pa.string()))
+                is_new = pa.compute.is_in(rows[path_of], value_set=pa.array(new, pa.string()))
                 one.round(rows.filter(is_new))
             found[number].add(one.silver, truths[name])
     return found
