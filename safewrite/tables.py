@@ -246,7 +246,7 @@ def create(
     """Create an empty table and open it; the settings are those of :func:`open`.
 
     The lock table is made too, if it is not there; an Iceberg table's namespace with ``create_namespace=True``.  ``format_version`` is
-    that of an Iceberg table: 2, or 3, which gives each row an id and to which safewrite appends and does nothing else yet.
+    that of an Iceberg table: 2, or 3, which gives each row an id and which not all engines read.
 
     Raises:
         ConflictError: kind TABLE_EXISTS; there is a table already, which is left as it is.

@@ -43,6 +43,12 @@ def test_names_of_other_libraries_lead_to_ours(table: sw.Table) -> None:
     assert pickle.loads(pickle.dumps(table)).version == table.version
 
 
+def test_files_that_nothing_needs_are_removed_by_our_own_verb(table: sw.Table) -> None:
+    for name in ("vacuum", "expire_snapshots", "remove_orphan_files", "optimize"):
+        with pytest.raises(AttributeError, match=r"use maintain\("):
+            getattr(table, name)
+
+
 def test_arguments_of_other_libraries_lead_to_ours(table: sw.Table) -> None:
     ours = {name for call in CALLS for name in inspect.signature(call).parameters}
     for name, hint in ARGUMENTS.items():

@@ -383,6 +383,8 @@ def test_a_wrong_call_is_refused(tmp_path: Path) -> None:
     for more in ({"keys": ["idd"]}, {"keys": ["id", "id"]}, {"batch_rows": 0}, {"batch_rows": True}):
         with pytest.raises(sw.InvalidInputError):
             table.changes_since(-1, **more)
+    with pytest.raises(sw.InvalidInputError, match=r"^keys= takes names .*Nothing was read\."):
+        table.changes_since(-1, keys=["idd"])
     named = sw.create(tmp_path / "n", pa.schema([("_change_type", pa.string())]))
     with pytest.raises(sw.UnsupportedTableError, match="_change_type"):
         named.changes_since(None)

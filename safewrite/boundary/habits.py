@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 _READ = "read the table with an engine (deltalake, polars, DuckDB, Spark, PyIceberg), some of its rows with rows(keys) or rows(where=...)"
 _KEEP = "safewrite does not do it: let an engine do it on this table (deltalake, Spark, PyIceberg), next to safewrite's writers"
+_UNUSED = "use maintain(remove_unused=True), which removes in a later run what one run has listed"
 
 METHODS = {
     "merge": "upsert and delete by key with apply_changes(rows, keys=[...], sequence_by=[...])",
@@ -29,10 +30,11 @@ METHODS = {
     "read": _READ,
     "load": _READ,
     "files": "committed_writes(version) and added_by(version) tell what a commit wrote",
-    "vacuum": _KEEP,
+    "vacuum": _UNUSED,
     "optimize": "use maintain()",
     "compact": "use maintain()",
-    "expire_snapshots": _KEEP,
+    "expire_snapshots": "use maintain(), which expires them by the table's own properties",
+    "remove_orphan_files": _UNUSED,
     "rewrite_data_files": "use maintain()",
     "restore": _KEEP,
     "alter": _KEEP,

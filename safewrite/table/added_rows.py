@@ -150,8 +150,10 @@ def names_of(columns: object) -> tuple[Any, ...] | None:
     return tuple(columns) if isinstance(columns, Iterable) else (columns,)
 
 
-def checked_columns(names: tuple[Any, ...] | None, schema: pa.Schema) -> tuple[str, ...] | None:
-    """Columns as they were asked for.
+def checked_columns(
+    names: tuple[Any, ...] | None, schema: pa.Schema, *, named: str = "columns="
+) -> tuple[str, ...] | None:
+    """Columns as the argument ``named`` asks a reader for them.
 
     Raises:
         InvalidInputError: there are none, one comes twice, or the table lacks one.
@@ -162,7 +164,7 @@ def checked_columns(names: tuple[Any, ...] | None, schema: pa.Schema) -> tuple[s
     plain = [name for name in names if isinstance(name, str) and name in there]
     if not names or len({*plain}) < len(names):
         raise InvalidInputError(
-            f"columns are names of columns of the table, each once, not {shown(names)}. Nothing was written. "
+            f"{named} takes names of columns of the table, each once, not {shown(names)}. Nothing was read. "
             f"It has: {', '.join(map(shown, schema.names))}."
         )
     return tuple(plain)

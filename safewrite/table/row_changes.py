@@ -208,7 +208,7 @@ def _checked_keys(keys: Sequence[str] | None, source: ChangeSource) -> tuple[str
         InvalidInputError: the table lacks one.
     """
     names = names_of(source.keys() if keys is None else keys)
-    return (names and checked_columns(names, source.schema)) or ()
+    return (names and checked_columns(names, source.schema, named="keys=")) or ()
 
 
 def schema_of(source: ChangeSource) -> pa.Schema:
