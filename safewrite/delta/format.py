@@ -35,7 +35,6 @@ from safewrite.delta.write.group_commit import Group, write_many
 from safewrite.delta.write.plans import Planner
 from safewrite.delta.write.recalled import DeltaDone
 from safewrite.delta.write.resolve import recorded, resolve
-from safewrite.delta.write.staging import discard
 from safewrite.delta.write.steps import steps_of
 from safewrite.delta.write.transaction import Transaction
 from safewrite.delta.write.write import write
@@ -52,7 +51,7 @@ from safewrite.table.added_rows import AddedFile, AddedRows, Followed, checked_c
 from safewrite.table.format import FRESH_S
 from safewrite.table.history import CommittedWrite, HistoryEntry
 from safewrite.table.new_table import Layout
-from safewrite.table.operation import Operation
+from safewrite.table.operation import Operation, clean_up
 from safewrite.table.shared_queue import SharedQueue
 from safewrite.table.writer import repeated
 
@@ -396,7 +395,7 @@ class DeltaFormat:
             return ended(plan, commit, lambda key: (self.resolve(key) or (None,))[0])
         finally:
             with after_ack(self.uri):  # files that are left over are harmless
-                self._run(discard(plan.never_named()))
+                self._run(clean_up(plan.never_named()))
 
     def settle(self, asked: Settling) -> Settled:
         """Make a checkpoint: after upkeep it is small, and else readers read the old one and all that went since.  Then old ones may go."""

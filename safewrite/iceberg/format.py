@@ -398,9 +398,6 @@ class IcebergFormat:
 
         def commit() -> int:
             done = self.commit(plan, Operation("compact"), tuple, queue_first=False)
-            with after_ack(self.uri):  # files that are left over are harmless
-                for delete in plan.never_named():
-                    self.world.perform(delete)
             self.after(done, 0.0)
             return done.version
 

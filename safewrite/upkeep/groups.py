@@ -8,7 +8,7 @@ file doubles, and a partition keeps few files.
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,7 +26,7 @@ PAYS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A live data file: its name in its format, its partition, its bytes and rows.
+    """A live data file: its name, which it keeps whatever rows of it are deleted, its partition, its bytes and rows.
 
     ``gone`` of its rows are deleted by ``deletes`` files or vectors, which a reader fetches besides.  ``stays`` says why it must
     stay as it is.
@@ -107,11 +107,6 @@ class Inventory:
     def size(self) -> int:
         """The bytes of all files."""
         return sum(one.size for one in self.files)
-
-
-def untouched(groups: Mapping[int, Group], touched: Container[Hashable]) -> list[int]:
-    """Those of some groups, by their numbers, of which no file was touched: the others would bring rows back that others changed (B4)."""
-    return [number for number, group in groups.items() if not any(one.name in touched for one in group.files)]
 
 
 def groups_of(found: Inventory) -> list[Group]:

@@ -181,6 +181,18 @@ def test_a_rival_that_wrote_the_rows_again_before_our_try_leaves_them_their_ids(
     assert found[50][0] > 13
 
 
+def test_rows_that_a_compaction_moves_keep_their_ids_while_a_rival_marks_others(tmp_path: Path) -> None:
+    table = made(tmp_path, "vectors")
+    for number in range(3):
+        table.append(rows(range(5 * number, 5 * number + 5), 0))
+    before, rival = seen(tmp_path / "t"), sw.open(tmp_path / "t")
+    table.world = At(table.world, "commit.put_commit", "before", lambda: rival.delete("id in (1, 11)"))
+    assert table.maintain().dropped == {}
+    (add, _), *others = live(tmp_path / "t")
+    assert (bool(add["deletionVector"]), others) == (True, [])
+    assert seen(tmp_path / "t") == {key: one for key, one in before.items() if key not in {1, 11}}
+
+
 def test_a_key_that_a_rival_deleted_and_inserted_again_is_another_row(tmp_path: Path) -> None:
     """Our rows are the same, and were in files with the old id."""
     table = made(tmp_path, "copied")

@@ -279,6 +279,17 @@ def test_upkeep_carries_ids_along_and_applies_vectors(lake: dict[str, str]) -> N
     oracle.after(gone=[5])
 
 
+def test_rows_that_upkeep_moves_keep_their_ids_while_a_rival_marks_others(lake: dict[str, str]) -> None:
+    table = made(lake, properties=VECTORS)
+    for number in range(0, 10, 2):
+        table.append(rows(number, number + 1))
+    oracle = Oracle(table)
+    table.world = Overtaken(table.world, lambda: opened(lake).delete("id = 3 or id = 8"))
+    assert table.maintain().dropped == {}
+    oracle.after(gone=[3, 8])
+    assert sorted(kinds(table)) == ["PARQUET", "PUFFIN", "PUFFIN"][: len(kinds(table))]
+
+
 def test_merged_manifests_say_the_ids_that_rows_have(lake: dict[str, str]) -> None:
     """Also where a rival gives ids to the rows of an upgraded table in between: what was merged before serves no more."""
     merging = {"commit.manifest.min-count-to-merge": "3"}

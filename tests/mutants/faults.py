@@ -259,9 +259,47 @@ def the_hint_moves_back(was: Any, *args: Any) -> Any:
     return meddled(was(*args), lambda one: Missing() if isinstance(one, Get) else one)
 
 
-@fault("B4", "upkeep.groups:untouched", model("compact-objects", 0), "revived:")
-def a_group_goes_on_whose_file_others_took(_: Any, groups: Any, touched: Any) -> Any:
-    return [*groups]
+@fault("B4", "table.regrouping:Regrouped.moved", model("compact-objects", 0), "revived:")
+def rows_that_were_marked_meanwhile_are_not_looked_for_in_the_new_file(*_: Any) -> Any:
+    return {}
+
+
+@fault("B4", "table.regrouping:Regrouping.make", model("compact-rewritten", 0), "revived:")
+def a_group_goes_on_whose_file_others_took(was: Any, self: Any, live: Any, *args: Any) -> Any:
+    for number, one in self.made.items():
+        for file, taken in zip(self.groups[number].files, one.taken, strict=True):
+            live.setdefault(file.name, taken)
+    return was(self, live, *args)
+
+
+@fault(
+    "B4",
+    "table.regrouping:Regrouped.moved",
+    "upkeep/test_delta.py::test_rows_are_found_again_in_each_of_the_files_of_a_group",
+)
+def rows_that_were_marked_meanwhile_are_marked_in_the_next_file(was: Any, self: Any, gone: Any) -> Any:
+    return {(number + 1) % len(self.sizes): places for number, places in was(self, gone).items()}
+
+
+@fault(
+    "B4",
+    "delta.write.compaction:CompactionTransaction._stay",
+    "upkeep/test_delta.py::test_rows_are_found_again_in_each_of_the_files_of_a_group",
+)
+def the_vectors_of_rivals_take_nothing(was: Any, self: Any, files: Any) -> Any:
+    return [np.ones_like(one) for one in (yield from was(self, files))]
+
+
+@fault(
+    "B4",
+    "iceberg.write.compaction:CompactionPlan._follow",
+    "upkeep/test_iceberg.py::test_a_second_rival_of_one_file_leaves_it_one_vector",
+)
+def rows_that_went_before_are_marked_again(was: Any, self: Any, *args: Any) -> Any:
+    before = {number: one.marks for number, one in self.work.followed.items()}
+    yield from was(self, *args)
+    for number, one in self.work.followed.items():
+        self.work.followed[number] = replace(one, marks=(*before.get(number, ()), *one.marks))
 
 
 @fault(

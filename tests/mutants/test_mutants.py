@@ -40,6 +40,8 @@ def bare() -> Iterator[Warm]:
     "A21-files_with",
     "A21-rows_that",
     "B4-a_compaction",
+    "B4-rows",
+    "B4-the_vectors",
     "B6-null",
     "B7-a_",
     "B7-no_version",

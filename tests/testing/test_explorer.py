@@ -44,6 +44,8 @@ GATE = {
     "changes-locks": 0,
     "compact-locks": 0,
     "compact-twice": 0,
+    "compact-two": 0,
+    "compact-rewritten": 0,
     "share-fresh": 0,
     "share-resolve": 0,
     "put": 0,

@@ -20,8 +20,9 @@ from deltalake import DeltaTable, QueryBuilder
 import safewrite as sw
 from safewrite.delta import upkeep
 from safewrite.delta.log import checkpoint_file
-from safewrite.delta.write import compaction
+from safewrite.delta.write import compaction, matching_files
 from safewrite.errors import InvalidInputError, UnsupportedTableError
+from safewrite.frames.parquet import Roll
 from safewrite.metrics.measures import measured
 from safewrite.protocol.effects import Busy, Unknown
 from safewrite.table.verbs import Table
@@ -279,9 +280,12 @@ RIVALS: dict[str, tuple[Callable[[Path], None], int]] = {
 def test_a_group_of_which_a_rival_took_files_is_left_out_and_the_rest_goes_on(
     tmp_path: Path, rival: str, vectors: bool, step: str
 ) -> None:
-    """The rival commits before the files are read, or when the commit is about to be made."""
+    """The rival commits before the files are read, or when the commit is about to be made; what it marks is no loss."""
     act, lost = RIVALS[rival]
-    path, oracle = (tmp_path / f"{rival}-{vectors}-{step}-{name}" for name in ("t", "oracle"))
+    lost = 0 if vectors else lost
+    path, oracle = (
+        tmp_path / f"{rival}-{vectors}-{step}-{name}".replace(" ", "-") for name in ("t", "oracle")
+    )
     for place in (path, oracle):
         table = made(place, **(VECTORS if vectors else {}))
     act(oracle)
@@ -322,6 +326,112 @@ def test_two_at_once_do_no_harm(tmp_path: Path) -> None:
     assert rows(path) == before
     assert live(path) == 3
     assert sum(one.groups for one in reports) == 3
+
+
+# --- rows that others mark meanwhile -------------------------------------------------------------------------
+def marks(*numbers: int) -> Callable[[Path], object]:
+    """A rival that marks these rows of day 'a'."""
+    return lambda path: sw.open(path).delete(f"day = 'a' and n in ({', '.join(map(str, numbers))})")
+
+
+def rewritten(path: Path) -> None:
+    """A rival that writes a file of day 'a' again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matching_files, "marks_rows", lambda state: False)
+        sw.open(path).delete("day = 'a' and n = 100")
+
+
+def meets(table: Table, path: Path, *acts: Callable[[Path], object]) -> None:
+    """Rivals commit before each try of a table's next commit."""
+    for number, act in enumerate(acts):
+        step = COMMIT if number == 0 else f"{COMMIT}#{number + 1}"
+        table.world = At(table.world, step, "before", lambda act=act: act(path))  # type: ignore[assignment,misc]
+
+
+@pytest.mark.parametrize(
+    ("acts", "left"),
+    [
+        ([marks(0, 301)], []),
+        ([marks(0), marks(104, 301)], []),
+        ([marks(0), appended, marks(100)], []),
+        ([marks(0), rewritten], [1]),
+        ([marks(*range(5), *range(100, 105), 200)], [1]),
+    ],
+    ids=["one", "two", "with-an-append", "marked-then-rewritten", "more-than-half"],
+)
+def test_rows_that_rivals_mark_are_marked_in_the_files_that_are_about_to_come(
+    tmp_path: Path, acts: list[Callable[[Path], object]], left: list[int]
+) -> None:
+    path, oracle = tmp_path / "t", tmp_path / "oracle"
+    table = made(path, **VECTORS)
+    made(oracle, **VECTORS)
+    table.delete("n = 2")  # what a vector takes before is not counted
+    sw.open(oracle).delete("n = 2")
+    for act in acts:
+        act(oracle)
+    meets(table, path, *acts)
+    report = table.maintain()
+    assert rows(path) == rows(oracle)
+    assert [*report.dropped.values()] == left
+    adds = actions(path, report.commits[0], "add")
+    assert len([one for one in adds if one.get("deletionVector")]) == (not left)
+    assert not any(one["dataChange"] for one in adds)
+    assert sorted(pl.read_delta(str(path)).select("n", "day").rows(), key=str) == rows(oracle)
+    vectors = len([*path.rglob("deletion_vector*.bin")]) - len([*oracle.rglob("deletion_vector*.bin")])
+    assert vectors == (not left)  # none of an earlier try is left
+    assert sw.open(path).maintain().dropped == {}
+    assert rows(path) == rows(oracle)
+
+
+def test_rows_are_found_again_in_each_of_the_files_of_a_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of four rows, that end in the midst of those of old ones."""
+    monkeypatch.setattr(
+        "safewrite.frames.parquet._parts",
+        lambda rows, _: (rows.slice(at, 4) for at in range(0, rows.num_rows, 4)),
+    )
+    monkeypatch.setattr(compaction, "Roll", lambda _, begin: Roll(1, begin))
+    path, oracle = tmp_path / "t", tmp_path / "oracle"
+    for place in (path, oracle):
+        made(place, days=("a",), **VECTORS).delete("n in (1, 103)")
+    table = sw.open(path)
+    meets(table, path, marks(3, 100, 200, 204, 302))
+    marks(3, 100, 200, 204, 302)(oracle)
+    report = table.maintain()
+    assert (report.files_out, report.dropped) == (5, {})
+    assert rows(path) == rows(oracle)
+
+
+def test_a_group_is_left_out_where_the_table_wants_no_vectors_any_more(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table = made(path, days=("a", "b"), **VECTORS)
+    table.world = At(table.world, COMMIT, "before", lambda: marks(0)(path))  # type: ignore[assignment]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compaction, "marks_rows", lambda state: False)
+        report = table.maintain()
+    assert (report.groups, [*report.dropped.values()]) == (1, [1])
+    assert (0, "a") not in rows(path)
+
+
+def test_a_kill_between_the_vector_and_the_commit_loses_nothing(tmp_path: Path) -> None:
+    path, oracle = tmp_path / "t", tmp_path / "oracle"
+    for place in (path, oracle):
+        made(place, days=("a",), **VECTORS)
+    marks(0, 101)(oracle)
+    for point in (f"{COMMIT}#2:before", f"{COMMIT}#2:after"):
+        table = sw.open(path)
+        meets(table, path, marks(0, 101))
+
+        def fail() -> None:
+            raise ConnectionError("the machine is gone")
+
+        table.world = At(table.world, *side_of(point), fail)  # type: ignore[assignment]
+        with suppress(sw.SafewriteError):
+            table.maintain()
+        assert rows(path) == rows(oracle)
+    sw.open(path).maintain()
+    assert (rows(path), live(path)) == (rows(oracle), 1)
 
 
 WRITES: dict[str, Callable[[Table], object]] = {

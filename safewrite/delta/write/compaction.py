@@ -1,7 +1,8 @@
 """Puts data files together in one commit that changes no row: groups of files that are still there become fewer files.
 
-The rows of a group are read file after file, without those that deletion vectors take away, and written in that order.  A commit of
-others that takes a file of a group, or names it again, takes the group out of ours: it is not made again, and the rest goes on.
+The rows of a group are read file after file, without those that deletion vectors take away, and written in that order.  Where others mark
+rows of its files meanwhile, these rows are marked in ours.  A commit of others that takes a file of a group, or names it again, takes the
+group out of ours: it is not made again, and the rest goes on.
 """
 
 from __future__ import annotations
@@ -9,24 +10,26 @@ from __future__ import annotations
 from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
 import pyarrow as pa
 
+from safewrite.changes.meaning.positions import Flags
 from safewrite.delta.data.datafiles import DataFile, FileLayout
 from safewrite.delta.data.julian_dates import check_calendar
 from safewrite.delta.data.row_ids import tracked
 from safewrite.delta.data.rows import check_within, contents, decoded, size_of
-from safewrite.delta.data.vector_files import Vectors
+from safewrite.delta.data.vector_files import Vectors, marked
 from safewrite.delta.log import file_properties
 from safewrite.delta.log.actions import Action, Commit, FileKey, file_key, stats_of
-from safewrite.delta.log.features import check_append
+from safewrite.delta.log.features import check_append, marks_rows
 from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.replay import LogReplay, commits_since
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.file_changes import DeltaChange
 from safewrite.delta.write.staging import StagedFile, discard, stage
+from safewrite.delta.write.stamped import ID, VERSION
 from safewrite.delta.write.transaction import Transaction
 from safewrite.errors import NotCommittedError
 from safewrite.frames import prepare
@@ -35,9 +38,13 @@ from safewrite.frames.parquet import Roll
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.stores.table_folder import is_inside
+from safewrite.table.change import TableChange
 from safewrite.table.regrouping import Regrouped, Regrouping
 from safewrite.upkeep.groups import Inventory, StoredFile
-from safewrite.upkeep.maintain import Compacted
+from safewrite.upkeep.maintain import TAKEN, Compacted
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap64
 
 OPERATION = "OPTIMIZE"
 """As Spark and deltalake call it."""
@@ -49,7 +56,9 @@ CHUNK_BYTES = 64 * 2**20
 """Rows of so many bytes in memory are written together, as a row group."""
 COPIED_BYTES = 2**20
 """Tables of fewer bytes are copied into one: that costs less than to go through each."""
-DeltaGroup: TypeAlias = Regrouped[Action, StagedFile]
+DeltaGroup: TypeAlias = "Regrouped[Action, StagedFile, None]"
+DeltaRegrouping: TypeAlias = "Regrouping[Action, StagedFile, None]"
+"""Live files are ``add`` actions; a new file itself says by its vector which of its rows are gone."""
 _ORDERED_TAGS = ("ZCUBE", "OPTIMIZE")
 """How tags begin by which Spark knows files whose rows it has put in order."""
 
@@ -83,7 +92,7 @@ def listed(replay: LogReplay, target_file_size: int | None = None) -> Inventory:
 def _stored(key: FileKey, add: Action) -> StoredFile:
     rows, vector = stats_of(add).get("numRecords"), add.get("deletionVector") or {}
     return StoredFile(
-        key,
+        key[0],
         _partition(add),
         size_of(add),
         rows if type(rows) is int else None,
@@ -170,7 +179,7 @@ class GroupRewriter:
                 staged += yield from self._staged(adds[0], layout.file(len(staged), {}, *full))
         for full in roll.close():
             staged += yield from self._staged(adds[0], layout.file(len(staged), {}, *full))
-        return Regrouped(tuple(adds), tuple(staged), pending.rows)
+        return Regrouped(tuple(adds), tuple(staged), tuple(pending.counts), tuple(one.rows for one in staged))
 
     def _decoded(self, adds: Sequence[Action], bodies: list[bytes]) -> Iterator[pa.Table]:
         """The live rows of files in their order, decoded side by side: each thread takes neighbours, for most files are tiny."""
@@ -211,13 +220,14 @@ class _Pending:
 
     state: Snapshot
     layout: FileLayout
-    rows: int = 0
+    counts: list[int] = field(default_factory=list)
+    """The rows of each file that was read."""
     _tables: list[pa.Table] = field(default_factory=list)
     _size: int = 0
 
     def add(self, table: pa.Table) -> Iterator[pa.Table]:
-        """Take rows; what is to be written now."""
-        self.rows += table.num_rows
+        """Take the rows of a file; what is to be written now."""
+        self.counts.append(table.num_rows)
         if self._tables and not self._tables[0].schema.equals(table.schema):
             yield from self.rest()
         self._tables.append(table)
@@ -250,21 +260,22 @@ class CompactionTransaction(Transaction):
     mode: str = "Compact"
     changes_data: bool = False
     change: DeltaChange | None = None
-    work: Regrouping[Action, StagedFile] = field(kw_only=True)
+    vectors: Vectors = field(default_factory=Vectors)
+    work: DeltaRegrouping = field(kw_only=True)
     rewriter: GroupRewriter = field(kw_only=True, repr=False)
     known_files: KnownFiles = field(kw_only=True, repr=False)
-    unnamed: list[StagedFile] = field(default_factory=list, repr=False)
-    """Files of groups that were left out before any try of a commit: no commit names them."""
+    _live: dict[str, Action] = field(default_factory=dict, repr=False)
+    """The files of the groups by their paths, as the newest version that was examined has them."""
 
     # --- what is written ------------------------------------------------------------------------
     def metrics(self) -> dict[str, int]:
         """``operationMetrics`` as Spark names them."""
-        gone = self.planned_change.removed
+        gone, came = self.planned_change.removed, self.planned_change.rewritten
         return {
             "numRemovedFiles": len(gone),
             "numRemovedBytes": sum(map(size_of, gone)),
-            "numAddedFiles": len(self.files),
-            "numAddedBytes": sum(file.mark.size for file in self.files),
+            "numAddedFiles": len(came),
+            "numAddedBytes": sum(file.mark.size for file in came),
             "numDeletionVectorsRemoved": sum(1 for add in gone if add.get("deletionVector")),
         }
 
@@ -283,35 +294,98 @@ class CompactionTransaction(Transaction):
         yield from super().prepare()
         assert self.state is not None
         check_append(self.state)
-        live = (yield from self.known_files.load(self.state, self.limits)).adds
-        yield from self.work.make(live, lambda number, adds: self.rewriter.made(adds, f"group{number}"))
-        self._settle()
+        wanted = self.work.paths
+        for (path, _), add in (yield from self.known_files.load(self.state, self.limits)).adds.items():
+            if path in wanted:
+                self._name(path, add)
+        yield from self._plan()
 
-    def _settle(self) -> None:
-        """Change what is left: the groups that stand."""
-        self.files = self.work.files
-        self.change = self.work.change()
+    def renew(self) -> Generator[Effect, Outcome, None]:
+        """Bring the groups to what others made of their files.
+
+        Raises:
+            As :meth:`prepare`.
+        """
+        if self._bodies:
+            self.rebased += 1
+        self.leave()
+        yield from self._plan()
+
+    def _plan(self) -> Generator[Effect, Outcome, None]:
+        yield from self.work.make(self._live, lambda number, adds: self.rewriter.made(adds, f"group{number}"))
+        yield from self._follow()
+        self.work.check()
+        stand = self.work.standing.values()
+        self.change = TableChange(
+            removed=tuple(add for one in stand for add in one.taken),
+            rewritten=self.work.files,
+            kept_rows=sum(one.rows for one in stand),
+        )
+
+    def _follow(self) -> Generator[Effect, Outcome, None]:
+        """Mark the rows in new files that others marked in old ones; a group of which a new file had better be without them is left out."""
+        assert self.state is not None
+        found = yield from self.work.follow(self._live, file_key, self._stay)
+        wider: dict[FileKey, BitMap64] = {}
+        for number, (group, places) in found.items():
+            adds = {place: group.files[place].action["add"] for place in places}
+            taken = {file_key(add): self.vectors.taking(add, places[place]) for place, add in adds.items()}
+            known = {key: vector for key, vector in taken.items() if vector is not None}
+            if len(known) < len(taken) or (taken and not marks_rows(self.state)):
+                self.work.dropped[number] = TAKEN
+            wider |= known if number in self.work.standing else {}
+        stored = yield from self.vectors.store(wider, self.limits)
+        for number, (group, _) in found.items():
+            if number in self.work.standing:  # nothing is known of a group before its vectors are there
+                files = tuple(_marked(file, stored) for file in group.files)
+                self.work.followed[number] = replace(group, files=files)
+
+    def _stay(self, files: Sequence[tuple[Action, Action]]) -> Generator[Effect, Outcome, list[Flags | None]]:
+        """Which rows of files are left under their next vectors; None as ``Vectors.stays``, or where rows have other ids."""
+        yield from self.vectors.fetch((add for both in files for add in both), self.limits)
+        return [
+            self.vectors.stays(before, after)
+            if all(before.get(name) == after.get(name) for name in (ID, VERSION))
+            else None
+            for before, after in files
+        ]
 
     # --- what others wrote --------------------------------------------------------------------------
     def check_conflict(self, version: int, commit: Commit) -> None:
-        """Leave out the groups of which a commit took or named a file.
+        """Note what became of the files of the groups: :meth:`renew` goes on from it.
 
         Raises:
-            ConflictError: kind CONFLICT where no group is left; SCHEMA_CHANGED as for appends.
+            ConflictError: SCHEMA_CHANGED as for appends.
         """
         super().check_conflict(version, commit)
-        if not self.work.made:
-            return  # they are looked for in the newest version, before they are read
-        gone = self.work.leave_out({file_key(one) for one in (*commit.removes(), *commit.adds())})
-        if not self._bodies:  # no try of a commit has named them
-            self.unnamed += gone
-        self._settle()
+        for one in commit.removes():
+            path, vector = file_key(one)
+            if path in self._live and file_key(self._live[path]) == (path, vector):
+                del self._live[path]
+        for one in commit.adds():
+            if (path := file_key(one)[0]) in self.work.paths:
+                self._name(path, one)
 
-    def never_named(self) -> list[StagedFile]:
-        """The uploaded files that no commit names and none ever will, once the write has ended without a doubt or with one."""
-        return [*self.unnamed, *(self.files if not self._bodies else ())]
+    def _name(self, path: str, add: Action) -> None:
+        """Note a live file; one that is named again, or twice, is left to whoever did it."""
+        if self._live.pop(path, None) is None:
+            self._live[path] = add
+
+    def never_named(self) -> list[str]:
+        """The uploaded files that no commit names and none ever will, once the write has ended."""
+        made = (file.mark.path for one in self.work.made.values() for file in one.files)
+        return [] if self._bodies else [*dict.fromkeys([*made, *self._left, *self._paths()])]
 
     # --- how it ended -----------------------------------------------------------------------------
     def compacted(self, version: int | None, in_doubt: str | None = None) -> Compacted:
         """What the commit came to."""
         return self.work.compacted(version, in_doubt, lambda file: file.mark.size)
+
+
+def _marked(file: StagedFile, stored: Mapping[FileKey, Action]) -> StagedFile:
+    """A new file under its vector, if it has one."""
+    add = file.action["add"]
+    vector = stored.get(file_key(add))
+    if vector is None:
+        return file
+    return replace(file, action={"add": {**marked(add, vector), "dataChange": False}})

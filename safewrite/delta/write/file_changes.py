@@ -12,7 +12,7 @@ from safewrite.delta.write.staging import StagedFile, secure
 from safewrite.protocol.accounts import total
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
-from safewrite.protocol.staging import check
+from safewrite.protocol.staging import Mark, check
 from safewrite.table.change import TableChange
 
 if TYPE_CHECKING:
@@ -100,11 +100,17 @@ def metrics_of(change: DeltaChange) -> dict[str, int]:
     }
 
 
+def _marks(change: DeltaChange, vectors: Vectors | None) -> list[Mark]:
+    """What the files of vectors must look like that a change brings, those of files that come with one among them."""
+    adds = [*(after for _, after in change.marks), *(file.action["add"] for file in change.rewritten)]
+    marked = [add for add in adds if add.get("deletionVector")]
+    return [] if vectors is None or not marked else vectors.marks(marked)
+
+
 def paths_of(change: DeltaChange, vectors: Vectors | None) -> list[str]:
     """Where the files are that a change brings, those of deletion vectors too."""
-    marks = () if vectors is None else vectors.marks(after for _, after in change.marks)
     files = (file.mark for file in (*change.rewritten, *change.feed))
-    return [mark.path for mark in (*files, *marks)]
+    return [mark.path for mark in (*files, *_marks(change, vectors))]
 
 
 def secure_change(
@@ -113,5 +119,5 @@ def secure_change(
     """Make sure that the files which a change brings are there as they were written (B1, G5)."""
     if change.rewritten or change.feed:
         yield from secure((*change.rewritten, *change.feed), limits)
-    if vectors is not None and change.marks:
-        yield from check(vectors.marks(after for _, after in change.marks), limits)
+    if marks := _marks(change, vectors):
+        yield from check(marks, limits)

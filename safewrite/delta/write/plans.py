@@ -246,8 +246,11 @@ class Planner:
             room=None,
             write_id=common["commit_id"],
         )
-        rewriter = GroupRewriter(state, layout, self.vectors(), common["timestamp_ms"], self.limits)
-        return CompactionTransaction(**common, work=Regrouping(groups), known_files=known, rewriter=rewriter)
+        vectors = self.vectors()
+        rewriter = GroupRewriter(state, layout, vectors, common["timestamp_ms"], self.limits)
+        return CompactionTransaction(
+            **common, vectors=vectors, work=Regrouping(groups), known_files=known, rewriter=rewriter
+        )
 
     def vectors(self) -> Vectors:
         from safewrite.delta.data.vector_files import Vectors

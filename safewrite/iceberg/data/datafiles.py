@@ -163,7 +163,7 @@ def _data_file(
     path: str, body: bytes, key: PartitionKey, metadata: TableMetadata, metrics: Mapping[str, Any]
 ) -> DataFile:
     order = metadata.sort_order()
-    return DataFile.from_args(
+    described = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=path,
         file_format=FileFormat.PARQUET,
@@ -175,6 +175,8 @@ def _data_file(
         key_metadata=None,
         **metrics,
     )
+    described.spec_id = key.partition_spec.spec_id
+    return described
 
 
 @dataclass(frozen=True)

@@ -1,43 +1,47 @@
 """Puts data files together in one snapshot that changes no row: groups of files that are still there become fewer files.
 
-The plan is made on the snapshot that the new one follows.  A file of which others took rows meanwhile has other delete files, and so
-another mark: its group is left out.  So all deletions up to that snapshot are applied, and later ones are newer than our files.
+The plan is made on the snapshot that the new one follows.  A file of which others deleted rows since it was read has other delete files:
+these rows are deleted in ours, by delete files of the same snapshot.  So all deletions up to that snapshot are applied, and later ones are
+newer than our files.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
+from safewrite.changes.meaning.positions import Flags
 from safewrite.frames.parallel import Begun, windows
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.iceberg.data.known_manifests import KnownManifests
-from safewrite.iceberg.data.lineage import kept_columns
+from safewrite.iceberg.data.lineage import first_id, kept_columns
 from safewrite.iceberg.data.reading import fetched, planned
 from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.write import position_deletes
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.file_changes import encoded_rows
-from safewrite.iceberg.write.key_lookup import size_of
-from safewrite.iceberg.write.position_deletes import rows_taken
-from safewrite.iceberg.write.row_files import Mark, mark_of
+from safewrite.iceberg.write.key_lookup import live_of, more_gone, size_of
+from safewrite.iceberg.write.row_files import Mark, delete_file, mark_of
 from safewrite.iceberg.write.staging import Staging
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Delete, Effect, Outcome
+from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.table.change import TableChange
 from safewrite.table.regrouping import Regrouped, Regrouping
 from safewrite.upkeep.groups import Inventory, StoredFile
-from safewrite.upkeep.maintain import Compacted
+from safewrite.upkeep.maintain import TAKEN, Compacted
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import FileScanTask
 
-IcebergRegrouping: TypeAlias = "Regrouping[DataFile, DataFile]"
+IcebergRegrouping: TypeAlias = "Regrouping[FileScanTask, DataFile, DataFile]"
+"""A mark is a delete file."""
 
 
 # --- what the table has ---------------------------------------------------------------------------------
@@ -70,11 +74,11 @@ def _count(head: TableVersion) -> int:
 def _stored(task: FileScanTask, spec_id: int) -> StoredFile:
     file = task.file
     return StoredFile(
-        mark_of(task),
+        file.file_path,
         (file.spec_id, repr(file.partition)),
         file.file_size_in_bytes,
         file.record_count,
-        sum(rows_taken(one, file.file_path) for one in task.delete_files),
+        sum(position_deletes.rows_taken(one, file.file_path) for one in task.delete_files),
         len(task.delete_files),
         "" if file.spec_id == spec_id else "it is of an older partition spec",
     )
@@ -91,22 +95,78 @@ class CompactionPlan(AppendPlan):
     """What the inventory decoded, which may know no statistics of columns."""
     target_file_size: int = field(kw_only=True)
 
+    _stored: list[DataFile] = field(default_factory=list, repr=False)
+    """Delete files that were uploaded, for any base."""
+    _planned_on: int | None = None
+    """The snapshot that the last plan was made on."""
+
     # --- the plan -----------------------------------------------------------------------------------
     def _plan(self, head: TableVersion) -> Generator[Effect, Outcome, None]:
-        """Read the files of groups that are still there, and write them again; on a later base only see that they are.
+        """Read the files of groups that are still there, and write them again; on a later base bring them to what others deleted.
 
         Raises:
             ConflictError: kind CONFLICT; no group is left.
         """
         tasks = {
-            mark_of(task): task for task in (yield from planned(head, EVERYTHING, self.listing, self.limits))
+            task.file.file_path: task
+            for task in (yield from planned(head, EVERYTHING, self.listing, self.limits))
         }
+        self.rebased += self.attempt > 0 and self._planned_on != head.current
+        self._planned_on = head.current
         yield from self.work.make(tasks, partial(self._regrouped, head))
-        self.change = replace(self.work.change(), rewritten=self.work.files)
+        yield from self._follow(head, tasks)
+        self.work.check()
+        stand = self.work.standing.values()
+        marks = tuple(mark for one in stand for mark in one.marks)
+        used = {one.file_path for one in marks}
+        self.change = TableChange(
+            removed=tuple(task.file for one in stand for task in one.taken),
+            rewritten=self.work.files,
+            marks=marks,
+            kept_rows=sum(one.rows + one.gone for one in stand),
+            unused=(*self.work.lost, *(one for one in self._stored if one.file_path not in used)),
+        )
+
+    def _follow(
+        self, head: TableVersion, tasks: Mapping[str, FileScanTask]
+    ) -> Generator[Effect, Outcome, None]:
+        """Delete the rows in new files that others deleted in old ones.
+
+        Raises:
+            StorageError: the store gave no answer.
+        """
+        from pyiceberg.table import FileScanTask
+
+        found = yield from self.work.follow(tasks, mark_of, self._stay)
+        is_sorted = not table_of(head).metadata.sort_order().is_unsorted
+        for number, (group, places) in found.items():
+            if places and is_sorted:
+                self.work.dropped[number] = TAKEN
+                continue
+            staging, name = Staging(self.limits), f"{self.write_id}-{self.attempt}-r{number}"
+            yield from staging.upload(
+                delete_file(head, FileScanTask(group.files[place]), rows, f"{name}-{place}")
+                for place, rows in places.items()
+            )
+            yield from staging.complete(())
+            self._stored += staging.data_files
+            self.work.followed[number] = replace(group, marks=tuple(staging.data_files))
+
+    def _stay(
+        self, files: Sequence[tuple[FileScanTask, FileScanTask]]
+    ) -> Generator[Effect, Outcome, list[Flags | None]]:
+        """Which of the rows of files that were read other delete files leave; None as ``more_gone``, or where rows have other ids."""
+        found: list[Flags | None] = []
+        for before, after in files:
+            is_plain = position_deletes.is_plain(after) and first_id(before.file) == first_id(after.file)
+            had = (yield from live_of(before, self.limits)) if is_plain else None
+            now = None if had is None else (yield from more_gone(had, before, after, self.limits))
+            found.append(None if had is None or now is None else now.flags()[had.flags()])
+        return found
 
     def _regrouped(
         self, head: TableVersion, number: int, tasks: Sequence[FileScanTask]
-    ) -> Generator[Effect, Outcome, Regrouped[DataFile, DataFile]]:
+    ) -> Generator[Effect, Outcome, Regrouped[FileScanTask, DataFile, DataFile]]:
         """The uploaded files of the live rows of a group, in its order, or in that of the table.
 
         Raises:
@@ -121,20 +181,18 @@ class CompactionPlan(AppendPlan):
                 head, {mark: marks[mark] for mark in some}, lambda _: None, schema, self.limits
             )
             parts += Begun([reads.pop(mark) for mark in some], alone=len(some) == 1).results()
+        counts = tuple(part.num_rows for part in parts)
         rows = pa.concat_tables(parts).combine_chunks()
         del parts
-        staging, count = Staging(self.limits), rows.num_rows
-        if count:
+        staging = Staging(self.limits)
+        if rows.num_rows:
             name = f"{self.write_id}-r{number}"
             yield from staging.upload(encoded_rows(rows, head, schema, name, self.target_file_size))
             yield from staging.complete(())
-        return Regrouped(tuple(task.file for task in tasks), tuple(staging.data_files), count)
+        sizes = tuple(file.record_count for file in staging.data_files)
+        return Regrouped(tuple(tasks), tuple(staging.data_files), counts, sizes)
 
     # --- how it ended -----------------------------------------------------------------------------
     def compacted(self, version: int | None, in_doubt: str | None = None) -> Compacted:
         """What the commit came to."""
         return self.work.compacted(version, in_doubt, lambda file: file.file_size_in_bytes)
-
-    def never_named(self) -> list[Delete]:
-        """The files of groups that were left out, which no commit can name any more once this one is known to stand."""
-        return [Delete(file.file_path, name="compact.delete_lost") for file in self.work.lost]

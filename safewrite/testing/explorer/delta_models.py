@@ -9,7 +9,7 @@ from safewrite.protocol.delta.commit import Arbiter
 from safewrite.testing.explorer import peers
 from safewrite.testing.explorer.automaton import Program
 from safewrite.testing.explorer.changes import NOTHING, Change, changing
-from safewrite.testing.explorer.compaction import compacting
+from safewrite.testing.explorer.compaction import compacting, rewriting
 from safewrite.testing.explorer.groups import group
 from safewrite.testing.explorer.immutable import Store
 from safewrite.testing.explorer.invariants import Judge
@@ -34,10 +34,16 @@ _OURS = [
     "forward",
     "sharing-changes",
     "stamping",
+    "rewriting",
     COMPACTION,
 ]
 ROW_PROGRAMS = {"group": group, "sharing": sharing, "stamping": stamping}
-CHANGE_PROGRAMS = {"changes": changing, "sharing-changes": sharing_changes, COMPACTION: compacting}
+CHANGE_PROGRAMS = {
+    "changes": changing,
+    "sharing-changes": sharing_changes,
+    "rewriting": rewriting,
+    COMPACTION: compacting,
+}
 
 
 @dataclass(frozen=True, slots=True)
