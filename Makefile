@@ -133,8 +133,8 @@ test-long: install arms .envs/cfn-lint/.installed .envs/airflow/.installed jars 
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-random} $(PY) -m pytest $(PYTEST_ARGS) -m "long or hypothesis"
 
 .PHONY: test-airflow
-test-airflow: install .envs/airflow/.installed ## The medallion example's DAG on a real Airflow with its own scheduler, two tables; with eighty in test-long
-	@$(PY) -m pytest -m long -k short tests/medallion/test_airflow.py
+test-airflow: install .envs/airflow/.installed ## The DAGs of the examples on a real Airflow: medallion's with its own scheduler, two tables (with eighty in test-long), and upkeep's
+	@$(PY) -m pytest -m long -k short tests/medallion/test_airflow.py tests/upkeep/test_schedules.py
 
 .PHONY: stress
 stress: install arms $(if $(JAVA),$(JARS)/iceberg-rest/.copied) ## Many writer processes under faults, naive writers under the same load; report in out/ (STRESS_ARGS; Java and Maven only for --catalog rest and Spark)
