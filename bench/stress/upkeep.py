@@ -1,6 +1,8 @@
-"""``python -m bench.stress.upkeep``: writers of all kinds, maintainers that are killed, another engine's compaction, readers of old versions.
+"""``python -m bench.stress.upkeep``: writers of all kinds, maintainers that are killed, compaction, vacuum and expiry by others, readers of old versions.
 
 Each writer writes down what was acknowledged.  At the end the table has to say the same: no row lost, doubled, revived or altered.
+The clock of one of two maintainers is a day ahead.  Files grow old in a third of the run: what is older was written more than a week ago, so that
+maintainers remove what nothing needs.  Two engines read each version, and the same one later.
 Maintainers and deltalake's compaction take turns: deltalake lets a compaction land whose files another one took (`doctor`: `compacted_twice`).
 """
 
@@ -9,6 +11,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import json
+import os
 import random
 import shutil
 import signal
@@ -35,9 +38,12 @@ OWN = 10**6
 ROWS, KEPT = 20, 100
 KINDS = ("append", "upsert", "delete")
 LOOKS_APART_S = 10.0
+DAY_S = 24 * 3600
+SNAPSHOTS = 50
+"""PyIceberg's expiry leaves so many."""
 PROPERTIES = {
     "delta": {"delta.enableDeletionVectors": "true"},
-    "iceberg": {"write.merge.mode": "merge-on-read"},
+    "iceberg": {"write.merge.mode": "merge-on-read", "history.expire.max-snapshot-age-ms": "3600000"},
 }
 Rows = dict[int, int]
 Pairs = list[tuple[int, int]]
@@ -60,8 +66,8 @@ def main() -> None:
         return
     folder = tempfile.mkdtemp()
     _create(asked.format, Path(folder))
-    roles = [("writer", number) for number in range(asked.writers)] + [("reader", 0)]
-    roles += [("compactor", 0)] if asked.format == "delta" else []
+    roles = [("writer", number) for number in range(asked.writers)]
+    roles += [("reader", 0), ("other", 0), ("time", 0)]
     running = [_start(asked, role, number, folder) for role, number in roles]
     killed = _kill_maintainers(asked, folder)
     failed = [one.args for one in running if one.wait(asked.seconds + 300) != 0]
@@ -158,15 +164,24 @@ def _until_known(call: Callable[..., Any], *given: Any, **how: Any) -> None:
 
 
 def _maintainer(kind: str, folder: Path, number: int, seconds: float) -> None:
+    if number:
+        _set_ahead(DAY_S)
     table, until = _opened(kind, folder), time.monotonic() + seconds
     while time.monotonic() < until:
         with suppress(SafewriteError):
             with _turn(folder, alone=False):
                 report = table.refresh().maintain(remove_unused=True)
-            done, lost = report.groups, sum(report.dropped.values())
-            if done or lost:
-                _say(folder, f"maintainer {number}: {done} groups done, {lost} left out")
+            done, lost, gone = report.groups, sum(report.dropped.values()), report.removed
+            if done or lost or gone:
+                _say(folder, f"maintainer {number}: {done} groups done, {lost} left out, {gone} removed")
         time.sleep(0.2)
+
+
+def _set_ahead(shift_s: int) -> None:
+    """Let this process believe that it is later."""
+    now, now_ns = time.time, time.time_ns
+    time.time = lambda: now() + shift_s
+    time.time_ns = lambda: now_ns() + shift_s * 10**9
 
 
 @contextmanager
@@ -180,37 +195,105 @@ def _turn(folder: Path, *, alone: bool) -> Iterator[None]:
         yield
 
 
-def _compactor(kind: str, folder: Path, number: int, seconds: float) -> None:
-    from deltalake import DeltaTable
+def _other(kind: str, folder: Path, number: int, seconds: float) -> None:
+    """Another library's upkeep: compaction and vacuum of Delta, expiry of Iceberg."""
     from deltalake.exceptions import DeltaError
+    from pyiceberg.exceptions import CommitFailedException
 
     until, counts = time.monotonic() + seconds, Counter[str]()
     while time.monotonic() < until:
-        try:
-            with _turn(folder, alone=True):
-                DeltaTable(folder / "t").optimize.compact()
-            counts["landed"] += 1
-        except DeltaError:
-            counts["lost"] += 1
+        for work in (_compact, _vacuum) if kind == "delta" else (_expire,):
+            try:
+                work(folder)
+                counts[f"{work.__name__[1:]} landed"] += 1
+            except (DeltaError, CommitFailedException):
+                counts[f"{work.__name__[1:]} lost"] += 1
         time.sleep(2.0)
-    _say(folder, f"deltalake's compaction: {dict(counts)}")
+    _say(folder, f"{'deltalake' if kind == 'delta' else 'PyIceberg'}: {dict(counts)}")
+
+
+def _compact(folder: Path) -> None:
+    from deltalake import DeltaTable
+
+    with _turn(folder, alone=True):
+        DeltaTable(folder / "t").optimize.compact()
+
+
+def _vacuum(folder: Path) -> None:
+    """Remove all files that were taken out, but for those of versions that are read again."""
+    from deltalake import DeltaTable
+
+    with _held(folder, alone=True) as held:
+        DeltaTable(folder / "t").vacuum(
+            retention_hours=0, enforce_retention_duration=False, dry_run=False, keep_versions=held
+        )
+
+
+def _expire(folder: Path) -> None:
+    table = _iceberg(folder)
+    named = {one.snapshot_id for one in table.metadata.refs.values()}
+    old = [one.snapshot_id for one in table.snapshots()][:-SNAPSHOTS]
+    if gone := [one for one in old if one not in named]:
+        table.maintenance.expire_snapshots().by_ids(gone).commit()
+
+
+def _time(kind: str, folder: Path, number: int, seconds: float) -> None:
+    """Lets files of before a third of the run be older than a week, and the list of those that nothing needs older than a day."""
+    until, root = time.monotonic() + seconds, folder / ("t" if kind == "delta" else "b")
+    while time.monotonic() < until:
+        for place in root.rglob("*"):
+            with suppress(FileNotFoundError):
+                now, is_list = time.time(), place.name == "list.json"
+                if place.is_file() and "_delta_log" not in place.parts:
+                    age = now - place.stat().st_mtime
+                    if seconds / 3 < age < DAY_S or (is_list and 1 < age < DAY_S):
+                        os.utime(place, (now - (2 if is_list else 9) * DAY_S,) * 2)
+        time.sleep(1.0)
+
+
+@contextmanager
+def _held(folder: Path, *, alone: bool) -> Iterator[list[int]]:
+    """The versions that the reader reads again; while it chooses one, nobody vacuums."""
+    with (folder / "held").open("a+") as place:
+        fcntl.flock(place, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        place.seek(0)
+        held = json.loads(place.read() or "[]")
+        yield held
+        if not alone:
+            place.truncate(0)
+            place.write(json.dumps(held))
 
 
 def _reader(kind: str, folder: Path, number: int, seconds: float) -> None:
     """Reads a version, and the same one later."""
     until, looks = time.monotonic() + seconds, list[tuple[int, Pairs, float]]()
-    same = 0
+    counts = Counter[str]()
     while time.monotonic() < until or looks:
         if time.monotonic() < until:
-            version = _opened(kind, folder).version
-            looks.append((version, sorted(_pairs(kind, folder, version)), time.monotonic()))
+            with _held(folder, alone=False) as held:
+                version = _opened(kind, folder).version
+                held[:] = [*(one for one, _, _ in looks), version]
+            if (rows := _seen(kind, folder, version)) is not None:
+                looks.append((version, rows, time.monotonic()))
         time.sleep(1.0)
         while looks and time.monotonic() - looks[0][2] > LOOKS_APART_S:
             version, rows, _ = looks.pop(0)
-            again = sorted(_pairs(kind, folder, version))
-            assert again == rows, f"version {version} changed: {_differences(rows, again)}"
-            same += 1
-    _say(folder, f"{same} versions were the same {LOOKS_APART_S:.0f} s later")
+            again = _seen(kind, folder, version)
+            assert again in (None, rows), f"version {version} changed: {_differences(rows, again or [])}"
+            counts["had expired" if again is None else "were the same"] += 1
+    _say(folder, f"versions {LOOKS_APART_S:.0f} s later, by two engines: {dict(counts)}")
+
+
+def _seen(kind: str, folder: Path, version: int) -> Pairs | None:
+    """A version by both engines; None where it expired."""
+    try:
+        first, second = (sorted(read(kind, folder, version)) for read in (_pairs, _pairs_of_polars))
+    except (ValueError, OSError):
+        if kind == "iceberg" and _iceberg(folder).snapshot_by_id(version) is None:
+            return None
+        raise
+    assert first == second, f"version {version} by two engines: {_differences(first, second)}"
+    return first
 
 
 def _differences(before: Pairs, after: Pairs) -> str:
@@ -224,7 +307,7 @@ def _say(folder: Path, text: str) -> None:
         said.write(f"{text}\n")
 
 
-ROLES = {"writer": _writer, "maintainer": _maintainer, "compactor": _compactor, "reader": _reader}
+ROLES = {"writer": _writer, "maintainer": _maintainer, "other": _other, "time": _time, "reader": _reader}
 
 
 # --- the verdict ------------------------------------------------------------------------------------------
@@ -236,10 +319,25 @@ def _pairs(kind: str, folder: Path, version: int | None) -> Iterator[tuple[int, 
         query = QueryBuilder().register("t", DeltaTable(folder / "t", version=version))
         found = pa.table(query.execute("SELECT id, s FROM t").read_all())
     else:
-        from pyiceberg.catalog import load_catalog
-
-        found = load_catalog(**_catalog(folder)).load_table("b.t").scan(snapshot_id=version).to_arrow()
+        found = _iceberg(folder).scan(snapshot_id=version).to_arrow()
     yield from zip(found["id"].to_pylist(), found["s"].to_pylist(), strict=True)
+
+
+def _pairs_of_polars(kind: str, folder: Path, version: int) -> Iterator[tuple[int, int]]:
+    import polars as pl
+
+    if kind == "delta":
+        found = pl.scan_delta(str(folder / "t"), version=version)
+    else:
+        found = pl.scan_iceberg(_iceberg(folder), snapshot_id=version, reader_override="native")
+    yield from found.select("id", "s").collect().iter_rows()
+
+
+def _iceberg(folder: Path) -> Any:
+    """The Iceberg table as PyIceberg loads it."""
+    from pyiceberg.catalog import load_catalog
+
+    return load_catalog(**_catalog(folder)).load_table("b.t")
 
 
 def _judge(kind: str, folder: Path) -> Counter[str]:
