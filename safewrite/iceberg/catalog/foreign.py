@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchPropertyException
 
 from safewrite.errors import UnsupportedTableError
-from safewrite.iceberg.data.opaque import opaque_types
+from safewrite.iceberg.catalog.damaged import SAFE, check_whole, is_of_statistics, unread
+from safewrite.iceberg.data.opaque import any_statistics, opaque_types
 from safewrite.text.rendering import said
 from safewrite.values.unsupported import ADVICE, reason
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 _UNREAD = re.compile(r"(?:Unsupported field type: '|Type not recognized: )([^' ]+)")
 _SEVERAL_SOURCES = "Multi argument transforms"
 _FILES = ("Parquet", "ORC", "Avro", "JSON", "CSV")
-_SAFE = "Nothing was written, and it was left as it is."
 _OTHER_NAME = "Give the Iceberg table another name, or, if this entry is not needed, delete it in Glue first."
 
 
@@ -28,29 +28,41 @@ def load_table(catalog: Catalog, identifier: tuple[str, ...]) -> Table:
     """The table of this name, as the catalog's own ``load_table``, also where columns have types that PyIceberg does not know.
 
     Raises:
-        UnsupportedTableError: the name is another kind of table, a view or a link, or the table has a column of a type that
-            PyIceberg does not read.
+        UnsupportedTableError: the name is another kind of table, a view or a link; the table has a column of a type that
+            PyIceberg does not read; its metadata is of a newer format version, or not as the specification has it.
         Exception: whatever the catalog raises else.
     """
+    name = ".".join(identifier)
     try:
-        with opaque_types():
-            found = catalog.load_table(identifier)
+        found = _loaded(catalog, identifier)
     except Exception as error:
-        refusal = _unread_type(error, ".".join(identifier)) or _in_glue(catalog, identifier, error)
+        refusal = _unread_type(error, name) or unread(error, name) or _in_glue(catalog, identifier, error)
         if refusal is None:
             raise
         raise refusal from error
+    check_whole(found.metadata, name)
     if [part.lower() for part in found.name()] != [part.lower() for part in identifier]:
         # Glue follows a link to a database of another account, and says that one's name, which has no meaning in this account.
         found._identifier = identifier  # noqa: SLF001 - a table of PyIceberg takes its name once
     return found
 
 
+def _loaded(catalog: Catalog, identifier: tuple[str, ...]) -> Table:
+    with opaque_types():
+        try:
+            return catalog.load_table(identifier)
+        except Exception as error:
+            if not is_of_statistics(error):
+                raise
+        any_statistics()
+        return catalog.load_table(identifier)
+
+
 def _unread_type(error: Exception, name: str) -> UnsupportedTableError | None:
     """The refusal of a table that has a column of a type, or a transform, that PyIceberg does not read, if the error is that."""
     if _SEVERAL_SOURCES in said(error):
         return UnsupportedTableError(
-            f"{name} is partitioned or sorted by a transform of several columns, which PyIceberg does not read. {_SAFE} Read and write it "
+            f"{name} is partitioned or sorted by a transform of several columns, which PyIceberg does not read. {SAFE} Read and write it "
             "with the engine that made it, or take a newer version of PyIceberg and safewrite."
         )
     found = _UNREAD.search(said(error))
@@ -58,7 +70,7 @@ def _unread_type(error: Exception, name: str) -> UnsupportedTableError | None:
         None
         if found is None
         else UnsupportedTableError(
-            f"A column of {name} has the Iceberg type {found[1]!r}: {reason(found[1])}. {_SAFE} {ADVICE}"
+            f"A column of {name} has the Iceberg type {found[1]!r}: {reason(found[1])}. {SAFE} {ADVICE}"
         )
     )
 
@@ -77,7 +89,7 @@ def _in_glue(catalog: Any, identifier: tuple[str, ...], error: Exception) -> Uns
         return None
     what, advice = what_it_is(entry)
     return UnsupportedTableError(
-        f"{'.'.join(identifier)} is {what} in Glue, no Iceberg table. {_SAFE} {advice}"
+        f"{'.'.join(identifier)} is {what} in Glue, no Iceberg table. {SAFE} {advice}"
     )
 
 

@@ -1,7 +1,8 @@
-"""Lets PyIceberg load tables with columns of types that it does not know (0.12.0: ``variant``), so that their other columns are read.
+"""Lets PyIceberg (0.12.0) load tables with columns of types that it does not know (``variant``), or with statistics of other kinds.
 
-PyIceberg refuses the whole table for one such column.  What it does for its own callers stays as it is, and so it does where such a
-type is inside of a list or a map.
+PyIceberg refuses the whole table for one such column or one such kind (Presto's, ``ndv``), although the Puffin specification names no
+closed list of these.  What it does with columns for its own callers stays as it is, and so it does where such a type is inside of a list
+or a map.
 """
 
 from __future__ import annotations
@@ -65,3 +66,18 @@ def opaque_types() -> Iterator[None]:
         yield
     finally:
         _taken.reset(before)
+
+
+def any_statistics() -> None:
+    """Take statistics of any kind from now on, as text that is written again with the metadata: nothing here reads them."""
+    from pyiceberg.catalog.rest import TableResponse
+    from pyiceberg.table import CommitTableResponse
+    from pyiceberg.table import metadata as models
+    from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
+
+    BlobMetadata.model_fields["type"].annotation = str
+    for model in (
+        BlobMetadata, StatisticsFile, models.TableMetadataV1, models.TableMetadataV2, models.TableMetadataV3, models.TableMetadataWrapper,
+        TableResponse, CommitTableResponse,
+    ):  # fmt: skip
+        model.model_rebuild(force=True)
