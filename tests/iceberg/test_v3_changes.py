@@ -6,6 +6,7 @@ Ids are computed from the files by the rules of the specification, and compared 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -13,11 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pyiceberg.manifest as avro
 import pytest
 
 import safewrite as sw
 from safewrite.iceberg.catalog.rows import read_rows
 from safewrite.iceberg.table import IcebergTable
+from safewrite.protocol.effects import Effect, Get, GetRange, Outcome
+from safewrite.stores.world import Performer
+from safewrite.testing.steps import Stepwise
 from tests.changes.tasked import by_tasks
 from tests.iceberg import v3_tables as v3
 from tests.iceberg.test_v3_appends import SCHEMA, Overtaken, made, opened, rows
@@ -248,6 +253,77 @@ def test_a_vector_has_what_a_rivals_vector_takes(lake: dict[str, str]) -> None:
     oracle.after(gone=[0, 2, 3, 4, 5, 6])
     assert kinds(table) == ["PUFFIN", "PARQUET"]
     assert v3.data_files(lake) == [file]
+
+
+def puffins(table: IcebergTable) -> dict[str, int]:
+    """The files of vectors that live entries name, each with how many of them."""
+    files = [entry.data_file for _, entry in v3.entries(table)]
+    return dict(Counter(one.file_path for one in files if one.file_format == avro.FileFormat.PUFFIN))
+
+
+@pytest.mark.usefixtures("way")
+def test_all_vectors_of_a_commit_are_in_one_file(lake: dict[str, str], tmp_path: Path) -> None:
+    """Of whatever partition; a rival's vector makes one of them anew, and the others stay where they are."""
+    table = made(lake, properties=VECTORS, partition_by=["v"])
+    for part in "abcde":
+        table.append([{"id": ord(part) * 10 + number, "v": part} for number in range(5)])
+    oracle = Oracle(table)
+    table.delete("id in (970, 980, 990, 1000)")
+    oracle.after(gone=[970, 980, 990, 1000])
+    assert [*puffins(table).values()] == [4]
+    table.apply_changes(changes(972, 982, gone=True, n="z"), **APPLY)
+    oracle.after(gone=[972, 982])
+    assert sorted(puffins(table).values()) == [2, 2]
+    rival = opened(lake)
+    table.world = Overtaken(table.world, lambda: rival.delete("id = 1002"))
+    assert table.delete("id in (973, 983, 993, 1003, 1013)").attempts == 2
+    oracle.after(gone=[973, 983, 993, 1003, 1002, 1013])
+    assert sorted(puffins(table).values()) == [1, 4]
+    assert {*puffins(table)} <= {one.as_uri() for one in tmp_path.rglob("*.puffin")}
+
+
+@pytest.mark.parametrize("verb", ["delete", "apply_changes"])
+def test_a_file_of_vectors_that_no_try_needs_goes(verb: str, lake: dict[str, str], tmp_path: Path) -> None:
+    """A rival took rows of each data file, so that what the first try made serves nobody."""
+    table = made(lake, properties=VECTORS)
+    table.append(rows(*range(5)))
+    table.append(rows(*range(5, 10)))
+    rival = opened(lake)
+    table.world = Overtaken(table.world, lambda: rival.delete("id = 1 or id = 6"))
+    before = Counter(one.name for one in tmp_path.rglob("*-deletes.puffin"))
+    if verb == "delete":
+        assert table.delete("id = 2 or id = 7").attempts == 2
+    else:
+        assert table.apply_changes(changes(2, 7, gone=True), **APPLY).attempts == 2
+    new = Counter(one.name for one in tmp_path.rglob("*-deletes.puffin")) - before
+    assert len(new) == 2  # the rival's, which the snapshot before names, and ours
+    assert [*puffins(table).values()] == [2]
+
+
+def test_a_vector_is_read_without_the_others_of_its_file(lake: dict[str, str]) -> None:
+    """One file may have the vectors of thousands of data files, and be asked for once for each."""
+    table = made(lake, properties=VECTORS)
+    for number in range(0, 10, 5):
+        table.append(rows(*range(number, number + 5)))
+    table.delete("id = 1 or id = 6")
+    asked = Asked(table.world)
+    table.world = asked
+    table.delete("id = 2 or id = 7")
+    reads = [one for one in asked.effects if getattr(one, "path", "").endswith(".puffin")]
+    assert {type(one) for one in reads} >= {GetRange}
+    assert not [one for one in reads if isinstance(one, Get)]
+
+
+class Asked(Stepwise):
+    """Keeps what was asked for."""
+
+    def __init__(self, world: Performer) -> None:
+        super().__init__(world)
+        self.effects: list[Effect] = []
+
+    def _step(self, step: str, effect: Effect) -> Outcome:
+        self.effects.append(effect)
+        return self.world.perform(effect)
 
 
 @pytest.mark.usefixtures("way")

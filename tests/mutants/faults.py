@@ -612,7 +612,7 @@ def what_was_found_before_rows_had_ids_serves_when_they_have(*_: Any) -> None:
     return None
 
 
-@fault("C11", "iceberg.write.row_files:all_marked", V3_CHANGES + "a_vector_has_what_a_rivals_vector_takes")
+@fault("C11", "iceberg.write.delete_files:all_marked", V3_CHANGES + "a_vector_has_what_a_rivals_vector_takes")
 def a_vector_forgets_what_the_rivals_takes(_: Any, head: Any, places: Any, live: Any) -> Any:
     return places
 

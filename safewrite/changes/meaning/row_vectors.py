@@ -68,7 +68,7 @@ def unframed(body: bytes, start: int, size: int) -> bytes:
         VectorError: it is not there, or damaged.
     """
     end = start + WORD + size
-    if start < 1 or size < 0 or len(body) < end + WORD:
+    if start < 0 or size < 0 or len(body) < end + WORD:
         raise VectorError("its file is cut off")
     if int.from_bytes(body[start : start + WORD], "big") != size:
         raise VectorError("its file has another vector at that place")

@@ -34,7 +34,7 @@ def vectors_in(entries: Iterable[ManifestEntry]) -> dict[str, ManifestEntry]:
     """
     found: dict[str, ManifestEntry] = {}
     for entry in entries:
-        path, _, _ = _place(entry.data_file)
+        path, _, _ = place_of(entry.data_file)
         if path in found:
             raise ValueError(
                 f"the snapshot has two deletion vectors of {path}: no engine knows which of them counts"
@@ -52,7 +52,7 @@ def vector_of(task: FileScanTask) -> DataFile | None:
     found = [one for one in task.delete_files if one.file_format == FileFormat.PUFFIN]
     if not found:
         return None
-    if len(found) > 1 or _place(found[0])[0] != task.file.file_path:
+    if len(found) > 1 or place_of(found[0])[0] != task.file.file_path:
         raise ValueError(f"the plan does not say which deletion vector {task.file.file_path} has")
     return found[0]
 
@@ -64,27 +64,29 @@ def live_rows(file: DataFile, file_io: FileIO, rows: int) -> Flags:
         ValueError: it is damaged, or another one.
         Exception: whatever the store raises.
     """
+    _, offset, size = place_of(file)
     with file_io.new_input(file.file_path).open() as stream:
-        body = stream.read()
+        stream.seek(offset)
+        blob = stream.read(size)
     flags = np.ones(rows, np.bool_)
-    flags[gone_rows(file, body, rows)] = False
+    flags[gone_rows(file, blob, rows)] = False
     return flags
 
 
-def gone_rows(file: DataFile, body: bytes, rows: int) -> Numbers:
-    """The rows of a data file with so many that the vector takes which the entry ``file`` points at, ascending; ``body`` is of its file.
+def gone_rows(file: DataFile, blob: bytes, rows: int) -> Numbers:
+    """The rows of a data file with so many that the vector takes which the entry ``file`` points at, ascending; ``blob`` is what is there.
 
     Raises:
         ValueError: it is damaged, or another one.
     """
-    _, offset, size = _place(file)
+    _, _, size = place_of(file)
     try:
-        return numbers_in(deserialized(unframed(body, offset, size - 2 * WORD), file.record_count), rows)
+        return numbers_in(deserialized(unframed(blob, 0, size - 2 * WORD), file.record_count), rows)
     except VectorError as error:
         raise ValueError(f"the deletion vector in {file.file_path} cannot be read: {error}") from error
 
 
-def _place(file: DataFile) -> tuple[str, int, int]:
+def place_of(file: DataFile) -> tuple[str, int, int]:
     """The data file that a vector is of, and where in its own file it is: fields 143 to 145 of an entry."""
     known: list[Any] = list(file._data[17:20])  # noqa: SLF001 - PyIceberg names no fields of version 3
     if (
@@ -92,6 +94,7 @@ def _place(file: DataFile) -> tuple[str, int, int]:
         or not isinstance(known[0], str)
         or type(known[1]) is not int
         or type(known[2]) is not int
+        or min(known[1:]) < 0
     ):
         raise ValueError(
             f"nothing says where the deletion vector in {file.file_path} is, or of which file: it was planned by PyIceberg or by the "
@@ -106,7 +109,7 @@ def as_counted(file: DataFile) -> DataFile:
     if file.file_format != FileFormat.PUFFIN:
         return file
     fields = [*file._data]  # noqa: SLF001 - as below
-    fields[5] = _place(file)[2]
+    fields[5] = place_of(file)[2]
     return DataFile(*fields)
 
 

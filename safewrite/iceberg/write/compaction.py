@@ -24,9 +24,10 @@ from safewrite.iceberg.data.reading import fetched, planned
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write import position_deletes
 from safewrite.iceberg.write.append import AppendPlan
+from safewrite.iceberg.write.delete_files import DeleteFiles
 from safewrite.iceberg.write.file_changes import encoded_rows
 from safewrite.iceberg.write.key_lookup import live_of, more_gone, size_of
-from safewrite.iceberg.write.row_files import Mark, delete_file, mark_of
+from safewrite.iceberg.write.row_files import Mark, mark_of
 from safewrite.iceberg.write.staging import Staging
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
@@ -139,18 +140,18 @@ class CompactionPlan(AppendPlan):
 
         found = yield from self.work.follow(tasks, mark_of, self._stay)
         is_sorted = not table_of(head).metadata.sort_order().is_unsorted
+        deletes = DeleteFiles(f"{self.write_id}-{self.attempt}", self.limits)
+        noted = {}
         for number, (group, places) in found.items():
             if places and is_sorted:
                 self.work.dropped[number] = TAKEN
                 continue
-            staging, name = Staging(self.limits), f"{self.write_id}-{self.attempt}-r{number}"
-            yield from staging.upload(
-                delete_file(head, FileScanTask(group.files[place]), rows, f"{name}-{place}")
-                for place, rows in places.items()
-            )
-            yield from staging.complete(())
-            self._stored += staging.data_files
-            self.work.followed[number] = replace(group, marks=tuple(staging.data_files))
+            files = [(FileScanTask(group.files[place]), rows) for place, rows in places.items()]
+            noted[number] = group, [deletes.note(head, file, rows, None) for file, rows in files]
+        yield from deletes.upload(head)
+        self._stored += deletes.made()
+        for number, (group, named) in noted.items():
+            self.work.followed[number] = replace(group, marks=tuple(deletes[one] for one in named))
 
     def _stay(
         self, files: Sequence[tuple[FileScanTask, FileScanTask]]

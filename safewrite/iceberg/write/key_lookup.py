@@ -14,14 +14,15 @@ from safewrite.changes.lookup.key_index import IndexName, ascending
 from safewrite.frames.parallel import windows
 from safewrite.iceberg.data.lineage import first_id, kept_columns, kept_schema
 from safewrite.iceberg.data.reading import WHOLE_BYTES, rows_of
-from safewrite.iceberg.data.vectors import vector_of
+from safewrite.iceberg.data.vectors import place_of, vector_of
 from safewrite.iceberg.metadata import table_of
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, Get, Ok, Outcome
+from safewrite.protocol.effects import Effect, Get, GetRange, Ok, Outcome
 from safewrite.protocol.fetch import fetch
 from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table import FileScanTask
 
     from safewrite.iceberg.write.position_deletes import UnmarkedRows
@@ -133,13 +134,24 @@ def live_of(task: FileScanTask, limits: Limits) -> Generator[Effect, Outcome, Un
     """Which rows of a file its delete files leave; None if one cannot be read: whoever reads its rows says why."""
     from safewrite.iceberg.write import position_deletes
 
-    gets = [Get(one.file_path, name="apply.get_deletes") for one in task.delete_files]
+    try:
+        gets = [_read_of(one) for one in task.delete_files]
+    except ValueError:
+        return None
     answers = yield from fetch(gets, limits, name="apply.get_all_deletes")
     bodies = [one.value for one in answers if isinstance(one, Ok) and isinstance(one.value, bytes)]
     try:
         return position_deletes.live_rows(task, bodies) if len(bodies) == len(gets) else None
     except ValueError:
         return None
+
+
+def _read_of(deletes: DataFile) -> Effect:
+    """The request for a delete file, or for one vector: its file may have those of many data files."""
+    if deletes.file_format.value != "PUFFIN":
+        return Get(deletes.file_path, name="apply.get_deletes")
+    _, offset, size = place_of(deletes)
+    return GetRange(deletes.file_path, offset, size, name="apply.get_deletes")
 
 
 def more_gone(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -25,25 +25,22 @@ from safewrite.iceberg.data.pruning import Pruning
 from safewrite.iceberg.data.reading import WHOLE_BYTES, rows_of, unplanned
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.write.delete_files import DeleteFiles, Gone
 from safewrite.iceberg.write.file_changes import IcebergChange, encoded_rows
 from safewrite.iceberg.write.key_lookup import live_of, more_gone
-from safewrite.iceberg.write.row_files import FileRewrite, Mark, all_marked, change_of, delete_file, mark_of
+from safewrite.iceberg.write.row_files import FileRewrite, Mark, change_of, mark_of
 from safewrite.iceberg.write.staging import Staging
 from safewrite.protocol.ask import Limits, ask
 from safewrite.protocol.effects import Effect, Ok, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile
     from pyiceberg.table import FileScanTask
 
-    from safewrite.iceberg.data.datafiles import StagedFile
     from safewrite.iceberg.data.known_manifests import KnownManifests
     from safewrite.iceberg.write.position_deletes import UnmarkedRows
 
 _READ = "replace.read_rows"
-_Named: TypeAlias = "tuple[str, bytes]"
-"""A data file and places in it."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +72,10 @@ class MatchingFiles:
     _losses: dict[Mark, FileRewrite] = field(default_factory=dict, repr=False)
     _looked: dict[str, _Matches] = field(default_factory=dict, repr=False)
     """What was found last in a file that was read, by its path."""
-    _deletes: dict[_Named, DataFile] = field(default_factory=dict, repr=False)
-    """Delete files by data file and places in it: they serve whatever other rows of the file others mark as gone."""
+    _deletes: DeleteFiles = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._deletes = DeleteFiles(self.write_id, self.limits)
 
     def change(self, head: TableVersion) -> Generator[Effect, Outcome, IcebergChange]:
         """What becomes of the files of a base.
@@ -94,22 +93,18 @@ class MatchingFiles:
         assert isinstance(outcome.value, tuple)
         tasks: dict[Mark, FileScanTask] = {mark_of(task): task for task in outcome.value}
         pruning = Pruning(self.predicate, metadata, schema)
-        new: dict[_Named, StagedFile] = {}
-        marked: dict[Mark, tuple[_Named, int]] = {}
+        marked: dict[Mark, tuple[Gone, int]] = {}
         for mark, task in tasks.items():
             if mark in self._losses:
                 continue
             loss = self._foreseen(task, pruning)
             if loss is None and (found := (yield from self._places(head, task, schema))) is not None:
-                loss, named = self._marked(head, task, found, new)
+                loss, named = self._marked(head, task, found)
                 if named is not None:  # nothing is known of a file before its delete file is there
                     marked[mark] = named, len(found.places)
                     continue
             self._losses[mark] = loss if loss is not None else (yield from self._rest(head, task, kept))
-        staging = Staging(self.limits)
-        yield from staging.upload(new.values())
-        yield from staging.complete(())
-        self._deletes |= {named: staged.data_file for named, staged in new.items()}
+        yield from self._deletes.upload(head)
         for mark, (named, rows) in marked.items():
             self._losses[mark] = FileRewrite(rows, deletes=(self._deletes[named],))
         made = [file for loss in self._losses.values() for file in (*loss.rest, *loss.deletes)]
@@ -154,18 +149,14 @@ class MatchingFiles:
         return found
 
     def _marked(
-        self, head: TableVersion, task: FileScanTask, found: _Matches, new: dict[_Named, StagedFile]
-    ) -> tuple[FileRewrite, _Named | None]:
-        """What becomes of a file of which these rows are marked as gone, and the name of its delete file, which may be a ``new`` one."""
+        self, head: TableVersion, task: FileScanTask, found: _Matches
+    ) -> tuple[FileRewrite, Gone | None]:
+        """What becomes of a file of which these rows are marked as gone, and the name of its delete file, which may not be there yet."""
         count = len(found.places)
         assert found.live is not None
         if not count or count == len(found.live):
             return FileRewrite(count, removes=bool(count)), None
-        places = all_marked(head, found.places, found.live)
-        named = task.file.file_path, places.tobytes()
-        if named not in self._deletes:
-            new[named] = delete_file(head, task, places, f"{self.write_id}-d{len(self._deletes) + len(new)}")
-        return FileRewrite(count), named
+        return FileRewrite(count), self._deletes.note(head, task, found.places, found.live)
 
     def _rest(
         self, head: TableVersion, task: FileScanTask, schema: pa.Schema

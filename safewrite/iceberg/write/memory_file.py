@@ -108,7 +108,7 @@ class MemoryFile:
         if memory_of(head) is not None and same:
             return
         sequence = table_of(head).metadata.next_sequence_number()
-        self._file = puffin.encoded(after.encode(), BLOB, snapshot_id, sequence)
+        self._file = puffin.encoded([puffin.Blob(after.encode(), BLOB, snapshot_id, sequence)])
         self.location = location
         put = Put(location, self._file.body, name="apply.put_memory")
         outcome = yield from ask(put, limits)

@@ -80,28 +80,56 @@ def encoded(file: DataFile, positions: Numbers, path: str) -> StagedFile:
     return StagedFile(path, sink.getvalue(), described)
 
 
-def encoded_vector(file: DataFile, positions: Numbers, path: str) -> StagedFile:
-    """The deletion vector of a data file: all its rows that are gone, by their places in it, in order."""
-    blob = framed(serialized(bitmap(positions)))
-    told = {"referenced-data-file": file.file_path, "cardinality": str(len(positions))}
-    body = puffin.encoded(blob, _VECTOR, -1, -1, fields=(_POS_OF_ROW,), properties=told).body
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """The deletion vector of a data file: how many of its rows are gone, and the bytes."""
+
+    file: DataFile
+    rows: int
+    blob: bytes
+
+    @classmethod
+    def of(cls, file: DataFile, positions: Numbers) -> Vector:
+        """The vector of all rows of a file that are gone, by their places in it, in order."""
+        return cls(file, len(positions), framed(serialized(bitmap(positions))))
+
+
+def encoded_vectors(vectors: Sequence[Vector], path: str) -> list[StagedFile]:
+    """The deletion vectors of data files, in one file whose body all of them have."""
+    made = puffin.encoded(
+        [
+            puffin.Blob(
+                one.blob, _VECTOR, -1, -1, (_POS_OF_ROW,),
+                {"referenced-data-file": one.file.file_path, "cardinality": str(one.rows)},
+            )
+            for one in vectors
+        ]
+    )  # fmt: skip
+    described = [
+        _described(one, path, offset, len(made.body))
+        for one, offset in zip(vectors, made.offsets, strict=True)
+    ]
+    return [StagedFile(path, made.body, one) for one in described]
+
+
+def _described(vector: Vector, path: str, offset: int, size: int) -> DataFile:
     described = NumberedFile.from_args(
         _table_format_version=VERSION,
         content=DataFileContent.POSITION_DELETES,
         file_path=path,
         file_format=FileFormat.PUFFIN,
-        partition=file.partition,
-        record_count=len(positions),
-        file_size_in_bytes=len(body),
+        partition=vector.file.partition,
+        record_count=vector.rows,
+        file_size_in_bytes=size,
         sort_order_id=None,
         equality_ids=None,
         key_metadata=None,
-        referenced_data_file=file.file_path,
-        content_offset=puffin.OFFSET,
-        content_size_in_bytes=len(blob),
+        referenced_data_file=vector.file.file_path,
+        content_offset=offset,
+        content_size_in_bytes=len(vector.blob),
     )
-    described.spec_id = file.spec_id
-    return StagedFile(path, body, described)
+    described.spec_id = vector.file.spec_id
+    return described
 
 
 @dataclass(frozen=True)

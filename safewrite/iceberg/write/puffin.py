@@ -1,4 +1,4 @@
-"""Writes and reads a Puffin file of one blob, which Iceberg registers as statistics of a snapshot, or which is a deletion vector.
+"""Writes Puffin files: of one blob, which Iceberg registers as statistics of a snapshot, or of deletion vectors; and reads the first.
 
 Orphan removal of all engines knows such files and leaves them.  Source: the Puffin specification of Apache Iceberg.
 """
@@ -8,47 +8,55 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 _MAGIC = b"PFA1"
 _SIZES = 4
-OFFSET = len(_MAGIC)
-"""Where the blob begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """One blob of a type, about some fields and with properties of its own."""
+
+    body: bytes
+    kind: str
+    snapshot_id: int
+    sequence: int
+    fields: Sequence[int] = ()
+    properties: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Puffin:
-    """The bytes of a file, and how many of them are its footer."""
+    """The bytes of a file, how many of them are its footer, and where each blob begins."""
 
     body: bytes
     footer_bytes: int
+    offsets: tuple[int, ...]
 
 
-def encoded(
-    blob: bytes,
-    kind: str,
-    snapshot_id: int,
-    sequence: int,
-    *,
-    fields: Sequence[int] = (),
-    properties: Mapping[str, str] | None = None,
-) -> Puffin:
-    """A file of one blob of a type, about some fields and with properties of its own."""
-    described = {
-        "type": kind,
-        "fields": [*fields],
-        "snapshot-id": snapshot_id,
-        "sequence-number": sequence,
-        "offset": OFFSET,
-        "length": len(blob),
-        **({"properties": properties} if properties else {}),
-    }
-    said = json.dumps({"blobs": [described], "properties": {"created-by": "safewrite"}}).encode()
+def encoded(blobs: Sequence[Blob]) -> Puffin:
+    """A file of blobs, one after another."""
+    offsets = tuple(accumulate((len(one.body) for one in blobs[:-1]), initial=len(_MAGIC)))
+    described = [
+        {
+            "type": one.kind,
+            "fields": [*one.fields],
+            "snapshot-id": one.snapshot_id,
+            "sequence-number": one.sequence,
+            "offset": offset,
+            "length": len(one.body),
+            **({"properties": one.properties} if one.properties else {}),
+        }
+        for one, offset in zip(blobs, offsets, strict=True)
+    ]
+    said = json.dumps({"blobs": described, "properties": {"created-by": "safewrite"}}).encode()
     footer = _MAGIC + said + len(said).to_bytes(_SIZES, "little") + bytes(_SIZES) + _MAGIC
-    return Puffin(_MAGIC + blob + footer, len(footer))
+    return Puffin(b"".join([_MAGIC, *(one.body for one in blobs), footer]), len(footer), offsets)
 
 
 def decoded(body: bytes) -> bytes:
-    """The blob of a file that :func:`encoded` made.
+    """The blob of a file that :func:`encoded` made of one.
 
     Raises:
         ValueError: it is none.

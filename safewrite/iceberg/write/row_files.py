@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from safewrite.changes.lookup.candidate_rows import GoneRows, filtered
-from safewrite.changes.lookup.key_index import ascending
 from safewrite.changes.lookup.table_files import FileRemainder, LiveFile
-from safewrite.changes.meaning.positions import Flags, Numbers
+from safewrite.changes.meaning.positions import Flags
 from safewrite.frames.parallel import Begun, given_back, windows
-from safewrite.iceberg.data.manifests_v3 import VERSION
 from safewrite.iceberg.data.reading import fetched
-from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.write.delete_files import DeleteFiles, Gone
 from safewrite.iceberg.write.file_changes import IcebergChange
 from safewrite.iceberg.write.key_lookup import live_of, marks, size_of
-from safewrite.iceberg.write.staging import Staging, UploadedFile, seen
+from safewrite.iceberg.write.staging import UploadedFile, seen
 from safewrite.protocol.accounts import total
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from safewrite.iceberg.data.datafiles import StagedFile
     from safewrite.iceberg.write.position_deletes import UnmarkedRows
 
-_MARKED_AT_ONCE = 64
 _Left: TypeAlias = "tuple[int, int, Sequence[StagedFile]]"
 Mark = tuple[str, ...]
 """A data file and its delete files."""
@@ -88,9 +85,10 @@ class RowRemoval:
     limits: Limits
     live: dict[str, UnmarkedRows | None]
     _losses: dict[tuple[Any, ...], FileRewrite] = field(default_factory=dict, repr=False)
-    _deletes: dict[tuple[str, bytes], DataFile] = field(default_factory=dict, repr=False)
-    """Delete files by data file and places in it: they serve whatever other rows of the file others mark as gone."""
-    _stores: int = 0
+    _deletes: DeleteFiles = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._deletes = DeleteFiles(self.write_id, self.limits)
 
     def take_out(
         self, head: TableVersion, losing: Mapping[Mark, FileScanTask], gone: GoneRows[Mark]
@@ -123,57 +121,32 @@ class RowRemoval:
         self, head: TableVersion, tasks: Mapping[Mark, FileScanTask], gone: GoneRows[Mark]
     ) -> Generator[Effect, Outcome, None]:
         """Upload delete files of the rows that go; a file that loses all goes itself."""
-        for some in windows([*tasks], lambda file: 0, files=_MARKED_AT_ONCE):
-            marked: list[tuple[Mark, tuple[str, bytes], int]] = []
-            new: dict[tuple[str, bytes], StagedFile] = {}
-            for file in some:
-                task, places = tasks[file], gone.places(file)
-                if gone.loses_all(file):
-                    self._losses[gone.mark(file)] = FileRewrite(len(places), removes=True)
-                    continue
-                name = live_file(file, task).name
-                if name not in self.live and task.delete_files:  # tasks looked through it
-                    self.live[name] = yield from live_of(task, self.limits)
-                live = self.live.get(name)
-                if live is not None and len(live) == gone.counts[file]:
-                    in_file = live.places(places)
-                elif task.delete_files or gone.counts[file] != task.file.record_count:
-                    continue
-                else:
-                    in_file = places
-                in_file = all_marked(head, in_file, live)
-                named = task.file.file_path, in_file.tobytes()
-                if named not in self._deletes:
-                    self._stores += 1
-                    new[named] = delete_file(head, task, in_file, f"{self.write_id}-d{self._stores}")
-                marked.append((file, named, len(places)))
-            staging = Staging(self.limits)
-            yield from staging.upload([*new.values()])
-            yield from staging.complete(())
-            self._deletes |= {named: staged.data_file for named, staged in new.items()}
-            for file, named, rows in marked:
-                self._losses[gone.mark(file)] = FileRewrite(rows, deletes=(self._deletes[named],))
+        marked: list[tuple[Mark, Gone, int]] = []
+        for file, task in tasks.items():
+            places = gone.places(file)
+            if gone.loses_all(file):
+                self._losses[gone.mark(file)] = FileRewrite(len(places), removes=True)
+                continue
+            name = live_file(file, task).name
+            if name not in self.live and task.delete_files:  # tasks looked through it
+                self.live[name] = yield from live_of(task, self.limits)
+            live = self.live.get(name)
+            if live is not None and len(live) == gone.counts[file]:
+                in_file = live.places(places)
+            elif task.delete_files or gone.counts[file] != task.file.record_count:
+                continue
+            else:
+                in_file = places
+            marked.append((file, self._deletes.note(head, task, in_file, live), len(places)))
+            if self._deletes.is_due(head):
+                yield from self._deletes.upload(head)
+        yield from self._deletes.upload(head)
+        for file, named, rows in marked:
+            self._losses[gone.mark(file)] = FileRewrite(rows, deletes=(self._deletes[named],))
 
     def made(self) -> Iterable[DataFile]:
         """All files that were uploaded, on any base."""
-        return [*(file for loss in self._losses.values() for file in loss.rest), *self._deletes.values()]
-
-
-def all_marked(head: TableVersion, places: Numbers, live: UnmarkedRows | None) -> Numbers:
-    """The places that the delete file of a data file names, where those at ``places`` go: a vector has all that went before, too."""
-    is_vector = table_of(head).metadata.format_version >= VERSION
-    return ascending(places, live.gone) if is_vector and live is not None else places
-
-
-def delete_file(head: TableVersion, task: FileScanTask, places: Numbers, name: str) -> StagedFile:
-    """The delete file of rows at some places of a data file."""
-    from safewrite.iceberg.write import position_deletes
-
-    if table_of(head).metadata.format_version >= VERSION:
-        path = table_of(head).location_provider().new_data_location(f"{name}-deletes.puffin")
-        return position_deletes.encoded_vector(task.file, places, path)
-    path = table_of(head).location_provider().new_data_location(f"{name}-deletes.parquet")
-    return position_deletes.encoded(task.file, places, path)
+        return [*(file for loss in self._losses.values() for file in loss.rest), *self._deletes.made()]
 
 
 def mark_of(task: FileScanTask) -> Mark:
