@@ -372,13 +372,17 @@ def copies(properties: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield name, what
 
 
+_TRUE = ("True", "true")
+"""A yes of field metadata: JSON's own, or the text that libraries without other values have for it (deltalake)."""
+
+
 def _identity(state: Snapshot) -> str | None:
     """Why identity columns forbid it: no row may bring their value, or they lie inside of other types."""
     drawn = [
         path
         for path, metadata in _columns(state)
         if any(name in metadata for name in row_rules.IDENTITY)
-        and (metadata.get(row_rules.GIVEN) is not True or "." in path)
+        and ("." in path or str(metadata.get(row_rules.GIVEN)) not in _TRUE)
     ]
     return (
         f"values would have to be drawn for {', '.join(drawn)} (GENERATED ALWAYS AS IDENTITY)"
