@@ -249,6 +249,7 @@ class Race:
             self._later(self._pause_s(effect), writer, -1, Ok())
         elif isinstance(effect, fx.Together):
             writer.left, writer.answers = len(effect.effects), [None] * len(effect.effects)
+            self.stores.of_many(effect.effects)
             for at, one in enumerate(effect.effects):
                 self._later(self._trip_s(one), writer, at, one)
         else:

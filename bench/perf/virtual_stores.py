@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -19,7 +20,7 @@ from safewrite.stores.world import World
 S3_S, DYNAMODB_S = 0.03, 0.005
 """How long a request takes."""
 PAGE = 1000
-"""So many names has one answer to a listing."""
+"""So many names has one answer to a listing, and one request that deletes."""
 PUT, GET, DELETE = 5.0, 0.4, 0.0
 """Dollars per million requests of S3; a listing costs as much as a PUT."""
 WRITE_UNIT, READ_UNIT = 0.625, 0.125
@@ -151,6 +152,12 @@ class Stores:
             case fx.Get() | fx.GetTail() | fx.LedgerGet():
                 self.charge("GET", GET)
         return outcome
+
+    def of_many(self, effects: Sequence[Effect]) -> None:
+        """Count the deletes that go out together as the requests that they are, before each is performed."""
+        several = sum(isinstance(effect, fx.Delete) and not self._is_item(effect) for effect in effects)
+        if several > 1:
+            self.charge("DELETE", DELETE, -(-several // PAGE) - several)
 
     def charge(self, kind: str, price: float, times: int = 1) -> None:
         """Put requests of one kind on the bill."""

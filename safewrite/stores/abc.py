@@ -41,6 +41,16 @@ class ObjectStore(Protocol):
         """``Ok | Unknown``."""
 
 
+@runtime_checkable
+class BatchObjects(ObjectStore, Protocol):
+    """Objects of which many go by one request; ``deletes_max`` is how many it may name."""
+
+    deletes_max: int
+
+    def delete_many(self, paths: Sequence[str]) -> tuple[Outcome, ...]:
+        """As ``delete``, for each; ``Failed`` for all where the store does not know the request."""
+
+
 class LockTable(Protocol):
     """Commit entries of one table, read consistently."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from safewrite.protocol.effects import PROVED, Busy, Missing, Ok, Outcome, Unknown
@@ -22,6 +22,8 @@ class S3Objects:
     comes back shows the damage (G5).  Once an upload has shown that the store's ETags are MD5s, whole reads
     are checked by them too.  ``encryption`` is what each upload asks for, as arguments of ``put_object``.
     """
+
+    deletes_max = 1000
 
     def __init__(
         self,
@@ -113,6 +115,17 @@ class S3Objects:
             return classify_error(error, write=True)
         return Ok()
 
+    def delete_many(self, paths: Sequence[str]) -> tuple[Outcome, ...]:
+        """See :class:`safewrite.stores.abc.BatchObjects`; the answer names those that stay, and why (S3 API, DeleteObjects)."""
+        keys = [self._base + path for path in paths]
+        asked = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
+        try:
+            answer = self.client.delete_objects(Bucket=self.bucket, Delete=asked)
+        except Exception as error:  # noqa: BLE001 - every failure has a meaning
+            return (classify_error(error, write=True),) * len(keys)
+        stay = {one["Key"]: _why_it_stays(one) for one in answer.get("Errors", ())}
+        return tuple(stay.get(key, Ok()) for key in keys)
+
     def _read(
         self, path: str, byte_range: str | None = None, *, headers: dict[str, str] | None = None
     ) -> Outcome:
@@ -172,3 +185,12 @@ def _base64(digest: Any) -> str:
     import base64
 
     return base64.b64encode(digest.digest()).decode()
+
+
+def _why_it_stays(told: Mapping[str, str]) -> Outcome:
+    """What an answer to a request for many says of one of them, which has no status of its own."""
+    from botocore.exceptions import ClientError
+
+    status = 403 if told.get("Code") == "AccessDenied" else 500
+    about: Any = {"Error": dict(told), "ResponseMetadata": {"HTTPStatusCode": status}}
+    return classify_error(ClientError(about, "DeleteObjects"), write=True)

@@ -20,6 +20,7 @@ from safewrite.protocol.effects import Effect, Ok, Outcome
 from safewrite.protocol.keys import MARK
 from safewrite.stores.abc import (
     BatchLedger,
+    BatchObjects,
     GroupLedger,
     Ledger,
     LedgerOfMany,
@@ -211,6 +212,9 @@ class World:
             {_kind(effect) for effect in effects},
             self._ledger_of(effects[0]) if effects else None,
         )
+        gone = [effect.path for effect in effects if isinstance(effect, fx.Delete)]
+        if len(gone) > 1 and isinstance(self.objects, BatchObjects) and not any(map(self.leads_out, gone)):
+            return self._with_deletes(self.objects, effects, gone)
         if len(kinds) > 1 and len(kinds & _OF_LEDGER) == 1:
             return self._with_ledger(effects)
         if len(effects) > 1 and len(kinds) == 1 and kinds <= _OF_LEDGER:
@@ -226,6 +230,21 @@ class World:
             ):
                 return self._ask_in_groups(ledger, effects)
         return tuple(self._side_by_side([partial(self.perform, effect) for effect in effects]))
+
+    def _with_deletes(
+        self, objects: BatchObjects, effects: tuple[Effect, ...], gone: Sequence[str]
+    ) -> tuple[Outcome, ...]:
+        """A request for many objects that go, and the others as ever; a store that does not know it is asked for each."""
+        size = objects.deletes_max
+        parts = [gone[at : at + size] for at in range(0, len(gone), size)]
+        others = tuple(effect for effect in effects if not isinstance(effect, fx.Delete))
+        calls = [*(partial(objects.delete_many, part) for part in parts), partial(self._together, others)]
+        *answers, asked = self._side_by_side(calls)
+        told = [one for part in answers for one in part]
+        if all(isinstance(one, fx.Failed) for one in told):
+            told = self._side_by_side([partial(objects.delete, path) for path in gone])
+        mine, rest = iter(told), iter(asked)
+        return tuple(next(mine if isinstance(effect, fx.Delete) else rest) for effect in effects)
 
     def _with_ledger(self, effects: tuple[Effect, ...]) -> tuple[Outcome, ...]:
         """What the ledger is asked in one call, and each of the others in its own."""

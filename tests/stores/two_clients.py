@@ -33,6 +33,7 @@ S3_STEPS: Mapping[str, Step] = {
     "put": lambda client: S3Objects(client, "lake", "t").put("a", b"body"),
     "put_if_absent": lambda client: S3Objects(client, "lake", "t").put_if_absent("a", b"body"),
     "delete": lambda client: S3Objects(client, "lake", "t").delete("a"),
+    "delete_many": lambda client: S3Objects(client, "lake", "t").delete_many(["a", "ä b+%&<'>/c\r\n"]),
 }
 DYNAMODB_STEPS: Mapping[str, Step] = {
     "newest": lambda client: DynamoDBLocks(client, "locks", "s3a://lake/t").newest(),
