@@ -16,7 +16,7 @@ import pytest
 import safewrite as sw
 from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.cdc.records.change import KafkaRecord
-from safewrite.cdc.table import shares
+from safewrite.cdc.table import decode_task
 from tests.cdc.events import event, postgres, record
 from tests.cdc.jobs import Job, cut
 from tests.cdc.on_executors import Executors
@@ -334,15 +334,30 @@ def test_a_job_says_why_a_table_lands_in_one_part(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once a batch; and with the next batch it lands in parts again."""
-    monkeypatch.setattr(shares, "_LETTERS_MAX", 0)
-    source = Odd(3, partitions=1)
+    source = Odd(5)
     batches = [source.run(6, ["write"])]
-    batches += [source.run(1, ["poison" if number in {0, 1, 4} else "write"]) for number in range(6)]
+    batches += [source.run(1, ["delete" if number in {0, 1, 4} else "write"]) for number in range(6)]
     caplog.set_level(logging.INFO, "safewrite")
-    lines = found_in(job_of(tmp_path / "lake"), batches, Executors(), 80)[1]
+    job = job_of(tmp_path / "lake", sequence="precombine", precombine_key=["n"])
+    lines = found_in(job, batches, Executors(), 80)[1]
     assert [line.by_executors for line in lines if line.table] == [6, 0, 0, 1, 1, 0, 1]
     said = [one.message for one in caplog.records if "landed in one part" in one.message]
     assert len(said) == 3
     assert said[0].startswith(
-        "batch 1: 1 records of 1 tables (db.a) landed in one part, because many of its records are"
+        "batch 1: 1 records of 1 tables (db.a) landed in one part, because the place of deletes is looked for"
     )
+
+
+def test_dead_letters_that_are_too_many_for_a_report_come_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of all tasks; the other records of the table stay with executors."""
+    monkeypatch.setattr(decode_task, "LETTERS_MAX", 1)
+    monkeypatch.setattr(decode_task, "_CHANGES", 2)
+    source = Odd(3, partitions=2)
+    batches = [source.run(6, ["write"]), source.run(9, ["poison", "write"]), source.run(1, ["poison"])]
+    job = job_of(tmp_path / "lake")
+    there, lines = found_in(job, batches, Executors(), 80)
+    assert there[0] == sorted(source.rows.values(), key=lambda row: row["id"])
+    assert len(job.letters()) == sum(line.dead for line in lines if line.table) > 3
+    assert [line.by_executors for line in lines if line.table] == [6, 9, 1]

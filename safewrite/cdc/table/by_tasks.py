@@ -394,7 +394,7 @@ def _decoded(
     """
     mapped = stack.enter_context(work.engine.map(source, task))
     reports: list[DecodeReport] = mapped.bodies()
-    whole = sum(one.by_columns + one.others for one in reports)
+    whole = sum(one.by_columns + one.others + one.letters for one in reports)
     if whole:
         work.check(whole, weight or _weight(reports))
     pieces = work.engine.taken(mapped.rows) if whole else []

@@ -25,7 +25,7 @@ from safewrite.cdc.records.change_set import ChangeSet, ColumnBatch, Place
 from safewrite.cdc.records.packed import PackedBatch, unpacked
 from safewrite.cdc.records.prefixes import Prefixes
 from safewrite.cdc.records.records import KafkaRecords
-from safewrite.cdc.table.shares import ShareReport, Sharing
+from safewrite.cdc.table.shares import LETTERS_MAX, ShareReport, Sharing
 from safewrite.changes.members.table_chunks import UnfitError
 from safewrite.engine.abc import TaskAttempt, TaskOutput
 from safewrite.engine.exchange import CHUNKS, Aside
@@ -37,17 +37,26 @@ _CHANGES = 5000
 
 
 @dataclass(frozen=True, slots=True)
+class LettersOfTable:
+    """Some dead letters of a table whose changes are shared out."""
+
+    table: str
+    dead: Sequence[DeadLetter]
+
+
+@dataclass(frozen=True, slots=True)
 class DecodeReport:
     """What a task read.
 
     ``by_columns`` and ``others`` are how many records came whole, ``passed`` those that say nothing about a row;
-    ``shares`` tell of the others, by table.  ``size`` are the bytes of the records, and ``cut`` those of prefixes that were
+    ``shares`` tell of the others, by table; ``letters`` is how many dead letters of these came aside.  ``size`` are the bytes of the records, and ``cut`` those of prefixes that were
     cut off before.
     """
 
     records: int = 0
     by_columns: int = 0
     others: int = 0
+    letters: int = 0
     passed: int = 0
     size: int = 0
     cut: int = 0
@@ -109,9 +118,10 @@ class DecodeTask:
             )
         shares, doubts, ignored = yield from self._shared(found, at, decoder, is_here=is_here)
         yield from _whole(found)
+        letters = 0 if is_here else (yield from _many_letters(shares))
         cut = records.cut_bytes
         return DecodeReport(
-            len(records), found.by_columns, _records_in(found), len(found.ignored) + found.tombstones + ignored,
+            len(records), found.by_columns, _records_in(found), letters, len(found.ignored) + found.tombstones + ignored,
             records.data.nbytes + cut, cut,
             [*records.partitions()], found.endings,
             (self._new(decoder.keys), self._new(decoder.values)), shares, doubts,
@@ -165,17 +175,32 @@ def _whole(found: Decoded) -> Iterator[Aside]:
         yield Aside(one, _sent)
 
 
-def _sent(one: ColumnBatch | Decoded) -> bytes:
+def _many_letters(shares: Mapping[str, ShareReport]) -> Generator[Aside, None, int]:
+    """Give the letters of tables that have too many for a report; how many these are."""
+    count = 0
+    for name, share in shares.items():
+        if len(share.dead) <= LETTERS_MAX:
+            continue
+        for start in range(0, len(share.dead), _CHANGES):
+            yield Aside(LettersOfTable(name, share.dead[start : start + _CHANGES]), _sent)
+        count += len(share.dead)
+        share.dead = []
+    return count
+
+
+def _sent(one: ColumnBatch | Decoded | LettersOfTable) -> bytes:
     data = pickle.dumps(PackedBatch.of(one) if isinstance(one, ColumnBatch) else one)
     # Records that were read one by one have their schemas around them again, each the same text.
-    packed = pa.compress(data, _CODEC, asbytes=True) if isinstance(one, Decoded) else b""
+    packed = b"" if isinstance(one, ColumnBatch) else pa.compress(data, _CODEC, asbytes=True)
     return _SIZE.pack(len(data)) + packed if packed else _SIZE.pack(0) + data
 
 
-def _of_piece(sent: bytes) -> PackedBatch | Decoded:
+def _of_piece(sent: bytes) -> PackedBatch | Decoded | LettersOfTable:
     (size,) = _SIZE.unpack_from(sent)
     rest = memoryview(sent)[_SIZE.size :]
-    made: PackedBatch | Decoded = pickle.loads(pa.decompress(rest, size, _CODEC) if size else rest)
+    made: PackedBatch | Decoded | LettersOfTable = pickle.loads(
+        pa.decompress(rest, size, _CODEC) if size else rest
+    )
     return made
 
 
@@ -200,12 +225,12 @@ def _records_in(found: Decoded) -> int:
 
 
 def union(pieces: Iterable[Any], reports: Sequence[DecodeReport], prefixes: Sequence[bytes]) -> Decoded:
-    """What all tasks decoded, in the order of the records.
+    """What all tasks decoded, in the order of the records; letters of shares are added to these.
 
     Raises:
         InternalError: what the tasks sent is not what they say that they read.
     """
-    found, packed, others = Decoded(), list[PackedBatch](), 0
+    found, packed, others, letters = Decoded(), list[PackedBatch](), 0, 0
     for given in pieces:
         piece = _of_piece(given) if isinstance(given, bytes) else given
         if isinstance(piece, ColumnBatch):
@@ -213,6 +238,10 @@ def union(pieces: Iterable[Any], reports: Sequence[DecodeReport], prefixes: Sequ
             continue
         if isinstance(piece, PackedBatch):
             packed.append(piece)
+            continue
+        if isinstance(piece, LettersOfTable):
+            next(one.shares[piece.table] for one in reports if piece.table in one.shares).dead += piece.dead
+            letters += len(piece.dead)
             continue
         others += _records_in(piece)
         found.rows += piece.rows
@@ -222,21 +251,22 @@ def union(pieces: Iterable[Any], reports: Sequence[DecodeReport], prefixes: Sequ
     found.tombstones = sum(one.passed for one in reports)
     for report in reports:
         found.endings.update(report.endings)
-    _check(reports, found.by_columns, others)
+    _check(reports, found.by_columns, others, letters)
     for left in (found.rows, found.dead, found.unmet):
         left.sort(key=lambda one: one.record.place)
     return found
 
 
-def _check(reports: Sequence[DecodeReport], by_columns: int, others: int) -> None:
+def _check(reports: Sequence[DecodeReport], by_columns: int, others: int, letters: int) -> None:
     read = sum(one.records for one in reports)
     counted = [sum(one.by_columns for one in reports), sum(one.others for one in reports)]
+    aside = sum(one.letters for one in reports)
     shared = sum(share.records for one in reports for share in one.shares.values())
     passed = sum(one.passed for one in reports)
-    if [by_columns, others] != counted or read != sum(counted) + shared + passed:
+    if [by_columns, others, letters] != [*counted, aside] or read != sum(counted) + shared + passed:
         raise sw.InternalError(
-            f"Executors read {read} records, kept {shared} and sent {by_columns} in columns and {others} one by one, where they "
-            f"tell of {counted}. Nothing of the batch was committed. Please report this."
+            f"Executors read {read} records, kept {shared} and sent {by_columns} in columns, {others} one by one and "
+            f"{letters} dead letters, where they tell of {counted} and {aside}. Nothing of the batch was committed. Please report this."
         )
     twice = [
         place

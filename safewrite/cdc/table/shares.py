@@ -48,8 +48,8 @@ _TASK_PLACES = 2**40
 _LAST_PLACES = 2**62
 """The places from here on are of rows that the driver makes: after all changes of tasks."""
 OF_SQL = "it has SQL (filter, computed)"
-_LETTERS_MAX = 1000
-"""A task sends no more dead letters of a table to the driver, in its report."""
+LETTERS_MAX = 1000
+"""A report brings no more dead letters of a table from an executor; others come aside."""
 
 
 @dataclass(frozen=True)
@@ -250,8 +250,6 @@ class Sharing:
         if misfits:
             placed = [one for one in placed if id(one[1]) in {*map(id, rows.rows)}]
         dead = [*strange, *rows.dead, *misfits]
-        if len(dead) > _LETTERS_MAX:
-            raise UnfitError("many of its records are dead letters")
         one_by_one = [one for one in placed if one[1].op is not Op.TRUNCATE]
         parts = [*_parts(rows, one_by_one, kinds, task)]
         by_columns = sum(len(one.batch) for one in rows.projected)
