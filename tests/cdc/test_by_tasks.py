@@ -21,6 +21,7 @@ from tests.cdc.events import event, postgres, record
 from tests.cdc.jobs import Job, Rows, Source, change, cut
 from tests.cdc.on_executors import Executors, work_of
 from tests.cdc.worlds import World, faults_of
+from tests.each import each
 
 WHERE = ("commit_ms", "closed_ms", "by_executors", "one_by_one")
 """What a line of the ledger says of who landed, and when."""
@@ -234,6 +235,31 @@ def test_a_driver_that_died_between_two_tables_finds_what_landed(job: Job) -> No
     assert {one: job.rows(one) for one in source.tables} == source.rows
     assert job.verdict().faults == ()
     assert {one for one, _ in by_executors(lines).values()} == {0}, "tables that the new process did not know"
+
+
+@each("there", [True, False])
+def test_tasks_pass_over_records_that_have_landed_before(
+    there: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A driver dies before the ledger, and batches are cut otherwise then: one has some of them, another one nothing else."""
+    job, source = job_of(tmp_path_factory.mktemp("lakes") / "lake"), Source(8)
+    work = work_of(Executors() if there else None)
+    job.landing().land(job.batch(source.run(20)), work)
+    dying = job.landing()
+    dying.ledger.write = lambda *given: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+    some = source.run(40)
+    with pytest.raises(ZeroDivisionError):
+        dying.land(job.batch(some, 1), work)
+    landing, lines = job.landing(), list[LedgerEntry]()
+    for number, records in enumerate([some[:10], [*some[10:], *source.run(20)]], 1):
+        lines += landing.land(job.batch(records, number), work)
+    assert {one: job.rows(one) for one in source.tables} == source.rows
+    assert job.verdict().faults == ()
+    of_tables = [line for line in lines if line.table]
+    assert all(line.earlier == line.records for line in of_tables if line.batch == 1)
+    assert all(0 < line.earlier < line.records for line in of_tables if line.batch == 2)
+    if there:
+        assert all(one == all_of for one, all_of in by_executors(lines).values())
 
 
 @pytest.mark.long

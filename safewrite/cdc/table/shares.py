@@ -98,6 +98,8 @@ class ShareReport:
     """What is known of changed keys."""
     lacking: bool = False
     """Whether a row lacks a value that the table is to put in."""
+    earlier: int = 0
+    """How many of the records the table has already, by its positions: nothing else is of them."""
     given: ChangeSet | None = None
     """The changes, where the task was in the driver's process: what must land in one part is not decoded again."""
 
@@ -113,7 +115,7 @@ class ShareReport:
 
     def add(self, other: ShareReport) -> None:
         """Take in what another task says."""
-        for name in ("records", "changes", "rows", "one_by_one", "ignored"):
+        for name in ("records", "changes", "rows", "one_by_one", "ignored", "earlier"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.dead += other.dead
         self.truncates += other.truncates
@@ -226,7 +228,8 @@ class Sharing:
             UnfitError: they must all be in one part.
         """
         view = self.view_of(table)
-        changes, strange = self._own(table, view, given)
+        new = self._new(table, view, given)
+        changes, strange = self._own(table, view, new)
         boundary = SnapshotBoundary.of(self._by_place, self.job, table, view.positions)
         rules = ColumnRules(table, view.schema, self.decimals, view.row_rules.fill_names)
         made = TableChanges(changes, rules, decoder, is_whole=False).made(boundary, view.keys)
@@ -270,7 +273,7 @@ class Sharing:
             dead,
             changes.counts(),
             changes.topics,
-            changes.newest_ms,
+            changes.newest_ms if strange else given.newest_ms,
             changes.without(dead).newest_ms,
             boundary.found,
             types,
@@ -289,6 +292,7 @@ class Sharing:
                 partial(_of_keys, projected, again),
             ),
             lacks or marks,
+            earlier=given.records - new.records,
         )
         if misfits and share.moves.takers:
             raise UnfitError("a key changed, and other values do not fit")
@@ -318,10 +322,8 @@ class Sharing:
             raise UnfitError(f"a value asks for a wider column: {', '.join(sorted(narrow))}")
         return fit.types, letters
 
-    def _own(
-        self, table: TargetTable, view: TableView, given: ChangeSet
-    ) -> tuple[ChangeSet, list[DeadLetter]]:
-        """The changes of the table's source, and dead letters of the others."""
+    def _new(self, table: TargetTable, view: TableView, given: ChangeSet) -> ChangeSet:
+        """The changes that the table does not have by its positions."""
         if table.name in self.unreached:
             raise UnfitError(self.unreached[table.name])
         if table.expressions and (version := duckdb_version()) != self.duckdb:
@@ -329,8 +331,12 @@ class Sharing:
                 f"{OF_SQL}, and executors have {'no DuckDB' if version is None else f'DuckDB {version}'}, the driver {self.duckdb}"
             )
         ends = {place: view.positions.get(name, 0) for place, name in self._names.items()}
-        if given.since(ends).records != given.records:
-            raise UnfitError("some of its records have landed before")
+        return given.since(ends)
+
+    def _own(
+        self, table: TargetTable, view: TableView, given: ChangeSet
+    ) -> tuple[ChangeSet, list[DeadLetter]]:
+        """The changes of the table's source, and dead letters of the others."""
         sources = given.counts()
         origin = TableSource.of(table, view.positions, sources)
         if origin.source is not None and not origin.is_recorded and {*sources} != {origin.source}:

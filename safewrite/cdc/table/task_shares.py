@@ -223,17 +223,19 @@ class TaskShare:
         refuse_set_back(name, table, job.ledger.checked(table, found, positions, landed=landed))
         if view_of(name, found, positions, view.parts) != view:
             raise UnfitError("it is not as it was when its records were read")
+        if cls._has_all(found, report, batch.key(name, table.name)):
+            raise UnfitError("an attempt before landed all of its records")
         refuse_other_key(table, view.keys, view.schema)
         refuse_other_rows(name, table, found, positions)
         refuse_key_in_order(table, report.keys)
         if (why := report.unfit) is not None:
             raise UnfitError(why)
         origin = TableSource.of(table, positions, report.sources)
-        if origin.source is not None and {*report.sources} != {origin.source}:
+        if origin.source is not None and not {*report.sources} <= {origin.source}:
             raise UnfitError("it has records of several sources")
         entry = LedgerEntry(name, batch.number, table.name, report.records, offsets=listed(batch.ranges))
         entry.source_time_ms, entry.by_executors = report.newest_ms, report.records
-        entry.ignored, entry.one_by_one = report.ignored, report.one_by_one
+        entry.ignored, entry.one_by_one, entry.earlier = report.ignored, report.one_by_one, report.earlier
         made = cls(job, report, entry, batch.ranges, jobs, found, positions, origin, view.parts, report.dead)
         if report.rows:
             made._make_columns()
@@ -242,6 +244,11 @@ class TaskShare:
         if report.rows and not knows_job(positions, name):
             entry.begins_at = entry.offsets
         return made
+
+    @staticmethod
+    def _has_all(found: sw.Table | None, report: ShareReport, key: str) -> bool:
+        """Whether the table has all of the records, by the commit of the same offsets, whose counts are those of the ledger."""
+        return found is not None and report.earlier == report.records and found.resolve(key) is not None
 
     def _make_columns(self) -> None:
         """Give the table the columns that the changes bring.
