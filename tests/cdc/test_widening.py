@@ -288,14 +288,18 @@ def test_a_driver_that_dies_between_the_wider_column_and_its_rows_leaves_nothing
 
 
 def test_null_for_misfits_is_of_those_that_no_wider_type_takes(tmp_path: Path) -> None:
-    """Tasks leave it to the driver, which alone changes tables."""
+    """Tasks say which columns have to be wider, and the driver, which alone changes tables, makes them so before tasks decide."""
     job = job_of(tmp_path, "delta", on_misfit="null")
-    records = [told("c", row(1, n=FAR), 1), told("c", row(2, d="12345678901.00"), 2)]
-    job.landing().land(job.batch(records), Executors().work)
+    landing = job.landing()
+    landing.land(job.batch([told("c", row(3), 1)]), Executors().work)
+    records = [told("c", row(1, n=FAR), 2), told("c", row(2, d="12345678901.00"), 3)]
+    lines = landing.land(job.batch(records, 1), Executors().work)
     assert {key: (found["n"], found["d"]) for key, found in rows_of(job).items()} == {
         1: (FAR, Decimal("1.25")),
         2: (1, None),
+        3: (1, Decimal("1.25")),
     }
+    assert [line.by_executors for line in lines if line.table] == [2]
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import safewrite as sw
-from safewrite.cdc.columns.column_fit import ColumnFit, ColumnTypes
+from safewrite.cdc.columns.column_fit import ColumnFit, ColumnTypes, FittedColumns
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.records.change import DeadLetter, Op
 from safewrite.cdc.rows.project_columns import Projected
@@ -103,8 +103,7 @@ def _of_rows(
 def _of_columns(table: TargetTable, part: Projected, fit: ColumnFit) -> _FramePart:
     """Changes that were projected as columns."""
     length = len(part.batch)
-    written = pc.equal(part.operations, "u").to_numpy()
-    arrays, dead, narrow = fit.columns(part.columns, written, length)
+    arrays, dead, narrow = _fitted(part, fit)
     arrays[OP] = part.operations
     arrays[LACKS] = pa.array([[]] * length, _NAMES)
     data = pa.table(arrays)
@@ -140,24 +139,26 @@ def _without(length: int, gone: Iterable[int]) -> Any:
 def take_misfits(
     table: TargetTable, made: ChangeRows, fit: ColumnFit, *, is_whole: bool
 ) -> tuple[list[DeadLetter], frozenset[str]]:
-    """Take changes that do not fit out of rows: their letters, and the columns that would take some if they were wider.
+    """Take changes that do not fit out of rows, also where columns are as wide as they may be: their letters, and columns that have to be.
 
-    What was projected gets the types of the table.  ``is_whole``: whether ``fit`` is of all columns.
+    What was projected gets the types of the fit.  ``is_whole``: whether ``fit`` is of all columns.
     """
     rows = [row for row in made.rows if row.op is not Op.TRUNCATE]
     is_row = np.array([row.op is Op.UPSERT for row in rows], bool)
     found = fit.of_rows([row.values for row in rows], [row.lacks for row in rows], is_row, is_whole=is_whole)
-    narrow, gone = found.narrow, _letters_of_rows(table, rows, found.dead)
+    fitted = [_fitted(part, fit, is_whole=is_whole) for part in made.projected]
+    if narrow := found.narrow.union(*(one.narrow for one in fitted)):
+        wide = {name: fit.wider[name].type for name in narrow}
+        wider = replace(fit, types={**fit.types, **wide}, wider={})
+        return take_misfits(table, made, wider, is_whole=is_whole)[0], narrow
+    gone = _letters_of_rows(table, rows, found.dead)
     if gone:
         made.rows = [row for row in made.rows if id(row.change) not in gone]
     letters, parts = [*gone.values()], list[Projected]()
-    for part in made.projected:
+    for part, (arrays, dead, _) in zip(made.projected, fitted, strict=True):
         length = len(part.batch)
-        written = pc.equal(part.operations, "u").to_numpy()
-        arrays, dead, too_narrow = fit.columns(part.columns, written, length, is_whole=is_whole)
         columns: dict[str, Any] = {name: arrays.get(name, values) for name, values in part.columns.items()}
         letters += _letters_of_columns(table, part, dead)
-        narrow |= too_narrow
         if dead:
             kept = pa.array(_without(length, dead))
             columns = {name: values.filter(kept) for name, values in columns.items()}
@@ -166,3 +167,9 @@ def take_misfits(
             parts.append(replace(part, batch=batch, columns=columns))
     made.projected = parts
     return letters, narrow
+
+
+def _fitted(part: Projected, fit: ColumnFit, *, is_whole: bool = True) -> FittedColumns:
+    """Changes that were projected as columns, under the types of a fit."""
+    written = pc.equal(part.operations, "u").to_numpy()
+    return fit.columns(part.columns, written, len(part.batch), is_whole=is_whole)

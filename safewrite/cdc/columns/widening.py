@@ -71,15 +71,17 @@ def with_columns(
     keys: Sequence[str],
     found: sw.Table | None,
     fields: Sequence[pa.Field],
+    *,
+    wider: Sequence[pa.Field] = (),
 ) -> sw.Table:
-    """The table with these columns besides its own; a new one if there is none.
+    """The table with these columns besides its own, some of which are wider then; a new one if there is none.
 
     Raises:
-        InvalidInputError, WouldAlterError: it cannot have them.
+        InvalidInputError, WouldAlterError, UnsupportedTableError: it cannot have them.
     """
     if found is None:
         return targets.create(table, keys, fields)
-    return targets.widen(table, found, fields) if fields else found
+    return targets.widen(table, found, fields, wider) if fields or wider else found
 
 
 def _first_columns(keys: Sequence[str], table: TargetTable, fields: Sequence[pa.Field]) -> list[pa.Field]:

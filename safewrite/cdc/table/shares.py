@@ -98,6 +98,8 @@ class ShareReport:
     """What is known of changed keys."""
     lacking: bool = False
     """Whether a row lacks a value that the table is to put in."""
+    narrow: frozenset[str] = frozenset()
+    """Columns of the table with values that only a wider type takes."""
     earlier: int = 0
     """How many of the records the table has already, by its positions: nothing else is of them."""
     given: ChangeSet | None = None
@@ -121,6 +123,7 @@ class ShareReport:
         self.truncates += other.truncates
         self.moves.add(other.moves, self.key_values, other.key_values)
         self.lacking |= other.lacking
+        self.narrow |= other.narrow
         self.sources.update(other.sources)
         self.topics |= other.topics
         self.newest_ms = _newest(self.newest_ms, other.newest_ms)
@@ -249,7 +252,7 @@ class Sharing:
         if table.is_appended and table.expressions and _has_deletes(rows):
             raise UnfitError(f"{OF_SQL}, and a delete is a row that passes the filter")
         types, projected_records = ColumnTypes.of(rows), sum(len(one.batch) for one in rows.projected)
-        kinds, misfits = self._misfits(table, view, rows, types)
+        kinds, misfits, narrow = self._misfits(table, view, rows, types)
         if misfits:
             placed = [one for one in placed if id(one[1]) in {*map(id, rows.rows)}]
         dead = [*strange, *rows.dead, *misfits]
@@ -293,6 +296,7 @@ class Sharing:
             ),
             lacks or marks,
             earlier=given.records - new.records,
+            narrow=narrow,
         )
         if misfits and share.moves.takers:
             raise UnfitError("a key changed, and other values do not fit")
@@ -302,25 +306,21 @@ class Sharing:
 
     def _misfits(
         self, table: TargetTable, view: TableView, rows: ChangeRows, types: ColumnTypes
-    ) -> tuple[Mapping[str, pa.DataType], list[DeadLetter]]:
+    ) -> tuple[Mapping[str, pa.DataType], list[DeadLetter], frozenset[str]]:
         """The types of columns, and the changes whose values do not fit those that are sure: they are taken out of the rows.
 
-        SQL takes values as they come.  Columns that a table lacks get their types of all tasks together.
-
-        Raises:
-            UnfitError: a column is to be wider.
+        Also the columns that are to be wider.  SQL takes values as they come.  Columns that a table lacks get their types of all tasks
+        together.
         """
         fit = ColumnFit.of(table, types, None if view.schema is None else view, rows.keys)
         there = fit.types.keys() - fit.clashes
         if not self.is_alone:
             there &= frozenset(() if view.schema is None else view.schema.names)
         if table.expressions or not there or (self.is_alone and fit.clashes):
-            return fit.types, []
+            return fit.types, [], frozenset()
         sure = replace(fit, types={name: kind for name, kind in fit.types.items() if name in there})
         letters, narrow = take_misfits(table, rows, sure, is_whole=self.is_alone)
-        if narrow:
-            raise UnfitError(f"a value asks for a wider column: {', '.join(sorted(narrow))}")
-        return fit.types, letters
+        return {**fit.types, **{name: fit.wider[name].type for name in narrow}}, letters, narrow
 
     def _new(self, table: TargetTable, view: TableView, given: ChangeSet) -> ChangeSet:
         """The changes that the table does not have by its positions."""

@@ -266,16 +266,18 @@ class TaskShare:
         self.fit = fit = ColumnFit.of(table, types, found, report.keys)
         if fit.clashes:
             raise UnfitError("columns cannot be as they come")
-        added = fit.added(schema)
+        added, wider = fit.added(schema), [one for name, one in fit.wider.items() if name in report.narrow]
         if found is not None and added and report.lacking:
             raise UnfitError("the source may have left out values of a column that the table does not have")
-        if found is None or added:
+        if found is None or added or wider:
             try:
                 if found is None:
                     refuse_unknown_partitions(table, added)
-                self.found = with_columns(self.job.targets, table, report.keys, found, added)
-            except (sw.InvalidInputError, sw.WouldAlterError) as error:
+                self.found = with_columns(self.job.targets, table, report.keys, found, added, wider=wider)
+            except (sw.InvalidInputError, sw.WouldAlterError, sw.UnsupportedTableError) as error:
                 raise UnfitError(str(error)) from error
+            if wider:
+                self.fit = fit = ColumnFit.of(table, types, self.found, report.keys)
         kinds = [fit.types.get(key) for key in report.keys]
         if report.key_values is not None and kinds != report.key_values.schema.types:
             raise UnfitError("its keys have several types")
