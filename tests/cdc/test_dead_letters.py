@@ -17,6 +17,7 @@ import safewrite as sw
 from safewrite.cdc.landing.dead_letters import DeadLetters
 from safewrite.cdc.ledger.ledger import JobLedger
 from safewrite.cdc.records.change import KafkaRecord
+from safewrite.cdc.table.table_batch import TableBatch
 from safewrite.cli.app import app
 from safewrite.intake.letters import LetterFilter
 from tests.cdc.events import event, postgres, record
@@ -138,6 +139,19 @@ class CrashError(Exception):
 
 def crash(*_: object, **__: object) -> None:
     raise CrashError
+
+
+def test_a_replay_lands_by_tasks_and_looks_at_no_other_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(tmp_path, [{"table": "b"}, {"table": "c"}])
+    job.land(created(1, 0, "b"), created(2, 1), created(3, 2, "c"))
+    job.tables.append({"table": "a"})
+    monkeypatch.setattr(TableBatch, "prepared", crash)
+    landing = job.landing()
+    assert DeadLetters(landing).replay().landed == 1
+    assert set(job.rows("a")) == {2}
+    assert {*landing.by_tasks.views} == {"db.a"}
 
 
 STEPS: list[tuple[type, str, Callable[..., Any]]] = [

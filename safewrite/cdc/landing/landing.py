@@ -84,6 +84,20 @@ class Landing:
         self, batch: Batch, done: dict[str, int], decoded: Decoded, parts: SharesOfBatch
     ) -> list[LedgerEntry]:
         """Land what came whole of a batch, and what is in parts."""
+        lines, shares, _ = self._in_tables(batch, done, decoded, parts)
+        self.ledger.write(batch, lines, done, decoded.endings)
+        tell_batch(lines, self._on_event)
+        committed = {line.table for line in lines if line.version is not None}
+        self._maintain([share.table for share in shares], committed)
+        return lines
+
+    def _in_tables(
+        self, batch: Batch, done: dict[str, int], decoded: Decoded, parts: SharesOfBatch
+    ) -> tuple[list[LedgerEntry], Sequence[TableBatch | TaskShare], list[DeadLetter]]:
+        """Land a batch in its tables: lines for the ledger, what each table got, and the dead letters, which are kept first.
+
+        Those of a replay are kept already.
+        """
         found = decoded.by_columns
         log.debug(
             "batch %s: %s records were read by columns, others: %s",
@@ -94,19 +108,16 @@ class Landing:
         rest, nowhere, routed = self._divided(decoded, batch, done)
         by_tasks = parts.prepared(routed)
         shares = self._shares(routed.values(), batch, done)
-        letters = [one for share in shares for one in share.dead]
-        letters += [one for share in by_tasks for one in share.dead]
-        self.ledger.write_letters([*nowhere, *letters], batch.ranges)
+        each: list[TableBatch | TaskShare] = [*shares, *by_tasks]
+        letters = [one for share in each for one in share.dead]
+        if not batch.replay:
+            self.ledger.write_letters([*nowhere, *letters], batch.ranges)
         shares += self._commit(shares, by_tasks, batch, done, parts)
         landed = {share.table.name for share in shares}
-        by_tasks = [share for share in by_tasks if share.table.name not in landed]
-        lines = [rest, *(one.entry for one in shares), *(one.entry for one in by_tasks)]
         parts.tell({share.table.name: share.entry.records for share in shares})
-        self.ledger.write(batch, lines, done, decoded.endings)
-        tell_batch(lines, self._on_event)
-        committed = {line.table for line in lines if line.version is not None}
-        self._maintain([*(share.table for share in shares), *(share.table for share in by_tasks)], committed)
-        return lines
+        each = [*shares, *(share for share in by_tasks if share.table.name not in landed)]
+        dead = [*nowhere, *(one for share in each for one in share.dead)]
+        return [rest, *(one.entry for one in each)], each, dead
 
     def _maintain(self, tables: Iterable[TargetTable], committed: Container[str | None]) -> None:
         """Keep tables in shape that this batch committed to, and those of the job, which each batch adds small files to."""
@@ -120,12 +131,14 @@ class Landing:
         Raises:
             SafewriteError: as :meth:`land`; the same replay again finds what it committed.
         """
-        done = self.ledger.positions()
-        rest, nowhere, routed = self._divided(self.decoder.decode(batch.records), batch, done)
-        shares = self._shares(routed.values(), batch, done)
-        self._commit(shares, [], batch, done, None)
-        lines = self.ledger.write_replay(batch, [rest, *(share.entry for share in shares)], done)
-        return lines, [*nowhere, *(one for share in shares for one in share.dead)]
+        done, letters = self.ledger.positions(), list[DeadLetter]()
+
+        def landed(decoded: Decoded, parts: SharesOfBatch) -> list[LedgerEntry]:
+            lines, _, dead = self._in_tables(batch, done, decoded, parts)
+            letters.extend(dead)
+            return self.ledger.write_replay(batch, lines, done)
+
+        return self.by_tasks.land(batch, done, ExecutorWork.here(batch.records), landed), letters
 
     def tables_of(self, record: KafkaRecord) -> frozenset[str]:
         """The names of the tables that a record's changes go to."""
@@ -183,24 +196,24 @@ class Landing:
         by_tasks: Sequence[TaskShare],
         batch: Batch,
         done: dict[str, int],
-        parts: SharesOfBatch | None,
+        parts: SharesOfBatch,
     ) -> list[TableBatch]:
         """Commit all shares, so many at a time; what one raises is raised when all are done.
 
         The tables that could not land in parts, as tasks found, and landed whole.
         """
         failed, late = dict[str, BaseException](), list[TableBatch]()
-        if parts is not None:
 
-            def take(doubts: Mapping[str, str]) -> None:
-                routed: Routed = {}
-                parts.take(doubts, routed)
-                found = self._shares(routed.values(), batch, done)
+        def take(doubts: Mapping[str, str]) -> None:
+            routed: Routed = {}
+            parts.take(doubts, routed)
+            found = self._shares(routed.values(), batch, done)
+            if not batch.replay:
                 self.ledger.write_letters([one for share in found for one in share.dead], batch.ranges)
-                late.extend(found)
+            late.extend(found)
 
-            failed |= parts.commit(by_tasks, self._apply, take)
-            self.by_tasks.forget(share.table.name for share in (*shares, *late))
+        failed |= parts.commit(by_tasks, self._apply, take)
+        self.by_tasks.forget(share.table.name for share in (*shares, *late))
         waiting = [share for share in (*shares, *late) if share.frame is not None]
         if waiting:
             with ThreadPoolExecutor(self.config.parallel_tables, "safewrite-cdc") as pool:

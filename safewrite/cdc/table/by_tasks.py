@@ -232,7 +232,8 @@ class TaskLanding:
             SafewriteError: as ``finish``; the schema registry is away, or Spark could not run the tasks.
         """
         for turn in range(1, TURNS + 1):
-            self._look(done, work)
+            if not batch.replay:
+                self._look(done, work)
             sharing = self._sharing(batch, work) if turn < TURNS else None
             try:
                 return self._landed(batch, done, work, finish, sharing)
@@ -251,7 +252,7 @@ class TaskLanding:
         sharing: Sharing | None,
     ) -> list[LedgerEntry]:
         decoder = self.job.decoder
-        ended = self.job.ledger.ended(batch.ranges, done)
+        ended = {} if batch.replay else self.job.ledger.ended(batch.ranges, done)
         task = DecodeTask(
             decoder,
             work.prefixes,
@@ -380,7 +381,13 @@ class TaskLanding:
             duckdb_version(),
             min(_buckets(most), 1 << (work.at_once - 1).bit_length()),
             is_alone=work.is_here,
+            look=self._view if batch.replay else None,
         )
+
+    def _view(self, table: TargetTable) -> TableView:
+        if table.name not in self.views:
+            self.views |= [self._looked(table)]
+        return self.views[table.name]
 
 
 def _decoded(

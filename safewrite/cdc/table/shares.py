@@ -208,6 +208,8 @@ class Sharing:
     parts: int = 1
     is_alone: bool = False
     """Whether one task has all records of the batch."""
+    look: Callable[[TargetTable], TableView] | None = None
+    """Looks at a table of a replay, which is in this process and of few tables: records are new to them whatever their positions say."""
 
     @cached_property
     def _by_place(self) -> Mapping[tuple[str, int], Partition]:
@@ -220,6 +222,8 @@ class Sharing:
 
     def view_of(self, table: TargetTable) -> TableView:
         """What is known of a table."""
+        if self.look is not None:
+            return self.look(table)
         return self.views.get(table.name) or TableView(parts=self.parts)
 
     def share(
@@ -330,6 +334,8 @@ class Sharing:
             raise UnfitError(
                 f"{OF_SQL}, and executors have {'no DuckDB' if version is None else f'DuckDB {version}'}, the driver {self.duckdb}"
             )
+        if self.look is not None:
+            return given
         ends = {place: view.positions.get(name, 0) for place, name in self._names.items()}
         return given.since(ends)
 

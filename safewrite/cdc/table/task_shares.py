@@ -19,7 +19,7 @@ from safewrite.cdc.columns.widening import refuse_unknown_partitions, with_colum
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.ledger.ledger import LedgerEntry, listed
 from safewrite.cdc.ledger.target_tables import keys_of
-from safewrite.cdc.records.batch import Batch, Moves, Ranges, by_place, key_of, moves
+from safewrite.cdc.records.batch import Batch, Moves, by_place
 from safewrite.cdc.records.change import DeadLetter
 from safewrite.cdc.routing.position_moves import SOURCE_TIME, moved_by
 from safewrite.cdc.routing.refusals import (
@@ -174,7 +174,7 @@ class TaskShare:
     job: JobParts
     report: ShareReport
     entry: LedgerEntry
-    ranges: Ranges
+    batch: Batch
     jobs: SharedJobs[Any]
     """Those of the batch."""
     found: sw.Table | None
@@ -223,7 +223,7 @@ class TaskShare:
         refuse_set_back(name, table, job.ledger.checked(table, found, positions, landed=landed))
         if view_of(name, found, positions, view.parts) != view:
             raise UnfitError("it is not as it was when its records were read")
-        if cls._has_all(found, report, batch.key(name, table.name)):
+        if cls._has_all(found, report, batch, name):
             raise UnfitError("an attempt before landed all of its records")
         refuse_other_key(table, view.keys, view.schema)
         refuse_other_rows(name, table, found, positions)
@@ -236,7 +236,7 @@ class TaskShare:
         entry = LedgerEntry(name, batch.number, table.name, report.records, offsets=listed(batch.ranges))
         entry.source_time_ms, entry.by_executors = report.newest_ms, report.records
         entry.ignored, entry.one_by_one, entry.earlier = report.ignored, report.one_by_one, report.earlier
-        made = cls(job, report, entry, batch.ranges, jobs, found, positions, origin, view.parts, report.dead)
+        made = cls(job, report, entry, batch, jobs, found, positions, origin, view.parts, report.dead)
         if report.rows:
             made._make_columns()
         entry.split = report.rows - report.changes
@@ -246,9 +246,10 @@ class TaskShare:
         return made
 
     @staticmethod
-    def _has_all(found: sw.Table | None, report: ShareReport, key: str) -> bool:
-        """Whether the table has all of the records, by the commit of the same offsets, whose counts are those of the ledger."""
-        return found is not None and report.earlier == report.records and found.resolve(key) is not None
+    def _has_all(found: sw.Table | None, report: ShareReport, batch: Batch, job: str) -> bool:
+        """Whether the table has all of the records, by the commit of the same batch, whose counts are those of the ledger."""
+        may = bool(batch.replay) or report.earlier == report.records
+        return may and found is not None and found.resolve(batch.key(job, report.table.name)) is not None
 
     def _make_columns(self) -> None:
         """Give the table the columns that the changes bring.
@@ -289,7 +290,7 @@ class TaskShare:
             return lambda reports: None
         table, newest = self.table, self.report.landing_ms
         known = self.positions.get(f"{self.job.config.job}/{SOURCE_TIME}")
-        again = known is not None and newest is not None and newest <= known
+        again = bool(self.batch.replay) or (known is not None and newest is not None and newest <= known)
         if table.has_versions:
             return VersionDoubt(table, self.report.rows, again)
         return Doubts(
@@ -329,9 +330,9 @@ class TaskShare:
     def _landed(self) -> tuple[sw.Receipt | None, Moves]:
         """The receipt of a commit, None where there is nothing to commit, and what it moves."""
         name, table, report = self.job.config.job, self.table, self.report
-        boundary = SnapshotBoundary.of(by_place(self.ranges), name, table, self.positions)
+        boundary = SnapshotBoundary.of(by_place(self.batch.ranges), name, table, self.positions)
         boundary.found = report.snapshots
-        offsets = moves(self.ranges, name, self.positions)
+        offsets = self.batch.moves(name, self.positions)
         moved = moved_by(name, table, self.positions, offsets, report.landing_ms) | boundary.moves()
         moved |= self.origin.moves(report.topics)
         if table.expressions or table.has_versions or (self.found is not None and self.found.row_rules):
@@ -350,7 +351,7 @@ class TaskShare:
         before, name = self.positions, self.job.config.job
         self.found, self.positions = self.job.targets.position(self.table)
         return self.found is not None and only_versions_came(
-            before, self.positions, lambda known: moves(self.ranges, name, known)
+            before, self.positions, lambda known: self.batch.moves(name, known)
         )
 
     def _counts(self, receipt: sw.Receipt) -> Mapping[str, int]:
@@ -371,7 +372,7 @@ class TaskShare:
             report.rows,
             self.parts if report.key_values.is_hashed else 1,
             pa.schema({OP: pa.string(), **lists}),
-            key_of(self.job.config.job, table.name, self.ranges),
+            self.batch.key(self.job.config.job, table.name),
             report.truncates,
             table.deleted_column,
             rule,
@@ -407,7 +408,7 @@ class TaskShare:
             if not count:
                 self.entry.begins_at = None
                 return None
-            key = key_of(self.job.config.job, table.name, self.ranges)
+            key = self.batch.key(self.job.config.job, table.name)
             try:
                 (answer,) = found.append_many([(key, rows)], positions=moved)
             except sw.ConflictError as error:  # its columns are others by now than the files were written by
