@@ -75,7 +75,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """Workers tell of a test only what it came to; those that collect all tests share what there is to compile."""
+    """Workers tell of a test only what it came to; those that collect all tests share what there is to compile.
+
+    Files of one folder stand together: pytest finds no fixture of a folder's conftest where files of another one are between.
+    """
+    session.config.args = together(session.config.args)
     worker = getattr(session.config, "workerinput", None)
     if worker is None:
         return
@@ -85,6 +89,12 @@ def pytest_collection(session: pytest.Session) -> None:
         tell_only_news(session.config.pluginmanager)
     if is_whole(session.config):
         import_from(int(worker["workerid"].removeprefix("gw")), worker["workercount"])
+
+
+def together(args: list[str]) -> list[str]:
+    """The tests that were asked for, by folder, each folder where its first test stands."""
+    folders = [str(Path(arg.partition("::")[0]).parent) for arg in args]
+    return sorted(args, key=lambda arg: folders.index(str(Path(arg.partition("::")[0]).parent)))
 
 
 def is_whole(config: pytest.Config) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import together
 from tests.scheduling import LONG, ROOT, from_share, long_first, tell_only_news
 
 
@@ -24,6 +25,12 @@ def test_each_file_and_group_that_takes_long_is_there() -> None:
     places = [ROOT / "tests" / "conftest.py", *(ROOT / "tests" / "bench").glob("test_*.py")]
     texts = "".join(path.read_text() for path in places)
     assert [name for name in LONG if name not in files and f'xdist_group("{name}")' not in texts] == []
+
+
+def test_files_of_one_folder_are_collected_together() -> None:
+    """pytest finds no fixture of ``tests/iceberg/conftest.py`` for the second file of a folder else."""
+    asked = ["tests/iceberg/test_a.py", "tests/test_b.py", "tests/iceberg/test_c.py::test_d", "tests/cdc"]
+    assert together(asked) == [asked[0], asked[2], asked[1], asked[3]]
 
 
 class WorkerInteractor:
