@@ -72,6 +72,14 @@ def test_t3_d9_help_of_every_command_loads_nothing_that_it_does_not_need() -> No
     assert "LOADED []" in helps[-1]
 
 
+def test_the_package_is_the_command_too() -> None:
+    """``python -m safewrite``, where a job's environment has no ``safewrite`` on its path."""
+    done = subprocess.run(
+        [sys.executable, "-m", "safewrite", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"safewrite {sw.__version__}\n"
+
+
 @pytest.mark.sweep("words1", "words2")
 @pytest.mark.parametrize(
     ("words", "ended", "said"),
