@@ -13,6 +13,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyiceberg.manifest as avro
 import pytest
@@ -467,3 +469,53 @@ def test_a_column_of_unknown_type_is_null_and_in_no_file(
     )
     with pytest.raises(sw.WouldAlterError, match="'x'"):
         table.append([{"id": 9, "v": "a", "x": 5}])
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("kind", ["timestamp_ns", pytest.param("timestamptz_ns", marks=pytest.mark.long)])
+@pytest.mark.parametrize("properties", [{}, VECTORS], ids=["rewritten", "marked"])
+def test_nanoseconds_stay_where_rows_are_written_again(
+    properties: dict[str, str], kind: str, lake: dict[str, str]
+) -> None:
+    """By a condition, by key and by upkeep; the ends of the type, and times that have no whole microseconds."""
+    made(lake, properties=properties)
+    v3.add_column(lake, kind)
+    v3.add_column(
+        lake,
+        {"type": "struct", "fields": [{"id": 99, "name": "a", "required": False, "type": kind}]},
+        column="y",
+    )  # type: ignore[arg-type]
+    ends = [2**63 - 1, -(2**63) + 1, 1, -1, 1_700_000_000_123_456_789, None, 0, 999]
+    moments = pa.array(ends, pa.timestamp("ns", tz="UTC" if kind.startswith("timestamptz") else None))
+
+    def some(first: int) -> pa.Table:
+        inner = pa.StructArray.from_arrays([moments], ["a"])
+        return pa.table(
+            {"id": range(first, first + len(ends)), "v": ["a"] * len(ends), "x": moments, "y": inner}
+        )
+
+    table = opened(lake)
+    table.append(some(0))
+    table.append(some(10))
+    oracle = Oracle(table)
+    table.delete("id = 5")
+    oracle.after(gone=[5])
+    taken = some(10).slice(3, 1).set_column(1, "v", [["b"]])
+    table.apply_changes(taken, keys=["id"], sequence_by=["v"])
+    oracle.after(changed=[13])
+    table.maintain()
+    oracle.after()
+    table.overwrite(some(20).slice(0, 1), where="id = 0 or id = 20")
+    oracle.after(gone=[0], new=[20])
+    found = table.rows(where="true").sort_by("id")
+    expected = {
+        **dict(zip(range(8), ends, strict=True)),
+        **dict(zip(range(10, 18), ends, strict=True)),
+        20: ends[0],
+    }
+    left = [number for number in expected if number not in {0, 5}]
+    assert found["id"].to_pylist() == left
+    stored = [expected[number] for number in left]
+    assert found["x"].type == moments.type
+    assert found["x"].cast(pa.int64()).to_pylist() == stored
+    assert pc.struct_field(found["y"], "a").cast(pa.int64()).to_pylist() == stored
