@@ -1,6 +1,6 @@
 """``python -m bench.perf.starving``: one large write alone, then beside a writer of few other keys that never stops.
 
-With ``--writers``: many processes that change other keys of the same files, while deltalake compacts these all the while.
+With ``--writers``: many processes that change other keys of the same files, while deltalake, or safewrite, compacts these all the while.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,6 +48,7 @@ WHERE = "amount < 285.9"
 CALLS_MAX = 50
 """A MERGE or an upsert is called again so often."""
 GROUPS = ("never", "auto")
+COMPACTORS = ("deltalake", "safewrite")
 TARGET_BYTES = 128 * 2**20
 """What the compactor makes of files: one of all of them."""
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -68,6 +70,9 @@ def compare(
         str, typer.Option(help="Comma-separated: so many small writers at once, and no large one.")
     ] = "",
     calls: Annotated[int, typer.Option(help="Calls of each of the many writers.")] = 6,
+    compactor: Annotated[
+        str, typer.Option(help=f"Who compacts beside the many writers, of: {', '.join(COMPACTORS)}.")
+    ] = COMPACTORS[0],
     group: Annotated[
         str, typer.Option(help=f"Of the many writers, comma-separated, of: {', '.join(GROUPS)}.")
     ] = "never",
@@ -78,7 +83,7 @@ def compare(
     """
     if writers:
         plan = {"load": Load(rows=rows, files=files, changes=0, rounds=1, keys=SCATTERED).to_dict()}
-        plan |= {"calls": calls, "equal": equal}
+        plan |= {"calls": calls, "equal": equal, "compactor": compactor}
         _crowds(plan, arms.split(","), [int(one) for one in writers.split(",")], group.split(","))
         return
     load = Load(rows=rows, files=files, changes=changes, rounds=2, keys=SCATTERED)
@@ -110,7 +115,7 @@ def _crowds(plan: dict[str, Any], arms: list[str], sizes: list[int], groups: lis
         f"{RIVAL_KEYS} {keys} keys a call, {plan['calls']} calls each, {load.rows:,} rows of {load.files} files"
     )
     print(
-        f"{'arm':8} {'group':6} writers landed again rebased again/call CPU s/call  of alone wall s  compactor: landed, lost  rows"
+        f"{'arm':8} {'group':6} writers landed again rebased again/call CPU s/call  of alone wall s  compactor: landed, lost, groups done, left out  rows"
     )
     for arm in arms:
         for group in groups if ARMS[arm] not in {MERGE, UPSERT} else groups[:1]:
@@ -120,7 +125,7 @@ def _crowds(plan: dict[str, Any], arms: list[str], sizes: list[int], groups: lis
                 print(
                     f"{arm:8} {group:6} {size:7} {it['landed']:3}/{size * plan['calls']:3} {it['again']:5} {it['rebased']:7} "
                     f"{it['again'] / size / plan['calls']:10.2f} {it['cpu_s']:10.3f} {it['cpu_s'] / alone['cpu_s']:9.2f} {it['wall_s']:6.2f}  "
-                    f"{it['compacted']:>17} {it['compactions_lost']:5}  {it['wrong'] or 'as they should be'}",
+                    f"{it['compacted']:>17} {it['compactions_lost']:5} {it['groups']:12} {it['left_out']:9}  {it['wrong'] or 'as they should be'}",
                     flush=True,
                 )
 
@@ -134,13 +139,13 @@ def _crowd(plan: dict[str, Any], load: Load, size: int) -> dict[str, Any]:
         for number in range(size):
             members.append(_child("member", plan | {"number": number}))
             members[-1].stdout.readline()  # one after another: each warms up by a write
-        compacts = size > 1 and plan["arm"] in (*ON_DELTA, MERGE)
+        compacts = size > 1 and (plan["compactor"] == COMPACTORS[1] or plan["arm"] in (*ON_DELTA, MERGE))
         compactor = _child("compactor", plan) if compacts else None
         for one in members:
             one.stdin.write("go\n")
             one.stdin.flush()
         took = [call for one in members for call in json.loads(one.stdout.readline())]
-        compacted = [0, 0]
+        compacted = [0, 0, 0, 0]
         if compactor is not None:
             compactor.stdin.close()
             compacted = json.loads(compactor.stdout.readline())
@@ -157,6 +162,8 @@ def _crowd(plan: dict[str, Any], load: Load, size: int) -> dict[str, Any]:
         "wall_s": sorted(one["wall_s"] for one in took)[len(took) // 2],
         "compacted": compacted[0],
         "compactions_lost": compacted[1],
+        "groups": compacted[2],
+        "left_out": compacted[3],
         "wrong": wrong,
     }
 
@@ -260,16 +267,12 @@ def _child(role: str, plan: dict[str, Any]) -> subprocess.Popen[str]:
 # --- the children -------------------------------------------------------------------------------------
 def _opened(plan: dict[str, Any]) -> Any:
     """What writes, by its verb; one of deltalake is called again until it lands."""
-    import safewrite as sw
-
     folder = Path(plan["folder"])
     if plan["arm"] == MERGE:
         return _merging(folder)
     if plan["arm"] == UPSERT:
         return _upserting(folder)
-    address = str(folder) if plan["arm"] in ON_DELTA else TABLE
-    how = {} if plan["arm"] in ON_DELTA else {"catalog": catalog(folder)}
-    table = sw.open(address, group=plan.get("group", GROUPS[0]), **how)
+    table = _table_of(plan)
     keyed: dict[str, Any] = {
         "keys": ["id"],
         "sequence_by": ["lsn"],
@@ -287,6 +290,14 @@ def _opened(plan: dict[str, Any]) -> Any:
         return receipt.to_dict()
 
     return write
+
+
+def _table_of(plan: dict[str, Any]) -> Any:
+    import safewrite as sw
+
+    is_delta = plan["arm"] in (*ON_DELTA, MERGE)
+    address, how = (plan["folder"], {}) if is_delta else (TABLE, {"catalog": catalog(Path(plan["folder"]))})
+    return sw.open(address, group=plan.get("group", GROUPS[0]), **how)
 
 
 def _merging(folder: Path) -> Any:
@@ -398,20 +409,45 @@ def _member(plan: dict[str, Any]) -> None:
 
 
 def _compactor(plan: dict[str, Any]) -> None:
-    """deltalake's compaction, again and again until stdin ends: how often it landed, and how often it lost."""
+    """A compaction again and again until stdin ends: how often it landed, how often it lost, and of ours the groups that did."""
     import select
 
+    counts = [0, 0, 0, 0]
+    compact = _upkeep(plan) if plan["compactor"] == COMPACTORS[1] else _optimize(plan)
+    while not select.select([sys.stdin], [], [], 0.0)[0]:
+        done, left_out = compact()
+        counts[0] += bool(done)
+        counts[1] += bool(left_out) and not done
+        counts[2] += done
+        counts[3] += left_out
+    print(json.dumps(counts), flush=True)
+
+
+def _upkeep(plan: dict[str, Any]) -> Callable[[], tuple[int, int]]:
+    """A run of ``maintain``: how many groups were put together, and how many left out."""
+    table = _table_of(plan)
+
+    def run() -> tuple[int, int]:
+        report = table.refresh().maintain()
+        time.sleep(0 if report.groups else 0.05)
+        return report.groups, sum(report.dropped.values()) + sum(report.left.values())
+
+    return run
+
+
+def _optimize(plan: dict[str, Any]) -> Callable[[], tuple[int, int]]:
+    """deltalake's compaction: whether it landed, or lost."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
-    landed = lost = 0
-    while not select.select([sys.stdin], [], [], 0.0)[0]:
+    def run() -> tuple[int, int]:
         try:
             DeltaTable(plan["folder"]).optimize.compact(target_size=TARGET_BYTES)
-            landed += 1
         except DeltaError:
-            lost += 1
-    print(json.dumps([landed, lost]), flush=True)
+            return 0, 1
+        return 1, 0
+
+    return run
 
 
 def _cpu_s() -> float:
