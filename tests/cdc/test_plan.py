@@ -84,7 +84,7 @@ def landed(tmp_path_factory: pytest.TempPathFactory) -> Job:
         ({"source": "a"}, "goes on", ""),
         ({"shard_column": "n", "primary_key": ["n", "id"]}, "is refused", "created with the key"),
         ({"deleted_column": "gone"}, "goes on", "it gets the columns gone"),
-        ({"deleted_column": "n"}, "goes on", "n stays int64, not bool: what that cannot hold is a dead letter"),
+        ({"deleted_column": "n"}, "is refused", "names n, which is int64 in the table: it has to be boolean"),
         ({"deleted_column": "AT"}, "goes on", "it has at, which engines cannot tell from AT: every record is a dead letter"),
         ({"metadata": {"part": "partition"}}, "goes on", "it gets the columns part; rows from before have NULL"),
         ({"leave_out": ["n"]}, "goes on", "leave_out: n stay, and are NULL"),
