@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +15,7 @@ import safewrite as sw
 from safewrite.delta.log import properties
 from safewrite.delta.log.features import (
     check_append,
+    check_compaction,
     check_overwrite,
     check_retention,
     features,
@@ -170,9 +173,60 @@ def test_features_that_are_honoured_or_not_in_use_are_fine(name):
     ],
 )
 def test_a_table_is_judged_by_its_variant_columns_and_not_by_the_feature(kind, where):
-    """T3-A9: deltalake lists variantType in every table that it makes with deletion vectors."""
-    assert f"({where})" in refusal(state("variantType", reader=3, kind=kind))
-    assert f"({where})" in refusal(state(kind=kind)), "whether or not the feature is listed"
+    """T3-A9: deltalake lists variantType in every table that it makes with deletion vectors.
+
+    Rows without the column are appended where it may be NULL, and no row can be written again.
+    """
+    for found in (state("variantType", reader=3, kind=kind), state(kind=kind)):  # listed or not
+        check_append(found)
+        for check in (check_overwrite, check_compaction):
+            with pytest.raises(sw.UnsupportedTableError, match=rf"\({re.escape(where)}\), so that no row"):
+                check(found)
+    needed = state(kind=kind)
+    schema = json.loads(needed.schema_string)
+    schema["fields"][0]["nullable"] = False
+    needed = replace(needed, metadata={**needed.metadata, "schemaString": json.dumps(schema)})
+    assert f"must be there ({where})" in refusal(needed)
+
+
+def test_rows_without_a_variant_column_are_appended_and_have_null_there(tmp_path):
+    root = tmp_path / "t"
+    sw.open(root, create=True).append([{"id": 1, "v": "a"}], key="first")
+    log = root / "_delta_log"
+    meta = json.loads((log / f"{0:020d}.json").read_text().splitlines()[2])["metaData"]
+    schema = json.loads(meta["schemaString"])
+    schema["fields"].append({"name": "x", "type": "variant", "nullable": True, "metadata": {}})
+    changed = {"metaData": {**meta, "schemaString": json.dumps(schema)}}
+    (log / f"{1:020d}.json").write_text(json.dumps(changed) + "\n")
+    table = sw.open(root).check_writable()
+    receipt = table.append([{"id": 2, "v": "b"}], key="more")
+    assert table.append([{"id": 2, "v": "b"}], key="more").version == receipt.version
+    table.append([{"id": 3, "v": "c", "n": 1}], schema_mode="merge")
+    table.append_many([("a", [{"id": 4, "v": "d", "n": 2}]), ("b", [{"id": 5, "v": "e", "n": 2}])])
+    table.checkpoint()
+    found = sw.open(root).rows({"id": [*range(9)]}, columns=["id", "v", "n"]).to_pylist()
+    assert sorted((one["id"], one["n"]) for one in found) == [(1, None), (2, None), (3, 1), (4, 2), (5, 2)]
+    last = [json.loads(line) for path in sorted(log.glob("*.json")) for line in path.read_text().splitlines()]
+    newest = [one["metaData"]["schemaString"] for one in last if "metaData" in one][-1]
+    assert [one["type"] for one in json.loads(newest)["fields"]] == ["long", "string", "variant", "long"]
+    files = sorted(root.rglob("*.parquet"))
+    one = {"id": 1, "v": "z", "n": 1}
+    refusals = (
+        (
+            lambda: table.append([{**one, "x": "{}"}]),
+            "'x' has the Delta type 'variant'.*Leave the column out",
+        ),
+        (lambda: table.append([{**one, "x": "{}"}], schema_mode="merge"), "'x' has the Delta type 'variant'"),
+        (lambda: table.overwrite([one]), r"variantType.*\(x\), so that no row"),
+        (lambda: table.overwrite([one], where="id = 1"), r"\(x\), so that no row"),
+        (lambda: table.delete("id = 1"), r"\(x\), so that no row"),
+        (lambda: table.apply_changes([one], keys=["id"], sequence_by=["n"]), r"\(x\), so that no row"),
+        (table.maintain, r"\(x\), so that no row"),
+    )
+    for call, says in refusals:
+        with pytest.raises(sw.NotCommittedError, match=says):
+            call()
+    assert sorted(root.rglob("*.parquet")) == files
 
 
 def test_a_table_that_deltalake_made_with_deletion_vectors_is_written_to_by_every_verb(tmp_path):

@@ -447,6 +447,10 @@ def test_a_column_of_a_type_that_is_not_known_is_refused_and_others_are_read(tmp
     for read in (lambda: table.rows({"id": [1]}), added.read):
         with pytest.raises(sw.UnsupportedTableError, match="'x'"):
             read()
+    if kind == "variant":  # NULL in rows that do without it
+        table.append([{"id": 2, "v": "b"}])
+        assert made.refresh().row_count() == 2
+        return
     with pytest.raises(sw.UnsupportedTableError, match="x"):
         table.append([{"id": 2, "v": "b"}])
     assert made.refresh().row_count() == 1

@@ -142,7 +142,7 @@ WRITTEN = {
     "plain", "not_null", "cdf", "append_only", "dv", "widened", "ntz", "vacuum_check", "protection", "domain", "fabric",
     "v2_checkpoint", "v2_listed", "clustered", "clustered_33", "check", "invariant",
     "generated", "generated_part", "defaults", "defaults_all", "identity_default",
-    "row_tracking", "row_tracking_cap", "ict", "uc_2025", "uc_2026", "uc_2026_nomap",
+    "row_tracking", "row_tracking_cap", "ict", "uc_2025", "uc_2026", "uc_2026_nomap", "variant",
 }  # fmt: skip
 
 
@@ -287,3 +287,24 @@ def test_y5_iceberg_tables_of_other_makers_are_read_as_spark_reads_them(
         except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - all tables that fail are told of at once
             failed[name] = f"{type(error).__name__}: {error}"[:400]
     assert failed == {}
+
+
+@pytest.mark.long
+def test_rows_are_appended_beside_variants_and_spark_goes_on(spark: Spark, tmp_path: Path) -> None:
+    """A file without the column has NULL there, also once Spark changed its rows and wrote them again."""
+    there = f"delta.`{tmp_path}/t`"
+    spark.sql(f"CREATE TABLE {there} ({C}, x VARIANT) USING delta")
+    spark.sql(f"INSERT INTO {there} SELECT 1L, 1L, 'a', parse_json('{{\"a\":1}}')")
+    table = sw.open(tmp_path / "t")
+    table.append([{"id": 2, "seq": 1, "v": "b"}, {"id": 3, "seq": 1, "v": "c"}], key="more")
+    table.checkpoint()
+    look = f"SELECT id, to_json(x) AS x FROM {there} ORDER BY id"
+    assert spark.sql(look).to_pylist() == [
+        {"id": 1, "x": '{"a":1}'},
+        {"id": 2, "x": None},
+        {"id": 3, "x": None},
+    ]
+    spark.sql(f"UPDATE {there} SET x = parse_json('5') WHERE id = 2")
+    spark.sql(f"OPTIMIZE {there}")
+    table.refresh().append([{"id": 4, "seq": 1, "v": "d"}])
+    assert [row["x"] for row in spark.sql(look).to_pylist()] == ['{"a":1}', "5", None, None]

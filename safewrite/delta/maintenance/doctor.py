@@ -253,18 +253,23 @@ def _table(found: Inspection) -> Findings:
 
 def _features(found: Inspection, state: Snapshot) -> Findings:
     """What safewrite may do with a table whose features it does not all honour, and who made it so."""
-    unread, unwritten = features.unreadable(state), features.unwritable(state)
-    if not unread and not unwritten:
+    unread, unwritten, kept = (
+        features.unreadable(state),
+        features.unwritable(state),
+        features.keeps_files(state),
+    )
+    reasons, appends = {**kept, **unwritten, **unread}, not unread and not unwritten
+    if not reasons:
         return
     maker = next((by for _, one in sorted(found.commits.items()) if (by := _engine(one))), None)
-    reasons = {**unwritten, **unread}
+    does = "neither reads nor writes this table" if unread else "reads this table, and does not write to it"
+    does = "reads this table and appends to it, and writes no row again" if appends else does
     yield Finding(
         WARNING if unread else INFO, "unsupported_feature",
-        f"safewrite {'neither reads nor writes' if unread else 'reads this table, and does not write'} "
-        f"{'this table' if unread else 'to it'}: {features.listed(reasons)}. The table itself is sound, as far as this tells. "
+        f"safewrite {does}: {features.listed(reasons)}. The table itself is sound, as far as this tells. "
         f"Its maker: {maker or 'not known'}; its features: {', '.join(sorted(features.features(state)))}.",
         features.advice(reasons),
-        {"reads": not unread, "writes": False, "maker": maker, "features": sorted(features.features(state))},
+        {"reads": not unread, "writes": False, "appends": appends, "maker": maker, "features": sorted(features.features(state))},
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from safewrite.delta.spark import transaction
 from safewrite.delta.spark.session import LOG_STORE, attach, hook_of
 from safewrite.delta.spark.transaction import NamedTransaction, SparkTransaction
 from safewrite.delta.write.abc import Write
-from safewrite.delta.write.creation import check_added
+from safewrite.delta.write.creation import check_added, check_brought
 from safewrite.delta.write.recalled import DeltaDone
 from safewrite.delta.write.transaction import Transaction
 from safewrite.delta.write.write import Recalled, committed, found_again, recall
@@ -143,6 +143,7 @@ def rows_of(
     """The rows of a frame under a table's schema, with all checks of their values, those by the table's rules too."""
     rules = None
     if state is not None:
+        check_brought(state, lambda: frame.columns)
         rules, frame = rules_of(state), filled(frame, fills_of(state), state.schema)
     rows = conformed(frame, schema, partition_by=partition_by, schema_mode=operation.schema_mode)
     check_columns(operation.volatile, rows.schema.names, frame.columns)

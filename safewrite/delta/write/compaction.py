@@ -23,7 +23,7 @@ from safewrite.delta.data.rows import check_within, contents, decoded, size_of
 from safewrite.delta.data.vector_files import Vectors, marked
 from safewrite.delta.log import file_properties
 from safewrite.delta.log.actions import Action, Commit, FileKey, file_key, stats_of
-from safewrite.delta.log.features import check_append, marks_rows
+from safewrite.delta.log.features import check_compaction, marks_rows
 from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.replay import LogReplay, commits_since
 from safewrite.delta.log.snapshot import Snapshot
@@ -73,7 +73,7 @@ def inventory(
         UnsupportedTableError: by the name of every feature that forbids writing.
         StorageError: the log cannot be read.
     """
-    check_append(state)
+    check_compaction(state)
     replay = yield from known.load(state, limits)
     first = max(state.version - HOT_COMMITS, -1)
     commits = (yield from commits_since(first, state.version, limits)) or []
@@ -293,7 +293,7 @@ class CompactionTransaction(Transaction):
         """
         yield from super().prepare()
         assert self.state is not None
-        check_append(self.state)
+        check_compaction(self.state)
         wanted = self.work.paths
         for (path, _), add in (yield from self.known_files.load(self.state, self.limits)).adds.items():
             if path in wanted:

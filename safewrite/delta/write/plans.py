@@ -113,9 +113,12 @@ class Planner:
 
     @staticmethod
     def _filled(data: Any, state: Snapshot | None) -> Any:
-        """The data with the columns that it lacks and the table computes."""
-        fills = () if state is None else row_rules.fills_of(state)
-        if not fills or state is None:
+        """The data with the columns that it lacks and the table computes; it may have none that cannot be written."""
+        if state is None:
+            return data
+        creation.check_brought(state, lambda: as_frame(data, target=state.schema).column_names)
+        fills = row_rules.fills_of(state)
+        if not fills:
             return data
         from safewrite.frames.fills import filled
 
