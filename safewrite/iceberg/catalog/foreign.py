@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 _UNREAD = re.compile(r"(?:Unsupported field type: '|Type not recognized: )([^' ]+)")
+_NO_DEFAULT = re.compile(r"Cannot deserialize bytes, type (.+) not supported")
 _SEVERAL_SOURCES = "Multi argument transforms"
 _FILES = ("Parquet", "ORC", "Avro", "JSON", "CSV")
 _OTHER_NAME = "Give the Iceberg table another name, or, if this entry is not needed, delete it in Glue first."
@@ -59,7 +60,12 @@ def _loaded(catalog: Catalog, identifier: tuple[str, ...]) -> Table:
 
 
 def _unread_type(error: Exception, name: str) -> UnsupportedTableError | None:
-    """The refusal of a table that has a column of a type, or a transform, that PyIceberg does not read, if the error is that."""
+    """The refusal of a table with a column of a type, a default or a transform that PyIceberg does not read, if the error is that."""
+    if (default := _NO_DEFAULT.search(said(error))) is not None:
+        return UnsupportedTableError(
+            f"A column of {name} has a default of type {default[1]}, and PyIceberg reads defaults of plain types alone. {SAFE} Drop the "
+            "default of the whole column with the engine that set it (its fields may have defaults), or read and write the table with it."
+        )
     if _SEVERAL_SOURCES in said(error):
         return UnsupportedTableError(
             f"{name} is partitioned or sorted by a transform of several columns, which PyIceberg does not read. {SAFE} Read and write it "
