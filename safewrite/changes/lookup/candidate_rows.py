@@ -122,8 +122,10 @@ class KeySearch(ABC):
         return known_keys.get(name) if self._has_indexes else None
 
     def _hits(self, rows: pa.Table, numbers: Numbers, of: int) -> FoundRows:
-        is_whole = not len(numbers) or set(self._nothing.column_names) <= set(rows.column_names)
         lasting = None if self._lasting is None else rows.column(self._lasting)
+        if not len(numbers):
+            return FoundRows(self._nothing, numbers, of, is_whole=True, lasting=lasting)
+        is_whole = set(self._nothing.column_names) <= set(rows.column_names)
         return FoundRows(filled(rows, self._nothing.schema), numbers, of, is_whole, lasting)
 
     def _indexed_hits(

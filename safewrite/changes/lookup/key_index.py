@@ -199,6 +199,8 @@ class HashSet:
     def rows_in(self, index: KeyIndex, gone: Numbers | None = None) -> tuple[pa.Table, Numbers]:
         """As :meth:`KeyLookup.rows_in`, by hashes alone."""
         numbers, _ = index.find(self.hashes)
+        if not len(numbers):
+            return index.rows.slice(0, 0), numbers
         return _living(index.rows.take(pa.array(numbers)), numbers, gone)
 
 
@@ -223,6 +225,8 @@ class KeyLookup:
         ``gone`` are the numbers of the rows that are deleted, ascending.
         """
         numbers, found = index.find(self.hashes)
+        if not len(numbers):  # as in most files that came of small batches
+            return index.rows.slice(0, 0), numbers
         alike = self.keys.filter(pa.array(np.repeat(found, self.counts)))
         rows = index.rows.take(pa.array(numbers))
         equal = among(rows, values_of(alike, alike.column_names))
