@@ -450,7 +450,9 @@ class Table:
         Raises:
             InvalidInputError: a row does not satisfy ``where``, or ``where`` cannot be understood.
             UnsupportedTableError: append-only table, or a file that cannot be rewritten.
-            ConflictError: other writers changed the same files again and again.
+            ConflictError: others changed the schema or the properties under each of five plans, or replaced the
+                table.  What others do to rows and files raises none: the plan is brought to their version.
+            RetriesExhaustedError: ``timeout_s`` ended before a version was won.
             WouldAlterError, ReplayMismatchError, NotCommittedError, CommitUnknownError,
             ForeignWriterError: as for :meth:`append`.
         """
@@ -479,7 +481,8 @@ class Table:
 
         Rows that other writers append meanwhile are treated as by :meth:`overwrite`.  A delete that finds no
         rows commits all the same, so that a repeat is recognised.  Files that hold other rows too are
-        rewritten (copy-on-write).
+        rewritten (copy-on-write), unless the table marks rows: ``delta.enableDeletionVectors``, or
+        ``write.delete.mode`` of merge-on-read on Iceberg.
 
         Args:
             where: as for :meth:`overwrite`; ``"true"`` removes all rows.
