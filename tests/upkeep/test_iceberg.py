@@ -276,6 +276,30 @@ def read(lake: Lake) -> list[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.parametrize("marks", [{}, MARKS], ids=["rewritten", "marked"])
+@pytest.mark.sweep("rewritten")
+def test_changes_whose_files_it_took_find_their_rows_where_they_are_now(
+    tmp_path: Path, marks: dict[str, str]
+) -> None:
+    """The compaction wins the snapshot that the changes were about to try, and marks what a rival deleted before it."""
+    lake = Lake(tmp_path / "t", files=2, days=("a", "b"), **marks)
+    table, upkeep = lake.open(), lake.open()
+    upkeep.world = At(upkeep.world, COMMIT, "before", lambda: delete(lake, 3))  # type: ignore[assignment]
+    table.world = At(table.world, COMMIT, "before", upkeep.maintain)  # type: ignore[assignment]
+    changes = [
+        {"n": 0, "s": 0, "day": "a", "op": "u"},
+        {"n": 101, "s": 5, "day": "a", "op": "u"},
+        {"n": 102, "s": 5, "day": "b", "op": "d"},
+    ]
+    receipt = table.apply_changes(changes, **HOW)
+    assert (receipt.attempts, receipt.rebased) == (2, 1)
+    assert receipt.changes is not None
+    assert [receipt.changes[name] for name in ("late", "updated", "deleted")] == [1, 1, 1]
+    left = {(n, 1, day) for n in (*range(5), *range(100, 105)) for day in "ab"}
+    assert {*lake.rows()} == left - {(3, 1, "a"), (101, 1, "a"), (102, 1, "b")} | {(101, 5, "a")}
+    assert len(lake.rows()) == 18
+
+
 def test_rows_are_found_again_in_each_of_the_files_of_a_group(tmp_path: Path) -> None:
     """Files of four rows, that end in the midst of those of old ones."""
     lake, oracle = (Lake(tmp_path / name, files=4, days=("a",), **MARKS) for name in ("t", "oracle"))
