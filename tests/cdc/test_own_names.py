@@ -135,6 +135,19 @@ def test_names_of_before_are_refused_where_another_job_joined_the_table(tmp_path
         other.land(job.batch([change("c", "a", 2, {"id": 2, "s": "x"}, lsn=2, offset=1)]))
 
 
+def test_a_column_of_the_source_that_an_engine_renamed_is_not_added_again(tmp_path: Path) -> None:
+    """Its values would be in two columns: such records are letters, which say so."""
+    job = Job(tmp_path, [{"table": "a", "primary_key": ["id"]}], "iceberg")
+    job.land(change("c", "a", 1, {"id": 1, "s": "x"}, lsn=1, offset=0))
+    table = load_catalog(**job.catalog()).load_table("db.a")
+    with table.update_schema() as schema:
+        schema.rename_column("s", "t")
+    job.land(change("c", "a", 2, {"id": 2, "s": "y", "new": "n"}, lsn=2, offset=1))
+    (letter,) = job.letters()
+    assert "column s, which another engine renamed to t" in str(letter)
+    assert "s" not in job.read("a").column_names
+
+
 @pytest.mark.long
 def test_columns_that_an_engine_renamed_go_on_under_their_new_names(tmp_path: Path) -> None:
     """The way out that the error names."""

@@ -14,6 +14,7 @@ import safewrite as sw
 from safewrite.cdc.config.job import Config
 from safewrite.cdc.config.own_columns import OwnNames
 from safewrite.cdc.config.table_config import TargetTable
+from safewrite.cdc.ledger.renamed_columns import refuse_renamed
 from safewrite.intake.reporting import Listener
 from safewrite.intake.tables import TableFormat
 from safewrite.values.widening import with_fields
@@ -129,8 +130,12 @@ class TargetTables:
 
         A crash after it leaves columns that are NULL in every row, or wider than any value, and the replay finds them there.
         The columns that the table has are named too: it refuses a frame that lacks one that is NOT NULL.
+
+        Raises:
+            InvalidInputError: another engine renamed a column to which records still bring values.
         """
         schema = with_fields(found.schema, wider)
+        refuse_renamed(table, found, fields)
         found.append(pa.schema([*schema, *fields]).empty_table(), schema_mode="widen" if wider else "merge")
         for what, some in (("new columns", fields), ("wider columns", wider)):
             if some:
