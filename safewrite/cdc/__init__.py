@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from safewrite import MissingExtraError
 
 if TYPE_CHECKING:
-    from safewrite.cdc.config import Config, json_schema, load
+    from safewrite.cdc.config.job import Config, json_schema, load
     from safewrite.cdc.ledger.accounting import Verdict, verify
     from safewrite.cdc.pipeline import Pipeline
 
 __all__ = ["Config", "Pipeline", "Verdict", "json_schema", "load", "verify"]
 
 _WHERE = {
-    "Config": "config", "Pipeline": "pipeline", "Verdict": "ledger.accounting", "json_schema": "config", "load": "config",
+    "Config": "config.job", "Pipeline": "pipeline", "Verdict": "ledger.accounting", "json_schema": "config.job", "load": "config.job",
     "verify": "ledger.accounting",
 }  # fmt: skip
 _EXTRA = frozenset({"pydantic", "pydantic_core", "fastavro", "tenacity"})

@@ -11,7 +11,22 @@ calls PyIceberg itself::
 
 from __future__ import annotations
 
-from safewrite.iceberg.catalog.safe_catalog import CommitStateUnknownError, NotLandedError, SafeCatalog
-from safewrite.iceberg.table import IcebergTable
+from typing import TYPE_CHECKING
+
+from safewrite.boundary.exports import exports
+
+if TYPE_CHECKING:
+    from safewrite.iceberg.catalog.safe_catalog import CommitStateUnknownError, NotLandedError, SafeCatalog
+    from safewrite.iceberg.table import IcebergTable
 
 __all__ = ["CommitStateUnknownError", "IcebergTable", "NotLandedError", "SafeCatalog"]
+
+__getattr__ = exports(
+    __name__,
+    {
+        "CommitStateUnknownError": "safewrite.iceberg.catalog.safe_catalog",
+        "NotLandedError": "safewrite.iceberg.catalog.safe_catalog",
+        "SafeCatalog": "safewrite.iceberg.catalog.safe_catalog",
+        "IcebergTable": "safewrite.iceberg.table",
+    },
+)

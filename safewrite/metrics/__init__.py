@@ -7,10 +7,26 @@ events of their own do so through :func:`listener`.  :func:`dashboard` makes a d
 
 from __future__ import annotations
 
-from safewrite.metrics.cloudwatch import emf
-from safewrite.metrics.dashboards import dashboard
-from safewrite.metrics.measures import METRICS, Metric
-from safewrite.metrics.telemetry import otel
+from typing import TYPE_CHECKING
+
+from safewrite.boundary.exports import exports
 from safewrite.stores.events import Listener, OnEvent, listener
 
+if TYPE_CHECKING:
+    from safewrite.metrics.cloudwatch import emf
+    from safewrite.metrics.dashboards import dashboard
+    from safewrite.metrics.measures import METRICS, Metric
+    from safewrite.metrics.telemetry import otel
+
 __all__ = ["METRICS", "Listener", "Metric", "OnEvent", "dashboard", "emf", "listener", "otel"]
+
+__getattr__ = exports(
+    __name__,
+    {
+        "emf": "safewrite.metrics.cloudwatch",
+        "dashboard": "safewrite.metrics.dashboards",
+        "METRICS": "safewrite.metrics.measures",
+        "Metric": "safewrite.metrics.measures",
+        "otel": "safewrite.metrics.telemetry",
+    },
+)

@@ -9,8 +9,26 @@ works with them::
 
 from __future__ import annotations
 
-from safewrite.delta.spark.session import attach, landed
-from safewrite.spark.jars import jars_from, logstore_jar, packages
-from safewrite.spark.settings import conf, configure
+from typing import TYPE_CHECKING
+
+from safewrite.boundary.exports import exports
+
+if TYPE_CHECKING:
+    from safewrite.delta.spark.session import attach, landed
+    from safewrite.spark.jars import jars_from, logstore_jar, packages
+    from safewrite.spark.settings import conf, configure
 
 __all__ = ["attach", "conf", "configure", "jars_from", "landed", "logstore_jar", "packages"]
+
+__getattr__ = exports(
+    __name__,
+    {
+        "jars_from": "safewrite.spark.jars",
+        "logstore_jar": "safewrite.spark.jars",
+        "packages": "safewrite.spark.jars",
+        "conf": "safewrite.spark.settings",
+        "configure": "safewrite.spark.settings",
+        "attach": "safewrite.delta.spark.session",
+        "landed": "safewrite.delta.spark.session",
+    },
+)

@@ -27,7 +27,7 @@ from safewrite.text.rendering import shown
 if TYPE_CHECKING:
     from safewrite.changes.meaning.member_batches import MemberChanges
     from safewrite.changes.meaning.reading import Changes, NewColumns
-    from safewrite.frames import Prepared
+    from safewrite.frames.prepare import Prepared
 
 Answer = Receipt | SafewriteError
 

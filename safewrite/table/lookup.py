@@ -14,9 +14,10 @@ import pyarrow.compute as pc
 
 from safewrite.changes.meaning.positions import Flags, meeting, values_of
 from safewrite.errors import InvalidInputError, WouldAlterError
-from safewrite.frames import as_frame, prepare
 from safewrite.frames.predicate import Predicate, truths
 from safewrite.frames.predicate import columns as columns_of
+from safewrite.frames.prepare import prepare
+from safewrite.frames.source import as_frame
 from safewrite.table.added_rows import checked_columns, names_of
 from safewrite.text.rendering import shown
 

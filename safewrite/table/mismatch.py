@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from safewrite.errors import ReplayMismatchError, SafewriteError
 
 if TYPE_CHECKING:
-    from safewrite.frames import Prepared
+    from safewrite.frames.prepare import Prepared
 
 ErrorT = TypeVar("ErrorT", bound=SafewriteError)
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from safewrite.errors import InternalError
-from safewrite.frames import Prepared, joined
+from safewrite.frames.prepare import Prepared, joined
 from safewrite.frames.task_files import files_of
 from safewrite.protocol import keys
 from safewrite.table.group import changes_of

@@ -40,8 +40,8 @@ from safewrite.table.operation import Operation, naming
 if TYPE_CHECKING:
     from safewrite.changes.members.task_changes import TaskChanges
     from safewrite.engine.task_files import TableInTasks
-    from safewrite.frames import Prepared
     from safewrite.frames.fingerprint import Counted
+    from safewrite.frames.prepare import Prepared
 
 T = TypeVar("T")
 log = logging.getLogger("safewrite")
@@ -221,7 +221,7 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
         """Check what can be checked in one pass, once an earlier member tells the schema; see ``prepare_alike``."""
         if not group.prepared or len(members) == 1:
             return ()
-        from safewrite.frames import prepare_alike
+        from safewrite.frames.bulk_check import prepare_alike
 
         return prepare_alike(
             [member.data for member in members],

@@ -13,7 +13,7 @@ from safewrite.changes.tasks.apply_job import GivenRows
 from safewrite.delta.write import apply_by_tasks
 from safewrite.delta.write.plans import Planner
 from safewrite.engine.local import LocalEngine
-from safewrite.frames import as_frame
+from safewrite.frames.source import as_frame
 from safewrite.iceberg.catalog.addresses import address_of
 from safewrite.iceberg.write import apply_by_tasks as iceberg_by_tasks
 from safewrite.table import planning

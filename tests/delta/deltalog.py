@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from safewrite.delta.data.datafiles import DataFile, encode
 from safewrite.delta.log import schema as delta_schema
-from safewrite.frames import prepare
+from safewrite.frames.prepare import prepare
 
 
 def write_table(

@@ -25,7 +25,7 @@ from safewrite.delta.data.datafiles import encode
 from safewrite.delta.data.stats import FileStats
 from safewrite.delta.log.indexing import Indexed
 from safewrite.errors import InvalidInputError, WouldAlterError
-from safewrite.frames import prepare
+from safewrite.frames.prepare import prepare
 from safewrite.values.types import UTC_TIMESTAMP
 from tests.delta.deltalog import read_table, write_table
 from tests.frames.strategies import plain, tables

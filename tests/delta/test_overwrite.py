@@ -28,7 +28,7 @@ from safewrite.errors import (
     StorageError,
     UnsupportedTableError,
 )
-from safewrite.frames import prepare
+from safewrite.frames.prepare import prepare
 from safewrite.frames.replace_where import EVERYTHING, check_rows, digest
 from safewrite.frames.where import parse
 from safewrite.protocol.ask import Limits

@@ -17,7 +17,7 @@ from safewrite.delta.data.datafiles import encoded, layout_of
 from safewrite.delta.format import DeltaFormat
 from safewrite.delta.log.row_rules import rules_of
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.frames import prepare
+from safewrite.frames.prepare import prepare
 from tests.changes.tasked import by_tasks
 from tests.each import each
 

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safewrite.errors import SafewriteError
-from safewrite.frames import Prepared, prepare, prepare_alike
+from safewrite.frames.bulk_check import prepare_alike
+from safewrite.frames.prepare import Prepared, prepare
 from tests.frames.strategies import plain, types, values_of
 
 INT, TEXT, FLOAT = pa.int64(), pa.string(), pa.float64()

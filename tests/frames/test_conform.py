@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safewrite.errors import WouldAlterError
-from safewrite.frames import as_frame, conform
+from safewrite.frames.conform import conform
+from safewrite.frames.source import as_frame
 from safewrite.values.types import UTC_TIMESTAMP, list_of, map_of
 from tests.frames.strategies import plain, tables
 

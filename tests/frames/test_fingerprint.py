@@ -15,9 +15,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from safewrite.errors import InternalError, InvalidInputError
-from safewrite.frames import Fingerprint, Fingerprinter, prepare
 from safewrite.frames.column_digests import COLUMNS_MAX, differing, lacking
-from safewrite.frames.fingerprint import PartsFingerprinter, _bytes
+from safewrite.frames.fingerprint import Fingerprint, Fingerprinter, PartsFingerprinter, _bytes
+from safewrite.frames.prepare import prepare
 from tests.counted import calls
 from tests.frames.strategies import LEAVES, plain, tables, types, values_of
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
-from safewrite.frames import prepare
+from safewrite.frames.prepare import prepare
 from tests.each import each
 
 NAN = float("nan")

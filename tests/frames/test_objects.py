@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
-from safewrite.frames import as_frame, prepare
+from safewrite.frames.prepare import prepare
+from safewrite.frames.source import as_frame
 
 DAY, NOON = dt.date(2020, 1, 1), dt.datetime.fromisoformat("2020-01-02T12:30")
 AWARE = NOON.replace(tzinfo=dt.timezone(dt.timedelta(hours=5)))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from safewrite.errors import InvalidInputError, WouldAlterError
-from safewrite.frames import prepare
+from safewrite.frames.prepare import prepare
 
 INT, TEXT = pa.int64(), pa.string()
 TARGET = pa.schema([("a", INT), ("s", TEXT)])
@@ -170,7 +170,7 @@ def test_a_frame_of_200_mb_is_written_with_less_than_its_own_memory_on_top() -> 
     code = """
 import numpy as np, pandas as pd
 from pathlib import Path
-from safewrite.frames import prepare
+from safewrite.frames.prepare import prepare
 from safewrite.delta.data.datafiles import encode
 def memory(name):
     lines = Path("/proc/self/status").read_text().splitlines()

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from safewrite.errors import InvalidInputError
-from safewrite.frames import as_frame
+from safewrite.frames.source import as_frame
 from safewrite.values.types import map_of
 
 ROWS = [{"a": 1, "s": "x"}, {"a": None, "s": None}, {"a": 2**53 + 1, "s": "ü"}]

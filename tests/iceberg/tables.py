@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.sorting import SortOrder
 
-from safewrite.frames import prepare
+from safewrite.frames.prepare import prepare
 from safewrite.iceberg.data import partitions
 from safewrite.iceberg.data.datafiles import StagedFile, encode
 from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema

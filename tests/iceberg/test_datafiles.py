@@ -45,7 +45,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, TimestampNanoType, TimestamptzNanoType
 
 from safewrite.errors import InternalError, InvalidInputError, UnsupportedTableError, WouldAlterError
-from safewrite.frames import prepare
+from safewrite.frames.prepare import prepare
 from safewrite.iceberg.data import datafiles, partitions
 from safewrite.iceberg.data.datafiles import StagedFile, encode
 from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema

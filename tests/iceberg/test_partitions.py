@@ -48,7 +48,7 @@ from pyiceberg.types import (
 )
 
 from safewrite.errors import InvalidInputError, UnsupportedTableError, WouldAlterError
-from safewrite.frames import prepare
+from safewrite.frames.prepare import prepare
 from safewrite.iceberg.data import partitions
 from safewrite.iceberg.data.grouping import groups, sorted_rows
 from safewrite.iceberg.data.schema import arrow_schema, arrow_type, iceberg_schema

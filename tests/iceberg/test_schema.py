@@ -38,7 +38,8 @@ from pyiceberg.types import (
 )
 
 from safewrite.errors import InvalidInputError, UnsupportedTableError, WouldAlterError
-from safewrite.frames import as_frame, prepare
+from safewrite.frames.prepare import prepare
+from safewrite.frames.source import as_frame
 from safewrite.iceberg.data.schema import (
     arrow_schema,
     column_type,

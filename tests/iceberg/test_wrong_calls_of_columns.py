@@ -119,5 +119,5 @@ def test_a_wrong_call_ends_in_advice(given: Given, name: str) -> None:
         told = error
     assert type(told) is kind
     assert re.search(advice, str(told), re.DOTALL)
-    assert "Nothing was written" in str(told)
+    assert re.search(r"Nothing was (written|read)", str(told))
     assert given.catalog.list_tables("db") == [("db", "t")]

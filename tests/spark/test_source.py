@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 import safewrite as sw
 from bench.servers.catalogs import CatalogKind
 from safewrite.delta.spark import write as spark_delta
-from safewrite.frames import Fingerprint
+from safewrite.frames.fingerprint import Fingerprint
 from safewrite.frames.spark import stream as offsets
 from safewrite.frames.spark import tallied
 from safewrite.iceberg.spark import write as spark_iceberg

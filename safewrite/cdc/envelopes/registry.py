@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from safewrite.cdc.envelopes import debezium, dms, events, maxwell, unwrapped
+from safewrite.cdc.envelopes.debezium import kinds as debezium
+from safewrite.cdc.envelopes.dms import kinds as dms
 from safewrite.cdc.envelopes.envelope import EnvelopeKind
+from safewrite.cdc.envelopes.events import kinds as events
+from safewrite.cdc.envelopes.maxwell import kinds as maxwell
+from safewrite.cdc.envelopes.unwrapped import kinds as unwrapped
 
 KINDS: Mapping[str, EnvelopeKind] = {
     **debezium.KINDS,

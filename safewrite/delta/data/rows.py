@@ -28,9 +28,9 @@ from safewrite.errors import (
     UnsupportedTableError,
     WouldAlterError,
 )
-from safewrite.frames import Prepared, prepare
 from safewrite.frames.parallel import windows
 from safewrite.frames.predicate import Predicate, partition_value, truths
+from safewrite.frames.prepare import Prepared, prepare
 from safewrite.frames.stored import as_stored
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Get, Missing, Outcome

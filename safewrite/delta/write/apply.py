@@ -34,7 +34,7 @@ from safewrite.table.withdrawal import or_withdrawn
 if TYPE_CHECKING:
     from safewrite.delta.data.datafiles import DataFile
     from safewrite.delta.log.snapshot import Snapshot
-    from safewrite.frames import Prepared
+    from safewrite.frames.prepare import Prepared
 
 
 @dataclass

@@ -44,8 +44,8 @@ from safewrite.delta.write.memory_file import APP_ID, MemoryFile
 from safewrite.delta.write.row_files import RowRemoval, live_file
 from safewrite.delta.write.staging import StagedFile
 from safewrite.errors import InternalError
-from safewrite.frames import Prepared, prepare
 from safewrite.frames.predicate import columns, possible
+from safewrite.frames.prepare import Prepared, prepare
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome

@@ -22,7 +22,7 @@ from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log.actions import Action, FileKey, file_key
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.staging import StagedFile, stage
-from safewrite.frames import Prepared, prepare
+from safewrite.frames.prepare import Prepared, prepare
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 

@@ -32,9 +32,9 @@ from safewrite.delta.write.staging import StagedFile, discard, stage
 from safewrite.delta.write.stamped import ID, VERSION
 from safewrite.delta.write.transaction import Transaction
 from safewrite.errors import NotCommittedError
-from safewrite.frames import prepare
 from safewrite.frames.parallel import FILES_AT_ONCE, Begun, Handed, given_back, windows
 from safewrite.frames.parquet import Roll
+from safewrite.frames.prepare import prepare
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.stores.table_folder import is_inside

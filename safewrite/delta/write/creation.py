@@ -15,7 +15,7 @@ from safewrite.delta.log.actions import Action
 from safewrite.delta.log.schema import add_fields, features_needed, from_arrow, widen_fields
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.errors import InternalError, InvalidInputError, UnsupportedTableError
-from safewrite.frames import Prepared
+from safewrite.frames.prepare import Prepared
 from safewrite.text.rendering import said
 
 log = logging.getLogger("safewrite")

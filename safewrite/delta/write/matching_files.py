@@ -28,8 +28,8 @@ from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.change_feed import rows_of_files
 from safewrite.delta.write.file_changes import DeltaChange, FileRewrite, FileVerdict, change_of
 from safewrite.delta.write.staging import stage
-from safewrite.frames import Prepared, prepare
 from safewrite.frames.predicate import Predicate, columns, possible
+from safewrite.frames.prepare import Prepared, prepare
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 

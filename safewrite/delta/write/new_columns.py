@@ -12,8 +12,7 @@ from safewrite.changes.meaning.new_columns import brought
 from safewrite.changes.meaning.reading import NewColumns
 from safewrite.delta.log.row_rules import fills_of, rules_of
 from safewrite.delta.write.creation import check_added
-from safewrite.frames import Prepared
-from safewrite.frames.prepare import added_fields
+from safewrite.frames.prepare import Prepared, added_fields
 from safewrite.values.widening import wider_fields, with_fields
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from safewrite.delta.write.change_feed import staged_feed
 from safewrite.delta.write.file_changes import DeltaChange, metrics_of
 from safewrite.delta.write.matching_files import MatchingFiles
 from safewrite.delta.write.transaction import OVERWRITE, Transaction
-from safewrite.frames import Prepared
 from safewrite.frames.predicate import Predicate
+from safewrite.frames.prepare import Prepared
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.text.rendering import shortened

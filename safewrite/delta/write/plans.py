@@ -19,7 +19,8 @@ from safewrite.delta.write.abc import Write
 from safewrite.delta.write.stamped import Stamper
 from safewrite.delta.write.transaction import WRITE, Transaction
 from safewrite.errors import InternalError
-from safewrite.frames import Prepared, as_frame, prepare
+from safewrite.frames.prepare import Prepared, prepare
+from safewrite.frames.source import as_frame
 from safewrite.frames.task_files import MemberWriter, WrittenMember
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.keys import Identity

@@ -23,8 +23,8 @@ from safewrite.delta.log.features import check_overwrite, marks_rows
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.file_changes import FileRewrite, FileVerdict
 from safewrite.delta.write.staging import StagedFile, stage
-from safewrite.frames import Prepared, prepare
 from safewrite.frames.parallel import Begun, Handed, given_back, windows
+from safewrite.frames.prepare import Prepared, prepare
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 

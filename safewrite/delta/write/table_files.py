@@ -33,7 +33,7 @@ from safewrite.delta.write.matching_files import remainder
 from safewrite.delta.write.row_files import Remaking, named
 from safewrite.delta.write.staging import StagedFile, stage
 from safewrite.errors import InternalError
-from safewrite.frames import Prepared, prepare
+from safewrite.frames.prepare import Prepared, prepare
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.stores.addresses import StoreAddress

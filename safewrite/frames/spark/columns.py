@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from safewrite.arguments.reading import SchemaMode
 from safewrite.errors import InvalidInputError, WouldAlterError
-from safewrite.frames import prepare
-from safewrite.frames.prepare import HIVE_NULL, Prepared
+from safewrite.frames.prepare import HIVE_NULL, Prepared, prepare
 from safewrite.frames.spark.batch import Check
 from safewrite.frames.spark.hashes import quoted
 from safewrite.text.rendering import said

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from safewrite.changes.meaning.reading import loose
 from safewrite.errors import UnsupportedTableError, WouldAlterError
-from safewrite.frames import prepare
 from safewrite.frames.parallel import Handed
 from safewrite.frames.predicate import Predicate
+from safewrite.frames.prepare import prepare
 from safewrite.frames.required import under
 from safewrite.frames.stored import as_stored
 from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows

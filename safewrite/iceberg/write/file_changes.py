@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
-from safewrite.frames import prepare
+from safewrite.frames.prepare import prepare
 from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.data.manifests import entries_of, entry, manifest_of
 from safewrite.iceberg.metadata import table_of

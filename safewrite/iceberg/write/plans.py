@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from safewrite.arguments.reading import SchemaMode, reading
 from safewrite.errors import InvalidInputError
-from safewrite.frames import Prepared, as_frame, prepare
+from safewrite.frames.prepare import Prepared, prepare
+from safewrite.frames.source import as_frame
 from safewrite.frames.task_files import MemberWriter, WrittenMember
 from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.data import defaults
