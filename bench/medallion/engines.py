@@ -155,6 +155,7 @@ def killing(folder: Path, kills: int, seed: int) -> Iterator[Counter[str]]:
     draw, ends = random.Random(seed), threading.Event()
     before = os.environ.get(_ARGUMENTS)
     folder.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else executors take the Python of the path
     with Cluster(folder) as cluster:
         settings = on_cluster(cluster) | _QUICK
         given = [f'--conf "{name}={value}"' for name, value in settings.items()]
