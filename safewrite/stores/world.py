@@ -283,7 +283,7 @@ class World:
         return tuple(of_key[record.key] for record in records)
 
     def _side_by_side(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        if len(calls) == 1 or self.threads <= 1:
+        if len(calls) <= 1 or self.threads <= 1:
             return [call() for call in calls]
         # The last one runs here: two calls cost one thread switch, not two.
         *others, last = calls

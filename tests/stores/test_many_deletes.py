@@ -37,8 +37,8 @@ class Bucket:
         )
 
 
-def world_of(bucket: Bucket) -> World:
-    return World(S3Objects(bucket, "lake", "t"), ledger=MemoryLedger(), threads=1)
+def world_of(bucket: Bucket, threads: int = 1) -> World:
+    return World(S3Objects(bucket, "lake", "t"), ledger=MemoryLedger(), threads=threads)
 
 
 def answers(world: World, *effects: Any) -> tuple[Any, ...]:
@@ -53,6 +53,19 @@ def test_many_objects_go_by_one_request_among_other_effects() -> None:
     found = answers(world_of(bucket), Delete("a"), Get("x"), Delete("b"))
     assert bucket.asked == [["t/a", "t/b"]]
     assert (found[0], type(found[1]), found[2]) == (Ok(), Missing, Ok())
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_objects_go_with_no_other_effect_beside(threads: int) -> None:
+    """As files do that nobody names."""
+    bucket = Bucket()
+    assert answers(world_of(bucket, threads), Delete("a"), Delete("b")) == (Ok(), Ok())
+    assert bucket.asked == [["t/a", "t/b"]]
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_no_effects_have_no_answers(threads: int) -> None:
+    assert answers(world_of(Bucket(), threads)) == ()
 
 
 def test_what_stays_is_said_of_each() -> None:
