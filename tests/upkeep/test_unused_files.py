@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
+from bench.servers.servers import Ministack
 from safewrite.iceberg import expiry
 from safewrite.table.verbs import Table
 from safewrite.upkeep import unused
@@ -291,3 +292,28 @@ def test_where_nobody_knows_what_is_needed_nothing_goes(
         assert removes(table).unused_kept in {unused.LEFT_WAITING, "gc.enabled is false"}
         let_a_day_pass(folder)
     assert orphan.exists()
+
+
+def test_files_that_nothing_names_go_on_s3(
+    ministack: Ministack, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By one request for many; all times are those of the store, so that the waits are shortened here."""
+    monkeypatch.setattr(unused, "KEPT_MS", -2000)
+    monkeypatch.setattr(unused, "BETWEEN_MS", 0)
+    uri, options, s3 = f"s3://{bucket}/t", ministack.storage_options(), ministack.boto3_client("s3")
+    table = sw.create(
+        uri,
+        SCHEMA,
+        arbiter="object-store",
+        storage_options=options,
+        properties={"delta.deletedFileRetentionDuration": "interval 0 seconds"},
+    )
+    table.append([{"id": 1}])
+    strays = [f"t/part-{number}.parquet" for number in range(3)]
+    for key in strays:
+        s3.put_object(Bucket=bucket, Key=key, Body=b"x")
+    first, second = (table.maintain(budget_bytes=1, remove_unused=True) for _ in range(2))
+    there = {one["Key"] for one in s3.list_objects_v2(Bucket=bucket, Prefix="t/")["Contents"]}
+    assert (first.unused_listed, second.removed["unused_files"]) == (3, 3)
+    assert there.isdisjoint(strays)
+    assert table.rows({"id": [1]}).num_rows == 1
