@@ -226,6 +226,19 @@ def test_a_vector_that_the_log_describes_wrongly_is_refused(
         apply(lake.open(), [up((2, 0), "new", (5, "x"))])
 
 
+def test_a_vector_at_the_head_of_its_file_is_refused(tmp_path: Path) -> None:
+    """The version of the file's format stands there."""
+    lake = marked(tmp_path, "u")
+    (add,) = of(lake, 2, "add")
+    commit(
+        lake,
+        {"remove": {"path": add["path"], "dataChange": True, "deletionVector": add["deletionVector"]}},
+        {"add": {**add, "deletionVector": {**add["deletionVector"], "offset": 0}}},
+    )
+    with pytest.raises(sw.StorageError, match="cut off"):
+        apply(lake.open(), [up((2, 0), "new", (5, "x"))])
+
+
 def test_a_vector_of_another_file_is_refused(tmp_path: Path) -> None:
     """It names rows that the file does not have."""
     lake = marked(tmp_path)

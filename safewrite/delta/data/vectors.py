@@ -101,7 +101,10 @@ def _in_file(body: bytes, offset: object, size: int) -> bytes:
     """The bytes of one vector of a file; the first follows the version of its format."""
     if body[:1] != bytes([FILE_VERSION]):
         raise VectorError("its file is of a format that is not known")
-    return unframed(body, offset if type(offset) is int else 1, size)
+    start = offset if type(offset) is int else 1
+    if start < 1:
+        raise VectorError("its file is cut off")
+    return unframed(body, start, size)
 
 
 def _decoded_text(text: str) -> bytes:
