@@ -100,9 +100,17 @@ def begun(attempt: str, *, again: bool) -> Generator[Effect, Outcome, tuple[int,
 
 
 def changing(
-    key: str, change: Change, attempt: str, arbiter: Arbiter, *, again: bool, fresh: bool, queue_first: bool
+    key: str,
+    change: Change,
+    attempt: str,
+    arbiter: Arbiter,
+    *,
+    again: bool,
+    fresh: bool,
+    queue_first: bool,
+    kind: type[Changing] = Changing,
 ) -> Program:
-    """One call of ``apply_changes``."""
+    """One call of ``apply_changes``, as a candidate of this kind."""
     seen, table_id, newest = yield from begun(attempt, again=again)
-    row = Changing(Write(key, "1:0", 1), attempt, seen, table_id=table_id, change=change, newest=newest)
+    row = kind(Write(key, "1:0", 1), attempt, seen, table_id=table_id, change=change, newest=newest)
     return (yield from written(row, arbiter, queue_first=queue_first, fresh=fresh and not again))

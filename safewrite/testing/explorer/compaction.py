@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from safewrite.protocol.delta.commit import Arbiter, Found
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.table.regrouping import Regrouped, Regrouping
 from safewrite.testing.explorer.automaton import Program
-from safewrite.testing.explorer.changes import ACTION, Change, Changing, State, begun, told_by
+from safewrite.testing.explorer.changes import ACTION, Change, Changing, State, begun, changing, told_by
 from safewrite.testing.explorer.rows import body_of, written
 from safewrite.upkeep.groups import Group, StoredFile
 
@@ -89,10 +90,5 @@ def compacting(
     return (yield from written(row, arbiter, queue_first=queue_first, fresh=fresh and not again))
 
 
-def rewriting(
-    key: str, change: Change, attempt: str, arbiter: Arbiter, *, again: bool, fresh: bool, queue_first: bool
-) -> Program:
-    """One call of ``apply_changes`` on a table whose files are written again."""
-    seen, table_id, newest = yield from begun(attempt, again=again)
-    row = Rewriting(Write(key, "1:0", 1), attempt, seen, table_id=table_id, change=change, newest=newest)
-    return (yield from written(row, arbiter, queue_first=queue_first, fresh=fresh and not again))
+rewriting = partial(changing, kind=Rewriting)
+"""One call of ``apply_changes`` on a table whose files are written again."""

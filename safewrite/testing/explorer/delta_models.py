@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from safewrite.protocol.delta import claim as claims
@@ -38,7 +39,7 @@ _OURS = [
     COMPACTION,
 ]
 ROW_PROGRAMS = {"group": group, "sharing": sharing, "stamping": stamping}
-CHANGE_PROGRAMS = {
+CHANGE_PROGRAMS: Mapping[str, Callable[..., Program]] = {
     "changes": changing,
     "sharing-changes": sharing_changes,
     "rewriting": rewriting,
