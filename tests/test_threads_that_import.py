@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,11 @@ def test_threads_import_any_modules_of_a_package_at_once(names: list[str]) -> No
     asked = [sys.executable, "-c", RACE, *(f"safewrite.{name}" for name in names)]
     done = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("name", ["iceberg", "metrics", "aws_lambda", "spark", "cdc", "medallion"])
+def test_a_package_lists_what_it_hands_out(name: str) -> None:
+    """As ``help()`` and a shell that completes names ask it."""
+    package = import_module(f"safewrite.{name}")
+    assert {*package.__all__} <= {*dir(package)}
+    assert all(getattr(package, one) is getattr(package, one) for one in package.__all__)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchWriter", "Record", "objects_of", "records_of"]
 
-__getattr__ = exports(
+__getattr__, __dir__ = exports(
     __name__,
     {
         "Record": "safewrite.aws_lambda.events",

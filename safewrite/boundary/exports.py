@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import Any
 
 
-def exports(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package (PEP 562) that has these names, each in the module that it is given with."""
+def exports(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The ``__getattr__`` and the ``__dir__`` of a package (PEP 562) that has these names, each in the module that it is given with."""
 
     def found(name: str) -> Any:
         if name not in modules:
@@ -23,4 +23,7 @@ def exports(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
         setattr(sys.modules[package], name, value)
         return value
 
-    return found
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *modules})
+
+    return found, names

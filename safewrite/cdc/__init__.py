@@ -34,3 +34,7 @@ def __getattr__(name: str) -> Any:
             f"safewrite.cdc needs {error.name}, which is not installed. Nothing was written. Install it: "
             f"{MissingExtraError.command('cdc,spark')}."
         ) from error
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_WHERE})

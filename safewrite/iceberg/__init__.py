@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CommitStateUnknownError", "IcebergTable", "NotLandedError", "SafeCatalog"]
 
-__getattr__ = exports(
+__getattr__, __dir__ = exports(
     __name__,
     {
         "CommitStateUnknownError": "safewrite.iceberg.catalog.safe_catalog",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["METRICS", "Listener", "Metric", "OnEvent", "dashboard", "emf", "listener", "otel"]
 
-__getattr__ = exports(
+__getattr__, __dir__ = exports(
     __name__,
     {
         "emf": "safewrite.metrics.cloudwatch",

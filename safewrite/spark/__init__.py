@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["attach", "conf", "configure", "jars_from", "landed", "logstore_jar", "packages"]
 
-__getattr__ = exports(
+__getattr__, __dir__ = exports(
     __name__,
     {
         "jars_from": "safewrite.spark.jars",
