@@ -148,6 +148,49 @@ def test_a_column_of_the_source_that_an_engine_renamed_is_not_added_again(tmp_pa
     assert "s" not in job.read("a").column_names
 
 
+def renamed_by_spark(log: Path, name: str, to: str) -> None:
+    """As its ALTER TABLE does: the table is mapped first, and files keep the name that they have."""
+    actions = [
+        json.loads(line) for path in sorted(log.glob("*.json")) for line in path.read_text().splitlines()
+    ]
+    protocol, metadata = (
+        [one[kind] for one in actions if kind in one][-1] for kind in ("protocol", "metaData")
+    )
+    schema = json.loads(metadata["schemaString"])
+    for number, field in enumerate(schema["fields"], 1):
+        field["metadata"] |= {
+            "delta.columnMapping.id": number, "delta.columnMapping.physicalName": field["name"]
+        }  # fmt: skip
+        field["name"] = to if field["name"] == name else field["name"]
+    mode = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": str(len(schema["fields"]))}
+    configuration = metadata["configuration"] | mode
+    mapped = metadata | {"schemaString": json.dumps(schema), "configuration": configuration}
+    known = {*protocol.get("writerFeatures", ["appendOnly", "invariants"]), "columnMapping"}
+    both = {*protocol.get("readerFeatures", []), "columnMapping"}
+    versions = {"minReaderVersion": 3, "minWriterVersion": 7}
+    features = {"readerFeatures": sorted(both), "writerFeatures": sorted(known)}
+    lines = [
+        {"commitInfo": {"operation": "RENAME COLUMN"}},
+        {"protocol": versions | features},
+        {"metaData": mapped},
+    ]
+    newest = max(int(path.stem) for path in log.glob("*.json"))
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (log / f"{newest + 1:020d}.json").write_text(text)
+
+
+def test_a_column_that_spark_renamed_in_a_delta_table_is_not_added_again(tmp_path: Path) -> None:
+    """The twin of Iceberg's: a table that was mapped for the rename knows the names of before."""
+    job = Job(tmp_path, [{"table": "a", "primary_key": ["id"]}])
+    job.land(change("c", "a", 1, {"id": 1, "s": "x"}, lsn=1, offset=0))
+    (log,) = tmp_path.glob("**/a/_delta_log")
+    renamed_by_spark(log, "s", "t")
+    job.land(change("c", "a", 2, {"id": 2, "s": "y", "new": "n"}, lsn=2, offset=1))
+    (letter,) = job.letters()
+    assert "column s, which another engine renamed to t" in str(letter)
+    assert "s" not in sw.open(str(log.parent)).schema.names
+
+
 @pytest.mark.long
 def test_columns_that_an_engine_renamed_go_on_under_their_new_names(tmp_path: Path) -> None:
     """The way out that the error names."""
