@@ -24,8 +24,8 @@ _TABLE = "table."
 
 def schemas() -> dict[Path, dict[str, Any]]:
     """The JSON schema behind each page."""
-    from safewrite.cdc.config.job import Config as ChangeData
-    from safewrite.medallion.config.job import Config as Medallion
+    from safewrite.cdc.config import Config as ChangeData
+    from safewrite.medallion.config import Config as Medallion
 
     pages: dict[str, type[Strict]] = {"cdc": ChangeData, "medallion": Medallion}
     return {DOCS / name / "configuration.md": json_schema_of(model) for name, model in pages.items()}

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import safewrite as sw
-from safewrite.cdc.config import job as cdc
+from safewrite.cdc import config as cdc
 from safewrite.cdc.connect.registry import Registry
 from safewrite.cli.app import app
 from safewrite.medallion import Pipeline

@@ -72,7 +72,10 @@ def test_threads_import_any_modules_of_a_package_at_once(names: list[str]) -> No
     assert done.stdout.strip() == ""
 
 
-@pytest.mark.parametrize("name", ["iceberg", "metrics", "aws_lambda", "spark", "cdc", "medallion"])
+@pytest.mark.parametrize(
+    "name",
+    ["iceberg", "metrics", "aws_lambda", "spark", "cdc", "cdc.config", "medallion", "medallion.config"],
+)
 def test_a_package_lists_what_it_hands_out(name: str) -> None:
     """As ``help()`` and a shell that completes names ask it."""
     package = import_module(f"safewrite.{name}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from safewrite.boundary.exports import exports
+from safewrite.exports import exports
 
 if TYPE_CHECKING:
     from safewrite.aws_lambda.events import Record, objects_of, records_of

@@ -79,7 +79,7 @@ def run(
     On SIGTERM the batch that is under way lands, and the job ends with 0.
     """
     with Screen(context, output).errors():
-        from safewrite.cdc.config.job import load
+        from safewrite.cdc.config import load
 
         found = load(config)
         pipeline = pipeline_of(config, _exporters(found.job, namespace if emf else None, is_otel=otel))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from safewrite.boundary.exports import exports
+from safewrite.exports import exports
 
 if TYPE_CHECKING:
     from safewrite.iceberg.catalog.safe_catalog import CommitStateUnknownError, NotLandedError, SafeCatalog

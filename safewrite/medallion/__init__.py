@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from safewrite.exports import exports
 
 if TYPE_CHECKING:
     from safewrite.medallion.audit.accounting import verify
@@ -14,24 +15,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Config", "Pipeline", "Run", "TableAudit", "TableRun", "json_schema", "load", "verify"]
 
-_WHERE = {
-    "verify": "audit.accounting",
-    "TableAudit": "audit.table_audit",
-    "Config": "config.job",
-    "json_schema": "config.job",
-    "load": "config.job",
-    "Pipeline": "pipeline",
-    "Run": "report.run",
-    "TableRun": "report.run",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for: threads that import it for the first time do not meet half of it."""
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"safewrite.medallion.{_WHERE[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_WHERE})
+__getattr__, __dir__ = exports(
+    __name__,
+    {
+        "verify": "safewrite.medallion.audit.accounting",
+        "TableAudit": "safewrite.medallion.audit.table_audit",
+        "Config": "safewrite.medallion.config.job",
+        "json_schema": "safewrite.medallion.config.job",
+        "load": "safewrite.medallion.config.job",
+        "Pipeline": "safewrite.medallion.pipeline",
+        "Run": "safewrite.medallion.report.run",
+        "TableRun": "safewrite.medallion.report.run",
+    },
+)

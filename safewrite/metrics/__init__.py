@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from safewrite.boundary.exports import exports
+from safewrite.exports import exports
 from safewrite.stores.events import Listener, OnEvent, listener
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from safewrite.boundary.exports import exports
+from safewrite.exports import exports
 
 if TYPE_CHECKING:
     from safewrite.delta.spark.session import attach, landed
