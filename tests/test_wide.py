@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
-from tests.counted import lines
+from tests.counted import calls, lines
 
 pytestmark = pytest.mark.usefixtures("no_aws_settings")
 
@@ -152,3 +152,11 @@ def test_four_times_the_columns_are_four_times_the_work(tmp_path: Path, format_:
         rows = rows_of(columns, 1, 2)
         counts.append(lines(lambda table=table, rows=rows: VERBS[verb](table, rows)))  # type: ignore[misc]
     assert counts[2] < 1.15 * MANY / FEW * counts[1]
+
+
+def test_the_schema_of_a_wide_table_is_not_looked_through_by_each_write(tmp_path: Path) -> None:
+    """One of more than 50,000 letters was: then each write asks for all its fields some ten times."""
+    table = table_of("delta", tmp_path, rows_of(1000, 1, 1).schema)
+    table.append(rows_of(1000, 1, 1))
+    found = calls(lambda: table.apply_changes(rows_of(1000, 1, 2), keys=["id"], sequence_by=["q"]))
+    assert found["safewrite.delta.log.features:_fields"] == 0

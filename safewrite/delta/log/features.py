@@ -273,7 +273,7 @@ class _SchemaFacts(NamedTuple):
 def _facts(state: Snapshot) -> _SchemaFacts:
     try:
         text = state.schema_string
-        return _known_facts(text) if len(text) <= _KNOWN_MAX else _facts_of(text)
+        return _known_facts(text) if len(text) <= _SHORT_MAX else _known_wide(text)
     except (ValueError, RecursionError) as error:
         raise corrupt(f"The schema of version {state.version} is no JSON.") from error
 
@@ -285,9 +285,10 @@ def _facts_of(schema_string: str) -> _SchemaFacts:
     return _SchemaFacts(tuple(_fields(schema, "")), tuple(variants), required)
 
 
-_KNOWN_MAX = 50_000
-"""What longer schemas say is not kept."""
+_SHORT_MAX = 50_000
+"""Letters of a schema; of longer ones only the last few are remembered, for each takes megabytes."""
 _known_facts = lru_cache(maxsize=256)(_facts_of)
+_known_wide = lru_cache(maxsize=4)(_facts_of)
 
 
 def _columns(state: Snapshot) -> Sequence[tuple[str, Mapping[str, Any]]]:
