@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -81,6 +82,13 @@ def _marks_in_escaped_folders(text: str, program: Program, oracle: ProgramOracle
     return marked and bool(program.partition_by) and "is too much" in text
 
 
+def _small_negative_decimal(text: str, program: Program, oracle: ProgramOracle) -> bool:
+    decimals = [
+        one for one in oracle.columns if one.kind.startswith("decimal") and one.name in program.partition_by
+    ]
+    return bool(decimals) and re.search(r"The string '0\.0*-\d+' is not a valid decimal", text) is not None
+
+
 FAULTS = [
     KnownFault(
         "deltalake's dataset by a column that old files lack",
@@ -143,6 +151,13 @@ FAULTS = [
         "*",
         "deltalake 1.6.6 writes the text `__HIVE_DEFAULT_PARTITION__` of a partition column as NULL; safewrite refuses it by row",
         _null_of_hive,
+    ),
+    KnownFault(
+        "deltalake's small negative decimals of partitions",
+        "deltalake",
+        "deltalake 1.6.6 spells a partition value between -1 and 0 as `0.0-5`: it can neither append one nor read it, "
+        "whoever wrote it",
+        _small_negative_decimal,
     ),
     KnownFault(
         "polars' deletion vectors in folders with escaped characters",
