@@ -617,6 +617,16 @@ def a_vector_forgets_what_the_rivals_takes(_: Any, head: Any, places: Any, live:
     return places
 
 
+@fault("C11", "iceberg.write.delete_files:all_marked", model("unions-iceberg", 0), "revived:")
+def a_vector_in_a_puffin_file_is_a_union_without_the_base(_: Any, head: Any, places: Any, live: Any) -> Any:
+    return places
+
+
+@fault("C11", "changes.lookup.candidate_rows:GoneRows.mark", model("unions-iceberg-sql", 0), "revived:")
+def a_vector_that_was_made_on_another_base_serves(_: Any, self: Any, file: Any) -> Any:
+    return file[0], self.cut
+
+
 # --- D: pauses and turns -----------------------------------------------------------------------------
 @fault(
     "D1",
@@ -959,6 +969,16 @@ def tasks_keep_what_they_decided_about_rows_that_others_took(*_: Any) -> bool:
 )
 def a_union_of_vectors_lacks_the_rivals(_: Any, self: Any, add: Any, numbers: Any) -> Any:
     return bitmap(numbers)
+
+
+@fault("I7", "delta.data.vector_files:Vectors.taking", model("unions-objects", 0), "revived:")
+def a_vector_is_a_union_without_the_base(was: Any, self: Any, add: Any, numbers: Any) -> Any:
+    return was(self, {name: value for name, value in add.items() if name != "deletionVector"}, numbers)
+
+
+@fault("I7", "delta.data.vector_files:Vectors.widened", model("unions-locks", 0), "revived:")
+def places_among_live_rows_are_taken_for_places_in_the_file(_: Any, self: Any, add: Any, places: Any) -> Any:
+    return (self.of(add) or bitmap()) | bitmap(places)
 
 
 @fault(

@@ -30,6 +30,7 @@ from safewrite.testing.explorer.immutable import Store
 from safewrite.testing.explorer.invariants import Judge
 from safewrite.testing.explorer.rows import FIRST, body_of
 from safewrite.testing.explorer.search import FAULTS, Explorer
+from safewrite.testing.explorer.unions import unequal
 
 GATE = {
     "locks": 0,
@@ -46,6 +47,8 @@ GATE = {
     "compact-twice": 0,
     "compact-two": 0,
     "compact-rewritten": 0,
+    "unions-objects": 0,
+    "unions-locks": 0,
     "share-fresh": 0,
     "share-resolve": 0,
     "put": 0,
@@ -69,6 +72,8 @@ GATE = {
     "iceberg-branch": 0,
     "iceberg-ids": 0,
     "iceberg-ids-sql": 0,
+    "unions-iceberg": 0,
+    "unions-iceberg-sql": 0,
     "share-iceberg-fresh": 0,
 }
 """Models of the gate, with their faults: each step of each protocol, in a space that takes less than a second."""
@@ -235,6 +240,19 @@ def test_the_judge_sees_a_table_that_nobody_can_write_to_any_more() -> None:
     stuck = _store(FIRST)._replace(entries=(stale,))
     assert judge.end(stuck, [], []).startswith("stuck: UnsafeConfigError")
     assert judge.end(_store(FIRST), [], []) == ""
+
+
+@pytest.mark.parametrize(
+    ("marked", "found"),
+    [
+        ((1, 3), ""),
+        ((3,), "revived: after version 2 the deleted rows [1] are back"),
+        ((1, 3, 5), "lost: after version 2 the rows [5] are gone, and nobody deleted them"),
+        ("v.bin is gone", "unreadable: version 2 has a vector that no reader can read: v.bin is gone"),
+    ],
+)
+def test_the_judge_sees_a_vector_that_is_no_union(marked: tuple[int, ...] | str, found: str) -> None:
+    assert unequal([("version 1", (1,), (1,)), ("version 2", (3,), marked)]) == found
 
 
 # --- the command ------------------------------------------------------------------------------------

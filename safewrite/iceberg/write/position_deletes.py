@@ -105,15 +105,13 @@ def encoded_vectors(vectors: Sequence[Vector], path: str) -> list[StagedFile]:
             for one in vectors
         ]
     )  # fmt: skip
-    described = [
-        _described(one, path, offset, len(made.body))
-        for one, offset in zip(vectors, made.offsets, strict=True)
-    ]
-    return [StagedFile(path, made.body, one) for one in described]
+    places = zip(vectors, made.offsets, strict=True)
+    return [StagedFile(path, made.body, described(one, path, at, len(made.body))) for one, at in places]
 
 
-def _described(vector: Vector, path: str, offset: int, size: int) -> DataFile:
-    described = NumberedFile.from_args(
+def described(vector: Vector, path: str, offset: int, size: int) -> DataFile:
+    """A vector as a manifest names it: at ``offset`` of a file of ``size`` bytes."""
+    named = NumberedFile.from_args(
         _table_format_version=VERSION,
         content=DataFileContent.POSITION_DELETES,
         file_path=path,
@@ -128,8 +126,8 @@ def _described(vector: Vector, path: str, offset: int, size: int) -> DataFile:
         content_offset=offset,
         content_size_in_bytes=len(vector.blob),
     )
-    described.spec_id = vector.file.spec_id
-    return described
+    named.spec_id = vector.file.spec_id
+    return named
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ what never changes) are not interleaved: they commute with everything others do.
 Invariants, by the number of the promise (docs/promise.md):
 
 - *doubled* (1, 3): a key of safewrite is in at most one commit file, or snapshot of an Iceberg branch;
-- *lost* (1): an acked key is in the version that the ack names;
+- *lost* (1): an acked key is in the version that the ack names, and no row is gone that nobody deleted;
 - *zombie* (2): an attempt that ended in ``NotCommittedError`` is in no commit file, ever;
-- *revived* (1): what a change makes of its key is made on the version before its own;
+- *revived* (1): what a change makes of its key is made on the version before its own, and no deleted row of a data file is back;
 - *misled* (2): a key that ``resolve`` did not find, once its writer had ended, is in no commit file, ever;
 - *hole*: versions are contiguous from 0;
 - *replaced*: a commit file never changes (except where a peer in the model replaces them);
 - *alarm*: no error that accuses others, or safewrite itself, without cause;
-- *unreadable*: nothing that a snapshot names was deleted;
+- *unreadable*: nothing that a version names was deleted;
 - *stuck*: from wherever all processes have ended, started again they decide their writes, and a new
   writer commits.
 """

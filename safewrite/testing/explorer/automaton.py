@@ -224,7 +224,7 @@ class Automaton:
                 return Ok(node.ticks * TICK_S)
             case fx.NewId():
                 node.ids += 1
-                return Ok(f"{node.slot}.{node.incarnation}.{node.ids}")
+                return Ok(f"{node.slot:08x}-{node.incarnation:04x}-0000-0000-{node.ids:012x}")
         return None
 
     def _key(self, node: Node, program: Program) -> Hashable:
@@ -295,7 +295,13 @@ def _form_of(kind: type) -> Callable[[Any, Seen], Hashable] | None:
     if is_dataclass(kind):
         names = [one.name for one in fields(kind)]
         return lambda value, seen: (kind.__name__, *[_canon(getattr(value, name), seen) for name in names])
-    raise TypeError(f"No canonical form for {kind.__name__}")
+    return _pickled
+
+
+def _pickled(value: Any, seen: Seen) -> Hashable:
+    """A value of a library, by all that another process would need to make it again."""
+    form: Hashable = _canon(value.__reduce_ex__(4), seen)
+    return form
 
 
 def _generator(program: GeneratorType[Any, Any, Any], seen: Seen) -> Hashable:
@@ -316,6 +322,7 @@ _FORMS: tuple[tuple[type | tuple[type, ...], Callable[[Any, Seen], Hashable]], .
     (BaseException, lambda value, seen: (type(value).__name__, str(value))),
     (_ITERATORS, lambda value, seen: ("iterator", *[_canon(one, seen) for one in value.__reduce__()[1:]])),
     (range, lambda value, seen: ("range", value.start, value.stop, value.step)),
+    (type({}.values()), lambda value, seen: ("values", *[_canon(one, seen) for one in value])),
     (
         CellType,
         lambda value, seen: (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from safewrite.iceberg.write.earlier_writes import EMPTY
@@ -12,9 +13,12 @@ from safewrite.protocol import keys
 from safewrite.protocol.member_queue import Terms
 from safewrite.testing.explorer import catalog_changes, catalog_sharing, snapshots
 from safewrite.testing.explorer.automaton import Program
+from safewrite.testing.explorer.catalog_unions import MarkingPlan
 from safewrite.testing.explorer.catalogs import FIRST_SNAPSHOT, Catalog, catalog
 from safewrite.testing.explorer.delta_models import (
     AT_FIRST,
+    MARKS,
+    MARKS_TOO,
     SHARED_DELETE,
     SHARED_INSERT,
     UNEQUAL,
@@ -114,6 +118,7 @@ class CatalogModel:
                 helpers=self.helpers,
                 ordered=self.ordered,
                 queue_first=writer.queue_first,
+                kind=partial(MarkingPlan, rows=writer.rows) if writer.rows else snapshots.RowPlan,
             )
         program = snapshots.on_branch(program) if writer.program == "branch" else program
         return snapshots.checking_first(program) if self.compares == "location" else program
@@ -310,6 +315,23 @@ CATALOG_MODELS = {
             faults=1,
             long_faults=2,
             numbered=True,
+        ),
+        CatalogModel(
+            "unions-iceberg",
+            "two deletions of rows of one file, one of them the same, deletion vectors in Puffin files, REST catalog",
+            (MARKS, MARKS_TOO),
+            helpers=_LEDGER,
+            faults=1,
+            long_faults=2,
+        ),
+        CatalogModel(
+            "unions-iceberg-sql",
+            "the same, SQL catalog or Glue",
+            (MARKS, MARKS_TOO),
+            "location",
+            _LEDGER,
+            faults=1,
+            long_faults=2,
         ),
         CatalogModel(
             "share-iceberg-ids",

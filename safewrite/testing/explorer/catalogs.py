@@ -50,6 +50,15 @@ class Items(Mapping[Any, Any]):
         return len(self.pairs)
 
 
+class Vector(NamedTuple):
+    """Where the deletion vector of the one data file is, and how many rows it takes."""
+
+    path: str
+    offset: int
+    size: int
+    rows: int
+
+
 class CatalogSnapshot(NamedTuple):
     """A snapshot: ``key`` and ``attempt`` say whose it is, of several joined by ``+``; ``path`` is its manifest list."""
 
@@ -67,6 +76,8 @@ class CatalogSnapshot(NamedTuple):
     """A key of which no later snapshot carries what was offered before this one."""
     first_row: int | None = None
     """The id of its first row; it has a row for each of its keys."""
+    marks: tuple[tuple[int, ...], Vector | None] | None = None
+    """The rows that it deletes of the one data file, and the vector that this has then."""
 
     @property
     def rows(self) -> int:
@@ -284,11 +295,12 @@ def adding(
     ordered: bool = True,
     said: tuple[tuple[Change, ...], State | None] = ((), None),
     withdrawn: str = "",
+    marks: tuple[tuple[int, ...], Vector | None] | None = None,
 ) -> CommitRequest:
-    """A commit request that puts one snapshot on a base; ``said`` is what it does to the key of a table under changes."""
+    """A commit request that puts one snapshot on a base; ``said`` is what it does to the key of a table under changes, ``marks`` to a file."""
     assert isinstance(head.raw, Metadata)
     numbers = given(head.last_sequence if ordered else -1, head.raw.next_row)
-    about = (key, attempt, path, *said, withdrawn, numbers.first_row_id)
+    about = (key, attempt, path, *said, withdrawn, numbers.first_row_id, marks)
     added = CatalogSnapshot(snapshot_id, head.current, numbers.sequence, *about)
     side = bool(head.branch_id)
     requirements: tuple[TableRequirement, ...] = (BranchIs(head.current, side),)  # type: ignore[assignment]

@@ -7,13 +7,10 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 from safewrite.delta.write.abc import Write
-from safewrite.errors import StorageError
-from safewrite.protocol.ask import ask
-from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.commit import Arbiter, Found
-from safewrite.protocol.effects import Effect, Get, Ok, Outcome
+from safewrite.protocol.effects import Effect, Outcome
 from safewrite.testing.explorer.automaton import Program
-from safewrite.testing.explorer.rows import LIMITS, RowCandidate, body_of, opened, written
+from safewrite.testing.explorer.rows import RowCandidate, body_of, newest, written
 
 Change = tuple[int, bool]
 """Its sequence, and whether it deletes."""
@@ -90,12 +87,8 @@ def begun(attempt: str, *, again: bool) -> Generator[Effect, Outcome, tuple[int,
     """The version that a call knows, the table's id and the key there; a first call has opened the table long ago, at version 0."""
     if not again:
         return 0, "table", NOTHING
-    seen, table_id = yield from opened(attempt)
-    there = yield from ask(Get(claims.commit_path(seen), name="open.get_newest"), LIMITS)
-    if not isinstance(there, Ok):
-        raise StorageError("The newest version could not be read.")
-    assert isinstance(there.value, bytes)
-    told = told_by(there.value)
+    seen, table_id, body = yield from newest(attempt)
+    told = told_by(body)
     return seen, table_id, NOTHING if told is None else told[1]
 
 

@@ -18,6 +18,7 @@ from safewrite.testing.explorer.rows import FIRST, engine, safewrite
 from safewrite.testing.explorer.shared_changes import sharing_changes
 from safewrite.testing.explorer.sharing import resolving, sharing
 from safewrite.testing.explorer.stamps import stamping
+from safewrite.testing.explorer.unions import Rows, marking
 
 PEERS = {"conditional-put": peers.conditional_put, "spark": peers.spark, "old-locks": peers.lock_table}
 
@@ -36,6 +37,7 @@ _OURS = [
     "sharing-changes",
     "stamping",
     "rewriting",
+    "marking",
     COMPACTION,
 ]
 ROW_PROGRAMS = {"group": group, "sharing": sharing, "stamping": stamping}
@@ -61,6 +63,8 @@ class WriterProcess:
     """Whether its keys go into the ledger with the upload."""
     change: Change = NOTHING
     """What it does to the one key of a table under changes."""
+    rows: Rows = ()
+    """The rows that it deletes of a table of one file."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -83,6 +87,10 @@ SHARED_DELETE = WriterProcess("sharing-changes", "delete", change=(5, True), que
 SHARED_INSERT = WriterProcess("sharing-changes", "insert", change=(3, False), queue_first=True, fresh=True)
 UNEQUAL = replace(SHARED_INSERT, key="unequal", change=(3, True))
 AT_FIRST = replace(SHARED_INSERT, key="at-first", change=(NOTHING[0], False))
+
+# Deletions of rows of one file, one row of which is in both.
+MARKS = WriterProcess("marking", "marks", rows=(1, 3))
+MARKS_TOO = WriterProcess("marking", "marks-too", rows=(3, 5), fresh=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +154,8 @@ class Model:
         how = {"again": incarnation > 0, "fresh": writer.fresh, "queue_first": writer.queue_first}
         if writer.program in CHANGE_PROGRAMS:
             return CHANGE_PROGRAMS[writer.program](writer.key, writer.change, attempt, self.arbiter, **how)
+        if writer.program == "marking":
+            return marking(writer.key, writer.rows, attempt, self.arbiter, **how)
         how["light"] = writer.light
         if writer.program in ROW_PROGRAMS:
             return ROW_PROGRAMS[writer.program](writer.key, attempt, self.arbiter, **how)

@@ -24,6 +24,7 @@ from safewrite.testing.explorer.immutable import Store
 from safewrite.testing.explorer.rows import parse, safewrite
 from safewrite.testing.explorer.sharing import sharing
 from safewrite.testing.explorer.stamps import stale
+from safewrite.testing.explorer.unions import unequal_in
 
 if TYPE_CHECKING:
     from safewrite.protocol.delta.commit import Arbiter
@@ -70,7 +71,8 @@ class Judge:
             if len(held) > 1:
                 return f"doubled: key {name} is in versions {held}"
         states, told = _states(log)
-        if told := told or stale((version, log[version]) for version in sorted(log)):
+        told = told or stale((version, log[version]) for version in sorted(log))
+        if told := told or unequal_in(log, dict(store.objects)):
             return told
         ours = (node for node in nodes if node.end is not None and self.model.writers[node.slot].ours)
         return next((found for node in ours if (found := self._end(node, commits, states))), "")

@@ -20,6 +20,7 @@ from safewrite.testing.explorer.automaton import (
     NotCommitted,
     Program,
 )
+from safewrite.testing.explorer.catalog_unions import unequal_in
 from safewrite.testing.explorer.catalogs import Catalog, CatalogSnapshot
 from safewrite.testing.explorer.changes import NOTHING, State, refuses
 from safewrite.testing.explorer.invariants import FORESEEN, Judged, states_of
@@ -100,7 +101,7 @@ class LineageJudge:
         for key, times in (*held[False].items(), *held[True].items()):
             if times > 1:
                 return f"doubled: key {key} is {times} times in a branch"
-        if revived := _states(catalog)[1]:
+        if revived := _states(catalog)[1] or unequal_in(catalog):
             return revived
         for node in nodes:
             writer = self.model.writers[node.slot]

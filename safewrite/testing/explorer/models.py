@@ -9,6 +9,8 @@ from safewrite.protocol import keys
 from safewrite.protocol.delta.commit import Arbiter
 from safewrite.testing.explorer.delta_models import (
     AT_FIRST,
+    MARKS,
+    MARKS_TOO,
     SHARED_DELETE,
     SHARED_INSERT,
     UNEQUAL,
@@ -193,6 +195,27 @@ MODELS = {
                 replace(_COMPACT, restarts=0),
                 replace(_COMPACT, key="again", restarts=0),
                 replace(_DELETE, restarts=0),
+            ),
+            OBJECTS,
+            0,
+            1,
+        ),
+        Model(
+            "unions-objects",
+            "two deletions of rows of one file, one of them the same, deletion vectors, object store",
+            (MARKS, MARKS_TOO),
+            OBJECTS,
+            1,
+            2,
+        ),
+        Model("unions-locks", "the same with a lock table", (MARKS, MARKS_TOO), LOCKS, 1, 1),
+        Model(
+            "unions-three",
+            "three deletions of rows of one file, deletion vectors, object store",
+            (
+                replace(MARKS, restarts=0),
+                replace(MARKS_TOO, restarts=0),
+                replace(MARKS, key="marks-third", rows=(7,), restarts=0),
             ),
             OBJECTS,
             0,

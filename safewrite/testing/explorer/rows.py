@@ -199,6 +199,16 @@ def opened(attempt: str) -> Generator[Effect, Outcome, tuple[int, str]]:
     return seen, parse(first.value)[1] or "table"
 
 
+def newest(attempt: str) -> Generator[Effect, Outcome, tuple[int, str, bytes]]:
+    """As :func:`opened`, of a table that is there, with its newest commit file."""
+    seen, table_id = yield from opened(attempt)
+    there = yield from ask(Get(claims.commit_path(seen), name="open.get_newest"), LIMITS)
+    if not isinstance(there, Ok):
+        raise StorageError("The newest version could not be read.")
+    assert isinstance(there.value, bytes)
+    return seen, table_id, there.value
+
+
 def anchored(seen: int, table_id: str) -> Anchor | None:
     """What proves the log of the models' table to a write that is made on its first version."""
     is_first = seen == 0 and table_id == "table"

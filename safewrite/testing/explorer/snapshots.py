@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,10 +104,11 @@ def safewrite(
     helpers: Ledgers,
     ordered: bool = True,
     queue_first: bool = False,
+    kind: Callable[..., RowPlan] = RowPlan,
 ) -> Program:
-    """One call of ``append`` by a table that was looked at long ago (``seen``) or is looked at now."""
+    """One call of ``append``, or of another verb's plan, by a table that was looked at long ago (``seen``) or is looked at now."""
     head = (yield from load(LIMITS)) if seen is None else seen
-    row = RowPlan(Write(key, "1:0", 1), snapshot_id, attempt, ordered)
+    row = kind(Write(key, "1:0", 1), snapshot_id, attempt, ordered)
     done: IcebergDone = yield from write(
         row,  # type: ignore[arg-type]
         tuple,

@@ -6,20 +6,16 @@ Both rest on the version before, so a try after a rival has others (A21); one th
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.log.stamps import MARK, ROW_IDS, TIMED, TRACKING
 from safewrite.delta.write.abc import Write
 from safewrite.delta.write.stamped import Stamper
-from safewrite.errors import StorageError
-from safewrite.protocol.ask import ask
-from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.commit import Arbiter, Found
-from safewrite.protocol.effects import Effect, Get, Ok, Outcome
 from safewrite.testing.explorer.automaton import Program
-from safewrite.testing.explorer.rows import LIMITS, RowCandidate, anchored, body_of, opened, written
+from safewrite.testing.explorer.rows import RowCandidate, anchored, body_of, newest, written
 
 Stamp = tuple[int, int]
 """The time of a commit, and the id of its row."""
@@ -105,9 +101,10 @@ def stamping(
     key: str, attempt: str, arbiter: Arbiter, *, again: bool, fresh: bool, queue_first: bool, light: bool
 ) -> Program:
     """One call of ``append``."""
-    seen, table_id, newest = 0, "table", UNSTAMPED
+    seen, table_id, stamp = 0, "table", UNSTAMPED
     if again:
-        seen, table_id, newest = yield from _opened(attempt)
+        seen, table_id, body = yield from newest(attempt)
+        stamp = told_by(body) or UNSTAMPED
     row = StampedRow(
         Write(key, "1:0", 1),
         attempt,
@@ -115,15 +112,6 @@ def stamping(
         is_light=light,
         table_id=table_id,
         anchor=None if arbiter.lock_table else anchored(seen, table_id),
-        newest=newest,
+        newest=stamp,
     )
     return (yield from written(row, arbiter, queue_first=queue_first, fresh=fresh and not again))
-
-
-def _opened(attempt: str) -> Generator[Effect, Outcome, tuple[int, str, Stamp]]:
-    seen, table_id = yield from opened(attempt)
-    there = yield from ask(Get(claims.commit_path(seen), name="open.get_newest"), LIMITS)
-    if not isinstance(there, Ok):
-        raise StorageError("The newest version could not be read.")
-    assert isinstance(there.value, bytes)
-    return seen, table_id, told_by(there.value) or UNSTAMPED
