@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from safewrite.changes.members.task_changes import TaskChanges
+    from safewrite.engine.abc import Engine
     from safewrite.frames.row_rules import TableRules
     from safewrite.frames.spark.computed_frame import ComputedFrame
     from safewrite.table.lookup import RowFilter
@@ -378,13 +379,13 @@ class DeltaFormat:
         known, size = KnownFiles(files_max=sys.maxsize), self.planner.target_file_size
         return self._run(inventory(self._existing(), known, size, self.limits))
 
-    def compact(self, groups: Sequence[FileGroup], on: Inventory) -> Compacted:
+    def compact(self, groups: Sequence[FileGroup], on: Inventory, engine: Engine[Any] | None) -> Compacted:
         from safewrite.upkeep.maintain import ended
 
         assert isinstance(on.listing, KnownFiles)
         self.refresh()
         self.check_writable()
-        plan = self.planner.compaction(groups, self._existing(), on.listing)
+        plan = self.planner.compaction(groups, self._existing(), on.listing, self.world, engine)
 
         def commit() -> int:
             done = self.commit(plan, Operation("compact"), tuple, queue_first=False)

@@ -158,12 +158,11 @@ def performed(task: Task, given: Iterable[Any], at: TaskAttempt) -> Iterator[Tas
         yield TaskReport(at, body)
 
 
-def bodies(reports: Sequence[TaskReport]) -> list[Any]:
-    """What tasks returned, in the order of their parts.
+def each_once(reports: Sequence[TaskReport], tasks: int | None = None) -> list[TaskReport]:
+    """Reports in the order of their parts, one of each; ``tasks``: of so many.
 
     Raises:
-        SafewriteError: a task reported it.
-        InternalError: a task reported twice; nothing was committed.
+        InternalError: a task reported twice, or not at all; nothing was committed.
     """
     ordered = sorted(reports, key=lambda report: report.at.part)
     for one, other in itertools.pairwise(ordered):
@@ -172,6 +171,21 @@ def bodies(reports: Sequence[TaskReport]) -> list[Any]:
                 f"Task {one.at.part} reported twice, by attempts {one.at.number} and {other.at.number}. Nothing was committed. "
                 "Please report it."
             )
+    if tasks is not None and [one.at.part for one in ordered] != [*range(tasks)]:
+        raise InternalError(
+            f"{tasks} tasks ran, and {len(ordered)} reported. Nothing was committed. Please report it."
+        )
+    return ordered
+
+
+def bodies(reports: Sequence[TaskReport]) -> list[Any]:
+    """What tasks returned, in the order of their parts.
+
+    Raises:
+        SafewriteError: a task reported it.
+        InternalError: a task reported twice; nothing was committed.
+    """
+    ordered = each_once(reports)
     for report in ordered:
         if report.error is not None:
             raise report.error

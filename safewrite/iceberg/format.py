@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from safewrite.changes.members.task_changes import TaskChanges
+    from safewrite.engine.abc import Engine
     from safewrite.frames.row_rules import TableRules
     from safewrite.frames.spark.batch import BatchOrigin
     from safewrite.frames.spark.computed_frame import ComputedFrame
@@ -390,11 +391,12 @@ class IcebergFormat:
         found = self._cached.run(inventory(head, known, target, self.limits))
         return replace(found, served_by=compacted_by(self.connection, table_of(head)))
 
-    def compact(self, groups: Sequence[FileGroup], on: Inventory) -> Compacted:
+    def compact(self, groups: Sequence[FileGroup], on: Inventory, engine: Engine[Any] | None) -> Compacted:
         from safewrite.upkeep.maintain import ended
 
         assert isinstance(on.listing, KnownManifests)
-        plan = self.planner.compaction(groups, self._admit(self.refresh()), on.listing)
+        head = self._admit(self.refresh())
+        plan = self.planner.compaction(groups, head, on.listing, self.world, engine)
 
         def commit() -> int:
             done = self.commit(plan, Operation("compact"), tuple, queue_first=False)

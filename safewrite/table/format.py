@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from safewrite.changes.members.task_changes import TaskChanges
+    from safewrite.engine.abc import Engine
     from safewrite.frames.row_rules import TableRules
     from safewrite.frames.spark.computed_frame import ComputedFrame
     from safewrite.protocol.ask import Limits
@@ -149,10 +150,13 @@ class Format(Protocol[VersionT, PlanT, DoneT]):
             UnsupportedTableError: they may not be put together.
         """
 
-    def compact(self, groups: Sequence[FileGroup], on: Inventory) -> Compacted:
+    def compact(self, groups: Sequence[FileGroup], on: Inventory, engine: Engine[Any] | None) -> Compacted:
         """Put the files of each group together, in one commit of those groups that are still there.
 
+        ``engine``: by its tasks, if they reach the table's files; else by those of this process.
+
         Raises:
+            EngineError: the engine could not run its tasks.  Nothing was committed.
             ConflictError: kind SCHEMA_CHANGED; another writer changed what new files must be like.
         """
 

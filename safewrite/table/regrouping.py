@@ -1,20 +1,23 @@
 """Puts groups of files together for one commit: each group goes as a whole, or is left out, and the rest goes on.
 
-New files have the rows of a group file after file, in the order in which they were read.  So a row that a rival deletes meanwhile, by its
+Each group is a task of an engine, which reads and writes; what becomes of it is decided here.  New files have the rows of a group file after file, in the order in which they were read.  So a row that a rival deletes meanwhile, by its
 place in an old file, is found again by its place in a new one: the group goes on, and the new file is committed with that row deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+from safewrite.changes.lookup.table_files import TableFiles
 from safewrite.changes.meaning.positions import Flags, Numbers
+from safewrite.engine.abc import Engine, TaskAttempt, TaskOutput, each_once
+from safewrite.engine.local import LocalEngine
 from safewrite.errors import (
     ConflictError,
     DataFileError,
@@ -25,7 +28,9 @@ from safewrite.errors import (
     UnsupportedTableError,
     WouldAlterError,
 )
+from safewrite.frames.parallel import windows
 from safewrite.protocol.effects import Effect, Outcome
+from safewrite.stores.world import Performer, run
 from safewrite.upkeep.groups import Group
 from safewrite.upkeep.maintain import TAKEN, Compacted, left_out
 
@@ -35,6 +40,8 @@ FileT = TypeVar("FileT")
 """A file that comes."""
 MarkT = TypeVar("MarkT")
 """What says that some rows of a new file are gone, where the file itself does not."""
+BYTES_AT_ONCE = 32 * 2**20
+"""Groups that are larger than this together are put together one by one in this process, for its memory holds their rows."""
 Places: TypeAlias = Mapping[int, Numbers]
 """Places of rows in files, by the number of the file."""
 
@@ -80,16 +87,61 @@ class Regrouped(Generic[ThereT, FileT, MarkT]):
         return {number: places for number, places in parts.items() if len(places)}
 
 
-Steps = Generator[Effect, Outcome, Regrouped[ThereT, FileT, MarkT]]
 Seen: TypeAlias = Sequence[tuple[ThereT, ThereT]]
 """Files as they were read, and as another base shows them."""
 
 
+class GroupRewriter(Protocol):
+    """Reads the live rows of some files and writes them in fewer; picklable.  It decides nothing, so that it may run anywhere."""
+
+    def put_together(
+        self, files: Sequence[Any], at: str, /
+    ) -> Generator[Effect, Outcome, Regrouped[Any, Any, Any]]:
+        """The uploaded files of a group, without what was ``taken``, which the caller knows; ``at`` makes their names unique.
+
+        Raises:
+            UnsupportedTableError, WouldAlterError: a row cannot be written again without loss.
+            StorageError: a file is gone or damaged, or the store gave no answer.
+        """
+
+    @property
+    def files(self) -> TableFiles:
+        """Those of the table."""
+
+
+@dataclass(frozen=True)
+class PutTogether:
+    """The task of one group: writes the live rows of its files to new ones, whose names tell the attempt.
+
+    ``world`` performs its effects in the process of the plan; None where another one does.
+    """
+
+    rewriter: GroupRewriter
+    files: tuple[Any, ...]
+    number: int
+    world: Performer | None = None
+    columns: None = None
+
+    def __call__(
+        self, given: Iterable[Any], at: TaskAttempt
+    ) -> Generator[TaskOutput, None, Regrouped[Any, Any, Any]]:
+        """Put the files together."""
+        yield from ()
+        steps = self.rewriter.put_together(self.files, f"group{self.number}-{at.number}")
+        return self.rewriter.files.run(steps) if self.world is None else run(steps, self.world)
+
+
 @dataclass
 class Regrouping(Generic[ThereT, FileT, MarkT]):
-    """Groups on their way into one commit; what was made of one serves every base on which its files are still there."""
+    """Groups on their way into one commit; what was made of one serves every base on which its files are still there.
+
+    They are put together by an ``engine``, whose tasks reach the table by themselves; None: in this process, by the table's ``world``.
+    """
 
     groups: Sequence[Group]
+    rewriter: GroupRewriter = field(repr=False)
+    world: Performer = field(repr=False)
+    engine: Engine[Any] | None = field(default=None, repr=False)
     made: dict[int, Regrouped[ThereT, FileT, MarkT]] = field(default_factory=dict, repr=False)
     """The groups as they were read and written."""
     followed: dict[int, Regrouped[ThereT, FileT, MarkT]] = field(default_factory=dict, repr=False)
@@ -118,21 +170,44 @@ class Regrouping(Generic[ThereT, FileT, MarkT]):
         """The new files of groups that were left out since."""
         return [file for number, one in self.made.items() if number in self.dropped for file in one.files]
 
-    def make(
-        self,
-        live: Mapping[Any, ThereT],
-        put_together: Callable[[int, list[ThereT]], Steps[ThereT, FileT, MarkT]],
-    ) -> Generator[Effect, Outcome, None]:
-        """Leave out the groups that are not whole any more among the ``live`` files of a base, and put those together that were not yet."""
+    def make(self, live: Mapping[Any, ThereT]) -> None:
+        """Leave out the groups that are not whole any more among the ``live`` files of a base, and put those together that were not yet.
+
+        Raises:
+            EngineError: the engine could not run it; files that tasks wrote are named by no commit.
+            StorageError: the store gave no answer.
+        """
+        wanted: list[tuple[int, tuple[ThereT, ...]]] = []
         for number, group in enumerate(self.groups):
             if number in self.dropped:
                 continue
-            there = [live[file.name] for file in group.files if file.name in live]
+            there = tuple(live[file.name] for file in group.files if file.name in live)
             if len(there) < len(group.files):
                 self.dropped[number] = TAKEN
             elif number not in self.made:
+                wanted.append((number, there))
+        if self.engine is not None:
+            self._put_together(wanted, self.engine)
+            return
+        for some in windows(wanted, lambda one: self.groups[one[0]].size, bytes_max=BYTES_AT_ONCE):
+            self._put_together(some, LocalEngine(), self.world)
+
+    def _put_together(
+        self,
+        wanted: Sequence[tuple[int, tuple[ThereT, ...]]],
+        engine: Engine[Any],
+        world: Performer | None = None,
+    ) -> None:
+        """Let tasks put groups together.  Raises as :meth:`make`."""
+        tasks = [PutTogether(self.rewriter, there, number, world) for number, there in wanted]
+        reports = [*zip(wanted, each_once(engine.run(tasks), len(tasks)), strict=True)]
+        for (number, there), report in reports:
+            if report.error is None:
+                self.made[number] = replace(report.body, taken=there)
+        for (number, _), report in reports:
+            if report.error is not None:
                 with self._left_out_if_unfit(number):
-                    self.made[number] = yield from put_together(number, there)
+                    raise report.error
 
     def follow(
         self,

@@ -672,7 +672,7 @@ class Table:
 
     @verb
     def _compact(self, groups: Sequence[FileGroup], on: Inventory) -> Compacted:
-        return self._format.compact(groups, on)
+        return self._format.compact(groups, on, None)
 
     @verb
     def _settle(self, asked: Settling) -> Settled:

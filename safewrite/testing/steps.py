@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal
@@ -40,14 +41,16 @@ class Stepwise:
     def __init__(self, world: Performer) -> None:
         self.world = world
         self._seen: Counter[str] = Counter()
+        self._counting = threading.Lock()
 
     def perform(self, effect: Effect) -> Outcome:
         """Perform one effect, or the parts of a ``Together`` in their order."""
         if isinstance(effect, Together):
             return Ok(tuple(self.perform(part) for part in effect.effects))
         name = effect.name or type(effect).__name__
-        self._seen[name] += 1
-        count = self._seen[name]
+        with self._counting:  # tasks of one process share a world
+            self._seen[name] += 1
+            count = self._seen[name]
         return self._step(name if count == 1 else f"{name}#{count}", effect)
 
     def _step(self, step: str, effect: Effect) -> Outcome:

@@ -30,6 +30,7 @@ from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.file_changes import DeltaChange
 from safewrite.delta.write.staging import StagedFile, discard, stage
 from safewrite.delta.write.stamped import ID, VERSION
+from safewrite.delta.write.table_files import DeltaTableFiles
 from safewrite.delta.write.transaction import Transaction
 from safewrite.errors import NotCommittedError
 from safewrite.frames.parallel import FILES_AT_ONCE, Begun, Handed, given_back, windows
@@ -137,21 +138,12 @@ def _heat(commits: Sequence[Commit]) -> Mapping[Hashable, int]:
 # --- one group ------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class GroupRewriter:
-    """Reads the live rows of some files and writes them in fewer; it decides nothing, so that it may run anywhere."""
+    """See :class:`safewrite.table.regrouping.GroupRewriter`."""
 
-    state: Snapshot
-    layout: FileLayout
-    vectors: Vectors
-    now_ms: int
-    limits: Limits
+    files: DeltaTableFiles
 
-    def made(self, adds: Sequence[Action], at: str) -> Generator[Effect, Outcome, DeltaGroup]:
-        """The uploaded files of a group; ``at`` makes their names unique.
-
-        Raises:
-            UnsupportedTableError, WouldAlterError: a row cannot be written again without loss; nothing of the group stays.
-            StorageError: a file is gone or damaged, or the store gave no answer.
-        """
+    def put_together(self, adds: Sequence[Action], at: str) -> Generator[Effect, Outcome, DeltaGroup]:
+        """See the class; nothing of a group stays that cannot be written again."""
         staged: list[StagedFile] = []
         try:
             return (yield from self._made(adds, at, staged))
@@ -164,12 +156,14 @@ class GroupRewriter:
     ) -> Generator[Effect, Outcome, DeltaGroup]:
         for add in adds:
             check_within(add)
-        yield from self.vectors.fetch(adds, self.limits)
-        layout = replace(self.layout, attempt=at)
+        state, limits, layout = self.files.state, self.files.limits, self.files.layout
+        stored = pa.schema([one for one in tracked(state).schema if one.name not in state.partition_by])
+        layout = replace(layout, schema=stored, partition_by=(), room=None, attempt=at)
+        yield from self.files.vectors.fetch(adds, limits)
         roll = Roll(layout.target_file_size, layout.begin)
-        pending = _Pending(self.state, layout)
+        pending = _Pending(layout)
         for some in windows(adds, size_of, files=READ_AT_ONCE):
-            bodies = yield from contents(some, self.limits, name="compact.get_data")
+            bodies = yield from contents(some, limits, name="compact.get_data")
             for table in self._decoded(some, bodies):
                 for chunk in pending.add(table):
                     for full in roll.write(chunk):
@@ -179,7 +173,7 @@ class GroupRewriter:
                 staged += yield from self._staged(adds[0], layout.file(len(staged), {}, *full))
         for full in roll.close():
             staged += yield from self._staged(adds[0], layout.file(len(staged), {}, *full))
-        return Regrouped(tuple(adds), tuple(staged), tuple(pending.counts), tuple(one.rows for one in staged))
+        return Regrouped((), tuple(staged), tuple(pending.counts), tuple(one.rows for one in staged))
 
     def _decoded(self, adds: Sequence[Action], bodies: list[bytes]) -> Iterator[pa.Table]:
         """The live rows of files in their order, decoded side by side: each thread takes neighbours, for most files are tiny."""
@@ -199,7 +193,8 @@ class GroupRewriter:
         """The live rows of some files, as their columns have them.  Pure: it runs in a thread."""
         found, bodies = list[pa.Table](), held.taken()
         for add in adds:
-            table, footer = decoded(bodies.pop(0), add, tracked(self.state), self.vectors.of(add))
+            vector = self.files.vectors.of(add)
+            table, footer = decoded(bodies.pop(0), add, tracked(self.files.state), vector)
             check_calendar(footer, table, unquote(add["path"]))
             found.append(table)
         return found
@@ -209,7 +204,9 @@ class GroupRewriter:
         path = unquote(add["path"])
         folder, values = path[: path.rfind("/") + 1], dict(add.get("partitionValues") or {})
         made = yield from stage(
-            [replace(file, path=folder + file.path, partition_values=values)], self.now_ms, self.limits
+            [replace(file, path=folder + file.path, partition_values=values)],
+            self.files.now_ms,
+            self.files.limits,
         )
         return tuple(replace(one, action={"add": {**one.action["add"], "dataChange": False}}) for one in made)
 
@@ -218,7 +215,6 @@ class GroupRewriter:
 class _Pending:
     """Rows that wait to be written together: of files with equal columns, until they are a row group."""
 
-    state: Snapshot
     layout: FileLayout
     counts: list[int] = field(default_factory=list)
     """The rows of each file that was read."""
@@ -262,7 +258,6 @@ class CompactionTransaction(Transaction):
     change: DeltaChange | None = None
     vectors: Vectors = field(default_factory=Vectors)
     work: DeltaRegrouping = field(kw_only=True)
-    rewriter: GroupRewriter = field(kw_only=True, repr=False)
     known_files: KnownFiles = field(kw_only=True, repr=False)
     _live: dict[str, Action] = field(default_factory=dict, repr=False)
     """The files of the groups by their paths, as the newest version that was examined has them."""
@@ -312,7 +307,7 @@ class CompactionTransaction(Transaction):
         yield from self._plan()
 
     def _plan(self) -> Generator[Effect, Outcome, None]:
-        yield from self.work.make(self._live, lambda number, adds: self.rewriter.made(adds, f"group{number}"))
+        self.work.make(self._live)
         yield from self._follow()
         self.work.check()
         stand = self.work.standing.values()

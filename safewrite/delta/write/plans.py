@@ -44,10 +44,12 @@ if TYPE_CHECKING:
     from safewrite.delta.write.compaction import CompactionTransaction
     from safewrite.delta.write.staging import StagedFile
     from safewrite.delta.write.table_files import DeltaTableFiles
+    from safewrite.engine.abc import Engine
     from safewrite.engine.task_files import TableInTasks
     from safewrite.frames.fingerprint import Counted, Fingerprint
     from safewrite.frames.predicate import Predicate
     from safewrite.stores.addresses import StoreAddress
+    from safewrite.stores.world import Performer
     from safewrite.table.operation import Operation
     from safewrite.upkeep.groups import Group
 
@@ -231,30 +233,25 @@ class Planner:
         )
 
     def compaction(
-        self, groups: Sequence[Group], state: Snapshot, known: KnownFiles
+        self,
+        groups: Sequence[Group],
+        state: Snapshot,
+        known: KnownFiles,
+        world: Performer,
+        engine: Engine[Any] | None,
     ) -> CompactionTransaction:
-        """A transaction that puts the files of each group together."""
+        """A transaction that puts the files of each group together, by an engine if its tasks reach the store; else in this world."""
         import pyarrow as pa
 
-        from safewrite.delta.data.row_ids import tracked
         from safewrite.delta.write.compaction import CompactionTransaction, GroupRewriter
         from safewrite.table.regrouping import Regrouping
 
         nothing = Prepared.kept(pa.Table.from_batches([], state.schema), state.partition_by)
         common = self._common(nothing, self.name(nothing, Identity(), state), state)
-        stored = pa.schema([one for one in tracked(state).schema if one.name not in state.partition_by])
-        layout = replace(
-            self.layout(state.schema, state),
-            schema=stored,
-            partition_by=(),
-            room=None,
-            write_id=common["commit_id"],
-        )
-        vectors = self.vectors()
-        rewriter = GroupRewriter(state, layout, vectors, common["timestamp_ms"], self.limits)
-        return CompactionTransaction(
-            **common, vectors=vectors, work=Regrouping(groups), known_files=known, rewriter=rewriter
-        )
+        vectors, store = self.vectors(), None if engine is None else self.connection.store()
+        rewriter = GroupRewriter(self.table_files(state, (), vectors, store).named(common["commit_id"]))
+        work = Regrouping[Any, Any, Any](groups, rewriter, world, engine if store else None)
+        return CompactionTransaction(**common, vectors=vectors, work=work, known_files=known)
 
     def vectors(self) -> Vectors:
         from safewrite.delta.data.vector_files import Vectors

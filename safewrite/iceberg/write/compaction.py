@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
@@ -25,10 +24,10 @@ from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write import position_deletes
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.delete_files import DeleteFiles
-from safewrite.iceberg.write.file_changes import encoded_rows
 from safewrite.iceberg.write.key_lookup import live_of, more_gone, size_of
 from safewrite.iceberg.write.row_files import Mark, mark_of
-from safewrite.iceberg.write.staging import Staging
+from safewrite.iceberg.write.staging import UploadedFile, seen
+from safewrite.iceberg.write.table_files import IcebergTableFiles
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import FileScanTask
 
-IcebergRegrouping: TypeAlias = "Regrouping[FileScanTask, DataFile, DataFile]"
+IcebergRegrouping: TypeAlias = "Regrouping[FileScanTask, UploadedFile, DataFile]"
 """A mark is a delete file."""
 
 
@@ -85,6 +84,34 @@ def _stored(task: FileScanTask, spec_id: int) -> StoredFile:
     )
 
 
+# --- one group ------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class GroupRewriter:
+    """See :class:`safewrite.table.regrouping.GroupRewriter`."""
+
+    files: IcebergTableFiles
+
+    def put_together(
+        self, tasks: Sequence[FileScanTask], at: str
+    ) -> Generator[Effect, Outcome, Regrouped[FileScanTask, UploadedFile, DataFile]]:
+        """See the class; rows are in the group's order, or in that of the table."""
+        head, limits = self.files.head, self.files.limits
+        schema = kept_columns(table_of(head).metadata)
+        parts: list[pa.Table] = []
+        marks: dict[Mark, FileScanTask] = {mark_of(task): task for task in tasks}
+        for some in windows([*marks], lambda mark: size_of(marks[mark])):
+            reads = yield from fetched(
+                head, {mark: marks[mark] for mark in some}, lambda _: None, schema, limits
+            )
+            parts += Begun([reads.pop(mark) for mark in some], alone=len(some) == 1).results()
+        counts = tuple(part.num_rows for part in parts)
+        rows = pa.concat_tables(parts).combine_chunks()
+        del parts
+        made = self.files.encoded(rows, schema=schema, at=at) if rows.num_rows else ()
+        files = yield from self.files.stored(made)
+        return Regrouped((), files, counts, tuple(file.rows for file in files))
+
+
 # --- one commit -----------------------------------------------------------------------------------------
 @dataclass
 class CompactionPlan(AppendPlan):
@@ -94,8 +121,6 @@ class CompactionPlan(AppendPlan):
     work: IcebergRegrouping = field(kw_only=True)
     listing: KnownManifests = field(kw_only=True, repr=False)
     """What the inventory decoded, which may know no statistics of columns."""
-    target_file_size: int = field(kw_only=True)
-
     _stored: list[DataFile] = field(default_factory=list, repr=False)
     """Delete files that were uploaded, for any base."""
     _planned_on: int | None = None
@@ -114,18 +139,22 @@ class CompactionPlan(AppendPlan):
         }
         self.rebased += self.attempt > 0 and self._planned_on != head.current
         self._planned_on = head.current
-        yield from self.work.make(tasks, partial(self._regrouped, head))
+        self.work.make(tasks)
         yield from self._follow(head, tasks)
         self.work.check()
+        files = yield from seen(self.work.files, self.limits)
         stand = self.work.standing.values()
         marks = tuple(mark for one in stand for mark in one.marks)
         used = {one.file_path for one in marks}
         self.change = TableChange(
             removed=tuple(task.file for one in stand for task in one.taken),
-            rewritten=self.work.files,
+            rewritten=files,
             marks=marks,
             kept_rows=sum(one.rows + one.gone for one in stand),
-            unused=(*self.work.lost, *(one for one in self._stored if one.file_path not in used)),
+            unused=(
+                *(one.data_file for one in self.work.lost),
+                *(one for one in self._stored if one.file_path not in used),
+            ),
         )
 
     def _follow(
@@ -146,7 +175,7 @@ class CompactionPlan(AppendPlan):
             if places and is_sorted:
                 self.work.dropped[number] = TAKEN
                 continue
-            files = [(FileScanTask(group.files[place]), rows) for place, rows in places.items()]
+            files = [(FileScanTask(group.files[place].data_file), rows) for place, rows in places.items()]
             noted[number] = group, [deletes.note(head, file, rows, None) for file, rows in files]
         yield from deletes.upload(head)
         self._stored += deletes.made()
@@ -165,35 +194,7 @@ class CompactionPlan(AppendPlan):
             found.append(None if had is None or now is None else now.flags()[had.flags()])
         return found
 
-    def _regrouped(
-        self, head: TableVersion, number: int, tasks: Sequence[FileScanTask]
-    ) -> Generator[Effect, Outcome, Regrouped[FileScanTask, DataFile, DataFile]]:
-        """The uploaded files of the live rows of a group, in its order, or in that of the table.
-
-        Raises:
-            UnsupportedTableError, WouldAlterError: a row cannot be written again without loss.
-            StorageError: a file is gone, or the store gave no answer.
-        """
-        schema = kept_columns(table_of(head).metadata)
-        parts: list[pa.Table] = []
-        marks: dict[Mark, FileScanTask] = {mark_of(task): task for task in tasks}
-        for some in windows([*marks], lambda mark: size_of(marks[mark])):
-            reads = yield from fetched(
-                head, {mark: marks[mark] for mark in some}, lambda _: None, schema, self.limits
-            )
-            parts += Begun([reads.pop(mark) for mark in some], alone=len(some) == 1).results()
-        counts = tuple(part.num_rows for part in parts)
-        rows = pa.concat_tables(parts).combine_chunks()
-        del parts
-        staging = Staging(self.limits)
-        if rows.num_rows:
-            name = f"{self.write_id}-r{number}"
-            yield from staging.upload(encoded_rows(rows, head, schema, name, self.target_file_size))
-            yield from staging.complete(())
-        sizes = tuple(file.record_count for file in staging.data_files)
-        return Regrouped(tuple(tasks), tuple(staging.data_files), counts, sizes)
-
     # --- how it ended -----------------------------------------------------------------------------
     def compacted(self, version: int | None, in_doubt: str | None = None) -> Compacted:
         """What the commit came to."""
-        return self.work.compacted(version, in_doubt, lambda file: file.file_size_in_bytes)
+        return self.work.compacted(version, in_doubt, lambda file: int(file.mark.size))

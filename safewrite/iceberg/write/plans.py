@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from safewrite.changes.meaning.reading import Changes, NewColumns
     from safewrite.changes.meaning.spec import Spec
     from safewrite.changes.tasks.one_part import OnePart
+    from safewrite.engine.abc import Engine
     from safewrite.engine.task_files import TableInTasks
     from safewrite.frames.fingerprint import Counted, Fingerprint
     from safewrite.frames.predicate import Predicate
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from safewrite.iceberg.write.apply import ApplyPlan
     from safewrite.iceberg.write.compaction import CompactionPlan
     from safewrite.iceberg.write.overwrite import ReplacePlan
+    from safewrite.stores.world import Performer
     from safewrite.table.operation import Operation
     from safewrite.upkeep.groups import Group
 
@@ -274,16 +276,30 @@ class Planner:
         )
 
     def compaction(
-        self, groups: Sequence[Group], head: TableVersion, listing: KnownManifests
+        self,
+        groups: Sequence[Group],
+        head: TableVersion,
+        listing: KnownManifests,
+        world: Performer,
+        engine: Engine[Any] | None,
     ) -> CompactionPlan:
-        """A plan that puts the files of each group together; ``listing`` is that of their inventory."""
-        from safewrite.iceberg.write.compaction import CompactionPlan
+        """A plan that puts the files of each group together, by an engine if its tasks reach them; else in this world.
+
+        ``listing`` is that of the groups' inventory.
+        """
+        from safewrite.iceberg.catalog.addresses import address_of
+        from safewrite.iceberg.write.compaction import CompactionPlan, GroupRewriter
+        from safewrite.iceberg.write.table_files import IcebergTableFiles, PlannedTable
         from safewrite.table.regrouping import Regrouping
 
         nothing = Prepared.kept(pa.Table.from_batches([], self.schema_of(head)))
         common = self.common(self.name(nothing, Identity(), head), head)
+        address = None if engine is None or self.catalog is None else address_of(head, self.catalog)
+        limits, planned = self.limits if address is None else self.limits.elsewhere(), PlannedTable(head)
         target = self.target_bytes(head)
-        return CompactionPlan(**common, target_file_size=target, work=Regrouping(groups), listing=listing)
+        files = IcebergTableFiles(common["write_id"], target, limits, address, planned)
+        work = Regrouping[Any, Any, Any](groups, GroupRewriter(files), world, engine if address else None)
+        return CompactionPlan(**common, work=work, listing=listing)
 
     def in_tasks(self, head: TableVersion) -> TableInTasks | None:
         """How tasks reach this version; None where another process cannot reach its files."""

@@ -141,8 +141,8 @@ class IcebergTableFiles:
     def write(self, come: pa.Table, gone: pa.Table, at: str) -> Generator[Effect, Outcome, RowsThatCame]:
         """See the class."""
         rows, schema = as_written(come, table_of(self.head).metadata)
-        files = self._encoded(rows, schema=schema, at=at) if come.num_rows else ()
-        return RowsThatCame(come.num_rows, (yield from self._stored(files)))
+        files = self.encoded(rows, schema=schema, at=at) if come.num_rows else ()
+        return RowsThatCame(come.num_rows, (yield from self.stored(files)))
 
     def rewrite(
         self, work: Sequence[tuple[LiveFile, Numbers]], before: Before | None, at: str
@@ -156,8 +156,8 @@ class IcebergTableFiles:
             self.head,
             schema,
             self.limits,
-            (partial(self._encoded, schema=schema, at=f"{at}-kept{number}") for number in range(len(work))),
-            self._stored,
+            (partial(self.encoded, schema=schema, at=f"{at}-kept{number}") for number in range(len(work))),
+            self.stored,
         )
         return (
             yield from remaking.made(
@@ -167,9 +167,10 @@ class IcebergTableFiles:
             )
         )
 
-    def _stored(self, files: Iterable[StagedFile]) -> Generator[Effect, Outcome, tuple[UploadedFile, ...]]:
+    def stored(self, files: Iterable[StagedFile]) -> Generator[Effect, Outcome, tuple[UploadedFile, ...]]:
         """Upload files; those of a plan are looked at at once, and those of a task by the plan that gets its report."""
         return (yield from (secured if self.table is None else uploaded)(files, self.limits))
 
-    def _encoded(self, rows: pa.Table, *, schema: pa.Schema, at: str) -> Iterable[StagedFile]:
+    def encoded(self, rows: pa.Table, *, schema: pa.Schema, at: str) -> Iterable[StagedFile]:
+        """Files of rows, made one by one as they are asked for."""
         return encoded_rows(rows, self.head, schema, f"{self.write_id}-{at}", self.target_file_size)

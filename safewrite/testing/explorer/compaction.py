@@ -10,7 +10,7 @@ import json
 from collections.abc import Generator
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -53,9 +53,10 @@ class Compacting(Changing):
         """By the rule of the product: what became of the row that was read, by the file's name on the newest base."""
         assert self.read is not None
         made: Regrouped[State, str, None] = Regrouped((self.read,), ("ours",), (1,), (1,))
-        work: Regrouping[State, str, None] = Regrouping(GROUPS, {0: made})
+        nobody: Any = None  # what was made of the group is there
+        work: Regrouping[State, str, None] = Regrouping(GROUPS, nobody, nobody, made={0: made})
         live = {FILE: self.newest} if self.is_there else {}
-        yield from work.make(live, lambda number, there: _left(made))
+        work.make(live)
         found = yield from work.follow(
             live, lambda state: state, lambda files: _left([np.array([was == now]) for was, now in files])
         )
