@@ -32,7 +32,8 @@ class Receipt:
     where the write was named by one.
     ``members`` is how many writes became visible in that version, of this process and others (1: this one alone; None: not counted),
     ``led_by_us`` whether this process committed it (None: a repeat), ``waited_s`` how long the write waited for another to commit it or for its turn.
-    ``rebased`` counts the tries before which the plan was brought to a newer base: what had been decided stood, but for keys that others changed.
+    ``rebased`` counts the tries after the first before which the plan was brought to a newer base: what had been decided stood, but for keys
+    that others changed.  So after ``attempts - 1 - rebased`` lost tries all was planned again.
     """
 
     outcome: Outcome

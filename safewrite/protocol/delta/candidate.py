@@ -40,7 +40,8 @@ class Candidate(Protocol):
     accounted: int
     """The version that the candidate was made from; earlier commits are examined for its key only."""
     rebased: int
-    """How often it was renewed for what the commits of others changed alone; such a conflict may be met as often as it comes."""
+    """How often it was renewed, from the first try on, for what the commits of others changed alone; such a conflict may be met as often
+    as it comes."""
 
     @property
     def anchor(self) -> Anchor | None:

@@ -197,7 +197,8 @@ def _commit(state: LogTry) -> Generator[Effect, Outcome, Landed]:
         yield from state.candidate.renew()
         if state.share is not None:
             state.share.leave_out()
-        state.first = state.seen if state.attempts == 0 else state.first
+        if state.attempts == 0:  # what was taken over before any try made none vain
+            state.first, state.candidate.rebased = state.seen, 0
         state.attempts += 1
         version = state.seen + 1
         if (yield from try_version(state, version, now_s)):

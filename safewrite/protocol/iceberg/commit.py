@@ -48,7 +48,7 @@ class Swapped:
     may_share: bool | None = None
     """Whether the queue of members can be used with these permissions; None if that was not seen."""
     rebased: int = 0
-    """How many of the attempts were staged again for what the commits of others changed alone."""
+    """How many of the attempts after the first were staged again for what the commits of others changed alone."""
 
 
 @dataclass(slots=True)
@@ -232,12 +232,14 @@ def _staged(state: CatalogTry) -> Generator[Effect, Outcome, TableChange | None]
     """The change of the next try; None where the plan is to go on from what the table is now before it tries."""
     yield from state.turn.hold()
     yield from sharing.gather(state)
+    before = state.plan.rebased
     try:
         change = yield from state.plan.stage(state.done.head)
     except BaseMovedError:
         return None
+    # What was taken over before any try, or twice before one, made no more of them vain.
+    state.done.rebased += state.done.attempts > 0 and state.plan.rebased > before
     state.done.attempts += 1
-    state.done.rebased = state.plan.rebased
     if state.share is not None:
         state.share.leave_out()
     return change
