@@ -7,7 +7,18 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 from safewrite.errors import NotCommittedError, StorageError, UnsupportedTableError
-from safewrite.protocol.effects import Backoff, Busy, Effect, Failed, Now, Ok, Outcome, Together, Unknown
+from safewrite.protocol.effects import (
+    Backoff,
+    Busy,
+    Effect,
+    Failed,
+    Now,
+    Ok,
+    Outcome,
+    Together,
+    Unknown,
+    WallClock,
+)
 
 THROTTLED_ASKS_MAX = 2_000
 """How often a request is asked that is refused for now, whatever time is left."""
@@ -82,6 +93,14 @@ def ask(effect: Effect, limits: Limits) -> Generator[Effect, Outcome, Outcome]:
             return outcome
         yield Backoff(patience.tries, name=f"{effect.name}.backoff")
     return outcome
+
+
+def wall_ms() -> Generator[Effect, Outcome, int]:
+    """What time this process's clock shows, in epoch milliseconds."""
+    answer = yield WallClock()
+    assert isinstance(answer, Ok)
+    assert isinstance(answer.value, int)
+    return answer.value
 
 
 def overdue(limits: Limits, started_s: float) -> Generator[Effect, Outcome, bool]:

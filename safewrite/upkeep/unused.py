@@ -1,7 +1,8 @@
 """Removes files of a table's folder that nothing needs any more, in two runs: one lists them, and one of a later day removes them.
 
 A file goes only if a list of the day before or earlier has it, with its size and time, and it is unused still: no version that the table keeps names
-it, and it is older than a removed file is kept.  What time it is a small object tells that the run has just written, by the store's clock.
+it, and it is older than a removed file is kept.  What time it is a small object tells that the run has just written, by the store's clock, or
+this process's clock if that is earlier.
 A file's name alone decides, in whatever folder: a path can be spelled in several ways, and a file too many stays for ever at worst.
 What is removed is written down first.
 """
@@ -15,8 +16,8 @@ from typing import Any
 
 from safewrite.errors import SafewriteError
 from safewrite.protocol import member_queue
-from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Delete, Effect, Get, List, NewId, Ok, Outcome, Put, Together, WallClock
+from safewrite.protocol.ask import Limits, wall_ms
+from safewrite.protocol.effects import Delete, Effect, Get, List, NewId, Ok, Outcome, Put, Together
 from safewrite.protocol.fetch import fetch_one
 from safewrite.protocol.values import Listed
 
@@ -87,12 +88,9 @@ def _run(folder: Folder, limits: Limits, *, dry_run: bool) -> Generator[Effect, 
     there = answer.value if isinstance(answer, Ok) else ()
     assert isinstance(there, tuple)
     within = [_within(folder.root, one) for one in there]
-    now_ms = max((one.modified_ms for one in within), default=0)
-    if dry_run:  # which writes nothing, and decides nothing
-        clock = yield WallClock()
-        now_ms = (
-            max(now_ms, clock.value) if isinstance(clock, Ok) and isinstance(clock.value, int) else now_ms
-        )
+    now_ms = yield from wall_ms()
+    if not dry_run:  # which writes nothing, and decides nothing
+        now_ms = min(now_ms, next((one.modified_ms for one in within if one.path == CLOCK), 0))
     before_ms = now_ms - max(folder.kept_ms, KEPT_MS)
     inner = inner_tables([one.path for one in within])
     old = [

@@ -66,7 +66,7 @@ def actions_of(made: Encoded) -> Counter[str]:
 
 
 def by_columns(found: LogFiles) -> Encoded:
-    return checkpoint_file._encoded_by_columns(found)
+    return checkpoint_file._encoded_by_columns(found, NOW_MS)
 
 
 def log_of(table: Table) -> LogFiles:
@@ -102,7 +102,7 @@ def test_columns_and_actions_give_the_same_checkpoint(
         table.commit(*lines)
     found = log_of(table)
     assert len(found.parts) == parts
-    assert actions_of(by_columns(found)) == actions_of(encode(found.replayed()))
+    assert actions_of(by_columns(found)) == actions_of(encode(found.replayed(), NOW_MS))
 
 
 def test_a_checkpoint_of_deltalake_is_taken_over_by_its_columns(tmp_path) -> None:
@@ -120,7 +120,7 @@ def test_a_checkpoint_of_deltalake_is_taken_over_by_its_columns(tmp_path) -> Non
     found = log_of(Table.of_folder(tmp_path))
     assert found.parts
     assert found.commits
-    assert actions_of(by_columns(found)) == actions_of(encode(found.replayed()))
+    assert actions_of(by_columns(found)) == actions_of(encode(found.replayed(), NOW_MS))
 
 
 def test_columns_that_cannot_be_taken_over_whole_are_read_action_by_action() -> None:
@@ -140,7 +140,7 @@ def test_columns_that_cannot_be_taken_over_whole_are_read_action_by_action() -> 
     with pytest.raises(columns.NotPlainError):
         by_columns(found)
     with pytest.raises(Exception, match="size"):
-        encoded(found)
+        encoded(found, NOW_MS)
 
 
 def test_a_caller_pays_for_a_checkpoint_with_a_tenth_of_its_time_at_most() -> None:

@@ -21,7 +21,7 @@ from safewrite.delta.log.actions import file_key
 from safewrite.delta.write.file_changes import FileRewrite, FileVerdict
 from safewrite.errors import CommitUnknownError, ForeignWriterError, InternalError, RetriesExhaustedError
 from safewrite.frames.predicate import Span, truths
-from safewrite.iceberg.expiry import Kept
+from safewrite.iceberg.expiry import Kept, expired
 from safewrite.iceberg.write.row_files import mark_of
 from safewrite.medallion.files.file_versions import last_of
 from safewrite.protocol.delta.candidate import Landed
@@ -361,6 +361,50 @@ def snapshots_are_kept_for_no_time(*_: Any) -> Any:
 @fault("B7", "iceberg.expiry:expired", OLD_SNAPSHOTS + "test_nothing_goes_that_a_ref_names_or_that_is_young")
 def snapshots_of_tags_and_branches_expire(was: Any, snapshots: Any, refs: Any, *args: Any) -> Any:
     return was(snapshots, {}, *args)
+
+
+CLOCKS = "upkeep/test_clocks.py::"
+
+
+@fault(
+    "B7",
+    "iceberg.expiry:really_old",
+    CLOCKS + "test_no_snapshot_goes_that_is_younger_than_it_is_kept_by_any_one_clock",
+)
+def the_store_is_not_asked_how_old_snapshots_are(_: Any, *given: Any) -> Any:
+    return no_steps(expired(*given[:-1]))
+
+
+@fault(
+    "B7", "iceberg.expiry:_is_written", OLD_SNAPSHOTS + "test_nothing_goes_that_a_ref_names_or_that_is_young"
+)
+def a_compaction_says_what_time_it_is(*_: Any) -> Any:
+    return True
+
+
+@fault(
+    "B7",
+    "delta.log.checkpoint_file:_oldest_ms",
+    CLOCKS + "test_a_writer_whose_clock_is_a_year_ahead_makes_no_tombstone_go",
+)
+def the_newest_time_of_the_log_is_believed(was: Any, files: Any, *_: Any) -> Any:
+    return was(files, files.newest_ms)
+
+
+@fault(
+    "B7",
+    "delta.log.cleanup:wall_ms",
+    CLOCKS + "test_no_commit_goes_because_the_newest_one_has_a_time_that_is_to_come",
+)
+def no_clock_of_the_maintainer_bounds_the_stores(*_: Any) -> Any:
+    return no_steps(2**60)
+
+
+@fault(
+    "B7", "upkeep.unused:wall_ms", CLOCKS + "test_a_file_server_whose_clock_is_set_ahead_makes_no_file_old"
+)
+def what_time_it_is_a_file_server_says_alone(*_: Any) -> Any:
+    return no_steps(2**60)
 
 
 UNUSED = "upkeep/test_unused_files.py::"

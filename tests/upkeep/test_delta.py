@@ -564,9 +564,9 @@ def test_a_run_whose_commit_is_due_for_a_checkpoint_makes_it_once(
     made_by: list[int] = []
     was = checkpoint_file.encoded
 
-    def encoded(found: Any) -> Any:
+    def encoded(found: Any, *now: Any) -> Any:
         made_by.append(found.state.version)
-        return was(found)
+        return was(found, *now)
 
     table = made(tmp_path / "t", files=9)  # the tenth commit is the run's own
     upkeep.finish()

@@ -45,7 +45,7 @@ def test_what_was_live_within_the_retention_stays_readable(
         f"{LOG}{0:020}.{9:020}.compacted.json.tmp",
         f"{LOG}_sidecars/x.parquet",
     ]
-    base, old = expired([*listed, *(Listed(one, 1, 0) for one in others)], keep)
+    base, old = expired([*listed, *(Listed(one, 1, 0) for one in others)], keep, newest)
     gone = {one.path for one in old}
     if not gone:
         return

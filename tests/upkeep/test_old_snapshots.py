@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table.snapshots import Operation
 
 import safewrite as sw
 from safewrite.iceberg import expiry
@@ -31,8 +32,9 @@ def histories(draw: st.DrawFn) -> tuple[list[Any], dict[str, Any]]:
         parent = None if number == 0 else draw(st.integers(0, number - 1)) if forks else number - 1
         time_ms = NOW_MS - draw(st.integers(-3, 60)) * DAY_MS
         one = SimpleNamespace(
-            snapshot_id=number, parent_snapshot_id=parent, sequence_number=number + 1, timestamp_ms=time_ms
-        )
+            snapshot_id=number, parent_snapshot_id=parent, sequence_number=number + 1, timestamp_ms=time_ms,
+            summary=SimpleNamespace(operation=Operation.REPLACE if draw(st.booleans()) else Operation.APPEND),
+        )  # fmt: skip
         snapshots.append(one)
     refs = {"main": SimpleNamespace(snapshot_id=draw(st.integers(0, count - 1)), snapshot_ref_type="branch")}
     for name in ("audit", "release"):
@@ -47,11 +49,13 @@ def histories(draw: st.DrawFn) -> tuple[list[Any], dict[str, Any]]:
 def test_nothing_goes_that_a_ref_names_or_that_is_young(
     history: tuple[list[Any], dict[str, Any]], days: int, least: int, clock: int
 ) -> None:
-    """Also where this process's clock is wrong: only older ones may go than the newest snapshot and the clock say."""
+    """Also where this process's clock is wrong: only older ones may go than the newest snapshot of a writer and the clock say."""
     snapshots, refs = history
     by_id = {one.snapshot_id: one for one in snapshots}
-    gone = {*expired(snapshots, refs, Kept(days * DAY_MS, least), NOW_MS + clock * DAY_MS)}
-    newest_ms = max(one.timestamp_ms for one in snapshots)
+    old = expired(snapshots, refs, Kept(days * DAY_MS, least), NOW_MS + clock * DAY_MS)
+    gone = {one.snapshot_id for one in old}
+    written = [one.timestamp_ms for one in snapshots if one.summary.operation is not Operation.REPLACE]
+    newest_ms = max(written, default=0)
 
     def line(at: int | None) -> list[int]:
         found = []
@@ -88,10 +92,10 @@ def made(catalog: SqlCatalog, **properties: str) -> Any:
 
 
 def age(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first ten snapshots count as 20 days older."""
-    was = expiry.expired
+    """The first ten snapshots count as 20 days older, by the store's times as well."""
+    was, stored_ms = expiry.expired, expiry._stored_ms
 
-    def older(snapshots: Any, refs: Any, kept: Any, now_ms: int) -> list[int]:
+    def older(snapshots: Any, refs: Any, kept: Any, now_ms: int) -> Any:
         cut = sorted(one.sequence_number for one in snapshots)[-4]
         aged = [
             one.model_copy(
@@ -101,7 +105,12 @@ def age(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
         return was(aged, refs, kept, now_ms)
 
+    def stored(one: Any, limits: Any) -> Any:
+        found_ms = yield from stored_ms(one, limits)
+        return found_ms - max(0, found_ms - one.timestamp_ms - DAY_MS)
+
     monkeypatch.setattr(expiry, "expired", older)
+    monkeypatch.setattr(expiry, "_stored_ms", stored)
 
 
 def test_old_snapshots_go_and_rows_keys_tags_and_later_versions_stay(

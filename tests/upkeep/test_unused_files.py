@@ -21,6 +21,7 @@ from safewrite.iceberg import expiry
 from safewrite.table.verbs import Table
 from safewrite.upkeep import unused
 from safewrite.upkeep.unused import inner_tables
+from tests.mutants.seams import no_steps
 
 DAY_S = 24 * 3600
 VECTORS = {"delta.enableDeletionVectors": "true", "delta.deletedFileRetentionDuration": "interval 1 seconds"}
@@ -223,9 +224,9 @@ def test_files_of_snapshots_that_expired_go_and_those_of_a_tag_stay(
     before = names_in(folder)
     grow_older(folder, 30)
     monkeypatch.setattr(expiry, "FEWEST", 1)
-    monkeypatch.setattr(expiry, "expired", lambda *_: [one.snapshot_id for one in last[1:-1]])
+    monkeypatch.setattr(expiry, "really_old", lambda *_: no_steps(last[1:-1]))
     assert removes(table).removed == {"snapshots": len(last) - 2}
-    monkeypatch.setattr(expiry, "expired", lambda *_: [])
+    monkeypatch.setattr(expiry, "really_old", lambda *_: no_steps([]))
     let_a_day_pass(folder)
     report = removes(table)
     gone = before - names_in(folder)

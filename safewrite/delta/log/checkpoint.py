@@ -15,7 +15,7 @@ from safewrite.delta.log.features import check_append
 from safewrite.delta.log.replay import read_log
 from safewrite.delta.log.segment import Checkpoint
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.protocol.ask import Limits, Patience, ask, unanswered
+from safewrite.protocol.ask import Limits, Patience, ask, unanswered, wall_ms
 from safewrite.protocol.delta.catch_up import digest_of, replaced
 from safewrite.protocol.effects import (
     Backoff,
@@ -96,7 +96,7 @@ def write_checkpoint(
     if state.checkpoint is not None and state.checkpoint.version >= state.version:
         return None
     found = yield from read_log(state, limits=limits)
-    made = checkpoint_file.encoded(found)
+    made = checkpoint_file.encoded(found, (yield from wall_ms()))
     if not (yield from is_same_log(state, limits)):
         raise replaced(state.version)
     paths = actions.checkpoint_paths(state.version)

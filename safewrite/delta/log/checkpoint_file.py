@@ -108,8 +108,8 @@ class Encoded:
     adds: int
 
 
-def encoded(found: LogFiles) -> Encoded:
-    """The checkpoint of what the log holds.
+def encoded(found: LogFiles, now_ms: float) -> Encoded:
+    """The checkpoint of what the log holds, of which tombstones expire by the log's newest time, or ``now_ms`` if that is earlier.
 
     Raises:
         StorageError: kind CORRUPT_LOG; the checkpoint before it cannot be read.
@@ -117,14 +117,14 @@ def encoded(found: LogFiles) -> Encoded:
     """
     if found.parts and not any(path.endswith(".json") for path in found.parts):
         try:
-            return _encoded_by_columns(found)
+            return _encoded_by_columns(found, now_ms)
         except columns.NotPlainError as error:
             # Another engine's checkpoint has a form of its own: action by action.
             log.info("the checkpoint before is read action by action: %s", said(error))
-    return encode(found.replayed())
+    return encode(found.replayed(), now_ms)
 
 
-def _encoded_by_columns(found: LogFiles) -> Encoded:
+def _encoded_by_columns(found: LogFiles, now_ms: float) -> Encoded:
     """Most actions as the checkpoint before has them, those of later commits one by one."""
     replay = Replay()
     for path, body in found.parts.items():
@@ -139,19 +139,18 @@ def _encoded_by_columns(found: LogFiles) -> Encoded:
     )
     before = {
         "add": parsed_stats.completed(adds),
-        "remove": columns.since(removes, "deletionTimestamp", _oldest_ms(later)),
+        "remove": columns.since(removes, "deletionTimestamp", _oldest_ms(later, now_ms)),
     }
-    return _written(
-        later, {root: columns.constant(rows, {"dataChange": False}) for root, rows in before.items()}
-    )
+    before = {root: columns.constant(rows, {"dataChange": False}) for root, rows in before.items()}
+    return _written(later, before, now_ms)
 
 
-def encode(files: LogReplay) -> Encoded:
+def encode(files: LogReplay, now_ms: float) -> Encoded:
     """The checkpoint file of a full list of files.  Raises as :func:`encoded`."""
-    return _written(files, {})
+    return _written(files, {}, now_ms)
 
 
-def _written(files: LogReplay, before: Mapping[str, pa.StructArray]) -> Encoded:
+def _written(files: LogReplay, before: Mapping[str, pa.StructArray], now_ms: float) -> Encoded:
     """A checkpoint of some actions, and of those that are columns already.
 
     Protocol, metadata, transactions and domains are a row group of their own, the last one: a
@@ -159,7 +158,7 @@ def _written(files: LogReplay, before: Mapping[str, pa.StructArray]) -> Encoded:
     """
     import pyarrow.parquet as pq
 
-    actions = {"remove": list(_unexpired(files)), "add": list(files.adds.values())}
+    actions = {"remove": list(_unexpired(files, now_ms)), "add": list(files.adds.values())}
     state = files.state
     schema = schema_of(state)
     head: list[tuple[str, Action]] = [("protocol", state.protocol), ("metaData", _metadata(state.metadata))]
@@ -192,20 +191,20 @@ def _rows_table(schema: pa.Schema, root: str, rows: pa.StructArray) -> pa.Table:
     return pa.table({name: rows if name == root else others[name] for name in schema.names}, schema=schema)
 
 
-def _unexpired(files: LogReplay) -> Iterator[Action]:
+def _unexpired(files: LogReplay, now_ms: float) -> Iterator[Action]:
     """Tombstones that VACUUM may still need."""
-    oldest_ms = _oldest_ms(files)
+    oldest_ms = _oldest_ms(files, now_ms)
     for tombstone in files.tombstones.values():
         removed_ms = tombstone.get("deletionTimestamp")
         if removed_ms is None or removed_ms >= oldest_ms:
             yield tombstone
 
 
-def _oldest_ms(files: LogReplay) -> float:
-    """The time from which tombstones are kept, by the log's own newest time, not by a clock."""
+def _oldest_ms(files: LogReplay, now_ms: float) -> float:
+    """The time from which tombstones are kept: no writer whose clock is ahead lets one go that VACUUM needs, nor a maintainer."""
     text = files.state.properties.get("delta.deletedFileRetentionDuration", TOMBSTONE_RETENTION_DEFAULT)
     try:
-        return files.newest_ms - interval_s(text) * 1000
+        return min(files.newest_ms, now_ms) - interval_s(text) * 1000
     except UnsafeConfigError:
         return 0  # not a duration: keep them all
 

@@ -1,7 +1,8 @@
 """Removes commits and checkpoints that are older than a table keeps its log, as ``delta.logRetentionDuration`` says.
 
-What time it is the newest commit tells, by the store's own clock: no writer's clock decides.  All that stays can be read from the oldest
-checkpoint that stays: that is one of before the time, so that each version of since then is there as it was.
+What time it is the newest commit tells, by the store's own clock, or this process's clock if that is earlier: no writer's clock decides, and
+no single one.  All that stays can be read from the oldest checkpoint that stays: that is one of before the time, so that each version of since
+then is there as it was.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from safewrite.delta.log.checkpoint import is_same_log
 from safewrite.delta.log.features import LOG_RETENTION_DEFAULT, interval_s
 from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.errors import StorageError
-from safewrite.protocol.ask import Limits
+from safewrite.protocol.ask import Limits, wall_ms
 from safewrite.protocol.effects import Delete, Effect, List, Ok, Outcome, Together
 from safewrite.protocol.fetch import fetch_one
 from safewrite.protocol.values import Listed
@@ -49,13 +50,13 @@ def kept_ms(state: Snapshot) -> int:
     return int(max(interval_s(text, key="delta.logRetentionDuration"), KEPT_S) * 1000)
 
 
-def expired(listed: Sequence[Listed], keep_ms: int) -> tuple[int, list[Listed]]:
+def expired(listed: Sequence[Listed], keep_ms: int, now_ms: int) -> tuple[int, list[Listed]]:
     """The version of the oldest checkpoint that stays, and the files of the log before it, the oldest first; none if nothing is to go."""
     found = segment.read(listed, whole=True)
     times = times_of(found)
     if not times:
         return 0, []
-    aged = last_before(times, max(times.values()) - keep_ms)
+    aged = last_before(times, min(now_ms, max(times.values())) - keep_ms)
     bases = [one.version for one in found.checkpoints if one.version <= aged and one.version in times]
     base = max(bases, default=0)
     of = {one: _version_of(one.path) for one in listed}
@@ -102,7 +103,7 @@ def clean(
     first = yield from _listed(limits, AT_ONCE)
     if not first or not (yield from _may_be_old(state, first, keep_ms, limits)):
         return {}
-    base, old = expired((yield from _listed(limits)), keep_ms)
+    base, old = expired((yield from _listed(limits)), keep_ms, (yield from wall_ms()))
     if not old or not (yield from _stands(base, limits)):
         return {}
     removed = old if dry_run else (yield from _removed(state, old[:REMOVED_MAX], limits))

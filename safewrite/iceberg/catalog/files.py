@@ -62,13 +62,15 @@ class FileStore:
             return classify_file_error(error)
 
     def list(self, prefix: str, start_after: str, limit: int) -> Outcome:
-        """List a folder, where S3 or the local disk can be asked without the FileIO, which cannot list."""
+        """List what begins with a location, where S3 or the local disk can be asked without the FileIO, which cannot list."""
         file_io = self.file_io()
         if (own := direct(file_io, prefix)) is not None:
             root = prefix.removesuffix(own[1])
             return _under(root, own[0].list(own[1], start_after.removeprefix(root), limit))
-        if (folder := _on_disk(file_io, prefix)) is not None:
-            return _under(prefix, LocalObjects(folder).list("", start_after.removeprefix(prefix), limit))
+        if (place := _on_disk(file_io, prefix)) is not None:
+            folder, _, name = place.rpartition("/")
+            root = prefix.removesuffix(name)
+            return _under(root, LocalObjects(f"{folder}/").list(name, start_after.removeprefix(root), limit))
         return Failed("a FileIO cannot list")
 
     def put(self, path: str, body: bytes) -> Outcome:

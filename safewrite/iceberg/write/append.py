@@ -34,8 +34,8 @@ from safewrite.iceberg.write.merging import Merging
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write, find, find_members
 from safewrite.protocol.accounts import check_added
-from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, Ok, Outcome, Put, WallClock
+from safewrite.protocol.ask import Limits, wall_ms
+from safewrite.protocol.effects import Effect, Outcome, Put
 from safewrite.protocol.iceberg.failures import begun_again, replaced
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.members import MembersMetError, Met
@@ -210,10 +210,7 @@ class AppendPlan:
         )
         yield from self.staging.complete((*puts, *more, Put(location, body, name="stage.put_manifest_list")))
         self.known.note_list(head.table_id, location, listed)
-        clock = yield WallClock()
-        assert isinstance(clock, Ok)
-        assert isinstance(clock.value, int)
-        return self._change(head, location, clock.value, lineage)
+        return self._change(head, location, (yield from wall_ms()), lineage)
 
     def new_manifests(self, head: TableVersion) -> Generator[Effect, Outcome, Manifests]:
         """The manifests of the snapshot on this base, and the uploads they still need."""

@@ -39,7 +39,8 @@ from safewrite.iceberg.write.table_files import PlannedTable
 from safewrite.iceberg.write.waiting import folder_of
 from safewrite.iceberg.write.waiting_changes import ChangesToShare
 from safewrite.iceberg.write.withdrawal import WithdrawnWrite
-from safewrite.protocol.effects import Effect, Ok, Outcome, WallClock
+from safewrite.protocol.ask import wall_ms
+from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.change import BaseMovedError
 from safewrite.protocol.iceberg.commit import load
 from safewrite.protocol.iceberg.head import TableVersion
@@ -127,10 +128,7 @@ class ApplyPlan(AppendPlan):
             tasks = yield from self._tasks(head, work.bounds)
             held = holding([*tasks.values()], work.values, table_of(head).metadata)
             looked = {mark_of(task): live_file(mark_of(task), task) for task in held}
-        clock = yield WallClock()
-        assert isinstance(clock, Ok)
-        assert isinstance(clock.value, int)
-        applied = yield from work.apply(memory, [*looked.values()], clock.value)
+        applied = yield from work.apply(memory, [*looked.values()], (yield from wall_ms()))
         outcome, self.applied = applied.outcome, applied
         if outcome.faults:
             return outcome.faults
