@@ -332,6 +332,15 @@ def a_log_is_kept_for_a_second(*_: Any) -> Any:
     return 1000
 
 
+@fault(
+    "B3",
+    "delta.log.cleanup:_hinted",
+    OLD_LOG + "test_a_maintainer_killed_between_its_checkpoint_and_the_look_up_of_it_leaves_nothing_wrong",
+)
+def the_checkpoint_that_readers_are_told_of_may_go(*_: Any) -> Any:
+    return no_steps(2**60)
+
+
 @fault("B7", "delta.log.cleanup:_stands", OLD_LOG + "test_a_log_whose_first_checkpoint_cannot_be_read_stays")
 def the_first_checkpoint_is_not_read(*_: Any) -> Any:
     return no_steps(True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import multiprocessing
 import os
 import re
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ import safewrite as sw
 from safewrite.delta.log.cleanup import expired
 from safewrite.protocol.values import Listed
 from safewrite.table.verbs import Table
+from safewrite.testing.steps import KillAt, side_of
 
 DAY_S = 24 * 3600
 LOG = "_delta_log/"
@@ -66,13 +70,18 @@ def made(folder: Path, **properties: str) -> Table:
     return table
 
 
-def age(folder: Path, *, from_day: int, per_version: int = 1) -> None:
-    """Version 11 is of today, each before it a day older, and all before version 10 ``from_day`` more."""
-    now_s = (folder / f"{LOG}{11:020}.json").stat().st_mtime
+def age(folder: Path, *, from_day: int, per_version: int = 1, current: int = 11, young: int = 2) -> None:
+    """The current version is of today, each before it a day older, and all but the newest ``young`` are ``from_day`` more."""
+    now_s = (folder / f"{LOG}{current:020}.json").stat().st_mtime
     for path in (folder / LOG).glob("0*"):
         version = int(re.match(r"\d+", path.name)[0])  # type: ignore[index]
-        days = (11 - version) * per_version + from_day * (version < 10)
+        days = (current - version) * per_version + from_day * (version <= current - young)
         os.utime(path, (now_s - days * DAY_S, now_s - days * DAY_S))
+
+
+def hint(folder: Path) -> int:
+    """The version that readers are told to begin at."""
+    return int(json.loads((folder / LOG / "_last_checkpoint").read_text())["version"])
 
 
 def names(folder: Path) -> list[str]:
@@ -130,6 +139,42 @@ def test_the_log_of_a_table_that_is_created_again_meanwhile_stays(
     monkeypatch.setattr("safewrite.delta.log.cleanup._stands", created_again)
     table.maintain(budget_bytes=1)
     assert {f"{number:020}.json" for number in range(12)} <= {*names(tmp_path)}
+
+
+@pytest.mark.sweep("checkpoint.put:after", "checkpoint.put_hint:after")
+@pytest.mark.parametrize(
+    "point", ["checkpoint.put:after", "checkpoint.put_hint:before", "checkpoint.put_hint:after"]
+)
+def test_a_maintainer_killed_between_its_checkpoint_and_the_look_up_of_it_leaves_nothing_wrong(
+    tmp_path: Path, point: str
+) -> None:
+    """The next runs keep the checkpoint that readers are told of until a later one is (B3)."""
+
+    def maintain_and_die() -> None:
+        table = sw.open(str(tmp_path))
+        table.world = KillAt(table.world, *side_of(point))  # type: ignore[assignment]
+        table.maintain()
+
+    made(tmp_path)
+    child = multiprocessing.get_context("fork").Process(target=maintain_and_die)
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    assert f"{12:020}.checkpoint.parquet" in names(tmp_path)
+    told = 12 if point.endswith("hint:after") else 8
+    assert hint(tmp_path) == told
+    for version in range(13):
+        assert DeltaTable(tmp_path, version=version).to_pyarrow_table().num_rows == min(version + 1, 12)
+    table = sw.open(str(tmp_path), checkpoints=False)
+    table.append([{"id": 13}])
+    age(tmp_path, from_day=60, current=13, young=1)
+    table.maintain(budget_bytes=1)
+    assert names(tmp_path)[0] == f"{told:020}.checkpoint.parquet"
+    table.checkpoint()
+    table.maintain(budget_bytes=1)
+    assert (names(tmp_path)[0], hint(tmp_path)) == (f"{12:020}.checkpoint.parquet", 13)
+    assert sw.open(str(tmp_path)).row_count() == DeltaTable(tmp_path).to_pyarrow_table().num_rows == 13
+    assert sw.open(str(tmp_path)).append([{"id": 3}], key="event-3").outcome == "already_committed"
 
 
 def test_a_log_whose_first_checkpoint_cannot_be_read_stays(tmp_path: Path) -> None:

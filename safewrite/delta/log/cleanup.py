@@ -2,11 +2,12 @@
 
 What time it is the newest commit tells, by the store's own clock, or this process's clock if that is earlier: no writer's clock decides, and
 no single one.  All that stays can be read from the oldest checkpoint that stays: that is one of before the time, so that each version of since
-then is there as it was.
+then is there as it was.  The checkpoint that ``_last_checkpoint`` names stays too, also where whoever made a newer one was killed before it said so.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +18,7 @@ from safewrite.delta.log.features import LOG_RETENTION_DEFAULT, interval_s
 from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.errors import StorageError
 from safewrite.protocol.ask import Limits, wall_ms
-from safewrite.protocol.effects import Delete, Effect, List, Ok, Outcome, Together
+from safewrite.protocol.effects import Delete, Effect, Get, List, Ok, Outcome, Together
 from safewrite.protocol.fetch import fetch_one
 from safewrite.protocol.values import Listed
 from safewrite.stores.world import LEDGER_TTL_S
@@ -50,14 +51,21 @@ def kept_ms(state: Snapshot) -> int:
     return int(max(interval_s(text, key="delta.logRetentionDuration"), KEPT_S) * 1000)
 
 
-def expired(listed: Sequence[Listed], keep_ms: int, now_ms: int) -> tuple[int, list[Listed]]:
-    """The version of the oldest checkpoint that stays, and the files of the log before it, the oldest first; none if nothing is to go."""
+def expired(
+    listed: Sequence[Listed], keep_ms: int, now_ms: int, hinted: float = math.inf
+) -> tuple[int, list[Listed]]:
+    """The version of the oldest checkpoint that stays, and the files of the log before it, the oldest first; none if nothing is to go.
+
+    ``hinted`` is the version that readers are told to begin at.
+    """
     found = segment.read(listed, whole=True)
     times = times_of(found)
     if not times:
         return 0, []
     aged = last_before(times, min(now_ms, max(times.values())) - keep_ms)
-    bases = [one.version for one in found.checkpoints if one.version <= aged and one.version in times]
+    bases = [
+        one.version for one in found.checkpoints if one.version <= min(aged, hinted) and one.version in times
+    ]
     base = max(bases, default=0)
     of = {one: _version_of(one.path) for one in listed}
     old = [(version, one.path, one) for one, version in of.items() if version is not None and version < base]
@@ -103,7 +111,8 @@ def clean(
     first = yield from _listed(limits, AT_ONCE)
     if not first or not (yield from _may_be_old(state, first, keep_ms, limits)):
         return {}
-    base, old = expired((yield from _listed(limits)), keep_ms, (yield from wall_ms()))
+    listed, now_ms = (yield from _listed(limits)), (yield from wall_ms())
+    base, old = expired(listed, keep_ms, now_ms, (yield from _hinted(limits)))
     if not old or not (yield from _stands(base, limits)):
         return {}
     removed = old if dry_run else (yield from _removed(state, old[:REMOVED_MAX], limits))
@@ -118,6 +127,13 @@ def _listed(limits: Limits, most: int = 0) -> Generator[Effect, Outcome, Sequenc
     value = answer.value if isinstance(answer, Ok) else ()
     assert isinstance(value, tuple)
     return value
+
+
+def _hinted(limits: Limits) -> Generator[Effect, Outcome, float]:
+    """The version that ``_last_checkpoint`` names; where nobody is told one, all look at the whole log."""
+    answer = yield from fetch_one(Get(actions.LAST_CHECKPOINT, name="clean.get_hint"), limits)
+    hint = segment.hint(answer.value) if isinstance(answer, Ok) and isinstance(answer.value, bytes) else None
+    return math.inf if hint is None else hint.version
 
 
 def _may_be_old(
