@@ -75,6 +75,25 @@ def check_commit(head: TableVersion, *, keeps_ids: bool) -> None:
         )
 
 
+def check_rewrites(head: TableVersion) -> None:
+    """Make sure that rows of a table version may be written to other files, with all that they have.
+
+    Raises:
+        UnsupportedTableError: by the columns whose values cannot be carried over.
+    """
+    table = table_of(head)
+    reasons = keeps_files(table.metadata)
+    if reasons:
+        raise UnsupportedTableError(
+            f"safewrite cannot write rows of {_named(table)} again: {listed(reasons)}. Nothing was written. {advice(reasons)}"
+        )
+
+
+def keeps_files(metadata: TableMetadata) -> Mapping[str, str]:
+    """Why no row may be written again, by feature; {} where they may."""
+    return _against(metadata, KEEPING_RULES)
+
+
 def unreadable(metadata: TableMetadata) -> Mapping[str, str]:
     """Why the rows may not be read, by feature; {} where they may."""
     return _against(metadata, READING_RULES)
@@ -160,16 +179,19 @@ def _transforms(metadata: TableMetadata) -> str | None:
 
 
 def _types(metadata: TableMetadata) -> str | None:
-    """Why columns forbid it whose values are not known: a frame could not bring them, and a rewrite would lose them.
+    """Why columns forbid it whose values are not known: no file could do without one that must not be NULL.
 
-    A column of type ``unknown`` has no values, and no file has it; inside of other columns, or where there is no other, that is not done.
+    A column of type ``unknown`` has no values, and no file has it; inside of other columns that is not done, nor is a table of such alone.
     """
     from pyiceberg.types import UnknownType
 
+    others = unread(metadata)
     tops = {one.field_id for one in metadata.schema().fields}
-    alone = all(isinstance(one.field_type, UnknownType) for one in metadata.schema().fields)
+    alone = all(
+        isinstance(one.field_type, UnknownType) or one.name in others for one in metadata.schema().fields
+    )
     found = [
-        *unread(metadata),
+        *(one.name for one in metadata.schema().fields if one.name in others and (one.required or alone)),
         *_fields(
             metadata,
             lambda field: isinstance(field.field_type, UnknownType) and (alone or field.field_id not in tops),
@@ -177,6 +199,16 @@ def _types(metadata: TableMetadata) -> str | None:
     ]
     return (
         f"values would have to be written to {', '.join(found)}, of a type that is not known"
+        if found
+        else None
+    )
+
+
+def _types_kept(metadata: TableMetadata) -> str | None:
+    """Why such columns forbid that rows are written again; those of new rows do without, which is NULL."""
+    found = unread(metadata)
+    return (
+        f"values of {', '.join(found)} would have to be carried along, of a type that is not known"
         if found
         else None
     )
@@ -237,6 +269,9 @@ RULES: Mapping[str, Rule] = {
 CHANGE_RULES: Mapping[str, Rule] = {**RULES, "format version": _format}
 """As RULES, for all other writers."""
 
+KEEPING_RULES: Mapping[str, Rule] = {"types": _types_kept}
+"""As RULES, of columns that new rows may do without, and whose values cannot be carried into other files."""
+
 _COPY = "copy the rows to a table without it, or write with the engine that made it"
 WAYS_OUT: Mapping[str, str] = {
     "format version": "format version: engines upgrade to 3 where they are asked to (Spark, Glue and EMR by 'format-version' = '3'), and "
@@ -249,6 +284,7 @@ WAYS_OUT: Mapping[str, str] = {
     "defaults": "defaults: an engine set them (ALTER COLUMN c.field SET DEFAULT). Write such rows with that engine, or drop the default "
     "there.",
     "names": "names: rename the column: ALTER TABLE t RENAME COLUMN _row_id TO row_id.",
-    "types": f"types: for such columns {_COPY}.",
+    "types": "types: rows without such a column are appended where it may be NULL, and rows are deleted and overwritten by a condition. For "
+    f"all else {_COPY}.",
 }
 """Who turns a feature on, and what lets safewrite write (or read) the table."""

@@ -41,6 +41,7 @@ from safewrite.table.history import CommittedWrite, HistoryEntry
 from safewrite.table.new_table import Layout
 from safewrite.table.operation import Operation
 from safewrite.table.writer import repeated
+from safewrite.values.unsupported import check_brought
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -244,6 +245,12 @@ class IcebergFormat:
     # --- steps of a write -------------------------------------------------------------------------
     def planned_on(self, operation: Operation, data: Any, *, alone: bool = True) -> TableVersion:
         """The version that a write is planned on; the table is made if it may be."""
+        head = self._planned_on(operation, data)
+        if operation.verb == "apply_changes":
+            features.check_rewrites(head)
+        return head
+
+    def _planned_on(self, operation: Operation, data: Any) -> TableVersion:
         if operation.positions and self._cached.head is not None:
             head = self._fresh_head()
             seen = stand(positions_of(head, operation.positions), operation.positions)
@@ -448,6 +455,9 @@ class IcebergFormat:
         of = (write.empty_like(frame), operation) if new else ()
         head = self._fresh_head(*of)
         features.check_commit(head, keeps_ids=True)
+        check_brought(features.unread(table_of(head).metadata), lambda: frame.columns)
+        if operation.changes is not None:
+            features.check_rewrites(head)
         write.check_session(frame.sparkSession, head)
         if (made := by_tasks.write(self, held, operation, name, head, queue_first)) is not None:
             return made

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from safewrite.errors import UnsupportedTableError
+from safewrite.errors import InvalidInputError, UnsupportedTableError
 
 _NO_ARROW = "Arrow has no type for it, so its values could not be compared with those that are written"
 _WHY = {"variant": _NO_ARROW, "geometry": _NO_ARROW, "geography": _NO_ARROW}
@@ -17,10 +17,11 @@ def is_opaque(kind: str) -> bool:
 
 
 def reason(kind: str) -> str:
-    """Why a type is refused."""
+    """Why a type is refused; ``geometry(srid:3857)`` is one of its kind."""
+    name = kind.partition("(")[0]
     return (
-        f"safewrite cannot write {kind} values: {_WHY[kind]}"
-        if kind in _WHY
+        f"safewrite cannot write {name} values: {_WHY[name]}"
+        if name in _WHY
         else f"safewrite does not know the type {kind}"
     )
 
@@ -43,3 +44,19 @@ def check_all_read(unread: Mapping[str, str], names: Sequence[str]) -> None:
             f"{why}. Nothing was read, for column {name!r} would be missing. Name the columns to be read: columns={[*names[:3]]} for "
             "rows(), read() and tables(); row_count() and history() go on."
         )
+
+
+def check_brought(unread: Mapping[str, str], names: Callable[[], Iterable[str]]) -> None:
+    """Refuse data with a column of the table whose values safewrite does not write; rows without it have NULL there.
+
+    ``unread`` has the reasons, by column.
+
+    Raises:
+        InvalidInputError: names the first.
+    """
+    for name in names() if unread else ():
+        if name in unread:
+            raise InvalidInputError(
+                f"{unread[name]}. Nothing was written. Leave the column out of the data, which makes it NULL in these rows; or "
+                "write them with an engine that has the type."
+            )

@@ -61,7 +61,7 @@ class Oracle:
         assert len({*ids}) == len(ids)
         assert None not in ids
         assert max(ids) < metadata.next_row_id
-        assert sorted(self.table.rows(where="true")["id"].to_pylist()) == sorted(found)
+        assert sorted(self.table.rows(where="true", columns=["id"])["id"].to_pylist()) == sorted(found)
         assert self.table.row_count() == len(found)
         self.known = found
 

@@ -22,6 +22,8 @@ from pyiceberg.typedef import Record
 from pyroaring import BitMap, BitMap64
 from sqlalchemy import text
 
+from safewrite.iceberg.data.opaque import opaque_types
+
 NAME = "db.t"
 
 
@@ -39,9 +41,7 @@ def edit(
 ) -> dict[str, Any]:
     """Commit a change of a table's metadata, as another engine does; the metadata of before is what it is given."""
     catalog = SqlCatalog("default", **properties)
-    before = (
-        catalog.load_table(name).metadata_location if not _opaque(catalog, name) else _location(catalog, name)
-    )
+    before = _location(catalog, name)
     metadata: dict[str, Any] = json.loads(_local(before).read_text())
     change(metadata)
     number = int(Path(before).name[:5]) + 1
@@ -61,6 +61,11 @@ def edit(
     return metadata
 
 
+def _loaded(catalog: SqlCatalog, name: str) -> Any:
+    with opaque_types():
+        return catalog.load_table(name)
+
+
 def _location(catalog: SqlCatalog, name: str) -> str:
     with catalog.engine.begin() as connection:
         namespace, table = name.split(".")
@@ -71,10 +76,6 @@ def _location(catalog: SqlCatalog, name: str) -> str:
             {"n": namespace, "t": table},
         ).scalar_one()
     return str(found)
-
-
-def _opaque(catalog: SqlCatalog, name: str) -> bool:
-    return '"variant"' in _local(_location(catalog, name)).read_text()
 
 
 def upgrade(properties: dict[str, str], name: str = NAME) -> None:
@@ -142,7 +143,7 @@ def mark(
     entry's fields and of the file.
     """
     catalog = SqlCatalog("default", **properties)
-    table = catalog.load_table(name)
+    table = _loaded(catalog, name)
     stale = list((spare or {}).items())
     body, places = puffin([*gone.items(), *stale])
     path = f"{table.location()}/data/{uuid.uuid4()}-deletes.puffin"
@@ -168,7 +169,7 @@ def mark(
 def commit_deletes(properties: dict[str, str], files: Sequence[avro.DataFile], name: str = NAME) -> None:
     """Add delete files in one snapshot, as another engine does."""
     catalog = SqlCatalog("default", **properties)
-    table = catalog.load_table(name)
+    table = _loaded(catalog, name)
     snapshot = table.current_snapshot()
     assert snapshot is not None
     version, number = table.metadata.format_version, uuid.uuid4().int >> 66
@@ -257,7 +258,7 @@ class _Deletes3(_Deletes):
 def data_files(properties: dict[str, str], name: str = NAME) -> list[str]:
     """The paths of the live data files, oldest first."""
     catalog = SqlCatalog("default", **properties)
-    table = catalog.load_table(name)
+    table = _loaded(catalog, name)
     snapshot = table.current_snapshot()
     assert snapshot is not None
     entries = [

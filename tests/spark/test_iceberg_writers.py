@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import io
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.types import DateType, IntegerType
 
 import safewrite as sw
 from bench.servers.catalogs import CatalogKind
 from bench.servers.servers import Ministack
-from safewrite.changes.tasks import apply_job
-from safewrite.iceberg.catalog.loading import load
 from safewrite.iceberg.table import IcebergTable
-from tests.iceberg.test_v3_appends import Overtaken
 from tests.servers import object_at
 from tests.spark.lake import Lake
 from tests.spark.session import Spark
@@ -167,100 +162,3 @@ def delete_by_equality(
         .build()
     )
     java.newRowDelta().addDeletes(file).commit()
-
-
-# --- format version 3 -------------------------------------------------------------------------------
-UPGRADE = "ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')"
-CHANGED = "UPDATE {t} SET value = 'changed' WHERE id IN (2, 5)"
-APPENDED = "INSERT INTO {t} SELECT /*+ COALESCE(1) */ * FROM VALUES "
-DELETED = "DELETE FROM {t} WHERE id IN (2, 6)"
-MERGED = (
-    "MERGE INTO {t} USING (SELECT /*+ COALESCE(1) */ * FROM VALUES (1L, 'z', false), (5L, 'z', false), (7L, 'z', true), (11L, 'z', false) "
-    "AS c(id, value, gone)) s ON {t}.id = s.id WHEN MATCHED AND s.gone THEN DELETE WHEN MATCHED THEN UPDATE SET value = s.value "
-    "WHEN NOT MATCHED AND NOT s.gone THEN INSERT (id, value) VALUES (s.id, s.value)"
-)
-GIVEN = [{"id": number, "value": "z", "gone": number == 7} for number in (1, 5, 7, 11)]
-COMPACTED = "CALL {c}.system.rewrite_data_files(table => '{n}', options => map('rewrite-all', 'true'))"
-BY_US: dict[str, Callable[[sw.Table, Callable[[Any], Any]], object]] = {
-    COMPACTED: lambda table, frame: table.maintain(),
-    DELETED: lambda table, frame: table.delete("id IN (2, 6)"),
-    MERGED: lambda table, frame: table.apply_changes(
-        frame(GIVEN), keys=["id"], sequence_by=["value"], delete_when="gone"
-    ),
-}
-"""What safewrite does where Spark would run a statement."""
-PROGRAMS: dict[str, tuple[CatalogKind, str, str, list[str | tuple[int, ...]]]] = {
-    # the catalog, the format version that the table is made with, how Spark changes rows, and what it runs or either of them appends
-    "made": ("rest", "3", "copy-on-write", [(1, 2), (3,), f"{APPENDED} (4L, 'spark'), (5L, 'spark')", (6, 7), CHANGED, (8,), DELETED, MERGED, (9, 10), COMPACTED]),
-    "of a SQL catalog": ("sql", "3", "merge-on-read", [(1, 2), f"{APPENDED} (5L, 'spark')", CHANGED, (3, 4), MERGED, "DELETE FROM {t} WHERE id = 3", (6,), DELETED, (8,), COMPACTED]),
-    "upgraded": ("rest", "2", "merge-on-read", [(1, 2), (3, 4), UPGRADE, (5,), CHANGED, (6, 7), DELETED, MERGED, "CALL {c}.system.rewrite_data_files('{n}')", (8,)]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("by_executors", [False, True], ids=["here", "executors"])
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_rows_of_version_3_have_the_ids_that_spark_alone_would_give_them(
-    spark: Spark,
-    lakes: Callable[[CatalogKind], Lake],
-    program: str,
-    by_executors: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Row ids and sequence numbers go with the rows through what Spark changes in between."""
-    monkeypatch.setattr(apply_job, "FEW_ROWS", 0)  # executors get few rows, too
-    frame = spark.session.createDataFrame if by_executors else lambda given: given
-    kind, version, mode, steps = PROGRAMS[program]
-    lake = lakes(kind)
-    made = load(
-        lake.name, **lake.properties
-    )  # safewrite's own, for PyIceberg's SQL catalog writes no such metadata
-    catalog, found = lake.closing.enter_context(closing(made)), []
-    for by_us in (True, False):
-        properties = settings(mode) | {"format-version": version}
-        table = sw.create(lake.new(), rows().schema, catalog=catalog, properties=properties)
-        name = lake.sql(table.uri)
-        for step in steps:
-            if step in BY_US and by_us:
-                with spark.careless():
-                    BY_US[step](sw.open(table.uri, catalog=catalog), frame)
-            elif isinstance(step, str):
-                spark.run(step.format(t=name, c=lake.name, n=table.uri))
-            elif by_us:
-                assert sw.open(table.uri, catalog=catalog).append(rows(*step)).outcome == "committed"
-            else:
-                spark.run(APPENDED.format(t=name) + ", ".join(f"({one}L, 'new')" for one in step))
-        query = f"SELECT id, value, _row_id AS r, _last_updated_sequence_number AS s FROM {name} ORDER BY id"
-        found.append(spark.sql(query).to_pylist())
-        assert values(spark.read(name)) == values(sw.open(table.uri, catalog=catalog).rows(where="true"))
-    assert found[0] == found[1]
-    assert len({row["r"] for row in found[0]}) == len(found[0])
-    assert None not in {row["s"] for row in found[0]}
-
-
-def test_a_rest_catalog_takes_row_ids_of_version_3_once(
-    spark: Spark, lakes: Callable[[CatalogKind], Lake]
-) -> None:
-    """Frames of Spark too; and where another branch took the ids, so that no requirement of the commit fails."""
-    lake = lakes("rest")
-    table = lake.create(rows().schema, format_version=3)
-    table.append(rows(1))
-    audit, own = lake.open(table.uri, branch="audit"), lake.open(table.uri)
-    own.world = Overtaken(own.world, lambda: table.append(rows(2, 3)), lambda: audit.append(rows(4, 5, 6)))
-    assert own.append(rows(7, 8)).attempts == 3
-    frame = spark.session.sql("SELECT 9L AS id, 'new' AS value")
-    with spark.careless():
-        assert lake.open(table.uri).append(frame).outcome == "committed"
-    found = spark.sql(f"SELECT id, _row_id AS r FROM {lake.sql(table)} ORDER BY id").to_pylist()
-    assert [(row["id"], row["r"]) for row in found] == [(1, 0), (2, 1), (3, 2), (7, 6), (8, 7), (9, 8)]
-    with lake.load().load_table(table.uri).update_schema() as update:  # by PyIceberg's own
-        update.add_column("n", IntegerType(), default_value=7)
-        update.add_column("day", DateType(), default_value=dt.date(2026, 1, 2))
-    with spark.careless():
-        lake.open(table.uri).append(spark.session.sql("SELECT 10L AS id, 'new' AS value"))
-        lake.open(table.uri).append(
-            spark.session.sql("SELECT 11L AS id, 'new' AS value, CAST(NULL AS INT) AS n")
-        )
-    table.refresh().append([{"id": 12, "value": "new"}])
-    filled = spark.sql(f"SELECT id, n, day FROM {lake.sql(table)} WHERE id > 9 ORDER BY id").to_pylist()
-    day = dt.date(2026, 1, 2)
-    assert [(*row.values(),) for row in filled] == [(10, 7, day), (11, None, day), (12, 7, day)]

@@ -16,7 +16,7 @@ from safewrite.delta.spark import transaction
 from safewrite.delta.spark.session import LOG_STORE, attach, hook_of
 from safewrite.delta.spark.transaction import NamedTransaction, SparkTransaction
 from safewrite.delta.write.abc import Write
-from safewrite.delta.write.creation import check_added, check_brought
+from safewrite.delta.write.creation import check_added
 from safewrite.delta.write.recalled import DeltaDone
 from safewrite.delta.write.transaction import Transaction
 from safewrite.delta.write.write import Recalled, committed, found_again, recall
@@ -48,6 +48,7 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Arbiter
 from safewrite.protocol.delta.commit import Found, Landed
 from safewrite.stores.world import Performer, run
+from safewrite.values.unsupported import check_brought
 from safewrite.version import __version__
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def rows_of(
     """The rows of a frame under a table's schema, with all checks of their values, those by the table's rules too."""
     rules = None
     if state is not None:
-        check_brought(state, lambda: frame.columns)
+        check_brought(state.unread, lambda: frame.columns)
         rules, frame = rules_of(state), filled(frame, fills_of(state), state.schema)
     rows = conformed(frame, schema, partition_by=partition_by, schema_mode=operation.schema_mode)
     check_columns(operation.volatile, rows.schema.names, frame.columns)

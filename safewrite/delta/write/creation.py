@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -204,20 +204,6 @@ def check_added(state: Snapshot, added: Sequence[pa.Field]) -> None:
     if added:
         features.check_new_names(state, [field.name for field in added])
         add_fields(state.schema_string, added, any_name=bool(state.mapping))
-
-
-def check_brought(state: Snapshot, names: Callable[[], Iterable[str]]) -> None:
-    """Refuse data with a column of the table whose values safewrite does not write; rows without it have NULL there.
-
-    Raises:
-        InvalidInputError: names the first.
-    """
-    for name in names() if state.unread else ():
-        if name in state.unread:
-            raise InvalidInputError(
-                f"{state.unread[name]}. Nothing was written. Leave the column out of the data, which makes it NULL in these rows; or "
-                "write them with an engine that has the type."
-            )
 
 
 def _check_partitions(state: Snapshot, wider: Sequence[pa.Field]) -> None:

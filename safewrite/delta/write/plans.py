@@ -25,6 +25,7 @@ from safewrite.frames.task_files import MemberWriter, WrittenMember
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.keys import Identity
 from safewrite.stores.world import LEDGER_TTL_S
+from safewrite.values.unsupported import check_brought
 from safewrite.values.widening import wider_fields, with_fields
 from safewrite.version import __version__
 
@@ -119,7 +120,7 @@ class Planner:
         """The data with the columns that it lacks and the table computes; it may have none that cannot be written."""
         if state is None:
             return data
-        creation.check_brought(state, lambda: as_frame(data, target=state.schema).column_names)
+        check_brought(state.unread, lambda: as_frame(data, target=state.schema).column_names)
         fills = row_rules.fills_of(state)
         if not fills:
             return data

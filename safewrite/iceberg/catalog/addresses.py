@@ -15,6 +15,7 @@ from safewrite.engine.settings_sent import travelling
 from safewrite.iceberg.catalog.metadata_v3 import dumped
 from safewrite.iceberg.catalog.s3 import direct
 from safewrite.iceberg.catalog.world import FilesWorld
+from safewrite.iceberg.data.opaque import opaque_types
 from safewrite.iceberg.metadata import head_of, table_of
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ class _BorrowingWorld(FilesWorld):
 
         assert self.table is not None
         catalog = load(str(lender.pop("name")), **lender)
-        self.table.io = catalog.load_table(self.table.name()).io
+        with opaque_types():
+            self.table.io = catalog.load_table(self.table.name()).io
         self._lent_s = time.time()
 
 
@@ -174,6 +176,7 @@ def _opened(address: TableAddress, process: int) -> OpenedTable:
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadataUtil
 
-    metadata = TableMetadataUtil.parse_raw(address.metadata)
+    with opaque_types():
+        metadata = TableMetadataUtil.parse_raw(address.metadata)
     table = Table(address.identifier, metadata, address.location, _file_io(address), None)  # type: ignore[arg-type]
     return OpenedTable(head_of(table), _BorrowingWorld(table, address))

@@ -12,13 +12,11 @@ from safewrite.errors import UnsupportedTableError
 from safewrite.iceberg.catalog.damaged import SAFE, check_whole, is_of_statistics, unread
 from safewrite.iceberg.data.opaque import any_statistics, opaque_types
 from safewrite.text.rendering import said
-from safewrite.values.unsupported import ADVICE, reason
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-_UNREAD = re.compile(r"(?:Unsupported field type: '|Type not recognized: )([^' ]+)")
 _NO_DEFAULT = re.compile(r"Cannot deserialize bytes, type (.+) not supported")
 _SEVERAL_SOURCES = "Multi argument transforms"
 _FILES = ("Parquet", "ORC", "Avro", "JSON", "CSV")
@@ -29,7 +27,7 @@ def load_table(catalog: Catalog, identifier: tuple[str, ...]) -> Table:
     """The table of this name, as the catalog's own ``load_table``, also where columns have types that PyIceberg does not know.
 
     Raises:
-        UnsupportedTableError: the name is another kind of table, a view or a link; the table has a column of a type that
+        UnsupportedTableError: the name is another kind of table, a view or a link; the table has a default or a transform that
             PyIceberg does not read; its metadata is of a newer format version, or not as the specification has it.
         Exception: whatever the catalog raises else.
     """
@@ -37,7 +35,7 @@ def load_table(catalog: Catalog, identifier: tuple[str, ...]) -> Table:
     try:
         found = _loaded(catalog, identifier)
     except Exception as error:
-        refusal = _unread_type(error, name) or unread(error, name) or _in_glue(catalog, identifier, error)
+        refusal = _unread_part(error, name) or unread(error, name) or _in_glue(catalog, identifier, error)
         if refusal is None:
             raise
         raise refusal from error
@@ -59,8 +57,8 @@ def _loaded(catalog: Catalog, identifier: tuple[str, ...]) -> Table:
         return catalog.load_table(identifier)
 
 
-def _unread_type(error: Exception, name: str) -> UnsupportedTableError | None:
-    """The refusal of a table with a column of a type, a default or a transform that PyIceberg does not read, if the error is that."""
+def _unread_part(error: Exception, name: str) -> UnsupportedTableError | None:
+    """The refusal of a table with a default or a transform that PyIceberg does not read, if the error is that."""
     if (default := _NO_DEFAULT.search(said(error))) is not None:
         return UnsupportedTableError(
             f"A column of {name} has a default of type {default[1]}, and PyIceberg reads defaults of plain types alone. {SAFE} Drop the "
@@ -71,14 +69,7 @@ def _unread_type(error: Exception, name: str) -> UnsupportedTableError | None:
             f"{name} is partitioned or sorted by a transform of several columns, which PyIceberg does not read. {SAFE} Read and write it "
             "with the engine that made it, or take a newer version of PyIceberg and safewrite."
         )
-    found = _UNREAD.search(said(error))
-    return (
-        None
-        if found is None
-        else UnsupportedTableError(
-            f"A column of {name} has the Iceberg type {found[1]!r}: {reason(found[1])}. {SAFE} {ADVICE}"
-        )
-    )
+    return None
 
 
 def _in_glue(catalog: Any, identifier: tuple[str, ...], error: Exception) -> UnsupportedTableError | None:

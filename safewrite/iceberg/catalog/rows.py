@@ -14,6 +14,7 @@ import pyarrow as pa
 from safewrite.frames.parallel import windows
 from safewrite.iceberg.catalog.files import MemoryIO
 from safewrite.iceberg.catalog.outcomes import classify_file_error
+from safewrite.iceberg.data.schema import known_columns, read_schema
 from safewrite.protocol.effects import Failed, Ok, Outcome
 from safewrite.text.rendering import said
 
@@ -40,7 +41,7 @@ def read_rows(
 ) -> Outcome:
     """The live rows of a file under the table's schema, of all columns or of some: outcomes as of ``ReadRows``."""
     try:
-        schema = metadata.schema() if columns is None else metadata.schema().select(*columns)
+        schema = known_columns(metadata.schema()) if columns is None else metadata.schema().select(*columns)
         if without is not None:
             return Ok(_rows_between(schema, metadata, file_io, (task, without)))
         read = _rows_with_ids if with_ids else _rows_under
@@ -58,7 +59,6 @@ def _rows_under(schema: Schema, metadata: TableMetadata, file_io: FileIO, task: 
     from safewrite.iceberg.data import vectors
     from safewrite.iceberg.data.manifests_v3 import VERSION
     from safewrite.iceberg.data.nested import is_nested, live_rows, nested_columns
-    from safewrite.iceberg.data.schema import read_schema
 
     if (vector := vectors.vector_of(task)) is not None:
         whole = _rows_under(schema, metadata, file_io, FileScanTask(task.file))

@@ -170,7 +170,7 @@ class CatalogWorld(FilesWorld):
         self, table: Table, change: CommitRequest | MetadataCommit | RefCommit | CreateRequest
     ) -> Outcome:
         try:
-            with self._one_at_a_time:
+            with self._one_at_a_time, opaque_types():
                 self.catalog.commit_table(table, change.requirements, change.updates)
         except Exception as error:  # noqa: BLE001 - as above
             return classify_error(error)

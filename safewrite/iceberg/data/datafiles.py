@@ -28,7 +28,7 @@ from safewrite.frames.prepare import Prepared
 from safewrite.iceberg.data.grouping import groups, sorted_rows
 from safewrite.iceberg.data.metrics import FileMetrics, Plan, plan
 from safewrite.iceberg.data.partitions import check, typed
-from safewrite.iceberg.data.schema import arrow_schema, arrow_type
+from safewrite.iceberg.data.schema import arrow_schema, arrow_type, known_columns
 
 _WRITE_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _FIELD_ID = b"PARQUET:field_id"
@@ -227,7 +227,7 @@ class _Layout:
                 f"was written. Set the codec to one of {', '.join(_CODECS)}, and the level to a number or remove it."
             )
         has_level = level is not None and codec in _WITH_LEVEL
-        kept = [one for one in schema.fields if not isinstance(one.field_type, UnknownType)]
+        kept = [one for one in known_columns(schema).fields if not isinstance(one.field_type, UnknownType)]
         schema = schema if len(kept) == len(schema.fields) else Schema(*kept)  # no file has the others
         return cls(
             schema,

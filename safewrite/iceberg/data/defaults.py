@@ -10,8 +10,10 @@ from uuid import UUID
 
 from pyiceberg.schema import index_by_id
 
+from safewrite.frames.source import as_frame
 from safewrite.iceberg.data.manifests_v3 import VERSION
-from safewrite.iceberg.data.schema import arrow_type
+from safewrite.iceberg.data.schema import arrow_type, read_schema
+from safewrite.values.unsupported import check_brought
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -40,14 +42,19 @@ def fills_of(metadata: TableMetadata) -> tuple[ColumnFill, ...]:
 
 
 def filled_data(data: Any, metadata: TableMetadata) -> Any:
-    """The data with the columns that it lacks and that have a default."""
+    """The data with the columns that it lacks and that have a default; it may have none that cannot be written.
+
+    Raises:
+        InvalidInputError: names one that it has.
+    """
+    schema, unread = read_schema(metadata.schema())
+    check_brought(unread, lambda: as_frame(data, target=schema).column_names)
     fills = fills_of(metadata)
     if not fills:
         return data
     from safewrite.frames.fills import filled
-    from safewrite.iceberg.data.schema import arrow_schema
 
-    return filled(data, fills, arrow_schema(metadata.schema()))
+    return filled(data, fills, schema)
 
 
 def nested_defaults(metadata: TableMetadata) -> list[str]:

@@ -14,8 +14,10 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
+from safewrite.errors import UnsupportedTableError
 from safewrite.iceberg.data.manifests_v3 import VERSION, NumberedFile
-from safewrite.iceberg.data.schema import arrow_schema
+from safewrite.iceberg.data.schema import arrow_schema, read_schema
+from safewrite.values.unsupported import ADVICE
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -33,8 +35,17 @@ def kept_schema(metadata: TableMetadata) -> Schema:
 
 
 def kept_columns(metadata: TableMetadata) -> pa.Schema:
-    """As :func:`kept_schema`, of Arrow."""
-    return arrow_schema(kept_schema(metadata))
+    """As :func:`kept_schema`, of Arrow.
+
+    Raises:
+        UnsupportedTableError: names a column whose values cannot be carried into other files.
+    """
+    schema, unread = read_schema(kept_schema(metadata))
+    for why in unread.values():
+        raise UnsupportedTableError(
+            f"{why}; nor can rows that have such values be written again. Nothing was committed. {ADVICE}"
+        )
+    return schema
 
 
 def with_ids(schema: Schema) -> Schema:

@@ -1,8 +1,8 @@
 """Lets PyIceberg (0.12.0) load tables with columns of types that it does not know (``variant``), or with statistics of other kinds.
 
 PyIceberg refuses the whole table for one such column or one such kind (Presto's, ``ndv``), although the Puffin specification names no
-closed list of these.  What it does with columns for its own callers stays as it is, and so it does where such a type is inside of a list
-or a map.
+closed list of these.  It spells ``geometry(srid:3857)`` with quotes, which no other engine reads, so these types keep their text.  What it
+does with columns for its own callers stays as it is.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from contextvars import ContextVar
 from typing import Any
 
 from pydantic import model_serializer
-from pyiceberg.types import IcebergType, PrimitiveType
+from pyiceberg.types import IcebergType, ListType, MapType, PrimitiveType
 
 _taken: ContextVar[bool] = ContextVar("opaque types are taken", default=False)
 _known: Any = IcebergType.handle_primitive_type
+_INNER = ("element", "key", "value")
+_SPELLED_OTHERWISE = ("geometry", "geography")
 
 
 class OpaqueType(PrimitiveType):
@@ -47,15 +49,36 @@ class OpaqueType(PrimitiveType):
 
 
 def _handled(value: Any, handler: Any) -> Any:
+    if not _taken.get():
+        return _known(value, handler)
+    if isinstance(value, str) and value.startswith(_SPELLED_OTHERWISE):
+        return OpaqueType(value)
     try:
         return _known(value, handler)
     except ValueError:
-        if _taken.get() and isinstance(value, str):
+        if isinstance(value, str):
             return OpaqueType(value)
         raise
 
 
 IcebergType.handle_primitive_type = staticmethod(_handled)  # type: ignore[method-assign, assignment]
+
+
+def _takes(kind: type[ListType | MapType]) -> None:
+    """Take these types inside of a list or a map, too, whose texts PyIceberg's models hand to nobody."""
+    begun = kind.__init__
+
+    def begin(self: Any, *args: Any, **data: Any) -> None:
+        if _taken.get():
+            texts = {name: one for name, one in data.items() if name in _INNER and isinstance(one, str)}
+            data |= {name: _handled(one, None) for name, one in texts.items()}
+        begun(self, *args, **data)
+
+    kind.__init__ = begin  # type: ignore[method-assign]
+
+
+_takes(ListType)
+_takes(MapType)
 
 
 @contextmanager

@@ -86,12 +86,19 @@ _WIDENED = {pa.int8(): pa.int32(), pa.int16(): pa.int32()}
 
 
 def arrow_schema(iceberg: Schema) -> pa.Schema:
-    """The Arrow schema that frames are conformed to, without metadata.
+    """The Arrow schema that frames are conformed to, without metadata; columns of types that are not known (variant) are none of it.
 
-    A UUID is a byte string of 16; columns that are not required are nullable.  Raises UnsupportedTableError naming
-    the column of a type that is not known (variant, geometry, ...).
+    A UUID is a byte string of 16; columns that are not required are nullable.
     """
-    return pa.schema([_arrow_field(field, "") for field in iceberg.fields])
+    return read_schema(iceberg)[0]
+
+
+def known_columns(iceberg: Schema) -> Schema:
+    """The schema without columns of types that are not known, at any depth."""
+    unread = read_schema(iceberg)[1]
+    if not unread:
+        return iceberg
+    return Schema(*(one for one in iceberg.fields if one.name not in unread), schema_id=iceberg.schema_id)
 
 
 def read_schema(iceberg: Schema) -> tuple[pa.Schema, dict[str, str]]:

@@ -173,15 +173,16 @@ def _probe(connection: Connection, head: TableVersion) -> Findings:
 def _features(metadata: TableMetadata) -> Findings:
     """What safewrite may do with a table whose features it does not all honour."""
     unread, refused = features.unreadable(metadata), features.unwritable(metadata)
-    if not refused:
+    reasons = {**features.keeps_files(metadata), **refused, **unread}
+    if not reasons:
         return
-    reasons = {**refused, **unread}
+    does = "neither reads nor writes this table" if unread else "reads this table, and does not write to it"
+    does = does if refused else "reads this table, appends to it and deletes from it, and writes no row again"
     yield Finding(
         WARNING if unread else INFO, "unsupported_feature",
-        f"safewrite {'neither reads nor writes this table' if unread else 'reads this table, and does not write to it'}: {features.listed(reasons)}. The table itself is sound, "
-        "as far as this tells.",
+        f"safewrite {does}: {features.listed(reasons)}. The table itself is sound, as far as this tells.",
         features.advice(reasons),
-        {"reads": not unread, "writes": False, "appends": False, "format_version": int(metadata.format_version)},
+        {"reads": not unread, "writes": False, "appends": not refused, "format_version": int(metadata.format_version)},
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from safewrite.findings import Step, Steps
 from safewrite.iceberg import branch_properties, features
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 from safewrite.iceberg.connect import Connection
+from safewrite.iceberg.data.opaque import opaque_types
 from safewrite.iceberg.maintenance.verify import read_head
 from safewrite.iceberg.metadata import head_of, table_of
 from safewrite.iceberg.opening import probe
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 ACTION = "forget_branch"
 
 
+@opaque_types()
 def set_retention(connection: Connection) -> Step:
     """Set the table's property to 15 days.
 

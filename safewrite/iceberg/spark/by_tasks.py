@@ -24,8 +24,9 @@ from safewrite.frames.spark.tallied import (
 )
 from safewrite.iceberg.catalog.addresses import TableAddress, address_of
 from safewrite.iceberg.data.defaults import fills_of
-from safewrite.iceberg.data.schema import arrow_schema
+from safewrite.iceberg.data.schema import arrow_schema, known_columns
 from safewrite.iceberg.data.uuids import uuid_columns, with_uuids
+from safewrite.iceberg.features import unread
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.spark.distribution import distributed, is_expressible
 from safewrite.iceberg.spark.files import has_library
@@ -72,7 +73,7 @@ def address_to_append(table: SparkTable, held: ComputedFrame, head: TableVersion
     if as_spark_has(metadata.schema()) is None:
         return None
     by_tasks = metadata.sort_order().is_unsorted and is_expressible(metadata)
-    if not by_tasks and has_library(held.session):
+    if not by_tasks and not unread(metadata) and has_library(held.session):
         return None
     return address_of(head, table.connection.catalog)
 
@@ -85,10 +86,7 @@ def reached(table: SparkTable, head: TableVersion, operation: Operation) -> Tabl
         InvalidInputError: the FileIO, or this process's credentials, cannot be sent to executors.
     """
     schema, what = table_of(head).metadata.schema(), operation.verb
-    pairs = [
-        (one, _field(field, one)) for field, one in zip(schema.fields, arrow_schema(schema), strict=True)
-    ]
-    others = [one.name for one, seen in pairs if seen is None]
+    others = [one.name for one, seen in _pairs(schema) if seen is None]
     if others:
         raise UnsupportedTableError(
             f"{table.uri}: Spark has values of {', '.join(map(shown, others))} in another form than Iceberg (time; UUID or fixed inside of "
@@ -103,8 +101,14 @@ def reached(table: SparkTable, head: TableVersion, operation: Operation) -> Tabl
 
 def as_spark_has(schema: Schema) -> pa.Schema | None:
     """The columns as Spark has them in Arrow: UUIDs are texts, and bytes have no fixed length.  None for types beyond these."""
-    fields = [_field(field, one) for field, one in zip(schema.fields, arrow_schema(schema), strict=True)]
+    fields = [seen for _, seen in _pairs(schema)]
     return None if any(field is None for field in fields) else pa.schema(fields)
+
+
+def _pairs(schema: Schema) -> list[tuple[pa.Field, pa.Field | None]]:
+    """The columns, and each as Spark has it."""
+    known = known_columns(schema)
+    return [(one, _field(field, one)) for field, one in zip(known.fields, arrow_schema(known), strict=True)]
 
 
 def _field(field: NestedField, there: pa.Field) -> pa.Field | None:

@@ -20,6 +20,7 @@ from safewrite.frames.replace_where import EVERYTHING
 from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.data.lineage import first_id, kept_columns
 from safewrite.iceberg.data.reading import fetched, planned
+from safewrite.iceberg.features import keeps_files, listed
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write import position_deletes
 from safewrite.iceberg.write.append import AppendPlan
@@ -59,8 +60,8 @@ def inventory(
         if _count(head) > known.files_max:
             known = KnownManifests(sys.maxsize, statistics=False)
         tasks = yield from planned(head, EVERYTHING, known, limits)
-    spec_id = table_of(head).metadata.default_spec_id
-    files = [_stored(task, spec_id) for task in tasks]
+    metadata = table_of(head).metadata
+    files = [_stored(task, metadata.default_spec_id, listed(keeps_files(metadata))) for task in tasks]
     return Inventory(-1 if head.current is None else head.current, files, target, {}, listing=known)
 
 
@@ -71,7 +72,7 @@ def _count(head: TableVersion) -> int:
     return int(said) if said is not None and said.isdecimal() else 0
 
 
-def _stored(task: FileScanTask, spec_id: int) -> StoredFile:
+def _stored(task: FileScanTask, spec_id: int, stays: str) -> StoredFile:
     file = task.file
     return StoredFile(
         file.file_path,
@@ -80,7 +81,7 @@ def _stored(task: FileScanTask, spec_id: int) -> StoredFile:
         file.record_count,
         sum(position_deletes.rows_taken(one, file.file_path) for one in task.delete_files),
         len(task.delete_files),
-        "" if file.spec_id == spec_id else "it is of an older partition spec",
+        stays if file.spec_id == spec_id else "it is of an older partition spec",
     )
 
 

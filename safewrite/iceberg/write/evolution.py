@@ -12,6 +12,7 @@ from pyiceberg.types import IcebergType, LongType
 
 from safewrite.errors import InvalidInputError
 from safewrite.frames.prepare import refuse_untyped
+from safewrite.iceberg.data.opaque import opaque_types
 from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema, iceberg_type
 from safewrite.iceberg.metadata import table_of
 from safewrite.protocol.iceberg.head import TableVersion
@@ -47,6 +48,7 @@ def beyond(target: pa.Schema, found: pa.Schema) -> list[pa.Field]:
     return new
 
 
+@opaque_types()
 def evolve(head: TableVersion, added: Sequence[pa.Field], wider: Sequence[pa.Field] = ()) -> Evolution | None:
     """The table's schema with more columns, optional and at the end, and with wider ones; None if nothing changes.
 

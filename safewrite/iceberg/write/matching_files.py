@@ -85,7 +85,7 @@ class MatchingFiles:
             StorageError: a file is gone, or the store gave no answer.
         """
         metadata = table_of(head).metadata
-        schema, kept = arrow_schema(metadata.schema()), kept_columns(metadata)
+        schema = arrow_schema(metadata.schema())
         effect = PlanFiles(head, may_match(self.predicate, schema), self.known, name="replace.plan_files")
         outcome = yield from ask(effect, self.limits)
         if not isinstance(outcome, Ok):
@@ -103,7 +103,9 @@ class MatchingFiles:
                 if named is not None:  # nothing is known of a file before its delete file is there
                     marked[mark] = named, len(found.places)
                     continue
-            self._losses[mark] = loss if loss is not None else (yield from self._rest(head, task, kept))
+            if loss is None:
+                loss = yield from self._rest(head, task, kept_columns(metadata))
+            self._losses[mark] = loss
         yield from self._deletes.upload(head)
         for mark, (named, rows) in marked.items():
             self._losses[mark] = FileRewrite(rows, deletes=(self._deletes[named],))

@@ -30,6 +30,7 @@ from safewrite.changes.meaning.row_vectors import bitmap, framed, serialized
 from safewrite.iceberg.data.datafiles import StagedFile
 from safewrite.iceberg.data.manifests import entry, manifest_of
 from safewrite.iceberg.data.manifests_v3 import VERSION, NumberedFile
+from safewrite.iceberg.data.schema import read_schema
 from safewrite.iceberg.data.vectors import gone_rows
 from safewrite.iceberg.write import puffin
 
@@ -52,8 +53,15 @@ _SCHEMA = pa.schema(
 
 
 def is_asked(metadata: TableMetadata, mode: str = MODE) -> bool:
-    """Whether the table wants rows to be marked as gone, and its format version knows delete files."""
-    return metadata.format_version >= 2 and metadata.properties.get(mode) == "merge-on-read"
+    """Whether the table wants rows to be marked as gone, and its format version knows delete files.
+
+    From format version 3 on rows that match a condition are marked, too, where their file could not be written again.
+    """
+    if metadata.format_version >= 2 and metadata.properties.get(mode) == "merge-on-read":
+        return True
+    return (
+        mode == DELETE_MODE and metadata.format_version >= VERSION and bool(read_schema(metadata.schema())[1])
+    )
 
 
 def encoded(file: DataFile, positions: Numbers, path: str) -> StagedFile:
