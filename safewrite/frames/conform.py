@@ -23,6 +23,7 @@ from safewrite.errors import InvalidInputError, WouldAlterError
 from safewrite.text.rendering import said, shown
 from safewrite.values import compute as pc
 from safewrite.values.casts import convert
+from safewrite.values.field_defaults import default_of
 from safewrite.values.fit import misfits
 from safewrite.values.python import is_nan, no_nan
 from safewrite.values.refusals import NotExactError, OtherMeaningError
@@ -57,7 +58,8 @@ def conform(
     """``piece`` with the columns, order and types of ``target``, every value equal to what it was.
 
     ``first_row`` is the row number of the piece's first row, for messages (counted from 0).
-    ``allow_missing`` fills nullable columns and nested fields that the piece lacks with NULL.
+    ``allow_missing`` fills nullable columns and nested fields that the piece lacks with NULL.  A nested field that has a default gets
+    it where the piece lacks the field.
     ``stored`` are rows of the table: a text in them that is no UTF-8, which engines of Java write, stays so, for a write that
     takes away such a row, or one next to it, reads it too.
     Raises WouldAlterError naming column, row and value; where names or types of several columns differ, all of them.
@@ -281,15 +283,23 @@ class _Caster:
         if len(found) != len(names):
             raise WouldAlterError(f"Column {self._path!r} has two fields of one name. Nothing was written.")
         where = f"the struct {self._path!r} of the table"
+        defaults = {
+            one.name: default
+            for one in fields
+            if one.name not in found and (default := default_of(one)) is not None
+        }
+        needed = [one for one in fields if one.name not in defaults]
         _check_fields(
-            names, fields, where=where, allow_missing=self._casting.allow_missing, advice=NESTED_ADVICE
+            names, needed, where=where, allow_missing=self._casting.allow_missing, advice=NESTED_ADVICE
         )
         present = np.flatnonzero(pc.is_valid(values).to_numpy(zero_copy_only=False))
         children = []
         for field in fields:
             caster = _Caster(f"{self._path}.{field.name}", self._casting, self._rows)
             if field.name not in found:
-                children.append(pa.nulls(len(values), field.type))
+                nothing = pa.nulls(len(values), field.type)
+                given = defaults.get(field.name)
+                children.append(nothing if given is None else pc.if_else(pc.is_valid(values), given, nothing))
                 continue
             child = found[field.name]
             if not field.nullable and values.null_count:

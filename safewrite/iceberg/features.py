@@ -6,7 +6,7 @@ asked before each write, and once more when a commit is asked for: a table can b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from pyiceberg.transforms import UnknownTransform
@@ -15,6 +15,7 @@ from safewrite.errors import UnsupportedTableError
 from safewrite.iceberg.data import locations, partitions
 from safewrite.iceberg.data.schema import read_schema
 from safewrite.iceberg.metadata import table_of
+from safewrite.values.unsupported import check_brought
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -73,6 +74,19 @@ def check_commit(head: TableVersion, *, keeps_ids: bool) -> None:
         raise UnsupportedTableError(
             f"safewrite cannot write this to {_named(table)}: {listed(reasons)}. Nothing was written. {advice(reasons)}"
         )
+
+
+def check_frame(head: TableVersion, names: Callable[[], Iterable[str]], *, rewrites: bool) -> None:
+    """Make sure that a frame with columns of these ``names`` may be written; ``rewrites``: as changes.
+
+    Raises:
+        UnsupportedTableError: as :func:`check_commit` and :func:`check_rewrites`.
+        InvalidInputError: names a column whose values are not written.
+    """
+    check_commit(head, keeps_ids=True)
+    check_brought(unread(table_of(head).metadata), names)
+    if rewrites:
+        check_rewrites(head)
 
 
 def check_rewrites(head: TableVersion) -> None:
@@ -214,18 +228,6 @@ def _types_kept(metadata: TableMetadata) -> str | None:
     )
 
 
-def _defaults(metadata: TableMetadata) -> str | None:
-    """Why fields inside of columns forbid it that have a value for frames which lack them; whole columns are filled."""
-    from safewrite.iceberg.data.defaults import nested_defaults
-
-    found = nested_defaults(metadata)
-    return (
-        f"{', '.join(found)} would have to be filled inside of a column where the data lacks it"
-        if found
-        else None
-    )
-
-
 def _names(metadata: TableMetadata) -> str | None:
     """Why columns of before an upgrade forbid it: files have columns of these names for the ids of rows."""
     from safewrite.iceberg.data.lineage import NAMES
@@ -261,7 +263,6 @@ RULES: Mapping[str, Rule] = {
     **READING_RULES,
     "format version": _unnumbered,
     "types": _types,
-    "defaults": _defaults,
     "names": _names,
 }
 """As READING_RULES, for writers that keep ids of rows."""
@@ -281,8 +282,6 @@ WAYS_OUT: Mapping[str, str] = {
     "encryption": f"encryption: its owner set {ENCRYPTED}. Read and write this table with Spark, which asks for the keys.",
     "transforms": "transforms: a newer engine made them. Take a newer version of PyIceberg and safewrite, or read and write the table with "
     "that engine.",
-    "defaults": "defaults: an engine set them (ALTER COLUMN c.field SET DEFAULT). Write such rows with that engine, or drop the default "
-    "there.",
     "names": "names: rename the column: ALTER TABLE t RENAME COLUMN _row_id TO row_id.",
     "types": "types: rows without such a column are appended where it may be NULL, and rows are deleted and overwritten by a condition. For "
     f"all else {_COPY}.",

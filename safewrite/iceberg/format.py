@@ -15,7 +15,7 @@ from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.current import CachedTable
-from safewrite.iceberg.data.defaults import fills_of
+from safewrite.iceberg.data.defaults import fills_of, rules_of
 from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.data.schema import iceberg_schema, read_schema
 from safewrite.iceberg.metadata import table_of
@@ -41,7 +41,6 @@ from safewrite.table.history import CommittedWrite, HistoryEntry
 from safewrite.table.new_table import Layout
 from safewrite.table.operation import Operation
 from safewrite.table.writer import repeated
-from safewrite.values.unsupported import check_brought
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -245,20 +244,16 @@ class IcebergFormat:
     # --- steps of a write -------------------------------------------------------------------------
     def planned_on(self, operation: Operation, data: Any, *, alone: bool = True) -> TableVersion:
         """The version that a write is planned on; the table is made if it may be."""
-        head = self._planned_on(operation, data)
+        if operation.positions and self._cached.head is not None:
+            head = self._fresh_head()
+            if not stand(positions_of(head, operation.positions), operation.positions):
+                head = self._admit(self.refresh())  # an older version may have positions of before
+        else:
+            of = () if operation.verb in {"delete", "apply_changes"} else (data, operation)
+            head = self._fresh_head(*of)
         if operation.verb == "apply_changes":
             features.check_rewrites(head)
         return head
-
-    def _planned_on(self, operation: Operation, data: Any) -> TableVersion:
-        if operation.positions and self._cached.head is not None:
-            head = self._fresh_head()
-            seen = stand(positions_of(head, operation.positions), operation.positions)
-            return (
-                head if seen else self._admit(self.refresh())
-            )  # an older version may have positions of before
-        of = () if operation.verb in {"delete", "apply_changes"} else (data, operation)
-        return self._fresh_head(*of)
 
     def _fresh_head(self, *of: Any) -> TableVersion:
         """The table version of a moment ago; a missing table is created for the data and verb ``of`` a write if it may be."""
@@ -281,7 +276,7 @@ class IcebergFormat:
         from safewrite.frames.row_rules import TableRules
 
         head = self._cached.head
-        return TableRules(fills=() if head is None else fills_of(table_of(head).metadata))
+        return TableRules() if head is None else rules_of(table_of(head).metadata, self.uri)
 
     def commit(
         self, plan: WritePlan, operation: Operation, encode: Callable[[], Any], *, queue_first: bool
@@ -454,10 +449,7 @@ class IcebergFormat:
         )
         of = (write.empty_like(frame), operation) if new else ()
         head = self._fresh_head(*of)
-        features.check_commit(head, keeps_ids=True)
-        check_brought(features.unread(table_of(head).metadata), lambda: frame.columns)
-        if operation.changes is not None:
-            features.check_rewrites(head)
+        features.check_frame(head, lambda: frame.columns, rewrites=operation.changes is not None)
         write.check_session(frame.sparkSession, head)
         if (made := by_tasks.write(self, held, operation, name, head, queue_first)) is not None:
             return made

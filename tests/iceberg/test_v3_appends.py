@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.change import SwapTable
 from safewrite.stores.world import Performer
 from safewrite.testing.steps import Stepwise
+from tests.changes.tasked import by_tasks
 from tests.iceberg import v3_tables as v3
 from tests.iceberg.memory_glue import DATABASE, MemoryGlue
 from tests.iceberg.test_read_only_tables import DEFAULTS
@@ -236,12 +238,137 @@ def test_a_column_that_a_frame_lacks_gets_its_write_default(lake: dict[str, str]
     assert [one.name for one in opened(lake).row_rules.fills] == [*given]  # jobs go by these
 
 
-def test_a_default_inside_of_a_column_is_refused(lake: dict[str, str]) -> None:
-    made(lake).append(rows(1))
-    inner = {"id": 99, "name": "a", "required": False, "type": "int", "write-default": 7}
-    v3.add_column(lake, {"type": "struct", "fields": [inner]})  # type: ignore[arg-type]
-    with pytest.raises(sw.UnsupportedTableError, match=r"defaults: x\.a would have to be filled"):
-        opened(lake).append(rows(2))
+def with_defaults_inside(lake: dict[str, str], given: str = "write-default") -> dict[str, Any]:
+    """Add columns whose structs have fields with defaults of each type, in a struct, a list and a map; what such a struct gets."""
+
+    def struct(first: int) -> dict[str, Any]:
+        fields = [{"id": first, "name": "a", "required": False, "type": "long"}]
+        for number, (kind, default, _) in enumerate(DEFAULTS):
+            fields.append(
+                {
+                    "id": first + 1 + number,
+                    "name": f"x{number}",
+                    "required": False,
+                    "type": kind,
+                    given: default,
+                }
+            )
+        return {"type": "struct", "fields": fields}
+
+    kinds: dict[str, Any] = {
+        "s": struct(100),
+        "l": {"type": "list", "element-id": 200, "element-required": False, "element": struct(201)},
+        "m": {
+            "type": "map",
+            "key-id": 300,
+            "key": "string",
+            "value-id": 301,
+            "value-required": False,
+            "value": struct(302),
+        },
+    }
+    v3.edit(lake, lambda one: one.update({"last-column-id": 400}))
+    for name, kind in kinds.items():
+        v3.add_column(lake, kind, column=name)
+    return {"a": 1, **{f"x{number}": value for number, (*_, value) in enumerate(DEFAULTS)}}
+
+
+def narrow(*ids: int) -> pa.Table:
+    """Rows whose structs have one field."""
+    one, count = pa.struct([("a", pa.int64())]), len(ids)
+    return pa.table(
+        {
+            "id": ids,
+            "v": ["b"] * count,
+            "s": pa.array([{"a": 1}] * count, one),
+            "l": pa.array([[{"a": 1}, None]] * count, pa.list_(one)),
+            "m": pa.array([[("k", {"a": 1})]] * count, pa.map_(pa.string(), one)),
+        }
+    )
+
+
+def inside(table: sw.Table, number: int) -> list[Any]:
+    """What the structs of a row are."""
+    (row,) = table.refresh().rows({"id": [number]}).to_pylist()
+    return [row["s"], row["l"], row["m"]]
+
+
+@pytest.mark.parametrize("way", [nullcontext, by_tasks], ids=["here", "tasks"])
+def test_a_field_that_the_structs_of_a_frame_lack_gets_its_write_default(
+    way: Any, lake: dict[str, str]
+) -> None:
+    """Of each type, in structs, lists and maps, by each verb; a struct that is NULL, and a NULL that is given, stay; a repeat is known."""
+    made(lake).append(rows(0))
+    struct = with_defaults_inside(lake)
+    full, table = [struct, [struct, None], [("k", struct)]], opened(lake)
+    table.append(narrow(1), key="one")
+    assert table.append(narrow(1), key="one").outcome == "already_committed"
+    table.append_many([("a", narrow(2)), ("b", narrow(3))])
+    table.overwrite(narrow(4), where="id = 4")
+    table.append(narrow(5).append_column("n", pa.array([1])), schema_mode="merge")
+    table.append([{"id": 6, "v": "a", "n": None, "s": {"a": 1}, "l": [{"a": 1}, None], "m": None}])
+    with way():
+        table.apply_changes(narrow(1, 7), keys=["id"], sequence_by=["v"], schema_mode="merge")
+    for number in (1, 2, 3, 4, 5, 7):
+        assert inside(table, number) == full, number
+    assert inside(table, 6) == [*full[:2], None]
+    fields = [("a", pa.int64()), ("x0", pa.int32())]
+    one = narrow(8, 9).append_column("n", pa.array([1, 1]))
+    table.append(one.set_column(2, "s", pa.array([{"a": 1, "x0": None}, None], pa.struct(fields))))
+    assert (inside(table, 8)[0], inside(table, 9)[0]) == (struct | {"x0": None}, None)
+    table.delete("id = 8")
+    table.maintain()
+    assert inside(table, 3) == full
+    assert not any(field.metadata for field in table.schema.field("s").type)
+
+
+def test_a_required_field_inside_of_a_struct_is_filled_too(lake: dict[str, str]) -> None:
+    made(lake).append(rows(0))
+    inner = [
+        {"id": 99, "name": "a", "required": True, "type": "int", "write-default": 7},
+        {"id": 98, "name": "b", "required": False, "type": "int"},
+    ]
+    v3.add_column(lake, {"type": "struct", "fields": inner})  # type: ignore[arg-type]
+    table = opened(lake)
+    table.append([{"id": 1, "v": "a", "x": {"b": 1}}, {"id": 2, "v": "a", "x": None}])
+    assert table.rows(where="id > 0").sort_by("id")["x"].to_pylist() == [{"a": 7, "b": 1}, None]
+
+
+def test_an_initial_default_fills_fields_in_lists_and_maps_of_older_files(lake: dict[str, str]) -> None:
+    """A field that came later is no part of the structs of a file; one that is there and NULL stays NULL."""
+    one = pa.struct([("a", pa.int64())])
+    schema = pa.schema([*SCHEMA, ("s", one), ("l", pa.list_(one)), ("m", pa.map_(pa.string(), one))])
+    made(lake, schema).append(narrow(1))
+
+    def grow(metadata: dict[str, Any]) -> None:
+        fields = {field["name"]: field["type"] for field in metadata["schemas"][-1]["fields"]}
+        structs = (fields["s"], fields["l"]["element"], fields["m"]["value"])
+        for number, kind in enumerate(structs):
+            kind["fields"].append(
+                {"id": 90 + number, "name": "b", "required": False, "type": "int", "initial-default": 7}
+            )
+        metadata["last-column-id"] = 99
+
+    v3.edit(lake, grow)
+    table = opened(lake)
+    struct = {"a": 1, "b": 7}
+    assert inside(table, 1) == [struct, [struct, None], [("k", struct)]]
+    one = pa.struct([("a", pa.int64()), ("b", pa.int32())])
+    table.append([{"id": 2, "v": "b", "s": {"a": 1, "b": None}, "l": [], "m": None}])
+    table.overwrite([{"id": 3, "v": "b", "s": None, "l": None, "m": None}], where="id = 3")
+    table.maintain()
+    assert inside(table, 1) == [struct, [struct, None], [("k", struct)]]
+    assert inside(table, 2)[0] == {"a": 1, "b": None}
+
+
+def test_a_job_is_refused_by_a_default_inside_of_a_column(lake: dict[str, str]) -> None:
+    """It makes a struct that lacks a field one that has NULL there."""
+    made(lake).append(rows(0))
+    with_defaults_inside(lake)
+    with pytest.raises(
+        sw.UnsupportedTableError, match=r"s\.x0, .* would have to be filled inside of a column"
+    ):
+        _ = opened(lake).row_rules
 
 
 REFUSED: dict[str, tuple[Callable[[dict[str, str]], object], str]] = {

@@ -6,19 +6,20 @@ A NULL that a frame brings stays NULL.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from pyiceberg.schema import index_by_id
 
+from safewrite.errors import UnsupportedTableError
 from safewrite.frames.source import as_frame
 from safewrite.iceberg.data.manifests_v3 import VERSION
-from safewrite.iceberg.data.schema import arrow_type, read_schema
+from safewrite.iceberg.data.schema import arrow_type, read_schema, stored
 from safewrite.values.unsupported import check_brought
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
     from safewrite.frames.fills import ColumnFill
+    from safewrite.frames.row_rules import TableRules
 
 
 def fills_of(metadata: TableMetadata) -> tuple[ColumnFill, ...]:
@@ -35,10 +36,26 @@ def fills_of(metadata: TableMetadata) -> tuple[ColumnFill, ...]:
         ColumnFill(
             field.name,
             _as_sql(field.write_default),
-            ValueTerm(_stored(field.write_default), arrow_type(field.field_type, field.name)),
+            ValueTerm(stored(field.write_default), arrow_type(field.field_type, field.name)),
         )
         for field in given
     )
+
+
+def rules_of(metadata: TableMetadata, uri: str) -> TableRules:
+    """What jobs go by.
+
+    Raises:
+        UnsupportedTableError: fields inside of columns have defaults, which jobs do not fill.
+    """
+    from safewrite.frames.row_rules import TableRules
+
+    if inner := nested_defaults(metadata):
+        raise UnsupportedTableError(
+            f"A job does not write to {uri}: {', '.join(inner)} would have to be filled inside of a column where a record lacks it "
+            "(write-default). Nothing was written. Drop the default there, or write the rows by append() or apply_changes()."
+        )
+    return TableRules(fills=fills_of(metadata))
 
 
 def filled_data(data: Any, metadata: TableMetadata) -> Any:
@@ -65,10 +82,6 @@ def nested_defaults(metadata: TableMetadata) -> list[str]:
     tops = {field.field_id for field in schema.fields}
     found = [number for number, field in index_by_id(schema).items() if field.write_default is not None]
     return [schema.find_column_name(number) or str(number) for number in found if number not in tops]
-
-
-def _stored(value: Any) -> Any:
-    return value.bytes if isinstance(value, UUID) else value
 
 
 def _as_sql(value: Any) -> str:

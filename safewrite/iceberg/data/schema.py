@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
+from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
@@ -37,6 +39,7 @@ from pyiceberg.types import (
 
 from safewrite.errors import InternalError, InvalidInputError, UnsupportedTableError
 from safewrite.values import kept_names
+from safewrite.values.field_defaults import with_default
 from safewrite.values.types import (
     NAIVE_TIMESTAMP,
     UTC_TIMESTAMP,
@@ -91,6 +94,41 @@ def arrow_schema(iceberg: Schema) -> pa.Schema:
     A UUID is a byte string of 16; columns that are not required are nullable.
     """
     return read_schema(iceberg)[0]
+
+
+def written_schema(iceberg: Schema) -> pa.Schema:
+    """As :func:`arrow_schema`, with the defaults that fields of structs get where a frame lacks them (``write-default``)."""
+    known = known_columns(iceberg)
+    return pa.schema(
+        [_with_defaults(one, field) for one, field in zip(known.fields, arrow_schema(known), strict=True)]
+    )
+
+
+def _with_defaults(iceberg: NestedField, field: pa.Field) -> pa.Field:
+    return field.with_type(_inner_defaults(iceberg.field_type, field.type))
+
+
+def _inner_defaults(iceberg: IcebergType, kind: pa.DataType) -> pa.DataType:
+    """The type with the defaults of the fields of its structs."""
+    if isinstance(iceberg, StructType):
+        fields = []
+        for at, one in enumerate(iceberg.fields):
+            field = _with_defaults(one, kind.field(at))
+            fields.append(
+                field if one.write_default is None else with_default(field, stored(one.write_default))
+            )
+        return pa.struct(fields)
+    if isinstance(iceberg, ListType):
+        return list_of(_with_defaults(iceberg.element_field, kind.value_field))
+    if isinstance(iceberg, MapType):
+        key = _inner_defaults(iceberg.key_type, kind.key_type)
+        return map_of(key, _with_defaults(iceberg.value_field, kind.item_field))
+    return kind
+
+
+def stored(value: Any) -> Any:
+    """A default as Arrow takes it."""
+    return value.bytes if isinstance(value, UUID) else value
 
 
 def known_columns(iceberg: Schema) -> Schema:

@@ -10,7 +10,7 @@ from safewrite.changes.members.table_chunks import UnfitError
 from safewrite.changes.tasks.apply_job import ApplyJob, EngineChanges, judged
 from safewrite.iceberg.catalog.addresses import address_of
 from safewrite.iceberg.data.lineage import id_column
-from safewrite.iceberg.data.schema import arrow_schema
+from safewrite.iceberg.data.schema import written_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.apply import ApplyPlan
 from safewrite.iceberg.write.evolution import evolved
@@ -49,7 +49,7 @@ def plan_of(
     spec, columns = asked(spec, head, lambda: given.columns)
     evolution = evolution_of(head, columns)
     metadata = table_of(evolved(head, evolution)).metadata
-    schema = arrow_schema(metadata.schema())
+    schema = written_schema(metadata.schema())
     planned = PlannedTable()
     how_large, limits = planner.target_bytes(head), planner.limits.elsewhere()
     with given.read_in(spec, schema) as (changes, source):

@@ -18,7 +18,7 @@ from safewrite.frames.task_files import MemberWriter, WrittenMember
 from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.data import defaults
 from safewrite.iceberg.data.known_manifests import KnownManifests
-from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
+from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema, written_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write import creation
 from safewrite.iceberg.write.append import AppendPlan
@@ -70,7 +70,7 @@ class Planner:
 
     def schema_of(self, head: TableVersion) -> pa.Schema:
         """The schema of the table."""
-        return arrow_schema(table_of(head).metadata.schema())
+        return written_schema(table_of(head).metadata.schema())
 
     def base_of(self, head: TableVersion) -> int:
         """The version that a generated key names."""
@@ -194,12 +194,13 @@ class Planner:
         if new:
             added = (*added, *new)
             evolution = evolve(head, added)
-            target = arrow_schema(evolution.schema if evolution else table_of(head).metadata.schema())
+            target = written_schema(evolution.schema if evolution else table_of(head).metadata.schema())
         return replace(prepare(data, target, schema_mode=mode, volatile=volatile), added=added)
 
     def fitting(self, prepared: Prepared, head: TableVersion | None) -> Prepared:
         """The rows: each partition has room, whatever its values are, and no rule of Iceberg's is for rows."""
-        fills = head is not None and bool(defaults.fills_of(table_of(head).metadata))
+        metadata = None if head is None else table_of(head).metadata
+        fills = metadata and (defaults.fills_of(metadata) or defaults.nested_defaults(metadata))
         return replace(prepared, is_filled=True) if fills else prepared
 
     def count(self, data: Any, operation: Operation, head: TableVersion) -> Prepared:
@@ -222,7 +223,7 @@ class Planner:
         added = beyond(target, found)
         evolution = evolve(head, added, wider)
         if evolution is not None:
-            target = arrow_schema(evolution.schema)
+            target = written_schema(evolution.schema)
         prepared = prepare(data, target, schema_mode="merge", volatile=volatile)
         return replace(prepared, added=tuple(added), wider=tuple(wider))
 
@@ -315,7 +316,7 @@ class Planner:
         schema, spec_id = metadata.schema(), metadata.default_spec_id
         files = IcebergFiles(address, schema, self.new_id(), self.target_bytes(head), limits)
         return TableInTasks(
-            MemberWriter(arrow_schema(schema), (), files, piece_bytes(head), spec_id),
+            MemberWriter(written_schema(schema), (), files, piece_bytes(head), spec_id),
             IcebergReader(address, limits),
         )
 
