@@ -52,6 +52,16 @@ def test_its_own_deletions_are_remembered(lake: Lake) -> None:
     assert apply(lake.open(), [up((1, 0), "other", OTHER)]).changes["inserted"] == 1
 
 
+def test_a_table_that_knows_what_it_remembers_refuses_another_key(lake: Lake) -> None:
+    """What was read for one key is not taken for what is asked by another."""
+    table, how = lake.open(), HOW | {"keys": ["a"]}
+    apply(table, OF_BEFORE)
+    assert [apply(table, [up((at, 0), "n")]).rows for at in (6, 7)] == [1, 1]
+    with pytest.raises(sw.InvalidInputError, match="keys="):
+        table.apply_changes(frame([up((8, 0), "n")]), **how)
+    assert apply(table, [up((1, 0), "late", (1, "y"))]).changes["late"] == 1
+
+
 def test_the_key_of_the_table_may_change(lake: Lake) -> None:
     apply(lake.open(), OF_BEFORE)
     how = HOW | {"keys": ["a"]}

@@ -32,8 +32,11 @@ class OwnNames(NamedTuple):
     @classmethod
     def chosen(cls, names: Mapping[OwnColumn, str]) -> OwnNames:
         """The names, those that the configuration gives in the place of ours."""
+        ours = cls()
+        if not names:
+            return ours
         given = {str(name): to for name, to in names.items()}
-        return cls(*(given.get(name, name) for name in cls()))
+        return cls(*(given.get(name, name) for name in ours))
 
     @property
     def of_order(self) -> dict[str, pa.DataType]:

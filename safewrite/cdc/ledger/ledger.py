@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -131,11 +132,11 @@ class JobLedger:
     _ends: dict[str, dict[str, int]] = field(default_factory=dict, repr=False)
     """How far Iceberg tables were taken by the commits that this process knows of."""
 
-    @property
+    @cached_property
     def table(self) -> TargetTable:
         return self._own("ledger")
 
-    @property
+    @cached_property
     def letters(self) -> TargetTable:
         return self._own("dead_letters")
 

@@ -257,14 +257,16 @@ def parsed(spec: Spec, schema: pa.Schema) -> Spec:
     Raises:
         InvalidInputError: a condition cannot be used.
     """
-    nothing = schema.empty_table()
+    nothing = pa.Table.from_batches([], schema)
 
     def parsed_one(name: str, condition: Where | Predicate | None) -> Where | Predicate | None:
         if condition is None or isinstance(condition, Predicate):
             return condition
-        _true(name, condition, nothing)
         is_column = isinstance(condition, str) and condition in schema.names
-        return condition if is_column else parse(condition, schema)
+        with _refusing(name):
+            read = condition if is_column else parse(condition, schema)
+        _true(name, read, nothing)
+        return read
 
     return replace(
         spec,
@@ -277,17 +279,22 @@ def _true(
     name: str, condition: Where | Predicate, table: pa.Table
 ) -> tuple[npt.NDArray[np.bool_], frozenset[str]]:
     """The rows for which a condition is true, and its columns."""
-    try:
-        if isinstance(condition, Predicate):
-            values, named = truths(condition, table), columns(condition)
-        elif isinstance(condition, str) and condition in table.column_names:
+    with _refusing(name):
+        if isinstance(condition, str) and condition in table.column_names:
             values, named = _flags(condition, table), frozenset({condition})
         else:
-            predicate = parse(condition, table.schema)
+            predicate = condition if isinstance(condition, Predicate) else parse(condition, table.schema)
             values, named = truths(predicate, table), columns(predicate)
+    return np.asarray(pc.fill_null(values, False).to_numpy(), np.bool_), named
+
+
+@contextmanager
+def _refusing(name: str) -> Iterator[None]:
+    """Let refusals say which condition it is."""
+    try:
+        yield
     except InvalidInputError as error:
         raise InvalidInputError(f"{name}= cannot be used. {error}") from error
-    return np.asarray(pc.fill_null(values, False).to_numpy(), np.bool_), named
 
 
 def _flags(name: str, table: pa.Table) -> pa.ChunkedArray:

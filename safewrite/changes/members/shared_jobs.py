@@ -458,14 +458,10 @@ class SharedChanges:
         digest = hashlib.sha256(self.origin.encode()).hexdigest()[:32]
         fingerprint = Fingerprint(self.rows, digest, OFFSETS)
         hashes = None if self.keys.hashes is None else [self.keys.hashes]
-        columns = [*zip(*self.truncates, strict=True)] or [()] * (1 + len(spec.sequence_by))
-        kinds = no_truncates(spec, schema).schema
-        truncates = pa.table(
-            [
-                pa.array(values, kind)
-                for values, kind in zip([*columns[1:], columns[0]], kinds.types, strict=True)
-            ],
-            schema=kinds,
-        )
+        truncates = no_truncates(spec, schema)
+        if self.truncates:
+            places, *values = zip(*self.truncates, strict=True)
+            columns = zip([*values, places], truncates.schema.types, strict=True)
+            truncates = pa.table([pa.array(*one) for one in columns], schema=truncates.schema)
         report = ReadReport(truncates, fingerprint, self.keys.ends, self.keys.values, hashes)
         yield ReadBatch(spec, schema, report, fingerprint, parts=self.parts), _Rows(self.jobs.rows)

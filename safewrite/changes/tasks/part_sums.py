@@ -113,7 +113,7 @@ def summed(changes: ReadBatch, memory: Memory, answer: KeyDecisions, cuts: Decis
         cuts.floor,
     )
     cut = cuts.floor if cuts.floor != memory.floor else None
-    settled = TableEffect(decision, wide.empty_table(), _carried(memory, answer))
+    settled = TableEffect(decision, pa.Table.from_batches([], wide), _carried(memory, answer))
     return BatchEffect(settled, batch, answer.goes, cut)
 
 

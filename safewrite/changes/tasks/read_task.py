@@ -150,8 +150,8 @@ def _reported(
 
 def no_truncates(spec: Spec, schema: pa.Schema) -> pa.Table:
     """A table of truncates, without any."""
-    fields = [loose(schema).field(name) for name in spec.sequence_by]
-    return pa.schema([*fields, pa.field(PLACE, pa.int64())]).empty_table()
+    fields = loose(pa.schema([schema.field(name) for name in spec.sequence_by]))
+    return pa.Table.from_batches([], pa.schema([*fields, pa.field(PLACE, pa.int64())]))
 
 
 def lists_of(absent: Mapping[str, Flags], rows: int) -> pa.Array:

@@ -33,7 +33,7 @@ def transaction(
     """
     spec, name = named
     spec, columns = new_columns.asked(spec, state, lambda: given.columns)
-    schema = new_columns.nothing(state, columns).schema
+    schema = new_columns.schema_with(state, columns)
     with given.read_in(spec, schema, state.partition_by) as (changes, source):
         write = named_changes(planner, changes.fingerprint, spec, name, state)
         common = planner.applying(write, state, columns)

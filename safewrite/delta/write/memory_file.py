@@ -8,6 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from typing import Any
 
 from safewrite.changes.meaning import memory
 from safewrite.changes.meaning.memory import Memory
@@ -51,13 +52,22 @@ def _body(path: str, limits: Limits) -> Generator[Effect, Outcome, bytes]:
     return answer.value
 
 
+@dataclass(frozen=True)
+class KnownMemory:
+    """A file that was read or written, and what it says of the columns that a write asked it about."""
+
+    body: bytes
+    asked: tuple[Any, ...] | None = None
+    says: Memory | None = None
+
+
 @dataclass
 class MemoryFile:
     """What a table remembers, as a write finds it on each base, and the file that the write names."""
 
     number: int
     """Names the file of what is to be remembered after this commit; drawn at random."""
-    bodies: dict[str, bytes] = field(default_factory=dict, repr=False)
+    files: dict[str, KnownMemory] = field(default_factory=dict, repr=False)
     """The file that was read or written last, by its path, if it is small; shared by the writes of one table."""
     is_named: bool = False
     """Whether the commit names the file: what is remembered changes."""
@@ -72,19 +82,24 @@ class MemoryFile:
         Raises:
             StorageError: the file is gone or damaged, or the store gave no answer.
         """
+        number = None if spec.full_refresh else state.txns.get(APP_ID)
+        if number is not None and self._found is not None and self._found[0] == number:
+            return self._found[1]
         ids, then = column_names.ids(state.mapped)
-        nothing = Memory.empty(spec.keys, spec.sequence_by, state.schema, table_id=state.table_id, ids=ids)
-        number = state.txns.get(APP_ID)
-        if number is None or spec.full_refresh:
-            return nothing
-        if self._found is None or self._found[0] != number:
-            path = memory_path(number)
-            body = self.bodies.get(path)
-            if body is None:
-                body = yield from _body(path, limits)
-                self._keep(path, body)
-            self._found = number, nothing.decode(body, path, then)
-        return self._found[1]
+        asked = (spec.keys, spec.sequence_by, state.schema, state.table_id, ids, then)
+        path = "" if number is None else memory_path(number)
+        known = self.files.get(path)
+        says = known.says if known is not None and known.asked == asked else None
+        if says is None:
+            says = Memory.empty(spec.keys, spec.sequence_by, state.schema, table_id=state.table_id, ids=ids)
+            if number is None:
+                return says
+            body = (yield from _body(path, limits)) if known is None else known.body
+            says = says.decode(body, path, then)
+            self._keep(path, KnownMemory(body, asked, says))
+        assert number is not None
+        self._found = number, says
+        return says
 
     def remember(
         self, state: Snapshot, before: Memory, after: Memory, limits: Limits, *, refreshes: bool
@@ -101,15 +116,17 @@ class MemoryFile:
             self.number = uuid.UUID(str(drawn.value)).int >> 65
         path, body = memory_path(self.number), after.encode()
         yield from staging.upload([staging.of_data(path, body)], limits)
-        self._keep(path, body)
+        self._keep(path, KnownMemory(body))
         self._written = after
 
     def txns(self, now_ms: int) -> list[Action]:
         """What the commit says of the file."""
         return [{"appId": APP_ID, "version": self.number, "lastUpdated": now_ms}] if self.is_named else []
 
-    def _keep(self, path: str, body: bytes) -> None:
+    def _keep(self, path: str, known: KnownMemory) -> None:
         """Keep an immutable file for the next call, and no other."""
-        self.bodies.clear()
-        if len(body) <= _KNOWN_BYTES:
-            self.bodies[path] = body
+        self.files.clear()
+        if known.says is not None and known.says.tombstones.nbytes + known.says.carried.nbytes > _KNOWN_BYTES:
+            known = KnownMemory(known.body)
+        if len(known.body) <= _KNOWN_BYTES:
+            self.files[path] = known

@@ -42,15 +42,21 @@ def asked(
     return replace(spec, computed=computed), NewColumns((*earlier.added, *added), tuple(wider))
 
 
+def schema_with(state: Snapshot, columns: NewColumns) -> pa.Schema:
+    """The schema that the table has with these columns."""
+    return pa.schema([*with_fields(state.schema, columns.wider), *columns.added])
+
+
 def nothing(state: Snapshot, columns: NewColumns) -> Prepared:
     """No rows, under the schema that the table has with these columns."""
-    schema = pa.schema([*with_fields(state.schema, columns.wider), *columns.added])
-    empty = Prepared.kept(schema.empty_table(), state.partition_by)
+    empty = Prepared.kept(pa.Table.from_batches([], schema_with(state, columns)), state.partition_by)
     return replace(empty, added=columns.added, wider=columns.wider)
 
 
 def left(common: dict[str, Any]) -> Snapshot:
     """The table as a transaction of these settings leaves it, but for its files."""
     state: Snapshot = common["state"]
+    if not (common["metadata"] or common["protocol"]):
+        return state  # with what was derived of it
     metadata, protocol = common["metadata"] or state.metadata, common["protocol"] or state.protocol
     return replace(state, metadata=metadata, protocol=protocol)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from safewrite.delta.data.vector_files import Vectors
     from safewrite.delta.write.apply import ApplyTransaction
     from safewrite.delta.write.compaction import CompactionTransaction
+    from safewrite.delta.write.memory_file import KnownMemory
     from safewrite.delta.write.staging import StagedFile
     from safewrite.delta.write.table_files import DeltaTableFiles
     from safewrite.engine.abc import Engine
@@ -72,7 +73,7 @@ class Planner:
     first: creation.NewTable | None = None
     new_id: Callable[[], str] = field(default=lambda: str(uuid.uuid4()))
     known_files: KnownFiles = field(default_factory=KnownFiles, repr=False)
-    known_memory: dict[str, bytes] = field(default_factory=dict, repr=False)
+    known_memory: dict[str, KnownMemory] = field(default_factory=dict, repr=False)
     """The file of what is remembered of deleted keys that was read or written last, by its path, if it is small."""
 
     def schema_of(self, state: Snapshot | None) -> pa.Schema:
@@ -345,7 +346,7 @@ class Planner:
 
         table = _there(state)
         spec, columns = new_columns.asked(spec, table, partial(schema_of, data, table.schema), earlier)
-        changes = read(data, spec, new_columns.nothing(table, columns).schema, table.partition_by)
+        changes = read(data, spec, new_columns.schema_with(table, columns), table.partition_by)
         changes = replace(changes, columns=columns)
         if table.partition_by:
             self._room.check((changes.batch.table.select(list(table.partition_by)),), table.partition_by)
