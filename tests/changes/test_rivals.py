@@ -105,6 +105,21 @@ def test_a_row_that_both_mark_is_decided_anew(sequence: int, value: str, tmp_pat
     assert over["deletionVector"]["cardinality"] == 4
 
 
+def test_a_batch_all_of_whose_keys_a_rival_changed_is_planned_again_and_reads_no_file_twice(
+    tmp_path: Path,
+) -> None:
+    """That is no re-base: nothing that was decided stands. It costs what a re-base costs, and counts as a try."""
+    lake, wanted = marked(tmp_path)
+    (first,) = data(lake)
+    table, rival = lake.open(), lake.open()
+    theirs, ours = ([up(at, who, (key, "x")) for key in (3, 4)] for at, who in (((5, 0), "t"), ((6, 0), "o")))
+    reads = before_commit(table, lambda: change(lake, wanted, theirs, table=rival))
+    receipt = apply(table, ours)
+    assert (receipt.attempts, receipt.rebased) == (2, 0)
+    assert reads.paths.count(first.name) == 1
+    assert lake.rows() == wanted | {(3, "x"): "o", (4, "x"): "o"}
+
+
 def test_a_row_that_both_mark_is_decided_anew_though_the_rival_has_none_in_its_place(tmp_path: Path) -> None:
     """What a rival deleted is there no more: our row comes, and no other row goes in its place."""
     lake, wanted = marked(tmp_path)
