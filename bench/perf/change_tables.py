@@ -177,7 +177,11 @@ def want_vectors(log: Path) -> None:
 def make_iceberg(load: Load, folder: Path, mode: str = "copy-on-write") -> None:
     """Write the table by PyIceberg; ``mode`` says whether its files are rewritten, or their rows marked as gone."""
     folder.mkdir(parents=True)
-    here = catalog(folder)
+    fill_iceberg(load, catalog(folder), mode)
+
+
+def fill_iceberg(load: Load, here: Any, mode: str) -> None:
+    """The same in a catalog, which is closed then."""
     here.create_namespace(NAMESPACE)
     table = here.create_table(
         TABLE, schema(load.columns), properties={"write.merge.mode": mode, "write.delete.mode": mode}

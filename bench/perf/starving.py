@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import resource
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from . import change_tables
+from . import change_tables, starving_places
 from .change_tables import SCATTERED, TABLE, Load, catalog, rows_of
 from .changes_child import (
     MERGE,
@@ -31,6 +30,7 @@ from .changes_child import (
     merge,
     opened,
 )
+from .starving_places import PLACES, Place
 
 ARMS = {
     "vectors": OURS_VECTORS,
@@ -74,8 +74,10 @@ def compare(
         str, typer.Option(help=f"Who compacts beside the many writers, of: {', '.join(COMPACTORS)}.")
     ] = COMPACTORS[0],
     group: Annotated[
-        str, typer.Option(help=f"Of the many writers, comma-separated, of: {', '.join(GROUPS)}.")
+        str,
+        typer.Option(help=f"Of the two, or of many writers (then comma-separated), of: {', '.join(GROUPS)}."),
     ] = "never",
+    place: Annotated[str, typer.Option(help=f"Where the large write is, of: {', '.join(PLACES)}.")] = "local",
 ) -> None:
     """Print tries, seconds and CPU of the batch, alone and beside the small writer, and how often that one landed.
 
@@ -89,15 +91,16 @@ def compare(
     load = Load(rows=rows, files=files, changes=changes, rounds=2, keys=SCATTERED)
     large = f"{changes:,} changes" if verb == VERBS[0] else f"{verb} where {WHERE}"
     print(f"{large} in {rows:,} rows of {files} files; {RIVAL_KEYS} other keys every {pause_s} s")
+    if not all(
+        starving_places.fits(place, is_delta=ARMS[arm] in (*ON_DELTA, MERGE)) for arm in arms.split(",")
+    ):
+        raise typer.BadParameter(f"{arms} cannot be at {place}")
+    how = {"verb": verb, "equal": equal, "group": group}
+    print(f"at {place}, group={group}")
     print(f"{'arm':8} {'':7} {'tries':>5} {'rebased':>7} {'wall s':>7} {'CPU s':>6}  rival: calls, wall s")
     for arm in arms.split(","):
-        with tempfile.TemporaryDirectory() as here:
-            first = Path(here) / "first"
-            _make(load, first, ARMS[arm])
-            alone, _ = _run(arm, load, first, None, verb=verb, equal=equal)
-            shutil.rmtree(first)
-            _make(load, first, ARMS[arm])
-            beside, rival = _run(arm, load, first, pause_s, verb=verb, equal=equal)
+        alone, _ = _run(arm, load, None, place, how)
+        beside, rival = _run(arm, load, pause_s, place, how)
         for name, took in (("alone", alone), ("beside", beside)):
             told = f"{rival['calls']}, {rival['wall_s']:.3f}" if name == "beside" else ""
             print(
@@ -134,7 +137,8 @@ def _crowd(plan: dict[str, Any], load: Load, size: int) -> dict[str, Any]:
     """What so many writers took for a call; one is alone, and nobody compacts."""
     with tempfile.TemporaryDirectory() as here:
         plan |= {"folder": str(Path(here) / "first"), "size": size}
-        _make(load, Path(plan["folder"]), plan["arm"])
+        plan["place"] = {"name": "local", "folder": plan["folder"]}
+        _make(load, plan["place"], Path(here), plan["arm"])
         members = []
         for number in range(size):
             members.append(_child("member", plan | {"number": number}))
@@ -212,25 +216,23 @@ def _table(folder: str, is_delta: bool) -> tuple[Any, Any]:
     return rows["id"].to_numpy(), rows["lsn"].to_numpy()
 
 
-def _make(load: Load, folder: Path, arm: str) -> None:
-    if arm in (*ON_DELTA, MERGE):
-        change_tables.make_delta(load, folder, vectors=arm == OURS_VECTORS)
-    else:
-        change_tables.make_iceberg(load, folder, "merge-on-read" if arm == OURS_MARKED else "copy-on-write")
+def _make(load: Load, place: Place, folder: Path, arm: str) -> None:
+    marks = arm in {OURS_VECTORS, OURS_MARKED}
+    starving_places.make(load, place, folder, is_delta=arm in (*ON_DELTA, MERGE), marks=marks)
 
 
 def _run(
-    arm: str, load: Load, folder: Path, pause_s: float | None, *, verb: str, equal: bool
+    arm: str, load: Load, pause_s: float | None, place: str, how: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the large batch took, and of the small writer how many calls landed and their median."""
-    plan = {
-        "arm": ARMS[arm],
-        "load": load.to_dict(),
-        "folder": str(folder),
-        "pause_s": pause_s,
-        "verb": verb,
-        "equal": equal,
-    }
+    """What the large batch took, on a new table, and of the small writer how many calls landed and their median."""
+    with tempfile.TemporaryDirectory() as here, starving_places.at(place, Path(here)) as there:
+        _make(load, there, Path(here), ARMS[arm])
+        plan = {"arm": ARMS[arm], "load": load.to_dict(), "folder": there["folder"], "place": there}
+        return _timed(plan | {"pause_s": pause_s} | how)
+
+
+def _timed(plan: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    pause_s = plan["pause_s"]
     large = _child("large", plan)
     assert large.stdin is not None
     assert large.stdout is not None
@@ -293,11 +295,8 @@ def _opened(plan: dict[str, Any]) -> Any:
 
 
 def _table_of(plan: dict[str, Any]) -> Any:
-    import safewrite as sw
-
     is_delta = plan["arm"] in (*ON_DELTA, MERGE)
-    address, how = (plan["folder"], {}) if is_delta else (TABLE, {"catalog": catalog(Path(plan["folder"]))})
-    return sw.open(address, group=plan.get("group", GROUPS[0]), **how)
+    return starving_places.opened(plan["place"], is_delta=is_delta, group=plan["group"])
 
 
 def _merging(folder: Path) -> Any:
