@@ -8,7 +8,7 @@ import time
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import safewrite as sw
 from safewrite.cdc.config.job import RECORDS_HERE, Config, load
@@ -29,6 +29,8 @@ from safewrite.engine.abc import ExecutorsLackPythonError
 from safewrite.errors import without_secrets
 from safewrite.intake.reporting import OnEvent, listener
 from safewrite.intake.upkeep import TablesMaintained, maintain_all
+from safewrite.upkeep.workplace import Workplace as UpkeepPlace
+from safewrite.upkeep.workplace import workplace_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,6 +88,7 @@ class Pipeline:
         limit = Limit(asked.records or RECORDS_HERE, asked.bytes or part_of_heap(heap_of(spark)))
         there = Limit(asked.records or sys.maxsize, asked.bytes or sys.maxsize, TASK)
         place = Workplace.of(config, spark)
+        self.landing.upkeep.place = UpkeepPlace.of(place.executors)
         micro_batches = MicroBatches(source, limit, decoder.keys, decoder.values, place=place, there=there)
         work_of = ExecutorRecordsWork(decoder)
         checkpoint = config.checkpoint
@@ -184,6 +187,7 @@ class Pipeline:
         budget_s: float | None = None,
         budget_bytes: int | None = None,
         remove_unused: bool = False,
+        engine: Literal["auto", "local", "spark"] = "auto",
     ) -> TablesMaintained:
         """Put small data files of all tables of the job together, one table after another; see ``Table.maintain``.
 
@@ -191,10 +195,16 @@ class Pipeline:
 
         Raises:
             InvalidInputError: an argument that ``Table.maintain`` refuses.
+            MissingExtraError: ``spark`` was asked for, and there is no Spark.
         """
         tables = [(one.name, partial(self.landing.targets.find, one)) for one in self.landing.tables()]
         return maintain_all(
-            tables, dry_run=dry_run, budget_s=budget_s, budget_bytes=budget_bytes, remove_unused=remove_unused
+            tables,
+            dry_run=dry_run,
+            budget_s=budget_s,
+            budget_bytes=budget_bytes,
+            remove_unused=remove_unused,
+            place=workplace_of(engine),
         )
 
     def restart(self, table: str) -> None:

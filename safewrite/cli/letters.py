@@ -21,9 +21,11 @@ from safewrite.cli.shared import (
     EXIT_LOST,
     AllOption,
     DryRun,
+    EngineOption,
     LimitOption,
     OutputOption,
     ReasonOption,
+    RunsOn,
     Screen,
     TablesOption,
     grid_of,
@@ -78,7 +80,7 @@ def _dead_letters(config: Path) -> Letters[Any]:
     return DeadLetters(cdc.pipeline_of(config).landing)
 
 
-def _quarantine(config: Path, engine: medallion.RunsOn = medallion.RunsOn.AUTO) -> Letters[Any]:
+def _quarantine(config: Path, engine: RunsOn = RunsOn.AUTO) -> Letters[Any]:
     from safewrite.medallion.audit.quarantine import Quarantine
 
     return Quarantine(medallion.pipeline_of(config, engine=engine))
@@ -99,7 +101,7 @@ MEDALLION = JobWords(
     "quarantined record",
     "See the records that could not be taken, take them again, or put them aside.",
     _quarantine,
-    {**_named("file#number"), "config": medallion.ConfigOption, "engine": medallion.EngineOption},
+    {**_named("file#number"), "config": medallion.ConfigOption, "engine": EngineOption},
 )
 
 
@@ -202,7 +204,7 @@ def _replay(
     until: UntilOption = None,
     every: AllOption = False,
     dry_run: DryRun = False,
-    engine: medallion.RunsOn = medallion.RunsOn.AUTO,
+    engine: RunsOn = RunsOn.AUTO,
     output: OutputOption = None,
 ) -> None:
     """Take records again through the configuration of today, each once; the job may run meanwhile.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from safewrite.cli.shared import EXIT_LOST, DryRun, Screen, check_above_zero, plain
+from safewrite.cli.shared import EXIT_LOST, DryRun, EngineOption, RunsOn, Screen, check_above_zero, plain
 from safewrite.cli.target import Target, on_table
 from safewrite.errors import InvalidInputError
 
@@ -53,6 +53,7 @@ def maintain(
             help="Also remove files that no version needs which the table keeps: those that a run of an earlier day has listed. The rest is listed.",
         ),
     ] = False,
+    engine: EngineOption = RunsOn.AUTO,
     dry_run: DryRun = False,
 ) -> None:
     """Put small data files together, and those with many deleted rows, beside the table's writers.  No row changes.
@@ -71,21 +72,23 @@ def maintain(
             "remove_unused": remove_unused,
         }
         if config is not None:
-            _maintain_job(screen, _job(config).maintain(dry_run=dry_run, **budget))
-        report = target.open().maintain(dry_run=dry_run, **budget)
+            _maintain_job(screen, _maintained(config, engine, {"dry_run": dry_run, **budget}))
+        report = target.open().maintain(dry_run=dry_run, engine=engine.value, **budget)
     screen.show(report.to_dict(), lambda console: console.print(plain(str(report)), highlight=False))
     raise typer.Exit(0 if report.in_doubt is None else EXIT_LOST)
 
 
-def _job(config: Path) -> Any:
-    """The job of a configuration; only one of change data reads Kafka."""
+def _maintained(config: Path, engine: RunsOn, how: dict[str, Any]) -> TablesMaintained:
+    """What was done to the tables of the job of a configuration; only one of change data reads Kafka."""
     from safewrite import cdc, medallion
 
     try:
         is_cdc = "kafka" in json.loads(config.read_text("utf-8-sig"))
     except (OSError, ValueError, TypeError):
         is_cdc = False  # its reader says what is wrong
-    return cdc.Pipeline(config) if is_cdc else medallion.Pipeline(config)
+    if is_cdc:
+        return cdc.Pipeline(config).maintain(engine=engine.value, **how)
+    return medallion.Pipeline(config, engine=engine.value).maintain(**how)
 
 
 def _maintain_job(screen: Screen, done: TablesMaintained) -> NoReturn:

@@ -13,8 +13,10 @@ import typer
 
 from safewrite.cli.shared import (
     EXIT_LOST,
+    EngineOption,
     HtmlOption,
     OutputOption,
+    RunsOn,
     Screen,
     grid_of,
     plain,
@@ -63,21 +65,6 @@ EmfOption = Annotated[
 ]
 
 
-class RunsOn(StrEnum):
-    """What reads files and writes bronze."""
-
-    AUTO = "auto"
-    LOCAL = "local"
-    SPARK = "spark"
-
-
-EngineOption = Annotated[
-    RunsOn,
-    typer.Option(
-        help="What reads and writes tables: this process (local), or the executors of Spark, each with Python and safewrite (spark). auto: executors, "
-        "where this is a job of a Spark that has some of its own, and this process what takes less here."
-    ),
-]
 NamespaceOption = Annotated[
     str, typer.Option(envvar="SAFEWRITE_NAMESPACE", help="CloudWatch namespace of the metrics.")
 ]

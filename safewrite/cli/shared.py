@@ -70,6 +70,23 @@ Endpoint = Annotated[
     ),
 ]
 Region = Annotated[str | None, typer.Option("--region", envvar="SAFEWRITE_REGION", help="AWS region.")]
+
+
+class RunsOn(StrEnum):
+    """What reads and writes data files."""
+
+    AUTO = "auto"
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+EngineOption = Annotated[
+    RunsOn,
+    typer.Option(
+        help="What reads and writes tables: this process (local), or the executors of Spark, each with Python and safewrite (spark). auto: executors, "
+        "where this is a job of a Spark that has some of its own, and this process what takes less here."
+    ),
+]
 StorageOption = Annotated[
     list[str] | None,
     typer.Option(

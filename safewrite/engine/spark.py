@@ -31,9 +31,10 @@ from safewrite.engine.abc import (
     TaskReport,
     performed,
 )
+from safewrite.engine.choice import Executors
 from safewrite.engine.exchange import CHUNKS, DATA, PART, Packed, unpacked
-from safewrite.errors import MissingExtraError, StorageError
-from safewrite.text.rendering import said
+from safewrite.errors import InvalidInputError, MissingExtraError, StorageError
+from safewrite.text.rendering import said, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -202,6 +203,39 @@ def running() -> SparkSession | None:
     if "PYSPARK_GATEWAY_PORT" not in os.environ and SparkContext._active_spark_context is None:  # noqa: SLF001 - PySpark has no other way to it
         return None
     return started(SparkSession.builder)
+
+
+def executors_of(engine: object, modules: tuple[str, ...], *, few_here: bool = False) -> Executors | None:
+    """The executors of ``engine=``, whose tasks import these modules; None where this process does all.
+
+    ``auto`` takes those of the Spark that this process is of, where they are processes of their own.
+
+    Raises:
+        InvalidInputError: there is no such engine.
+        MissingExtraError: Spark is not installed, or there is no Java.
+        StorageError: Spark does not start.
+    """
+    if engine == "local":
+        return None
+    if engine == "auto":
+        session = running()
+        cores = 0 if session is None else cores_elsewhere(session)
+        if session is None or not cores:
+            return None
+        return Executors(SparkEngine(session, few_here), modules, cores)
+    if engine != "spark":
+        raise InvalidInputError(
+            f"engine is 'auto', 'local' or 'spark', not {shown(engine)}. Nothing was read or written."
+        )
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise MissingExtraError(
+            "engine='spark' needs PySpark, which is not installed. Nothing was read or written. Run it by spark-submit, or in a job "
+            "of Glue or EMR."
+        ) from error
+    session = started(SparkSession.builder)
+    return Executors(SparkEngine(session, few_here), modules, max(1, cores_elsewhere(session)), True)
 
 
 def is_connect(session: object) -> bool:

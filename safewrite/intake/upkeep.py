@@ -15,6 +15,7 @@ from pydantic import Field
 import safewrite as sw
 from safewrite.intake.reporting import Listener, report
 from safewrite.intake.settings import Strict
+from safewrite.upkeep.workplace import Workplace
 
 log = logging.getLogger("safewrite")
 
@@ -52,12 +53,14 @@ MaintainOption = Annotated[
 class Upkeep:
     """Says which tables are due, and maintains them while there is time left.
 
-    A table is due by the number of its commits, which its object knows: nothing is asked of a store for one that is not.
+    A table is due by the number of its commits, which its object knows: nothing is asked of a store for one that is not.  ``place`` says
+    where its files are put together.
     """
 
     settings: Maintain | Literal["off"]
     on_event: Listener | None = None
     now_s: Callable[[], float] = time.monotonic
+    place: Workplace = field(default_factory=Workplace)
     _due: dict[str, int] = field(default_factory=dict)
     """The number of the commit from which a table is due."""
     _left_s: float = START_S
@@ -97,7 +100,7 @@ class Upkeep:
         if left_s <= 0:
             return False
         try:
-            found = table.maintain(budget_s=left_s)
+            found = table.maintain(budget_s=left_s, engine=self.place)
         except Exception as error:  # noqa: BLE001 - it is said and counted; the batch has landed
             self._tell(name, error)
         else:
@@ -143,12 +146,14 @@ def maintain_all(
     budget_s: float | None = None,
     budget_bytes: int | None = None,
     remove_unused: bool = False,
+    place: Workplace | None = None,
 ) -> TablesMaintained:
     """Maintain tables one after another, by their names; the budget is that of all of them.  A table that is not there yet is passed over.
 
     Raises:
         InvalidInputError: an argument that ``Table.maintain`` refuses.
     """
+    how: dict[str, Any] = {"dry_run": dry_run, "remove_unused": remove_unused, "engine": place or Workplace()}
     reports, failed, left = dict[str, sw.MaintainReport](), dict[str, str](), list[str]()
     started_s = time.monotonic()
     for name, opened in tables:
@@ -161,9 +166,7 @@ def maintain_all(
         try:
             table = opened()
             if table is not None:
-                reports[name] = table.maintain(
-                    dry_run=dry_run, budget_s=left_s, budget_bytes=left_bytes, remove_unused=remove_unused
-                )
+                reports[name] = table.maintain(budget_s=left_s, budget_bytes=left_bytes, **how)
         except sw.InvalidInputError:
             raise
         except sw.SafewriteError as error:

@@ -48,6 +48,7 @@ from safewrite.medallion.silver.watermark import sync
 from safewrite.medallion.tables.engine import engine_of
 from safewrite.medallion.tables.job import JobPlaces, TableJob, quarantine_rows
 from safewrite.progress import watched
+from safewrite.upkeep.workplace import Workplace
 
 log = logging.getLogger("safewrite")
 _TRIES = 3
@@ -102,7 +103,8 @@ class Pipeline:
     ) -> None:
         self.config = config if isinstance(config, Config) else load(config)
         self.places = JobPlaces(self.config, path=path_of(config), on_event=on_event, work=engine_of(engine))
-        self.upkeep = Upkeep(self.config.maintain, self.places.on_event)
+        place = Workplace.of(self.places.work.executors)
+        self.upkeep = Upkeep(self.config.maintain, self.places.on_event, place=place)
 
     def check(self) -> None:
         """Look for what every run would refuse, and ask no store and no catalog.
@@ -216,6 +218,7 @@ class Pipeline:
             budget_s=budget_s,
             budget_bytes=budget_bytes,
             remove_unused=remove_unused,
+            place=self.upkeep.place,
         )
 
     def _stored(self) -> Iterator[tuple[str, Callable[[], Table | None]]]:

@@ -187,7 +187,8 @@ class Regrouping(Generic[ThereT, FileT, MarkT]):
             elif number not in self.made:
                 wanted.append((number, there))
         if self.engine is not None:
-            self._put_together(wanted, self.engine)
+            if wanted:
+                self._put_together(wanted, self.engine)
             return
         for some in windows(wanted, lambda one: self.groups[one[0]].size, bytes_max=BYTES_AT_ONCE):
             self._put_together(some, LocalEngine(), self.world)

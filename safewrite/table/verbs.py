@@ -32,6 +32,7 @@ from safewrite.text.strings import is_text, plain
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from safewrite.engine.abc import Engine
     from safewrite.engine.task_files import TableInTasks
     from safewrite.frames.row_rules import TableRules
     from safewrite.frames.where import Where
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from safewrite.upkeep.groups import Inventory
     from safewrite.upkeep.maintain import Compacted, Settled, Settling
     from safewrite.upkeep.report import MaintainReport
+    from safewrite.upkeep.workplace import Workplace
 
 
 class Table:
@@ -632,6 +634,7 @@ class Table:
         budget_s: float | None = None,
         budget_bytes: int | None = None,
         remove_unused: bool = False,
+        engine: Literal["auto", "local", "spark"] | Workplace = "auto",
     ) -> MaintainReport:
         """Put small data files together, and those with many deleted rows, beside writers.  No row changes.
 
@@ -645,6 +648,9 @@ class Table:
             budget_bytes: at most so many bytes of data files are read and written again.
             remove_unused: remove files of the table's folder that no version needs which the table keeps, in two runs: this one removes
                 what one of a day ago or earlier has listed, and lists the rest.  Nothing younger than a week goes.
+            engine: where files are read and written again.  ``local``: in this process; ``spark``: on the executors of its Spark session,
+                each of which needs Python with safewrite, but for what is small; ``auto``: there, where this process has such a session,
+                its executors are processes of their own, and they take less.  This process commits.
 
         Returns:
             What was done, and what was left and why.  docs/maintain.md has the words.
@@ -652,16 +658,19 @@ class Table:
         Raises:
             UnsupportedTableError: the table may not be written to; the error names the feature.
             TableNotFoundError, StorageError: before there is a table; no answer.  What was committed before stands.
+            InvalidInputError, MissingExtraError: ``spark`` was asked for, and executors lack Python or do not reach the table, or there is no Spark.
         """
         from safewrite.upkeep.maintain import Upkept, checked_bytes, maintain
+        from safewrite.upkeep.workplace import workplace_of
 
         now_s = partial(monotonic_s, self.world)
         report = maintain(
-            Upkept(self.uri, self._inventory, self._compact, self._settle, now_s),
+            Upkept(self.uri, self._inventory, self._compact, self.in_tasks, self._settle, now_s),
             dry_run=flag("dry_run", dry_run),
             budget_s=seconds("budget_s", budget_s),
             budget_bytes=checked_bytes(budget_bytes),
             remove_unused=flag("remove_unused", remove_unused),
+            place=workplace_of(engine),
         )
         tell(self.world, Event("upkeep", self.uri, str(report), report.to_dict()))
         return report
@@ -671,8 +680,8 @@ class Table:
         return self._format.inventory()
 
     @verb
-    def _compact(self, groups: Sequence[FileGroup], on: Inventory) -> Compacted:
-        return self._format.compact(groups, on, None)
+    def _compact(self, groups: Sequence[FileGroup], on: Inventory, engine: Engine[Any] | None) -> Compacted:
+        return self._format.compact(groups, on, engine)
 
     @verb
     def _settle(self, asked: Settling) -> Settled:

@@ -12,9 +12,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from safewrite.boundary.public import after_ack
+from safewrite.engine.abc import Engine, EngineError, ExecutorsLackPythonError
 from safewrite.errors import (
     CommitUnknownError,
     ConflictError,
@@ -27,6 +28,7 @@ from safewrite.text.rendering import shown
 from safewrite.upkeep.groups import Group, Inventory, groups_of
 from safewrite.upkeep.report import MaintainReport
 from safewrite.upkeep.unused import NOTHING, Unused
+from safewrite.upkeep.workplace import Workplace
 
 log = logging.getLogger("safewrite")
 
@@ -39,6 +41,12 @@ TAKEN = "other writers took its files first"
 OVER_TIME, OVER_BYTES = "the budget of seconds was used up", "they are beyond the budget of bytes"
 BUSY = "writers were first at every version"
 DOUBT = "a commit before them is in doubt"
+BROKEN = "Spark's executors failed while they put them together"
+UNREACHED = (
+    "{}: executors were asked for, and this process's credentials or FileIO cannot be sent to them (a session of boto3, SSO, an assumed "
+    "role, an object that does not pickle). Nothing was written. Give the executors' nodes a role of their own and open the table "
+    "without a session, give keys in storage_options= or the catalog's properties, or take engine='local'."
+)
 SERVED = "{} puts the table's files together by itself"
 
 
@@ -114,7 +122,9 @@ class Upkept:
 
     uri: str
     inventory: Callable[[], Inventory]
-    compact: Callable[[Sequence[Group], Inventory], Compacted]
+    compact: Callable[[Sequence[Group], Inventory, Engine[Any] | None], Compacted]
+    in_tasks: Callable[[], object]
+    """How tasks of other processes reach it; None where they do not."""
     settle: Callable[[Settling], Settled]
     now_s: Callable[[], float]
 
@@ -127,9 +137,12 @@ class _Run:
     budget_s: float | None
     budget_bytes: int | None
     started_s: float
+    place: Workplace
     commits: list[Compacted] = field(default_factory=list)
     left: Counter[str] = field(default_factory=Counter)
     spent: int = 0
+    is_broken: bool = False
+    """Whether executors failed at the last commit."""
     settled: Settled = Settled()
 
     def worth_their_work(self, on: Inventory) -> list[Group]:
@@ -145,17 +158,46 @@ class _Run:
 
         Raises:
             ConflictError: kind SCHEMA_CHANGED; groups are to be chosen again.
+            InvalidInputError: executors were asked for by name, and do not reach the table or cannot work.
         """
         waiting = deque(self.worth_their_work(on))
+        engine, spent, began_s = self._engine(waiting), self.spent, self.table.now_s()
         while waiting:
             if self.budget_s is not None and self.table.now_s() - self.started_s >= self.budget_s:
                 self.left[OVER_TIME] += len(waiting)
-                return
-            some = self.taken(waiting, on.target)
-            stopped = self._commit(some, on) if some else ""
+                break
+            some = self.taken(waiting, on.target, 1 if engine is None else self.place.cores)
+            try:
+                stopped = self._commit(some, on, engine) if some else ""
+            except ExecutorsLackPythonError as error:
+                if not self.place.leaves(error):
+                    raise
+                engine, stopped = None, self._commit(some, on, None)
             if stopped:
-                self.left[stopped] += len(waiting)
-                return
+                self.left.update([stopped] * len(waiting))
+                break
+        took_s = self.table.now_s() - began_s
+        self.place.choice.took(self.spent - spent, took_s, is_there=engine is not None)
+
+    def _engine(self, waiting: Sequence[Group]) -> Engine[Any] | None:
+        """What puts these groups together; None for this process.
+
+        Raises:
+            InvalidInputError: executors were asked for by name, and do not reach the table.
+        """
+        size = sum(one.size for one in waiting)
+        if self.budget_bytes is not None:
+            size = min(size, self.budget_bytes - self.spent)
+        if not self.place.is_there(size):
+            return None
+        if self.table.in_tasks() is None:
+            if self.place.is_forced:
+                raise InvalidInputError(UNREACHED.format(self.table.uri))
+            log.info(
+                "this process works, for executors do not reach the table", extra={"table": self.table.uri}
+            )
+            return None
+        return self.place.engine
 
     @property
     def removed(self) -> Mapping[str, int]:
@@ -163,10 +205,15 @@ class _Run:
         gone = self.settled.unused.removed
         return {**self.settled.removed, **({"unused_files": gone} if gone else {})}
 
-    def taken(self, waiting: deque[Group], target: int) -> list[Group]:
-        """The next groups for one commit: one that is large, or some that are as large together; those beyond the budget are counted."""
+    def taken(self, waiting: deque[Group], target: int, at_once: int = 1) -> list[Group]:
+        """The next groups for one commit: one that is large, or some that are as large together; those beyond the budget are counted.
+
+        For each of so many groups that are put together ``at_once``.
+        """
         some: list[Group] = []
-        while waiting and len(some) < GROUPS_MAX and sum(one.size for one in some) < target:
+        while (
+            waiting and len(some) < GROUPS_MAX * at_once and sum(one.size for one in some) < target * at_once
+        ):
             group = waiting.popleft()
             if self.budget_bytes is not None and self.spent + group.size > self.budget_bytes:
                 self.left[OVER_BYTES] += 1
@@ -181,17 +228,27 @@ class _Run:
             changed = any(one.version is not None for one in self.commits)
             self.settled = self.table.settle(Settling(changed, dry_run, remove_unused))
 
-    def _commit(self, groups: Sequence[Group], on: Inventory) -> str:
-        """Commit some groups, and note what became of them; why nothing may follow, or ''."""
+    def _commit(self, groups: Sequence[Group], on: Inventory, engine: Engine[Any] | None) -> str:
+        """Commit some groups, and note what became of them; why nothing may follow, or ''.
+
+        Groups with which executors failed are left to the next run; where they fail twice in a row, nothing follows.
+        """
+        was_broken, self.is_broken = self.is_broken, False
         try:
-            made = self.table.compact(groups, on)
+            made = self.table.compact(groups, on, engine)
         except RetriesExhaustedError:
             self.left[BUSY] += len(groups)
             return BUSY
+        except EngineError as error:
+            log.warning("upkeep: %s", error.message, extra={"table": self.table.uri})
+            self.commits.append(Compacted(dropped=(BROKEN,) * len(groups)))
+            self.is_broken = True
+            return BROKEN if was_broken else ""
         self.commits.append(made)
         if made.version is not None:
-            text = "%d groups were put together in version %d"
-            log.info(text, len(made.done), made.version, extra={"table": self.table.uri})
+            text = "%d groups were put together in version %d%s"
+            where = "" if engine is None else ", by executors"
+            log.info(text, len(made.done), made.version, where, extra={"table": self.table.uri})
         return "" if made.in_doubt is None else DOUBT
 
 
@@ -202,9 +259,10 @@ def maintain(
     budget_s: float | None = None,
     budget_bytes: int | None = None,
     remove_unused: bool = False,
+    place: Workplace | None = None,
 ) -> MaintainReport:
     """Put small files together, within a budget; see ``Table.maintain``."""
-    run = _Run(table, budget_s, budget_bytes, table.now_s())
+    run = _Run(table, budget_s, budget_bytes, table.now_s(), place or Workplace())
     first = found = table.inventory()
     if dry_run:
         run.settle(dry_run=True, remove_unused=remove_unused)

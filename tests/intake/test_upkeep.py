@@ -16,9 +16,11 @@ from safewrite import cdc
 from safewrite.cli.app import app
 from safewrite.intake.upkeep import SAVED_S, START_S, Maintain, Upkeep
 from safewrite.medallion import Pipeline
+from safewrite.upkeep import workplace
 from tests.cdc.jobs import Job, change
 from tests.medallion.test_evolution import shop
 from tests.medallion.test_jobs import HEAD
+from tests.upkeep import elsewhere
 
 
 @dataclass
@@ -30,7 +32,7 @@ class Stub:
     calls: list[float] = field(default_factory=list)
     raises: Exception | None = None
 
-    def maintain(self, *, budget_s: float) -> Any:
+    def maintain(self, *, budget_s: float, engine: object) -> Any:
         self.calls.append(budget_s)
         self.clock[0] += 1
         self.version += 1
@@ -148,3 +150,58 @@ def test_a_medallion_job_keeps_bronze_and_silver_in_shape_and_its_next_run_has_n
     assert len(left) == 3
     assert len(job.silver()) == 5 if table_format == "delta" else True
     assert all("failed" not in one.details for one in told if one.kind == "upkeep")
+
+
+# --- where -----------------------------------------------------------------------------------------------
+def test_a_change_data_job_that_has_executors_lets_them_put_files_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And goes on after one that failed: the next time a table is due its files are put together."""
+    monkeypatch.setattr(workplace, "SMALL", 0)
+    (tmp_path / "lake").mkdir()
+    job = Job(tmp_path, [{"table": "a"}], "delta")
+    landing = job.landing(maintain={"every_commits": 2, "share": 0.5})
+    landing.upkeep.place = elsewhere.workplace(engine := elsewhere.Elsewhere(["before", "after"]))
+    for number in range(8):
+        row = {"id": number, "v": "x"}
+        job.land(change("c", "a", number, row, lsn=number, offset=number), landing=landing, number=number)
+    assert engine.jobs > 2
+    found = landing.targets.seen(landing.config.tables[0])
+    assert found is not None
+    assert found.maintain(dry_run=True).files_before < 5
+    assert len(job.rows("a")) == 8
+    assert job.verdict().faults == ()
+
+
+def test_a_medallion_job_lets_the_executors_of_its_engine_put_files_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workplace, "SMALL", 0)
+    away = elsewhere.workplace(engine := elsewhere.Elsewhere()).executors
+    monkeypatch.setattr("safewrite.engine.spark.executors_of", lambda *args, **more: away)
+    job = shop(tmp_path, "delta")
+    job.config["maintain"] = "off"
+    pipeline = Pipeline(job.config, engine="spark")
+    for second in range(2):
+        job.put(f"shop/orders/20261101-0000{second:02}000.csv", HEAD + f"I,{second},1.00,{second + 10}\n")
+        assert pipeline.run().ok
+    landed = engine.jobs
+    done = pipeline.maintain()
+    assert (done.ok, engine.jobs > landed) == (True, True)
+    assert len(job.silver()) == 2
+
+
+def test_the_command_takes_the_name_of_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workplace, "SMALL", 0)
+    away = elsewhere.workplace(engine := elsewhere.Elsewhere()).executors
+    monkeypatch.setattr(
+        "safewrite.engine.spark.executors_of", lambda name, *_, **__: away if name == "spark" else None
+    )
+    table = sw.open(tmp_path / "t", create=True)
+    for turn in ("local", "spark"):
+        for number in range(3):
+            table.append([{"n": number}])
+        done = CliRunner().invoke(app, ["maintain", str(tmp_path / "t"), "--engine", turn])
+        assert (done.exit_code, engine.jobs) == (0, int(turn == "spark"))
+    refused = CliRunner().invoke(app, ["maintain", str(tmp_path / "t"), "--engine", "sprak"])
+    assert (refused.exit_code, "sprak" in refused.output) == (2, True)

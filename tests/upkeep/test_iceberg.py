@@ -118,7 +118,7 @@ def test_a_table_of_many_files_is_planned_without_statistics_that_stay_in_its_ma
     assert len(entries) == 10
     assert [one.lower_bounds for one in entries if one.content.name == "DATA"] == [None] * 9
     groups = groups_of(found)[:1]
-    assert table._compact(groups, found).rows is not None
+    assert table._compact(groups, found, None).rows is not None
     assert lake.rows() == before
     assert all(task.file.lower_bounds for task in lake.scan.plan_files())
     assert lake.scan.filter("n >= 200 and day == 'b'").to_arrow().num_rows == 5
@@ -315,7 +315,7 @@ def test_rows_are_found_again_in_each_of_the_files_of_a_group(tmp_path: Path) ->
             lambda rows, _: (rows.slice(at, 4) for at in range(0, rows.num_rows, 4)),
         )
         patch.setattr(table._format.planner, "target_bytes", lambda head: 1)  # type: ignore[attr-defined]
-        report = table._compact(groups_of(found), found)
+        report = table._compact(groups_of(found), found, None)
     assert (report.files, report.dropped) == (5, ())
     assert lake.rows() == oracle.rows()
 

@@ -19,11 +19,11 @@ from tests.upkeep import test_delta, test_iceberg
 FORMATS = ["delta", "iceberg"]
 
 
-def made(kind: str, folder: Path) -> tuple[Table, Callable[[], list[Any]]]:
-    """A table of two days, each of three files, and what reads its rows."""
+def made(kind: str, folder: Path, days: str = "ab") -> tuple[Table, Callable[[], list[Any]]]:
+    """A table of days, each of three files, and what reads its rows."""
     if kind == "delta":
-        return test_delta.made(folder, 3, days=("a", "b")), lambda: test_delta.rows(folder)
-    lake = test_iceberg.Lake(folder, days=("a", "b"))
+        return test_delta.made(folder, 3, days=tuple(days)), lambda: test_delta.rows(folder)
+    lake = test_iceberg.Lake(folder, days=tuple(days))
     return lake.open(), lake.rows
 
 

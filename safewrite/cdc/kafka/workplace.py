@@ -34,7 +34,7 @@ class Workplace:
         """That of a job."""
         modules = ("safewrite.cdc.table.decode_task",)
         if config.engine == "spark":
-            return cls(Executors(SparkEngine(spark), modules, is_forced=True))
+            return cls(Executors(SparkEngine(spark), modules, max(1, cores_elsewhere(spark)), is_forced=True))
         cores = cores_elsewhere(spark) if config.engine == "auto" else 0
         if not cores:
             return cls()

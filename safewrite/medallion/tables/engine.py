@@ -7,7 +7,6 @@ from typing import Any
 
 from safewrite.engine.abc import Engine, ExecutorsLackPythonError
 from safewrite.engine.choice import Choice, Cost, Executors
-from safewrite.errors import InvalidInputError, MissingExtraError
 
 FILES = Cost(0.02, 45e-9, 2**26), Cost(1.0, 75e-9, 2**26)
 ROWS = Cost(0.05, 5e-6, 250_000), Cost(1.5, 8e-6, 250_000)
@@ -57,33 +56,10 @@ def engine_of(name: str) -> Workplace:
         MissingExtraError: Spark is not installed, or there is no Java.
         StorageError: Spark does not start.
     """
-    if name == "local":
-        return Workplace()
-    if name == "auto":
-        return _auto()
-    if name != "spark":
-        raise InvalidInputError(
-            f"engine is 'auto', 'local' or 'spark', not {name!r}. Nothing was read or written."
-        )
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise MissingExtraError(
-            "engine='spark' needs PySpark, which is not installed. Nothing was read or written. Run it by spark-submit, or in a job "
-            "of Glue or EMR."
-        ) from error
-    from safewrite.engine.spark import SparkEngine, started
+    from safewrite.engine.spark import executors_of
 
-    return by_executors(SparkEngine(started(SparkSession.builder), few_here=True))
-
-
-def _auto() -> Workplace:
-    from safewrite.engine.spark import SparkEngine, cores_elsewhere, running
-
-    session = running()
-    cores = 0 if session is None else cores_elsewhere(session)
-    if session is None or not cores:
-        return Workplace()
-    files, rows = ((here, replace(there, unit=there.unit / cores)) for here, there in (FILES, ROWS))
-    executors = Executors(SparkEngine(session, few_here=True), _MODULES, cores)
+    executors = executors_of(name, _MODULES, few_here=True)
+    if executors is None or executors.is_forced:
+        return Workplace(executors)
+    files, rows = ((here, replace(there, unit=there.unit / executors.cores)) for here, there in (FILES, ROWS))
     return Workplace(executors, Choice("bytes of files", files), Choice("rows for silver", rows))
