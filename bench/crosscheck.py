@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import os
+import sys
 import tempfile
 import time
 import uuid
@@ -213,6 +215,7 @@ def _session(folder: Path, properties: dict[str, str], store: servers.Endpoint) 
         # Spark's own files are not judged: most other readers misread its INT96.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else executors take the Python of the path
     builder = SparkSession.builder.master("local[1]").appName("crosscheck")
     for key, value in settings.items():
         builder = builder.config(key, value)

@@ -7,6 +7,7 @@ that is recognised by its offsets.  One session, one S3, tables of their own, in
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
@@ -46,6 +47,7 @@ def _session(lab: Harness, folder: Path, catalog: Mapping[str, str]) -> Any:
         **catalog_settings(CATALOG, catalog),
         f"spark.sql.catalog.{CATALOG}.cache-enabled": "true",  # the default
     }
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else executors take the Python of the path
     builder = SparkSession.builder.master("local[2]").appName("safewrite-bench")
     for name, value in settings.items():
         builder = builder.config(name, value)

@@ -357,7 +357,8 @@ def spark_errors(what: str) -> Iterator[None]:
             raise ExecutorsLackPythonError(
                 "Spark's executors need Python with safewrite: rows and changes are worked on there, by safewrite and pyarrow. "
                 "Nothing was committed. Install safewrite on every node (the cluster's image, --archives with a packed environment, "
-                f"--additional-python-modules on Glue; --py-files where pyarrow is there). {_said(text)}"
+                "--additional-python-modules on Glue; --py-files where pyarrow is there). In a session of this machine (local[*]) set "
+                f"PYSPARK_PYTHON to the driver's Python, {sys.executable}, before it starts. {_said(text)}"
             ) from error
         raise EngineError(
             f"Spark could not {what}: {_said(text).rstrip('. ')}. Nothing was committed. If it was the environment, call "

@@ -113,7 +113,10 @@ def test_an_error_of_spark_s_is_one_of_ours(spark: Spark) -> None:
 def test_executors_without_safewrite_are_told_from_other_errors() -> None:
     from pyspark.errors import PySparkException
 
-    with pytest.raises(ExecutorsLackPythonError, match="Install safewrite on every node"), spark_errors("x"):
+    with (
+        pytest.raises(ExecutorsLackPythonError, match=r"Install safewrite on every node.*PYSPARK_PYTHON"),
+        spark_errors("x"),
+    ):
         raise PySparkException("ModuleNotFoundError: No module named 'safewrite'")
     with (
         pytest.raises(sw.StorageError, match=r"could not x: java\.lang\.OutOfMemoryError\. Nothing"),
