@@ -4,7 +4,8 @@ A topic is full before the job starts on a standalone cluster of one and of two 
 commit of the ledger to the last one, CPU is counted apart: the driver's Python, its Java, the executors' Java (they fetch) and
 their Python (it decodes).  What starts and compiles comes before the second commit, so it is not in the figures.  Each run is
 made with batches of two sizes, but for ``--once``: what the driver's Python costs is a constant for a batch, and so much for each
-record besides.  The scene ``snapshot`` is one table that Debezium reads as it is, for batches that are large.
+record besides.  The scene ``snapshot`` is one table that Debezium reads as it is, for batches that are large;
+``events`` is one of events that are appended, and ``history`` one whose rows are inserted, then updated, and keep both versions.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from rich.table import Table
 
 from bench.cdc.cluster import on_cluster
 from bench.cdc.events import Events
+from bench.cdc.modes import SETTINGS, Mode
 from bench.cdc.producer import Producer
 from bench.cdc.source_stack import DATABASE, Job
 from bench.screen import screen
@@ -58,6 +60,12 @@ class Scene:
     run: int = 1000
     """So many records of a table come one after another."""
     own_topics: bool = False
+    mode: Mode = "upsert"
+    """The mode of the tables (``mode`` of a job's configuration)."""
+    op: str = "c"
+    """What records are, by Debezium's letters."""
+    updates: bool = False
+    """Whether the second half of the records updates the rows of the first."""
 
     @property
     def topics(self) -> list[str]:
@@ -70,12 +78,14 @@ class Scene:
 SCENES: Mapping[str, Scene] = {
     "hot": Scene(20, 0.9),
     "even": Scene(20),
-    "snapshot": Scene(1, 1.0),
+    "snapshot": Scene(1, 1.0, op="r"),
+    "events": Scene(1, 1.0, mode="append"),
+    "history": Scene(1, 1.0, mode="history", updates=True),
     "forty": Scene(40, run=100),
     "topics": Scene(40, partitions=2, run=100, own_topics=True),
     "partitions": Scene(40, partitions=64, run=100),
 }
-"""``topics`` and ``partitions`` have the records of ``forty`` in more partitions."""
+"""``topics`` and ``partitions`` have the records of ``forty`` in more partitions; of ``history`` every row has two versions."""
 
 
 @dataclass
@@ -125,17 +135,34 @@ def parted(large: Scaled, small: Scaled) -> tuple[float, float]:
     return small.driver_ms - slope * small.size / 1000, slope
 
 
+class Run(NamedTuple):
+    """Records of one table that come one after another, in one partition of all that the topics have."""
+
+    table: int
+    ids: range
+    op: str
+    partition: int
+
+
+def runs_of(rows: int, scene: Scene) -> Iterator[Run]:
+    """So many records of a scene; those of one key are in one partition."""
+    first = -(-rows // 2 // scene.run) * scene.run if scene.updates else rows
+    for at in range(0, rows, scene.run):
+        is_new, end = at < first, min(rows, at + scene.run)
+        ids = range(at, min(first, end)) if is_new else range(at - first, end - first)
+        number = ids.start // scene.run
+        table = 0 if (number % 100) < scene.hot * 100 else number % scene.tables
+        of_topic = table * scene.partitions if scene.own_topics else 0
+        of_table = number // scene.tables + (0 if scene.own_topics else number)
+        yield Run(table, ids, scene.op if is_new else "u", of_topic + of_table % scene.partitions)
+
+
 def fill(producer: Producer, rows: int, scene: str) -> None:
-    """Send inserts, each of an id of its own, of all tables of a scene."""
-    given = SCENES[scene]
-    events, op = Events(), "r" if scene == "snapshot" else "c"
-    for at in range(0, rows, given.run):
-        number = at // given.run
-        table = 0 if (number % 100) < given.hot * 100 else number % given.tables
-        first = table * given.partitions if given.own_topics else 0
-        of_table = number // given.tables + (0 if given.own_topics else number)
-        for one in events.batch(0, range(at, min(rows, at + given.run)), lambda _: op, table).records:
-            producer.send(first + of_table % given.partitions, one.key, one.value)
+    """Send the records of a scene."""
+    events = Events()
+    for run_of in runs_of(rows, SCENES[scene]):
+        for one in events.batch(0, run_of.ids, lambda _, op=run_of.op: op, run_of.table).records:
+            producer.send(run_of.partition, one.key, one.value)
     if (told := producer.flush()) != rows:
         raise RuntimeError(f"{rows} records were made, and the broker took {told}")
 
@@ -146,7 +173,9 @@ def begun(kafka: Kafka, folder: Path, told: Scaled, batch: int, **more: Any) -> 
     folder.mkdir()
     scene = SCENES[told.scene]
     settings = {
-        "tables": [{"database": DATABASE, "table": f"t{number}", "primary_key": ["id"]} for number in range(scene.tables)],
+        "tables": [
+            {"database": DATABASE, "table": f"t{number}", "primary_key": ["id"], **SETTINGS[scene.mode]} for number in range(scene.tables)
+        ],
         "kafka": {"servers": kafka.endpoint_url, "topics": scene.topics, "max_offsets_per_trigger": batch},
         "engine": told.engine,
         "parallel_tables": 2,

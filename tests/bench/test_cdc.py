@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Sequence
 from datetime import time
 from decimal import Decimal
@@ -17,6 +18,7 @@ from bench.cdc.check import compare, lake_rows
 from bench.cdc.modes import MODES, Event, current, events_of, faults_of
 from bench.cdc.row_sql import sql_of
 from bench.cdc.run import Plan, run
+from bench.cdc.scale import SCENES, runs_of
 from bench.cdc.workload import TABLES
 from examples.cdc import demo
 
@@ -194,3 +196,15 @@ def test_the_example_shows_a_lake_that_follows(tmp_path: Path) -> None:
     tables = demo.main(tmp_path)
     assert [one.table for one in tables] == [table.name for table in TABLES]
     assert all(one.rows > 0 and one.flaws == 0 for one in tables)
+
+
+def test_the_records_of_a_key_are_in_one_partition_and_its_insert_comes_first() -> None:
+    """In the scene whose rows are updated; the others have as many inserts as records, each of a key of its own."""
+    for name, scene in SCENES.items():
+        found: dict[tuple[int, int], list[tuple[str, int]]] = {}
+        for one in runs_of(12_500, scene):
+            for key in one.ids:
+                found.setdefault((one.table, key), []).append((one.op, one.partition))
+        ops = Counter("".join(op for op, _ in told) for told in found.values())
+        assert ops == ({"cu": 5500, "c": 1500} if name == "history" else {scene.op: 12_500})
+        assert all(len({partition for _, partition in told}) == 1 for told in found.values())
