@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -356,3 +358,21 @@ def test_the_threads_that_commit_tables_stay_from_batch_to_batch(
         landing.land(job.batch(rows_of(number, 1, n=1), number), executors.work)
     assert len(threads) < 6
     assert len(job.rows("a")) == 6
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12 warns of forks beside threads
+def test_a_forked_driver_goes_on_with_threads_of_its_own(job: Job) -> None:
+    """Those of before the fork are its parent's: what is given to them is done by nobody."""
+    landing, executors = job.landing(), Executors()
+    landing.land(job.batch(rows_of(0, 1, n=1), 0), executors.work)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.alarm(30)
+            code = 1 - len(landing.land(job.batch(rows_of(1, 1, n=1), 1), executors.work)) // 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(job.rows("a")) == 2

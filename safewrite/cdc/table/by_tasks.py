@@ -8,11 +8,13 @@ positions.
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import safewrite as sw
@@ -216,12 +218,6 @@ class TaskLanding:
     views: dict[str, TableView] = field(default_factory=dict)
     unreached: dict[str, str] = field(default_factory=dict)
     """Tables whose files tasks cannot reach, and why."""
-    _threads: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(_THREADS_MAX, "safewrite-cdc-tables"),
-        init=False,
-        repr=False,
-    )
-    """One for each table that has changes; they stay, for each new one would be a connection to Spark's Java."""
 
     def land(
         self, batch: Batch, done: Mapping[str, int], work: ExecutorWork, finish: Finish
@@ -313,7 +309,8 @@ class TaskLanding:
             with jobs.working(share.table.name):
                 apply(share)
 
-        futures = {share.table.name: self._threads.submit(working, share) for share in shares}
+        threads = _threads_of(os.getpid())
+        futures = {share.table.name: threads.submit(working, share) for share in shares}
         try:
             jobs.serve(taking)
         finally:
@@ -388,6 +385,15 @@ class TaskLanding:
         if table.name not in self.views:
             self.views |= [self._looked(table)]
         return self.views[table.name]
+
+
+@lru_cache(maxsize=1)
+def _threads_of(process: int) -> ThreadPoolExecutor:
+    """A thread for each table that has changes; they stay, for each new one would be a connection to Spark's Java.
+
+    A forked child makes its own, for threads do not survive.
+    """
+    return ThreadPoolExecutor(_THREADS_MAX, "safewrite-cdc-tables")
 
 
 def _decoded(
