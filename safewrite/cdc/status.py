@@ -211,7 +211,19 @@ class _Look:
             return "behind", "a batch is under way, or broke off; the job finds it when it reads it again"
         if self._lag(at):
             return "behind", ""
-        return ("ok", "") if knows else ("not begun", "no rows have come for it")
+        return ("ok", "") if knows else ("not begun", self._not_begun())
+
+    def _not_begun(self) -> str:
+        """What is known of a table in which the job has landed nothing."""
+        came, dead = (self._past.sums[name] for name in ("records", "dead"))
+        if came:
+            return f"{came} records came for it, and no row landed: {dead} are dead letters, {came - dead} were ignored"
+        if any(topic_partition(name, self._job) is not None for name in self._done):
+            return "no records came for it in the batches that are closed"
+        return (
+            "the job has closed no batch: none has come, or its first one is under way, broke off or was refused; then nothing of it is "
+            "lost, and the log of `safewrite cdc run` says why. The job reads it again"
+        )
 
     def _set_back(self, positions: Mapping[str, int]) -> str | None:
         """Whether the table is before what the ledger says of it."""

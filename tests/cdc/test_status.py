@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import pyarrow as pa
 import pytest
 
 import safewrite as sw
@@ -107,6 +108,25 @@ def test_a_first_batch_that_broke_off_is_no_fault(delta: Job, monkeypatch: pytes
     with pytest.raises(CrashError):
         landing.land(delta.batch([created(1, 0)]))
     assert only(delta).state == "behind"
+
+
+def test_a_table_in_which_nothing_landed_says_what_is_known_of_it(tmp_path: Path) -> None:
+    """No batch was closed, for its first one was refused; one without records for it; one whose records are all dead letters."""
+    job = Job(tmp_path, [{"table": "a", "primary_key": ["id"]}])
+    columns = pa.schema([("id", pa.int64()), ("other", pa.int64())])
+    sw.create(f"{tmp_path}/db/a", columns, properties={"cdc.keys": '["other"]'})
+    with pytest.raises(sw.InvalidInputError, match="other"):
+        job.land(created(1, 0))
+    found = only(job)
+    assert found.state == "not begun"
+    assert "its first one is under way, broke off or was refused" in found.what
+    job.tables.append({"table": "b", "primary_key": ["no"]})
+    job.tables[0] = {"table": "c"}
+    job.land(created(1, 0, "c"))
+    assert look(job).tables[1].what == "no records came for it in the batches that are closed"
+    job.land(created(1, 1, "b"), number=1)
+    (_, found) = look(job).tables
+    assert found.what == "1 records came for it, and no row landed: 1 are dead letters, 0 were ignored"
 
 
 def test_the_lag_is_what_the_topics_have_after_the_positions(delta: Job) -> None:
