@@ -15,6 +15,7 @@ from safewrite.cdc.landing.job_plan import plan
 from tests.cdc.jobs import Job, Source, change, cut
 from tests.cdc.on_executors import Executors, work_of
 from tests.cdc.test_existing import made_by_others
+from tests.delta.deltalog import renamed_by_spark
 
 ORDER = {"_cdc_epoch": "run", "_cdc_sequence": "log_position"}
 ALL = ORDER | {
@@ -146,37 +147,6 @@ def test_a_column_of_the_source_that_an_engine_renamed_is_not_added_again(tmp_pa
     (letter,) = job.letters()
     assert "column s, which another engine renamed to t" in str(letter)
     assert "s" not in job.read("a").column_names
-
-
-def renamed_by_spark(log: Path, name: str, to: str) -> None:
-    """As its ALTER TABLE does: the table is mapped first, and files keep the name that they have."""
-    actions = [
-        json.loads(line) for path in sorted(log.glob("*.json")) for line in path.read_text().splitlines()
-    ]
-    protocol, metadata = (
-        [one[kind] for one in actions if kind in one][-1] for kind in ("protocol", "metaData")
-    )
-    schema = json.loads(metadata["schemaString"])
-    for number, field in enumerate(schema["fields"], 1):
-        field["metadata"] |= {
-            "delta.columnMapping.id": number, "delta.columnMapping.physicalName": field["name"]
-        }  # fmt: skip
-        field["name"] = to if field["name"] == name else field["name"]
-    mode = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": str(len(schema["fields"]))}
-    configuration = metadata["configuration"] | mode
-    mapped = metadata | {"schemaString": json.dumps(schema), "configuration": configuration}
-    known = {*protocol.get("writerFeatures", ["appendOnly", "invariants"]), "columnMapping"}
-    both = {*protocol.get("readerFeatures", []), "columnMapping"}
-    versions = {"minReaderVersion": 3, "minWriterVersion": 7}
-    features = {"readerFeatures": sorted(both), "writerFeatures": sorted(known)}
-    lines = [
-        {"commitInfo": {"operation": "RENAME COLUMN"}},
-        {"protocol": versions | features},
-        {"metaData": mapped},
-    ]
-    newest = max(int(path.stem) for path in log.glob("*.json"))
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (log / f"{newest + 1:020d}.json").write_text(text)
 
 
 def test_a_column_that_spark_renamed_in_a_delta_table_is_not_added_again(tmp_path: Path) -> None:

@@ -59,3 +59,34 @@ def read_table(root: Path, order: str) -> pa.Table:
     """What deltalake reads, sorted by ``order``."""
     table = pa.table(DeltaTable(str(root)).to_pyarrow_table())
     return table.sort_by(order)
+
+
+def renamed_by_spark(log: Path, name: str, to: str) -> None:
+    """As its ALTER TABLE does: the table is mapped first, and files keep the name that they have."""
+    actions = [
+        json.loads(line) for path in sorted(log.glob("*.json")) for line in path.read_text().splitlines()
+    ]
+    protocol, metadata = (
+        [one[kind] for one in actions if kind in one][-1] for kind in ("protocol", "metaData")
+    )
+    schema = json.loads(metadata["schemaString"])
+    for number, field in enumerate(schema["fields"], 1):
+        field["metadata"] |= {
+            "delta.columnMapping.id": number, "delta.columnMapping.physicalName": field["name"]
+        }  # fmt: skip
+        field["name"] = to if field["name"] == name else field["name"]
+    mode = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": str(len(schema["fields"]))}
+    configuration = metadata["configuration"] | mode
+    mapped = metadata | {"schemaString": json.dumps(schema), "configuration": configuration}
+    known = {*protocol.get("writerFeatures", ["appendOnly", "invariants"]), "columnMapping"}
+    both = {*protocol.get("readerFeatures", []), "columnMapping"}
+    versions = {"minReaderVersion": 3, "minWriterVersion": 7}
+    features = {"readerFeatures": sorted(both), "writerFeatures": sorted(known)}
+    lines = [
+        {"commitInfo": {"operation": "RENAME COLUMN"}},
+        {"protocol": versions | features},
+        {"metaData": mapped},
+    ]
+    newest = max(int(path.stem) for path in log.glob("*.json"))
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (log / f"{newest + 1:020d}.json").write_text(text)

@@ -12,6 +12,7 @@ from pyiceberg.catalog import load_catalog
 import safewrite as sw
 from safewrite.medallion import Pipeline, verify
 from safewrite.medallion.config.job import load
+from tests.delta.deltalog import renamed_by_spark
 from tests.medallion.test_jobs import HEAD, Shop, set_in
 
 FORMATS = ("delta", "iceberg")
@@ -87,6 +88,31 @@ def test_a_new_column_is_refused_until_it_is_declared_and_then_added(
     assert job.run().ok
     assert rows(job, "silver")[1]["colour"] is None  # the configuration says so
     assert clean(job)
+
+
+@pytest.mark.sweep("iceberg")
+@pytest.mark.parametrize("layer", ["bronze", "silver"])
+@pytest.mark.parametrize("table_format", FORMATS)
+def test_a_column_that_an_engine_renamed_is_not_added_again(
+    table_format: str, layer: str, tmp_path: Path
+) -> None:
+    """Not where its new name is declared, either: its values would be in two columns."""
+    job = shop(tmp_path, table_format)
+    put(job, 1, FIRST)
+    assert job.run().ok
+    if table_format == "iceberg":
+        table = load_catalog("default", **job.config["catalog"]).load_table(f"{layer}.orders")
+        with table.update_schema() as schema:
+            schema.rename_column("price", "cost")
+    else:
+        renamed_by_spark(tmp_path / layer / "orders" / "_delta_log", "price", "cost")
+    put(job, 2, HEAD + "U,1,7.00,30\n")
+    both = {"id": "int64", "price": "decimal(10,2)", "cost": "decimal(10,2)"}
+    for columns in (None, both):
+        if columns is not None:
+            set_in(job, "tables", "shop.orders", "columns", to=columns)
+            set_in(job, "defaults", "files", "optional", to=["cost"])
+        assert "is called cost now: another engine renamed it" in refused(job)
 
 
 @pytest.mark.sweep("iceberg")

@@ -14,7 +14,7 @@ import safewrite as sw
 from safewrite.cdc.config.job import Config
 from safewrite.cdc.config.own_columns import OwnNames
 from safewrite.cdc.config.table_config import TargetTable
-from safewrite.cdc.ledger.renamed_columns import refuse_renamed
+from safewrite.intake.renamed_columns import renamed
 from safewrite.intake.reporting import Listener
 from safewrite.intake.tables import TableFormat
 from safewrite.values.widening import with_fields
@@ -135,7 +135,12 @@ class TargetTables:
             InvalidInputError: another engine renamed a column to which records still bring values.
         """
         schema = with_fields(found.schema, wider)
-        refuse_renamed(table, found, fields)
+        for name, now in renamed(found, fields).items():
+            raise sw.InvalidInputError(
+                f"Records of {table.name} have a column {name}, which another engine renamed to {now} in the table. It was not added again. "
+                f"Rename it back, or rename it at the source too; or, if {name} is to be a column of its own from now on, add it with that "
+                f"engine (ALTER TABLE ... ADD COLUMN {name}). Then replay these records."
+            )
         found.append(pa.schema([*schema, *fields]).empty_table(), schema_mode="widen" if wider else "merge")
         for what, some in (("new columns", fields), ("wider columns", wider)):
             if some:

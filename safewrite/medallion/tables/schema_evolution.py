@@ -9,6 +9,7 @@ import pyarrow as pa
 
 import safewrite as sw
 from safewrite.errors import CommitUnknownError, InvalidInputError, NotCommittedError
+from safewrite.intake.renamed_columns import renamed
 from safewrite.medallion.config.bronze_columns import FILE, STORED_FILE
 from safewrite.values.widening import wider, with_fields
 
@@ -22,10 +23,17 @@ def fit(table: sw.Table, wanted: pa.Schema, name: str, *, read_only: bool) -> sw
     Columns that the table computes (Delta's generated columns and defaults) need not be declared.
 
     Raises:
-        InvalidInputError: a column is missing that needs a value, is not declared, or cannot be widened.
+        InvalidInputError: a column is missing that needs a value, is not declared, cannot be widened, or was renamed by another engine.
         SafewriteError: as ``append``.
     """
     have = table.schema
+    for was, now in renamed(table, wanted).items():
+        raise InvalidInputError(
+            f"The column {was} of {table.uri} of {name} is called {now} now: another engine renamed it. It was not added again, for its values "
+            f"would be in two columns. Nothing was written. Rename it back; or rename it in columns and at the source too. If {was} is to be a "
+            f"column of its own from now on, add it with that engine (ALTER TABLE ... ADD COLUMN {was}), declare {now} too, and name it in "
+            "files.optional."
+        )
     computed = table.row_rules.fill_names
     undeclared = sorted(set(have.names) - set(wanted.names) - computed)
     if undeclared:

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 import safewrite as sw
-from safewrite.cdc.config.table_config import TargetTable
 
 _IN_FILES = b"delta.columnMapping.physicalName"
 
 
-def refuse_renamed(table: TargetTable, found: Any, fields: Sequence[pa.Field]) -> None:
-    """A column that another engine renamed would be added again: its values would be in two columns, by when they came."""
-    now = _by_ids(found.iceberg.metadata) if table.format == "iceberg" else _by_files(found.schema)
-    for field in fields:
-        name = now.get(field.name)
-        if name is not None and field.name not in now.values():
-            raise sw.InvalidInputError(
-                f"Records of {table.name} have a column {field.name}, which another engine renamed to {name} in the table. It was not "
-                f"added again. Rename it back, or rename it at the source too; or, if {field.name} is to be a column of its own "
-                f"from now on, add it with that engine (ALTER TABLE ... ADD COLUMN {field.name}). Then replay these records."
-            )
+def renamed(found: sw.Table, fields: Iterable[pa.Field]) -> dict[str, str]:
+    """What those of ``fields`` are called today that the table had and that another engine renamed.
+
+    To add such a column again would leave its values in two columns, by when they came.  One that is there again is none of them.
+    """
+    there = getattr(found, "iceberg", None)
+    now = _by_files(found.schema) if there is None else _by_ids(there.metadata)
+    return {one.name: now[one.name] for one in fields if one.name in now and one.name not in now.values()}
 
 
 def _by_ids(metadata: Any) -> Mapping[str, str]:
@@ -37,6 +33,6 @@ def _by_files(schema: pa.Schema) -> Mapping[str, str]:
     """What columns of a Delta table are called today, by the names that its files keep.
 
     A table of ours is mapped only once an engine is to rename a column: by then files have the names of before (Delta protocol, "Column
-    Mapping").
+    Mapping").  In one that was mapped when it was made files have names that mean nothing, and nothing tells the names of before.
     """
     return {(one.metadata or {}).get(_IN_FILES, one.name.encode()).decode(): one.name for one in schema}
