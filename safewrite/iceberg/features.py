@@ -13,7 +13,7 @@ from pyiceberg.transforms import UnknownTransform
 
 from safewrite.errors import UnsupportedTableError
 from safewrite.iceberg.data import locations, partitions
-from safewrite.iceberg.data.schema import read_schema
+from safewrite.iceberg.data.schema import unread_columns
 from safewrite.iceberg.metadata import table_of
 from safewrite.values.unsupported import check_brought
 
@@ -120,7 +120,7 @@ def unwritable(metadata: TableMetadata, *, keeps_ids: bool = True) -> Mapping[st
 
 def unread(metadata: TableMetadata) -> Mapping[str, str]:
     """The columns that are not read, each with the reason; the others are."""
-    return read_schema(metadata.schema())[1]
+    return unread_columns(metadata.schema())
 
 
 def listed(reasons: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from safewrite.frames.parallel import windows
 from safewrite.iceberg.catalog.files import MemoryIO
 from safewrite.iceberg.catalog.outcomes import classify_file_error
-from safewrite.iceberg.data.schema import known_columns, read_schema
+from safewrite.iceberg.data.schema import known_columns, unread_columns
 from safewrite.protocol.effects import Failed, Ok, Outcome
 from safewrite.text.rendering import said
 
@@ -58,13 +58,14 @@ def _rows_under(schema: Schema, metadata: TableMetadata, file_io: FileIO, task: 
 
     from safewrite.iceberg.data import vectors
     from safewrite.iceberg.data.manifests_v3 import VERSION
-    from safewrite.iceberg.data.nested import is_nested, live_rows, nested_columns
+    from safewrite.iceberg.data.nested import live_rows, nested_columns
+    from safewrite.iceberg.data.schema import is_nested
 
     if (vector := vectors.vector_of(task)) is not None:
         whole = _rows_under(schema, metadata, file_io, FileScanTask(task.file))
         return whole.filter(pa.array(vectors.live_rows(vector, file_io, whole.num_rows)))
     # PyIceberg maps all columns of a file, and fails on those of types that it does not know.
-    is_whole = int(metadata.format_version) < VERSION or not read_schema(metadata.schema())[1]
+    is_whole = int(metadata.format_version) < VERSION or not unread_columns(metadata.schema())
     ours = [field for field in schema.fields if is_nested(field) or not is_whole]
     theirs = [field for field in schema.fields if field not in ours]
     if not ours:

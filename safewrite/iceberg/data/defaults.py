@@ -12,10 +12,11 @@ from pyiceberg.schema import index_by_id
 from safewrite.errors import UnsupportedTableError
 from safewrite.frames.source import as_frame
 from safewrite.iceberg.data.manifests_v3 import VERSION
-from safewrite.iceberg.data.schema import arrow_type, read_schema, stored
+from safewrite.iceberg.data.schema import arrow_type, is_nested, stored, unread_columns
 from safewrite.values.unsupported import check_brought
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyiceberg.table.metadata import TableMetadata
 
     from safewrite.frames.fills import ColumnFill
@@ -58,14 +59,15 @@ def rules_of(metadata: TableMetadata, uri: str) -> TableRules:
     return TableRules(fills=fills_of(metadata))
 
 
-def filled_data(data: Any, metadata: TableMetadata) -> Any:
+def filled_data(data: Any, metadata: TableMetadata, schema: pa.Schema) -> Any:
     """The data with the columns that it lacks and that have a default; it may have none that cannot be written.
+
+    ``schema`` has the columns that can be.
 
     Raises:
         InvalidInputError: names one that it has.
     """
-    schema, unread = read_schema(metadata.schema())
-    check_brought(unread, lambda: as_frame(data, target=schema).column_names)
+    check_brought(unread_columns(metadata.schema()), lambda: as_frame(data, target=schema).column_names)
     fills = fills_of(metadata)
     if not fills:
         return data
@@ -79,6 +81,8 @@ def nested_defaults(metadata: TableMetadata) -> list[str]:
     if metadata.format_version < VERSION:
         return []
     schema = metadata.schema()
+    if not any(map(is_nested, schema.fields)):
+        return []
     tops = {field.field_id for field in schema.fields}
     found = [number for number, field in index_by_id(schema).items() if field.write_default is not None]
     return [schema.find_column_name(number) or str(number) for number in found if number not in tops]

@@ -48,11 +48,6 @@ _ZONES = (None, "UTC", "+00:00", "Etc/UTC", "Z")
 """Zones of a file's times that are instants in UTC, or none."""
 
 
-def is_nested(column: NestedField) -> bool:
-    """Whether a column is read here."""
-    return not column.field_type.is_primitive
-
-
 def nested_columns(
     metadata: TableMetadata, file_io: FileIO, task: FileScanTask, columns: Sequence[NestedField]
 ) -> pa.Table:

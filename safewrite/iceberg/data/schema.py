@@ -71,6 +71,7 @@ _PRIMITIVES: dict[type[IcebergType], pa.DataType] = {
     BinaryType: pa.binary(),
     UnknownType: pa.null(),  # its only value is NULL, and no file has it (format version 3)
 }
+_PLAIN = frozenset({*_PRIMITIVES, DecimalType, FixedType})
 # Tables of format version 2 have no nanoseconds and no 8- or 16-bit integers.
 _CREATED: dict[pa.DataType, Callable[[], IcebergType]] = {
     pa.bool_(): BooleanType,
@@ -98,10 +99,16 @@ def arrow_schema(iceberg: Schema) -> pa.Schema:
 
 def written_schema(iceberg: Schema) -> pa.Schema:
     """As :func:`arrow_schema`, with the defaults that fields of structs get where a frame lacks them (``write-default``)."""
-    known = known_columns(iceberg)
-    return pa.schema(
-        [_with_defaults(one, field) for one, field in zip(known.fields, arrow_schema(known), strict=True)]
-    )
+    found = arrow_schema(iceberg)
+    for column in iceberg.fields:
+        if is_nested(column) and (at := found.get_field_index(column.name)) >= 0:
+            found = found.set(at, _with_defaults(column, found.field(at)))
+    return found
+
+
+def is_nested(column: NestedField) -> bool:
+    """Whether a column has fields or elements of its own."""
+    return isinstance(column.field_type, StructType | ListType | MapType)
 
 
 def _with_defaults(iceberg: NestedField, field: pa.Field) -> pa.Field:
@@ -133,10 +140,16 @@ def stored(value: Any) -> Any:
 
 def known_columns(iceberg: Schema) -> Schema:
     """The schema without columns of types that are not known, at any depth."""
-    unread = read_schema(iceberg)[1]
+    unread = unread_columns(iceberg)
     if not unread:
         return iceberg
     return Schema(*(one for one in iceberg.fields if one.name not in unread), schema_id=iceberg.schema_id)
+
+
+def unread_columns(iceberg: Schema) -> dict[str, str]:
+    """Why columns of types that are not known are no part of :func:`arrow_schema`, by their names."""
+    plain = all(type(one.field_type) in _PLAIN for one in iceberg.fields)
+    return {} if plain else read_schema(iceberg)[1]
 
 
 def read_schema(iceberg: Schema) -> tuple[pa.Schema, dict[str, str]]:

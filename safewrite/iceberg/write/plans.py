@@ -185,7 +185,7 @@ class Planner:
         target = earlier[-1].schema if earlier else self.schema_of(head)
         if isinstance(data, WrittenMember):
             return data.prepared(target, layout=table_of(head).metadata.default_spec_id)
-        data = defaults.filled_data(data, table_of(head).metadata)
+        data = defaults.filled_data(data, table_of(head).metadata, target)
         if mode is None:
             return prepare(data, target, volatile=volatile)
         added = earlier[-1].added if earlier else ()
@@ -215,7 +215,8 @@ class Planner:
         volatile: Sequence[str] = (),
     ) -> Prepared:
         """Check the data against the table's schema, or against that schema with the new columns and wider ones that it tells."""
-        target, data = self.schema_of(head), defaults.filled_data(data, table_of(head).metadata)
+        target = self.schema_of(head)
+        data = defaults.filled_data(data, table_of(head).metadata, target)
         if schema_mode is None:
             return prepare(data, target, volatile=volatile)
         found = as_frame(data, target=target).arrow_schema()

@@ -30,7 +30,7 @@ from safewrite.changes.meaning.row_vectors import bitmap, framed, serialized
 from safewrite.iceberg.data.datafiles import StagedFile
 from safewrite.iceberg.data.manifests import entry, manifest_of
 from safewrite.iceberg.data.manifests_v3 import VERSION, NumberedFile
-from safewrite.iceberg.data.schema import read_schema
+from safewrite.iceberg.data.schema import unread_columns
 from safewrite.iceberg.data.vectors import gone_rows
 from safewrite.iceberg.write import puffin
 
@@ -60,7 +60,7 @@ def is_asked(metadata: TableMetadata, mode: str = MODE) -> bool:
     if metadata.format_version >= 2 and metadata.properties.get(mode) == "merge-on-read":
         return True
     return (
-        mode == DELETE_MODE and metadata.format_version >= VERSION and bool(read_schema(metadata.schema())[1])
+        mode == DELETE_MODE and metadata.format_version >= VERSION and bool(unread_columns(metadata.schema()))
     )
 
 
