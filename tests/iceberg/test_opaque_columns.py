@@ -165,3 +165,13 @@ def test_the_doctor_says_what_is_done_and_a_repair_goes_through(lake: dict[str, 
     assert found.details["appends"]
     assert set_retention(look(v3.NAME, lake)).status == "done"
     assert kinds(lake)[-1] == "variant"
+
+
+def test_a_branch_of_such_a_table_is_written_to_and_published(lake: dict[str, str]) -> None:
+    table = beside(lake, "geometry(srid:3857)")
+    audit = opened(lake, branch="audit")
+    audit.append(rows(50))
+    audit.delete("id = 1")
+    audit.fast_forward()
+    assert table.refresh().row_count() == 10
+    assert kinds(lake)[-1] == "geometry(srid:3857)"

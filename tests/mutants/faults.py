@@ -21,6 +21,8 @@ from safewrite.delta.log.actions import file_key
 from safewrite.delta.write.file_changes import FileRewrite, FileVerdict
 from safewrite.errors import CommitUnknownError, ForeignWriterError, InternalError, RetriesExhaustedError
 from safewrite.frames.predicate import Span, truths
+from safewrite.iceberg.data.lineage import kept_schema
+from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.expiry import Kept, expired
 from safewrite.iceberg.write.row_files import mark_of
 from safewrite.medallion.files.file_versions import last_of
@@ -849,6 +851,34 @@ def a_refused_read_means_missing(was: Any, *args: Any, **kwargs: Any) -> Any:
 )
 def a_column_that_the_table_lacks_is_dropped(*_: Any, **__: Any) -> None:
     return
+
+
+@fault("H1", "values.field_defaults:default_of", V3 + "a_required_field_inside_of_a_struct_is_filled_too")
+def values_of_fields_that_have_a_default_are_missing(*_: Any) -> None:
+    return None
+
+
+OPAQUE = "iceberg/test_opaque_columns.py::test_"
+
+
+@fault(
+    "H1",
+    "iceberg.data.lineage:kept_columns",
+    OPAQUE + "what_would_write_rows_again_is_refused_by_the_column_before_an_upload",
+)
+def values_of_a_type_that_is_not_known_stay_in_the_old_file(_: Any, metadata: Any) -> Any:
+    return arrow_schema(kept_schema(metadata))
+
+
+@fault(
+    "H1",
+    "iceberg.write.position_deletes:is_asked",
+    OPAQUE + "rows_without_the_column_come_and_go_and_no_file_is_written_again",
+)
+def values_of_a_type_that_is_not_known_are_written_again(
+    _: Any, metadata: Any, mode: str = "write.merge.mode"
+) -> bool:
+    return metadata.properties.get(mode) == "merge-on-read"
 
 
 @fault("H2", "frames.conform:conform", CONFORM + "test_columns_go_by_name_and_not_by_position")

@@ -59,6 +59,7 @@ def bare() -> Iterator[Warm]:
     "C11-a_row",
     "C11-ids",
     "C11-a_vector",
+    "H1-values_of",
     "I3-tombstones",
     "I7-a_file_that",
     "I7-a_union",
