@@ -148,7 +148,14 @@ def catalog(folder: Path) -> Any:
     """PyIceberg's catalog of a folder: SQLite, and files next to it."""
     from pyiceberg.catalog.sql import SqlCatalog
 
-    return SqlCatalog("local", uri=f"sqlite:///{folder}/catalog.db", warehouse=folder.as_uri())
+    return SqlCatalog(**properties(folder))
+
+
+def properties(folder: Path) -> dict[str, str]:
+    """What opens this catalog."""
+    return {
+        "name": "local", "type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": folder.as_uri(),
+    }  # fmt: skip
 
 
 def make_delta(load: Load, folder: Path, *, vectors: bool = False) -> None:
@@ -174,10 +181,22 @@ def want_vectors(log: Path) -> None:
     (log / f"{newest + 1:020}.json").write_text("".join(json.dumps(one) + "\n" for one in actions))
 
 
-def make_iceberg(load: Load, folder: Path, mode: str = "copy-on-write") -> None:
-    """Write the table by PyIceberg; ``mode`` says whether its files are rewritten, or their rows marked as gone."""
+def make_iceberg(load: Load, folder: Path, mode: str = "copy-on-write", version: int = 2) -> None:
+    """Write the table by PyIceberg; ``mode`` says whether its files are rewritten, or their rows marked as gone.
+
+    PyIceberg makes no table of format version 3: such a one is made by safewrite.
+    """
     folder.mkdir(parents=True)
-    fill_iceberg(load, catalog(folder), mode)
+    if version == 2:
+        fill_iceberg(load, catalog(folder), mode)
+        return
+    import safewrite as sw
+
+    modes = {"write.merge.mode": mode, "write.delete.mode": mode}
+    given: dict[str, Any] = {"catalog": properties(folder), "properties": modes, "format_version": version}
+    table = sw.create(TABLE, schema(load.columns), create_namespace=True, **given)
+    for part in base(load):
+        table.append(part)
 
 
 def fill_iceberg(load: Load, here: Any, mode: str) -> None:

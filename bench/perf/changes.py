@@ -12,7 +12,17 @@ from typing import Any
 
 from . import change_tables, change_writers
 from .change_tables import RECENT, SCATTERED, Load
-from .changes_child import MERGE, ON_DELTA, OURS_DELTA, OURS_ICEBERG, OURS_MARKED, OURS_VECTORS, UPSERT
+from .changes_child import (
+    MERGE,
+    ON_DELTA,
+    OURS_DELTA,
+    OURS_ICEBERG,
+    OURS_MARKED,
+    OURS_V3,
+    OURS_V3_MARKED,
+    OURS_VECTORS,
+    UPSERT,
+)
 from .figures import Aim, Line, Scenario, at_least, at_most, interleave, paired
 from .harness import Harness, child, module
 from .scale import Scale
@@ -22,7 +32,7 @@ LIMIT_S = 1_800.0
 MIB = 2**20
 _Took = list[dict[str, float]]
 """What each batch took."""
-_PEERS = (UPSERT, MERGE)
+_PEERS = (UPSERT, MERGE, OURS_V3)
 _KEEPS_NOTHING = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_ARENA_MAX": "1",
@@ -43,6 +53,7 @@ def run(scale: Scale, folder: Path) -> Scenario:
         )  # fmt: skip
         lines += _pair(load, folder, (OURS_DELTA, OURS_VECTORS, OURS_ICEBERG, OURS_MARKED, MERGE), broken)
         lines += _pair(load, folder, (OURS_ICEBERG, OURS_MARKED, UPSERT), broken)
+        lines += _pair(load, folder, (OURS_V3_MARKED, OURS_V3), broken)
     lines += _pair(_wide(scale), folder, (OURS_DELTA, OURS_VECTORS, OURS_ICEBERG, OURS_MARKED, MERGE), broken)
     lines += _contend(scale, folder, broken)
     return Scenario(
@@ -104,6 +115,8 @@ def _aims(lines: Sequence[Line], scale: Scale) -> Iterator[Aim]:
         text = f"{line.arm}, {line.case} : {line.peer}"
         if line.peer == UPSERT:
             yield at_most(text, 0.2, line.ratio.median)
+        elif line.peer == OURS_V3:
+            yield at_most(text, 0.8, line.ratio.median)
         elif line.peer == MERGE:
             aim = (
                 0.25
@@ -120,7 +133,7 @@ def _aims(lines: Sequence[Line], scale: Scale) -> Iterator[Aim]:
 # --- a batch ----------------------------------------------------------------------------------------
 def _pair(load: Load, folder: Path, arms: tuple[str, ...], broken: list[str]) -> list[Line]:
     """The same batches by each of the arms, each in a copy of the same table."""
-    beside = "" if MERGE in arms else ", beside upsert"
+    beside = "" if MERGE in arms else ", beside upsert" if UPSERT in arms else ", beside copy-on-write"
     case = f"{load.keys}{' of wide rows' if load.columns else ''}, {load.changes:,} changes{beside}"
     took, needed = dict[str, _Took](), dict[str, _Took]()
     with tempfile.TemporaryDirectory(dir=folder) as here:
@@ -138,8 +151,8 @@ def _took(arm: str, load: Load, place: Path, broken: list[str], *, keeps: bool =
     if is_delta:
         change_tables.make_delta(load, place, vectors=arm == OURS_VECTORS)
     else:
-        mode = "merge-on-read" if arm == OURS_MARKED else "copy-on-write"
-        change_tables.make_iceberg(load, place, mode)
+        mode = "merge-on-read" if arm in {OURS_MARKED, OURS_V3_MARKED} else "copy-on-write"
+        change_tables.make_iceberg(load, place, mode, 3 if arm in {OURS_V3, OURS_V3_MARKED} else 2)
     config = {"arm": arm, "folder": str(place), "load": load.to_dict()}
     variables = {} if keeps else _KEEPS_NOTHING
     took: _Took = child(module("changes_child"), config, timeout_s=LIMIT_S, variables=variables)["took"]

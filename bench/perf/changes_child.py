@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .change_tables import TABLE, Load, batch, catalog, rows_of
+from .change_tables import TABLE, Load, batch, catalog, properties, rows_of
 from .memory_child import forget_peak, release, status
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 OURS_DELTA, OURS_ICEBERG = "safewrite on Delta", "safewrite on Iceberg"
 OURS_MARKED = "safewrite on Iceberg, merge-on-read"
 OURS_VECTORS = "safewrite on Delta, deletion vectors"
+OURS_V3, OURS_V3_MARKED = "safewrite on Iceberg v3", "safewrite on Iceberg v3, deletion vectors"
 ON_DELTA = (OURS_DELTA, OURS_VECTORS)
 MERGE, UPSERT = "deltalake merge", "PyIceberg upsert"
 Apply = Callable[["pa.Table"], object]
@@ -32,7 +33,7 @@ def opened(arm: str, folder: Path) -> Apply:
 def _safewrite(arm: str, folder: Path) -> Apply:
     import safewrite as sw
 
-    table = sw.open(str(folder)) if arm in ON_DELTA else sw.open(TABLE, catalog=catalog(folder))
+    table = sw.open(str(folder)) if arm in ON_DELTA else sw.open(TABLE, catalog=properties(folder))
     how: dict[str, Any] = {"keys": ["id"], "sequence_by": ["lsn"], "delete_when": [("op", "=", "d")]}
     return lambda changes: table.apply_changes(changes, **how)
 
