@@ -44,6 +44,14 @@ def changes(
             help="A column of the key by which two rows are the images of an update; may be repeated (default: as recorded).",
         ),
     ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--column",
+            metavar="COLUMN",
+            help="A column that rows come with, those of the key among them; may be repeated (default: all). Rows that differ in others alone do not differ.",
+        ),
+    ] = None,
     rows: Annotated[
         bool,
         typer.Option(
@@ -54,7 +62,7 @@ def changes(
 ) -> None:
     """Say what each commit since a position did to rows, and the position to go on from."""
     with screen.errors():
-        found = target.open().changes_since(_since(since), keys=key)
+        found = target.open().changes_since(_since(since), keys=key, columns=column)
         if rows:
             _print_rows(found)
             return

@@ -26,6 +26,7 @@ from safewrite.delta.opening import (
     not_there,
     open_state,
     remember,
+    tell_of_copies,
 )
 from safewrite.delta.upkeep import Checkpointing, finish
 from safewrite.delta.write import creation
@@ -132,6 +133,10 @@ class DeltaFormat:
     @property
     def schema(self) -> pa.Schema:
         return self._existing().schema
+
+    @property
+    def unread(self) -> Mapping[str, str]:
+        return self._existing().unread
 
     @property
     def partition_by(self) -> tuple[str, ...]:
@@ -266,6 +271,7 @@ class DeltaFormat:
                 remember(self.connection, done.state)
         elif self._state is None or not done.already:
             self.refresh()
+        tell_of_copies(self.uri, self._state)
         if self.checkpoints and done.led_by_us and not done.already:
             left_s = self.limits.timeout_s - elapsed_s
             self._state = self._checkpointing.note(self._state, done.version, left_s, self.world)
@@ -340,20 +346,14 @@ class DeltaFormat:
         columns = checked_columns(columns, state.schema)
         return self._run(read_files(adds, state, self.planner.vectors(), self.limits, columns=columns))
 
-    def changes(self) -> ChangeSource:
+    def changes(self, columns: tuple[Any, ...] | None) -> ChangeSource:
         from safewrite.delta.read.row_changes import DeltaChanges
         from safewrite.delta.write.memory_file import recorded_keys
 
-        state, limits = self._existing(), self.limits
-        return DeltaChanges(
-            state,
-            self.connection.address.uri,
-            self.planner.known_files,
-            limits,
-            Followed(self.uri, self.read_added, "changes_since"),
-            self._run,
-            lambda: self._run(recorded_keys(state, limits)),
-        )
+        state, asked = self._existing(), checked_columns(columns, self.schema)
+        seen = (state, self.connection.address.uri, self.planner.known_files, self.limits)
+        table, keys = Followed(self.uri, self.read_added, "changes_since"), partial(recorded_keys, state)
+        return DeltaChanges(*seen, table, self._run, lambda: self._run(keys(self.limits)), asked)
 
     def apply_shared(
         self, given: TaskChanges, operation: Operation, name: Identity, *, queue_first: bool

@@ -17,7 +17,7 @@ from safewrite.delta.arbiter import (
     choose_spelling,
 )
 from safewrite.delta.connect import Connection, connect, probe
-from safewrite.delta.log import features
+from safewrite.delta.log import features, iceberg_compat
 from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.errors import (
     ConflictError,
@@ -205,6 +205,17 @@ def check_table(state: Snapshot) -> None:
     features.check_read(state)
     if not features.unwritable(state):
         features.check_retention(state, horizon_s=LEDGER_TTL_S)
+
+
+_told_of_copies: set[str] = set()
+
+
+def tell_of_copies(uri: str, state: Snapshot | None) -> None:
+    """Log once of each table that readers by a copy of the metadata see commits later, where it has such readers."""
+    copy = "" if state is None or uri in _told_of_copies else iceberg_compat.copy_of(state)
+    if copy:
+        _told_of_copies.add(uri)
+        log.warning(copy, extra={"table": uri})
 
 
 def check_writable(connection: Connection, state: Snapshot, limits: Limits) -> None:

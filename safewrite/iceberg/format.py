@@ -137,6 +137,10 @@ class IcebergFormat:
         return read_schema(self.table.metadata.schema())[0]
 
     @property
+    def unread(self) -> Mapping[str, str]:
+        return read_schema(self.table.metadata.schema())[1]
+
+    @property
     def partition_by(self) -> tuple[str, ...]:
         """Partition fields as ``partition_by=`` spells them."""
         from safewrite.iceberg.data.partitions import spelled
@@ -360,18 +364,14 @@ class IcebergFormat:
         head, tasks = self._read_from(), [file.handle for file in files]
         return self._cached.run(read_files(tasks, head, self.limits, checked_columns(columns, self.schema)))
 
-    def changes(self) -> ChangeSource:
+    def changes(self, columns: tuple[Any, ...] | None) -> ChangeSource:
         from safewrite.iceberg.read.row_changes import IcebergChanges
         from safewrite.iceberg.write.memory_file import recorded_keys
 
-        head, limits, branch = self._read_from(), self.limits, self.connection.branch
-        return IcebergChanges(
-            head,
-            limits,
-            Followed(self.uri, self.read_added, "changes_since"),
-            self._cached.run,
-            lambda: self._cached.run(recorded_keys(head, branch, limits)),
-        )
+        head, asked, run = self._read_from(), checked_columns(columns, self.schema), self._cached.run
+        table = Followed(self.uri, self.read_added, "changes_since")
+        keys = partial(recorded_keys, head, self.connection.branch, self.limits)
+        return IcebergChanges(head, self.limits, table, run, lambda: run(keys()), asked)
 
     def apply_shared(
         self, given: TaskChanges, operation: Operation, name: Identity, *, queue_first: bool

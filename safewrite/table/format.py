@@ -80,6 +80,10 @@ class Format(Protocol[VersionT, PlanT, DoneT]):
         """The table's schema in Arrow."""
 
     @property
+    def unread(self) -> Mapping[str, str]:
+        """The table's other columns, whose types are not known, with the reason."""
+
+    @property
     def partition_by(self) -> tuple[str, ...]:
         """Partition columns or fields."""
 
@@ -211,5 +215,5 @@ class Format(Protocol[VersionT, PlanT, DoneT]):
     def read_added(self, files: Sequence[AddedFile], columns: tuple[str, ...] | None) -> pa.Table:
         """The live rows of such files, with all columns or some."""
 
-    def changes(self) -> ChangeSource:
-        """What commits did to rows, up to the known version."""
+    def changes(self, columns: tuple[Any, ...] | None, /) -> ChangeSource:
+        """What commits did to rows, up to the known version, with all columns or some."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from safewrite.frames.prepare import prepare
 from safewrite.frames.source import as_frame
 from safewrite.table.added_rows import checked_columns, names_of
 from safewrite.text.rendering import shown
+from safewrite.values.unsupported import saying_why
 
 if TYPE_CHECKING:
     from safewrite.frames.where import Where
@@ -53,6 +54,22 @@ class RowFilter:
             return meeting(self.keys, rows, self.values)
         assert self.predicate is not None
         return np.asarray(pc.fill_null(truths(self.predicate, rows), False), np.bool_)
+
+
+class Readable(Protocol):
+    """A table as far as its columns are asked for."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def unread(self) -> Mapping[str, str]: ...
+
+
+def asked_of(table: Readable, keys: Any, where: Where | None, columns: object) -> RowFilter:
+    """As :func:`wanted`, of a table that may have columns which cannot be read."""
+    with saying_why(lambda: table.unread):
+        return wanted(keys, where, table.schema, columns)
 
 
 def wanted(keys: Any, where: Where | None, schema: pa.Schema, columns: object = None) -> RowFilter:

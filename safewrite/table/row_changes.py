@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import dropwhile
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from safewrite.table.added_rows import BYTES_AT_ONCE, FILES_AT_ONCE, AddedFile, 
 from safewrite.table.change_position import ChangePosition, Since, before, checked, mark_of
 from safewrite.text.rendering import shown
 from safewrite.values import kept_names
+from safewrite.values.unsupported import saying_why
 
 if TYPE_CHECKING:
     from safewrite.table.history import HistoryEntry
@@ -65,7 +66,7 @@ class ChangedRows:
 
 
 class ChangeSource(Protocol):
-    """One version of a table; its format tells what led to it."""
+    """One version of a table, with all columns or some; its format tells what led to it."""
 
     @property
     def version(self) -> int: ...
@@ -161,8 +162,12 @@ class RowChanges(Iterator[ChangedRows]):
 class WithChanges(Protocol):
     """A table whose changes are read."""
 
-    def changes(self) -> ChangeSource:
-        """What tells its changes."""
+    @property
+    def unread(self) -> Mapping[str, str]:
+        """The columns whose types are not known, with the reason."""
+
+    def changes(self, columns: tuple[Any, ...] | None, /) -> ChangeSource:
+        """What tells its changes, with all columns or some.  Raises InvalidInputError: it lacks one."""
 
     def history(self, limit: int | None, /) -> list[HistoryEntry]:
         """The newest commits that are still there."""
@@ -171,7 +176,7 @@ class WithChanges(Protocol):
 def begun(
     table: WithChanges,
     begin: tuple[Since, object],
-    how: tuple[Sequence[str] | None, int],
+    how: tuple[Sequence[str] | None, int, Sequence[str] | None],
     advance: Callable[[Iterator[Step]], Step | None],
 ) -> RowChanges:
     """The changes that a caller asked for, nothing of which is read yet; ``advance`` goes on to the next batch.
@@ -180,7 +185,8 @@ def begun(
         InvalidInputError: the position, the keys or the number of rows are none.
         HistoryGapError: the position is of another table.
     """
-    at, source = checked(begin[0]), table.changes()
+    with saying_why(lambda: table.unread):
+        at, source = checked(begin[0]), table.changes(names_of(how[2]))
     schema = schema_of(source)
     if isinstance(at, dt.datetime):
         told = [*dropwhile(lambda one: one.version != source.version, table.history(None))]
@@ -190,7 +196,7 @@ def begun(
         raise source.gap(
             f"it is another table (id {source.table_id}) than the one that was read (id {named})"
         )
-    keys, batch_rows = _checked_keys(how[0], source), how[1]
+    keys, batch_rows = _checked_keys(how, source), how[1]
     if type(batch_rows) is not int or batch_rows < 1:
         raise InvalidInputError(
             f"batch_rows is a whole number of rows, 1 at least, not {shown(batch_rows)}. Nothing was read."
@@ -201,13 +207,23 @@ def begun(
     )
 
 
-def _checked_keys(keys: Sequence[str] | None, source: ChangeSource) -> tuple[str, ...]:
+def _checked_keys(
+    how: tuple[Sequence[str] | None, int, Sequence[str] | None], source: ChangeSource
+) -> tuple[str, ...]:
     """The key columns that were given, or that the table records.
 
     Raises:
-        InvalidInputError: the table lacks one.
+        InvalidInputError: the table lacks one, or ``columns=`` does.
     """
+    keys, _, columns = how
     names = names_of(source.keys() if keys is None else keys)
+    there = frozenset(source.schema.names)
+    left_out = [] if columns is None else [one for one in names or () if one not in there]
+    if left_out:
+        raise InvalidInputError(
+            f"columns= leaves out {', '.join(map(shown, left_out))}, by which rows are the images of an update. Nothing was read. Name the key's "
+            "columns too, or give keys=[]: then each change is a delete or an insert."
+        )
     return (names and checked_columns(names, source.schema, named="keys=")) or ()
 
 

@@ -237,9 +237,9 @@ class Table:
             TableNotFoundError, StorageError: before there is a table; no answer, or a file is gone, as after VACUUM or expiry.
             UnsupportedTableError: a file cannot be read, or a column (``variant``), and ``columns`` does not leave it out.
         """
-        from safewrite.table.lookup import wanted
+        from safewrite.table.lookup import asked_of
 
-        return self._format.rows(wanted(keys, where, self._format.schema, columns))
+        return self._format.rows(asked_of(self._format, keys, where, columns))
 
     @verb
     def row_count(self) -> int:
@@ -286,6 +286,7 @@ class Table:
         position: Since = None,
         *,
         keys: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
         batch_rows: int = 100_000,
         table_id: str | None = None,
     ) -> RowChanges:
@@ -302,19 +303,23 @@ class Table:
                 rows that there are as ``insert``, and goes on from there.
             keys: the columns by which a row that went and one that came are the two images of an update; None takes those of
                 :meth:`apply_changes`, if the table has had any.  Without keys each is ``delete`` or ``insert``.
+            columns: the columns that come, in this order; None gives all.  A row that was written again with the same values of these gives
+                none.  Keys have to be among them.
             batch_rows: a batch has at most so many rows.
             table_id: as for :meth:`added_since`; positions of batches have it already.
 
         Raises:
             HistoryGapError: the history or the files of a commit are gone, the table was rolled back behind the position, or is
                 another one.  Now, or when such a commit is reached.  Read all rows (None), and go on from there.
-            InvalidInputError: ``position`` or ``keys`` are none.
-            UnsupportedTableError: a column or a delete file cannot be read, or has the name of a column of changes.
+            InvalidInputError: ``position``, ``keys`` or ``columns`` are none.
+            UnsupportedTableError: a column or a delete file cannot be read, or has the name of a column of changes; ``columns`` leaves
+                a column out.
             TableNotFoundError, StorageError: before there is a table; no answer.
         """
         from safewrite.table import row_changes
 
-        return row_changes.begun(self._format, (position, table_id), (keys, batch_rows), self._next_change)
+        how = (keys, batch_rows, columns)
+        return row_changes.begun(self._format, (position, table_id), how, self._next_change)
 
     @verb
     def _next_change(self, steps: Iterator[Step]) -> Step | None:

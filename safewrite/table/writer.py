@@ -36,6 +36,7 @@ from safewrite.table.format import DoneT, Format, PlanT, VersionT
 from safewrite.table.group import Answer, Group, Member
 from safewrite.table.mismatch import Explainer
 from safewrite.table.operation import Operation, naming
+from safewrite.values.unsupported import saying_why
 
 if TYPE_CHECKING:
     from safewrite.changes.members.task_changes import TaskChanges
@@ -101,7 +102,8 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
                 return self._write_spark(data, operation, name, started_s)
             return self._write_rows(data, operation, name, started_s)
 
-        with self._within(operation.timeout_s, started_s), naming(lambda: name.as_key):
+        own = self._within(operation.timeout_s, started_s)
+        with own, saying_why(lambda: self._format.unread), naming(lambda: name.as_key):
             return self._decided(attempt, kinds)
 
     def _write_rows(self, data: Any, operation: Operation, name: Identity, started_s: float) -> Receipt:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
-from safewrite.errors import InvalidInputError, UnsupportedTableError
+from safewrite.errors import InvalidInputError, SafewriteError, UnsupportedTableError, WouldAlterError
 
 _NO_ARROW = "Arrow has no type for it, so its values could not be compared with those that are written"
 _WHY = {"variant": _NO_ARROW, "geometry": _NO_ARROW, "geography": _NO_ARROW}
@@ -33,6 +34,23 @@ def unsupported(column: str, kind: str, table: str) -> UnsupportedTableError:
     )
 
 
+@contextmanager
+def saying_why(unread: Callable[[], Mapping[str, str]]) -> Iterator[None]:
+    """Let the refusal of a column say why no frame, key or condition may name it, where the table has it and it cannot be read."""
+    try:
+        yield
+    except (InvalidInputError, WouldAlterError) as error:
+        with suppress(SafewriteError):
+            whys = (
+                why
+                for name, why in unread().items()
+                if repr(name) in error.message and why not in error.message
+            )
+            error.message = " ".join([error.message, *(f"{why}." for why in whys)])
+            error.args = (error.message, *error.args[1:])
+        raise
+
+
 def check_all_read(unread: Mapping[str, str], names: Sequence[str]) -> None:
     """Refuse to read all columns of a table where some cannot be read; ``names`` are the others, ``unread`` has the reasons.
 
@@ -42,7 +60,7 @@ def check_all_read(unread: Mapping[str, str], names: Sequence[str]) -> None:
     for name, why in unread.items():
         raise UnsupportedTableError(
             f"{why}. Nothing was read, for column {name!r} would be missing. Name the columns to be read: columns={[*names[:3]]} for "
-            "rows(), read() and tables(); row_count() and history() go on."
+            "rows(), changes_since(), read() and tables(); row_count() and history() go on."
         )
 
 

@@ -19,7 +19,7 @@ import safewrite as sw
 from safewrite.changes.lookup import candidate_rows as touched
 from safewrite.changes.lookup.candidate_rows import BatchKeys, filtered
 from safewrite.changes.meaning.decide import ChangeBatch, ChangeOp
-from safewrite.delta.data.rows import read_rows
+from safewrite.delta.data.rows import read_rows, whole_rows
 from safewrite.delta.write import matching_files as delta_files
 from safewrite.frames import parallel as side_by_side
 from safewrite.frames.parallel import Begun, Handed, all_of, given_back, windows
@@ -176,6 +176,7 @@ def test_a_condition_reads_other_columns_of_files_that_are_rewritten_only(
     looked: list[Any] = []
     where = "value = 'old xx' OR (a = 2 AND value = 'old y')"  # statistics leave none of the files out
     monkeypatch.setattr(delta_files, "read_rows", lambda *of: looked.append(of[3]) or read_rows(*of))
+    monkeypatch.setattr(delta_files, "whole_rows", lambda *of: looked.append(of[3]) or whole_rows(*of))
     monkeypatch.setattr(iceberg_files, "WHOLE_BYTES", -1)
     if verb == "delete":
         assert table.delete(where).removed_rows == 1

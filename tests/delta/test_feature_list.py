@@ -24,7 +24,7 @@ def listed() -> dict[str, tuple[str, str]]:
         if name in known.REFUSED:
             written = "refused"
         else:
-            written = "unless a reason above holds" if name in {*known.RULES, *known.VARIANTS} else "yes"
+            written = "unless a reason above holds" if name in {*known.RULES, *known.BY_COLUMN} else "yes"
         found[name] = (read, written)
     return found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,6 @@ import safewrite as sw
 from safewrite.delta.log import properties
 from safewrite.delta.log.features import (
     check_append,
-    check_compaction,
     check_overwrite,
     check_retention,
     features,
@@ -97,7 +95,8 @@ def test_a_feature_that_only_readers_list_is_not_overlooked():
 @pytest.mark.parametrize(
     "name",
     [
-        "materializePartitionColumns",
+        "adaptiveMetadata-preview",
+        "icebergWriterCompatV1",
         "catalogManaged",
         "catalogOwned-preview",
         "coordinatedCommits-preview",
@@ -175,13 +174,11 @@ def test_features_that_are_honoured_or_not_in_use_are_fine(name):
 def test_a_table_is_judged_by_its_variant_columns_and_not_by_the_feature(kind, where):
     """T3-A9: deltalake lists variantType in every table that it makes with deletion vectors.
 
-    Rows without the column are appended where it may be NULL, and no row can be written again.
+    Rows do without the column where it may be NULL.
     """
     for found in (state("variantType", reader=3, kind=kind), state(kind=kind)):  # listed or not
         check_append(found)
-        for check in (check_overwrite, check_compaction):
-            with pytest.raises(sw.UnsupportedTableError, match=rf"\({re.escape(where)}\), so that no row"):
-                check(found)
+        check_overwrite(found)
     needed = state(kind=kind)
     schema = json.loads(needed.schema_string)
     schema["fields"][0]["nullable"] = False
@@ -209,24 +206,8 @@ def test_rows_without_a_variant_column_are_appended_and_have_null_there(tmp_path
     last = [json.loads(line) for path in sorted(log.glob("*.json")) for line in path.read_text().splitlines()]
     newest = [one["metaData"]["schemaString"] for one in last if "metaData" in one][-1]
     assert [one["type"] for one in json.loads(newest)["fields"]] == ["long", "string", "variant", "long"]
-    files = sorted(root.rglob("*.parquet"))
-    one = {"id": 1, "v": "z", "n": 1}
-    refusals = (
-        (
-            lambda: table.append([{**one, "x": "{}"}]),
-            "'x' has the Delta type 'variant'.*Leave the column out",
-        ),
-        (lambda: table.append([{**one, "x": "{}"}], schema_mode="merge"), "'x' has the Delta type 'variant'"),
-        (lambda: table.overwrite([one]), r"variantType.*\(x\), so that no row"),
-        (lambda: table.overwrite([one], where="id = 1"), r"\(x\), so that no row"),
-        (lambda: table.delete("id = 1"), r"\(x\), so that no row"),
-        (lambda: table.apply_changes([one], keys=["id"], sequence_by=["n"]), r"\(x\), so that no row"),
-        (table.maintain, r"\(x\), so that no row"),
-    )
-    for call, says in refusals:
-        with pytest.raises(sw.NotCommittedError, match=says):
-            call()
-    assert sorted(root.rglob("*.parquet")) == files
+    with pytest.raises(sw.InvalidInputError, match=r"'x' has the Delta type 'variant'.*Leave the column out"):
+        table.append([{"id": 1, "v": "z", "n": 1, "x": "{}"}])
 
 
 def test_a_table_that_deltalake_made_with_deletion_vectors_is_written_to_by_every_verb(tmp_path):
@@ -244,14 +225,6 @@ def test_a_table_that_deltalake_made_with_deletion_vectors_is_written_to_by_ever
         .execute("SELECT * FROM t")
     )
     assert sorted(one["v"] for one in found.to_pylist()) == ["d", "x", "y"]
-
-
-@pytest.mark.parametrize("version", ["V1", "V2", "V3"])
-def test_a_table_that_is_an_iceberg_table_too_is_refused(version):
-    on = {f"delta.enableIcebergCompat{version}": "true"}
-    assert f"icebergCompat{version}" in refusal(state(f"icebergCompat{version}", reader=3, properties=on))
-    off = {f"delta.enableIcebergCompat{version}": "false"}
-    check_append(state(f"icebergCompat{version}", reader=3, properties=off))
 
 
 @pytest.mark.parametrize(

@@ -261,10 +261,10 @@ def test_statistics_that_a_sidecar_has_in_types_alone_stay_in_our_checkpoint(tmp
 def test_an_object_opened_for_reading_writes_once_the_feature_is_dropped(tmp_path):
     root = tmp_path / "t"
     sw.open(root, create=True).append([{"n": 1, "v": "x"}])
-    listed = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["materializePartitionColumns"]}
+    listed = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["icebergWriterCompatV1"]}
     (root / actions.commit_path(1)).write_bytes(body({"commitInfo": {}}, {"protocol": listed}))
     table = sw.open(root)
-    with pytest.raises(UnsupportedTableError, match="DROP FEATURE materializePartitionColumns"):
+    with pytest.raises(UnsupportedTableError, match="icebergWriterCompatV1"):
         table.append([{"n": 9, "v": "x"}], key="late")
     dropped = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
     (root / actions.commit_path(2)).write_bytes(body({"commitInfo": {"operation": "DROP FEATURE"}}, dropped))

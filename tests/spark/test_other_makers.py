@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import safewrite as sw
@@ -145,6 +147,7 @@ WRITTEN = {
     "v2_checkpoint", "v2_listed", "clustered", "clustered_33", "check", "invariant",
     "generated", "generated_part", "defaults", "defaults_all", "identity_default",
     "row_tracking", "row_tracking_cap", "ict", "uc_2025", "uc_2026", "uc_2026_nomap", "variant",
+    "compat_v2", "uniform_v3", "materialized",
 }  # fmt: skip
 
 
@@ -293,25 +296,162 @@ def test_y5_iceberg_tables_of_other_makers_are_read_as_spark_reads_them(
     assert failed == {}
 
 
-@pytest.mark.long
-def test_rows_are_appended_beside_variants_and_spark_goes_on(spark: Spark, tmp_path: Path) -> None:
-    """A file without the column has NULL there, also once Spark changed its rows and wrote them again."""
-    there = f"delta.`{tmp_path}/t`"
-    spark.sql(f"CREATE TABLE {there} ({C}, x VARIANT) USING delta")
-    spark.sql(f"INSERT INTO {there} SELECT 1L, 1L, 'a', parse_json('{{\"a\":1}}')")
-    table = sw.open(tmp_path / "t")
-    table.append([{"id": 2, "seq": 1, "v": "b"}, {"id": 3, "seq": 1, "v": "c"}], key="more")
+VARIANT = "parse_json(concat('{\"a\":', id, ',\"b\":\"t', id, '\"}'))"
+VARIANTS: dict[str, tuple[str, str]] = {
+    "plain": ("", ""),
+    "vectors": ("", "'delta.enableDeletionVectors' = 'true'"),
+    "fed": ("", "'delta.enableChangeDataFeed' = 'true'"),
+    "tracked": ("", "'delta.enableRowTracking' = 'true'"),
+    "mapped": ("", "'delta.columnMapping.mode' = 'name'"),
+    "by id": ("PARTITIONED BY (p)", "'delta.columnMapping.mode' = 'id'"),
+    "parted": ("PARTITIONED BY (p)", "'delta.enableDeletionVectors' = 'true'"),
+    "shredded": ("", "'delta.enableDeletionVectors' = 'true', 'delta.enableVariantShredding' = 'true'"),
+}
+
+
+def test_every_verb_writes_beside_variants_and_spark_reads_what_it_wrote(
+    spark: Spark, tmp_path: Path
+) -> None:
+    """Rows that stay or change keep their variants, at any depth; Spark changes them meanwhile, and puts files together after."""
+    failed = {}
+    for name, (tail, properties) in VARIANTS.items():
+        try:
+            written_beside_variants(spark, tmp_path / name.replace(" ", "_"), tail, properties)
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - all tables that fail are told of at once
+            failed[name] = f"{type(error).__name__}: {error}"[:600]
+    assert failed == {}
+
+
+def written_beside_variants(spark: Spark, root: Path, tail: str, properties: str) -> None:
+    there = f"delta.`{root}`"
+    nested = "x VARIANT, s STRUCT<n: INT, y: VARIANT>, l ARRAY<VARIANT>, m MAP<STRING, VARIANT>"
+    given = f"TBLPROPERTIES ({properties})" if properties else ""
+    spark.run(f"CREATE TABLE {there} ({C}, p STRING, {nested}) USING delta {tail} {given}")
+    values = f"{VARIANT} AS x, named_struct('n', 1, 'y', {VARIANT}) AS s, array({VARIANT}, NULL) AS l, map('k', {VARIANT}) AS m"
+    rows = f"SELECT id, id AS seq, concat('v', id) AS v, concat('p', id % 2) AS p, {values} FROM range(12)"
+    with ExitStack() as stack:
+        if "Shredding" in properties:
+            stack.enter_context(spark.setting("spark.sql.variant.writeShredding.enabled", "true"))
+            stack.enter_context(spark.setting("spark.sql.variant.forceShreddingSchemaForTest", "a BIGINT"))
+        spark.run(f"INSERT INTO {there} {rows}")
+    truth: dict[int, tuple[str, str | None]] = {
+        one: (f"v{one}", f'{{"a":{one},"b":"t{one}"}}') for one in range(12)
+    }
+
+    def check() -> None:
+        shown = "to_json(x) AS x, to_json(s.y) AS y, to_json(l[0]) AS l, to_json(m['k']) AS m"
+        found = spark.sql(f"SELECT id, v, {shown} FROM {there}").to_pylist()
+        assert {row["id"]: (row["v"], *(row[one] for one in "xylm")) for row in found} == {
+            key: (value, *[one] * 4) for key, (value, one) in truth.items()
+        }
+
+    def row(number: int, value: str) -> dict[str, Any]:
+        return {"id": number, "seq": 100, "v": value, "p": f"p{number % 2}"}
+
+    how: dict[str, Any] = {"keys": ["id"], "sequence_by": ["seq"]}
+    table = sw.open(root)
+    table.append([row(20, "a")])
+    table.delete("id = 3")
+    truth[20] = ("a", None)
+    del truth[3]
+    if "Shredding" in properties:
+        check()
+        with pytest.raises(sw.UnsupportedTableError, match="are shredded"):
+            table.apply_changes([row(5, "b")], **how)
+        return
+    table.apply_changes([row(5, "b"), row(21, "b")], **how)
+    truth |= {5: ("b", truth[5][1]), 21: ("b", None)}
+    check()
+    spark.run(
+        f"UPDATE {there} SET x = parse_json('5'), s.y = parse_json('5'), l = array(parse_json('5')), m = map('k', parse_json('5')) WHERE id = 6"
+    )
+    table.refresh().apply_changes([row(6, "c")], **how)
+    truth[6] = ("c", "5")
+    frame = spark.session.createDataFrame([(7, 200, "d", "p1")], f"{C}, p STRING")
+    table.apply_changes(frame, **how)
+    table.overwrite([row(8, "e")], where="id = 8")
+    truth |= {7: ("d", truth[7][1]), 8: ("e", None)}
+    check()
+    table.maintain()
+    check()
     table.checkpoint()
-    look = f"SELECT id, to_json(x) AS x FROM {there} ORDER BY id"
-    assert spark.sql(look).to_pylist() == [
-        {"id": 1, "x": '{"a":1}'},
-        {"id": 2, "x": None},
-        {"id": 3, "x": None},
-    ]
-    spark.sql(f"UPDATE {there} SET x = parse_json('5') WHERE id = 2")
     spark.session.sql(f"OPTIMIZE {there}")  # its own answer is no table of Arrow
-    table.refresh().append([{"id": 4, "seq": 1, "v": "d"}])
-    assert [row["x"] for row in spark.sql(look).to_pylist()] == ['{"a":1}', "5", None, None]
+    check()
+    if "ChangeDataFeed" in properties:
+        feed = spark.sql(
+            f"SELECT id, _change_type AS how, to_json(x) AS x FROM table_changes_by_path('{root}', 3)"
+        ).to_pylist()
+        told = {(one["id"], one["how"]): one["x"] for one in feed}
+        assert told[3, "delete"] == '{"a":3,"b":"t3"}'
+        assert told[5, "update_preimage"] == told[5, "update_postimage"] == '{"a":5,"b":"t5"}'
+
+
+UNIFORM: dict[str, dict[str, str]] = {
+    "V1": {"columnMapping.mode": "name"},
+    "V2": {"columnMapping.mode": "name"},
+    "V2 by id": {"columnMapping.mode": "id"},
+    "V3": {"columnMapping.mode": "name", "enableRowTracking": "true", "enableDeletionVectors": "true"},
+}
+
+
+def test_tables_that_iceberg_reads_too_are_written_and_spark_goes_on(spark: Spark, tmp_path: Path) -> None:
+    """Spark checks the rules of the version at each of its commits, and its own files have the same ids."""
+    failed = {}
+    for name, properties in UNIFORM.items():
+        try:
+            written_for_iceberg(spark, tmp_path / name.replace(" ", "_"), name[:2], properties)
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - all tables that fail are told of at once
+            failed[name] = f"{type(error).__name__}: {error}"[:600]
+    assert failed == {}
+
+
+def written_for_iceberg(spark: Spark, root: Path, version: str, properties: dict[str, str]) -> None:
+    there = f"delta.`{root}`"
+    nested = "" if version == "V1" else ", l ARRAY<BIGINT>, m MAP<STRING, BIGINT>"
+    more = "" if version == "V1" else ", array(id) AS l, map('k', id) AS m"
+    given = ", ".join(f"'delta.{name}' = '{value}'" for name, value in properties.items())
+    spark.run(
+        f"CREATE TABLE {there} ({C}, p STRING{nested}) USING delta PARTITIONED BY (p) "
+        f"TBLPROPERTIES ('delta.enableIcebergCompat{version}' = 'true', {given})"
+    )
+    spark.run(
+        f"INSERT INTO {there} SELECT id, id AS seq, concat('v', id) AS v, concat('p', id % 2) AS p{more} FROM range(10)"
+    )
+
+    def row(number: int, value: str) -> dict[str, Any]:
+        own = {} if version == "V1" else {"l": [number], "m": {"k": number}}
+        return {"id": number, "seq": 100, "v": value, "p": f"p{number % 2}", **own}
+
+    def frame(*rows: dict[str, Any]) -> pa.Table:
+        schema = table.schema
+        return pa.table(
+            {
+                one.name: pa.array(
+                    [r[one.name].items() if one.name == "m" else r[one.name] for r in rows], one.type
+                )
+                for one in schema
+            }
+        )
+
+    table = sw.open(root)
+    table.append(frame(row(20, "a")))
+    table.delete("id = 3")
+    table.apply_changes(frame(row(5, "b"), row(21, "b")), keys=["id"], sequence_by=["seq"])
+    table.overwrite(frame(row(8, "c")), where="id = 8")
+    table.maintain()
+    spark.run(f"UPDATE {there} SET v = 'spark' WHERE id = 5")
+    table.refresh().append(frame(row(22, "d")))
+    spark.session.sql(f"OPTIMIZE {there}")
+    truth = {one: f"v{one}" for one in range(10)} | {20: "a", 5: "spark", 21: "b", 8: "c", 22: "d"}
+    del truth[3]
+    found = spark.sql(f"SELECT * FROM {there}").to_pylist()
+    assert {one["id"]: one["v"] for one in found} == truth
+    if version != "V1":
+        assert all(one["l"] == [one["id"]] and dict(one["m"]) == {"k": one["id"]} for one in found)
+    for path in root.rglob("*.parquet"):
+        if "_delta_log" not in path.parts and "_safewrite" not in path.parts:
+            schema = pq.read_schema(path)
+            assert all(b"PARQUET:field_id" in (one.metadata or {}) for one in schema), path.name
 
 
 @pytest.mark.long

@@ -29,6 +29,7 @@ from safewrite.changes.meaning.positions import (
 from safewrite.changes.meaning.reading import loose
 from safewrite.frames.columns import filled
 
+NO_COLUMNS = pa.schema([])
 KEPT_BYTES = 8 * 2**20
 """At most this many bytes of what was read of files are kept, so that few files of a small table are read twice."""
 _JOINED_BYTES = 2**30
@@ -42,15 +43,15 @@ Before: TypeAlias = tuple[tuple[str, ...], Position]
 class FoundRows:
     """The rows of a file that have keys of a batch, their numbers in it, and how many rows it has.
 
-    ``is_whole`` says that ``rows`` have all columns of the table; else those besides keys and sequence are NULL.  ``lasting`` has the
-    values that the next row of each key takes along, where the table has such a column.
+    ``is_whole`` says that ``rows`` have all columns of the table; else those besides keys and sequence are NULL.  ``lasting`` has what
+    the next row of each key takes along, where the table has such columns.
     """
 
     rows: pa.Table
     numbers: Numbers
     of: int
     is_whole: bool
-    lasting: pa.ChunkedArray | None = None
+    lasting: pa.Table | None = None
 
 
 def filtered(columns: list[pa.ChunkedArray], schema: pa.Schema, stays: Flags) -> pa.Table:
@@ -73,13 +74,18 @@ class KeySearch(ABC):
     """
 
     def __init__(
-        self, keys: Sequence[str], sequence_by: Sequence[str], schema: pa.Schema, lasting: str | None = None
+        self,
+        keys: Sequence[str],
+        sequence_by: Sequence[str],
+        schema: pa.Schema,
+        lasting: pa.Schema = NO_COLUMNS,
     ) -> None:
         self._keys, self._names = tuple(keys), (*keys, *sequence_by)
         self._lasting = lasting
-        self._columns = self._names if lasting is None else (*self._names, lasting)
+        self._columns = (*self._names, *lasting.names)
         self._nothing = loose(schema).empty_table()
-        self._has_indexes = indexable(schema, keys)
+        is_small = all(pa.types.is_int64(one.type) for one in lasting)
+        self._has_indexes = is_small and indexable(schema, keys)
         self.found: dict[str, FoundRows] = {}
         self.read: dict[str, tuple[Any, int]] = {}
         """What was read of some files that may be rewritten, and its size."""
@@ -122,7 +128,7 @@ class KeySearch(ABC):
         return known_keys.get(name) if self._has_indexes else None
 
     def _hits(self, rows: pa.Table, numbers: Numbers, of: int) -> FoundRows:
-        lasting = None if self._lasting is None else rows.column(self._lasting)
+        lasting = rows.select(self._lasting.names) if self._lasting.names else None
         if not len(numbers):
             return FoundRows(self._nothing, numbers, of, is_whole=True, lasting=lasting)
         is_whole = set(self._nothing.column_names) <= set(rows.column_names)
@@ -197,7 +203,7 @@ class BatchKeys(KeySearch):
         schema: pa.Schema,
         *,
         needs_whole: bool = False,
-        lasting: str | None = None,
+        lasting: pa.Schema = NO_COLUMNS,
     ) -> None:
         super().__init__(batch.keys, batch.sequence_by, schema, lasting)
         self.values = values_of(batch.table, batch.keys)
@@ -238,7 +244,7 @@ class BatchKeys(KeySearch):
         """
         known = [self.found.get(name) for name, _, _ in parts]
         was = [one for one in known if one is not None]
-        if self._lasting is not None or len(was) < len(parts):
+        if self._lasting.names or len(was) < len(parts):
             return
         if any(one.of != rows for one, (_, _, rows) in zip(was, parts, strict=True)):
             return
@@ -273,29 +279,45 @@ class BatchKeys(KeySearch):
 
     def lasting(self, files: Collection[str], goes: Numbers) -> pa.Table | None:
         """Keys of those of these rows that go, with the values that the next rows of these keys take along; None where there are none."""
-        if self._lasting is None:
+        if not self._lasting.names:
             return None
-        keys = self.rows(files).select(self._keys)
-        every = [chunk for file in files for chunk in self._kept(file).chunks]
-        column = pa.chunked_array(every, pa.int64())
-        return keys.append_column(self._lasting, column).take(pa.array(goes, pa.int64()))
+        every = pa.concat_tables([self._lasting.empty_table(), *map(self._kept, files)])
+        return beside(self.rows(files).select(self._keys), every).take(pa.array(goes, pa.int64()))
 
-    def _kept(self, file: str) -> pa.ChunkedArray:
+    def _kept(self, file: str) -> pa.Table:
         found = self.found[file].lasting
         assert found is not None
         return found
 
 
 def taken_along(come: pa.Table, gone: pa.Table | None, keys: Sequence[str]) -> pa.Table:
-    """Rows that come with the number that ``gone`` has besides keys: the least of the rows of the key that go, NULL where none does."""
+    """Rows that come with what ``gone`` has besides keys: of the row of the key that goes, NULL where none does.
+
+    Of several the one with the least number counts where the first column has numbers, else the first.
+    """
     if gone is None:
         return come
-    (name,) = [one for one in gone.column_names if one not in keys]
-    gone = gone.filter(gone[name].is_valid())
+    taken = gone.select([one for one in gone.column_names if one not in keys])
     both = pa.concat_tables([gone.select(keys), come.select(keys)], promote_options="permissive")
     ids, count = groups(both), gone.num_rows
-    none = np.iinfo(np.int64).max
-    least = np.full(both.num_rows, none)
-    np.minimum.at(least, ids[:count], np.asarray(gone[name].to_numpy(), np.int64))
-    found = least[ids[count:]]
-    return come.append_column(pa.field(name, pa.int64()), pa.array(found, pa.int64(), mask=found == none))
+    order = np.arange(count)
+    if pa.types.is_int64(taken.schema[0].type):
+        numbers = taken.column(0).fill_null(np.iinfo(np.int64).max)
+        order = np.argsort(numbers.to_numpy(), kind="stable")
+    first = np.full(both.num_rows, count)
+    np.minimum.at(first, ids[:count][order], np.arange(count))
+    found = first[ids[count:]]
+    none = found == count
+    places = pa.array(np.append(order, 0)[found], pa.int64(), mask=none)
+    return beside(come, taken.take(places))
+
+
+def beside(rows: pa.Table, others: pa.Table | None) -> pa.Table:
+    """Rows with the columns of as many others that they lack."""
+    if others is None:
+        return rows
+    there = frozenset(rows.column_names)
+    for name in others.column_names:
+        if name not in there:
+            rows = rows.append_column(others.schema.field(name), others.column(name))
+    return rows

@@ -11,7 +11,13 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import KEPT_BYTES, Before, FoundRows, KeySearch
+from safewrite.changes.lookup.candidate_rows import (
+    KEPT_BYTES,
+    NO_COLUMNS,
+    Before,
+    FoundRows,
+    KeySearch,
+)
 from safewrite.changes.lookup.key_index import Hashes, HashSet, KeyIndex, key_hashes
 from safewrite.changes.meaning.positions import Flags, Numbers
 from safewrite.errors import InvalidInputError, UnsupportedTableError, WouldAlterError
@@ -57,8 +63,8 @@ class WantedKeys:
     schema: pa.Schema
     hashes: Hashes | None
     whole: bool = False
-    lasting: str | None = None
-    """The column of which the next row of a key takes the value along."""
+    lasting: pa.Schema = NO_COLUMNS
+    """The columns of which the next row of a key takes the values along."""
 
     @cached_property
     def hash_set(self) -> HashSet | None:

@@ -42,7 +42,7 @@ class AppliedBatch:
     files: tuple[Any, ...] = ()
     change_files: tuple[Any, ...] = ()
     is_rebased: bool = False
-    lasting: pa.ChunkedArray | None = None
+    lasting: pa.Table | None = None
     """What the rows that come take along of those of their keys that go."""
 
     def gone_rows(self, sequence_by: tuple[str, ...], files: Mapping[str, FileT]) -> GoneRows[FileT]:

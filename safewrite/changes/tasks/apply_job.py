@@ -18,7 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import Before
+from safewrite.changes.lookup.candidate_rows import NO_COLUMNS, Before
 from safewrite.changes.lookup.key_index import HashSet, key_hashes
 from safewrite.changes.lookup.table_files import (
     LOOK_FILES,
@@ -203,8 +203,8 @@ class ApplyJob:
     whole: bool = False
     """Whether rows are always looked up with all columns."""
     check: Check | None = None
-    lasting: str | None = None
-    """A column of the files in which the next row of a key has the value of the one before."""
+    lasting: pa.Schema = NO_COLUMNS
+    """Columns of the files in which the next row of a key has the values of the one before."""
     _looks: list[_KeyLook] = field(default_factory=list, repr=False)
     _known: dict[str, _KnownFile] = field(default_factory=dict, repr=False)
     """What is known of files that were looked through, by their names now."""

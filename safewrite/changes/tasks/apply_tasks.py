@@ -10,7 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.lookup.candidate_rows import Before, FoundRows, taken_along
+from safewrite.changes.lookup.candidate_rows import (
+    NO_COLUMNS,
+    Before,
+    FoundRows,
+    beside,
+    taken_along,
+)
 from safewrite.changes.lookup.key_index import key_hashes
 from safewrite.changes.lookup.table_files import (
     LOOK_FILES,
@@ -103,9 +109,8 @@ class LookUp:
         counts = [hits.rows.num_rows for _, hits in some]
         files = pa.array([looked_name(self.number, name) for name, _ in some], pa.string())
         files = files.take(pa.array(np.repeat(np.arange(len(some)), counts)))
-        if wanted.lasting is not None:
-            kept = [chunk for _, hits in some if hits.lasting is not None for chunk in hits.lasting.chunks]
-            rows = rows.append_column(wanted.lasting, pa.chunked_array(kept, pa.int64()))
+        kept = [hits.lasting for _, hits in some if hits.lasting is not None]
+        rows = beside(rows, pa.concat_tables(kept)) if kept else rows
         places = pa.array(np.concatenate([hits.numbers for _, hits in some]), pa.int64())
         rows = rows.append_column(FILE, files).append_column(POS, places)
         hashes = None if self.buckets == 1 else key_hashes(rows, wanted.keys)
@@ -140,8 +145,8 @@ class ApplyPart:
     written: frozenset[bytes] = frozenset()
     gives_rows: bool = False
     """Whether the rows that were written are given, too."""
-    lasting: str | None = None
-    """The column of which the rows that come take the value along from those of their keys."""
+    lasting: pa.Schema = NO_COLUMNS
+    """The columns of which the rows that come take the values along from those of their keys."""
 
     @property
     def columns(self) -> pa.Schema | None:
@@ -160,18 +165,17 @@ class ApplyPart:
             else [wide.field(name) for name in (*question.spec.keys, *question.spec.sequence_by)]
         )
         changes = gathered(found, CHANGES, pa.schema([*wide, *OF_CHANGES]))
-        kept = [] if self.lasting is None else [pa.field(self.lasting, pa.int64())]
-        rows = gathered(found, ROWS, pa.schema([*mine, *kept, *OF_ROWS]))
+        rows = gathered(found, ROWS, pa.schema([*mine, *self.lasting, *OF_ROWS]))
         del found
         counts = changes.num_rows, rows.num_rows
         decision = answered(changes, self._asked(changes, rows), question)
         keys = question.spec.keys
-        ids = None if self.lasting is None else decision.gone.select([*keys, self.lasting])
-        came = taken_along(decision.come, ids, keys)
-        come = _digest(decision.places, None if self.lasting is None else came.column(self.lasting))
+        names = self.lasting.names
+        came = taken_along(decision.come, decision.gone.select([*keys, *names]) if names else None, keys)
+        come = _digest(decision.places, came.select(names))
         written = None if come in self.written else RowsThatCame()
         if written is not None and not decision.answer.ties:
-            gone = decision.gone.drop_columns([*OF_ROWS.names, *(one.name for one in kept)])
+            gone = decision.gone.drop_columns(OF_ROWS.names)
             written = self.files.run(self.files.write(came, gone, str(at)))
         if self.gives_rows:
             yield from decision.come.to_batches()
@@ -193,11 +197,14 @@ class ApplyPart:
         return rows if asked.all() else rows.filter(pa.array(asked))
 
 
-def _digest(places: Numbers, lasting: pa.ChunkedArray | None) -> bytes:
+def _digest(places: Numbers, lasting: pa.Table) -> bytes:
     """Stands for the rows of changes at these places, with what they take along."""
     told = blake2b(places.tobytes(), digest_size=16)
-    if lasting is not None:
-        told.update(np.asarray(pc.fill_null(lasting, -1).to_numpy(), np.int64).tobytes())
+    if lasting.num_columns:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, lasting.schema) as stream:
+            stream.write_table(lasting.combine_chunks())
+        told.update(sink.getvalue())
     return told.digest()
 
 

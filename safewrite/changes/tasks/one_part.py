@@ -13,7 +13,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from safewrite.changes.lookup.candidate_rows import BatchKeys, Before, taken_along
+from safewrite.changes.lookup.candidate_rows import NO_COLUMNS, BatchKeys, Before, beside, taken_along
 from safewrite.changes.lookup.table_files import FileRemainder, LiveFile, TableFiles
 from safewrite.changes.meaning.accounting import check_result
 from safewrite.changes.meaning.decide import ChangeBatch, KnownRows
@@ -43,8 +43,8 @@ class OnePart:
     changes: Changes | None = None
     group: tuple[MemberChanges, ...] = ()
     whole: bool = False
-    lasting: str | None = None
-    """A column of the files in which the next row of a key has the value of the one before."""
+    lasting: pa.Schema = NO_COLUMNS
+    """Columns of the files in which the next row of a key has the values of the one before."""
     _seen: dict[str, LiveFile] = field(default_factory=dict, repr=False)
     """The files that the last plan looked at."""
     _last: DecidedBatch | None = field(default=None, repr=False)
@@ -103,7 +103,8 @@ class OnePart:
             decided = DecidedBatch.of(memory, self._decided(sought.rows(names), memory, now_ms), hits)
         self._last = None if decided.outcome.faults else decided
         decision, come = decided.outcome.settled.decision, decided.outcome.settled.rows
-        came = taken_along(come, sought.lasting(names, decision.dropped), self.spec.keys)
+        kept = sought.lasting(names, decision.dropped)
+        came = taken_along(come, kept, self.spec.keys)
         return AppliedBatch(
             decided.outcome,
             come.num_rows,
@@ -111,9 +112,9 @@ class OnePart:
             decision.floor if decision.floor != memory.floor else None,
             {name: one.of for name, one in hits.items()},
             came,
-            sought.rows(names).take(pa.array(decision.dropped)) if self.whole else None,
+            beside(sought.rows(names).take(pa.array(decision.dropped)), kept) if self.whole else None,
             is_rebased=is_rebased,
-            lasting=None if self.lasting is None else came.column(self.lasting),
+            lasting=came.select(self.lasting.names) if self.lasting.names else None,
         )
 
     def _decided(self, rows: pa.Table, memory: Memory, now_ms: int) -> GroupOutcome:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,12 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from safewrite.delta.data.partitions import Room, directory, groups
+from safewrite.delta.data.row_ids import tracked
 from safewrite.delta.data.stats import FileStats
+from safewrite.delta.data.variants import paths_of_variants, with_variants
 from safewrite.delta.log import column_names, file_properties, indexing, row_rules
 from safewrite.delta.log.file_properties import TARGET_BYTES, Compression
+from safewrite.delta.log.iceberg_compat import TAG, materializes, version_of
 from safewrite.delta.log.indexing import Indexed, Path
 from safewrite.delta.log.stamps import stamping
 from safewrite.errors import InternalError, InvalidInputError
@@ -39,6 +42,7 @@ class DataFile:
     rows: int
     partition_values: dict[str, str | None]
     stats: str
+    tags: Mapping[str, str] | None = None
 
     @property
     def size(self) -> int:
@@ -55,6 +59,7 @@ class DataFile:
                 "modificationTime": modification_time_ms,
                 "dataChange": True,
                 "stats": self.stats,
+                **({"tags": dict(self.tags)} if self.tags else {}),
             }
         }
 
@@ -166,10 +171,14 @@ class FileLayout:
     room: Room | None = None
     mapped: pa.Schema | None = None
     """The table's schema, where files call its columns otherwise; None where they do not."""
-    hidden: tuple[str, ...] = ()
-    """Columns that are not the table's and have no statistics."""
+    hidden: tuple[Path, ...] = ()
+    """Columns that have no statistics, by their names in files: those that are not the table's, and variants."""
     rules: RowRules | None = None
     """What new rows must keep; see :meth:`copying`."""
+    materialized: bool = False
+    """Whether files have the partition columns, too, after the others."""
+    tags: Mapping[str, str] | None = None
+    """What the log tells other engines of each file."""
 
     def copying(self) -> FileLayout:
         """The layout of rows that the table has already: engines check new and changed rows only."""
@@ -189,6 +198,8 @@ class FileLayout:
     def _columns(self) -> pa.Schema:
         """The columns that are in the files, by the names that users know."""
         fields = [field for field in self.schema if field.name not in self.partition_by]
+        if self.materialized:
+            fields += [self.schema.field(name) for name in self.partition_by]
         return pa.schema([field.remove_metadata() for field in fields if not pa.types.is_null(field.type)])
 
     @cached_property
@@ -198,12 +209,7 @@ class FileLayout:
 
     @cached_property
     def _leaves(self) -> Container[Path]:
-        shown = (
-            [field for field in self._stored if field.name not in self.hidden]
-            if self.hidden
-            else self._stored
-        )
-        return self.indexed.leaves(pa.schema(shown))
+        return self.indexed.leaves(pa.schema(_shown(self._stored, self.hidden)))
 
     def stored(self, table: pa.Table) -> pa.Table:
         """Rows as a file has them."""
@@ -235,12 +241,42 @@ class FileLayout:
             values = {
                 column_names.physical_name(self.mapped.field(name)): one for name, one in values.items()
             }
-        return DataFile(path, body, stats.rows, values, stats.to_json())
+        return DataFile(path, body, stats.rows, values, stats.to_json(), self.tags)
 
 
 def indexed_of(state: Snapshot) -> Indexed:
     """The columns that files of a table need statistics of."""
     return indexing.of(state.properties, state.domains, state.mapped)
+
+
+def hidden_of(state: Snapshot) -> tuple[Path, ...]:
+    """The columns of files that have no statistics."""
+    return state.derived(_hidden_of)
+
+
+def _hidden_of(state: Snapshot) -> tuple[Path, ...]:
+    there = with_variants(state)
+    found: Iterable[Path] = paths_of_variants(there.schema)
+    if there.mapped is not None:
+        found = column_names.paths_in_files(found, there.mapped)
+    names = [*(stamping(state).kept or ()), *(state.physical[name] for name in state.partition_by)]
+    return (*((name,) for name in names), *found)
+
+
+def tags_of(state: Snapshot) -> Mapping[str, str] | None:
+    """What the log tells other engines of each new file."""
+    number = version_of(state)
+    return {TAG: str(number)} if number > 1 else None
+
+
+def _shown(fields: Iterable[pa.Field], hidden: Sequence[Path]) -> Iterator[pa.Field]:
+    """Fields without those at some paths."""
+    for one in fields:
+        inner = [path[1:] for path in hidden if path[0] == one.name]
+        if not inner:
+            yield one
+        elif all(inner):
+            yield one.with_type(pa.struct([*_shown(one.type.fields, inner)]))
 
 
 def layout_of(  # noqa: PLR0917 - all of it is what a layout has
@@ -260,8 +296,10 @@ def layout_of(  # noqa: PLR0917 - all of it is what a layout has
         compression=file_properties.compression(state.properties),
         indexed=indexed_of(state),
         room=room,
-        mapped=state.mapped,
-        hidden=stamping(state).kept or (),
+        mapped=tracked(state).mapped,
+        hidden=hidden_of(state),
+        materialized=materializes(state),
+        tags=tags_of(state),
         rules=row_rules.rules_of(state),
     )
 

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from safewrite.delta.data.variants import variant_columns, with_variants
+from safewrite.delta.log.column_names import ID
+from safewrite.delta.log.iceberg_compat import ROW_ID_FIELDS, materializes, version_of
 from safewrite.delta.log.stamps import stamping
 from safewrite.errors import UnsupportedTableError
 
@@ -23,33 +26,50 @@ if TYPE_CHECKING:
 
 
 def tracked(state: Snapshot) -> Snapshot:
-    """The table with the columns of its rows' ids and versions; the same one where rows keep none."""
-    return state if stamping(state).kept is None else state.derived(_tracked)
+    """The table with all that rows take along when they are written again: their ids and versions, and variants as files have them.
+
+    The same one where there is neither.
+    """
+    return with_variants(state) if stamping(state).kept is None else state.derived(_tracked)
 
 
 def _tracked(state: Snapshot) -> Snapshot:
-    schema = json.loads(state.schema_string)
-    hidden = [_field(name) for name in stamping(state).kept or ()]
+    schema = json.loads(with_variants(state).schema_string)
+    named = zip(stamping(state).kept or (), ROW_ID_FIELDS, strict=False)
+    hidden = [_field(name, number if version_of(state) == 3 else None) for name, number in named]
     text = json.dumps({**schema, "fields": [*schema["fields"], *hidden]})
     return replace(state, metadata={**state.metadata, "schemaString": text})
 
 
-def _field(name: str) -> dict[str, object]:
-    return {"name": name, "type": "long", "nullable": True, "metadata": {}}
+def _field(name: str, number: int | None) -> dict[str, object]:
+    """A column of files that is none of the table's; ``number`` is its id in them."""
+    return {
+        "name": name,
+        "type": "long",
+        "nullable": True,
+        "metadata": {} if number is None else {ID: number},
+    }
 
 
-def id_column(state: Snapshot) -> str | None:
-    """The column in which rows that are changed keep their ids; None where they keep none."""
+def copied_columns(state: Snapshot) -> pa.Schema:
+    """The columns of a file of rows that are written again; the partition columns come last, where files have them."""
+    own, by = tracked(state).schema, state.partition_by
+    kept = [one for one in own if one.name not in by]
+    return pa.schema([*kept, *(own.field(name) for name in by)] if materializes(state) else kept)
+
+
+def lasting_columns(state: Snapshot) -> pa.Schema:
+    """The columns in which a row that a change brings has the values of the row of its key before: its id, and what no change can bring."""
     kept = stamping(state).kept
-    return None if kept is None else kept[0]
+    ids = [] if kept is None else [pa.field(kept[0], pa.int64())]
+    return pa.schema([*ids, *variant_columns(state)])
 
 
-def with_ids(schema: pa.Schema, rows: pa.Table, state: Snapshot) -> pa.Schema:
-    """A schema with the column of ids, where rows have it."""
-    name = id_column(state)
-    return (
-        schema if name is None or name not in rows.column_names else schema.append(pa.field(name, pa.int64()))
-    )
+def with_lasting(schema: pa.Schema, rows: pa.Table, state: Snapshot) -> pa.Schema:
+    """A schema with those of these columns that rows have."""
+    lacking = {*rows.column_names} - {*schema.names}
+    more = [one for one in lasting_columns(state) if one.name in lacking]
+    return pa.schema([*schema, *more])
 
 
 def filled(table: pa.Table, add: Action, asked: Container[str], state: Snapshot, places: Numbers) -> pa.Table:

@@ -19,6 +19,7 @@ from safewrite.changes.meaning.reading import loose
 from safewrite.changes.meaning.row_vectors import VectorError, live
 from safewrite.delta.data.mapping import by_display_name, in_file, shown
 from safewrite.delta.data.row_ids import filled
+from safewrite.delta.data.variants import check_whole, has_variants
 from safewrite.delta.log.actions import Action, stats_of
 from safewrite.errors import (
     DataFileError,
@@ -184,6 +185,7 @@ def _decoded(
         source = pa.BufferReader(body) if isinstance(body, bytes) else cast("IO[bytes]", body)
         file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
         groups, places = (part or _ALL).of(file.metadata)
+        check_whole_variants(add["path"], file, schema, state)
         table = (
             _mapped(file, schema, groups, state) if state.mapping else columns_of(file, schema.names, groups)
         )
@@ -219,6 +221,19 @@ def _decoded(
     return table, schema, file.metadata
 
 
+def check_whole_variants(path: str, file: pq.ParquetFile, schema: pa.Schema, state: Snapshot) -> None:
+    """Refuse variants of a file that are not as those of ``schema``.  Raises UnsupportedTableError."""
+    wanted = pa.schema([one for one in schema if has_variants(one.type)])
+    if not wanted.names:
+        return
+    there = file.schema_arrow
+    named = in_file(there, wanted, state) if state.mapping else {name: name for name in wanted.names}
+    known = frozenset(there.names)
+    for name, own in named.items():
+        if own in known:
+            check_whole(path, there.field(own), wanted.field(name))
+
+
 def _mapped(file: pq.ParquetFile, schema: pa.Schema, groups: Sequence[int], state: Snapshot) -> pa.Table:
     """As :func:`columns_of`, of a file that knows columns by other names, or by ids."""
     there = file.schema_arrow
@@ -245,16 +260,19 @@ def _with_partitions(table: pa.Table, add: Action, state: Snapshot, names: Seque
     wide = loose(state.schema)
     if names is not None:
         wide = pa.schema([wide.field(name) for name in names])
+    there = partition_columns(add, state, table.num_rows)
+    return pa.table([there[f.name] if f.name in there else table.column(f.name) for f in wide], schema=wide)
+
+
+def partition_columns(add: Action, state: Snapshot, rows: int) -> dict[str, pa.ChunkedArray]:
+    """The partition columns of so many rows of a file."""
     spelled: Mapping[str, Any] = by_display_name(add.get("partitionValues") or {}, state)
-    columns = [
-        pa.chunked_array(
-            [pa.repeat(pa.scalar(partition_value(spelled.get(f.name), f), f.type), table.num_rows)], f.type
-        )
-        if f.name in state.partition_by
-        else table.column(f.name)
-        for f in wide
-    ]
-    return pa.table(columns, schema=wide)
+    fields = [state.schema.field(name) for name in state.partition_by]
+    values = [pa.scalar(partition_value(spelled.get(one.name), one), one.type) for one in fields]
+    return {
+        one.name: pa.chunked_array([pa.repeat(value, rows)], one.type)
+        for one, value in zip(fields, values, strict=True)
+    }
 
 
 def columns_of(file: pq.ParquetFile, names: Sequence[str], groups: Sequence[int] | None = None) -> pa.Table:
@@ -317,12 +335,6 @@ def matching(rows: Prepared, constants: Mapping[str, Any], predicate: Predicate,
             whole = whole.append_column(name, column)
         flags.append(np.asarray(pc.fill_null(truths(predicate, whole), False)))
     return np.concatenate(flags)
-
-
-def without(rows: Prepared, flags: Flags) -> pa.Table:
-    """The rows that are not flagged."""
-    whole = pa.concat_tables([rows.schema.empty_table(), *rows.tables()])
-    return filtered(whole.columns, whole.schema, ~flags)
 
 
 def damaged(path: str, why: str) -> StorageError:

@@ -13,10 +13,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from safewrite.frames.required import without_gaps
 from safewrite.values.types import is_list
 
 MODE, HIGHEST = "delta.columnMapping.mode", "delta.columnMapping.maxColumnId"
 ID, _NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
+NESTED_IDS = "delta.columnMapping.nested.ids"
+"""Ids of what is in lists and maps, by paths that begin with what files call the field around them (PROTOCOL.md, "Iceberg Compatibility V2")."""
 FIELD_ID = b"PARQUET:field_id"
 MODES = ("name", "id")
 
@@ -52,18 +55,28 @@ def in_files(fields: Iterable[pa.Field], table: pa.Schema) -> pa.Schema:
 
 
 def _in_file(field: pa.Field, known: pa.Field) -> pa.Field:
-    metadata = {FIELD_ID: _id_of(known)}
-    return pa.field(physical_name(known), _kind(field.type, known.type), field.nullable, metadata)
+    own = (known.metadata or {}).get(ID.encode())  # the parts of a variant have none
+    metadata, name = None if own is None else {FIELD_ID: own}, physical_name(known)
+    nested = (known.metadata or {}).get(NESTED_IDS.encode())
+    ids: Mapping[str, int] = {} if nested is None else json.loads(nested)
+    return pa.field(name, _kind(field.type, known.type, ids, name), field.nullable, metadata)
 
 
-def _kind(kind: pa.DataType, known: pa.DataType) -> pa.DataType:
+def _kind(kind: pa.DataType, known: pa.DataType, ids: Mapping[str, int], path: str) -> pa.DataType:
+    """A type as files have it; ``ids`` are those of what is in lists and maps."""
+
+    def inner(name: str, have: pa.Field, want: pa.DataType) -> pa.Field:
+        at = f"{path}.{name}"
+        made = have.with_type(_kind(have.type, want, ids, at))
+        return made.with_metadata({FIELD_ID: str(ids[at])}) if at in ids else made
+
     if pa.types.is_struct(kind):
         return pa.struct([_in_file(one, known.field(known.get_field_index(one.name))) for one in kind])
     if is_list(kind):
-        return pa.list_(kind.value_field.with_type(_kind(kind.value_type, known.value_type)))
+        return pa.list_(inner("element", kind.value_field, known.value_type))
     if pa.types.is_map(kind):
-        key = kind.key_field.with_type(_kind(kind.key_type, known.key_type))
-        return pa.map_(key, kind.item_field.with_type(_kind(kind.item_type, known.item_type)))
+        key = inner("key", kind.key_field, known.key_type)
+        return pa.map_(key, inner("value", kind.item_field, known.item_type))
     return kind
 
 
@@ -76,7 +89,7 @@ def renamed(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """The same values under other names of the fields in them."""
     if not pa.types.is_nested(kind):
         return column
-    return pa.chunked_array([chunk.view(kind) for chunk in column.chunks], kind)
+    return pa.chunked_array([without_gaps(chunk).view(kind) for chunk in column.chunks], kind)
 
 
 def paths_in_files(paths: Iterable[Path], table: pa.Schema) -> Iterator[Path]:
@@ -102,37 +115,56 @@ def unnamed(schema: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
     ]
 
 
-def with_names(schema_string: str, table_id: str, highest: int) -> tuple[str, int]:
+def with_names(schema_string: str, table_id: str, highest: int, *, nested: bool = False) -> tuple[str, int]:
     """A mapped table's schema with an id and a name for each new field, and the highest id then.
 
     No id is given twice in a table, so a name that is made of both is in no other file of it; every plan on one version makes
-    the same names.
+    the same names.  ``nested``: what is in lists and maps gets ids too.
     """
     schema = json.loads(schema_string)
-    for field in _fields(schema):
+    for field in every_field(schema):
         metadata = field.setdefault("metadata", {})
         if ID not in metadata:
             highest += 1
             metadata[ID], metadata[_NAME] = highest, f"col-{uuid.uuid5(_SPACE, f'{table_id}/{highest}')}"
+            inside = nested_paths(field) if nested else []
+            if inside:
+                metadata[NESTED_IDS] = {path: highest + number for number, path in enumerate(inside, 1)}
+                highest += len(inside)
     return json.dumps(schema, ensure_ascii=False, separators=(",", ":")), highest
 
 
 def every_id(schema_string: str) -> Iterator[int]:
-    """The ids of all fields of a schema at any depth."""
-    found = ((field.get("metadata") or {}).get(ID) for field in _fields(json.loads(schema_string)))
-    return (one for one in found if type(one) is int)
+    """The ids of all fields of a schema at any depth, and of what is in lists and maps."""
+    for field in every_field(json.loads(schema_string)):
+        metadata = field.get("metadata") or {}
+        found = [metadata.get(ID), *(metadata.get(NESTED_IDS) or {}).values()]
+        yield from (one for one in found if type(one) is int)
+
+
+def nested_paths(field: Mapping[str, Any]) -> list[str]:
+    """The paths of what is in lists and maps of a field, but for the fields of structs in them: those have ids of their own."""
+    return [*_nested(field["type"], str((field.get("metadata") or {}).get(_NAME, field["name"])))]
+
+
+def _nested(kind: Any, path: str) -> Iterator[str]:
+    names = {"elementType": "element", "keyType": "key", "valueType": "value"}
+    for key, name in names.items():
+        if isinstance(kind, dict) and key in kind:
+            yield f"{path}.{name}"
+            yield from _nested(kind[key], f"{path}.{name}")
 
 
 _SPACE = uuid.UUID("0f4c1f7e-64e5-4c0e-9d3b-6b6b1c0a7d55")
 """Makes ids of names that are made nowhere else."""
 
 
-def _fields(kind: Any) -> Iterator[dict[str, Any]]:
+def every_field(kind: Any) -> Iterator[dict[str, Any]]:
     """Every field of a schema in JSON at any depth."""
     if not isinstance(kind, dict):
         return
     for field in kind.get("fields") or ():
         yield field
-        yield from _fields(field["type"])
+        yield from every_field(field["type"])
     for inner in ("elementType", "keyType", "valueType"):
-        yield from _fields(kind.get(inner))
+        yield from every_field(kind.get(inner))

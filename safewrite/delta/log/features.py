@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from safewrite.delta.log import column_names, indexing, row_rules, stamps
+from safewrite.delta.log import column_names, iceberg_compat, indexing, row_rules, stamps
 from safewrite.delta.log.actions import corrupt
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.errors import InvalidInputError, Kind, UnsafeConfigError, UnsupportedTableError
@@ -36,28 +36,32 @@ IMPLIED_BY_WRITER_VERSION: Mapping[int, tuple[str, ...]] = {
 }
 """What each legacy writer version adds (PROTOCOL.md, "Writer Version Requirements")."""
 
+CATALOGS = ("catalogManaged", "catalogOwned-preview")
+TREES = ("adaptiveMetadata", "adaptiveMetadata-preview")
 CLOSED: Mapping[str, str] = {
-    "catalogManaged": "its commits belong to a catalog, and its folder does not show all of them",
-    "catalogOwned-preview": "its commits belong to a catalog, and its folder does not show all of them",
+    **dict.fromkeys(CATALOGS, "its commits belong to a catalog, and its folder does not show all of them"),
+    **dict.fromkeys(TREES, "its log does not name all of its files: manifests of Iceberg 4 do"),
 }
 """Features of tables that are neither read nor written by their folder, with the reason."""
 
+WRITER_COMPAT = ("icebergWriterCompatV1", "icebergWriterCompatV3")
 REFUSED: Mapping[str, str] = {
     **CLOSED,
     "coordinatedCommits-preview": "its commits belong to a coordinator, which would not know of ours",
     "managedCommit-dev": "its commits belong to a coordinator, which would not know of ours",
-    "materializePartitionColumns": "new files would need the partition columns in them",
+    **dict.fromkeys(WRITER_COMPAT, "names of columns and files would have to follow more rules of Iceberg"),
 }
 """Features that are known and not honoured by writes, with the reason, whether or not the table uses them."""
 
 MOVED, MOVED_FOR_WRITERS = "redirectReaderWriter-preview", "redirectWriterOnly-preview"
 VARIANTS = ("variantType", "variantType-preview", "variantShredding", "variantShredding-preview")
 """deltalake lists ``variantType`` in every table that it makes with deletion vectors."""
-ICEBERG = ("icebergCompatV1", "icebergCompatV2", "icebergCompatV3")
+BY_COLUMN = (*VARIANTS, "geospatial", "geospatial-dev", "collations", "collations-preview")
+"""Features of types: a table is judged by the columns that it has."""
 
 COPIES: Mapping[str, str] = {
     "delta.compatibility.symlinkFormatManifest.enabled": "readers by manifest (Redshift Spectrum, Athena, Presto)",
-    "delta.universalFormat.enabledFormats": "readers by Iceberg's or Hudi's metadata",
+    iceberg_compat.FORMATS: "readers by Hudi's metadata",
 }
 """Properties by which others read a copy of the table that safewrite does not write, and who they are."""
 
@@ -100,20 +104,6 @@ def check_append(state: Snapshot) -> None:
     _refuse(state, unwritable(state))
 
 
-def check_compaction(state: Snapshot) -> None:
-    """Make sure that files may be written again as they are.
-
-    Raises:
-        UnsupportedTableError: as :func:`check_append`; also for columns whose values cannot be carried over.
-    """
-    _refuse(state, {**unwritable(state), **keeps_files(state)})
-
-
-def keeps_files(state: Snapshot) -> Mapping[str, str]:
-    """Why no file may be written again, by feature; {} where they may."""
-    return _against(state, KEEPING_RULES)
-
-
 def check_creation(state: Snapshot) -> None:
     """Make sure that a table that is made here can be written to, and has no rules that are another engine's to declare.
 
@@ -145,7 +135,7 @@ def check_overwrite(state: Snapshot, *, rewrites: bool = False) -> None:
         UnsupportedTableError: as ``check_append``; also for append-only tables, and for ``rewrites``
             of a table whose change feed would show kept rows as deleted and inserted.
     """
-    reasons = {**unwritable(state), **keeps_files(state)}
+    reasons = dict(unwritable(state))
     if stamps.is_on(state, "delta.appendOnly"):
         reasons["appendOnly"] = "no engine may remove or change its rows (delta.appendOnly = true)"
     if rewrites and feeds_changes(state):
@@ -308,16 +298,14 @@ def _fields(kind: Any, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _variants(state: Snapshot) -> str | None:
-    """Why variant columns forbid it, at any depth: no file could do without one, for it must not be NULL."""
+    """Why variant columns forbid it, at any depth: new rows could not do without one, for it must not be NULL, or has a value of its own."""
     facts = _facts(state)
-    found = [path for path in facts.variants if path.partition(".")[0] in facts.required]
+    computed = {
+        path for path, metadata in facts.fields if {row_rules.DEFAULT, row_rules.GENERATED} & metadata.keys()
+    }
+    needed = facts.required | computed
+    found = [path for path in facts.variants if path.partition(".")[0] in needed]
     return f"{reason('variant')}, and must be there ({', '.join(found)})" if found else None
-
-
-def _variants_kept(state: Snapshot) -> str | None:
-    """Why variant columns forbid that files are written again; those of new rows do without, which is NULL."""
-    found = _facts(state).variants
-    return f"{reason('variant')} ({', '.join(found)}), so that no row can be written again" if found else None
 
 
 def _unread(state: Snapshot) -> str | None:
@@ -341,14 +329,9 @@ def _kinds(kind: Any, path: str) -> Iterator[tuple[str, Any]]:
             yield from _kinds(kind.get(inner), f"{path}.{inner}")
 
 
-def _iceberg_compat(version: str) -> Rule:
-    """Why a table that other engines read as an Iceberg table forbids it; the feature alone asks for nothing."""
-    key = f"delta.enable{version[0].upper()}{version[1:]}"
-
-    def rule(state: Snapshot) -> str | None:
-        return f"new files would need Iceberg's metadata ({key} = true)" if stamps.is_on(state, key) else None
-
-    return rule
+def _iceberg_compat(name: str) -> Rule:
+    """Why a table whose files Iceberg's metadata can name forbids it: it is none; the feature alone asks for nothing."""
+    return lambda state: iceberg_compat.refused(state, name, features(state))
 
 
 def _refuse_columns(find: Callable[[Snapshot], list[str]], why: str) -> Rule:
@@ -392,7 +375,8 @@ def copies(properties: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """The properties that say that others read a copy of the table, which each commit must bring up to date, and what it is."""
     for name, what in COPIES.items():
         value = properties.get(name, "").strip()
-        if value and value.lower() != "false":
+        is_kept_later = name == iceberg_compat.FORMATS and iceberg_compat.formats(properties) == ["iceberg"]
+        if value and value.lower() != "false" and not is_kept_later:
             yield name, what
 
 
@@ -518,15 +502,12 @@ RULES: Mapping[str, Rule] = {
     MOVED_FOR_WRITERS: _redirect(MOVED_FOR_WRITERS),
     "variantType": _variants,
     "types": _unread,
-    **{name: _iceberg_compat(name) for name in ICEBERG},
+    **{name: _iceberg_compat(name) for name in iceberg_compat.FEATURES},
     "char and varchar": _text_limits,
     "statistics": _read_by(lambda state: indexing.of(state.properties)),
     "clustering": _read_by(lambda state: indexing.clustering_of(state.domains)),
 }
 """Features that are honoured as long as the table does not use them, and how use is found."""
-
-KEEPING_RULES: Mapping[str, Rule] = {"variantType": _variants_kept}
-"""As RULES, of columns that new rows may do without, and whose values cannot be carried into other files."""
 
 CREATION_RULES: Mapping[str, Rule] = {
     "checkConstraints": _constraints,
@@ -551,7 +532,7 @@ READING_RULES: Mapping[str, Rule] = {
 
 READ = frozenset(
     {
-        *VARIANTS,  # by column: the others are read
+        *BY_COLUMN,  # the others are read
         "columnMapping",
         VECTORS,
         "timestampNtz",
@@ -578,23 +559,27 @@ WAYS_OUT: Mapping[str, str] = {
     "identityColumns": "identityColumns: they were declared in CREATE TABLE. Columns that are GENERATED BY DEFAULT AS IDENTITY are written, by "
     f"rows that bring their values. For others: {_COPY}.",
     "allowColumnDefaults": "allowColumnDefaults: ALTER TABLE t ALTER COLUMN c DROP DEFAULT takes each away.",
-    "variantType": f"variantType: rows without such a column can be appended where it may be NULL. For all else {_COPY}.",
-    "materializePartitionColumns": "materializePartitionColumns: ALTER TABLE t DROP FEATURE materializePartitionColumns.",
+    "variantType": f"variantType: a table whose variants may be NULL and have no default is written to. For others {_COPY}.",
     "appendOnly": "appendOnly: append, or let the table's owner take the property back: ALTER TABLE t SET TBLPROPERTIES "
     "('delta.appendOnly' = 'false').",
     "changeDataFeed": "changeDataFeed: overwrite whole partitions, or apply changes by key.",
     "coordinatedCommits": "coordinatedCommits: go through the engine that knows the coordinator.",
-    **dict.fromkeys(
-        ("coordinatedCommits-preview", "managedCommit-dev"),
-        "Go through the engine that knows the coordinator.",
-    ),
     **{
-        name: f"{name}: Unity Catalog turns it on for managed tables. Read and write the table through its catalog."
-        for name in CLOSED
+        name: f"{name}: go through the engine that knows the coordinator."
+        for name in ("coordinatedCommits-preview", "managedCommit-dev")
     },
     **{
-        name: f"{name}: UniForm, or Iceberg readers of Unity Catalog. For such tables: {_COPY}."
-        for name in ICEBERG
+        name: f"{name}: Unity Catalog turns it on for managed tables. Read and write the table through its catalog."
+        for name in (*CATALOGS, *TREES)
+    },
+    **{
+        name: f"{name}: its Iceberg side is written to by others. Write with the engine that made the table."
+        for name in WRITER_COMPAT
+    },
+    **{
+        name: f"{name}: UniForm, or Iceberg readers of Unity Catalog. Let the engine that keeps the table mend it: REORG TABLE t APPLY "
+        "(UPGRADE UNIFORM (ICEBERG_COMPAT_VERSION = 2))."
+        for name in iceberg_compat.FEATURES
     },
     **{
         name: f"{name}: open the table at the place that the property names."
@@ -607,12 +592,13 @@ WAYS_OUT: Mapping[str, str] = {
 
 HONOURED = frozenset(
     {
-        *VARIANTS,  # judged by the columns
+        *BY_COLUMN,
         "appendOnly",  # appends are what it allows; overwrites are refused
         "checkpointProtection",  # concerns the clean-up of the log only, which then is left to others
         VECTORS,  # rows under one are gone for every write; written where the table wants them
         "domainMetadata",  # domains are kept in checkpoints, and none is touched
         "inCommitTimestamp-preview",
+        iceberg_compat.MATERIALIZED,  # new files have the partition columns
         "timestampNtz",
         "typeWidening",
         "typeWidening-preview",

@@ -16,7 +16,7 @@ from safewrite.delta.data.footers import Footer, Leaf
 from safewrite.delta.data.vectors import path_of
 from safewrite.delta.log import actions, column_names, stamps
 from safewrite.delta.log.actions import Action, stats_of
-from safewrite.delta.log.features import keeps_files, unwritable
+from safewrite.delta.log.features import unwritable
 from safewrite.delta.log.replay import load_files
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.maintenance import vanished, zoneless
@@ -67,7 +67,7 @@ def examine(found: Inspection, *, deep: bool) -> Findings:
         ends = list(ends)
         sizes = _sizes(ends)
         looked_for = {path: live[path] for path in newest}
-    if not unwritable(found.state) and not keeps_files(found.state):
+    if not unwritable(found.state):
         yield from shape.examine(listed(files), found.address.uri)
     yield from zoneless.examine(found.state, files.adds.values())
     yield from _missing(looked_for, sizes)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 
 from safewrite.arguments.options import refuse_unsafe
-from safewrite.delta.log import actions, features
+from safewrite.delta.log import actions, features, iceberg_compat
 from safewrite.delta.log.actions import Commit
 from safewrite.delta.log.segment import hint
 from safewrite.delta.log.snapshot import Snapshot
@@ -227,6 +227,11 @@ def _table(found: Inspection) -> Findings:
     if found.state is None:
         return
     yield from _features(found, found.state)
+    if (copy := iceberg_compat.copy_of(found.state)) and not features.unwritable(found.state):
+        yield Finding(
+            INFO, "iceberg_metadata_later", copy,
+            "Let the engine that keeps the metadata run after writes of safewrite, or tell readers of Iceberg to wait for it.",
+        )  # fmt: skip
     if not features.unwritable(found.state):
         try:
             features.check_retention(found.state, horizon_s=LEDGER_TTL_S, txn=True)
@@ -253,23 +258,18 @@ def _table(found: Inspection) -> Findings:
 
 def _features(found: Inspection, state: Snapshot) -> Findings:
     """What safewrite may do with a table whose features it does not all honour, and who made it so."""
-    unread, unwritten, kept = (
-        features.unreadable(state),
-        features.unwritable(state),
-        features.keeps_files(state),
-    )
-    reasons, appends = {**kept, **unwritten, **unread}, not unread and not unwritten
+    unread, unwritten = features.unreadable(state), features.unwritable(state)
+    reasons = {**unwritten, **unread}
     if not reasons:
         return
     maker = next((by for _, one in sorted(found.commits.items()) if (by := _engine(one))), None)
     does = "neither reads nor writes this table" if unread else "reads this table, and does not write to it"
-    does = "reads this table and appends to it, and writes no row again" if appends else does
     yield Finding(
         WARNING if unread else INFO, "unsupported_feature",
         f"safewrite {does}: {features.listed(reasons)}. The table itself is sound, as far as this tells. "
         f"Its maker: {maker or 'not known'}; its features: {', '.join(sorted(features.features(state)))}.",
         features.advice(reasons),
-        {"reads": not unread, "writes": False, "appends": appends, "maker": maker, "features": sorted(features.features(state))},
+        {"reads": not unread, "writes": False, "appends": False, "maker": maker, "features": sorted(features.features(state))},
     )  # fmt: skip
 
 

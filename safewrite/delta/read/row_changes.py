@@ -66,6 +66,7 @@ class DeltaChanges:
     table: Followed
     run: Callable[[Steps[Any]], Any]
     keys: Callable[[], tuple[str, ...]]
+    columns: tuple[str, ...] | None = None
     has_ordinals = False
     _vectors: Vectors = field(init=False)
     _then: dict[frozenset[str], Snapshot] = field(init=False, default_factory=dict)
@@ -83,8 +84,14 @@ class DeltaChanges:
 
     @property
     def schema(self) -> pa.Schema:
-        check_all_read(self.state.unread, self.state.schema.names)
-        return loose(self.state.schema)
+        if self.columns is None:
+            check_all_read(self.state.unread, self.state.schema.names)
+        return self._rows_schema
+
+    @property
+    def _rows_schema(self) -> pa.Schema:
+        wide = loose(self.state.schema)
+        return wide if self.columns is None else pa.schema([wide.field(name) for name in self.columns])
 
     def gap(self, why: str) -> HistoryGapError:
         return self.table.gap(why)
@@ -221,20 +228,24 @@ class DeltaChanges:
         for (kind, state), some in groupby(handles, lambda one: (type(one), self._state_of(one))):
             group = list(some)
             if kind is dict:
-                found.append((yield from read_files(group, state, self._vectors, self.limits)))
+                read = read_files(group, state, self._vectors, self.limits, columns=self.columns)
+                found.append((yield from read))
                 continue
             adds = [one.add for one in group]
             for add in adds:
                 check_within(add)
             bodies = yield from contents(adds, self.limits, name="read.get_data")
-            read = _fed if kind is _ChangeFile else _rows_at
+            rows_in = _fed if kind is _ChangeFile else _rows_at
             found += all_of(
-                [partial(read, body, one, state) for body, one in zip(bodies, group, strict=True)]
+                [
+                    partial(rows_in, body, one, state, self.columns)
+                    for body, one in zip(bodies, group, strict=True)
+                ]
             )
         return pa.concat_tables(found)
 
     def _no_rows(self, handles: Sequence[Any]) -> pa.Table:
-        nothing = loose(self.state.schema).empty_table()
+        nothing = self._rows_schema.empty_table()
         if handles and isinstance(handles[0], _ChangeFile):
             return nothing.append_column(FIELD, pa.array([], pa.string()))
         return nothing
@@ -256,19 +267,19 @@ def _path(file: Action) -> str:
     return file_key(file)[0]
 
 
-def _rows_at(body: bytes, file: _RowsAt, state: Snapshot) -> pa.Table:
+def _rows_at(body: bytes, file: _RowsAt, state: Snapshot, columns: tuple[str, ...] | None) -> pa.Table:
     """Some rows of a file."""
-    rows = stored_rows(body, file.add, state, None, None)
+    rows = stored_rows(body, file.add, state, columns, None)
     if len(file.numbers) and int(file.numbers[-1]) >= rows.num_rows:
         raise damaged(file.add["path"], f"its vector names row {file.numbers[-1]} of {rows.num_rows}")
     return rows.take(pa.array(file.numbers))
 
 
-def _fed(body: bytes, file: _ChangeFile, state: Snapshot) -> pa.Table:
+def _fed(body: bytes, file: _ChangeFile, state: Snapshot, columns: tuple[str, ...] | None) -> pa.Table:
     """The rows of a change file, with their types."""
     import pyarrow.parquet as pq
 
-    rows = stored_rows(body, file.add, state, None, None)
+    rows = stored_rows(body, file.add, state, columns, None)
     try:
         types = pq.read_table(pa.BufferReader(body), columns=[FIELD.name], partitioning=None).column(0)
     except (pa.ArrowException, OSError, IndexError) as error:

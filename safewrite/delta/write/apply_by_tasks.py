@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from safewrite.changes.tasks.apply_job import ApplyJob, EngineChanges, judged
-from safewrite.delta.data.row_ids import id_column
+from safewrite.delta.data.row_ids import lasting_columns
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log.features import feeds_changes
 from safewrite.delta.write import new_columns
@@ -46,7 +46,7 @@ def transaction(
             planner.new_id,
             whole=feeds_changes(then),
             check=judged(spec, given, schema),
-            lasting=id_column(then),
+            lasting=lasting_columns(then),
         )
         with closing(job):
             yield planner.transaction(common, spec, job)

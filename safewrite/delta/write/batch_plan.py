@@ -20,9 +20,10 @@ from safewrite.changes.members.joined_changes import JoinedChanges, Planned, pla
 from safewrite.changes.tasks.abc import MUCH_BYTES, AppliedBatch, BatchWork
 from safewrite.changes.tasks.one_part import OnePart
 from safewrite.delta.data.pruning import Pruning
-from safewrite.delta.data.row_ids import with_ids
+from safewrite.delta.data.row_ids import with_lasting
 from safewrite.delta.data.rows import check_within, size_of
 from safewrite.delta.data.spans import Bounded
+from safewrite.delta.data.variants import with_variants
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log.actions import Action, Commit, FileKey
 from safewrite.delta.log.features import feeds_changes, marks_rows
@@ -94,7 +95,7 @@ class BatchPlan:
     def upserts(self, state: Snapshot) -> Prepared:
         """The rows that are still to be written, of those that win."""
         rows = state.schema.empty_table() if self.given.come is None else self.given.come
-        schema = with_ids(state.schema, rows, state)
+        schema = with_lasting(state.schema, rows, state)
         return prepare(rows, schema, partition_by=state.partition_by, stored=True)
 
     def metrics(self, files: int, change: DeltaChange) -> dict[str, int]:
@@ -218,7 +219,8 @@ class BatchPlan:
         self, applied: AppliedBatch, change: DeltaChange, state: Snapshot, name: str
     ) -> Generator[Effect, Outcome, tuple[StagedFile, ...]]:
         """Upload change files, unless rows only come, or all go in files that a reader of the feed takes whole."""
-        nothing, gone = state.schema.empty_table(), applied.gone
+        rows = with_variants(state).schema
+        nothing, gone = rows.empty_table(), applied.gone
         if self.spec.full_refresh:
             loses_marked = any(add.get("deletionVector") for add in change.removed)
             read = change.removed if loses_marked else ()
@@ -228,9 +230,9 @@ class BatchPlan:
             return ()
         feed = (*applied.change_files, *change.feed)
         if gone is not None:  # tasks have written the files of rows that they told
-            come = nothing if applied.come is None else applied.come.select(state.schema.names)
-            rows = change_rows(gone, come, self.spec.keys)
-            feed += yield from staged_changes(rows, state, name, self.now_ms, self.limits)
+            come = nothing if applied.come is None else applied.come.select(rows.names)
+            told = change_rows(gone.select(rows.names), come, self.spec.keys)
+            feed += yield from staged_changes(told, state, name, self.now_ms, self.limits)
         return feed
 
 

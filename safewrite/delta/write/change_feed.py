@@ -18,6 +18,7 @@ from safewrite.changes.meaning.change_types import AFTER, BEFORE, DELETE, INSERT
 from safewrite.changes.meaning.positions import meeting
 from safewrite.delta.data.datafiles import encode
 from safewrite.delta.data.rows import body_of, check_within, whole_rows
+from safewrite.delta.data.variants import with_variants
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log.actions import Action, FileKey, file_key
 from safewrite.delta.log.snapshot import Snapshot
@@ -60,7 +61,7 @@ def staged_changes(
         prepare(rows, rows.schema, partition_by=partition_by, stored=True),
         partition_by=partition_by,
         write_id=write_id,
-        mapped=state.mapped,
+        mapped=with_variants(state).mapped,
     )
     staged = yield from stage(
         (replace(file, path=f"{FOLDER}{file.path}") for file in files), timestamp_ms, limits
@@ -94,7 +95,7 @@ def rows_of_files(
     for add in adds:
         check_within(add)
         body = yield from body_of(add, limits)
-        found[file_key(add)] = whole_rows(body, add, state, None, vectors.of(add))[0]
+        found[file_key(add)] = whole_rows(body, add, with_variants(state), None, vectors.of(add))[0]
     return found
 
 

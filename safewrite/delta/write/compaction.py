@@ -18,12 +18,12 @@ import pyarrow as pa
 from safewrite.changes.meaning.positions import Flags
 from safewrite.delta.data.datafiles import DataFile, FileLayout
 from safewrite.delta.data.julian_dates import check_calendar
-from safewrite.delta.data.row_ids import tracked
-from safewrite.delta.data.rows import check_within, contents, decoded, size_of
+from safewrite.delta.data.row_ids import copied_columns, tracked
+from safewrite.delta.data.rows import check_within, contents, decoded, partition_columns, size_of
 from safewrite.delta.data.vector_files import Vectors, marked
 from safewrite.delta.log import file_properties
 from safewrite.delta.log.actions import Action, Commit, FileKey, file_key, stats_of
-from safewrite.delta.log.features import check_compaction, marks_rows
+from safewrite.delta.log.features import check_append, marks_rows
 from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.replay import LogReplay, commits_since
 from safewrite.delta.log.snapshot import Snapshot
@@ -74,7 +74,7 @@ def inventory(
         UnsupportedTableError: by the name of every feature that forbids writing.
         StorageError: the log cannot be read.
     """
-    check_compaction(state)
+    check_append(state)
     replay = yield from known.load(state, limits)
     first = max(state.version - HOT_COMMITS, -1)
     commits = (yield from commits_since(first, state.version, limits)) or []
@@ -157,8 +157,7 @@ class GroupRewriter:
         for add in adds:
             check_within(add)
         state, limits, layout = self.files.state, self.files.limits, self.files.layout
-        stored = pa.schema([one for one in tracked(state).schema if one.name not in state.partition_by])
-        layout = replace(layout, schema=stored, partition_by=(), room=None, attempt=at)
+        layout = replace(layout, schema=copied_columns(state), partition_by=(), room=None, attempt=at)
         yield from self.files.vectors.fetch(adds, limits)
         roll = Roll(layout.target_file_size, layout.begin)
         pending = _Pending(layout)
@@ -196,6 +195,10 @@ class GroupRewriter:
             vector = self.files.vectors.of(add)
             table, footer = decoded(bodies.pop(0), add, tracked(self.files.state), vector)
             check_calendar(footer, table, unquote(add["path"]))
+            state, kept = self.files.state, self.files.layout.materialized
+            there = partition_columns(add, state, table.num_rows) if kept else {}
+            for name, column in there.items():
+                table = table.append_column(state.schema.field(name), column)
             found.append(table)
         return found
 
@@ -288,7 +291,7 @@ class CompactionTransaction(Transaction):
         """
         yield from super().prepare()
         assert self.state is not None
-        check_compaction(self.state)
+        check_append(self.state)
         wanted = self.work.paths
         for (path, _), add in (yield from self.known_files.load(self.state, self.limits)).adds.items():
             if path in wanted:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from safewrite.delta.arbiter import PROPERTY_ARBITER
-from safewrite.delta.log import column_names, features, indexing, stamps
+from safewrite.delta.log import column_names, features, iceberg_compat, indexing, stamps
 from safewrite.delta.log.actions import Action
 from safewrite.delta.log.schema import add_fields, features_needed, from_arrow, widen_fields
 from safewrite.delta.log.snapshot import Snapshot
@@ -75,6 +75,7 @@ def actions(
             metadata["configuration"] = {**metadata["configuration"], WIDENS: "true"}
             needed[WIDENING] = f"wider columns ({', '.join(one.name for one in prepared.wider)})"
         protocol = _with_features(state, needed)
+        _check_iceberg(replace(state, metadata=metadata, protocol=protocol or state.protocol))
     if not recording and not changes:
         return CreationActions()
     return CreationActions(metadata, protocol, recording_arbiter=recording and not changes)
@@ -88,7 +89,23 @@ def _schema_with(
     text = add_fields(text, added, any_name=bool(state.mapping))
     if not state.mapping:
         return text, 0, is_wider
-    return *column_names.with_names(text, state.table_id, _highest_id(state)), is_wider
+    nested = iceberg_compat.version_of(state) > 1
+    return *column_names.with_names(text, state.table_id, _highest_id(state), nested=nested), is_wider
+
+
+def _check_iceberg(after: Snapshot) -> None:
+    """Refuse new columns and wider ones that a table whose files Iceberg reads cannot have.
+
+    Raises:
+        InvalidInputError: it says why.
+    """
+    listed = features.features(after)
+    for name in iceberg_compat.FEATURES:
+        if why := iceberg_compat.refused(after, name, listed):
+            raise InvalidInputError(
+                f"The table's files are Iceberg's, too ({name}), and with these columns they could not be: {why}. Nothing was written. Leave the "
+                "columns out, or give them types that Iceberg has."
+            )
 
 
 def unmade(first: NewTable) -> Snapshot:

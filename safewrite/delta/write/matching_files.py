@@ -15,12 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from safewrite.changes.lookup.candidate_rows import filtered
 from safewrite.changes.meaning.positions import Flags
 from safewrite.delta.data.datafiles import DataFile, FileLayout, encoded, layout_of
 from safewrite.delta.data.julian_dates import check_calendar
 from safewrite.delta.data.pruning import constants, may_match
-from safewrite.delta.data.row_ids import tracked
-from safewrite.delta.data.rows import body_of, check_within, matching, read_rows, whole_rows, without
+from safewrite.delta.data.row_ids import copied_columns, tracked
+from safewrite.delta.data.rows import body_of, check_within, matching, read_rows, whole_rows
+from safewrite.delta.data.variants import with_variants
 from safewrite.delta.data.vector_files import Vectors, marked
 from safewrite.delta.log.actions import Action, FileKey, file_key
 from safewrite.delta.log.features import feeds_changes, marks_rows
@@ -151,10 +153,13 @@ class MatchingFiles:
         if made is not None and made.verdict is FileVerdict.REWRITE and made.rows == stay:
             return made  # others took away nothing but rows that go
         body = body or (yield from body_of(add, self.limits))
-        rows, footer = read_rows(body, add, tracked(state), None, self.vectors.of(add))
-        kept = without(rows, goes)
-        check_calendar(footer, kept, unquote(add["path"]))
-        rest = self._remainder(add, prepare(kept, rows.schema, stored=True), state)
+        rows, footer = whole_rows(body, add, tracked(state), None, self.vectors.of(add))
+        schema = copied_columns(state)
+        kept = filtered([rows.column(name) for name in schema.names], schema, ~goes)
+        check_calendar(
+            footer, kept.drop_columns([*{*state.partition_by} & {*schema.names}]), unquote(add["path"])
+        )
+        rest = self._remainder(add, prepare(kept, schema, stored=True), state)
         files = yield from stage(rest, self.timestamp_ms, self.limits)
         return FileRewrite(FileVerdict.REWRITE, stay, files)
 
@@ -174,7 +179,7 @@ class MatchingFiles:
         rows, _ = read_rows(body, add, state, names, self.vectors.of(add))
         goes = matching(rows, self._constants(add, state), self.predicate, schema)
         if feeds_changes(state) and goes.any():
-            whole, _ = whole_rows(body, add, state, None, self.vectors.of(add))
+            whole, _ = whole_rows(body, add, with_variants(state), None, self.vectors.of(add))
             self._gone[file_key(add)] = whole.filter(pa.array(goes))
         return goes
 

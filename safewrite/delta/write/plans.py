@@ -13,6 +13,7 @@ from safewrite.arguments.reading import SchemaMode
 from safewrite.delta.connect import Connection
 from safewrite.delta.log import features, file_properties, row_rules
 from safewrite.delta.log.file_list_cache import KnownFiles
+from safewrite.delta.log.iceberg_compat import materializes, version_of
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import creation
 from safewrite.delta.write.abc import Write
@@ -306,7 +307,7 @@ class Planner:
     ) -> OnePart:
         """Changes that are decided about where the transaction is."""
         from safewrite.changes.tasks.one_part import OnePart
-        from safewrite.delta.data.row_ids import id_column
+        from safewrite.delta.data.row_ids import lasting_columns
         from safewrite.delta.write.new_columns import left
 
         state = left(common)
@@ -316,7 +317,7 @@ class Planner:
             spec = replace(spec, check=rules.asked(spec.keys, spec.check))
         whole = features.feeds_changes(state)
         group = tuple(replace(one, changes=one.changes.under(state.schema)) for one in group)
-        return OnePart(spec, state.schema, files, changes, group, whole=whole, lasting=id_column(state))
+        return OnePart(spec, state.schema, files, changes, group, whole=whole, lasting=lasting_columns(state))
 
     def table_files(
         self, state: Snapshot, keys: tuple[str, ...], vectors: Vectors, store: StoreAddress | None = None
@@ -447,7 +448,7 @@ def _written_by(state: Snapshot) -> object:
     """What else files of new rows are written by than a schema; picklable, and not to be changed between their tasks and their commit."""
     from safewrite.delta.data.datafiles import indexed_of
 
-    return indexed_of(state), row_rules.rules_of(state)
+    return indexed_of(state), row_rules.rules_of(state), version_of(state), materializes(state)
 
 
 def _there(state: Snapshot | None) -> Snapshot:

@@ -15,8 +15,9 @@ import pyarrow as pa
 from safewrite.changes.lookup.candidate_rows import GoneRows, filtered
 from safewrite.changes.lookup.table_files import FileRemainder, LiveFile
 from safewrite.changes.meaning.positions import Flags, Numbers
-from safewrite.delta.data.row_ids import tracked
+from safewrite.delta.data.row_ids import copied_columns, tracked
 from safewrite.delta.data.rows import check_within, contents, size_of, whole_rows
+from safewrite.delta.data.variants import with_variants
 from safewrite.delta.data.vector_files import marked
 from safewrite.delta.log.actions import Action, FileKey
 from safewrite.delta.log.features import check_overwrite, marks_rows
@@ -219,13 +220,17 @@ class Remaking:
         rows = tracked(state)
         table, footer = whole_rows(body.taken(), add, rows, None, self.vectors.of(add))
         flags, of = stays(table), table.num_rows
-        gone = None if fed is None else table.filter(pa.array(fed(table))).select(state.schema.names)
+        gone = (
+            None
+            if fed is None
+            else table.filter(pa.array(fed(table))).select(with_variants(state).schema.names)
+        )
         if flags.all() or not flags.any():
             return RewrittenFile(int(flags.sum()), of, gone=gone)
-        schema = pa.schema([f for f in rows.schema if f.name not in state.partition_by])
+        schema = copied_columns(state)
         columns = [table.column(name) for name in schema.names]
         del table
         kept = filtered(columns, schema, flags)
-        check_calendar(footer, kept, add["path"])
+        check_calendar(footer, kept.drop_columns([*{*state.partition_by} & {*schema.names}]), add["path"])
         files = tuple(self.encode(add, number, prepare(kept, schema, stored=True)))
         return RewrittenFile(kept.num_rows, of, files, gone)

@@ -23,7 +23,8 @@ from safewrite.changes.meaning.change_types import DELETE, typed
 from safewrite.changes.meaning.positions import Flags, Numbers
 from safewrite.delta.data.datafiles import DataFile, FileLayout, encoded
 from safewrite.delta.data.key_lookup import look_through
-from safewrite.delta.data.row_ids import tracked, with_ids
+from safewrite.delta.data.row_ids import copied_columns, tracked, with_lasting
+from safewrite.delta.data.variants import with_variants
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.log.actions import Action, file_key
 from safewrite.delta.log.features import feeds_changes
@@ -116,7 +117,7 @@ class DeltaTableFiles:
 
     def write(self, come: pa.Table, gone: pa.Table, at: str) -> Generator[Effect, Outcome, RowsThatCame]:
         """See the class."""
-        layout = replace(self.layout, attempt=at, schema=with_ids(self.layout.schema, come, self.state))
+        layout = replace(self.layout, attempt=at, schema=with_lasting(self.layout.schema, come, self.state))
         prepared = prepare(come, layout.schema, partition_by=layout.partition_by, stored=True)
         if layout.rules is not None:
             layout.rules.check(prepared.tables(), self.keys)
@@ -124,8 +125,8 @@ class DeltaTableFiles:
         files = yield from stage(encoded(prepared, layout), self.now_ms, self.limits)
         changes: tuple[StagedFile, ...] = ()
         if feeds_changes(self.state) and (come.num_rows or gone.num_rows):
-            came = come.select(self.state.schema.names)
-            changes = yield from self._fed(change_rows(gone, came, self.keys), at)
+            names = with_variants(self.state).schema.names
+            changes = yield from self._fed(change_rows(gone.select(names), come.select(names), self.keys), at)
         return RowsThatCame(prepared.rows, files, changes)
 
     def _fed(self, rows: pa.Table, at: str) -> Generator[Effect, Outcome, tuple[StagedFile, ...]]:
@@ -139,9 +140,7 @@ class DeltaTableFiles:
         files = {file.name: file.handle for file, _ in work}
         gone = {file.name: places for file, places in work}
         yield from self.vectors.fetch(files.values(), self.limits)
-        rows = tracked(self.state).schema
-        schema = pa.schema([one for one in rows if one.name not in self.state.partition_by])
-        layout = replace(self.layout, schema=schema, partition_by=(), room=None)
+        layout = replace(self.layout, schema=copied_columns(self.state), partition_by=(), room=None)
 
         def encode(add: Action, number: int, kept: Prepared) -> Iterable[DataFile]:
             return remainder(add, kept, replace(layout, attempt=f"{at}-kept{number}"))

@@ -63,6 +63,12 @@ def id_column(metadata: TableMetadata) -> str | None:
     return ROW_ID.name if metadata.format_version >= VERSION else None
 
 
+def id_columns(metadata: TableMetadata) -> pa.Schema:
+    """The same as a schema, which has no column where they have none."""
+    name = id_column(metadata)
+    return pa.schema([] if name is None else [pa.field(name, pa.int64())])
+
+
 def first_id(file: DataFile) -> int | None:
     """The id of the first row of a file; None where it has none, or its plan does not say."""
     return file.first_row_id if isinstance(file, NumberedFile) else None

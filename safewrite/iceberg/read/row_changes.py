@@ -66,6 +66,7 @@ class IcebergChanges:
     table: Followed
     run: Callable[[Steps[Any]], Any]
     keys: Callable[[], tuple[str, ...]]
+    columns: tuple[str, ...] | None = None
     has_ordinals = True
     _known: KnownManifests = field(init=False, default_factory=KnownManifests)
     _lists: dict[int, list[ManifestFile]] = field(init=False, default_factory=dict)
@@ -82,8 +83,12 @@ class IcebergChanges:
     @property
     def schema(self) -> pa.Schema:
         schema, unread = read_schema(table_of(self.head).metadata.schema())
-        check_all_read(unread, schema.names)
-        return loose(schema)
+        if self.columns is None:
+            check_all_read(unread, schema.names)
+        return loose(self._selected(schema))
+
+    def _selected(self, schema: pa.Schema) -> pa.Schema:
+        return schema if self.columns is None else pa.schema([schema.field(name) for name in self.columns])
 
     def gap(self, why: str) -> HistoryGapError:
         return self.table.gap(why)
@@ -207,7 +212,7 @@ class IcebergChanges:
     # --- rows ---------------------------------------------------------------------------------------
     def read(self, files: Sequence[AddedFile], commit: CommitChanges) -> pa.Table:
         """See :class:`safewrite.table.row_changes.ChangeSource`."""
-        schema, _ = read_schema(table_of(self.head).metadata.schema())
+        schema = self._selected(read_schema(table_of(self.head).metadata.schema())[0])
         effects = [self._effect(one.handle) for one in files]
         try:
             tables = self.run(as_stored_in(effects, schema, self.limits))
@@ -219,8 +224,8 @@ class IcebergChanges:
 
     def _effect(self, handle: FileScanTask | _RowsBetween) -> ReadRows:
         if isinstance(handle, _RowsBetween):
-            return ReadRows(self.head, handle.task, without=handle.without, name="read.rows")
-        return ReadRows(self.head, handle, name="read.rows")
+            return ReadRows(self.head, handle.task, self.columns, without=handle.without, name="read.rows")
+        return ReadRows(self.head, handle, self.columns, name="read.rows")
 
     def _unread(self, version: int, error: StorageError | UnsupportedTableError) -> Exception:
         """The error for rows of a snapshot that cannot be read."""

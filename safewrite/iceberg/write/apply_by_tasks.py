@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from safewrite.changes.members.table_chunks import UnfitError
 from safewrite.changes.tasks.apply_job import ApplyJob, EngineChanges, judged
 from safewrite.iceberg.catalog.addresses import address_of
-from safewrite.iceberg.data.lineage import id_column
+from safewrite.iceberg.data.lineage import id_columns
 from safewrite.iceberg.data.schema import written_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.apply import ApplyPlan
@@ -60,7 +60,7 @@ def plan_of(
             IcebergTableFiles(planner.new_id(), how_large, limits, address, planned, evolution=evolution),
             planner.new_id,
             check=judged(spec, given, schema),
-            lasting=id_column(metadata),
+            lasting=id_columns(metadata),
         )
         with closing(job):
             write = named_changes(planner, changes.fingerprint, spec, name, head)

@@ -138,12 +138,12 @@ class Planner:
     ) -> OnePart:
         """Changes that are decided about where the plan is."""
         from safewrite.changes.tasks.one_part import OnePart
-        from safewrite.iceberg.data.lineage import id_column
+        from safewrite.iceberg.data.lineage import id_columns
         from safewrite.iceberg.write.table_files import IcebergTableFiles
 
         size, table = self.target_bytes(head), plan.planned_table
         files = IcebergTableFiles(plan.write_id, size, self.limits, planned=table)
-        lasting, schema = id_column(table_of(head).metadata), arrow_schema(plan.schema)
+        lasting, schema = id_columns(table_of(head).metadata), arrow_schema(plan.schema)
         group = tuple(replace(one, changes=one.changes.under(schema)) for one in group)
         return OnePart(spec, schema, files, changes, group, lasting=lasting)
 
