@@ -78,6 +78,13 @@ def test_line_breaks_of_unicode_inside_a_value_do_not_split_a_line():
     assert [file["path"] for file in parse(text * 2, 0).adds()] == [name, name]
 
 
+def test_actions_of_later_versions_are_passed_over_whatever_they_are_made_of():
+    """A line may have one beside an action that is known; what a table asks of writers its features say."""
+    beside = [{"add": add("a")["add"], "someday": ["a", 1]}, {"someday": 3}, {"someday": {"x": 1}}]
+    found = parse(body(PROTOCOL, *beside, {**add("b"), "someday": "x"}), 0)
+    assert [file["path"] for file in found.adds()] == ["a", "b"]
+
+
 def test_every_torn_entry_is_refused_by_its_version():
     """A19: wherever the body is cut inside its last line, the commit is not read as a shorter one."""
     whole = body(PROTOCOL, metadata(), add("a.parquet", stats='{"numRecords":1,"nullCount":{"n":0}}'))

@@ -227,6 +227,23 @@ def parse(body: bytes, version: int) -> Commit:
     return Commit(version, tuple(actions), tuple(raw_adds), digest_of(body))
 
 
+NAMES = frozenset(
+    [
+        "add",
+        "remove",
+        "metaData",
+        "protocol",
+        "txn",
+        "commitInfo",
+        "cdc",
+        "domainMetadata",
+        "checkpointMetadata",
+        "sidecar",
+    ]
+)
+"""The actions that PROTOCOL.md has; others mean nothing unless a table feature says so, and unknown features are refused."""
+
+
 def _action(line: bytes, version: int) -> dict[str, Action]:
     try:
         action = json.loads(line)
@@ -234,6 +251,11 @@ def _action(line: bytes, version: int) -> dict[str, Action]:
         raise corrupt(
             f"Version {version} of the log holds a torn or garbled line ({said(error)})."
         ) from error
-    if not isinstance(action, dict) or not all(isinstance(part, dict | None) for part in action.values()):
+    if not isinstance(action, dict):
         raise corrupt(f"Version {version} of the log holds a line that is no action.")
-    return action
+    if all(isinstance(part, dict | None) for part in action.values()):
+        return action
+    known = {name: part for name, part in action.items() if name in NAMES}
+    if not all(isinstance(part, dict | None) for part in known.values()):
+        raise corrupt(f"Version {version} of the log holds a line that is no action.")
+    return known  # actions of later versions are passed over, whatever they are made of
