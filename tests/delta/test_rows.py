@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import safewrite as sw
 from safewrite.delta.data import rows
 from safewrite.delta.data.rows import columns_of
 
@@ -73,3 +76,26 @@ def test_views_of_texts_become_plain_at_every_depth() -> None:
     found = columns_of(pq.ParquetFile(sink), asked.column_names)
     assert "view" not in str(found.schema)
     assert found.to_pylist() == asked.to_pylist()
+
+
+def test_instants_in_int96_are_utc_at_every_depth(tmp_path: Path) -> None:
+    """Spark writes them so by default, and Parquet keeps no zone there."""
+    at, zone = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC), pa.timestamp("us", "UTC")
+
+    def kind(time: pa.DataType) -> pa.DataType:
+        deep = pa.map_(pa.string(), time)
+        return pa.struct([("at", time), ("many", pa.list_(pa.struct([("deep", deep)]))), ("n", pa.int64())])
+
+    values = [{"at": at, "many": [{"deep": [("k", at)]}], "n": 1}, None]
+    table = sw.create(tmp_path / "t", pa.schema([("id", pa.int64()), ("s", kind(zone))]))
+    table.append(pa.table({"id": [1, 2], "s": pa.array(values, kind(zone))}))
+    table.append(pa.table({"id": [3], "s": pa.array(values[:1], kind(zone))}))
+    for path in (tmp_path / "t").glob("*.parquet"):
+        rows_there = pq.read_table(path)
+        naive = pa.table({"id": rows_there["id"], "s": rows_there["s"].cast(kind(pa.timestamp("us")))})
+        pq.write_table(naive, path, use_deprecated_int96_timestamps=True)
+    (one,) = table.rows({"id": [1]})["s"].to_pylist()
+    assert one == {"at": at, "many": [{"deep": [("k", at)]}], "n": 1}
+    table.delete("id = 2")
+    table.maintain()
+    assert table.rows(where="true")["s"].to_pylist() == [one, one]

@@ -37,7 +37,7 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Get, Missing, Outcome
 from safewrite.protocol.fetch import fetch, fetch_one
 from safewrite.stores.table_folder import is_inside
-from safewrite.values.types import without_views
+from safewrite.values.types import is_list, without_views
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -176,7 +176,6 @@ def _decoded(
 
     One thread decodes: several files are read side by side.
     """
-    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     asked = {*(state.schema.names if names is None else names)} - {*state.partition_by}
@@ -206,9 +205,9 @@ def _decoded(
     table = filled(table, add, asked, state, numbers)
     for at, name in enumerate(table.column_names):
         wanted, has = schema.field(name).type, table.schema.field(at).type
-        if pa.types.is_timestamp(wanted) and wanted.tz and pa.types.is_timestamp(has) and has.tz is None:
+        if (zoned := with_zones(has, wanted)) != has:
             # INT96, as Spark writes instants: Parquet keeps no zone there, and it is UTC.
-            table = table.set_column(at, name, pc.assume_timezone(table.column(at), "UTC"))
+            table = table.set_column(at, name, table.column(at).cast(zoned))
         elif pa.types.is_timestamp(wanted) and pa.types.is_date(has):
             # The column was a date when the file was written (typeWidening), which is its midnight now.
             table = table.set_column(at, name, table.column(at).cast(wanted))
@@ -219,6 +218,24 @@ def _decoded(
         schema = schema if schema.names else pa.schema([first.with_nullable(True)])
         table = pa.table({first.name: pa.nulls(count, first.type)})
     return table, schema, file.metadata
+
+
+def with_zones(has: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+    """A type of a file with UTC for the times in it that are to be instants."""
+    if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(has):
+        return pa.timestamp(has.unit, "UTC") if wanted.tz and has.tz is None else has
+    if pa.types.is_struct(wanted) and pa.types.is_struct(has):
+        kinds = {one.name: one.type for one in wanted.fields}
+        return pa.struct(
+            [one.with_type(with_zones(one.type, kinds.get(one.name, one.type))) for one in has.fields]
+        )
+    if is_list(wanted) and (pa.types.is_list(has) or pa.types.is_large_list(has)):
+        make = pa.list_ if pa.types.is_list(has) else pa.large_list
+        return make(has.value_field.with_type(with_zones(has.value_type, wanted.value_type)))
+    if pa.types.is_map(wanted) and pa.types.is_map(has):
+        key = has.key_field.with_type(with_zones(has.key_type, wanted.key_type))
+        return pa.map_(key, has.item_field.with_type(with_zones(has.item_type, wanted.item_type)))
+    return has
 
 
 def check_whole_variants(path: str, file: pq.ParquetFile, schema: pa.Schema, state: Snapshot) -> None:
