@@ -33,7 +33,7 @@ from safewrite.upkeep.workplace import Workplace
 log = logging.getLogger("safewrite")
 
 GROUPS_MAX = 32
-"""At most this many small groups share a commit."""
+"""At most this many small groups share a commit, for each that is put together at once."""
 PLANS_MAX = 5
 """How often groups are chosen again when others change the schema or the properties of the table."""
 

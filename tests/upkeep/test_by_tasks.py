@@ -103,6 +103,17 @@ def live(table: sw.Table) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
+def test_a_file_that_cannot_be_read_there_takes_its_own_group_out(tmp_path: Path, kind: str) -> None:
+    table, _ = made(kind, tmp_path / "t")
+    next(one for one in tmp_path.rglob("*.parquet") if "day=b" in str(one)).write_bytes(b"PAR1 nothing")
+    report = table.maintain(engine=elsewhere.workplace(Elsewhere()))
+    assert report.groups == 1
+    assert [(count, "Nothing was" in why) for why, count in report.dropped.items()] == [(1, True)]
+    found = table.rows(where="day = 'a'")
+    assert sorted(found["n"].to_pylist()) == sorted(100 * number + n for number in range(3) for n in range(5))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
 def test_a_run_ends_where_executors_fail_twice_in_a_row(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
