@@ -6,6 +6,7 @@ import random
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -68,24 +69,49 @@ def nets(found: dict[int, Counter[Change]]) -> dict[int, Any]:
     return {version: sides for version, sides in every.items() if any(sides)}
 
 
+def net_of_all(changes: Counter[Change]) -> tuple[Counter[Change], Counter[Change]]:
+    """Both sides as they are, for changes that need no netting."""
+    went = Counter({(*row,): count for (*row, kind), count in changes.items() if kind == "delete"})
+    came = Counter({(*row,): count for (*row, kind), count in changes.items() if kind == "insert"})
+    return went, came
+
+
+HISTORIES, PIECE, AT_ONCE = 200, 25, 4
+"""Random histories of each format, in pieces that take some minutes; Spark plans so many statements at once."""
+PIECES = range(0, HISTORIES, PIECE)
+VECTORS = ", 'delta.enableDeletionVectors' = 'true'"
+
+
+def in_pieces(spark: Spark, check: Callable[[int], None], first: int) -> None:
+    """Check the histories of a piece; which of them differ, and how, is told of all."""
+    told = list[str]()
+
+    def tell(seed: int) -> None:
+        try:
+            check(seed)
+        except AssertionError as error:
+            told.append(f"seed {seed}: {error}")
+
+    with spark.careless(), ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(tell, range(first, first + PIECE)))
+    assert not told, "\n\n".join(told)
+
+
 def check_delta(spark: Spark, folder: Path, seed: int, steps: int, properties: str) -> None:
     """Of a table with the feed what Spark reads of it; of a twin without one, whose commits Spark made alike, the same rows."""
     fed, twin = (f"delta.`{folder}/{name}`" for name in ("fed", "twin"))
-    with spark.careless():
-        for name, more in ((fed, "'delta.enableChangeDataFeed' = 'true'"), (twin, "'a' = 'b'")):
-            spark.session.sql(
-                f"CREATE TABLE {name} (k INT, p STRING, v INT) USING delta PARTITIONED BY (p) TBLPROPERTIES ({more}{properties})"
-            )
-        for statement in a_program(seed, steps):
-            for name in (fed, twin):
-                spark.session.sql(statement.format(t=name))
-        if seed % 2:
-            for name in (fed, twin):
-                spark.session.sql(f"OPTIMIZE {name}")
-        read = (
-            spark.session.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
+    for name, more in ((fed, "'delta.enableChangeDataFeed' = 'true'"), (twin, "'a' = 'b'")):
+        spark.session.sql(
+            f"CREATE TABLE {name} (k INT, p STRING, v INT) USING delta PARTITIONED BY (p) TBLPROPERTIES ({more}{properties})"
         )
-        theirs = counted(row.asDict() for row in read.load(f"{folder}/fed").collect())
+    for statement in a_program(seed, steps):
+        for name in (fed, twin):
+            spark.session.sql(statement.format(t=name))
+    if seed % 2:
+        for name in (fed, twin):
+            spark.session.sql(f"OPTIMIZE {name}")
+    read = spark.session.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
+    theirs = counted(row.asDict() for row in read.load(f"{folder}/fed").collect())
     ours = counted(sw.open(folder / "fed").changes_since(-1).read().to_pylist())
     assert nets(ours) == nets(theirs), seed
     images = {"update_preimage", "update_postimage"}
@@ -99,62 +125,69 @@ def check_delta(spark: Spark, folder: Path, seed: int, steps: int, properties: s
 def test_changes_of_sparks_delta_commits_are_those_of_its_change_data_feed(
     spark: Spark, tmp_path: Path
 ) -> None:
-    check_delta(spark, tmp_path / "0", 12, 2, ", 'delta.enableDeletionVectors' = 'true'")
+    with spark.careless():
+        check_delta(spark, tmp_path / "0", 12, 2, VECTORS)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("seed", "more"), [(1, ", 'delta.enableDeletionVectors' = 'true'"), (2, "")])
+@pytest.mark.parametrize(("seed", "more"), [(1, VECTORS), (2, "")])
 def test_changes_of_each_kind_of_sparks_delta_commits_are_too(
     spark: Spark, tmp_path: Path, seed: int, more: str
 ) -> None:
-    check_delta(spark, tmp_path / "0", seed, 6, more)
+    with spark.careless():
+        check_delta(spark, tmp_path / "0", seed, 6, more)
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("first", PIECES)
 def test_changes_of_200_histories_of_spark_are_those_of_its_change_data_feed(
-    spark: Spark, tmp_path: Path
+    spark: Spark, tmp_path: Path, first: int
 ) -> None:
-    vectors = ", 'delta.enableDeletionVectors' = 'true'"
-    for seed in range(200):
-        check_delta(spark, tmp_path / str(seed), seed, 5, vectors if seed % 3 else "")
+    def check(seed: int) -> None:
+        check_delta(spark, tmp_path / str(seed), seed, 5, VECTORS if seed % 3 else "")
+
+    in_pieces(spark, check, first)
+
+
+def check_iceberg(spark: Spark, lake: Lake, seed: int, steps: int) -> None:
+    """Where the view is right: it refuses delete files, so files are copied; a twin that marks rows has the same changes."""
+    names = {mode: lake.new() for mode in ("copy-on-write", "merge-on-read")}
+    for mode, name in names.items():
+        properties = ", ".join(f"'write.{verb}.mode' = '{mode}'" for verb in ("delete", "update", "merge"))
+        spark.session.sql(
+            f"CREATE TABLE {lake.sql(name)} (k INT, p STRING, v INT) USING iceberg PARTITIONED BY (p) "
+            f"TBLPROPERTIES ('format-version' = '{2 + seed % 2}', {properties})"
+        )
+        for statement in a_program(seed, steps):
+            spark.session.sql(statement.format(t=lake.sql(name)))
+    view = f"changes_{uuid.uuid4().hex}"
+    spark.session.sql(
+        f"CALL {lake.name}.system.create_changelog_view(table => '{names['copy-on-write']}', changelog_view => '{view}')"
+    )
+    theirs: dict[int, Counter[Change]] = {}
+    for row in spark.session.sql(f"SELECT * FROM {view}").collect():
+        changes = theirs.setdefault(row["_commit_snapshot_id"], Counter())
+        changes[row["k"], row["p"], row["v"], row["_change_type"].lower()] += 1
+    copied, marked = (
+        counted(lake.open(name).changes_since(-1, keys=[]).read().to_pylist()) for name in names.values()
+    )
+    assert nets(copied) == nets(theirs), seed
+    assert all(net(changes) == net_of_all(changes) for changes in copied.values()), seed
+    assert [*nets(marked).values()] == [*nets(copied).values()], seed
 
 
 @pytest.mark.long
 def test_changes_of_sparks_iceberg_commits_are_those_of_its_changelog_view(
     spark: Spark, lakes: Callable[[CatalogKind], Lake]
 ) -> None:
-    """Where the view is right: it refuses delete files, so files are copied; a twin that marks rows has the same changes."""
-    lake = lakes("sql")
-    names = {mode: lake.new() for mode in ("copy-on-write", "merge-on-read")}
     with spark.careless():
-        for mode, name in names.items():
-            properties = ", ".join(
-                f"'write.{verb}.mode' = '{mode}'" for verb in ("delete", "update", "merge")
-            )
-            spark.session.sql(
-                f"CREATE TABLE {lake.sql(name)} (k INT, p STRING, v INT) USING iceberg PARTITIONED BY (p) "
-                f"TBLPROPERTIES ('format-version' = '2', {properties})"
-            )
-            for statement in a_program(7, 8):
-                spark.session.sql(statement.format(t=lake.sql(name)))
-        view = f"changes_{uuid.uuid4().hex}"
-        spark.session.sql(
-            f"CALL {lake.name}.system.create_changelog_view(table => '{names['copy-on-write']}', changelog_view => '{view}')"
-        )
-        theirs: dict[int, Counter[Change]] = {}
-        for row in spark.session.sql(f"SELECT * FROM {view}").collect():
-            changes = theirs.setdefault(row["_commit_snapshot_id"], Counter())
-            changes[row["k"], row["p"], row["v"], row["_change_type"].lower()] += 1
-    copied, marked = (
-        counted(lake.open(name).changes_since(-1, keys=[]).read().to_pylist()) for name in names.values()
-    )
-    assert nets(copied) == nets(theirs)
-    assert all(net(changes) == net_of_all(changes) for changes in copied.values())
-    assert [*nets(marked).values()] == [*nets(copied).values()]
+        check_iceberg(spark, lakes("sql"), 8, 8)
 
 
-def net_of_all(changes: Counter[Change]) -> tuple[Counter[Change], Counter[Change]]:
-    """Both sides as they are, for changes that need no netting."""
-    went = Counter({(*row,): count for (*row, kind), count in changes.items() if kind == "delete"})
-    came = Counter({(*row,): count for (*row, kind), count in changes.items() if kind == "insert"})
-    return went, came
+@pytest.mark.long
+@pytest.mark.parametrize("first", PIECES)
+def test_changes_of_200_histories_of_sparks_iceberg_commits_are_those_of_its_changelog_view(
+    spark: Spark, lakes: Callable[[CatalogKind], Lake], first: int
+) -> None:
+    lake = lakes("sql")
+    in_pieces(spark, lambda seed: check_iceberg(spark, lake, seed, 5), first)
